@@ -6,58 +6,29 @@ A fake can refuse, or crash at its n-th call; calls are counted over all fakes t
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-
-from botocore.exceptions import ClientError
+from functools import wraps
+from typing import Any
 
 from spotkeeper.adapters.dynamodb.fleet_state import LEASE_LIFETIME
-from spotkeeper.adapters.ec2.auto_scaling import GROUP_TAG, MARKS, NONCE_TAG
-from spotkeeper.adapters.errors import (
-    SPOT_MARKED_STATUSES,
-    SPOT_TAKEN_STATUSES,
-    aws_errors,
-    by_a_user,
-    classify,
-    classify_spot_status,
-)
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.wake_ups import delay_s
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller, DecisionRecord
-from spotkeeper.domain.failure import LaunchFailure
-from spotkeeper.domain.fleet import Group, Instance, Phase
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.digest import sent_iso
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest, slot_begins, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength
-from spotkeeper.ports import (
-    LONGEST_LAUNCH,
-    OWNER_TAG,
-    AtRiskNote,
-    FleetError,
-    Gone,
-    Lease,
-    Mark,
-    Ports,
-    SpotRequest,
-    Unavailable,
-)
+from spotkeeper.ports import AtRiskNote, FleetError, Gone, Lease, Ports, Unavailable
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import (
-    CANCELLED,
-    IN_SERVICE,
-    PENDING,
-    PENDING_WAIT,
-    Activity,
-    CloudError,
-    GroupView,
-    InstanceView,
-    Purchase,
-    SpotRequestView,
-)
+from spotkeeper_lab.local_aws.answers import Answers
+from spotkeeper_lab.local_aws.context import Client
+from spotkeeper_lab.local_aws.wire import VirtualTime
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """The instant that the cloud calls 0."""
@@ -103,211 +74,41 @@ class Faults:
             raise Crash(f"after call {number}, {name}")
 
 
-@contextmanager
-def as_aws(operation: str) -> Iterator[None]:
-    """Let the cloud's refusals pass through the translation that AWS's pass through."""
-    try:
-        yield
-    except CloudError as refusal:
-        with aws_errors(operation):
-            raise ClientError(
-                {"Error": {"Code": refusal.code, "Message": refusal.message}}, operation
-            ) from refusal
+# The stack whose marks and claims these are.
+NONCE = "fake"
 
 
-_PHASES = {PENDING: Phase.LAUNCHING, PENDING_WAIT: Phase.LAUNCHING, IN_SERVICE: Phase.IN_SERVICE}
+class FakeGroups(AutoScalingReader, AutoScalingWriter):
+    """The reader and both writers over a cloud: the adapters on clients without the wire.
 
+    Each of their methods is a call that can be refused, whatever it asks of the clients.
+    """
 
-def group_from(view: GroupView) -> Group:
-    return Group(
-        name=view.name,
-        desired=view.desired,
-        minimum=view.minimum,
-        maximum=view.maximum,
-        instances=tuple(_instance(instance) for instance in view.instances),
-        suspended=frozenset(view.suspensions),
-        owner=view.tags.get(OWNER_TAG, ""),
-        suspended_by_aws=frozenset(p for p, why in view.suspensions.items() if not by_a_user(why)),
-    )
-
-
-def _instance(view: InstanceView) -> Instance:
-    return Instance(
-        instance_id=view.instance_id,
-        pool=view.pool,
-        phase=_PHASES.get(view.state, Phase.LEAVING),
-        healthy=view.healthy,
-    )
-
-
-def ended_s(activity: Activity) -> float:
-    return max(activity.start_s, activity.end_s or activity.start_s)
-
-
-def has_failed(activity: Activity) -> bool:
-    """Whether a launch failed; a cancelled one did if its message is known to say so."""
-    return activity.status_code != CANCELLED or classify(activity.message)[1]
-
-
-def failure_from(activity: Activity) -> LaunchFailure:
-    failure_class, known = classify(activity.message)
-    return LaunchFailure(
-        at=instant(ended_s(activity)),
-        failure_class=failure_class,
-        message=activity.message,
-        pool=activity.zone,
-        known=known,
-    )
-
-
-def spot_request_from(view: SpotRequestView) -> SpotRequest:
-    at, status = instant(view.updated_s), view.status_code
-    failure_class = classify_spot_status(status)
-    message = f"spot request {view.request_id}: {status}"
-    return SpotRequest(
-        request_id=view.request_id,
-        instance_id=view.instance_id,
-        failure=LaunchFailure(at=at, failure_class=failure_class, message=message)
-        if failure_class
-        else None,
-        at_risk_since=at if status in SPOT_MARKED_STATUSES else None,
-        taken=status in SPOT_TAKEN_STATUSES,
-    )
-
-
-_KEPT_FAILURES = 10_000
-
-
-class FakeGroups:
-    """The reader and both writers over a cloud."""
+    _nonce: str
 
     def __init__(self, cloud: Cloud, faults: Faults | None = None) -> None:
-        self._cloud = cloud
+        answers = Answers(cloud, VirtualTime(EPOCH))
+        autoscaling: Any = Client("autoscaling", answers.auto_scaling())
+        ec2: Any = Client("ec2", answers.ec2())
+        AutoScalingReader.__init__(self, autoscaling, ec2, NONCE)
+        AutoScalingWriter.__init__(self, autoscaling, ec2, NONCE)
         self._faults = faults or Faults()
-        self._pictures: dict[str, tuple[GroupView, Group]] = {}
-        self._failures: dict[str, LaunchFailure] = {}
 
-    def describe(self, names: Iterable[str]) -> Mapping[str, Group]:
-        with self._faults.call("describe"):
-            existing = self._cloud.groups()
-            return {name: self._group(name) for name in names if name in existing}
 
-    def _group(self, name: str) -> Group:
-        view = self._cloud.group(name)
-        known = self._pictures.get(name)
-        if known is None or known[0] is not view:
-            known = self._pictures[name] = (view, group_from(view))
-        return known[1]
+def _refusable(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of the adapters that begins and ends as a call of its name."""
 
-    def failures(
-        self, group: str, since: datetime, longest: timedelta = LONGEST_LAUNCH
-    ) -> tuple[LaunchFailure, ...]:
-        with self._faults.call("failures"), as_aws("reading scaling activities"):
-            since_s = seconds(since)
-            found = self._cloud.failures(
-                group, since_s - max(longest, LONGEST_LAUNCH).total_seconds()
-            )
-            ended = (activity for activity in found if ended_s(activity) >= since_s)
-            failures = (self._failure(a) for a in ended if has_failed(a))
-            return tuple(failures)
+    @wraps(method)
+    def call(self: FakeGroups, *args: Any, **named: Any) -> Any:
+        with self._faults.call(method.__name__):
+            return method(self, *args, **named)
 
-    def let_go(self, group: str, since: datetime) -> frozenset[str]:
-        del group, since
-        with self._faults.call("let_go"):
-            return frozenset()
+    return call
 
-    def _failure(self, activity: Activity) -> LaunchFailure:
-        key = activity.activity_id
-        if key not in self._failures:
-            if len(self._failures) > _KEPT_FAILURES:
-                self._failures.clear()
-            self._failures[key] = failure_from(activity)
-        return self._failures[key]
 
-    def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
-        with self._faults.call("groups_of"):
-            wanted = set(instance_ids)
-            views = [self._cloud.group(name) for name in self._cloud.groups()]
-            return {
-                i.instance_id: view.name
-                for view in views
-                for i in view.instances
-                if i.instance_id in wanted
-            }
-
-    def troubled_spot_requests(
-        self, instance_ids: Sequence[str], since: datetime
-    ) -> tuple[SpotRequest, ...]:
-        with self._faults.call("troubled_spot_requests"):
-            wanted = set(instance_ids)
-            found = self._cloud.spot_requests(seconds(since))
-            return tuple(spot_request_from(r) for r in found if r.instance_id in wanted)
-
-    def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
-        with self._faults.call("running"):
-            running = (i.instance_id for i in self._cloud.instances() if i.ended_s is None)
-            return frozenset(running).intersection(instance_ids)
-
-    def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
-        with self._faults.call("marked"):
-            left = {i for group in groups for _, i in self._cloud.detached(group)}
-            return tuple(
-                Mark(
-                    instance_id=one.instance_id,
-                    gone_at=instant(one.gone_s),
-                    detached=one.instance_id in left and one.purchase is Purchase.SPOT,
-                )
-                for one in self._cloud.instances()
-                if one.ended_s is None and one.gone_s is not None
-                if one.tags.get(GROUP_TAG) in groups
-            )
-
-    def set_desired(self, group: str, desired: int) -> None:
-        with self._faults.call("set_desired"), as_aws("setting the desired capacity"):
-            self._cloud.set_desired(group, desired)
-
-    def end(self, instance_id: str) -> None:
-        with self._faults.call("end"), as_aws(f"ending {instance_id}"):
-            self._cloud.end(instance_id)
-
-    def detach(self, group: str, instance_ids: Sequence[str]) -> None:
-        with self._faults.call("detach"), as_aws("detaching"):
-            self._cloud.detach(group, instance_ids)
-
-    def suspend_az_rebalance(self, group: str) -> None:
-        with self._faults.call("suspend_az_rebalance"), as_aws("suspending AZRebalance"):
-            self._cloud.suspend(group, "AZRebalance")
-
-    def claim(self, group: str) -> None:
-        with self._faults.call("claim"), as_aws("claiming"):
-            self._cloud.tag_group(group, OWNER_TAG, "fake")
-
-    def resume_launch(self, group: str) -> None:
-        with self._faults.call("resume_launch"), as_aws("resuming Launch"):
-            self._cloud.resume(group, "Launch")
-
-    def drain(self, instance_ids: Sequence[str], gone_at: datetime, group: str) -> None:
-        with self._faults.call("drain"), as_aws("draining"):
-            self._cloud.drain(instance_ids, seconds(gone_at))
-            self._cloud.tag(instance_ids, {GROUP_TAG: group, NONCE_TAG: "fake"})
-
-    def unmark(self, instance_ids: Sequence[str]) -> None:
-        with self._faults.call("unmark"), as_aws("untagging"):
-            self._cloud.undrain(instance_ids)
-            self._cloud.untag(instance_ids, MARKS)
-
-    def terminate(self, instance_ids: Sequence[str]) -> None:
-        with self._faults.call("terminate"):
-            for instance_id in instance_ids:
-                try:
-                    with as_aws(f"terminating {instance_id}"):
-                        self._cloud.terminate([instance_id])
-                except Gone:
-                    continue
-
-    def replace(self, instance_id: str) -> None:
-        with self._faults.call("replace"), as_aws("marking unhealthy"):
-            self._cloud.set_unhealthy(instance_id)
+for _name in dir(FakeGroups):
+    if not _name.startswith("_"):
+        setattr(FakeGroups, _name, _refusable(getattr(FakeGroups, _name)))
 
 
 @dataclass(slots=True)

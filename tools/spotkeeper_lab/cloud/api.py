@@ -363,17 +363,15 @@ class Cloud:
         return tuple(reversed(self._group(group).detached))
 
     def spot_requests(
-        self, since_s: float = 0.0, instance_ids: Container[str] | None = None
+        self, instance_ids: Container[str] | None = None
     ) -> tuple[SpotRequestView, ...]:
-        """The requests whose instance was warned, or taken within the last hour, since then."""
+        """The requests whose instance was warned, or taken within the last hour."""
         forgotten_s = self.now_s - SHOWN_S
         while self._taken and (self._taken[0].ended_s or 0.0) < forgotten_s:
             self._taken.popleft()
-        marked = (m for m in self._warned.values() if (m.warned_s or 0.0) >= since_s)
-        taken = (m for m in self._taken if (m.ended_s or 0.0) >= since_s)
         return tuple(
             machine.spot_request()
-            for machine in (*marked, *taken)
+            for machine in (*self._warned.values(), *self._taken)
             if instance_ids is None or machine.instance_id in instance_ids
         )
 

@@ -293,9 +293,7 @@ class Answers:
         return {
             "SpotInstanceRequests": [
                 self._spot_request(view)
-                for view in self._cloud.spot_requests(
-                    instance_ids=None if ids is None else set(ids)
-                )
+                for view in self._cloud.spot_requests(None if ids is None else set(ids))
                 if all(values is None or getattr(view, name) in values for values, name in asked)
             ]
         }
