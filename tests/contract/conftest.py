@@ -20,7 +20,8 @@ from spotkeeper_lab.cloud.values import Physics, two_groups
 from spotkeeper_lab.endpoint.up import PARTS, LabClient, LabSettings, running
 from spotkeeper_lab.fakes import EPOCH, FakeGroups, FakeStates
 from spotkeeper_lab.faults import Kind
-from spotkeeper_lab.local_aws.context import Client, create_table, local_aws
+from spotkeeper_lab.local_aws.client import Client
+from spotkeeper_lab.local_aws.context import create_table, local_aws
 from spotkeeper_lab.local_aws.dynamodb import Table, Tables
 from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.traces.market import market_of

@@ -27,7 +27,7 @@ from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.ports import AtRiskNote, FleetError, Gone, Lease, Ports, Unavailable
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.local_aws.answers import Answers
-from spotkeeper_lab.local_aws.context import Client
+from spotkeeper_lab.local_aws.client import Client
 from spotkeeper_lab.local_aws.wire import VirtualTime
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

@@ -35,7 +35,7 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError, CloudEvent
 from spotkeeper_lab.faults import OF_AWS, Fault, Kind, hanging, refusal_of
 from spotkeeper_lab.local_aws.answers import Answers
-from spotkeeper_lab.local_aws.context import Client, in_process
+from spotkeeper_lab.local_aws.client import Client, in_process
 from spotkeeper_lab.local_aws.dynamodb import Tables
 from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, Answer, Events, Respond, VirtualTime
 from spotkeeper_lab.traces.requests import RequestTrace

@@ -1,4 +1,4 @@
-"""AWS in this process, as boto3 finds it: quick clients, or boto3's own with moto behind them.
+"""AWS in this process, as boto3's own clients find it, with moto behind them.
 
 botocore checks a call's parameters against AWS's own models, and then asks whether somebody has an
 answer: here a simulated cloud, tables of our own, and whatever else a caller brings. What it is
@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import boto3
-from botocore import handlers, session, useragent, xform_name
-from botocore.exceptions import ClientError
+from botocore import handlers, useragent, xform_name
 from botocore.model import OperationModel
-from botocore.paginate import Paginator
 from botocore.signers import RequestSigner
-from botocore.validate import ParamValidator
 from moto import backend_index, mock_aws
 from moto.core import responses
 from moto.core.utils import method_names_from_class
@@ -28,22 +25,13 @@ from moto.sqs import models as sqs_models
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError
 from spotkeeper_lab.local_aws.answers import Answers
+from spotkeeper_lab.local_aws.client import CREDENTIALS
 from spotkeeper_lab.local_aws.dynamodb import Tables
-from spotkeeper_lab.local_aws.wire import REGION, Respond, VirtualTime
+from spotkeeper_lab.local_aws.wire import Respond, VirtualTime
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-CREDENTIALS = {
-    "AWS_ACCESS_KEY_ID": "testing",
-    "AWS_SECRET_ACCESS_KEY": "testing",
-    "AWS_SESSION_TOKEN": "testing",
-    "AWS_DEFAULT_REGION": REGION,
-    "AWS_REGION": REGION,
-    "AWS_CONFIG_FILE": os.devnull,
-    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-    "AWS_EC2_METADATA_DISABLED": "true",
-}
 # moto makes 1,300 machine images of each region; the cloud's instances need none.
 NO_IMAGES = {"MOTO_EC2_LOAD_DEFAULT_AMIS": "false"}
 # What the functions call, and what an operator's commands call besides.
@@ -54,73 +42,9 @@ SERVICES = frozenset({
 })  # fmt: skip
 _SANITIZE = "sanitize_user_agent_string_component"
 _PARAMS = "spotkeeper_lab.params"
-_CHECKED: set[tuple[str, frozenset[str]]] = set()
 
 type _Answers = Mapping[str, Mapping[str, Respond]]
 type _Answered = tuple[SimpleNamespace, dict[str, Any]]
-
-
-@contextmanager
-def in_process(client: Callable[..., "Client"]) -> Iterator[None]:
-    """Have boto3 make clients as `client` does, with made-up credentials."""
-    with patch.dict(os.environ, CREDENTIALS), patch.object(boto3, "client", client):
-        yield
-
-
-class Client:
-    """A client of one service without the wire, which costs a hundredth of boto3's.
-
-    Parameters are checked against botocore's own models, once for each set of their names; lists
-    are paged by botocore's own paginators, and errors are botocore's.
-    """
-
-    def __init__(self, service: str, answers: Mapping[str, Respond]) -> None:
-        self._service = service
-        self._answers = answers
-        self.meta = SimpleNamespace(region_name=REGION)
-        self._operations, self._pages = _models(service)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """The operation of that name; it fails when it is not simulated."""
-        if name.startswith("__") or name not in self._operations:
-            raise AttributeError(name)
-        if name not in self._answers:
-            raise NotImplementedError(f"{self._service}.{name} is not simulated: teach the lab")
-        operation, respond = self._operations[name], self._answers[name]
-
-        def call(**params: Any) -> Any:
-            self._check(operation, params)
-            try:
-                return dict(respond(params))
-            except CloudError as refusal:
-                error: Any = {"Error": {"Code": refusal.code, "Message": refusal.message}}
-                raise ClientError(error, operation.name) from refusal
-
-        return call
-
-    def get_paginator(self, name: str) -> "Paginator[Any]":
-        """botocore's paginator over the operation."""
-        operation = self._operations[name]
-        return Paginator(getattr(self, name), self._pages[operation.name], operation)
-
-    def _check(self, operation: OperationModel, params: Mapping[str, Any]) -> None:
-        key = (f"{self._service}.{operation.name}", frozenset(params))
-        if key not in _CHECKED:
-            assert operation.input_shape
-            report = ParamValidator().validate(params, operation.input_shape)
-            if report.has_errors():
-                raise NotImplementedError(f"{key[0]}: {report.generate_report()}")
-            _CHECKED.add(key)
-
-
-@cache
-def _models(service: str) -> tuple[dict[str, OperationModel], dict[str, Any]]:
-    """The operations of a service by their Python names, and how they are paged."""
-    plain = session.get_session()
-    model = plain.get_service_model(service)
-    operations = {xform_name(name): model.operation_model(name) for name in model.operation_names}
-    pages = plain.get_component("data_loader").load_service_model(service, "paginators-1")
-    return operations, pages["pagination"]
 
 
 @contextmanager
