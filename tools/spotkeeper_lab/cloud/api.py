@@ -182,11 +182,8 @@ class Cloud:
         self._held: dict[str, dict[str, SimulatedMachine]] = {}
         self._offers: dict[str, Offer] = {}
         self._capacity: dict[str, int] = {}
-        self._serving: dict[Purchase, int] = dict.fromkeys(Purchase, 0)
         self._numbered = 0
         self._dirty: set[str] = set(self._groups)
-        self._used: dict[Purchase, float] = dict.fromkeys(Purchase, 0.0)
-        self._launched: dict[Purchase, int] = dict.fromkeys(Purchase, 0)
         self._warned: dict[str, SimulatedMachine] = {}
         self._taken: deque[SimulatedMachine] = deque()
         self._moves: Iterator[MarketMove] = iter(())
@@ -377,18 +374,18 @@ class Cloud:
 
     def ready(self, purchase: Purchase) -> int:
         """How many instances of a kind are in service, detached ones too."""
-        return self._serving[purchase]
+        there = (machine for machine in self._machines.values() if machine.state == IN_SERVICE)
+        return sum(machine.purchase is purchase for machine in there)
 
     def bill(self) -> Bill:
         """What was used until now."""
-        used = dict(self._used)
-        for machine in self._machines.values():
-            used[machine.purchase] += self.now_s - machine.launched_s
+        used = dict.fromkeys(Purchase, 0.0)
+        for machine in (*self._departed.values(), *self._machines.values()):
+            ended_s = self.now_s if machine.ended_s is None else machine.ended_s
+            used[machine.purchase] += ended_s - machine.launched_s
         return Bill(
             spot_s=used[Purchase.SPOT],
             on_demand_s=used[Purchase.ON_DEMAND],
-            spot_launches=self._launched[Purchase.SPOT],
-            on_demand_launches=self._launched[Purchase.ON_DEMAND],
             losses=sum(machine.lost for machine in self._departed.values()),
         )
 
@@ -871,7 +868,6 @@ class Cloud:
         if warm is not None:
             del group.warm[warm.instance_id]
             warm.state, warm.launched_s = PENDING, self.now_s
-            self._launched[warm.purchase] += 1
             group.launched(warm)
             warm_s = self.physics.warm_start_s
             self._begin(warm, group, START_S if warm_s is None else warm_s)
@@ -880,7 +876,6 @@ class Cloud:
         spec = group.spec
         machine = SimulatedMachine(self._numbered, pool, spec.purchase, self.now_s, group)
         self._machines[machine.instance_id] = machine
-        self._launched[spec.purchase] += 1
         group.launched(machine)
         self._begin(machine, group, group.start_s(self.now_s))
         if spec.purchase is Purchase.SPOT:
@@ -896,7 +891,6 @@ class Cloud:
         if machine.ended_s is not None or machine.state not in LAUNCHING or machine.group is None:
             return
         machine.state, machine.in_service_s = IN_SERVICE, self.now_s
-        self._serving[machine.purchase] += 1
         self._touch(machine)
         activity = machine.group.activity_of(machine)
         name = machine.group.spec.name
@@ -925,7 +919,6 @@ class Cloud:
         reused = group is not None and group.pool is not None and group.pool.reuse
         held = group is not None and (reused or bool(group.holding(Transition.TERMINATING)))
         if group and held and machine.state == IN_SERVICE:
-            self._serving[machine.purchase] -= 1
             self._dirty.add(group.spec.name)
             self._hold(machine, TERMINATING, Transition.TERMINATING)
             return
@@ -937,7 +930,6 @@ class Cloud:
             self._end(machine)
             return
         if machine.state != TERMINATING:
-            self._serving[machine.purchase] -= 1
             machine.state = TERMINATING
             self._touch(machine)
             self._dirty.add(group.spec.name if group else "")
@@ -981,10 +973,8 @@ class Cloud:
 
     def _stop(self, machine: SimulatedMachine) -> None:
         machine.ended_s = self.now_s
-        self._used[machine.purchase] += self.now_s - machine.launched_s
         self._departed[machine.instance_id] = machine
         self._warned.pop(machine.instance_id, None)
-        self._serving[machine.purchase] -= machine.state == IN_SERVICE
         machine.state = TERMINATED
         del self._machines[machine.instance_id]
         if machine.purchase is Purchase.SPOT:

@@ -324,6 +324,4 @@ class Bill:
 
     spot_s: float
     on_demand_s: float
-    spot_launches: int
-    on_demand_launches: int
     losses: int
