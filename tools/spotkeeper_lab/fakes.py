@@ -34,14 +34,9 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """The instant that the cloud calls 0."""
 
 
-def instant(seconds: float) -> datetime:
-    """The instant of a cloud's time."""
-    return EPOCH + timedelta(seconds=seconds)
-
-
-def seconds(at: datetime) -> float:
-    """The cloud's time of an instant."""
-    return (at - EPOCH).total_seconds()
+TIME = VirtualTime(EPOCH)
+instant, seconds = TIME.at, TIME.seconds
+"""The instant of a cloud's time, and the cloud's time of an instant."""
 
 
 class Crash(BaseException):
@@ -87,7 +82,7 @@ class FakeGroups(AutoScalingReader, AutoScalingWriter):
     _nonce: str
 
     def __init__(self, cloud: Cloud, faults: Faults | None = None) -> None:
-        answers = Answers(cloud, VirtualTime(EPOCH))
+        answers = Answers(cloud, TIME)
         autoscaling: Any = Client("autoscaling", answers.auto_scaling())
         ec2: Any = Client("ec2", answers.ec2())
         AutoScalingReader.__init__(self, autoscaling, ec2, NONCE)
