@@ -6,14 +6,13 @@ throughout; on-demand is what the turns make it.
 """
 
 import heapq
-import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from spotkeeper.border.events import parse_event
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.settings.availability import AvailabilityPolicy, RebalanceMeaning
 from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper.ports import Ports
@@ -21,20 +20,9 @@ from spotkeeper.turns.check_availability import check_availability, handle_inter
 from spotkeeper.turns.turn import TurnReport
 from spotkeeper_lab.backtest.world import PaidLife, RunResult, Settings, World, account
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import (
-    CloudEvent,
-    EventKind,
-    InstanceView,
-    Physics,
-    Purchase,
-    two_groups,
-)
-from spotkeeper_lab.fakes import (
-    FakeStates,
-    FakeWakeUps,
-    fake_ports,
-    instant,
-)
+from spotkeeper_lab.cloud.values import CloudEvent, InstanceView, Physics, Purchase, two_groups
+from spotkeeper_lab.fakes import TIME, FakeStates, FakeWakeUps, fake_ports, instant
+from spotkeeper_lab.local_aws.wire import ACCOUNT, UNHEARD, Events
 from spotkeeper_lab.traces.market import Market
 
 SPOT, ON_DEMAND = "spot", "on-demand"
@@ -49,17 +37,6 @@ PHYSICS = (
     "on_demand_failure",
 )
 """What the world says of the cloud."""
-# What the template's rules let through.
-_KINDS = {
-    EventKind.LAUNCH_SUCCESSFUL: InterruptionKind.LAUNCH_SUCCESSFUL,
-    EventKind.LAUNCH_UNSUCCESSFUL: InterruptionKind.LAUNCH_UNSUCCESSFUL,
-    EventKind.WARNING: InterruptionKind.INTERRUPTION_WARNING,
-    EventKind.TERMINATED: InterruptionKind.TERMINATE_SUCCESSFUL,
-}
-# Only these say their group; the others name an instance, and the turn looks it up.
-_OF_GROUPS = frozenset(
-    {EventKind.LAUNCH_SUCCESSFUL, EventKind.LAUNCH_UNSUCCESSFUL, EventKind.TERMINATED}
-)
 
 
 def fleet_of(world: World, settings: Settings) -> Fleet:
@@ -90,16 +67,6 @@ def cloud_of(window: Market, world: World) -> Cloud:
     return Cloud(window, groups, physics, world.seed)
 
 
-def interruption_of(event: CloudEvent) -> Interruption:
-    """An event as the function's border parses it; AWS writes whole seconds."""
-    return Interruption(
-        kind=_KINDS[event.kind],
-        at=instant(math.floor(event.at_s)),
-        instance_ids=(event.instance_id,) if event.instance_id else (),
-        group=event.group if event.kind in _OF_GROUPS else "",
-    )
-
-
 def run(window: Market, world: World, settings: Settings) -> RunResult:
     """Try the deployed policy over one window."""
     replay = replay_of(window, world, settings)
@@ -122,6 +89,7 @@ class Replay:
     turns: int = 0
     _on_the_way: list[tuple[float, int, CloudEvent]] = field(default_factory=list)
     _told: int = 0
+    _events: Events = field(default_factory=lambda: Events(TIME))
     _minute_s: float = 0.0
     _next_turn_s: float = 0.0
 
@@ -141,11 +109,10 @@ class Replay:
         """Let an instant happen: its events are handled as they arrive, then the minute's turn."""
         self._take(at_s)
         while self._on_the_way and self._on_the_way[0][0] <= at_s:
-            event = heapq.heappop(self._on_the_way)[2]
-            self.turns += 1
-            _done(
-                handle_interruption(interruption_of(event), [self.fleet], self.ports, instant(at_s))
-            )
+            event = self._events.of_cloud(heapq.heappop(self._on_the_way)[2])
+            if interruption := parse_event(event, ACCOUNT):
+                self.turns += 1
+                _done(handle_interruption(interruption, [self.fleet], self.ports, instant(at_s)))
         for _ in range(self.wake_ups.take(at_s)):
             self._turn(at_s)
         if at_s >= self._next_turn_s:
@@ -159,7 +126,7 @@ class Replay:
 
     def _take(self, at_s: float) -> None:
         for event in self.cloud.advance(at_s):
-            if event.kind not in _KINDS:
+            if event.kind in UNHEARD:
                 continue
             self._told += 1
             heapq.heappush(self._on_the_way, (event.deliver_s, self._told, event))
