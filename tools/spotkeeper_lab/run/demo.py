@@ -1041,20 +1041,10 @@ def line(day: Day, look: Look) -> str:
 TOGETHER_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """Something that went wrong at `at_s`, and how it ended."""
-
-    at_s: float
-    clock: str
-    what: str
-    ended: str
-
-
 def page(day: Day, found: Results) -> Page:
     """All that the demo's page shows."""
     settings, rows = day.scene.settings, figures(found.values)
-    moments = sorted([*_notices(day, found), *_stories(day, found.values)], key=lambda m: m.at_s)
+    moments = sorted([*_notices(day, found), *_stories(day, found.values)], key=_time_of)
     return Page(
         title=f"{settings.hours:g} hours of Spotkeeper",
         subtitle=f"Spot market {settings.market.name}, requests {settings.requests.name}, "
@@ -1119,13 +1109,13 @@ def _made_to_fail(day: Day, values: dict[str, Any]) -> Spans:
     )
 
 
-def _happened(moments: Sequence[Moment]) -> Table:
+def _happened(moments: Sequence[Row]) -> Table:
     return Table(
         caption="What happened",
         intro="Each row is one moment at which spot was taken away or something was made to go "
         "wrong. Press it to see it in the picture.",
         columns=("time", "what", "how it ended"),
-        rows=[Row(cells=(one.clock, one.what, one.ended), at_s=one.at_s) for one in moments],
+        rows=moments,
     )
 
 
@@ -1138,7 +1128,7 @@ def _all_figures(rows: Sequence[Figure]) -> Table:
     )
 
 
-def _notices(day: Day, found: Results) -> Iterator[Moment]:
+def _notices(day: Day, found: Results) -> Iterator[Row]:
     for group in _bursts(found.notices):
         first = group[0]
         zones = sorted({notice.pool.partition("/")[0] for notice in group})
@@ -1171,16 +1161,21 @@ def _after(group: Sequence[Notice], name: str, since: str = "at_s") -> str:
     return spoken(max(getattr(notice, name) - getattr(notice, since) for notice in group))
 
 
-def _stories(day: Day, values: dict[str, Any]) -> Iterator[Moment]:
+def _stories(day: Day, values: dict[str, Any]) -> Iterator[Row]:
     for story in values["incidents"]:
         if story["started_s"] is not None:
             at_s = story["started_s"] + LEAD_S
             yield _moment(day, at_s, f"Made to fail: {story['what']}", story["outcome"])
 
 
-def _moment(day: Day, at_s: float, what: str, ended: str) -> Moment:
+def _moment(day: Day, at_s: float, what: str, ended: str) -> Row:
+    """Something that went wrong at a moment, and how it ended."""
     clock = f"{day.time.at(at_s):%H:%M:%S}"
-    return Moment(at_s=round(at_s - LEAD_S, 1), clock=clock, what=what, ended=ended)
+    return Row(cells=(clock, what, ended), at_s=round(at_s - LEAD_S, 1))
+
+
+def _time_of(moment: Row) -> float:
+    return moment.at_s or 0.0
 
 
 # Narrower terminals show the figures without what they mean.
