@@ -10,6 +10,7 @@ from typing import Any
 
 from spotkeeper.domain.availability.announcements import State
 from spotkeeper.domain.load.flow import CERTAIN
+from spotkeeper.turns.turn import FLEETS_AN_INVOCATION
 from spotkeeper_lab.cloud.values import IN_SERVICE, LAUNCH, TERMINATING, GroupView, InstanceView
 from spotkeeper_lab.faults import Fault, Kind
 from spotkeeper_lab.scenario import MAIN, WARM_UP_S, Scenario
@@ -136,10 +137,6 @@ class Excuse(StrEnum):
     WRONG = "a document is wrong or unread, a group is deleted, or EC2 or the queue of turns hangs"
     UNPROVEN = "a deleted group took along the proof of what was detached from it"
     UNHEARD = "search logs do not arrive, and nothing else shows whether a worker serves"
-
-
-FLEETS_A_TURN = 5
-"""An invocation turns as many fleets itself, and hands the others on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -764,7 +761,7 @@ class Watched(Troubled):
     def _all_recorded(self, invocation: Invocation) -> None:
         """A tick leaves a record of every fleet, unless another turn was at work on it."""
         fleets = (MAIN, *self.scenario.others)
-        for fleet in fleets if len(fleets) <= FLEETS_A_TURN else ():
+        for fleet in fleets if len(fleets) <= FLEETS_AN_INVOCATION else ():
             if fleet in invocation.recorded or invocation.overlapped:
                 continue
             if not any(key.endswith("_until") for key in self.state_item(fleet)):

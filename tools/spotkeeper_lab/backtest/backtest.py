@@ -6,7 +6,7 @@ import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import groupby
 from multiprocessing import get_context
 
@@ -41,21 +41,6 @@ type Progress = Callable[[int, int, str], None]
 SEED_STRIDE = 1_000_003
 """Keeps the seeds of windows apart from those of neighbouring worlds."""
 
-COLUMNS = (
-    "market",
-    "regions",
-    "policy",
-    "windows",
-    "served_share",
-    "served_share_min",
-    "capacity_share",
-    "cost",
-    "cost_sd",
-    "spot_launches",
-    "on_demand_launches",
-    "losses",
-)
-"""What a row of the JSON file has beside its settings."""
 # Fewer runs take less time than the start of processes.
 FEW_RUNS = 4
 # 400 days in steps of half a minute.
@@ -93,6 +78,14 @@ class Row:
         return row | {
             "settings": {**asdict(self.world), "window_hours": self.hours, **self.settings}
         }
+
+
+COLUMNS = tuple(
+    field.name
+    for field in fields(Row)
+    if field.name not in ("world", "hours", "settings", "sample")
+)
+"""What a row of the JSON file has beside its settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

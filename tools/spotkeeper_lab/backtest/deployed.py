@@ -8,7 +8,7 @@ throughout; on-demand is what the turns make it.
 import heapq
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from spotkeeper.border.events import parse_event
@@ -27,16 +27,6 @@ from spotkeeper_lab.traces.market import Market
 
 SPOT, ON_DEMAND = "spot", "on-demand"
 TURN_EVERY_S = 60.0
-PHYSICS = (
-    "cold_start_s",
-    "warm_start_s",
-    "warm_pool",
-    "notice_s",
-    "notice_lost",
-    "event_delay_s",
-    "on_demand_failure",
-)
-"""What the world says of the cloud."""
 
 
 def fleet_of(world: World, settings: Settings) -> Fleet:
@@ -63,7 +53,8 @@ def cloud_of(window: Market, world: World) -> Cloud:
     groups = two_groups(
         SPOT, ON_DEMAND, pools=window.pools, maximum=2 * world.target, desired=world.target
     )
-    physics = Physics(**{name: getattr(world, name) for name in PHYSICS})
+    said = {field.name for field in fields(World)} & {field.name for field in fields(Physics)}
+    physics = Physics(**{name: getattr(world, name) for name in said})
     return Cloud(window, groups, physics, world.seed)
 
 
