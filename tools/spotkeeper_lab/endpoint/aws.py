@@ -306,7 +306,9 @@ def group_spec(
         desired=int(properties.get("DesiredCapacity", minimum)),
         pools=tuple(f"{zone}/{kind}" for kind in types for zone in zones),
         grace_s=float(properties.get("HealthCheckGracePeriod", 0)),
-        hooks=tuple(map(hook_of, properties.get("LifecycleHookSpecificationList", []))),
+        hooks=tuple(
+            hook_of(one.get) for one in properties.get("LifecycleHookSpecificationList", [])
+        ),
     )
 
 
@@ -367,7 +369,7 @@ class WarmPools:
         """Give a group its warm pool; raises CloudError for a group that buys spot."""
         group = str(properties["AutoScalingGroupName"])
         with self.world.now() as cloud:
-            cloud.put_warm_pool(group, warm_pool_of(properties))
+            cloud.put_warm_pool(group, warm_pool_of(properties.get))
         return group, {}
 
     def update(self, _group: str, _old: Properties, new: Properties, stack: str) -> Made:

@@ -89,9 +89,7 @@ class Answers:
         """The actions of Auto Scaling that agents, stacks and users call besides."""
         cloud = self._cloud
         return {
-            "put_lifecycle_hook": _does(
-                lambda get: cloud.put_hook(_named(get), hook_of(_Asked(get)))
-            ),
+            "put_lifecycle_hook": _does(lambda get: cloud.put_hook(_named(get), hook_of(get))),
             "delete_lifecycle_hook": _does(
                 lambda get: cloud.delete_hook(_named(get), get("LifecycleHookName"))
             ),
@@ -100,9 +98,7 @@ class Answers:
                 lambda get: cloud.complete(*_action(get), Result(get("LifecycleActionResult")))
             ),
             "record_lifecycle_action_heartbeat": _does(lambda get: cloud.beat(*_action(get))),
-            "put_warm_pool": _does(
-                lambda get: cloud.put_warm_pool(_named(get), warm_pool_of(_Asked(get)))
-            ),
+            "put_warm_pool": _does(lambda get: cloud.put_warm_pool(_named(get), warm_pool_of(get))),
             "delete_warm_pool": _does(lambda get: cloud.delete_warm_pool(_named(get))),
             "describe_warm_pool": WireAction(self._describe_warm_pool),
             "update_auto_scaling_group": _does(self._update),
@@ -414,17 +410,6 @@ class Answers:
 # --- parameters -----------------------------------------------------------------------------------
 
 
-class _Asked(dict[str, Any]):
-    """The parameters of a call as a template has them: without what was left out."""
-
-    def __init__(self, get: Get) -> None:
-        names = (
-            "LifecycleHookName", "LifecycleTransition", "HeartbeatTimeout", "DefaultResult",
-            "MinSize", "MaxGroupPreparedCapacity", "PoolState", "InstanceReusePolicy",
-        )  # fmt: skip
-        super().__init__((name, get(name)) for name in names if get(name) is not None)
-
-
 def _does(change: Any) -> WireAction:
     """An action that changes something and answers nothing."""
 
@@ -481,30 +466,32 @@ def passes(instance: Answer, name: str, values: Sequence[str]) -> bool:
 SHORTEST_S, LONGEST_S = 30, 7200
 
 
-def hook_of(asked: Mapping[str, Any]) -> LifecycleHook:
+def hook_of(get: Get) -> LifecycleHook:
     """A hook as a call or a template asks for it; raises CloudError for what AWS refuses."""
-    heartbeat_s = float(asked.get("HeartbeatTimeout", 3600))
+    if not get("LifecycleHookName"):
+        raise CloudError("ValidationError", "Lifecycle hook: LifecycleHookName is missing")
+    heartbeat_s = float(get("HeartbeatTimeout", 3600))
     if not SHORTEST_S <= heartbeat_s <= LONGEST_S:
         message = f"Heartbeat Timeout must be between {SHORTEST_S} and {LONGEST_S} seconds"
         raise CloudError("ValidationError", message)
     try:
         return LifecycleHook(
-            name=asked["LifecycleHookName"],
-            transition=Transition(asked["LifecycleTransition"]),
+            name=get("LifecycleHookName"),
+            transition=Transition(get("LifecycleTransition")),
             heartbeat_s=heartbeat_s,
-            default=Result(asked.get("DefaultResult", "ABANDON")),
+            default=Result(get("DefaultResult", "ABANDON")),
         )
-    except (KeyError, ValueError) as error:
+    except ValueError as error:
         raise CloudError("ValidationError", f"Lifecycle hook: {error}") from error
 
 
-def warm_pool_of(asked: Mapping[str, Any]) -> WarmPool:
-    prepared = asked.get("MaxGroupPreparedCapacity")
-    reuse = asked.get("InstanceReusePolicy", {}).get("ReuseOnScaleIn", False)
+def warm_pool_of(get: Get) -> WarmPool:
+    prepared = get("MaxGroupPreparedCapacity")
+    reuse = get("InstanceReusePolicy", {}).get("ReuseOnScaleIn", False)
     return WarmPool(
-        minimum=int(asked.get("MinSize", 0)),
+        minimum=int(get("MinSize", 0)),
         prepared=None if prepared is None or int(prepared) < 0 else int(prepared),
-        state=asked.get("PoolState", "Stopped"),
+        state=get("PoolState", "Stopped"),
         reuse=str(reuse).lower() == "true",
     )
 
