@@ -10,9 +10,10 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from statistics import fmean, median
+from typing import Any
 
 from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.job import (
@@ -90,7 +91,7 @@ class Vm:
     state: str = "pending"
     grant: str = ""
     volume: str = ""
-    draining: datetime | None = None
+    draining_since: datetime | None = None
     dies: int | None = None
     is_warned: bool = False
     mounted: str = ""
@@ -115,7 +116,7 @@ class Disk:
     born: int
     ready: int
     state: str = "creating"
-    by: str = ""
+    attached_to: str = ""
     attachment: str = ""
 
 
@@ -141,6 +142,12 @@ class Image:
     born: int
     ready: int
     state: str = "pending"
+
+
+def _shown[T: Machine | Volume | Snapshot](kind: type[T], it: Vm | Disk | Copy, **more: Any) -> T:
+    """What a listing shows: the fields that have the same names, and more."""
+    same = {field.name for field in fields(kind)} & {field.name for field in fields(it)}
+    return kind(**{name: getattr(it, name) for name in same}, **more)
 
 
 @dataclass
@@ -239,43 +246,23 @@ class World:
 
     def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
         machines = {
-            name: Machine(
-                attempt=vm.attempt,
-                zone=vm.zone,
-                market=vm.market,
-                state=vm.state,
+            name: _shown(
+                Machine,
+                vm,
                 launched_at=BEGAN + vm.born * MINUTE,
-                grant=vm.grant,
-                volume=vm.volume,
-                draining_since=vm.draining,
                 ends_at=BEGAN + vm.dies * MINUTE if vm.is_warned and vm.dies else None,
-                image=vm.image,
-                root=vm.root,
                 root_device="/dev/sda1",
-                keeps_root=vm.keeps_root,
             )
             for name, vm in self.vms.items()
             if self._is_listed(vm.born) and name in job.machines
         }
         volumes = {
-            name: Volume(
-                zone=disk.zone,
-                state=disk.state,
-                attached_to=disk.by,
-                attachment=disk.attachment,
-            )
+            name: _shown(Volume, disk)
             for name, disk in self.disks.items()
             if self._is_listed(disk.born) and name in job.volumes
         }
         snapshots = {
-            name: Snapshot(
-                volume=it.volume,
-                state=it.state,
-                generation=it.generation,
-                epoch=it.epoch,
-                seal=it.seal,
-                at=BEGAN + it.born * MINUTE,
-            )
+            name: _shown(Snapshot, it, at=BEGAN + it.born * MINUTE)
             for name, it in self.copies.items()
             if self._is_listed(it.born) and it.volume in job.volumes
         }
@@ -356,7 +343,7 @@ class World:
             vm = self.vms[name]
             vm.root = self._name("vol")
             disk = Disk(zone=vm.zone, generation=0, move=0, data=0, born=self.t, ready=0)
-            disk.state, disk.by, disk.attachment = "in-use", name, "attached"
+            disk.state, disk.attached_to, disk.attachment = "in-use", name, "attached"
             disk.data = self.copies[image.snapshot].data if image else 0
             self.disks[vm.root] = disk
         self.tokens[launch.attempt] = name
@@ -367,7 +354,7 @@ class World:
             case steps.End():
                 self._end(self._vm(step.instance_id))
             case steps.Drain():
-                self._vm(step.instance_id).draining = self.now
+                self._vm(step.instance_id).draining_since = self.now
             case steps.Point():
                 self._vm(step.instance_id).volume = step.volume
             case steps.Grant():
@@ -377,7 +364,7 @@ class World:
             case steps.Detach():
                 disk = self._disk(step.volume)
                 self._need(disk.state == "in-use", "IncorrectState")
-                vm = self.vms[disk.by]
+                vm = self.vms[disk.attached_to]
                 disk.attachment = "busy" if vm.mounted == step.volume else "detaching"
                 disk.ready = self.t + 1
             case steps.DeleteVolume():
@@ -459,7 +446,12 @@ class World:
         self._need(vm.state == "running", "IncorrectState: instance is not running")
         self._need(disk.state == "available", "VolumeInUse")
         self._need(disk.zone == vm.zone, "InvalidVolume.ZoneMismatch")
-        disk.state, disk.by, disk.attachment, disk.ready = "in-use", name, "attaching", self.t + 1
+        disk.state, disk.attached_to, disk.attachment, disk.ready = (
+            "in-use",
+            name,
+            "attaching",
+            self.t + 1,
+        )
 
     def _need(self, is_so: bool, code: str) -> None:
         if not is_so:
@@ -485,7 +477,7 @@ class World:
         if vm.root and not vm.keeps_root:
             del self.disks[vm.root]
         for disk in self.disks.values():
-            if disk.by == name and disk.state == "in-use":
+            if disk.attached_to == name and disk.state == "in-use":
                 sticks = self.random.random() < self.stuck
                 disk.attachment = "detaching"
                 disk.ready = self.t + (self.random.randint(5, 12) if sticks else 1)
@@ -515,7 +507,7 @@ class World:
             elif disk.attachment == "attaching":
                 disk.attachment = "attached"
             elif disk.attachment == "detaching":
-                disk.state, disk.by, disk.attachment = "available", "", ""
+                disk.state, disk.attached_to, disk.attachment = "available", "", ""
         for copy in self.copies.values():
             if copy.state == "pending" and self.t >= copy.ready:
                 copy.state = "completed"
@@ -556,7 +548,7 @@ class World:
             self._tell(name, vm, "booted")
         mine = self.head is not None and self.head[0] == name
         self._tell(name, vm, "running", step=self.head[1].step if self.head and mine else None)
-        if vm.is_warned or vm.draining:
+        if vm.is_warned or vm.draining_since:
             if not vm.stopped:
                 self._commit(name, vm)
                 vm.stopped, vm.mounted = True, ""
@@ -566,7 +558,7 @@ class World:
 
     def _on_volume(self, name: str, vm: Vm) -> bool:
         disk = self.disks.get(vm.volume)
-        if disk is None or disk.by != name or disk.attachment not in ("attached", "busy"):
+        if disk is None or disk.attached_to != name or disk.attachment not in ("attached", "busy"):
             return False
         self._tell(name, vm, "proved", volume=vm.volume)
         if vm.grant.split(" ")[-1] != vm.volume:
