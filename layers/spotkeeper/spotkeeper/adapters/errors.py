@@ -7,6 +7,7 @@ uses; docs/operations.md lists the classes. An API error becomes one of the port
     ├─ Throttled    slow down; the next turn tries again, and nothing is concluded from it
     ├─ Refused      the role may not do this, or the account is not set up for it
     ├─ Gone         the group, instance or queue does not exist
+    ├─ Conflict     somebody else changed the item of the table: its condition does not hold
     └─ Unavailable  a fault of AWS
        └─ TimedOut  no answer in time
 """
@@ -24,7 +25,7 @@ from botocore.exceptions import (
 )
 
 from spotkeeper.domain.failure import FailureClass
-from spotkeeper.ports import FleetError, Gone, Refused, Throttled, TimedOut, Unavailable
+from spotkeeper.ports import Conflict, FleetError, Gone, Refused, Throttled, TimedOut, Unavailable
 
 # Codes as they stand in activity messages ("Could not launch Spot Instances. CODE - text") and
 # in API errors. Karpenter pkg/errors, aws-parallelcluster-node and terraform-aws-github-runner
@@ -242,4 +243,4 @@ def _translate(operation: str, error: ClientError) -> FleetError:
         return Refused(f"{told}{GRANT}")
     if code in GONE_CODES or any(words in text.lower() for words in GONE_WORDS):
         return Gone(told)
-    return Unavailable(told)
+    return Conflict(told) if code == CONDITION_FAILED else Unavailable(told)

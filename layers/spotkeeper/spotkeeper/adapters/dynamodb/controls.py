@@ -6,10 +6,9 @@ pk fleet#NAME  sk control
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import ClientError
 from pydantic import TypeAdapter, ValidationError
 
-from spotkeeper.adapters.errors import CONDITION_FAILED, aws_errors
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.permission import Control
 from spotkeeper.ports import Conflict, Unreadable
 
@@ -48,8 +47,8 @@ class ControlTable:
     def change(self, fleet: str, seen: Control, wanted: Control) -> Control:
         """Put a control in the place of the one that was seen; raises `Conflict` if it is not."""
         changed = replace(wanted, version=seen.version + 1)
-        with aws_errors(f"changing the control of {fleet}"):
-            try:
+        try:
+            with aws_errors(f"changing the control of {fleet}"):
                 self._dynamodb.put_item(
                     TableName=self._table,
                     Item={
@@ -60,13 +59,9 @@ class ControlTable:
                     ConditionExpression="attribute_not_exists(version) OR version = :seen",
                     ExpressionAttributeValues={":seen": {"N": str(seen.version)}},
                 )
-            except ClientError as error:
-                if error.response["Error"]["Code"] != CONDITION_FAILED:
-                    raise
-                message = (
-                    f"another operator has just changed {fleet}: look at status, then try again"
-                )
-                raise Conflict(message) from error
+        except Conflict as error:
+            message = f"another operator has just changed {fleet}: look at status, then try again"
+            raise Conflict(message) from error
         return changed
 
 

@@ -25,15 +25,14 @@ from itertools import batched, chain, count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from botocore.exceptions import ClientError
 from pydantic import TypeAdapter, ValidationError
 
 from spotkeeper.adapters.dynamodb.earlier import memory_in_todays_words
-from spotkeeper.adapters.errors import CONDITION_FAILED, aws_errors
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.ports import AtRiskNote, FleetError, Lease, Unavailable
+from spotkeeper.ports import AtRiskNote, Conflict, FleetError, Lease, Unavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -166,11 +165,8 @@ class FleetStateTable:
                     ConditionExpression="attribute_not_exists(taken) OR taken <= :taken",
                     ExpressionAttributeValues={":taken": taken},
                 )
-        except FleetError as error:
-            cause = error.__cause__
-            if isinstance(cause, ClientError) and _is_refused(cause):
-                raise Unavailable(f"{operation}: the lease was lost to another turn") from error
-            raise
+        except Conflict as error:
+            raise Unavailable(f"{operation}: the lease was lost to another turn") from error
 
     def _was_kept(self, operation: str, lease: Lease, now: datetime) -> bool:
         """Look whether this turn gave its lease back with an answer that was lost; as `commit`."""
@@ -252,28 +248,20 @@ class FleetStateTable:
         """Update the state item; None when the condition does not hold."""
         used = set(re.findall(r"#(\w+)", update + condition))
         names = {f"#{word}": f"{controller}_{word}" for word in used}
-        with aws_errors(operation):
-            try:
-                return self._dynamodb.update_item(
-                    TableName=self._table,
-                    Key=_key(fleet),
-                    UpdateExpression=update,
-                    ConditionExpression=condition,
-                    ExpressionAttributeNames=names,
-                    ExpressionAttributeValues=values,
-                    ReturnValues="ALL_NEW",
-                )["Attributes"]
-            except ClientError as error:
-                if not _is_refused(error):
-                    raise
-                return None
+        with contextlib.suppress(Conflict), aws_errors(operation):
+            return self._dynamodb.update_item(
+                TableName=self._table,
+                Key=_key(fleet),
+                UpdateExpression=update,
+                ConditionExpression=condition,
+                ExpressionAttributeNames=names,
+                ExpressionAttributeValues=values,
+                ReturnValues="ALL_NEW",
+            )["Attributes"]
+        return None
 
 
 _MINE = "#holder = :holder"
-
-
-def _is_refused(error: ClientError) -> bool:
-    return error.response.get("Error", {}).get("Code") == CONDITION_FAILED
 
 
 def _key(fleet: str, item: str = "state") -> dict[str, "AttributeValueTypeDef"]:

@@ -9,19 +9,19 @@ Nothing of it expires while anything may be paid for.
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from botocore.exceptions import ClientError
 from pydantic import TypeAdapter
 
-from spotkeeper.adapters.errors import CONDITION_FAILED, aws_errors
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.border.job_document import JobDocument, JobDocumentError, parse_job
 from spotkeeper.domain.jobs.job import Job
 from spotkeeper.job_ports import Kept, Overtaken
-from spotkeeper.ports import Unavailable, Unreadable
+from spotkeeper.ports import Conflict, Unavailable, Unreadable
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -263,11 +263,6 @@ def _job(item: dict[str, Any]) -> Job:
 
 def _if_so[T](doing: str, call: Callable[[], T]) -> T | None:
     """Make a conditional call; None where the condition does not hold."""
-    try:
-        with aws_errors(doing):
-            return call()
-    except Unavailable as error:
-        cause = error.__cause__
-        if isinstance(cause, ClientError) and cause.response["Error"]["Code"] == CONDITION_FAILED:
-            return None
-        raise
+    with suppress(Conflict), aws_errors(doing):
+        return call()
+    return None
