@@ -10,10 +10,17 @@ from datetime import datetime
 from spotkeeper.domain.availability import elevated
 from spotkeeper.domain.availability.actions import (
     AvailabilityAction,
+    Backfill,
+    CancelBackfill,
     ClaimGroup,
+    Drain,
+    EndBackfill,
+    ReplaceEarly,
     RequestSpot,
     ResumeLaunch,
     SuspendAzRebalance,
+    Terminate,
+    Unmark,
     WakeUp,
 )
 from spotkeeper.domain.availability.backfill import size_backfill
@@ -41,9 +48,10 @@ from spotkeeper.domain.availability.interruption import (
 from spotkeeper.domain.availability.memory import (
     Adoption,
     AvailabilityMemory,
+    Unsure,
     add_level,
     back_off,
-    remember_answers,
+    refused_again,
     settled,
     within,
 )
@@ -281,11 +289,41 @@ def apply(
     answers: Sequence[Answer],
     at: datetime,
 ) -> AvailabilityMemory:
-    """Remember what AWS accepted, and what it may have accepted where that must not be forgotten.
+    """Remember what became of each action (rule 11): what was refused is still due next turn.
 
-    What was refused leaves no trace: the next turn finds it still due.
+    A lost answer counts as done where nobody would look it up: a detached instance that is
+    forgotten is never ended.
     """
-    return remember_answers(memory, actions, answers, at)
+    drained, detached = dict.fromkeys(memory.drained), dict(memory.detached)
+    for action, answer in zip(actions, answers, strict=True):
+        if answer is Answer.REFUSED or answer is Answer.SKIPPED:
+            continue
+        done = answer is Answer.DONE
+        match action:
+            case ReplaceEarly(instance_id=gone, taken=False):
+                detached[gone] = at
+            case RequestSpot(requests=requests):
+                memory = replace(memory, capacity_requests=requests)
+            case Backfill() | CancelBackfill() | EndBackfill() if not done:
+                unsure = memory.unsure or Unsure(at=at, before=action.before)
+                memory = replace(memory, unsure=unsure)
+            case _ if not done:
+                pass
+            case Backfill():
+                memory = refused_again(memory, at)
+            case Drain(instance_id=marked):
+                drained[marked] = None
+            case Unmark(instance_id=spared):
+                drained.pop(spared, None)
+            case Terminate(instance_id=ended):
+                detached.pop(ended, None)
+            case ResumeLaunch(group=group):
+                memory = replace(memory, resumed={**memory.resumed, group: at})
+            case WakeUp(at=asked):
+                memory = replace(memory, wake_ups=(*memory.wake_ups, asked))
+            case _:
+                pass
+    return replace(memory, drained=tuple(drained), detached=detached)
 
 
 def _wake_up(seen: Assessment) -> WakeUp | None:

@@ -3,26 +3,12 @@
 Everything in it can be lost: `assess.adopt` then takes the fleet as it is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.actions import (
-    AvailabilityAction,
-    Backfill,
-    CancelBackfill,
-    Drain,
-    EndBackfill,
-    ReplaceEarly,
-    RequestSpot,
-    ResumeLaunch,
-    Terminate,
-    Unmark,
-    WakeUp,
-)
 from spotkeeper.domain.availability.announcements import Announced
 from spotkeeper.domain.capacity_request import CapacityRequest
-from spotkeeper.domain.decision import Answer
 from spotkeeper.domain.failure import LaunchFailure
 
 # While both groups are short, on-demand is tried again after 1, 2, 4 ... 15 minutes.
@@ -214,49 +200,6 @@ def _in_force(levels: tuple[Level, ...], now: datetime, seconds: int) -> int | N
     return None
 
 
-def remember_answers(
-    memory: AvailabilityMemory,
-    actions: Sequence[AvailabilityAction],
-    answers: Sequence[Answer],
-    at: datetime,
-) -> AvailabilityMemory:
-    """Remember what became of each action (rule 11).
-
-    A lost answer counts as done where nobody would look it up: a detached instance that is
-    forgotten is never ended.
-    """
-    drained, detached = dict.fromkeys(memory.drained), dict(memory.detached)
-    for action, answer in zip(actions, answers, strict=True):
-        if answer is Answer.REFUSED or answer is Answer.SKIPPED:
-            continue
-        done = answer is Answer.DONE
-        match action:
-            case ReplaceEarly(instance_id=gone, taken=False):
-                detached[gone] = at
-            case RequestSpot(requests=requests):
-                memory = replace(memory, capacity_requests=requests)
-            case Backfill() | CancelBackfill() | EndBackfill() if not done:
-                unsure = memory.unsure or Unsure(at=at, before=action.before)
-                memory = replace(memory, unsure=unsure)
-            case _ if not done:
-                pass
-            case Backfill():
-                memory = _refused_again(memory, at)
-            case Drain(instance_id=marked):
-                drained[marked] = None
-            case Unmark(instance_id=spared):
-                drained.pop(spared, None)
-            case Terminate(instance_id=ended):
-                detached.pop(ended, None)
-            case ResumeLaunch(group=group):
-                memory = replace(memory, resumed={**memory.resumed, group: at})
-            case WakeUp(at=asked):
-                memory = replace(memory, wake_ups=(*memory.wake_ups, asked))
-            case _:
-                pass
-    return replace(memory, drained=tuple(drained), detached=detached)
-
-
 def back_off(memory: AvailabilityMemory, now: datetime, *, both_short: bool) -> AvailabilityMemory:
     """Wait a minute before the first try while both groups are short (rule 7)."""
     if not both_short:
@@ -267,7 +210,7 @@ def back_off(memory: AvailabilityMemory, now: datetime, *, both_short: bool) -> 
     return replace(memory, backoff_s=BACKOFF_FIRST_S, retry_at=retry_at)
 
 
-def _refused_again(memory: AvailabilityMemory, at: datetime) -> AvailabilityMemory:
+def refused_again(memory: AvailabilityMemory, at: datetime) -> AvailabilityMemory:
     """After another try while both groups are short, wait twice as long."""
     if memory.retry_at is None:
         return memory
