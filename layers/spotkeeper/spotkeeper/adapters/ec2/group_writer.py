@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import batched
 from typing import TYPE_CHECKING
 
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG, MARKS, NONCE_TAG
@@ -12,9 +11,6 @@ from spotkeeper.ports import OWNER_TAG, Gone
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
     from mypy_boto3_ec2 import EC2Client
-
-# AWS's own limit of one call.
-DETACHED_A_CALL = 20
 
 
 class AutoScalingWriter:
@@ -41,14 +37,13 @@ class AutoScalingWriter:
             )
 
     def detach(self, group: str, instance_ids: Sequence[str]) -> None:
-        """Take instances out of their group, 20 a call; the group replaces them at once."""
-        for some in batched(instance_ids, DETACHED_A_CALL, strict=False):
-            with aws_errors(f"detaching from {group}"):
-                self._autoscaling.detach_instances(
-                    AutoScalingGroupName=group,
-                    InstanceIds=list(some),
-                    ShouldDecrementDesiredCapacity=False,
-                )
+        """Take instances out of their group, at most 20; the group replaces them at once."""
+        with aws_errors(f"detaching from {group}"):
+            self._autoscaling.detach_instances(
+                AutoScalingGroupName=group,
+                InstanceIds=list(instance_ids),
+                ShouldDecrementDesiredCapacity=False,
+            )
 
     def suspend_az_rebalance(self, group: str) -> None:
         """Stop a group from ending busy instances only to even out its zones."""

@@ -128,39 +128,37 @@ class Terminate(_Instance):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuspendAzRebalance:
+class _Group:
+    """Change one group; `verb` is what records call it."""
+
+    group: str
+    verb: ClassVar[str]
+
+    @property
+    def asked(self) -> str:
+        """The action as records write it."""
+        return f"{self.group}: {self.verb}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspendAzRebalance(_Group):
     """Stop a group from ending instances only to balance its zones."""
 
-    group: str
-
-    @property
-    def asked(self) -> str:
-        """The action as records write it."""
-        return f"{self.group}: suspend AZRebalance"
+    verb: ClassVar[str] = "suspend AZRebalance"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeLaunch:
+class ResumeLaunch(_Group):
     """Resume the Launch process of a group that AWS suspended."""
 
-    group: str
-
-    @property
-    def asked(self) -> str:
-        """The action as records write it."""
-        return f"{self.group}: resume Launch"
+    verb: ClassVar[str] = "resume Launch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimGroup:
+class ClaimGroup(_Group):
     """Tag a group as this stack's, so that no other stack acts on it."""
 
-    group: str
-
-    @property
-    def asked(self) -> str:
-        """The action as records write it."""
-        return f"{self.group}: claim"
+    verb: ClassVar[str] = "claim"
 
 
 type OfSize = Backfill | CancelBackfill | RequestSpot
