@@ -50,7 +50,7 @@ class Owned(FleetError):
 
 
 class Observed(FleetError):
-    """The turn may only look: AWS was not asked; says what it would have been asked."""
+    """The turn may only look: AWS was not asked."""
 
 
 class Conflict(FleetError):
@@ -381,6 +381,9 @@ class Ports:
     """Where changes of state are announced; None where they are not."""
     owner: str = ""
     """The stack whose turns these are; empty for turns that claim no group."""
+    permission: Permission = Permission.ACT
+    paused_h: float = 0.0
+    """How long the fleet has been paused."""
     clock: Callable[[], datetime] | None = None
     """What a turn's time is measured with; without one a turn takes no time."""
     last: LastKnown = field(default_factory=LastKnown)

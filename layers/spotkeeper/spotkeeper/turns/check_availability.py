@@ -105,7 +105,7 @@ def _turn_under_lease(
     with budget.state():
         ports, control = permitted(reading.ports, fleet, now)
     last.permit(fleet.name, now, acts=ports is reading.ports)
-    for this in turns.rounds(ports.states, fleet.name, note):
+    for this in turns.rounds(ports, fleet.name, note):
         with this as lease:
             last.keep(lease, lease.availability)
             stale = not reading.is_fresh and (this.number > 0 or _may_be_stale(lease, now))

@@ -43,7 +43,7 @@ def _turn(fleet: Fleet, ports: Ports, groups: Mapping[str, Group], turns: Turns)
     """Run one fleet's turn under its lease, on groups read again if it goes round again."""
     ports, _ = permitted(ports, fleet, turns.now)
     names = (fleet.spot_group, fleet.on_demand_group)
-    for this in turns.rounds(ports.states, fleet.name, None):
+    for this in turns.rounds(ports, fleet.name, None):
         with this as lease:
             seen = ports.groups.describe(names) if this.number else groups
             this.finish(*_round(fleet, ports, seen, lease, turns))

@@ -16,6 +16,7 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.permission import Permission
 from spotkeeper.ports import (
     OWNER_TAG,
     AtRiskNote,
@@ -233,11 +234,17 @@ class Turns:
         except FleetError:
             self._unrecorded.append(fleet.name)
 
-    def rounds(self, states: FleetStates, fleet: str, note: AtRiskNote | None) -> Iterator[Round]:
-        """Go round as the only writer, again for as long as notes come in; never when busy."""
+    def rounds(self, ports: Ports, fleet: str, note: AtRiskNote | None) -> Iterator[Round]:
+        """Go round as the only writer, again for as long as notes come in; never when busy.
+
+        A turn that may only look has a memory of its own: one that acts must not remember requests
+        that were never made.
+        """
+        states, permission = ports.states, ports.permission
+        name = fleet if permission is Permission.ACT else f"{fleet}/observed"
         for number in range(MOST_ROUNDS):
             with self.budget.state():
-                lease = states.acquire(fleet, self.controller, self.now, None if number else note)
+                lease = states.acquire(name, self.controller, self.now, None if number else note)
             if lease is None:
                 if not number:
                     self._busy.append(fleet)
@@ -245,6 +252,7 @@ class Turns:
             if lease.unreadable:
                 self._records.append(_begun_afresh(lease, self.now))
                 states.record(self._records[-1])
+            lease = replace(lease, permission=permission, paused_h=ports.paused_h)
             this = Round(states=states, lease=lease, number=number, now=self.now)
             yield this
             if this.record:
