@@ -32,7 +32,7 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFail
         logger.warning("search logs left out", message_id=message_id, why="; ".join(left_out[:20]))
     if done.looks_unkept:
         logger.warning("looks at request queues were not kept", why=done.looks_unkept)
-    for fleet, counts in done.metrics(default_fleet).items():
+    for fleet, counts in done.counts.items():
         logger.info("counted", extra={"fleet": fleet, **counts})
         emit(fleet, counts)
     processor = BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False)

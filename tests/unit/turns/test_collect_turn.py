@@ -14,8 +14,7 @@ from spotkeeper.domain.load.request_queue import QueueLook
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns import collect_search_logs
-from spotkeeper.turns.collect_report import CollectReport, FleetCounts, NotStored
-from spotkeeper.turns.collect_search_logs import BATCH_LOGS, collect
+from spotkeeper.turns.collect_search_logs import BATCH_LOGS, CollectReport, NotStored, collect
 from spotkeeper_lab.fakes import FakeLoadTable
 from tests.search_logs import FLEET, SENT, before, lines, message, packed, sent_log
 
@@ -44,6 +43,14 @@ def run(messages: Sequence[Message], table: FakeLoadTable) -> CollectReport:
     return collect(messages, table, KNOWN, FLEET)
 
 
+def counted(logs: int, late: int = 0, skewed: int = 0, duplicates: int = 0) -> dict[str, int]:
+    """What is counted of every fleet whose logs were stored."""
+    return {
+        "SearchLogs": logs, "LateSearchLogs": late, "ClockSkewed": skewed,
+        "DuplicateMessages": duplicates,
+    }  # fmt: skip
+
+
 def finished(table: FakeLoadTable, now: datetime = SENT, fleet: str = FLEET) -> int:
     return summarise(table.since(fleet, before(300)), now, 300).finished
 
@@ -53,11 +60,12 @@ def test_one_log_of_a_wrong_clock_does_not_take_five_hundred_with_it() -> None:
     near, far = ({"enqueued_at": before(at).isoformat()} for at in (31.997, 20))
     logs = [sent_log(n) for n in range(498)] + [sent_log(498, **near), sent_log(499, **far)]
     report = run([message(lines(logs))], table)
-    assert report.fleets[FLEET] == FleetCounts(logs=499, late=0, skewed=1, duplicates=0)
+    assert report.counts[FLEET] == counted(499, skewed=1) | {
+        "SearchLogsRefused": 1,
+        "SearchLogsLost": 1,
+    }
     assert (finished(table), report.refused) == (499, {})
     report.settle("m")
-    metrics = report.metrics(FLEET)[FLEET]
-    assert (metrics["ClockSkewed"], metrics["SearchLogsRefused"]) == (1, 1)
     assert "logs[499].started_at" in report.left_out["m"][0]
 
 
@@ -65,7 +73,7 @@ def test_a_log_in_several_messages_of_a_batch_counts_once() -> None:
     table = FakeLoadTable()
     resent = message([sent_log(1), sent_log(2)], "resent", SENT + timedelta(seconds=2))
     report = run([resent, message([sent_log(0), sent_log(1)], "first")], table)
-    assert report.fleets[FLEET] == FleetCounts(logs=3, late=0, skewed=0, duplicates=1)
+    assert report.counts == {FLEET: counted(3, duplicates=1)}
     assert finished(table) == 3
     # Delivered again alone, it is known by its content, and the digest without the log counts.
     run([resent], table)
@@ -86,11 +94,7 @@ def test_skewed_and_late_logs_are_counted() -> None:
     old = sent_log(1, enqueued_at="2026-11-20T09:00:00Z", started_at="2026-11-20T09:00:00Z",
                    finished_at="2026-11-20T09:00:01Z")  # fmt: skip
     report = run([message(ahead, "a"), message(old, "b")], FakeLoadTable())
-    assert report.fleets[FLEET] == FleetCounts(logs=2, late=1, skewed=1, duplicates=0)
-    assert report.metrics(FLEET) == {
-        FLEET: {"SearchLogs": 2, "LateSearchLogs": 1, "ClockSkewed": 1, "DuplicateMessages": 0}
-        | {"SearchLogsLost": 1}
-    }
+    assert report.counts == {FLEET: counted(2, late=1, skewed=1) | {"SearchLogsLost": 1}}
 
 
 def test_a_clock_hours_ahead_is_counted_and_a_day_ahead_fails_its_message_alone() -> None:
@@ -110,7 +114,7 @@ def test_what_was_not_stored_fails_with_all_its_messages_and_does_not_count() ->
     same = [message(sent_log(), "a"), other, message(sent_log(), "b")]
     report = run(same, FullTable(refused=1))
     assert report.unstored.keys() == {"a", "b"}
-    assert report.fleets[FLEET].logs == 1
+    assert report.counts == {FLEET: counted(1)}
     with pytest.raises(NotStored, match="delivered again"):
         report.settle("a")
 
@@ -119,7 +123,7 @@ def test_a_table_that_fails_fails_every_message_that_was_read() -> None:
     report = run([message(sent_log(), "a"), message("?", "b")], DeadTable())
     assert report.unstored == {"a": "writing to the load table: SlowDown"}
     assert report.refused.keys() == {"b"}
-    assert report.fleets == {}
+    assert report.counts == {FLEET: {"MessagesRefused": 1}}
 
 
 @pytest.mark.parametrize(
@@ -177,7 +181,7 @@ def test_what_machines_lost_is_told_by_fleet() -> None:
         message(told(1, 9, 0, **lost) | {"fleet": "search"}, "b"),
         message(told(0, 9, 0, **lost), "a again"),
     ]
-    metrics = run(messages, FakeLoadTable()).metrics(FLEET)
+    metrics = run(messages, FakeLoadTable()).counts
     for fleet in (FLEET, "search"):
         assert (metrics[fleet]["SearchLogsLost"], metrics[fleet]["SearchLogsClamped"]) == (4, 2)
 
@@ -190,8 +194,7 @@ def test_what_came_too_late_or_was_left_out_is_lost_to_the_load() -> None:
         message([sent_log(number, **over) for number in range(3)], "late"),
         message([sent_log(3), sent_log(4, **far)], "left out"),
     ]
-    metrics = run(messages, FakeLoadTable())
-    assert metrics.metrics(FLEET)[FLEET]["SearchLogsLost"] == 4
+    assert run(messages, FakeLoadTable()).counts[FLEET]["SearchLogsLost"] == 4
 
 
 def test_the_newest_look_at_each_queue_is_kept() -> None:
@@ -202,7 +205,7 @@ def test_the_newest_look_at_each_queue_is_kept() -> None:
     assert [(look.url, look.length.waiting) for look in looks.kept] == [
         ("rabbitmq://%2F/requests", 8)
     ]
-    assert (report.refused, report.fleets[FLEET].logs) == ({}, 2)
+    assert (report.refused, report.counts) == ({}, {FLEET: counted(2)})
 
 
 def test_looks_that_cannot_be_kept_cost_no_log() -> None:

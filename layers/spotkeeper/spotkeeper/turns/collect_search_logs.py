@@ -5,8 +5,8 @@ again, in the same batch or another, counts once. So does a log that several mes
 have.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,11 +22,36 @@ from spotkeeper.domain.load.digest import (
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLook
 from spotkeeper.ports import FleetError, LoadTable, QueueLooks
-from spotkeeper.turns.collect_report import CollectReport, FleetCounts, MachineCounts
 
 # A batch has up to 100 messages of `MAX_LOGS` each, and the function 512 MB of memory.
 BATCH_LOGS = 100_000
 TOO_MANY = f"the batch holds over {BATCH_LOGS} logs; the largest messages are delivered again"
+
+
+class NotStored(Exception):
+    """A message whose digest the load table did not take; it is worth another try."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectReport:
+    """What became of a batch: why messages failed, by message id, and the counts by fleet.
+
+    `left_out` has, by message id, why single logs of messages that were read do not count.
+    `looks_unkept` says why agents' looks were not kept, whose messages count all the same.
+    """
+
+    refused: Mapping[str, str]
+    unstored: Mapping[str, str]
+    counts: Mapping[str, Mapping[str, int]]
+    left_out: Mapping[str, tuple[str, ...]]
+    looks_unkept: str = ""
+
+    def settle(self, message_id: str) -> None:
+        """Return if the message is done with; raises MessageRefused or NotStored if not."""
+        if message_id in self.refused:
+            raise MessageRefused(self.refused[message_id])
+        if message_id in self.unstored:
+            raise NotStored(self.unstored[message_id])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +114,10 @@ def collect(
     return CollectReport(
         refused=refused,
         unstored=unstored,
-        fleets=_counts(stored),
+        counts=_counts(stored, told, len(refused), sum(map(len, done.values())), default_fleet),
         left_out=done,
-        machines=_machines(told, default_fleet),
         looks_unkept=_keep_looks(told, looks) if looks is not None else "",
     )
-
-
-def _machines(told: Sequence[tuple[Message, Body]], default_fleet: str) -> dict[str, MachineCounts]:
-    machines: defaultdict[str, MachineCounts] = defaultdict(MachineCounts)
-    for _, body in told:
-        for fleet, note in body.notes:
-            name = fleet or default_fleet
-            machines[name] = machines[name].and_of(note)
-    return {name: counts for name, counts in machines.items() if counts != MachineCounts()}
 
 
 def _keep_looks(told: Sequence[tuple[Message, Body]], looks: QueueLooks) -> str:
@@ -181,16 +196,37 @@ def _store(sent: Sequence[_Sent], table: LoadTable) -> dict[str, str]:
     }
 
 
-def _counts(stored: Sequence[_Sent]) -> dict[str, FleetCounts]:
-    fleets: defaultdict[str, list[_Sent]] = defaultdict(list)
+def _counts(
+    stored: Sequence[_Sent],
+    told: Sequence[tuple[Message, Body]],
+    refused: int,
+    left_out: int,
+    default_fleet: str,
+) -> dict[str, Counter[str]]:
+    """Count by fleet what was stored, and what else there is; the default fleet has the refused.
+
+    Lost is every log that the load lacks: those that agents gave up, those that came too late to
+    matter, and those left out.
+    """
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    more: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in stored:
-        fleets[each.digest.fleet].append(each)
-    return {
-        fleet: FleetCounts(
-            logs=sum(each.digest.count + each.digest.late for each in mine),
-            late=sum(each.digest.late for each in mine),
-            skewed=sum(each.digest.skewed for each in mine),
-            duplicates=sum(each.duplicates for each in mine),
-        )
-        for fleet, mine in fleets.items()
-    }
+        found = each.digest
+        counts[found.fleet].update({
+            "SearchLogs": found.count + found.late,
+            "LateSearchLogs": found.late,
+            "ClockSkewed": found.skewed,
+            "DuplicateMessages": each.duplicates,
+        })  # fmt: skip
+        more[found.fleet]["SearchLogsLost"] += found.late
+    for _, body in told:
+        for fleet, note in body.notes:
+            more[fleet or default_fleet]["SearchLogsLost"] += note.lost + note.refused
+            more[fleet or default_fleet]["SearchLogsClamped"] += note.clamped
+    more[default_fleet]["MessagesRefused"] += refused
+    more[default_fleet]["SearchLogsRefused"] += left_out
+    more[default_fleet]["SearchLogsLost"] += left_out
+    for fleet, others in more.items():
+        if any(others.values()):
+            counts[fleet].update(+others)
+    return dict(counts)
