@@ -17,6 +17,7 @@ from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
+from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.domain.permission import Control, Permission
 
 # A launch that a lifecycle hook gives up, or that never becomes healthy, began this long before.
@@ -288,6 +289,14 @@ class QueueLooks(Protocol):
 
     def keep(self, looks: Sequence[QueueLook]) -> None:
         """Keep looks, one of each queue."""
+        ...
+
+
+class Prices(Protocol):
+    """Knows what instances cost."""
+
+    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
+        """Read the prices of pools (zone/type) in force; missing ones are left out."""
         ...
 
 

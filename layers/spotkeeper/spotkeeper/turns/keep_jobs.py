@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from spotkeeper.domain.jobs.decide import YOUNG, created, decide, launched, refused, without_image
 from spotkeeper.domain.jobs.job import SPOT, Job, JobSpec, Seen
@@ -19,7 +18,7 @@ from spotkeeper.domain.jobs.steps import (
 )
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, JobCloud, JobTable, Kept, NotMade, Overtaken
-from spotkeeper.ports import FleetError
+from spotkeeper.ports import FleetError, Prices
 
 # A turn takes this many steps at most; the next minute goes on.
 MOST_STEPS = 12
@@ -33,14 +32,6 @@ GOLDEN = (5**0.5 - 1) / 2
 STUCK = timedelta(hours=1)
 # A late answer of AWS is still found, and what it made deleted, for this time after the end.
 WATCHED_AFTER = timedelta(hours=1)
-
-
-class Prices(Protocol):
-    """Knows what instances cost."""
-
-    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
-        """Read the prices of pools (zone/type) in force; missing ones are left out."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.money.ledger import Gap, LedgerItem, Life, entries, over_and_not_open
-from spotkeeper.domain.money.prices import PriceBook, Priced, priced
-from spotkeeper.ports import FleetError, GroupReader, TimedOut, Unavailable
+from spotkeeper.domain.money.prices import Priced, priced
+from spotkeeper.ports import FleetError, GroupReader, Prices, TimedOut, Unavailable
 from spotkeeper.turns.turn import Budget
 
 # EC2 lists a terminated instance for about an hour, and its type with it.
@@ -66,14 +66,6 @@ class Activities(Protocol):
 
     def ends(self, groups: Sequence[str], since: datetime) -> Mapping[str, datetime | None]:
         """Read which instances groups launched or terminated since an instant, and their ends."""
-        ...
-
-
-class Prices(Protocol):
-    """Knows what instances cost."""
-
-    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
-        """Read the prices of pools (zone/type) in force; missing ones are left out."""
         ...
 
 

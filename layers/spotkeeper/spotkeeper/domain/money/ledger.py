@@ -1,7 +1,7 @@
 """Which instances ran for a fleet, from when to when, and what ended them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -19,13 +19,12 @@ class EndedBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerItem:
-    """One instance's paid time for one fleet; `until` is None while it runs. `pool` is zone/type.
+class Life:
+    """An instance as EC2 tells of it: since when it is paid for, and until when if it is over.
 
-    A warm instance that stops and starts again has an item for each time.
+    `pool` is zone/type.
     """
 
-    fleet: str
     instance_id: str
     pool: str
     option: PurchaseOption
@@ -45,6 +44,16 @@ class LedgerItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerItem(Life):
+    """One instance's paid time for one fleet.
+
+    A warm instance that stops and starts again has an item for each time.
+    """
+
+    fleet: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
     """A time in which nothing was read, and the instances that ran then and are in no item.
 
@@ -56,18 +65,6 @@ class Gap:
     until: datetime
     instances: tuple[str, ...]
     ended: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
-    """An instance as EC2 tells of it: since when it is paid for, and until when if it is over."""
-
-    instance_id: str
-    pool: str
-    option: PurchaseOption
-    since: datetime
-    until: datetime | None = None
-    ended_by: EndedBy = EndedBy.NOBODY
 
 
 def each_life_once(items: Iterable[LedgerItem]) -> tuple[LedgerItem, ...]:
@@ -126,21 +123,9 @@ def entries(
         if item is None and life.until and (life.instance_id, life.since) in done:
             continue
         if item is None or life.until is not None:
-            changed.append(_item(fleet, life))
+            changed.append(LedgerItem(fleet=fleet, **asdict(life)))
     return tuple(changed)
 
 
 def _end(item: LedgerItem, ended: datetime | None, now: datetime) -> datetime:
     return ended if ended and item.since <= ended <= now else now
-
-
-def _item(fleet: str, life: Life) -> LedgerItem:
-    return LedgerItem(
-        fleet=fleet,
-        instance_id=life.instance_id,
-        pool=life.pool,
-        option=life.option,
-        since=life.since,
-        until=life.until,
-        ended_by=life.ended_by,
-    )
