@@ -21,7 +21,7 @@ from spotkeeper_lab.endpoint.up import PARTS, LabClient, LabSettings, running
 from spotkeeper_lab.fakes import EPOCH, FakeGroups, FakeStates
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.local_aws.client import Client
-from spotkeeper_lab.local_aws.context import create_table, local_aws
+from spotkeeper_lab.local_aws.context import local_aws
 from spotkeeper_lab.local_aws.dynamodb import Table, Tables
 from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.traces.market import market_of
@@ -40,6 +40,13 @@ TABLE = "spotkeeper"
 STRICT = Physics(
     ghost_s=90.0, cancellations_shown=True, pending_ends_refused=True, marks_needed=True
 )
+
+
+@pytest.fixture
+def aws() -> Iterator[None]:
+    """An account of moto's."""
+    with mock_aws():
+        yield
 
 
 def free_port() -> int:
@@ -180,10 +187,7 @@ def states(request: pytest.FixtureRequest) -> Iterator[FleetStates]:
     if request.param == "chaos":
         yield FleetStateTable(table_client(), TABLE, timedelta(days=30))
         return
-    with mock_aws():
-        dynamodb = boto3.client("dynamodb", region_name="us-east-1")
-        create_table(dynamodb, TABLE)
-        yield FleetStateTable(dynamodb, TABLE, timedelta(days=30))
+    yield FleetStateTable(request.getfixturevalue("dynamodb"), TABLE, timedelta(days=30))
 
 
 def table_client() -> "DynamoDBClient":

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +11,6 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 from botocore.stub import Stubber
-from moto import mock_aws
 
 from spotkeeper.adapters.doctor.account import account_facts
 from spotkeeper.adapters.doctor.groups import group_facts, metadata_defaults
@@ -26,10 +25,7 @@ SEND = json.dumps({
 })  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _aws() -> Iterator[None]:
-    with mock_aws():
-        yield
+pytestmark = pytest.mark.usefixtures("aws")
 
 
 def clients(**given: Any) -> Clients:

@@ -1,20 +1,14 @@
 """The doctor's eyes on Parameter Store: groups that fleet documents of other stacks name."""
 
-from collections.abc import Iterator
-
 import boto3
 import pytest
-from moto import mock_aws
 
 from spotkeeper.adapters.doctor.account import groups_elsewhere
 
 OWN = "/spotkeeper/ours/fleets"
 
 
-@pytest.fixture(autouse=True)
-def _aws() -> Iterator[None]:
-    with mock_aws():
-        yield
+pytestmark = pytest.mark.usefixtures("aws")
 
 
 def put(name: str, value: str) -> None:

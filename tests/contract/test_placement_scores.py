@@ -8,11 +8,9 @@ from typing import Any
 import boto3
 import pytest
 from botocore.stub import Stubber
-from moto import mock_aws
 
 from spotkeeper.adapters.doctor.account import placement_scores
 from spotkeeper.domain.doctor.facts import Unseen
-from spotkeeper_lab.local_aws.context import create_table
 from tests.builders import NOON, TABLE
 from tests.unit.doctor.good import FLEET, ON_DEMAND, SPOT
 
@@ -26,12 +24,10 @@ ASKED = {
 
 
 @pytest.fixture
-def ec2() -> Iterator[Stubber]:
-    with mock_aws():
-        create_table(boto3.client("dynamodb", "us-east-1"), TABLE)
-        with Stubber(boto3.client("ec2", "us-east-1")) as stub:
-            yield stub
-            stub.assert_no_pending_responses()
+def ec2(dynamodb: object) -> Iterator[Stubber]:
+    with Stubber(boto3.client("ec2", "us-east-1")) as stub:
+        yield stub
+        stub.assert_no_pending_responses()
 
 
 def scores(ec2: Stubber, fleets: Any, groups: Any, now: datetime) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import boto3
@@ -21,7 +21,10 @@ from spotkeeper.adapters.request_queues import (
 from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper.ports import FleetError, Gone, Refused, RequestQueues, Throttled, Unavailable
 from spotkeeper_lab.fakes import FakeRequestQueues
-from spotkeeper_lab.local_aws.context import create_table
+from tests.builders import TABLE
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 URL = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
 
@@ -174,12 +177,9 @@ OWN_QUEUE = "rabbitmq://%2F/requests"
 
 
 @pytest.fixture
-def agents() -> Iterator[AgentRequestQueues]:
+def agents(dynamodb: "DynamoDBClient") -> AgentRequestQueues:
     """What agents tell, on a table of moto's, at NOW."""
-    with mock_aws():
-        dynamodb = boto3.client("dynamodb", region_name="us-east-1")
-        create_table(dynamodb, "spotkeeper")
-        yield AgentRequestQueues(dynamodb, "spotkeeper", lambda: NOW)
+    return AgentRequestQueues(dynamodb, TABLE, lambda: NOW)
 
 
 def seen(ago_s: float, waiting: int, in_flight: int = 0, url: str = OWN_QUEUE) -> QueueLook:

@@ -2,27 +2,20 @@
 
 import io
 import zipfile
-from collections.abc import Iterator
 from typing import Any
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from spotkeeper.adapters.doctor.stack import stack_facts
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.doctor.facts import StackFacts
-from spotkeeper_lab.local_aws.context import create_table
 from tests.contract.conftest import TABLE
 
 TRUST = '{"Version": "2012-10-17", "Statement": []}'
 
 
-@pytest.fixture(autouse=True)
-def _aws() -> Iterator[None]:
-    with mock_aws():
-        create_table(boto3.client("dynamodb"), TABLE)
-        yield
+pytestmark = pytest.mark.usefixtures("dynamodb")
 
 
 def rule(name: str, *, on: bool) -> tuple[str, str]:

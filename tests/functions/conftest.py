@@ -177,6 +177,7 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[StageOf]:
     for name, value in {
         "TABLE_NAME": TABLE,
         "FLEET_DOCUMENTS_PATH": PATH,
+        "DEFAULT_FLEET": "ocr",
         "WAKE_UP_QUEUE_URL": WAKE_UPS,
         "HEALTH_QUEUE_URL": WAKE_UPS.replace("wake-ups", "health"),
         "STACK_NONCE": NONCE,

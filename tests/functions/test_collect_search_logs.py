@@ -2,52 +2,28 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from functions.collect_search_logs.app import handler
 from spotkeeper import wiring
 from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.load import milliseconds
 from spotkeeper.domain.load.summarise import summarise
-from spotkeeper_lab.local_aws.context import create_table
-from spotkeeper_lab.world import Context, forget
+from spotkeeper_lab.world import Context
+from tests.functions.conftest import Stage, StageOf
 from tests.search_logs import FLEET, SENT, before, sent_log
 
 EVENT = Path(__file__).parents[2] / "events" / "search_logs.json"
-PATH = "/spotkeeper/test/fleets"
-DOCUMENT = {
-    "version": 1,
-    "spot_group": "ocr-spot",
-    "on_demand_group": "ocr-on-demand",
-    "bounds": {"spot_min": 0, "spot_max": 20, "on_demand_max": 20},
-}
 
 
 @pytest.fixture(autouse=True)
-def _stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in {
-        "TABLE_NAME": "spotkeeper",
-        "FLEET_DOCUMENTS_PATH": PATH,
-        "DEFAULT_FLEET": FLEET,
-        "POWERTOOLS_SERVICE_NAME": "test",
-        "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
-    }.items():
-        monkeypatch.setenv(name, value)
-    with mock_aws():
-        forget()
-        boto3.client("ssm").put_parameter(
-            Name=f"{PATH}/{FLEET}", Type="String", Value=json.dumps(DOCUMENT)
-        )
-        create_table(boto3.client("dynamodb"), "spotkeeper")
-        yield
-    forget()
+def stage(stage_of: StageOf) -> Stage:
+    """One fleet, which logs that name none belong to."""
+    return stage_of((FLEET,))
 
 
 def record(message_id: str, body: str, sent_at: datetime = SENT) -> dict[str, Any]:
@@ -96,11 +72,9 @@ def test_a_poison_message_fails_alone_and_is_named(
     assert "_aws" not in capsys.readouterr().out
 
 
-def test_a_fleet_whose_document_is_wrong_keeps_its_search_logs() -> None:
-    wrong = json.dumps({"version": 1})
-    boto3.client("ssm").put_parameter(
-        Name=f"{PATH}/{FLEET}", Type="String", Value=wrong, Overwrite=True
-    )
+def test_a_fleet_whose_document_is_wrong_keeps_its_search_logs(stage: Stage) -> None:
+    stage.put(FLEET, json.dumps({"version": 1}))
+    stage.restart()
     assert deliver(record("a", json.dumps(sent_log()))) == []
     assert finished() == 1
 

@@ -172,10 +172,7 @@ class OnRedis(Quiet):
 @pytest.mark.make_e2e
 @pytest.mark.allow_hosts(["127.0.0.1"])
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server here")
-def test_a_redis_fleet_sleeps_and_wakes(
-    stage_of: StageOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DEFAULT_FLEET", "ocr")
+def test_a_redis_fleet_sleeps_and_wakes(stage_of: StageOf, tmp_path: Path) -> None:
     with redis(tmp_path) as broker:
         stage = stage_of(("ocr",), desired=2, physics=Physics(cold_start_s=COLD_START_S))
         quiet = OnRedis(stage, broker, objective=PROMISE)
