@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,9 +13,15 @@ from hypothesis import strategies as st
 
 from spotkeeper.border.search_log import MAX_BODY_BYTES, MAX_ERRORS, MessageRefused, read
 from spotkeeper.domain.load.load import Cluster
-from tests.search_logs import before, lines, packed, sent_log
+from tests.search_logs import SENT, before, lines, packed, sent_log
 
 TWO = [sent_log(0), sent_log(1)]
+
+
+def look(**changed: object) -> dict[str, Any]:
+    """The field of a log in which an agent tells of a queue."""
+    queue = {"vhost": "/", "name": "anfragen-ü", "ready": 5, "unacknowledged": 2}
+    return {"agent": {"queue": queue | {"at": before(20).isoformat()} | changed}}
 
 
 @pytest.mark.parametrize(
@@ -84,6 +91,16 @@ def test_times_are_rfc_3339(text: str, milliseconds: int) -> None:
         ({"enqueued_at": before(26).isoformat()}, "logs[0].started_at: lies more than 5 s before"),
         ({"finished_at": before(38).isoformat()}, "logs[0].finished_at: lies more than 5 s before"),
         ({"enqueued_at": "2026-11-18T10:00:00Z"}, "logs[0].finished_at: lies more than 24 hours"),
+        ({"agent": {"lost": -1}}, "logs[0].agent.lost"),
+        ({"agent": {"lost": "3"}}, "logs[0].agent.lost"),
+        ({"agent": {"clamped": None}}, "logs[0].agent.clamped"),
+        (look(ready=None), "logs[0].agent.queue.ready"),
+        (look(unacknowledged=1.5), "logs[0].agent.queue.unacknowledged"),
+        (look(name=""), "logs[0].agent.queue.name"),
+        (look(vhost="v" * 256), "logs[0].agent.queue.vhost"),
+        (look(at="2026-11-20T10:00:00"), "logs[0].agent.queue.at"),
+        (look(at=1763632800), "logs[0].agent.queue.at"),
+        ({"agent": {"queue": []}}, "logs[0].agent.queue"),
     ],
 )
 def test_a_wrong_field_is_named(changed: dict[str, object], wrong: str) -> None:
@@ -114,6 +131,9 @@ GOOD = json.dumps(sent_log())
         ("[[]]", "logs[0]: should be an object"),
         (f"[{GOOD}, [{GOOD}]]", "logs[1]: should be an object"),
         ("{}", "logs[0].version: "),
+        ('{"version": 2, "agent": {"lost": 1}}', "logs[0]"),
+        ('{"version": 1}', "logs[0]"),
+        ('{"version": 1, "agent": {"lost": ""}}', "logs[0]"),
         (GOOD[:-5], "body: Invalid JSON: "),
         (f"[{GOOD}", "body: Invalid JSON: EOF"),
         (f"{GOOD}\n{GOOD}\n{GOOD[:4]}", "body: Invalid JSON: EOF while parsing a string at line 3"),
@@ -159,6 +179,13 @@ def test_a_log_of_two_clocks_is_read_up_to_five_seconds_and_alone_left_out_beyon
     body = read(lines([sent_log(0), sent_log(1, **near), sent_log(2, **far)]))
     assert [each.request_id for each in body.logs] == ["r-0", "r-1"]
     assert body.left_out == ("logs[2].started_at: lies more than 5 s before enqueued_at",)
+
+
+def test_an_agents_clock_that_is_ahead_is_not_believed() -> None:
+    [(_, note)] = read(json.dumps(sent_log() | look(at=before(-90).isoformat()))).notes
+    seen = note.look(SENT)
+    assert seen is not None
+    assert seen.length.seen_at == SENT
 
 
 # Go and .NET write a time that nobody set as the first of their calendar.

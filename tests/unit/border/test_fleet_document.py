@@ -25,6 +25,8 @@ LEAST: dict[str, Any] = {
     "bounds": {"spot_max": 20, "on_demand_max": 10},
 }
 
+SQS = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
+
 
 def parsed(**changes: object) -> Fleet:
     return parse_fleet("ocr", json.dumps(LEAST | changes))
@@ -58,35 +60,20 @@ def test_a_setting_of_an_earlier_release_may_be_among_the_overrides() -> None:
     assert parse_fleet("ocr", json.dumps(LEAST), override).unused == ("availability.settle_s",)
 
 
-def test_an_objective_is_read_and_a_wait_of_nothing_is_none() -> None:
+def test_an_objective_and_a_mode_are_read_and_a_wait_of_nothing_is_none() -> None:
     assert parsed().objective is None
     promise = Objective(wait_s=10, share=0.95)
     assert parsed(objective={"wait_s": 10, "share": 0.95}).objective == promise
     assert parsed(objective={"wait_s": 0, "share": 0.95}).objective is None
     slow = parsed(objective={"wait_s": 2.5, "share": 0.99, "start_up_s": 600}).objective
     assert slow == Objective(wait_s=2.5, share=0.99, start_up_s=600)
-
-
-@pytest.mark.parametrize(
-    ("objective", "named"),
-    [
-        ({"wait_s": 10}, "objective.share"),
-        ({"share": 0.95}, "objective.wait_s"),
-        ({"wait_s": -1, "share": 0.95}, "objective.wait_s"),
-        ({"wait_s": 10, "share": 1.0}, "objective.share"),
-        ({"wait_s": 10, "share": 95}, "objective.share"),
-        ({"wait_s": 10, "share": 0.95, "start_up_s": 0}, "objective.start_up_s"),
-        ({"wait_s": 10, "share": 0.95, "colour": 1}, "objective.colour"),
-    ],
-)
-def test_a_wrong_objective_is_refused_by_name(objective: dict[str, float], named: str) -> None:
-    assert f"{named}: " in refused(json.dumps(LEAST | {"objective": objective}))
+    assert parsed(mode="observe").mode is Mode.OBSERVE
 
 
 @pytest.mark.parametrize(
     "url",
     [
-        "https://sqs.us-east-1.amazonaws.com/123456789012/requests",
+        SQS,
         "https://sqs.cn-north-1.amazonaws.com.cn/123456789012/ocr_requests-2.fifo",
         "https://sqs.eusc-de-east-1.amazonaws.eu/123456789012/requests",
         None,
@@ -96,20 +83,40 @@ def test_a_request_queue_is_named_by_its_url(url: str | None) -> None:
     assert parsed(request_queue_url=url).request_queue_url == url
 
 
+def objective(**changes: object) -> dict[str, object]:
+    return {"objective": {"wait_s": 10, "share": 0.95} | changes}
+
+
+def queue(url: str) -> dict[str, object]:
+    return {"request_queue_url": url}
+
+
 @pytest.mark.parametrize(
-    "url",
+    ("changes", "told"),
     [
-        "",
-        "requests",
-        "arn:aws:sqs:us-east-1:123456789012:requests",
-        "http://sqs.us-east-1.amazonaws.com/123456789012/requests",
-        "https://sqs.us-east-1.amazonaws.com/requests",
-        "https://sqs.us-east-1.amazonaws.com/123456789012/requests?x",
-        "https://sqs.us-east-1.amazonaws.com.example.org/123456789012/requests",
+        ({"objective": {"wait_s": 10}}, "objective.share: "),
+        ({"objective": {"share": 0.95}}, "objective.wait_s: "),
+        (objective(wait_s=-1), "objective.wait_s: "),
+        (objective(share=1.0), "objective.share: "),
+        (objective(share=95), "objective.share: "),
+        (objective(start_up_s=0), "objective.start_up_s: "),
+        (objective(colour=1), "objective.colour: "),
+        (queue(""), "request_queue_url: "),
+        (queue("requests"), "request_queue_url: "),
+        (queue("arn:aws:sqs:us-east-1:123456789012:requests"), "request_queue_url: "),
+        (queue(SQS.replace("https", "http")), "request_queue_url: "),
+        (queue("https://sqs.us-east-1.amazonaws.com/requests"), "request_queue_url: "),
+        (queue(f"{SQS}?x"), "request_queue_url: "),
+        (queue(SQS.replace(".com", ".com.example.org")), "request_queue_url: "),
+        ({"mode": "watch"}, "mode: Input should be 'act' or 'observe'"),
+        (
+            {"on_demand_group": "ocr-spot"},
+            "document: Value error, spot_group and on_demand_group must be two groups",
+        ),
     ],
 )
-def test_what_is_no_url_of_a_queue_is_refused_by_name(url: str) -> None:
-    assert "request_queue_url: " in refused(json.dumps(LEAST | {"request_queue_url": url}))
+def test_a_wrong_field_is_refused_by_name(changes: dict[str, object], told: str) -> None:
+    assert told in refused(json.dumps(LEAST | changes))
 
 
 def test_every_wrong_field_is_named_at_once() -> None:
@@ -155,11 +162,6 @@ def test_a_minimum_above_the_maximum_is_refused_among_other_faults() -> None:
     assert "version: " in told
 
 
-def test_one_group_cannot_be_both() -> None:
-    told = refused(json.dumps(LEAST | {"on_demand_group": "ocr-spot"}))
-    assert "document: Value error, spot_group and on_demand_group must be two groups" in told
-
-
 @pytest.mark.parametrize("text", ["", "{", "null", "[]", '"ocr"', "version: 1", "\0", "{}}"])
 def test_what_is_no_json_object_is_refused(text: str) -> None:
     refused(text)
@@ -184,12 +186,6 @@ def test_arbitrary_fields_raise_nothing_but_a_document_error(changes: dict[str, 
         parsed(**changes)
     except FleetDocumentError as error:
         assert str(error).startswith("fleet document ocr: ")
-
-
-def test_the_mode_is_read_and_no_other_word() -> None:
-    assert parsed(mode="observe").mode is Mode.OBSERVE
-    told = refused(json.dumps(LEAST | {"mode": "watch"}))
-    assert "mode: Input should be 'act' or 'observe'" in told
 
 
 # --- the documents of a stack in Parameter Store --------------------------------------------------
