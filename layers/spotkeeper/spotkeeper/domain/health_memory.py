@@ -50,7 +50,7 @@ class HealthMemory:
     requests came its way since its last log, by its peers' measure: of 40 requests that 8 workers
     served meanwhile, 5 to each; `last_logs` when it last finished one. `unreported` maps those
     in service whose workers never reported, although they would have, to when they were first seen:
-    they launch, and do not serve; `never_reported` are those of them past the launch deadline.
+    they launch, and do not serve.
     `unheard` never reported, and may serve or not; those that launch yet are among them.
     `usual_load` is that of the last quarter of an hour in which every worker reported, in erlangs.
     `onprem` has how many workers ran on premises lately, as far as no later count is less.
@@ -74,7 +74,6 @@ class HealthMemory:
     expected: Mapping[str, float] = field(default_factory=dict)
     last_logs: Mapping[str, datetime] = field(default_factory=dict)
     unreported: Mapping[str, datetime] = field(default_factory=dict)
-    never_reported: tuple[str, ...] = ()
     unheard: tuple[str, ...] = ()
     usual_load: float = 0.0
     onprem: tuple[OnPremCount, ...] = ()

@@ -107,7 +107,6 @@ def diagnose(
             silent=due,
             onprem_suspects=onprem_suspects,
             unreported={i: memory.starting[i] for i in launching},
-            never_reported=tuple(sorted(never_reported)),
             unheard=unheard(memory, now) if policy.enabled else (),
         ),
         bootstrap=tuple(sorted(never_reported)),
