@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
 from spotkeeper.domain.load.load import Cluster
+from spotkeeper.domain.permission import Control
 from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.turns.check_health import check_health
 from spotkeeper.turns.turn import TurnReport
@@ -23,10 +25,28 @@ from spotkeeper_lab.fakes import (
 from spotkeeper_lab.traces.market import market_of
 from tests.builders import fleet
 
+if TYPE_CHECKING:
+    from spotkeeper.ports import FleetError
+
 POOL = "us-east-1a/g5.xlarge"
 
 
 START_S = 3600.0
+
+
+class Controls:
+    """What operators said, as long as it can be read."""
+
+    def __init__(self, said: Control) -> None:
+        self.said = said
+        self.error: FleetError | None = None
+
+    def of(self, fleet: str) -> Control:
+        """Answer what was said of every fleet."""
+        del fleet
+        if self.error:
+            raise self.error
+        return self.said
 
 
 class Stage:

@@ -12,26 +12,16 @@ from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.fakes import instant
 from tests.builders import at
 from tests.simulation.golden import ON_DEMAND, SPOT, FakeFleet
+from tests.unit.turns.stage import Controls
 
 PAUSE = Pause(until=at(7200), why="maintenance", by="arn:aws:iam::1:user/ops", at=at(0))
-
-
-class Said:
-    """Controls as a test says them."""
-
-    def __init__(self, control: Control) -> None:
-        self.control = control
-
-    def of(self, fleet: str) -> Control:
-        assert fleet == "ocr"
-        return self.control
 
 
 def scene(control: Control, mode: Mode = Mode.ACT) -> FakeFleet:
     """Four spot instances, two of which go after ten minutes."""
     told = FakeFleet(a=((0.0, 99), (600.0, 2)), physics=Physics(cold_start_s=120))
     told.fleet = replace(told.fleet, mode=mode)
-    told.ports = replace(told.ports, controls=Said(control))
+    told.ports = replace(told.ports, controls=Controls(control))
     return told
 
 
@@ -74,8 +64,8 @@ def test_what_was_only_observed_is_not_remembered_by_turns_that_act() -> None:
     assert lease.availability == AvailabilityMemory()
     told.states.release(lease)
     said = told.ports.controls
-    assert isinstance(said, Said)
-    said.control = Control(mode=Mode.ACT)
+    assert isinstance(said, Controls)
+    said.said = Control(mode=Mode.ACT)
     turns(told, 1260.0)
     assert told.on_demand == 2
     acting = told.states.records[-1]

@@ -17,6 +17,7 @@ from spotkeeper.ports import KNOWN_FOR, FleetError, Throttled, TimedOut, Unavail
 from spotkeeper.turns.check_availability import NO_STATE, check_availability, handle_interruption
 from spotkeeper_lab.fakes import instant
 from tests.simulation.golden import FakeFleet
+from tests.unit.turns.stage import Controls
 
 AWAY: Sequence[FleetError] = [Throttled("slow down"), Unavailable("503"), TimedOut("no answer")]
 
@@ -27,21 +28,6 @@ def turned(fleet: FakeFleet, at_s: float) -> DecisionRecord:
     assert not report.defects
     assert len(report.records) == len(report.errors) == 1
     return report.records[0]
-
-
-class Controls:
-    """What operators said, as long as it can be read."""
-
-    def __init__(self, said: Control) -> None:
-        self.said = said
-        self.error: FleetError | None = None
-
-    def of(self, fleet: str) -> Control:
-        """Answer what was said of every fleet."""
-        del fleet
-        if self.error:
-            raise self.error
-        return self.said
 
 
 @pytest.mark.parametrize("error", AWAY, ids=lambda error: type(error).__name__)
