@@ -14,7 +14,7 @@ from moto import mock_aws
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
-from spotkeeper.ports import FleetStates, GroupReader, GroupWriter, InstanceWriter
+from spotkeeper.ports import FleetStates, GroupReader, GroupWriter
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Physics, two_groups
 from spotkeeper_lab.endpoint.up import PARTS, LabClient, LabSettings, running
@@ -61,7 +61,6 @@ class Groups:
 
     reader: GroupReader
     writer: GroupWriter
-    instances: InstanceWriter
     settle: Callable[[], object]
     reclaim: Callable[[str], object] = lambda _: None
     now: Callable[[], datetime] = lambda: EPOCH + timedelta(seconds=600)
@@ -139,13 +138,12 @@ def _adapters(
 ) -> Groups:
     autoscaling, ec2 = client("autoscaling"), client("ec2")
     writer = AutoScalingWriter(autoscaling, ec2, "nonce")
-    return Groups(AutoScalingReader(autoscaling, ec2, "nonce"), writer, writer, settle, reclaim)
+    return Groups(AutoScalingReader(autoscaling, ec2, "nonce"), writer, settle, reclaim)
 
 
 def _fake_groups(cloud: Cloud) -> Groups:
     fake = FakeGroups(cloud)
     return Groups(
-        fake,
         fake,
         fake,
         lambda: cloud.advance(cloud.now_s + 600.0),

@@ -86,7 +86,7 @@ def test_a_launch_process_can_be_resumed_whether_it_is_suspended_or_not(groups: 
 
 def test_draining_an_instance_leaves_it_in_its_group(groups: Groups) -> None:
     before = groups.ids()
-    groups.instances.drain(before, GONE_AT, SPOT)
+    groups.writer.drain(before, GONE_AT, SPOT)
     assert groups.ids() == before
 
 
@@ -96,14 +96,14 @@ def test_marked_instances_are_found_until_they_are_unmarked_or_end(groups: Group
 
     first, second = groups.ids()
     assert found(SPOT, ON_DEMAND) == {}
-    groups.instances.drain([first, second], GONE_AT, SPOT)
+    groups.writer.drain([first, second], GONE_AT, SPOT)
     assert found(SPOT) == found(ON_DEMAND, SPOT) == {first: GONE_AT, second: GONE_AT}
     assert found(ON_DEMAND) == {}
-    groups.instances.unmark([second])
+    groups.writer.unmark([second])
     assert found(SPOT) == {first: GONE_AT}
     groups.writer.detach(SPOT, [first])
     assert found(SPOT) == {first: GONE_AT}
-    groups.instances.terminate([first])
+    groups.writer.terminate([first])
     assert found(SPOT) == {}
 
 
@@ -112,7 +112,7 @@ def test_the_history_of_the_group_proves_that_a_marked_spot_instance_was_detache
 ) -> None:
     first, second = strict_groups.ids()
     soon = strict_groups.now() + timedelta(seconds=120)
-    strict_groups.instances.drain([first, second], soon, SPOT)
+    strict_groups.writer.drain([first, second], soon, SPOT)
     strict_groups.writer.detach(SPOT, [first])
     proven = {mark.instance_id: mark.detached for mark in strict_groups.reader.marked([SPOT])}
     assert proven == {first: True, second: False}
@@ -121,17 +121,17 @@ def test_the_history_of_the_group_proves_that_a_marked_spot_instance_was_detache
 def test_only_what_has_not_ended_runs(groups: Groups) -> None:
     first, second = groups.ids()
     assert groups.reader.running([first, second, NOBODY]) == {first, second}
-    groups.instances.drain([first], GONE_AT, SPOT)
+    groups.writer.drain([first], GONE_AT, SPOT)
     groups.writer.detach(SPOT, [first])
     assert groups.reader.running([first]) == {first}
-    groups.instances.terminate([first])
+    groups.writer.terminate([first])
     assert groups.reader.running([first, second]) == {second}
     assert groups.reader.running([]) == frozenset()
 
 
 def test_an_unknown_instance_cannot_be_drained(strict_groups: Groups) -> None:
     with pytest.raises(Gone):
-        strict_groups.instances.drain([NOBODY], GONE_AT, SPOT)
+        strict_groups.writer.drain([NOBODY], GONE_AT, SPOT)
 
 
 def test_desired_beyond_the_groups_bounds_is_refused(strict_groups: Groups) -> None:
@@ -142,14 +142,14 @@ def test_desired_beyond_the_groups_bounds_is_refused(strict_groups: Groups) -> N
 def test_detached_instances_can_be_terminated_and_gone_ones_are_well_gone(groups: Groups) -> None:
     first, second = groups.ids()
     groups.writer.detach(SPOT, [first])
-    groups.instances.terminate([first])
-    groups.instances.terminate([NOBODY, first])
+    groups.writer.terminate([first])
+    groups.writer.terminate([NOBODY, first])
     assert second in groups.ids()
 
 
 def test_a_replaced_instance_is_no_longer_healthy(groups: Groups) -> None:
     first, _ = groups.ids()
-    groups.instances.replace(first)
+    groups.writer.replace(first)
     known = {i.instance_id: i for i in groups.reader.describe([SPOT])[SPOT].instances}
     assert first not in known or not known[first].healthy
 
@@ -194,10 +194,10 @@ def test_an_instance_without_its_mark_cannot_be_terminated(strict_groups: Groups
     first, _ = strict_groups.ids()
     strict_groups.writer.detach(SPOT, [first])
     with pytest.raises(FleetError):
-        strict_groups.instances.terminate([first])
+        strict_groups.writer.terminate([first])
     assert strict_groups.reader.running([first]) == {first}
-    strict_groups.instances.drain([first], GONE_AT, SPOT)
-    strict_groups.instances.terminate([first])
+    strict_groups.writer.drain([first], GONE_AT, SPOT)
+    strict_groups.writer.terminate([first])
     assert strict_groups.reader.running([first]) == set()
 
 

@@ -262,7 +262,6 @@ def fake_ports(
     return Ports(
         groups=groups,
         writer=groups,
-        instances=groups,
         states=states or FakeStates(faults),
         load=FakeLoadTable(),
         histories=FakeLoadHistories(),

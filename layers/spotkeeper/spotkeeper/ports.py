@@ -137,7 +137,7 @@ class GroupReader(Protocol):
 
 
 class GroupWriter(Protocol):
-    """Changes groups."""
+    """Changes groups and their instances."""
 
     def set_desired(self, group: str, desired: int) -> None:
         """Ask a group for a capacity."""
@@ -162,10 +162,6 @@ class GroupWriter(Protocol):
     def resume_launch(self, group: str) -> None:
         """Let a group launch again after AWS stopped it."""
         ...
-
-
-class InstanceWriter(Protocol):
-    """Changes single instances."""
 
     def drain(self, instance_ids: Sequence[str], gone_at: datetime, group: str) -> None:
         """Mark instances of a group with when they will be gone; their workers are done by then."""
@@ -379,7 +375,6 @@ class Ports:
 
     groups: GroupReader
     writer: GroupWriter
-    instances: InstanceWriter
     states: FleetStates
     load: LoadTable
     histories: LoadHistories

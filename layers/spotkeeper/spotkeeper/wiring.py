@@ -100,11 +100,9 @@ def fleet_documents(*, copies: bool = False) -> FleetDocuments:
 def ports() -> Ports:
     """Put together what every turn needs of the world."""
     nonce = _checker_settings().stack_nonce
-    writer = AutoScalingWriter(_autoscaling(), _ec2(), nonce)
     return Ports(
         groups=AutoScalingReader(_autoscaling(), _ec2(), nonce, _activities()),
-        writer=writer,
-        instances=writer,
+        writer=AutoScalingWriter(_autoscaling(), _ec2(), nonce),
         owner=nonce,
         states=_states(),
         load=load_table(),

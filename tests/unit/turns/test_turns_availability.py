@@ -75,7 +75,7 @@ class OneUnknown(FakeGroups):
 def test_one_bad_id_among_forty_costs_a_few_calls_and_not_one_for_each() -> None:
     fleet = FakeFleet(target=40)
     groups = OneUnknown(fleet.cloud, fleet.faults)
-    ports = replace(fleet.ports, groups=groups, writer=groups, instances=groups)
+    ports = replace(fleet.ports, groups=groups, writer=groups)
     fleet.to(600)
     warned = fleet.spot_ids()
     groups.unknown = warned[7]
@@ -101,7 +101,7 @@ class AnsweredLate(FakeGroups):
 def test_a_batch_that_was_detached_with_no_time_left_is_remembered() -> None:
     fleet = FakeFleet(target=8)
     groups = AnsweredLate(fleet.cloud, fleet.faults)
-    ports = replace(fleet.ports, groups=groups, writer=groups, instances=groups)
+    ports = replace(fleet.ports, groups=groups, writer=groups)
     fleet.to(600)
     groups.now_s, warned = 600.0, fleet.spot_ids()
     ports = replace(ports, clock=lambda: instant(groups.now_s))

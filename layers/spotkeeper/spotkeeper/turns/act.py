@@ -142,7 +142,7 @@ def _ask(batch: Batch, ports: Ports, fleet: str, budget: Budget, asked: Asked) -
 
 def _call(batch: Batch, ports: Ports, fleet: str) -> None:
     """Make the call of a port that a batch is."""
-    writer, instances = ports.writer, ports.instances
+    writer = ports.writer
     match batch[0]:
         case WakeUp(at=at, now=now, woken=woken):
             ports.wake_ups.at(fleet, at, now, woken)
@@ -157,13 +157,13 @@ def _call(batch: Batch, ports: Ports, fleet: str) -> None:
         case EndBackfill(instance_id=instance_id) | EndSpare(instance_id=instance_id):
             writer.end(instance_id)
         case Drain(group=group, gone_at=gone_at):
-            instances.drain(_ids(batch), gone_at, group)
+            writer.drain(_ids(batch), gone_at, group)
         case Unmark():
-            instances.unmark(_ids(batch))
+            writer.unmark(_ids(batch))
         case ReplaceEarly(group=group):
             writer.detach(group, _ids(batch))
         case Terminate():
-            instances.terminate(_ids(batch))
+            writer.terminate(_ids(batch))
 
 
 def _ids(batch: Batch) -> tuple[str, ...]:

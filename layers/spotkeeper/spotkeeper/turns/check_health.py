@@ -133,7 +133,7 @@ def _ask(action: HealthAction, ports: Ports, outcomes: list[Outcome], budget: Bu
             case EndInstance(instance_id=instance_id):
                 ports.writer.end(instance_id)
             case ReplaceWorker(instance_id=instance_id):
-                ports.instances.replace(instance_id)
+                ports.writer.replace(instance_id)
     except Observed:
         outcomes.append(Outcome(asked=text_of(action), would=True))
         return Answer.REFUSED

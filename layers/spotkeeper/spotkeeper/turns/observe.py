@@ -19,13 +19,11 @@ def permitted(ports: Ports, fleet: Fleet, now: datetime) -> tuple[Ports, Control
     permission = control.permission(fleet.mode, now)
     if permission is Permission.ACT:
         return ports, control
-    observer = _Observer()
     pause = control.pause if permission is Permission.PAUSED else None
     paused_h = (now - pause.at).total_seconds() / 3600 if pause else 0.0
     ports = replace(
         ports,
-        writer=observer,
-        instances=observer,
+        writer=_Observer(),
         owner="",
         permission=permission,
         paused_h=paused_h,

@@ -1,4 +1,4 @@
-"""What a turn asks of Auto Scaling groups and their instances, behind the writer ports."""
+"""What a turn asks of Auto Scaling groups and their instances, behind the writer port."""
 
 from collections.abc import Sequence
 from datetime import datetime
