@@ -1,8 +1,6 @@
-"""How a promise about waiting becomes a size of the spot group: tables, then laws."""
+"""How a promise about waiting becomes a size of the spot group; its laws: test_slo_sizing_laws."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -14,20 +12,14 @@ from spotkeeper.domain.health_memory import HealthMemory, Needed
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.history import (
     ArrivalLog,
-    LoadHistory,
     LoadSummary,
-    arrival_log,
-    arrival_window,
-    load_summary,
 )
-from spotkeeper.domain.load.load import Load, LoadDigest, slot_of
+from spotkeeper.domain.load.load import Load, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
-from spotkeeper.domain.load.summarise import summarise
-from spotkeeper.domain.settings.sizing import Bounds, Objective
-from spotkeeper.domain.sizing.size import OBJECTIVE_WINDOW_S, ObjectiveInput, Sizing, size
+from spotkeeper.domain.settings.sizing import Objective
+from spotkeeper.domain.sizing.size import ObjectiveInput, Sizing, size
 from tests.builders import at, fleet, group
-from tests.laws import shuffles
-from tests.search_logs import FLEET, SENT, before, digest_of, log, worker
+from tests.search_logs import worker
 
 FRESH = HealthMemory()
 SETTLED = HealthMemory(needed=(Needed(at=at(-800), workers=1),))
@@ -176,18 +168,6 @@ waits = st.floats(0, 120)
 desires = st.integers(0, 80)
 
 
-@given(erlangs, erlangs, waits, desires, st.integers(0, 10), st.integers(1, 4))
-def test_more_load_never_means_fewer_workers(
-    one: float, other: float, wait_s: float, desired: int, onprem: int, per: int
-) -> None:
-    of, load = promised(per=per), logged(onprem=onprem)
-    less, more = (
-        sized(summary(x, wait_s=wait_s), desired, of=of, load=load) for x in sorted((one, other))
-    )
-    assert less.workers <= more.workers
-    assert less.spot_desired <= more.spot_desired
-
-
 @given(erlangs, waits, desires, st.integers(1, 4), st.integers(0, 10))
 def test_booting_workers_are_not_asked_for_again(
     load: float, waited_s: float, desired: int, per: int, onprem: int
@@ -205,47 +185,3 @@ def test_booting_workers_are_not_asked_for_again(
         serving=min(desired, first.spot_desired),
     )
     assert second.spot_desired <= max(first.spot_desired, desired)
-
-
-@given(erlangs, waits, desires, st.integers(0, 40), st.integers(0, 40))
-def test_the_size_never_leaves_the_bounds(
-    load: float, waited_s: float, desired: int, least: int, more: int
-) -> None:
-    bounds = Bounds(spot_min=least, spot_max=least + more, on_demand_max=9)
-    of = replace(promised(), bounds=bounds)
-    assert least <= sized(summary(load, wait_s=waited_s), desired, of=of).spot_desired
-    assert sized(summary(load, wait_s=waited_s), desired, of=of).spot_desired <= least + more
-
-
-def _digests(random: Random) -> list[LoadDigest]:
-    """A quarter of an hour of single logs at random."""
-    ages = [random.uniform(0, 880) for _ in range(random.randrange(1, 40))]
-    return [
-        digest_of([log(age + random.uniform(0, 20), age, waited=random.uniform(0, 5))], before(age))
-        for age in ages
-    ]
-
-
-def _size_of(digests: Sequence[LoadDigest]) -> Sizing:
-    load = summarise(digests, SENT, 300)
-    window = arrival_window(digests, SENT, OBJECTIVE_WINDOW_S)
-    seen = load_summary(arrival_log(LoadHistory(), window), window, SENT)
-    return sized(seen, load=replace(load, at=SENT))
-
-
-@given(shuffles)
-def test_order_and_repetition_of_logs_change_nothing(random: Random) -> None:
-    digests = _digests(random)
-    assert {one.fleet for one in digests} == {FLEET}
-    again = [*digests, *random.choices(digests, k=9)]
-    random.shuffle(again)
-    assert _size_of(again) == _size_of(digests)
-
-
-@pytest.mark.parametrize("minutes", [30])
-def test_what_is_remembered_stays_small(minutes: int) -> None:
-    random, memory = Random(0), FRESH
-    for minute in range(minutes):
-        load = logged(60 * minute, age_s=random.choice((0, 0, 200)))
-        memory = sized(summary(random.uniform(1, 50)), memory=memory, load=load).memory
-        assert len(memory.needed) <= 20
