@@ -53,14 +53,15 @@ def test_a_broker_that_is_down_is_named() -> None:
 @pytest.mark.parametrize(
     ("url", "path", "vhost", "name"),
     [
-        ("https://h:15671/%2F/requests", "/api/queues/%2F/requests", "/", "requests"),
+        ("https://h/%2F/requests", "/api/queues/%2F/requests", "/", "requests"),
         ("http://u:p@h/ocr/anfragen-ü", "/api/queues/ocr/anfragen-%C3%BC", "ocr", "anfragen-ü"),
         ("https://h/rabbit/%2F/a%2Fb", "/rabbit/api/queues/%2F/a%2Fb", "/", "a/b"),
     ],
 )
 def test_addresses(url: str, path: str, vhost: str, name: str) -> None:
     address = QueueAddress.parse(url)
-    assert (address.path, address.vhost, address.queue) == (path, vhost, name)
+    assert (address.vhost, address.queue) == (vhost, name)
+    assert address.url.endswith(f"//h{path}")
 
 
 @pytest.mark.parametrize(

@@ -158,11 +158,17 @@ def test_a_service_is_dead_after_three_probes_and_only_if_it_was_alive(web: Web)
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])
-def test_a_service_that_nobody_reaches_is_not_ready(caplog: pytest.LogCaptureFixture) -> None:
-    made = service(ready=Probe("http://127.0.0.1:9/"))
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [("http://127.0.0.1:9/", "ConnectionRefusedError"), ("http://h:x/", "InvalidURL")],
+)
+def test_a_service_that_nobody_reaches_is_not_ready(
+    url: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = service(ready=Probe(url))
     made.probe()
     assert not made.ready
-    assert "the service is not ready: http://127.0.0.1:9/: ConnectionRefusedError" in caplog.text
+    assert f"the service is not ready: {url}: {why}" in caplog.text
 
 
 def stopped(made: Service) -> Callable[[], bool]:

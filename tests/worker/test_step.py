@@ -216,6 +216,7 @@ def test_one_endpoint_stands_in_for_all_of_aws() -> None:
         ({"SPOTKEEPER_REQUEST_QUEUE": "https://h/q"}, "REQUEST_QUEUE: should be https://USER"),
         ({"SPOTKEEPER_WORKER": "2"}, "SPOTKEEPER_WORKER: is not a setting"),
         ({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, "Connection refused"),
+        ({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://a:b"}, "nonnumeric port: 'b'"),
     ],
 )
 def test_wrong_settings_are_named(
@@ -258,7 +259,7 @@ class OnEc2:
         cli.make_folders(self.settings)
         self.agent, self._outbox, self._server = cli.assembled(self.settings)
         assert self.agent._parts.metadata
-        self.agent._parts.metadata._timeout_s = 60.0  # however busy this machine is
+        self.agent._parts.metadata._connection.timeout = 60.0  # however busy this machine is
         self.now = time.time()
 
     def step(self, seconds: float = 5.0) -> State:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import http.client
 import json
 import re
 import time
@@ -17,6 +16,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
+from spotkeeper_worker.agent import web
 from spotkeeper_worker.agent.credentials import CredentialChain, Credentials, NoCredentials
 from spotkeeper_worker.logs.outbox import NotSent
 
@@ -83,7 +83,7 @@ class Caller:
         self._endpoint = endpoint
         self._region = region
         self._chain = chain
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection = web.connection_to(endpoint, TIMEOUT_S)
         self._used_at = 0.0
 
     def ask(self, version: str, target: str, body: Mapping[str, object]) -> str:
@@ -105,33 +105,21 @@ class Caller:
         try:
             credentials = self._chain.get(now)
             every = signed(self._service, self._region, url, headers, body, credentials, now)
-            connection = self._connect()
-            connection.request("POST", urlsplit(url).path or "/", body, every)
-            answer = connection.getresponse()
+            if time.monotonic() - self._used_at > _IDLE_S:
+                self.close()
+            self._used_at = time.monotonic()
+            self._connection.request("POST", urlsplit(url).path or "/", body, every)
+            answer = self._connection.getresponse()
             return answer.status, answer.read().decode("utf-8", "replace")
         except NoCredentials as error:
             raise AwsError(what, "NoCredentials", str(error)) from None
-        except (OSError, http.client.HTTPException) as error:
+        except web.ERRORS as error:
             self.close()
             raise AwsError(what, "", f"{type(error).__name__} {error}") from None
 
-    def _connect(self) -> http.client.HTTPConnection:
-        now = time.monotonic()
-        if now - self._used_at > _IDLE_S:
-            self.close()
-        self._used_at = now
-        if self._connection is None:
-            parts = urlsplit(self._endpoint)
-            secure = parts.scheme == "https"
-            kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-            self._connection = kind(parts.netloc, timeout=TIMEOUT_S)
-        return self._connection
-
     def close(self) -> None:
         """Close the connection; the next call opens another."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._connection.close()
 
 
 def _error_of(text: str) -> tuple[str, str]:

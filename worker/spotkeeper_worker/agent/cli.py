@@ -30,6 +30,7 @@ from spotkeeper_worker.agent.queue_look import QueueWatcher
 from spotkeeper_worker.agent.service import Service
 from spotkeeper_worker.agent.settings import GPUS, Settings, SettingsError, load
 from spotkeeper_worker.agent.systemd import notify
+from spotkeeper_worker.agent.web import ERRORS
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs import spool
 from spotkeeper_worker.logs.follow import Follower
@@ -55,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     try:
         return command()
-    except (SettingsError, AnotherAgent, MetadataError, AwsError, OSError, ValueError) as error:
+    except (SettingsError, AnotherAgent, MetadataError, AwsError, ValueError, *ERRORS) as error:
         print(f"spotkeeper-agent: {error}", file=sys.stderr)
         return 2
 

@@ -5,14 +5,13 @@ The order and the names are botocore's, so that what works for it works here.
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
 
+from spotkeeper_worker.agent import web
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError
 from spotkeeper_worker.times import read_time
 
@@ -21,8 +20,9 @@ if TYPE_CHECKING:
 
 # Instance roles are renewed at least five minutes before they end.
 RENEW_BEFORE_S = 300.0
-_UNREADABLE = (OSError, MetadataError, ValueError, http.client.HTTPException)
+_UNREADABLE = (*web.ERRORS, MetadataError, ValueError)
 _CONTAINER_HOST = "http://169.254.170.2"
+_LONGEST = 1 << 20
 
 
 class NoCredentials(Exception):
@@ -116,16 +116,9 @@ def _of_container(environment: Mapping[str, str]) -> Credentials | None:
     uri = _CONTAINER_HOST + relative if relative else uri
     if not uri:
         return None
-    parts = urlsplit(uri)
     token = environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
-    secure = parts.scheme == "https"
-    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-    connection = kind(parts.netloc, timeout=2.0)
-    try:
-        connection.request("GET", parts.path, headers={"Authorization": token} if token else {})
-        return _session(json.loads(connection.getresponse().read()))
-    finally:
-        connection.close()
+    _, body = web.read(uri, {"Authorization": token} if token else {}, 2.0, _LONGEST)
+    return _session(json.loads(body))
 
 
 def _of_instance(metadata: Metadata) -> Credentials | None:

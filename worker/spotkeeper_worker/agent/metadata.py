@@ -7,14 +7,13 @@ is a `MetadataError`, and never means that the machine is to drain.
 
 from __future__ import annotations
 
-import http.client
 import json
 import time
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Callable, NamedTuple
-from urllib.parse import urlsplit
 
+from spotkeeper_worker.agent import web
 from spotkeeper_worker.states import TARGETS, Seen
 from spotkeeper_worker.times import read_time
 
@@ -39,9 +38,7 @@ class Metadata:
     """A client that keeps its token and one connection."""
 
     def __init__(self, endpoint: str = ENDPOINT, timeout_s: float = 1.0) -> None:
-        self._host = urlsplit(endpoint).netloc
-        self._timeout_s = timeout_s
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection = web.connection_to(endpoint, timeout_s)
         self._token = ""
         self._renew_at = 0.0
         self.clock_offset_s = 0.0
@@ -71,12 +68,10 @@ class Metadata:
 
     def _ask(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
         try:
-            if self._connection is None:
-                self._connection = http.client.HTTPConnection(self._host, timeout=self._timeout_s)
             self._connection.request(method, f"/latest/{path}", headers=headers)
             answer = self._connection.getresponse()
             body = answer.read(_LONGEST + 1)
-        except (OSError, http.client.HTTPException) as error:
+        except web.ERRORS as error:
             self.close()
             raise NoAnswer(f"{path}: {type(error).__name__} {error}".rstrip()) from None
         if len(body) > _LONGEST:
@@ -94,9 +89,7 @@ class Metadata:
 
     def close(self) -> None:
         """Close the connection; the next question opens another."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._connection.close()
 
 
 class Look(NamedTuple):

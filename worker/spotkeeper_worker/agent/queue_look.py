@@ -8,7 +8,6 @@ https://www.rabbitmq.com/docs/http-api-reference
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import threading
 import time
@@ -16,6 +15,7 @@ from http import HTTPStatus
 from typing import Any, Callable, NamedTuple, Union
 from urllib.parse import quote, unquote, urlsplit
 
+from spotkeeper_worker.agent import web
 from spotkeeper_worker.agent.redis_look import RedisAddress, RedisError, count_requests
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.times import as_text
@@ -32,9 +32,8 @@ class LookFailed(Exception):
 class QueueAddress(NamedTuple):
     """A queue as `https://USER:PASSWORD@HOST:PORT/VHOST/QUEUE` names it, vhost / being %2F."""
 
-    tls: bool
+    url: str
     host: str
-    path: str
     user: str
     password: str
     vhost: str
@@ -49,10 +48,10 @@ class QueueAddress(NamedTuple):
         if parts.scheme not in ("http", "https") or not named:
             raise ValueError("should be https://USER:PASSWORD@HOST:15671/VHOST/QUEUE (/ is %2F)")
         names = [quote(unquote(name), safe="") for name in (vhost, queue)]
+        host, path = parts.netloc.rpartition("@")[2], [*prefix[1:], "api", "queues", *names]
         return cls(
-            tls=parts.scheme == "https",
-            host=parts.netloc.rpartition("@")[2],
-            path="/".join([*prefix[1:], "api", "queues", *names]),
+            url=f"{parts.scheme}://{host}{'/'.join(path)}",
+            host=host,
             user=unquote(parts.username or "guest"),
             password=unquote(parts.password or "guest"),
             vhost=unquote(vhost),
@@ -100,17 +99,11 @@ def look(address: Address, now: Callable[[], float] = time.time) -> dict[str, An
 
 
 def _asked(address: QueueAddress) -> tuple[int, bytes]:
-    kind = http.client.HTTPSConnection if address.tls else http.client.HTTPConnection
     secret = base64.b64encode(f"{address.user}:{address.password}".encode()).decode()
-    connection = kind(address.host, timeout=TIMEOUT_S)
     try:
-        connection.request("GET", address.path, headers={"Authorization": f"Basic {secret}"})
-        answer = connection.getresponse()
-        return answer.status, answer.read(_LONGEST)
-    except (OSError, http.client.HTTPException, ValueError) as error:
+        return web.read(address.url, {"Authorization": f"Basic {secret}"}, TIMEOUT_S, _LONGEST)
+    except (*web.ERRORS, ValueError) as error:
         raise LookFailed(f"{address}: {type(error).__name__} {error}".rstrip()) from None
-    finally:
-        connection.close()
 
 
 class QueueWatcher:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import threading
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from spotkeeper_worker.agent import web
 from spotkeeper_worker.log import get_logger
 
 if TYPE_CHECKING:
@@ -48,18 +48,10 @@ class Probe(NamedTuple):
 
     def trouble(self) -> str:
         """Ask once; empty if the service is well."""
-        parts = urlsplit(self.url)
-        secure = parts.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        connection = kind(parts.netloc, timeout=self.timeout_s)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         try:
-            connection.request("GET", path, headers={"User-Agent": "spotkeeper-agent"})
-            status = connection.getresponse().status
-        except (OSError, http.client.HTTPException) as error:
+            status, _ = web.read(self.url, {"User-Agent": "spotkeeper-agent"}, self.timeout_s, 0)
+        except web.ERRORS as error:
             return f"{self.url}: {type(error).__name__} {error}".rstrip()
-        finally:
-            connection.close()
         well = HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
         return "" if well else f"{self.url} answered {status}"
 
