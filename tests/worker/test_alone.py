@@ -66,7 +66,7 @@ def test_it_sends_its_own_logs_and_looks_at_a_request_queue(
     assert sorted(log["request_id"] for log in found) == [f"r-{n}" for n in range(10)]
     assert {(log["worker_id"], log["cluster"]) for log in found} == {("gpu-0", "onprem")}
     assert {(each["ready"], each["unacknowledged"]) for each in machine.looks()} == {(5, 2)}
-    assert "queue" not in {thread.name for thread in threading.enumerate()}
+    until(lambda: "queue" not in {thread.name for thread in threading.enumerate()}, "it has ended")
 
 
 @pytest.mark.make_e2e

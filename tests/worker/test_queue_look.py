@@ -53,7 +53,7 @@ def test_a_broker_that_is_down_is_named() -> None:
 @pytest.mark.parametrize(
     ("url", "path", "vhost", "name"),
     [
-        ("https://h/%2F/requests", "/api/queues/%2F/requests", "/", "requests"),
+        ("https://h:15671/%2F/requests", ":15671/api/queues/%2F/requests", "/", "requests"),
         ("http://u:p@h/ocr/anfragen-ü", "/api/queues/ocr/anfragen-%C3%BC", "ocr", "anfragen-ü"),
         ("https://h/rabbit/%2F/a%2Fb", "/rabbit/api/queues/%2F/a%2Fb", "/", "a/b"),
     ],

@@ -8,6 +8,7 @@ import stat
 import time
 import types
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -166,13 +167,18 @@ def test_files_of_workers_that_died_long_ago_are_removed(settings: Settings) -> 
 def test_two_agents_share_neither_folder(tmp_path: Path) -> None:
     for name in ("run", "run2", "spool"):
         (tmp_path / name).mkdir()
-    release = hold_machine(tmp_path / "run", tmp_path / "spool")
-    with pytest.raises(AnotherAgent, match=r"agent of .*spool; one is enough"):
-        hold_machine(tmp_path / "run2", tmp_path / "spool")
-    # The one that was refused keeps nothing.
-    hold_machine(tmp_path / "run2")()
-    release()
-    hold_machine(tmp_path / "run", tmp_path / "spool")()
+    run, run2, spool = (tmp_path / name for name in ("run", "run2", "spool"))
+    with hold_machine(run, spool):
+        with (
+            pytest.raises(AnotherAgent, match=r"agent of .*spool; one is enough"),
+            hold_machine(run2, spool),
+        ):
+            pass
+        # The one that was refused keeps nothing.
+        with hold_machine(run2):
+            pass
+    with hold_machine(run, spool):
+        pass
 
 
 def test_only_the_workers_group_may_take_part(
@@ -243,7 +249,9 @@ def test_wrong_settings_are_named(
 class OnEc2:
     """An agent whose clock is the test's, beside a machine of pretence."""
 
-    def __init__(self, machine: FakeMachine, server: FakeServer, folder: Path) -> None:
+    def __init__(
+        self, machine: FakeMachine, server: FakeServer, folder: Path, ending: ExitStack
+    ) -> None:
         self.machine = machine
         environment = server.environment() | {
             "AWS_ACCESS_KEY_ID": "AKIATESTING",
@@ -257,7 +265,7 @@ class OnEc2:
         }
         self.settings = parse(environment)
         cli.make_folders(self.settings)
-        self.agent, self._outbox, self._server = cli.assembled(self.settings)
+        self.agent, *_ = cli.assembled(self.settings, ending)
         assert self.agent._parts.metadata
         self.agent._parts.metadata._connection.timeout = 60.0  # however busy this machine is
         self.now = time.time()
@@ -272,20 +280,14 @@ class OnEc2:
     def completed(self) -> list[str]:
         return [hook for hook, _ in self.machine.completed]
 
-    def close(self) -> None:
-        self._outbox.close()
-        self._server.close()
-        self.agent.close()
-
 
 @pytest.fixture
 def on_ec2(
     machine: FakeMachine, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[OnEc2]:
     monkeypatch.setattr("spotkeeper_worker.agent.hook_keeper.bytes_loaded", lambda: 0)
-    made = OnEc2(machine, server, tmp_path / "ec2")
-    yield made
-    made.close()
+    with ExitStack() as ending:
+        yield OnEc2(machine, server, tmp_path / "ec2", ending)
 
 
 @pytest.fixture

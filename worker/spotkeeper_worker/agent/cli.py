@@ -26,7 +26,7 @@ from spotkeeper_worker.agent.gpu import Gpus, count_gpus, has_gpu
 from spotkeeper_worker.agent.hook_keeper import HookKeeper
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
 from spotkeeper_worker.agent.metadata import Identity, Metadata, MetadataError, NoAnswer, identity
-from spotkeeper_worker.agent.queue_look import QueueWatcher
+from spotkeeper_worker.agent.queue_look import watch
 from spotkeeper_worker.agent.service import Service
 from spotkeeper_worker.agent.settings import GPUS, Settings, SettingsError, load
 from spotkeeper_worker.agent.systemd import notify
@@ -176,23 +176,23 @@ def _shared_with(settings: Settings) -> int | None:
 def looked_after(settings: Settings, chain: CredentialChain | None = None) -> Iterator[Agent]:
     """Hold this machine, and start what its agent works with; raises as `assembled` does."""
     with contextlib.ExitStack() as ending:
-        ending.callback(hold_machine(settings.run_dir, settings.spool_dir))
-        agent, outbox, server = assembled(settings, chain)
-        for close in (agent.close, outbox.close, server.close):
-            ending.callback(close)
+        ending.enter_context(hold_machine(settings.run_dir, settings.spool_dir))
+        agent, outbox, server = assembled(settings, ending, chain)
         outbox.start()
         server.start()
         if settings.request_queue is not None:
             # Its looks go with the logs.
-            watcher = QueueWatcher(settings.request_queue, settings.look_every_s, outbox.tell)
-            ending.callback(watcher.close)
+            ending.callback(watch(settings.request_queue, settings.look_every_s, outbox.tell))
         yield agent
 
 
 def assembled(
-    settings: Settings, chain: CredentialChain | None = None
+    settings: Settings, ending: contextlib.ExitStack, chain: CredentialChain | None = None
 ) -> tuple[Agent, Outbox, SocketServer]:
-    """Put the agent together; raises MetadataError where EC2's metadata does not answer."""
+    """Put the agent together, and what `ending` is to close.
+
+    Raises MetadataError where EC2's metadata does not answer.
+    """
     say = Sometimes(_LOG)
     metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
     if settings.workers == GPUS:
@@ -205,18 +205,13 @@ def assembled(
     outbox = Outbox(journal, queue.send, _outbox_settings(settings, who))
     gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None
     hooks = _hooks(settings, who, chain, outbox, say) if who else None
-    kept = [each.close for each in (metadata, hooks, queue, chain) if each is not None]
     if gpus:
         gpus.start()
-        kept.append(gpus.stop)
     service = Service(settings.ready, settings.live, settings.on_drain, settings.on_return, say)
     follower = None
     if settings.logs:
         follower = Follower(settings.logs, outbox.accept, outbox.last_of, say)
-        kept.append(follower.close)
-    kept.append(service.close)
-    parts = Parts(outbox, metadata, hooks, gpus, service, follower, tuple(kept))
-    agent = Agent(settings, parts, say)
+    agent = Agent(settings, Parts(outbox, metadata, hooks, gpus, service, follower), say)
     if who and not who.tags_on:
         _LOG.warning(
             "instance tags are not in the metadata: a detached machine stops at once, instead of "
@@ -224,6 +219,9 @@ def assembled(
         )
     gid = _shared_with(settings)
     server = SocketServer(settings.run_dir, outbox.accept, lambda: agent.notice.as_json(), gid)
+    for part in (queue, chain, metadata, outbox, hooks, gpus, service, follower, server):
+        if part is not None:
+            ending.callback(part.close)
     return agent, outbox, server
 
 

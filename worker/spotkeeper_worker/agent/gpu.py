@@ -86,7 +86,7 @@ class Gpus:
         if self._kernel_log is not None:
             os.close(self._kernel_log)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Stop looking."""
         self._stop.set()
 

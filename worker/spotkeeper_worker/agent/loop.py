@@ -4,11 +4,12 @@ writes the notice for the workers, and calls AWS. After a kill it reads everythi
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from spotkeeper_worker import roster
 from spotkeeper_worker.agent.hooks import HookMemory
@@ -21,6 +22,7 @@ from spotkeeper_worker.states import Leave, Local, Seen, State, Workers, leaving
 from spotkeeper_worker.times import as_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from spotkeeper_worker.agent.gpu import Gpus
@@ -45,29 +47,24 @@ class AnotherAgent(Exception):
     """A second agent on this machine; two would send and complete everything twice."""
 
 
-def hold_machine(*folders: Path) -> Callable[[], None]:
-    """Lock folders until what is returned is called, or the process ends; raises AnotherAgent."""
-    held: list[int] = []
-
-    def release() -> None:
-        while held:
-            os.close(held.pop())
-
-    for folder in folders:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(folder / "agent.lock", flags, 0o644)
-        held.append(fd)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(fd, 32).decode("ascii", "replace").strip()
-            release()
-            raise AnotherAgent(
-                f"process {holder} is the agent of {folder}; one is enough"
-            ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    return release
+@contextlib.contextmanager
+def hold_machine(*folders: Path) -> Iterator[None]:
+    """Lock folders until the block, or the process, ends; raises AnotherAgent."""
+    with contextlib.ExitStack() as ending:
+        for folder in folders:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(folder / "agent.lock", flags, 0o644)
+            ending.callback(os.close, fd)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.read(fd, 32).decode("ascii", "replace").strip()
+                raise AnotherAgent(
+                    f"process {holder} is the agent of {folder}; one is enough"
+                ) from None
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        yield
 
 
 class Parts(NamedTuple):
@@ -79,8 +76,6 @@ class Parts(NamedTuple):
     gpus: Gpus | None = None
     service: Service | None = None
     follower: Follower | None = None
-    closing: tuple[Callable[[], None], ...] = ()
-    """What ends the connections that the agent kept."""
 
 
 class Agent:
@@ -127,11 +122,6 @@ class Agent:
                 break
             time.sleep(min(self._settings.tick_s, 0.2))
         self._parts.outbox.flush(timeout_s=10.0)
-
-    def close(self) -> None:
-        """End what connections there are; the process may go on."""
-        for close in self._parts.closing:
-            close()
 
     def step(self, now: float) -> None:
         """Look at everything once, and do what follows; `now` is in seconds since the epoch."""

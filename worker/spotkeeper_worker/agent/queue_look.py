@@ -106,30 +106,20 @@ def _asked(address: QueueAddress) -> tuple[int, bytes]:
         raise LookFailed(f"{address}: {type(error).__name__} {error}".rstrip()) from None
 
 
-class QueueWatcher:
-    """Looks from a thread of its own, and hands each look to what sends it."""
+def watch(
+    address: Address, every_s: float, tell: Callable[[dict[str, Any]], None]
+) -> Callable[[], None]:
+    """Look from a thread of its own, and `tell` each look, until what is returned is called."""
+    say, closed = Sometimes(get_logger("agent")), threading.Event()
 
-    def __init__(
-        self, address: Address, every_s: float, tell: Callable[[dict[str, Any]], None]
-    ) -> None:
-        self._address = address
-        self._every_s = every_s
-        self._tell = tell
-        self._say = Sometimes(get_logger("agent"))
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="queue", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._closed.is_set():
+    def run() -> None:
+        while not closed.is_set():
             try:
-                self._tell(look(self._address))
-                self._say.over("queue", f"the length of {self._address} is known again")
+                tell(look(address))
+                say.over("queue", f"the length of {address} is known again")
             except LookFailed as error:
-                self._say.warn("queue", f"the request queue's length is not known: {error}")
-            self._closed.wait(self._every_s)
+                say.warn("queue", f"the request queue's length is not known: {error}")
+            closed.wait(every_s)
 
-    def close(self) -> None:
-        """Look no more."""
-        self._closed.set()
-        self._thread.join(timeout=TIMEOUT_S)
+    threading.Thread(target=run, name="queue", daemon=True).start()
+    return closed.set
