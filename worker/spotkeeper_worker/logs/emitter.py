@@ -50,8 +50,7 @@ class Emitter:
         self._number = 1
         self._session = os.urandom(16).hex()
         self._socket: socket.socket | None = None
-        self._said = ""
-        self._refused = Sometimes(_LOG)
+        self._say = Sometimes(_LOG)
         self._pid = os.getpid()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="search-logs", daemon=True)
@@ -98,10 +97,10 @@ class Emitter:
         try:
             while self._fill() and self._hand_over():
                 pass
-            self._say("")
+            self._say.over("agent", f"search logs are taken again; {self._lost} were lost")
         except (OSError, ValueError) as error:
             self._disconnect()
-            self._say(f"search logs wait for the agent ({self._run_dir}): {error}")
+            self._say.warn("agent", f"search logs wait for the agent ({self._run_dir}): {error}")
 
     def _fill(self) -> bool:
         """Take the next batch, and what is to be told with it, unless one is on its way."""
@@ -132,9 +131,9 @@ class Emitter:
         else:
             self._given_up += len(self._batch)
             why = answer.get("error")
-            self._refused.warn("batch", f"search logs are lost: the agent refuses them: {why}")
+            self._say.warn("batch", f"search logs are lost: the agent refuses them: {why}")
         for why in answer.get("refused", ())[:1]:
-            self._refused.warn("refused", f"the agent refuses a search log: {why}")
+            self._say.warn("refused", f"the agent refuses a search log: {why}")
         self._batch, self._telling = [], 0
         self._number += 1
         return took
@@ -155,14 +154,6 @@ class Emitter:
             with contextlib.suppress(OSError):
                 self._socket.close()
             self._socket = None
-
-    def _say(self, text: str) -> None:
-        """Say a trouble once, and once that it is over."""
-        if text and not self._said:
-            _LOG.warning("%s", text)
-        elif self._said and not text:
-            _LOG.info("search logs are taken again; %d were lost", self._lost)
-        self._said = text
 
 
 def _line(connection: socket.socket) -> bytes:
