@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from bench._figures import Figure, show
@@ -135,7 +136,7 @@ def main() -> None:
             figures.append(Figure(name="a task: CPU", value=cost, unit="ms", limit=0.2))
             ran = ends(url, folder / "redis", asked.events // 2, [scale_in, interrupt])
             figures += of("Redis, drains", asked.events // 2, *ran)
-        with brokers.shared(folder / "rabbit") as broker:
+        with closing(brokers.Rabbit(folder / "rabbit")) as broker:
             kinds = [kill, scale_in, interrupt]
             ran = ends(broker.url(), folder / "rabbitmq", asked.events // 2, kinds)
             figures += of("RabbitMQ, kills and drains", asked.events // 2, *ran)

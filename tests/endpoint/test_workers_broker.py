@@ -1,23 +1,20 @@
 """RabbitMQ is restarted under workers and a forwarder: a real broker, stopped as by its service."""
 
 import threading
+from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
-from tests.worker import brokers
-from tests.worker.brokers import Queue
+from tests.worker.brokers import Queue, Rabbit
 from tests.worker.test_rabbitmq import Stage, forwarder
 
 REQUESTS, LOGS = 40, 30
 
 
-@pytest.mark.skipif(not brokers.installed(), reason=brokers.MISSING)
 def test_a_restart_serves_each_request_once_and_loses_no_log(tmp_path: Path) -> None:
-    machine, folder = FakeMachine(), tmp_path / "rabbit"
+    machine = FakeMachine()
     (tmp_path / "run").mkdir()
-    with brokers.shared(folder) as broker, FakeServer(machine) as server:
+    with closing(Rabbit(tmp_path / "rabbit")) as broker, FakeServer(machine) as server:
         requests, logs = Queue(broker, "requests"), Queue(broker, "search-logs")
         stage = Stage(tmp_path / "run", broker, requests)
         forwards = forwarder(broker, logs, server)
@@ -35,7 +32,7 @@ def test_a_restart_serves_each_request_once_and_loses_no_log(tmp_path: Path) -> 
         assert begun.wait(60)
         for queue in (requests, logs):
             queue.connection.close()
-        brokers.restart(folder)
+        broker.restart()
         over.set()
         logs = Queue(broker, "search-logs")
         for n in range(LOGS):
