@@ -74,13 +74,13 @@ class Service:
         on_return: Sequence[str],
         say: Sometimes,
     ) -> None:
-        self._probes = [
-            (name, probe) for name, probe in (("ready", ready), ("live", live)) if probe
-        ]
-        self._on_drain = list(on_drain)
-        self._on_return = list(on_return)
+        named = (("ready", ready), ("live", live))
+        self._probes = [(name, probe) for name, probe in named if probe]
+        self._on_drain = on_drain
+        self._on_return = on_return
         self._say = say
         self._running: subprocess.Popen[bytes] | None = None
+        self._ran = ""
         self._drained = False
         self._begun = 0
         self._failed = 0
@@ -122,15 +122,16 @@ class Service:
         """Add the service to the machine's workers: one that is busy while its command runs."""
         if not self._probes and not self._on_drain:
             return workers
-        busy = self._running is not None and self._running.poll() is None
-        if self._running is not None and not busy:
-            self._ended(self._running)
+        if self._running is not None and self._running.poll() is not None:
+            if self._running.returncode:
+                _LOG.error("%s failed with status %d", self._ran, self._running.returncode)
+            self._running = None
         probed = any(name == "ready" for name, _ in self._probes)
         return workers._replace(
             expected=workers.expected + probed,
             ready=(*workers.ready, NAME) if probed and self.ready else workers.ready,
             not_ready=workers.not_ready if self.ready else (*workers.not_ready, NAME),
-            busy=workers.busy + busy,
+            busy=workers.busy + (self._running is not None),
             begun=workers.begun + self._begun,
         )
 
@@ -148,7 +149,7 @@ class Service:
             self._drained = True
             self._command("on_drain", self._on_drain)
 
-    def _command(self, name: str, command: list[str]) -> None:
+    def _command(self, name: str, command: Sequence[str]) -> None:
         if not command:
             if self._on_drain:
                 _LOG.warning("the machine stays, and no on_return says how the service starts")
@@ -156,17 +157,12 @@ class Service:
         self._begun += 1
         import subprocess
 
+        self._ran = " ".join(command)
         try:
             self._running = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-            _LOG.info("%s: %s", name, " ".join(command))
+            _LOG.info("%s: %s", name, self._ran)
         except OSError as error:
-            _LOG.error("%s: %s could not be started: %s", name, " ".join(command), error)
-
-    def _ended(self, process: subprocess.Popen[bytes]) -> None:
-        self._running = None
-        if process.returncode:
-            command = " ".join(map(str, process.args)) if isinstance(process.args, list) else ""
-            _LOG.error("%s failed with status %d", command, process.returncode)
+            _LOG.error("%s: %s could not be started: %s", name, self._ran, error)
 
     def close(self) -> None:
         """Probe no more; a command that runs goes on."""
