@@ -91,6 +91,14 @@ def number_of(name: str) -> int | None:
     return int(found.group()) if found else None
 
 
+def compare(name: str, known: str | None) -> int:
+    """Compare the numbers of two names: above 0 for a larger one, 0 where time decides."""
+    number, before = number_of(name), number_of(known or "")
+    if number is None or before is None:
+        return 0
+    return (number > before) - (number < before)
+
+
 def written_at(entry: Path) -> int:
     """When something in an entry was last written, in nanoseconds; 0 where it is gone."""
     at = 0

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Protocol
 
-from spotkeeper_worker.checkpoints import DRAFT, latest, number_of
+from spotkeeper_worker.checkpoints import DRAFT, compare, latest
 from spotkeeper_worker.job.bucket import Absent, BucketError, Conflict
 from spotkeeper_worker.job.entries import Entry, hold, look_at, release
 from spotkeeper_worker.times import as_text
@@ -274,7 +274,7 @@ class Keeper:
         What was published there, and is newer, is committed before. Anything else may be half.
         """
         found = latest(folder)
-        if found and _is_newer(found.name, self.head.step):
+        if found and (self.head.step is None or compare(found.name, self.head.step) > 0):
             entry = look_at(found)
             if entry:
                 self.commit(entry)
@@ -330,13 +330,6 @@ class Keeper:
         self.store.download(file.key, path)
         if _digest(path) != (file.bytes, file.sha256):
             raise NotLoaded(f"{file.key} is not what was uploaded")
-
-
-def _is_newer(name: str, step: str | None) -> bool:
-    if step is None:
-        return True
-    number, known = number_of(name), number_of(step)
-    return number is not None and known is not None and number > known
 
 
 def clear(folder: Path) -> None:

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spotkeeper_worker.checkpoints import DRAFT, is_published, newest, number_of
+from spotkeeper_worker.checkpoints import DRAFT, compare, is_published, newest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,12 +123,7 @@ class Entries:
         return entry.written_at > self.committed.written_at
 
     def _compare(self, name: str) -> int:
-        """Compare a name's number with that of the bucket's; 0 where time decides."""
-        number = number_of(name)
-        known = number_of(self.committed.name) if self.committed else None
-        if number is None or known is None:
-            return 0
-        return (number > known) - (number < known)
+        return compare(name, self.committed.name if self.committed else None)
 
 
 def hold(entry: Entry) -> Entry | None:
