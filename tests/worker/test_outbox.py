@@ -5,10 +5,8 @@ import contextlib
 import errno
 import gzip
 import json
-import logging
 import os
 import random
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -19,9 +17,6 @@ import pytest
 
 from spotkeeper.border.search_log import read
 from spotkeeper_worker.agent.aws import AwsError
-from spotkeeper_worker.agent.loop import Agent, Parts
-from spotkeeper_worker.agent.settings import Settings
-from spotkeeper_worker.log import Sometimes
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import NotSent, Outbox, OutboxSettings
 from spotkeeper_worker.logs.pace import PaceSettings
@@ -303,19 +298,3 @@ class Full:
         if flags & os.O_CREAT and not self.over:
             raise OSError(self._error, os.strerror(self._error), str(path))
         return self._open(path, flags, mode, **more)
-
-
-def test_an_agent_that_no_longer_sends_is_no_healthy_one(
-    tmp_path: Path, systemd: socket.socket, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = Settings(cluster="onprem", workers=0, run_dir=tmp_path, spool_dir=tmp_path)
-    pace = OutboxSettings(origin=AWS, pace=PaceSettings(0.01, 0.02))
-    box = Outbox(Journal(tmp_path / "journal"), Queue().send, pace)
-    agent = Agent(settings, Parts(box), Sometimes(logging.getLogger("spotkeeper.agent")))
-    agent.step(0.0)
-    assert systemd.recv(1000) == b"STATUS=serving "
-    assert "search logs are no longer sent" in caplog.text
-    box.start()
-    agent.step(1.0)
-    assert systemd.recv(1000) == b"WATCHDOG=1\nSTATUS=serving "
-    box.close()

@@ -4,6 +4,7 @@ import fcntl
 import grp
 import os
 import re
+import socket
 import stat
 import time
 import types
@@ -49,7 +50,7 @@ def agent(settings: Settings) -> Iterator[Agent]:
     journal = Journal(settings.spool_dir / "journal")
     outbox = Outbox(journal, lambda body: None, OutboxSettings(origin=AWS))
     yield Agent(settings, Parts(outbox), Sometimes(get_logger("agent")))
-    journal.close()
+    outbox.close()
 
 
 @pytest.fixture
@@ -118,6 +119,17 @@ def test_a_clock_that_steps_does_not_end_a_drain_early(agent: Agent, worker: Pla
     agent.step(NOW - 3599)
     agent.step(NOW - 3596)
     assert agent.notice.state is State.IDLE
+
+
+def test_an_agent_that_no_longer_sends_is_no_healthy_one(
+    agent: Agent, worker: Place, systemd: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent.step(NOW)
+    assert systemd.recv(1000) == b"STATUS=serving "
+    assert "search logs are no longer sent" in caplog.text
+    agent._parts.outbox.start()
+    agent.step(NOW + 1)
+    assert systemd.recv(1000) == b"WATCHDOG=1\nSTATUS=serving "
 
 
 @pytest.mark.parametrize("age_s", [0.0, 7200.0])
