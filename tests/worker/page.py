@@ -10,6 +10,7 @@ LAB = "tests/endpoint/test_workers_page.py"
 DOCKER = "tests/endpoint/test_workers_image.py"
 PROGRAMS = "tests/endpoint/test_workers_programs.py"
 OVERRIDES = "tests/operator/test_looking.py"
+RABBITMQ = "tests/worker/test_rabbitmq.py"
 RUN_BY = {
     "aws cloudformation deploy": LAB,
     "aws cloudformation describe-stacks": LAB,
@@ -25,7 +26,7 @@ RUN_BY = {
     "python -m bench.worker": PROGRAMS,
     "python -m spotkeeper_worker.example": PROGRAMS,
     "sam deploy": LAB,
-    "spotkeeper-agent forward": HERE,
+    "spotkeeper-agent forward": RABBITMQ,
     "spotkeeper-agent notice": HERE,
     "spotkeeper-agent run": HERE,
 }

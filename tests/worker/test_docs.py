@@ -5,7 +5,6 @@ import importlib
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,11 +19,9 @@ from spotkeeper_worker.agent.settings import Settings, parse
 from spotkeeper_worker.agent.values import read_file
 from spotkeeper_worker.states import TARGETS, Hook, State
 from spotkeeper_worker.testing import FakeServer, until
-from tests.worker.brokers import Queue, Rabbit, broker, queue
 from tests.worker.logs import say
 from tests.worker.page import COMMANDS, DOC, ROOT, RUN_BY, of, plain
 
-__all__ = ["broker", "queue"]
 type Shell = Callable[..., subprocess.Popen[bytes]]
 KEYS = {
     "AWS_ACCESS_KEY_ID": "AKIATESTING",
@@ -119,22 +116,6 @@ def agent_env() -> dict[str, str]:
 
 def said(folder: Path) -> str:
     return (folder / "said").read_text()
-
-
-@pytest.mark.allow_hosts(["127.0.0.1"])
-@pytest.mark.parametrize("command", of("spotkeeper-agent forward"))
-def test_search_logs_are_forwarded(
-    command: str, broker: Rabbit, queue: Queue, server: FakeServer, shell: Shell, tmp_path: Path
-) -> None:
-    """What is not as on the page: where this broker is, and its queue's name."""
-    queue.send(b'{"request_id": "r-1"}')
-    here = command.replace("amqps://user:password@host/vhost", shlex.quote(broker.url()))
-    assert here != command
-    settings = on_the_machine(server, tmp_path) | {"SPOTKEEPER_STACK": "spotkeeper"}
-    forwarder = shell(here.replace("search-logs", queue.name), PYTHONUTF8="1", **settings)
-    until(lambda: server.machine.bodies == ['{"request_id": "r-1"}'], "SQS has it")
-    forwarder.terminate()
-    assert forwarder.wait(60) == 0
 
 
 def test_files_that_are_named_are_there() -> None:

@@ -21,6 +21,7 @@ from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
 from tests.worker.brokers import Queue, Rabbit, broker, queue
 from tests.worker.logs import say
+from tests.worker.page import of
 
 __all__ = ["broker", "queue"]
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
@@ -267,7 +268,11 @@ def test_search_logs_are_forwarded_unchanged(
 
 
 def forwarder(broker: Rabbit, queue: Queue, server: FakeServer) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "spotkeeper_worker", "forward"]
-    command += ["--amqps", broker.url(), "--queue", queue.name]
+    """By the line of the page, but for where this broker is, and its queue's name."""
+    [line] = of("spotkeeper-agent forward")
+    here = {"amqps://user:password@host/vhost": broker.url(), "search-logs": queue.name}
+    assert set(here) < set(line.split())
+    words = [here.get(word, word) for word in line.split()[1:]]
+    command = [sys.executable, "-m", "spotkeeper_worker", *words]
     environment = {**os.environ, **server.environment(), "PYTHONUTF8": "1"}
     return subprocess.Popen(command, env=environment)
