@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -21,6 +20,7 @@ from spotkeeper_worker.agent.aws import (
     region_of_queue,
 )
 from spotkeeper_worker.agent.credentials import CredentialChain
+from spotkeeper_worker.agent.loop import hold_machine
 from spotkeeper_worker.agent.metadata import Identity, Metadata, MetadataError, identity
 from spotkeeper_worker.job.bucket import Bucket, BucketError
 from spotkeeper_worker.job.command import Command, LogStream, User
@@ -46,14 +46,13 @@ _LAST_LINES_S = 10.0
 
 
 def run(settings: Settings) -> int:
-    """Run this machine's job; raises MetadataError where it is no machine of a job."""
-    folder = settings.job_folder
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = (folder / "lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise OSError(f"another agent runs the job in {folder}") from None
+    """Run this machine's job; raises AnotherAgent where one runs it already."""
+    settings.job_folder.mkdir(parents=True, exist_ok=True)
+    with hold_machine(settings.job_folder):
+        return _run(settings)
+
+
+def _run(settings: Settings) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
