@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from moto import mock_aws
 
 from spotkeeper_worker.job.bucket import Absent, Bucket, BucketError, Conflict
-from spotkeeper_worker.job.commits import Head, Keeper, NotLoaded, Owner, Store, TakenOver
+from spotkeeper_worker.job.commits import Head, Keeper, NotLoaded, Owner, TakenOver
 from spotkeeper_worker.job.entries import Entries, Entry, look_at
 
 NEED = 4
@@ -26,7 +26,7 @@ PARTS = ("model", "part/optimizer")
 HEAD = "jobs/resnet/head.json"
 
 
-class Objects:
+class Objects(Bucket):
     """A bucket in memory, as strict as S3."""
 
     def __init__(self) -> None:
@@ -42,12 +42,11 @@ class Objects:
             raise Absent(key)
         if found is not None and found[1] != match:
             raise Conflict(key)
-        return self.write(key, body)
+        self.write(key, body)
+        return self.kept[key][1]
 
-    def write(self, key: str, body: bytes) -> str:
-        tag = f"{hashlib.sha256(body).hexdigest()[:8]}-{next(self._tags)}"
-        self.kept[key] = (body, tag)
-        return tag
+    def write(self, key: str, body: bytes) -> None:
+        self.kept[key] = (body, f"{hashlib.sha256(body).hexdigest()[:8]}-{next(self._tags)}")
 
     def upload(self, path: Path, key: str) -> None:
         self.write(key, path.read_bytes())
@@ -75,7 +74,7 @@ def entry_in(folder: Path, step: int) -> Entry:
     return found
 
 
-def keeper_of(store: Store, number: int = 1, generation: int = 1, keep: int = 2) -> Keeper:
+def keeper_of(store: Bucket, number: int = 1, generation: int = 1, keep: int = 2) -> Keeper:
     times = itertools.count(1_700_000_000)
     owner = Owner(f"i-{number}", number, generation)
     return Keeper(store, "resnet", owner, keep, lambda: next(times))
@@ -114,7 +113,7 @@ class World:
         return tag
 
 
-class Machine:
+class Machine(Bucket):
     """The real `Keeper` in a thread of its own, which makes one call of the bucket at a time."""
 
     def __init__(self, world: World, number: int, generation: int, folder: Path) -> None:
@@ -283,7 +282,7 @@ def _restart(machine: Machine) -> None:
 
 
 @pytest.fixture(params=["memory", "moto"])
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest) -> Iterator[Bucket]:
     """The bucket in memory, and the real adapter: what the law relies on holds for both."""
     if request.param == "memory":
         yield Objects()
@@ -293,7 +292,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         yield Bucket("the-jobs", "us-east-1")
 
 
-def test_a_bucket_is_written_under_a_condition(store: Store, tmp_path: Path) -> None:
+def test_a_bucket_is_written_under_a_condition(store: Bucket, tmp_path: Path) -> None:
     assert store.get("a") is None
     tag = store.put("a", b"1", None)
     with pytest.raises(Conflict):

@@ -114,7 +114,7 @@ def packed(*members: tuple[str, bytes]) -> bytes:
 def prepared(tmp_path: Path, archive: bytes, **given: Any) -> Path:
     bucket = Objects()
     bucket.write("jobs/resnet/code.tar.gz", archive)
-    prepare(bucket, "resnet", document(**given), tmp_path / "work")  # type: ignore[arg-type]
+    prepare(bucket, "resnet", document(**given), tmp_path / "work")
     return tmp_path / "work"
 
 

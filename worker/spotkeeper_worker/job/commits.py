@@ -13,26 +13,15 @@ import secrets
 import shutil
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Protocol
+from typing import Any, Callable
 
 from spotkeeper_worker.checkpoints import DRAFT, compare, latest
-from spotkeeper_worker.job.bucket import Absent, BucketError, Conflict
+from spotkeeper_worker.job.bucket import Absent, Bucket, BucketError, Conflict
 from spotkeeper_worker.job.entries import Entry, hold, look_at, release
 from spotkeeper_worker.times import as_text
 
 VERSION = 1
 _BLOCK = 256 * 1024
-
-
-class Store(Protocol):
-    """What is asked of a bucket; `Bucket` is the real one."""
-
-    def get(self, key: str) -> tuple[bytes, str] | None: ...
-    def put(self, key: str, body: bytes, match: str | None) -> str: ...
-    def upload(self, path: Path, key: str) -> None: ...
-    def download(self, key: str, path: Path) -> None: ...
-    def keys(self, prefix: str) -> list[str]: ...
-    def delete(self, key: str) -> None: ...
 
 
 class TakenOver(Exception):
@@ -137,7 +126,7 @@ class Head:
 class Keeper:
     """Writes the head for one machine. Its calls block; after an error each may be called again."""
 
-    store: Store
+    store: Bucket
     job: str
     me: Owner
     keep: int

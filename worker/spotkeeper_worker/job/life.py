@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
-from spotkeeper_worker.job.bucket import BucketError
-from spotkeeper_worker.job.commits import Keeper, NotLoaded, Owner, Store, TakenOver, clear
+from spotkeeper_worker.job.bucket import Bucket, BucketError
+from spotkeeper_worker.job.commits import Keeper, NotLoaded, Owner, TakenOver, clear
 from spotkeeper_worker.job.disks import DiskError, Volume
 from spotkeeper_worker.job.entries import Entries, Entry, OutsideLink
 from spotkeeper_worker.log import get_logger
@@ -124,7 +124,7 @@ class Parts:
     folder: Path
     look: Callable[[], Signs | None]
     """None where the metadata service did not answer."""
-    store: Store
+    store: Bucket
     document: Callable[[], Mapping[str, Any]]
     prepare: Callable[[Document, Path], None]
     """Puts the code into the folder, for the job's user."""
