@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper_worker import Worker
+from spotkeeper_worker.agent import cli
 from spotkeeper_worker.agent.service import Probe, Service
-from spotkeeper_worker.agent.settings import SettingsError, load
+from spotkeeper_worker.agent.settings import GPUS, SettingsError, load, parse
 from spotkeeper_worker.agent.values import read_file
 from spotkeeper_worker.asgi import SpotkeeperMiddleware
 from spotkeeper_worker.log import Sometimes, get_logger
@@ -26,8 +27,6 @@ from spotkeeper_worker.states import Leave, State, Workers
 from spotkeeper_worker.testing import until
 from tests.worker.logs import AWS, say
 from tests.worker.management import Web, serving
-
-QUEUE = {"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/1/q"}
 
 # --- settings -------------------------------------------------------------------------------------
 
@@ -55,6 +54,7 @@ def test_the_file_of_settings(tmp_path: Path) -> None:
     assert read_file(FILE) == tomllib.loads(FILE)
 
 
+@pytest.mark.allow_hosts(["127.0.0.1"])
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -72,19 +72,38 @@ def test_the_file_of_settings(tmp_path: Path) -> None:
         ('on_drain = ["a" "b"]', "line 2: an array's values"),
         ("on_drain = [1] 2", "line 2: '2' follows the value"),
         ("colour = 1", "SPOTKEEPER_COLOUR: is not a setting"),
+        ('request_queue = "https://h/q"', "SPOTKEEPER_REQUEST_QUEUE: should be https://USER"),
+        ('metadata_endpoint = "http://127.0.0.1:1"', "Connection refused"),
+        ('metadata_endpoint = "http://a:b"', "nonnumeric port: 'b'"),
     ],
 )
-def test_wrong_settings_of_the_file_are_named(tmp_path: Path, line: str, why: str) -> None:
+def test_wrong_settings_are_named(
+    tmp_path: Path,
+    line: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     path = tmp_path / "agent.toml"
-    path.write_text(f'stack = "spotkeeper"\n{line}\n')
-    with pytest.raises(SettingsError) as wrong:
-        load({"SPOTKEEPER_CONFIG": str(path)})
-    assert why in str(wrong.value)
+    folders = f"run_dir = '{tmp_path}/run'\nspool_dir = '{tmp_path}/spool'\n"
+    path.write_text(f'stack = "spotkeeper"\n{line}\n{folders}')
+    monkeypatch.setenv("SPOTKEEPER_CONFIG", str(path))
+    monkeypatch.setattr(cli, "_TRIES", 1)
+    assert cli.main(["run"]) == 2
+    assert why in capsys.readouterr().err
 
 
-def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+def test_settings_of_the_environment(tmp_path: Path) -> None:
+    given = {"SPOTKEEPER_STACK": "s", "SPOTKEEPER_WORKERS": "gpus", "AWS_ENDPOINT_URL": "http://a"}
+    found = parse(given | {"AWS_ENDPOINT_URL_SSM": "http://b"})
+    assert (found.workers, found.auto_scaling_endpoint, found.ssm_endpoint) == (
+        GPUS, "http://a", "http://b",
+    )  # fmt: skip
+    assert found.metadata_endpoint == "http://169.254.169.254"
+    with pytest.raises(SettingsError, match=r"_URL: is missing.*; SPOTKEEPER_WORKER: is not a set"):
+        parse({"SPOTKEEPER_WORKER": "2"})
     with pytest.raises(SettingsError, match=r"none\.toml is not there"):
-        load(QUEUE | {"SPOTKEEPER_CONFIG": str(tmp_path / "none.toml")})
+        load(given | {"SPOTKEEPER_CONFIG": str(tmp_path / "none.toml")})
 
 
 VALUES: st.SearchStrategy[Any] = st.recursive(

@@ -18,7 +18,7 @@ from spotkeeper_worker import Worker
 from spotkeeper_worker.agent import cli
 from spotkeeper_worker.agent.gpu import Gpus
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
-from spotkeeper_worker.agent.settings import GPUS, Settings, parse
+from spotkeeper_worker.agent.settings import Settings, parse
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
@@ -32,7 +32,6 @@ from tests.worker.conftest import program
 from tests.worker.logs import AWS, a_log
 
 NOW = 1_763_632_800.0
-QUEUE = {"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/1/q"}
 
 
 @pytest.fixture
@@ -214,45 +213,6 @@ def test_only_the_workers_group_may_take_part(
 def test_without_that_group_any_user_may(settings: Settings) -> None:
     assert cli.make_folders(settings._replace(unix_group="no-such-group")) is None
     assert stat.S_IMODE((settings.run_dir / "workers").stat().st_mode) == 0o1777
-
-
-def test_there_may_be_as_many_workers_as_gpus() -> None:
-    assert parse(QUEUE | {"SPOTKEEPER_WORKERS": "gpus"}).workers == GPUS
-
-
-def test_one_endpoint_stands_in_for_all_of_aws() -> None:
-    found = parse(QUEUE | {"AWS_ENDPOINT_URL": "http://a", "AWS_ENDPOINT_URL_SSM": "http://b"})
-    assert (found.auto_scaling_endpoint, found.ssm_endpoint) == ("http://a", "http://b")
-    assert found.metadata_endpoint == "http://169.254.169.254"
-
-
-@pytest.mark.allow_hosts(["127.0.0.1"])
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": ""}, "SEARCH_LOG_QUEUE_URL: is missing"),
-        ({"SPOTKEEPER_REQUEST_QUEUE": "https://h/q"}, "REQUEST_QUEUE: should be https://USER"),
-        ({"SPOTKEEPER_WORKER": "2"}, "SPOTKEEPER_WORKER: is not a setting"),
-        ({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, "Connection refused"),
-        ({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://a:b"}, "nonnumeric port: 'b'"),
-    ],
-)
-def test_wrong_settings_are_named(
-    tmp_path: Path,
-    wrong: dict[str, str],
-    why: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    mine = QUEUE | {
-        "SPOTKEEPER_RUN_DIR": str(tmp_path / "run"),
-        "SPOTKEEPER_SPOOL_DIR": str(tmp_path / "spool"),
-    }
-    for name, value in (mine | wrong).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(cli, "_TRIES", 1)
-    assert cli.main(["run"]) == 2
-    assert why in capsys.readouterr().err
 
 
 # --- beside the metadata, a group and its queue, on loopback --------------------------------------
