@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.logs.intake import Origin
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.server import SocketServer
@@ -70,3 +71,21 @@ class Taken:
     @property
     def ids(self) -> list[str]:
         return [log["request_id"] for log in self.logs]
+
+
+class Queue:
+    """A queue that can refuse."""
+
+    def __init__(self) -> None:
+        self.bodies: list[str] = []
+        self.tried: list[str] = []
+        self.refuses = False
+        self.breaks: list[Exception] = []
+
+    def send(self, body: str) -> None:
+        self.tried.append(body)
+        if self.breaks:
+            raise self.breaks.pop()
+        if self.refuses:
+            raise AwsError("SendMessage", "AccessDenied", "no")
+        self.bodies.append(body)

@@ -26,6 +26,7 @@ from spotkeeper_worker.job.main import _where as where
 from spotkeeper_worker.job.main import look, prepare
 from spotkeeper_worker.job.reports import Reporter
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
+from tests.worker.logs import Queue
 from tests.worker.test_job_commits import Objects
 from tests.worker.test_job_life import DOCUMENT
 
@@ -229,36 +230,25 @@ def test_the_command_runs_as_the_job_s_user_who_owns_the_folder(tmp_path: Path) 
 # --- reports --------------------------------------------------------------------------------------
 
 
-class Queue:
-    """A queue that fails while it is told to."""
-
-    def __init__(self) -> None:
-        self.fails = True
-        self.bodies: list[dict[str, Any]] = []
-
-    def send(self, body: str) -> None:
-        if self.fails:
-            raise AwsError("SendMessage", "", "no answer")
-        self.bodies.append(json.loads(body))
-
-
 def test_reports_are_numbered_kept_and_sent_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reports_, "_AGAIN_S", 0.01)
     queue = Queue()
+    queue.refuses = True
     report = Reporter(queue.send, "resnet", 3, "i-1", tmp_path / "seq")
     report("booted")
     report.generation, report.volume = 2, "vol-1"
     for gpu in (1, 2, 3):
         report("running", gpu=gpu, step="000007")
     assert not report.flush(0.05)
-    queue.fails = False
+    queue.refuses = False
     assert report.flush(10)
-    assert [(each["event"], each["seq"], each["gpu"]) for each in queue.bodies] == [
+    bodies = [json.loads(body) for body in queue.bodies]
+    assert [(each["event"], each["seq"], each["gpu"]) for each in bodies] == [
         ("booted", 1, None), ("running", 4, 3),
     ]  # fmt: skip
-    last = queue.bodies[-1]
+    last = bodies[-1]
     at = last.pop("at")
     assert at.endswith("Z")
     assert last == {
@@ -270,7 +260,8 @@ def test_reports_are_numbered_kept_and_sent_in_order(
     again = Reporter(queue.send, "resnet", 3, "i-1", tmp_path / "seq")
     again("failed", reason="why")
     assert again.flush(10)
-    assert (queue.bodies[-1]["seq"], queue.bodies[-1]["reason"]) == (5, "why")
+    last = json.loads(queue.bodies[-1])
+    assert (last["seq"], last["reason"]) == (5, "why")
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])

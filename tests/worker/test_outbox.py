@@ -16,32 +16,13 @@ from typing import Any
 import pytest
 
 from spotkeeper.border.search_log import read
-from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import NotSent, Outbox, OutboxSettings
 from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.testing import until
 from spotkeeper_worker.times import as_text
 from tests.search_logs import SENT, digest_of
-from tests.worker.logs import AWS, a_log, kept, lines
-
-
-class Queue:
-    """A queue that can refuse."""
-
-    def __init__(self) -> None:
-        self.bodies: list[str] = []
-        self.tried: list[str] = []
-        self.refuses = False
-        self.breaks: list[Exception] = []
-
-    def send(self, body: str) -> None:
-        self.tried.append(body)
-        if self.breaks:
-            raise self.breaks.pop()
-        if self.refuses:
-            raise AwsError("SendMessage", "AccessDenied", "no")
-        self.bodies.append(body)
+from tests.worker.logs import AWS, Queue, a_log, kept, lines
 
 
 def outbox(folder: Path, queue: Queue, **journal: int) -> Outbox:
