@@ -21,7 +21,7 @@ from spotkeeper_worker.agent.aws import (
 )
 from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.loop import hold_machine
-from spotkeeper_worker.agent.metadata import Identity, Metadata, MetadataError, identity
+from spotkeeper_worker.agent.metadata import Metadata, MetadataError, identity
 from spotkeeper_worker.job.bucket import Bucket, BucketError
 from spotkeeper_worker.job.command import Command, LogStream, User
 from spotkeeper_worker.job.disks import LinuxDisks
@@ -89,36 +89,22 @@ def _assembled(
 
 def _life(settings: Settings, metadata: Metadata) -> tuple[Life, LogStream | None]:
     here = identity(metadata)
-    job, attempt = metadata.get(f"{_TAGS}job"), metadata.get(f"{_TAGS}attempt")
-    if not job or not attempt:
+    job, number = metadata.get(f"{_TAGS}job"), metadata.get(f"{_TAGS}attempt")
+    if not job or not number:
         hint = "" if here.tags_on else "; the launch template needs InstanceMetadataTags: enabled"
         raise MetadataError(f"the tags spotkeeper:job and spotkeeper:attempt are missing{hint}")
+    attempt, say = int(number), Sometimes(_LOG)
     chain = CredentialChain(metadata, os.environ)
     region = settings.region or here.region
     bucket_name, queue_url, log_group = _where(settings, region, chain)
     bucket = Bucket(bucket_name, region)
     queue = SearchLogQueue(queue_url, region_of_queue(queue_url) or region, chain)
     seq_file = settings.job_folder / f"seq-{attempt}"
-    report = Reporter(queue.send, job, int(attempt), here.instance_id, seq_file)
+    report = Reporter(queue.send, job, attempt, here.instance_id, seq_file)
     stream = None
     if log_group:
         endpoint = settings.logs_endpoint or endpoint_of("logs", region)
         stream = LogStream(Caller("logs", endpoint, region, chain), log_group, f"{job}/{attempt}")
-    parts = _parts(settings, metadata, here, (job, int(attempt)), bucket, report, stream)
-    return Life(parts), stream
-
-
-def _parts(
-    settings: Settings,
-    metadata: Metadata,
-    here: Identity,
-    named: tuple[str, int],
-    bucket: Bucket,
-    report: Reporter,
-    stream: LogStream | None,
-) -> Parts:
-    job, attempt = named
-    say = Sometimes(_LOG)
 
     def document() -> Mapping[str, Any]:
         found = bucket.get(f"jobs/{job}/document.json")
@@ -134,18 +120,18 @@ def _parts(
             return None
 
     def start(asked: Document, work: Path, environment: Mapping[str, str]) -> Command:
-        region = {"AWS_DEFAULT_REGION": settings.region or here.region}
         # Without a log group, the tail is all that is kept.
         sink = stream.take if stream else lambda _: None
         user = User.named(asked.user)
-        return Command(asked.command, work, {**region, **environment}, user, sink)
+        given = {"AWS_DEFAULT_REGION": region, **environment}
+        return Command(asked.command, work, given, user, sink)
 
     def save_log(tail: bytes) -> None:
         bucket.write(f"jobs/{job}/log/{attempt}.txt", tail)
         if stream:
             stream.close(_LAST_LINES_S)
 
-    return Parts(
+    parts = Parts(
         job=job,
         attempt=attempt,
         instance_id=here.instance_id,
@@ -163,6 +149,7 @@ def _parts(
         shut_down=lambda: _shut_down(settings),
         aws_answered_at=lambda: max(bucket.answered_at, report.answered_at),
     )
+    return Life(parts), stream
 
 
 def _disks(settings: Settings) -> Disks:
