@@ -206,20 +206,6 @@ def test_what_is_no_name_is_refused(run_dir: Path, name: str) -> None:
 
 
 @pytest.mark.make_e2e
-def test_a_worker_that_died_leaves_its_name(run_dir: Path) -> None:
-    code = (
-        "import os, sys; from spotkeeper_worker import Worker\n"
-        "Worker('gpu-0', sys.argv[1]).ready(); os.kill(os.getpid(), 9)\n"
-    )
-    subprocess.run([sys.executable, "-c", code, str(run_dir)], check=False, timeout=60)
-    assert (run_dir / "workers" / "gpu-0").exists()
-    with Worker("gpu-0", run_dir) as worker:
-        worker.ready()
-        assert read_roster(run_dir, 1, time.time()).ready == ("gpu-0",)
-    assert read_roster(run_dir, 1, time.time()).ready == ()
-
-
-@pytest.mark.make_e2e
 def test_a_child_does_not_hold_its_parent_s_name(run_dir: Path) -> None:
     """A forked child that outlives its parent is no worker."""
     code = (
