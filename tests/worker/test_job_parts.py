@@ -20,10 +20,10 @@ from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.metadata import Metadata
 from spotkeeper_worker.job import command as command_
 from spotkeeper_worker.job import reports as reports_
-from spotkeeper_worker.job.command import Command, LogStream, User
+from spotkeeper_worker.job.command import Command, LogStream, user_named
 from spotkeeper_worker.job.life import Document, JobError, Signs
 from spotkeeper_worker.job.main import _where as where
-from spotkeeper_worker.job.main import look, prepare
+from spotkeeper_worker.job.main import hand_over, look, prepare
 from spotkeeper_worker.job.reports import Reporter
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
 from tests.worker.logs import Queue
@@ -160,8 +160,8 @@ def test_code_of_git_is_the_commit(tmp_path: Path) -> None:
 # --- the command ----------------------------------------------------------------------------------
 
 
-def ended(script: str, tmp_path: Path, user: User | None = None) -> tuple[Command, int | None]:
-    run = Command([sys.executable, "-c", script], tmp_path, {"A": "b"}, user, lambda _: None)
+def ended(script: str, tmp_path: Path) -> tuple[Command, int | None]:
+    run = Command([sys.executable, "-c", script], tmp_path, {"A": "b"}, None, lambda _: None)
     until(lambda: run.poll() is not None, "it ends")
     run.close()
     return run, run.poll()
@@ -211,20 +211,18 @@ def state(pid: int) -> str:
 @pytest.mark.make_e2e
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root changes to another user")
 def test_the_command_runs_as_the_job_s_user_who_owns_the_folder(tmp_path: Path) -> None:
-    user = User.named("nobody")
-    assert user is not None
     work = tmp_path / "work"
     (work / "checkpoints").mkdir(parents=True)
     for each in (tmp_path, *list(tmp_path.parents)[:-2]):
         each.chmod(0o755)
-    user.owns(work)
+    hand_over(document(user="nobody"), work, None)
     script = "import os; open('checkpoints/a', 'w'); print(os.getuid(), os.environ['USER'])"
-    run = Command(["python3", "-c", script], work, {}, user, lambda _: None)
+    run = Command(["python3", "-c", script], work, {}, user_named("nobody"), lambda _: None)
     until(lambda: run.poll() is not None, "it ends")
     run.close()
     assert run.tail.split() == [str(pwd.getpwnam("nobody").pw_uid).encode(), b"nobody"]
     with pytest.raises(ValueError, match="'nobody-at-all' is not on this machine"):
-        User.named("nobody-at-all")
+        user_named("nobody-at-all")
 
 
 # --- reports --------------------------------------------------------------------------------------

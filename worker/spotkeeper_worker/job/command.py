@@ -10,7 +10,6 @@ import subprocess
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -36,30 +35,14 @@ _KEPT_LINES = 20_000
 _SEND_EVERY_S = 2.0
 
 
-@dataclass(frozen=True)
-class User:
-    """Who runs the command; with None it is the agent's own user."""
-
-    name: str
-    uid: int
-    gid: int
-    home: str
-
-    @classmethod
-    def named(cls, name: str | None) -> User | None:
-        """Find a user; None where the agent is not root, and cannot change to one."""
-        if not name or os.geteuid() != 0:
-            return None
-        try:
-            found = pwd.getpwnam(name)
-        except KeyError:
-            raise ValueError(f"user {name!r} is not on this machine") from None
-        return cls(name, found.pw_uid, found.pw_gid, found.pw_dir)
-
-    def owns(self, folder: Path) -> None:
-        """Give a folder and everything in it to the user."""
-        for path in (folder, *folder.rglob("*")):
-            os.chown(path, self.uid, self.gid, follow_symlinks=False)
+def user_named(name: str | None) -> pwd.struct_passwd | None:
+    """Find who runs the command; None where the agent is not root, and runs it itself."""
+    if not name or os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        raise ValueError(f"user {name!r} is not on this machine") from None
 
 
 class Command:
@@ -70,7 +53,7 @@ class Command:
         command: Sequence[str],
         folder: Path,
         environment: Mapping[str, str],
-        user: User | None,
+        user: pwd.struct_passwd | None,
         sink: Callable[[bytes], None],
     ) -> None:
         self._sink = sink
@@ -79,8 +62,8 @@ class Command:
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
         given = _environment(environment, user)
         if user:
-            groups = os.getgrouplist(user.name, user.gid)
-            options.update(user=user.uid, group=user.gid, extra_groups=groups)
+            groups = os.getgrouplist(user.pw_name, user.pw_gid)
+            options.update(user=user.pw_uid, group=user.pw_gid, extra_groups=groups)
         try:
             process: Any = subprocess.Popen(
                 list(command), cwd=folder, env=given, stderr=subprocess.STDOUT,
@@ -134,11 +117,11 @@ class Command:
             self._reader.join(timeout=2.0)
 
 
-def _environment(given: Mapping[str, str], user: User | None) -> dict[str, str]:
+def _environment(given: Mapping[str, str], user: pwd.struct_passwd | None) -> dict[str, str]:
     ours = ("SPOTKEEPER_", "NOTIFY_SOCKET", "WATCHDOG_")
     kept = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
     if user:
-        kept.update(HOME=user.home, USER=user.name, LOGNAME=user.name)
+        kept.update(HOME=user.pw_dir, USER=user.pw_name, LOGNAME=user.pw_name)
     return {**kept, "PYTHONUNBUFFERED": "1", **given}
 
 

@@ -23,7 +23,7 @@ from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.loop import hold_machine
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError, identity
 from spotkeeper_worker.job.bucket import Bucket, BucketError
-from spotkeeper_worker.job.command import Command, LogStream, User
+from spotkeeper_worker.job.command import Command, LogStream, user_named
 from spotkeeper_worker.job.disks import LinuxDisks
 from spotkeeper_worker.job.life import SILENT_S, Document, JobError, Life, Parts, Signs
 from spotkeeper_worker.job.reports import Reporter
@@ -122,7 +122,7 @@ def _life(settings: Settings, metadata: Metadata) -> tuple[Life, LogStream | Non
     def start(asked: Document, work: Path, environment: Mapping[str, str]) -> Command:
         # Without a log group, the tail is all that is kept.
         sink = stream.take if stream else lambda _: None
-        user = User.named(asked.user)
+        user = user_named(asked.user)
         given = {"AWS_DEFAULT_REGION": region, **environment}
         return Command(asked.command, work, given, user, sink)
 
@@ -238,12 +238,13 @@ def _clone(url: str, commit: str, work: Path) -> None:
 
 
 def hand_over(document: Document, work: Path, mount: Path | None) -> None:
-    """Give the folder to the job's user, and the root of its volume."""
-    user = User.named(document.user)
+    """Give the folder and everything in it to the job's user, and the root of its volume."""
+    user = user_named(document.user)
     if user:
-        user.owns(work)
+        for path in (work, *work.rglob("*")):
+            os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
         if mount:
-            os.chown(mount, user.uid, user.gid)
+            os.chown(mount, user.pw_uid, user.pw_gid)
 
 
 def gpu_use() -> int | None:
