@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 from moto.server import ThreadedMotoServer
 
-from spotkeeper_worker import Worker
 from spotkeeper_worker.agent.metadata import Metadata
 from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent
 from tests.worker.page import ROOT
 
 type StartAgent = Callable[..., subprocess.Popen[bytes]]
-type Join = Callable[[str], Worker]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -101,17 +99,3 @@ def agent(tmp_path: Path, server: FakeServer) -> Iterator[StartAgent]:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
         process.wait()
-
-
-@pytest.fixture
-def join(tmp_path: Path) -> Iterator[Join]:
-    """Have workers join the machine."""
-    workers: list[Worker] = []
-
-    def made(name: str) -> Worker:
-        workers.append(Worker(name, tmp_path / "run", margin_s=1.0, send_every_s=0.02))
-        return workers[-1]
-
-    yield made
-    for worker in workers:
-        worker.close()

@@ -4,13 +4,14 @@ import json
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from spotkeeper_worker import Worker
 from spotkeeper_worker.testing import FakeMachine, until
-from tests.worker.conftest import Join, StartAgent
+from tests.worker.conftest import StartAgent
 
 pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.make_e2e]
 
@@ -21,23 +22,28 @@ def serve(worker: Worker, *names: str) -> None:
             pass
 
 
-def in_service(machine: FakeMachine, join: Join) -> Worker:
-    """Have a worker join, and its machine get into service."""
-    worker = join("gpu-0")
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    """A worker that joins the machine before it has an agent."""
+    (tmp_path / "run" / "workers").mkdir(parents=True)
+    with Worker("gpu-0", tmp_path / "run", margin_s=1.0, send_every_s=0.02) as made:
+        yield made
+
+
+def in_service(machine: FakeMachine, worker: Worker) -> None:
+    """Have its machine get into service."""
     worker.ready()
     until(lambda: worker.may_take, "it serves")
     until(lambda: bool(machine.completed), "the launch hook is complete")
-    return worker
 
 
 def found(machine: FakeMachine) -> list[str]:
     return sorted(log["request_id"] for log in machine.logs())
 
 
-def test_through_the_warm_pool(machine: FakeMachine, agent: StartAgent, join: Join) -> None:
+def test_through_the_warm_pool(machine: FakeMachine, agent: StartAgent, worker: Worker) -> None:
     machine.into_warm_pool()
     agent()
-    worker = join("gpu-0")
     worker.ready()
     until(lambda: bool(machine.completed), "the launch hook lets it into the pool")
     assert not worker.may_take
@@ -52,11 +58,11 @@ def test_through_the_warm_pool(machine: FakeMachine, agent: StartAgent, join: Jo
 
 
 def test_sigterm_lets_requests_finish(
-    machine: FakeMachine, agent: StartAgent, join: Join, tmp_path: Path
+    machine: FakeMachine, agent: StartAgent, worker: Worker, tmp_path: Path
 ) -> None:
     machine.launch()
     process = agent(send_after_s=30, stop_within_s=600)
-    worker = in_service(machine, join)
+    in_service(machine, worker)
     with worker.request("r-0", time.time()):
         process.send_signal(signal.SIGTERM)
         until(lambda: worker.draining, "it learns to drain")
@@ -69,11 +75,11 @@ def test_sigterm_lets_requests_finish(
 
 
 def test_an_agent_that_is_killed_loses_nothing_and_sends_nothing_twice(
-    machine: FakeMachine, agent: StartAgent, join: Join
+    machine: FakeMachine, agent: StartAgent, worker: Worker
 ) -> None:
     machine.launch()
     process = agent(send_after_s=0.05)
-    worker = in_service(machine, join)
+    in_service(machine, worker)
     for n in range(10):
         serve(worker, *(f"r-{n}-{m}" for m in range(20)))
         process.kill()
@@ -87,11 +93,11 @@ def test_an_agent_that_is_killed_loses_nothing_and_sends_nothing_twice(
 
 @pytest.mark.parametrize("busy", [True, False])
 def test_an_agent_that_is_killed_in_a_drain_goes_on_with_it(
-    machine: FakeMachine, agent: StartAgent, join: Join, busy: bool
+    machine: FakeMachine, agent: StartAgent, worker: Worker, busy: bool
 ) -> None:
     machine.launch()
     process = agent()
-    worker = in_service(machine, join)
+    in_service(machine, worker)
     request = worker.request("r-0", time.time())
     with request:
         machine.scale_in()
