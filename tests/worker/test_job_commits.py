@@ -8,8 +8,8 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -87,18 +87,18 @@ class Killed(BaseException):
     """The machine is gone: nothing that it does has an effect any more."""
 
 
-@dataclass
-class World:
+class World(Objects):
     """The bucket, and what must hold after every write of the head."""
 
-    objects: Objects = field(default_factory=Objects)
-    wrong: list[str] = field(default_factory=list)
-    late: list[Callable[[], object]] = field(default_factory=list)
-    done: bool = False
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong: list[str] = []
+        self.late: list[Callable[[], object]] = []
+        self.done = False
 
     def put(self, key: str, body: bytes, match: str | None) -> str:
-        before = self.objects.get(key)
-        tag = self.objects.put(key, body, match)
+        before = self.get(key)
+        tag = super().put(key, body, match)
         old, new = Head.read(before[0]) if before else None, Head.read(body)
         if old and new.owner.generation < old.owner.generation:
             self.wrong.append("an older owner wrote after a newer claim")
@@ -106,14 +106,14 @@ class World:
             self.wrong.append("the work went back")
         if old and old.done and new != old:
             self.wrong.append("a job that was done was written again")
-        self.wrong += [f"{key} is not there" for key in new.keys if not self.objects.get(key)]
+        self.wrong += [f"{key} is not there" for key in new.keys if not self.get(key)]
         if new.done and int(new.step or 0) != NEED:
             self.wrong.append("done before its last commit")
         self.done = new.done
         return tag
 
 
-class Machine(Bucket):
+class Machine:
     """The real `Keeper` in a thread of its own, which makes one call of the bucket at a time."""
 
     def __init__(self, world: World, number: int, generation: int, folder: Path) -> None:
@@ -146,7 +146,8 @@ class Machine(Bucket):
             self._waits.release()
 
     def _work(self) -> None:
-        keeper = keeper_of(self, self.number, self.generation)
+        mine: Any = self
+        keeper = keeper_of(mine, self.number, self.generation)
         _again(keeper.claim)
         if keeper.head.done:
             _again(keeper.clean)
@@ -179,24 +180,13 @@ class Machine(Bucket):
             raise BucketError("no answer")
         return answer
 
-    def get(self, key: str) -> tuple[bytes, str] | None:
-        return self._call(lambda: self.world.objects.get(key))
-
-    def put(self, key: str, body: bytes, match: str | None) -> str:
-        return self._call(lambda: self.world.put(key, body, match))
-
     def upload(self, path: Path, key: str) -> None:
+        """Take what the file holds now, also where the call has its effect later."""
         body = path.read_bytes()
-        self._call(lambda: self.world.objects.write(key, body))
+        self._call(lambda: self.world.write(key, body))
 
-    def download(self, key: str, path: Path) -> None:
-        self._call(lambda: self.world.objects.download(key, path))
-
-    def keys(self, prefix: str) -> list[str]:
-        return self._call(lambda: self.world.objects.keys(prefix))
-
-    def delete(self, key: str) -> None:
-        self._call(lambda: self.world.objects.delete(key))
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *given: self._call(lambda: getattr(self.world, name)(*given))
 
 
 def _again[T](call: Callable[[], T]) -> T:
@@ -261,8 +251,8 @@ def test_machines_that_share_a_bucket_never_break_the_job(
         for machine in (machines[-1], *alive()):
             while machine.alive:
                 machine.step("go")
-        kept = Head.read(world.objects.kept[HEAD][0]).keys
-        left = set(world.objects.keys("jobs/resnet/steps/")) - kept
+        kept = Head.read(world.kept[HEAD][0]).keys
+        left = set(world.keys("jobs/resnet/steps/")) - kept
         for effect in world.late:
             with contextlib.suppress(BucketError):
                 effect()
