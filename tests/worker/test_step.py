@@ -16,8 +16,10 @@ import pytest
 
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent import cli
+from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.gpu import Gpus
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
+from spotkeeper_worker.agent.service import Service
 from spotkeeper_worker.agent.settings import Settings, parse
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.journal import Journal
@@ -48,7 +50,8 @@ def settings(tmp_path: Path) -> Settings:
 def agent(settings: Settings) -> Iterator[Agent]:
     journal = Journal(settings.spool_dir / "journal")
     outbox = Outbox(journal, lambda body: None, OutboxSettings(origin=AWS))
-    yield Agent(settings, Parts(outbox), Sometimes(get_logger("agent")))
+    say = Sometimes(get_logger("agent"))
+    yield Agent(settings, Parts(outbox, Service(None, None, (), (), say)), say)
     outbox.close()
 
 
@@ -237,7 +240,7 @@ class OnEc2:
         }
         self.settings = parse(environment)
         cli.make_folders(self.settings)
-        self.agent, *_ = cli.assembled(self.settings, ending)
+        self.agent, *_ = cli.assembled(self.settings, ending, CredentialChain)
         assert self.agent._parts.metadata
         self.agent._parts.metadata._connection.timeout = 60.0  # however busy this machine is
         self.now = time.time()

@@ -31,7 +31,7 @@ from spotkeeper_worker.agent.credentials import (
     NoCredentials,
 )
 from spotkeeper_worker.agent.loop import AnotherAgent
-from spotkeeper_worker.agent.metadata import Metadata, MetadataError
+from spotkeeper_worker.agent.metadata import MetadataError
 from spotkeeper_worker.agent.settings import PREFIX, SettingsError, parse
 from spotkeeper_worker.worker import MARGIN_S, Worker
 
@@ -62,13 +62,6 @@ class BotoChain(CredentialChain):
         return Credentials(key, secret, frozen.token or "", ends_at)
 
 
-def _chain(settings: Settings) -> CredentialChain:
-    """Give boto3's credentials where boto3 is, and else those that need nothing."""
-    metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
-    kind = BotoChain if find_spec("boto3") else CredentialChain
-    return kind(metadata, os.environ)
-
-
 def _one_line(error: Exception) -> None:
     """Have Python print one line, not a traceback, if nobody catches this very error."""
     before = sys.excepthook
@@ -97,7 +90,8 @@ class Alone(Worker):
         try:
             parsed = self._parsed(own, settings)
             make_folders(parsed)
-            agent = self._ending.enter_context(looked_after(parsed, _chain(parsed)))
+            kind = BotoChain if find_spec("boto3") else CredentialChain
+            agent = self._ending.enter_context(looked_after(parsed, kind))
             thread = threading.Thread(target=agent.run, name="agent", daemon=True)
             thread.start()
             self._ending.callback(thread.join)

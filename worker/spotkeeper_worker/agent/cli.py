@@ -134,11 +134,11 @@ def _forward(url: str, queue: str) -> int:
 
 
 def sender(
-    settings: Settings, chain: CredentialChain | None = None
+    settings: Settings, kind: type[CredentialChain] = CredentialChain
 ) -> tuple[SearchLogQueue, CredentialChain]:
     """Give the queue of search logs, and the permissions to use it; raises AwsError."""
     metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
-    chain = chain or CredentialChain(metadata, os.environ)
+    chain = kind(metadata, os.environ)
     region = settings.region or "us-east-1"
     url = settings.search_log_queue_url
     if not url:
@@ -173,11 +173,13 @@ def _shared_with(settings: Settings) -> int | None:
 
 
 @contextlib.contextmanager
-def looked_after(settings: Settings, chain: CredentialChain | None = None) -> Iterator[Agent]:
+def looked_after(
+    settings: Settings, kind: type[CredentialChain] = CredentialChain
+) -> Iterator[Agent]:
     """Hold this machine, and start what its agent works with; raises as `assembled` does."""
     with contextlib.ExitStack() as ending:
         ending.enter_context(hold_machine(settings.run_dir, settings.spool_dir))
-        agent, outbox, server = assembled(settings, ending, chain)
+        agent, outbox, server = assembled(settings, ending, kind)
         outbox.start()
         server.start()
         if settings.request_queue is not None:
@@ -187,7 +189,7 @@ def looked_after(settings: Settings, chain: CredentialChain | None = None) -> It
 
 
 def assembled(
-    settings: Settings, ending: contextlib.ExitStack, chain: CredentialChain | None = None
+    settings: Settings, ending: contextlib.ExitStack, kind: type[CredentialChain]
 ) -> tuple[Agent, Outbox, SocketServer]:
     """Put the agent together, and what `ending` is to close.
 
@@ -200,7 +202,7 @@ def assembled(
     who = _known(metadata) if metadata else None
     if who and not settings.region:
         settings = settings._replace(region=who.region)
-    queue, chain = sender(settings, chain)
+    queue, chain = sender(settings, kind)
     journal = Journal(settings.spool_dir / "journal", settings.keep_logs)
     outbox = Outbox(journal, queue.send, _outbox_settings(settings, who))
     gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None
@@ -211,7 +213,7 @@ def assembled(
     follower = None
     if settings.logs:
         follower = Follower(settings.logs, outbox.accept, outbox.last_of, say)
-    agent = Agent(settings, Parts(outbox, metadata, hooks, gpus, service, follower), say)
+    agent = Agent(settings, Parts(outbox, service, metadata, hooks, gpus, follower), say)
     if who and not who.tags_on:
         _LOG.warning(
             "instance tags are not in the metadata: a detached machine stops at once, instead of "

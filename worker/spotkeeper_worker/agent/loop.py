@@ -71,10 +71,10 @@ class Parts(NamedTuple):
     """What an agent works with; a machine of one's own has neither metadata nor hooks."""
 
     outbox: Outbox
+    service: Service
     metadata: Metadata | None = None
     hooks: HookKeeper | None = None
     gpus: Gpus | None = None
-    service: Service | None = None
     follower: Follower | None = None
 
 
@@ -110,8 +110,7 @@ class Agent:
 
     def run(self) -> None:
         """Step until told to stop, then until the workers are idle; send what is left."""
-        if self._parts.service:
-            self._parts.service.start()
+        self._parts.service.start()
         while not self.stopping.is_set():
             self.step(time.time())
             self.stopping.wait(self._settings.tick_s)
@@ -179,9 +178,8 @@ class Agent:
         if before is not State.BOOTING and before is not State.READY:
             # A machine that was stopped when it was gone begins anew.
             self._served = before is not State.GONE
-        if self._parts.service:
-            self._parts.service.follow(leave, self._served)
-            workers = self._parts.service.counted(workers)
+        self._parts.service.follow(leave, self._served)
+        workers = self._parts.service.counted(workers)
         workers = workers._replace(gone=self._gone(workers, now))
         settled = self._settled(workers, leave, now)
         state = state_of(before, leave, workers, settled, served=self._served)
@@ -226,8 +224,7 @@ class Agent:
         return self._parts.gpus.ill if self._parts.gpus else ""
 
     def _leaving(self, now: float) -> Leave | None:
-        dead = self._parts.service.ill if self._parts.service else ""
-        local = Local(self.stopping.is_set(), self._ill, dead)
+        local = Local(self.stopping.is_set(), self._ill, self._parts.service.ill)
         seen = self._seen
         if seen.maintained_at is not None and seen.maintained_at - now > _MAINTENANCE_AHEAD_S:
             seen = seen._replace(maintained_at=None)
