@@ -151,7 +151,7 @@ def _shown[T: Machine | Volume | Snapshot](kind: type[T], it: Vm | Disk | Copy, 
 
 
 @dataclass
-class World:
+class JobWorld:
     """The job's world; `work` is in minutes. A `market` without capacity refuses launches.
 
     `failing` is the share of images that fail.
@@ -657,7 +657,7 @@ class World:
         if turn.error:
             self.story.append(f"{self.t}: {turn.error!r}")
 
-    def follow(self, market: Market, start_s: float, times: int = 3) -> "World":
+    def follow(self, market: Market, start_s: float, times: int = 3) -> "JobWorld":
         """Live on a recorded market from a moment on; it begins again at its end."""
         ends = round(market.end_s / 60)
         start = round(start_s / 60)
@@ -672,7 +672,7 @@ class World:
                     script.append((minute, "back" if capacity else "dry", zone))
         return self.live(script, limit=times * ends)
 
-    def live(self, script: Sequence[tuple[int, str, str]] = (), limit: int = 900) -> "World":
+    def live(self, script: Sequence[tuple[int, str, str]] = (), limit: int = 900) -> "JobWorld":
         """Live until the job is closed: `script` has minute, what (dry, back, loss) and zone."""
         until, quiet_at = limit, 0
         due: dict[int, list[tuple[str, str]]] = {}
@@ -729,10 +729,10 @@ class Story:
     snapshot: tuple[int, int] = (1, 5)
     script: Sequence[tuple[int, str, str]] = ()
 
-    def live(self) -> World:
+    def live(self) -> JobWorld:
         """Live through it in virtual time, with a volume."""
         spec = JobSpec(name=NAME, zones=("a", "b", "c"), size_gib=100, on_demand_after=None)
-        world = World(spec=spec, work=240, stuck=self.stuck, snapshot=self.snapshot)
+        world = JobWorld(spec=spec, work=240, stuck=self.stuck, snapshot=self.snapshot)
         return world.live(self.script)
 
 
@@ -799,7 +799,7 @@ def on_market(market: Market, *, starts: int, hours: float, price_ratio: float) 
                     max_restarts=10_000,
                     on_demand_after=timedelta(minutes=10) if on_demand else None,
                 )
-                world = World(
+                world = JobWorld(
                     spec=spec, work=round(hours * 60), interval=15, notice=1, snapshot=(40, 40)
                 )
                 world.follow(market, market.end_s * number / starts)

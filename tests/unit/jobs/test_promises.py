@@ -18,7 +18,7 @@ from spotkeeper.domain.jobs.steps import Step
 from spotkeeper.job_ports import Denied
 from spotkeeper.ports import TimedOut
 from spotkeeper.turns import keep_jobs
-from spotkeeper_lab.jobs import NAME, PROMISES, STORIES, World, on_market
+from spotkeeper_lab.jobs import NAME, PROMISES, STORIES, JobWorld, on_market
 from spotkeeper_lab.traces.market import Market, Steps
 from tests.laws import some
 
@@ -41,7 +41,7 @@ def spec(kind: str, **more: Any) -> JobSpec:
     return JobSpec(name=NAME, zones=ZONES, max_restarts=50, **KINDS[kind], **more)
 
 
-def random_life(seed: int, kind: str) -> World:
+def random_life(seed: int, kind: str) -> JobWorld:
     """Live through a random market, with kills, lost answers, lag and stuck detachments."""
     draw = random.Random(seed)
     script = [
@@ -50,7 +50,7 @@ def random_life(seed: int, kind: str) -> World:
     ]
     after = draw.choice((None, timedelta(minutes=10), timedelta(0)))
     ends = [it for it in OnDone if kind == "root" or it is not OnDone.IMAGE]
-    world = World(
+    world = JobWorld(
         spec=spec(kind, on_done=draw.choice(ends), on_demand_after=after),
         seed=seed,
         lag=draw.randint(0, 3),
@@ -75,7 +75,7 @@ def test_killed_before_or_after_any_call_nothing_is_lost(
     kind: str, stuck: float, lag: int, data: st.DataObject
 ) -> None:
     call = data.draw(st.integers(1, calls_of(kind, stuck, lag)))
-    world = World(spec=spec(kind), stuck=stuck, lag=lag, notice=1, work=20)
+    world = JobWorld(spec=spec(kind), stuck=stuck, lag=lag, notice=1, work=20)
     world.killed_at = (call, data.draw(st.sampled_from(("before", "after"))))
     world.live(SCRIPT)
     assert not world.broken, world.story
@@ -84,7 +84,7 @@ def test_killed_before_or_after_any_call_nothing_is_lost(
 @cache
 def calls_of(kind: str, stuck: float, lag: int) -> int:
     """Count the calls of a life in which nothing is killed."""
-    whole = World(spec=spec(kind), stuck=stuck, lag=lag, notice=1, work=20).live(SCRIPT)
+    whole = JobWorld(spec=spec(kind), stuck=stuck, lag=lag, notice=1, work=20).live(SCRIPT)
     assert not whole.broken
     return whole.calls_until_mail
 
@@ -99,7 +99,7 @@ def test_random_lives(kind: str, seed: int) -> None:
 
 def test_a_launch_without_an_answer_is_requested_until_there_is_one() -> None:
     """A refusal does not prove that the request before it had no effect."""
-    world = World(spec=spec("checkpoints"))
+    world = JobWorld(spec=spec("checkpoints"))
     answers = iter((TimedOut("no answer"), Denied("no permission"), None))
     launches = world.start
 
@@ -117,7 +117,7 @@ def test_a_launch_without_an_answer_is_requested_until_there_is_one() -> None:
 
 
 def test_a_job_waits_two_days_for_capacity() -> None:
-    world = World(spec=spec("volume"), work=20)
+    world = JobWorld(spec=spec("volume"), work=20)
     days = [(1, "dry", zone) for zone in ZONES] + [(2 * 1440, "back", zone) for zone in ZONES]
     world.live(days, limit=3 * 1440)
     assert not world.broken, world.story[-9:]
@@ -141,7 +141,7 @@ def test_the_stories_of_the_lab_keep_every_promise(name: str) -> None:
 
 @EACH_KIND
 def test_what_is_paid_is_what_is_useful(kind: str) -> None:
-    world = World(spec=spec(kind), work=600, interval=15, notice=1).live()
+    world = JobWorld(spec=spec(kind), work=600, interval=15, notice=1).live()
     assert world.paid <= 1.05 * world.work
 
 

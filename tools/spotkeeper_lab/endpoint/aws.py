@@ -46,7 +46,7 @@ A_MONTH_S = 30 * 86_400.0
 LEAST_S = 1e-6
 
 
-class World:
+class LiveWorld:
     """A cloud that many threads look at; every look first brings it up to now.
 
     `seconds` is a clock that counts from 0.
@@ -139,7 +139,7 @@ class World:
 # --- instances as policies see them ---------------------------------------------------------------
 
 
-def instance_tags(world: World, instance_id: str) -> dict[str, str]:
+def instance_tags(world: LiveWorld, instance_id: str) -> dict[str, str]:
     """The tags of an instance as policies see them; none for one that is not known."""
     with world.now() as cloud:
         try:
@@ -148,7 +148,7 @@ def instance_tags(world: World, instance_id: str) -> dict[str, str]:
             return {}
 
 
-def member_of(world: World, instance_id: str) -> str:
+def member_of(world: LiveWorld, instance_id: str) -> str:
     return instance_tags(world, instance_id).get("aws:autoscaling:groupName", "")
 
 
@@ -170,7 +170,7 @@ class _Refused(ServiceException):
 class ByMoto:
     """Answers the calls that the cloud knows; each is answered as of now."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: LiveWorld) -> None:
         self._world = world
 
     def __call__(self, service: str, body: bytes) -> Response | None:
@@ -238,7 +238,7 @@ class Groups:
     A pool that the market does not know holds `capacity` spot instances.
     """
 
-    world: World
+    world: LiveWorld
     zone_of: Callable[[str], str]
     capacity: int
 
@@ -363,7 +363,7 @@ def _has(kind: Properties, attributes: Properties) -> bool:
 class WarmPools:
     """CloudFormation's handlers for warm pools; each is named as its group."""
 
-    world: World
+    world: LiveWorld
 
     def create(self, _logical_id: str, properties: Properties, _stack: str) -> Made:
         """Give a group its warm pool; raises CloudError for a group that buys spot."""

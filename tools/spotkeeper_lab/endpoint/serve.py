@@ -56,7 +56,14 @@ from spotkeeper_lab.cloud.values import (
     Transition,
 )
 from spotkeeper_lab.endpoint import ministack
-from spotkeeper_lab.endpoint.aws import ByMoto, Groups, WarmPools, World, instance_tags, member_of
+from spotkeeper_lab.endpoint.aws import (
+    ByMoto,
+    Groups,
+    LiveWorld,
+    WarmPools,
+    instance_tags,
+    member_of,
+)
 from spotkeeper_lab.endpoint.ministack import kill_workers, permissions
 from spotkeeper_lab.endpoint.up import LabSettings
 from spotkeeper_lab.faults import LAUNCH_TEXTS, OF_AWS, Fault, Kind, hanging, refusal_of
@@ -295,7 +302,7 @@ BY_CALL = frozenset({*OF_AWS, Kind.HANGING}) - {Kind.SLOW, Kind.KILLED, Kind.NO_
 class Faults:
     """Carries out orders; `active` are those that still last."""
 
-    def __init__(self, settings: LabSettings, world: World, workers: Workers) -> None:
+    def __init__(self, settings: LabSettings, world: LiveWorld, workers: Workers) -> None:
         self.world = world
         self.workers = workers
         self.rng = random.Random(0)
@@ -709,9 +716,9 @@ def environment(settings: LabSettings) -> dict[str, str]:
 
 def make_world(
     settings: LabSettings, clock: Callable[[], float], monotonic: Callable[[], float]
-) -> World:
+) -> LiveWorld:
     began = monotonic()
-    return World(
+    return LiveWorld(
         groups=settings.groups(),
         capacities=settings.pools,
         physics=settings.made(),
@@ -720,7 +727,7 @@ def make_world(
     )
 
 
-def join(world: World, settings: LabSettings) -> None:
+def join(world: LiveWorld, settings: LabSettings) -> None:
     """Put the world in the place of ministack's own capacity and mend what differs from AWS."""
     by_moto = ByMoto(world)
     for service in ("autoscaling", "ec2"):
@@ -753,14 +760,14 @@ def join(world: World, settings: LabSettings) -> None:
     )
 
 
-def _deliver(world: World, stop: threading.Event) -> None:
+def _deliver(world: LiveWorld, stop: threading.Event) -> None:
     while not stop.wait(TICK_S):
         for event in world.due():
             log.info("%s %s", event["detail-type"], json.dumps(event["detail"])[:160])
             ministack.put_event(event)
 
 
-def _work(world: World, workers: Workers, stop: threading.Event) -> None:
+def _work(world: LiveWorld, workers: Workers, stop: threading.Event) -> None:
     """Let workers serve, and send what they log to the stacks that have their groups."""
     agents = Agents()
     groups: dict[str, str] = {}

@@ -13,7 +13,7 @@ from spotkeeper_lab.endpoint.aws import (
     PROTOCOLS,
     ByMoto,
     Groups,
-    World,
+    LiveWorld,
     group_spec,
 )
 from spotkeeper_lab.endpoint.serve import make_world
@@ -25,13 +25,13 @@ START = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ONE, TWO = {"AutoScalingGroupName": "one"}, {"AutoScalingGroupName": "two"}
 
 
-def world() -> World:
+def world() -> LiveWorld:
     """A spot group and one on demand, of at most five; the pool holds nine."""
     groups = [
         GroupSpec(name=name, purchase=kind, minimum=0, maximum=5, desired=1, pools=(POOL,))
         for name, kind in (("one", Purchase.SPOT), ("two", Purchase.ON_DEMAND))
     ]
-    return World(groups, {POOL: 9}, Physics(cold_start_s=0.0), VirtualTime(START), lambda: 1.0)
+    return LiveWorld(groups, {POOL: 9}, Physics(cold_start_s=0.0), VirtualTime(START), lambda: 1.0)
 
 
 # --- calls ----------------------------------------------------------------------------------------
