@@ -1,4 +1,4 @@
-"""Real brokers on loopback: a RabbitMQ for each process of a test run, and a Redis."""
+"""Real brokers on loopback: a RabbitMQ for each test file, and a Redis."""
 
 import contextlib
 import os
@@ -114,9 +114,9 @@ def redis(folder: Path, password: str = "") -> Iterator[str]:
             server.terminate()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
-    with contextlib.closing(Rabbit(tmp_path_factory.getbasetemp() / "rabbit")) as found:
+    with contextlib.closing(Rabbit(tmp_path_factory.mktemp("broker") / "rabbit")) as found:
         yield found
 
 
