@@ -25,7 +25,7 @@ RECENT = 40
 
 
 class FleetControl:
-    """The control of one fleet, changed in the name of who runs the command."""
+    """The control of one fleet, and the caller who changes it."""
 
     def __init__(self, aws: Aws, stack_name: str, fleet: str, now: datetime) -> None:
         """Look stack and fleet up; raises `Gone` and `OperatorError` when there are none."""

@@ -45,7 +45,7 @@ LOGS_READ_S = 300
 _FEW = 5
 # The busy share is withheld if new or silent workers, were they idle, would make it less by this.
 _UNSURE = 0.1
-# What is told of a change.
+# The fields of the last change that status shows.
 OF_A_CHANGE = ("at", "controller", "action", "rule", "reason")
 # What a later part of the status has as of now, or what is too old to be shown without its age.
 _TOLD_ELSEWHERE = frozenset({

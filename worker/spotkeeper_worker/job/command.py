@@ -36,7 +36,7 @@ _SEND_EVERY_S = 2.0
 
 
 def user_named(name: str | None) -> pwd.struct_passwd | None:
-    """Find who runs the command; None where the agent is not root, and runs it itself."""
+    """Find the user of the command; None if the agent is not root, so that its own user runs it."""
     if not name or os.geteuid() != 0:
         return None
     try:

@@ -291,8 +291,8 @@ def apply(
 ) -> AvailabilityMemory:
     """Remember what became of each action (rule 11): what was refused is still due next turn.
 
-    A lost answer counts as done where nobody would look it up: a detached instance that is
-    forgotten is never ended.
+    A detachment whose answer was lost counts as done: nothing would find that instance again, so
+    it would never be ended.
     """
     drained, detached = dict.fromkeys(memory.drained), dict(memory.detached)
     for action, answer in zip(actions, answers, strict=True):
