@@ -422,7 +422,7 @@ class Watched(Troubled):
         return Excuse.UNHEARD if self._unheard_alone and alarmed else None
 
     def _unheard(self) -> bool:
-        """Whether no search log arrives and no queue is known, so that nothing shows what serves."""
+        """Whether nothing shows what serves, as no log arrives and no queue is known."""
         return not self.scenario.queue_known and bool(UNHEARD & self.active.keys())
 
     def _nobody(self) -> None:
