@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,8 @@ from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.follow import Follow, Follower
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
+from spotkeeper_worker.logs.server import SocketServer
+from spotkeeper_worker.notice import read_notice
 from spotkeeper_worker.states import Leave, State, Workers
 from spotkeeper_worker.testing import until
 from tests.worker.logs import AWS, say
@@ -91,6 +94,27 @@ def test_wrong_settings_are_named(
     monkeypatch.setattr(cli, "_TRIES", 1)
     assert cli.main(["run"]) == 2
     assert why in capsys.readouterr().err
+
+
+def test_an_agent_that_is_stopped_while_it_starts_ends_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a machine's journal holds is sent, and its notice says why it left."""
+    queue = "https://sqs.us-east-1.amazonaws.com/123456789012/logs"
+    given = {"RUN_DIR": tmp_path / "run", "SPOOL_DIR": tmp_path / "spool", "CLUSTER": "onprem"}
+    for name, value in (given | {"SEARCH_LOG_QUEUE_URL": queue}).items():
+        monkeypatch.setenv(f"SPOTKEEPER_{name}", str(value))
+    monkeypatch.setattr(SocketServer, "start", lambda server: os.kill(os.getpid(), signal.SIGTERM))
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGTERM, lambda *_: pytest.fail("no handler"))
+    try:
+        assert cli.main(["run"]) == 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    notice = read_notice(tmp_path / "run")
+    assert notice
+    assert (notice.state, notice.reason) == (State.IDLE, "stopping")
 
 
 def test_settings_of_the_environment(tmp_path: Path) -> None:

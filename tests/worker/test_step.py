@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import stat
+import threading
 import time
 import types
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ def agent(settings: Settings) -> Iterator[Agent]:
     journal = Journal(settings.spool_dir / "journal")
     outbox = Outbox(journal, lambda body: None, OutboxSettings(origin=AWS))
     say = Sometimes(get_logger("agent"))
-    yield Agent(settings, Parts(outbox, Service(None, None, (), (), say)), say)
+    yield Agent(settings, Parts(outbox, Service(None, None, (), (), say)), say, threading.Event())
     outbox.close()
 
 
@@ -240,7 +241,7 @@ class OnEc2:
         }
         self.settings = parse(environment)
         cli.make_folders(self.settings)
-        self.agent, *_ = cli.assembled(self.settings, ending, CredentialChain)
+        self.agent, *_ = cli.assembled(self.settings, threading.Event(), ending, CredentialChain)
         assert self.agent._parts.metadata
         self.agent._parts.metadata._connection.timeout = 60.0  # however busy this machine is
         self.now = time.time()

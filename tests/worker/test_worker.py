@@ -1,9 +1,11 @@
 """The library: it measures, it tells when to stop, and it never costs a request anything."""
 
+import fcntl
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -197,6 +199,28 @@ def test_a_notice_that_cannot_be_read_changes_nothing(
 def test_two_workers_of_one_name_are_told_so(worker: Worker, run_dir: Path) -> None:
     with pytest.raises(NameTaken, match="gpu-0"):
         Worker("gpu-0", run_dir)
+
+
+def test_an_agent_that_looks_meanwhile_is_no_worker(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at the file of the one that died before, and at the new one before its lock."""
+    looks = [os.open(run_dir / "workers" / "gpu-0", os.O_RDONLY | os.O_CREAT)]
+    fcntl.flock(looks[0], fcntl.LOCK_SH)
+    locked = fcntl.flock
+
+    def looked_at(fd: int, how: int) -> None:
+        if how & fcntl.LOCK_EX:
+            looks.append(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY))
+            locked(looks[-1], fcntl.LOCK_SH)
+            threading.Timer(0.05, os.close, looks[-1:]).start()
+        locked(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", looked_at)
+    with Worker("gpu-0", run_dir):
+        monkeypatch.undo()
+        assert read_roster(run_dir, 1, time.time()).not_ready == ("gpu-0",)
+    os.close(looks[0])
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "x" * 200, "a b"])

@@ -137,6 +137,7 @@ class Excuse(StrEnum):
     WRONG = "a document is wrong or unread, a group is deleted, or EC2 or the queue of turns hangs"
     UNPROVEN = "a deleted group took along the proof of what was detached from it"
     UNHEARD = "search logs do not arrive, and nothing else shows whether a worker serves"
+    LOWERED = "a person lowered spot below on-demand while no turn ran: an alarm asks what is meant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,13 +414,16 @@ class Watched(Troubled):
         unseen = len(self._evidence.unseen(self.now_s, SHORT_S))
         if unseen >= short:
             return Excuse.UNSEEN
-        alarmed = self.now_s - self.alarmed_s <= SILENT_S
+        alarmed = self._rings("nobody-serves") or self._rings("search-logs-missing")
         # One of them may have been replaced to see whether its successor reports.
         started = sum(self.now_s - at_s < WHOLE_AFTER_S for at_s in self.replaced)
         if self._only_alarms and alarmed and len(self._evidence.passed) + started >= short:
             return Excuse.ALARMED
         # Logs had stopped before the last of those that reported left: so may the requests have.
         return Excuse.UNHEARD if self._unheard_alone and alarmed else None
+
+    def _rings(self, alarm: str) -> bool:
+        return self.now_s - self.rang_s[alarm] <= SILENT_S
 
     def _unheard(self) -> bool:
         """Whether nothing shows what serves, as no log arrives and no queue is known."""
@@ -435,7 +439,7 @@ class Watched(Troubled):
         self._unserved += 60.0 * min(_loads(scenario, self.now_s)) / scenario.service_s
         if self._unserved >= CHANCE * CERTAIN:
             self._alarm_due_s = min(self._alarm_due_s, self.now_s + ALARMED_AFTER_S)
-        if self.now_s <= max(self._alarm_due_s, self.nobody_alarmed_s + SILENT_S):
+        if self.now_s <= self._alarm_due_s or self._rings("nobody-serves"):
             return
         if not self._calm(ALARMED_AFTER_S):
             self.excused[Excuse.TROUBLE] += 1
@@ -639,7 +643,13 @@ class Watched(Troubled):
         lent = on_demand.desired and served
         self._lent_since = (self._lent_since or self.now_s) if lent else None
         lent_s = self.now_s - (self._lent_since or self.now_s)
-        if lent_s > BACK_AFTER_S:
+        # No load is computed here that could tell which of the two is meant.
+        lowered = (
+            not self.scenario.sized and self.operator_said and spot.desired < on_demand.desired
+        )
+        if lent_s > BACK_AFTER_S and lowered and self._rings("adopting"):
+            self.excused[Excuse.LOWERED] += 1
+        elif lent_s > BACK_AFTER_S:
             how = f"on-demand desired {on_demand.desired} since {lent_s / 60:.0f} min of quiet"
             self.broken(Promise.GIVEN_BACK, f"{how}, spot {self.working()} of {spot.desired}")
 

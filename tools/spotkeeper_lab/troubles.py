@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -60,8 +60,8 @@ class Troubled(World):
         self._logged: set[str] = set()
         self.logged = 0
         """How many requests were logged so far."""
-        self.alarmed_s = self.nobody_alarmed_s = -math.inf
-        """When an alarm last rang for missing logs or because nobody serves; the latter alone."""
+        self.rang_s: defaultdict[str, float] = defaultdict(lambda: -math.inf)
+        """When each alarm last rang, by its name."""
         self.operator_desired = 0
         """The highest capacity that an operator has set."""
         self.operator_said = False
@@ -160,10 +160,7 @@ class Troubled(World):
             return
         record = json.loads(text)
         self.spares = int(record["seen"].get("SpotSpare", self.spares))
-        if "nobody-serves" in record["alarms"]:
-            self.nobody_alarmed_s = self.now_s
-        if {"nobody-serves", "search-logs-missing"} & {*record["alarms"]}:
-            self.alarmed_s = self.now_s
+        self.rang_s |= dict.fromkeys(record["alarms"], self.now_s)
         if record["action"] != "hold" or record["alarms"]:
             told = f"{record['action']} ({record['rule']}): {record['reason']}"
             self.tell(f"{record['controller']} {told}")

@@ -91,11 +91,12 @@ class Alone(Worker):
             parsed = self._parsed(own, settings)
             make_folders(parsed)
             kind = BotoChain if find_spec("boto3") else CredentialChain
-            agent = self._ending.enter_context(looked_after(parsed, kind))
+            stopping = threading.Event()
+            agent = self._ending.enter_context(looked_after(parsed, stopping, kind))
             thread = threading.Thread(target=agent.run, name="agent", daemon=True)
             thread.start()
             self._ending.callback(thread.join)
-            self._ending.callback(agent.stopping.set)
+            self._ending.callback(stopping.set)
             super().__init__(worker_id, parsed.run_dir, margin_s)
         except BaseException as error:
             self._ending.close()

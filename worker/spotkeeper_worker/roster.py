@@ -110,7 +110,8 @@ def _taken(folder: Path, name: str) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(draft, flags, 0o644)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Nobody else knows the draft; an agent that looks at it this moment is waited for.
+        fcntl.flock(fd, fcntl.LOCK_EX)
         draft.replace(path)
     except OSError:
         os.close(fd)
@@ -120,9 +121,9 @@ def _taken(folder: Path, name: str) -> int:
 
 
 def _locked(fd: int) -> bool:
-    """Whether another process holds the file's lock; if none does, we hold it now."""
+    """Whether a worker holds the file's lock; shared, as two that look are no workers."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     return False

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
@@ -97,9 +98,11 @@ def _run() -> int:
             "group for the workers (groupadd --system %s)",
             settings.unix_group,
         )
-    with looked_after(settings) as agent:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: agent.stopping.set())
+    # Before anything starts: an agent that is stopped while it starts sends its logs as well.
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    with looked_after(settings, stopping) as agent:
         notify("READY=1")
         agent.run()
     return 0
@@ -174,12 +177,15 @@ def _shared_with(settings: Settings) -> int | None:
 
 @contextlib.contextmanager
 def looked_after(
-    settings: Settings, kind: type[CredentialChain] = CredentialChain
+    settings: Settings, stopping: threading.Event, kind: type[CredentialChain] = CredentialChain
 ) -> Iterator[Agent]:
-    """Hold this machine, and start what its agent works with; raises as `assembled` does."""
+    """Hold this machine, and start what its agent works with; raises as `assembled` does.
+
+    The agent ends once `stopping` is set.
+    """
     with contextlib.ExitStack() as ending:
         ending.enter_context(hold_machine(settings.run_dir, settings.spool_dir))
-        agent, outbox, server = assembled(settings, ending, kind)
+        agent, outbox, server = assembled(settings, stopping, ending, kind)
         outbox.start()
         server.start()
         if settings.request_queue is not None:
@@ -189,7 +195,10 @@ def looked_after(
 
 
 def assembled(
-    settings: Settings, ending: contextlib.ExitStack, kind: type[CredentialChain]
+    settings: Settings,
+    stopping: threading.Event,
+    ending: contextlib.ExitStack,
+    kind: type[CredentialChain],
 ) -> tuple[Agent, Outbox, SocketServer]:
     """Put the agent together, and what `ending` is to close.
 
@@ -213,7 +222,7 @@ def assembled(
     follower = None
     if settings.logs:
         follower = Follower(settings.logs, outbox.accept, outbox.last_of, say)
-    agent = Agent(settings, Parts(outbox, service, metadata, hooks, gpus, follower), say)
+    agent = Agent(settings, Parts(outbox, service, metadata, hooks, gpus, follower), say, stopping)
     if who and not who.tags_on:
         _LOG.warning(
             "instance tags are not in the metadata: a detached machine stops at once, instead of "

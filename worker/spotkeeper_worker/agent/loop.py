@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +21,7 @@ from spotkeeper_worker.states import Leave, Local, Seen, State, Workers, leaving
 from spotkeeper_worker.times import as_text
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -81,8 +81,10 @@ class Parts(NamedTuple):
 class Agent:
     """One machine's state, and one step of looking after it."""
 
-    def __init__(self, settings: Settings, parts: Parts, say: Sometimes) -> None:
-        self.stopping = threading.Event()
+    def __init__(
+        self, settings: Settings, parts: Parts, say: Sometimes, stopping: threading.Event
+    ) -> None:
+        self.stopping = stopping
         self.notice = Notice(State.BOOTING, time.time(), reason="starting")
         self._settings = settings
         self._parts = parts
