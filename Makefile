@@ -140,7 +140,7 @@ local-aws: local-build .venv-aws/.installed ## a local AWS to deploy to, in whic
 e2e: local-build .venv-aws/.installed ## the tests against the local AWS (deploy to delete), a broker, a Docker; every kept story
 	$(BIN)/pytest -n 3 --dist loadfile -q -m make_e2e \
 		tests/endpoint tests/contract tests/functions tests/worker tests/simulation \
-		tests/unit/lab/endpoint $(RUN)
+		tests/unit/lab/aws $(RUN)
 
 chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder, REPLAY=file, WIDE=1)
 	@$(BIN)/python -m spotkeeper_lab.run.chaos --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)) \

@@ -13,10 +13,10 @@ from unittest.mock import patch
 import boto3
 
 from spotkeeper import wiring
+from spotkeeper_lab.aws.context import create_table, local_aws
+from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Physics, two_groups
-from spotkeeper_lab.local_aws.context import create_table, local_aws
-from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.world import Context, forget
 

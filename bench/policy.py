@@ -18,9 +18,9 @@ from rich.table import Table
 
 from bench._figures import narrow_table
 from spotkeeper_cli.options import counted, screen
-from spotkeeper_lab.backtest.backtest import BacktestPlan, Row, Windows, run_backtest
 from spotkeeper_lab.backtest.policies import choose, configure
 from spotkeeper_lab.backtest.world import World
+from spotkeeper_lab.run.backtest import BacktestPlan, Row, Windows, run_backtest
 from spotkeeper_lab.traces.market import Market, generate, market_of, read_market
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces" / "market"

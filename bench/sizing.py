@@ -31,11 +31,11 @@ from spotkeeper.domain.load.history import ArrivalLog
 from spotkeeper.domain.sizing.shadows import ObjectivePolicy, judged
 from spotkeeper_cli.options import counted, screen
 from spotkeeper_lab.replay.engine import replay
-from spotkeeper_lab.replay.on_market import on_market
 from spotkeeper_lab.replay.output import cheapest, seconds
 from spotkeeper_lab.replay.rules import Spotkeeper
-from spotkeeper_lab.replay.run import RULE_NAMES, best_member, run_rule
 from spotkeeper_lab.replay.values import MarketRow, ReplaySettings, Row, Run
+from spotkeeper_lab.run.on_market import on_market
+from spotkeeper_lab.run.replay import RULE_NAMES, best_member, run_rule
 from spotkeeper_lab.traces.market import read_market
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read_requests
 
@@ -65,7 +65,7 @@ RELEASE, COMMIT = "release 0.2", "3cb3adf753157bdfa129e2ea726f92fe59f2b013"
 REPLAY_RELEASE = """
 import json, sys
 from pathlib import Path
-from spotkeeper_lab.replay.run import run_rule
+from spotkeeper_lab.run.replay import run_rule
 from spotkeeper_lab.replay.values import ReplaySettings
 from spotkeeper_lab.traces.requests import read_requests
 trace = read_requests(Path(sys.argv[1]), mean_rate_per_s=float(sys.argv[2]))

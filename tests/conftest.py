@@ -114,7 +114,7 @@ def dynamodb() -> "Iterator[DynamoDBClient]":
     import boto3
     from moto import mock_aws
 
-    from spotkeeper_lab.local_aws.context import create_table, faster_moto
+    from spotkeeper_lab.aws.context import create_table, faster_moto
 
     with mock_aws(), faster_moto():
         client = boto3.client("dynamodb")

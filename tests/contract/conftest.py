@@ -15,15 +15,15 @@ from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.ports import FleetStates, GroupReader, GroupWriter
+from spotkeeper_lab.aws.client import Client
+from spotkeeper_lab.aws.context import local_aws
+from spotkeeper_lab.aws.dynamodb import Table, Tables
+from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Physics, two_groups
-from spotkeeper_lab.endpoint.up import PARTS, LabClient, LabSettings, running
 from spotkeeper_lab.fakes import EPOCH, FakeGroups, FakeStates
 from spotkeeper_lab.faults import Kind
-from spotkeeper_lab.local_aws.client import Client
-from spotkeeper_lab.local_aws.context import local_aws
-from spotkeeper_lab.local_aws.dynamodb import Table, Tables
-from spotkeeper_lab.local_aws.wire import VirtualTime
+from spotkeeper_lab.run.up import PARTS, LabClient, LabSettings, running
 from spotkeeper_lab.traces.market import market_of
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from spotkeeper.domain.money.ledger import LedgerItem
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.ports import Conflict, Unreadable
+from spotkeeper_lab.aws.context import create_table, local_aws
+from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.values import Physics
-from spotkeeper_lab.local_aws.context import create_table, local_aws
-from spotkeeper_lab.local_aws.wire import VirtualTime
 from tests.builders import NOON, TABLE, at
 from tests.contract.conftest import cloud_of
 

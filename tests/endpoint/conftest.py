@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from spotkeeper_lab.endpoint.up import (
+from spotkeeper_lab.aws.wire import ACCOUNT, REGION
+from spotkeeper_lab.run.up import (
     BUILT,
     FOLDER,
     PARTS,
@@ -27,7 +28,6 @@ from spotkeeper_lab.endpoint.up import (
     environment,
     running,
 )
-from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
 
 CHECKOUT = Path(__file__).parents[2]
 # Where this machine keeps its certificates, a program that installs packages needs to know.

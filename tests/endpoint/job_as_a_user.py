@@ -36,7 +36,7 @@ from spotkeeper.domain.jobs.job import Job, JobSpec, Launch
 from spotkeeper.job_ports import NotMade
 from spotkeeper.observability import logger
 from spotkeeper.ports import FleetError
-from spotkeeper_lab.local_aws.context import create_table
+from spotkeeper_lab.aws.context import create_table
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.jobs import Jobs, exit_code

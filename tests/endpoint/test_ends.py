@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.endpoint.up import Lab, LabSettings, running
+from spotkeeper_lab.run.up import Lab, LabSettings, running
 from tests.endpoint.conftest import checkout_at, create_function, free_port, of_session, until
 
 SOURCE = "import os\ndef handler(event, context):\n    return os.getpid()\n"

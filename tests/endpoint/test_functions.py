@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
+from spotkeeper_lab.aws.wire import ACCOUNT, REGION
 from tests.endpoint.conftest import Endpoint, allow, destination, received, until
 
 type Make = Callable[..., str]

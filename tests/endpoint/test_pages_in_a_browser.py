@@ -17,11 +17,11 @@ from rich.console import Console
 
 from spotkeeper.domain.decision import Controller
 from spotkeeper_charts.page import page_html
-from spotkeeper_lab.backtest.backtest import BacktestPlan, Windows, report_html, run_backtest
 from spotkeeper_lab.backtest.policies import choose
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.endpoint.serve import ORDERS
+from spotkeeper_lab.run.backtest import BacktestPlan, Windows, report_html, run_backtest
 from spotkeeper_lab.run.demo import DemoSettings, run_demo
+from spotkeeper_lab.run.serve import ORDERS
 from spotkeeper_lab.traces.market import generate
 from spotkeeper_lab.traces.requests import generate_requests
 from spotkeeper_operator.explain import explain_page

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeeper_lab.endpoint.serve import IMAGES
+from spotkeeper_lab.aws.wire import ACCOUNT, REGION
 from spotkeeper_lab.faults import Kind
-from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
+from spotkeeper_lab.run.serve import IMAGES
 from tests.endpoint.conftest import (
     SETTINGS,
     Endpoint,

@@ -21,7 +21,7 @@ from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.jobs.job import Job, JobSpec, Making
 from spotkeeper.observability import TurnFailed
 from spotkeeper.ports import TimedOut
-from spotkeeper_lab.local_aws.context import create_table
+from spotkeeper_lab.aws.context import create_table
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.jobs import (

@@ -6,8 +6,8 @@ from contextlib import redirect_stdout
 from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
 from functions.handle_interruption.app import handler as handle_interruption
+from spotkeeper_lab.aws.wire import Events, VirtualTime
 from spotkeeper_lab.cloud.values import EventKind
-from spotkeeper_lab.local_aws.wire import Events, VirtualTime
 from tests.builders import NOON
 from tests.functions.conftest import Stage
 from tests.operator.conftest import serve

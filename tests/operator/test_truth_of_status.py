@@ -27,10 +27,10 @@ from spotkeeper.domain.decision import FAILED, Controller
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.money.prices import priced
+from spotkeeper_lab.aws.answers import Answers
+from spotkeeper_lab.aws.client import Client
 from spotkeeper_lab.cloud.values import IN_SERVICE, InstanceView, Purchase
 from spotkeeper_lab.faults import Kind
-from spotkeeper_lab.local_aws.answers import Answers
-from spotkeeper_lab.local_aws.client import Client
 from spotkeeper_lab.run.demo import FixedPrices
 from spotkeeper_lab.scenario import MAIN, Scenario, draw
 from spotkeeper_lab.troubles import Troubled

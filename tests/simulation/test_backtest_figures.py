@@ -5,9 +5,9 @@ from statistics import fmean, stdev
 
 import pytest
 
-from spotkeeper_lab.backtest.backtest import BacktestPlan, Windows, run_backtest
 from spotkeeper_lab.backtest.policies import choose, configure
 from spotkeeper_lab.backtest.world import RunResult, World
+from spotkeeper_lab.run.backtest import BacktestPlan, Windows, run_backtest
 from spotkeeper_lab.traces.market import read_market
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces" / "market"

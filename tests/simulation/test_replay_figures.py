@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spotkeeper_lab.replay.run import RULE_NAMES, run_rule
 from spotkeeper_lab.replay.values import ReplaySettings, Row
+from spotkeeper_lab.run.replay import RULE_NAMES, run_rule
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read_requests
 
 REQUESTS = Path(__file__).parents[2].parent / "shared" / "traces" / "requests"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spotkeeper_lab.replay.run import run_rule
 from spotkeeper_lab.replay.values import ReplayError, ReplaySettings, Run
+from spotkeeper_lab.run.replay import run_rule
 from spotkeeper_lab.traces.requests import RequestTrace
 
 HOUR_S = 3_600.0

@@ -20,7 +20,7 @@ from spotkeeper_cli import lab_commands
 from spotkeeper_cli.main import app
 from spotkeeper_cli.options import OutputError, check_outputs, seconds, write
 from spotkeeper_lab.backtest.policies import POLICIES
-from spotkeeper_lab.replay.run import RULE_NAMES
+from spotkeeper_lab.run.replay import RULE_NAMES
 from spotkeeper_lab.traces.market import read_market
 from spotkeeper_lab.traces.requests import read_requests
 

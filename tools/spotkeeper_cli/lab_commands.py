@@ -113,7 +113,9 @@ def backtest(
             market or (), seed, windows or JOB_STARTS, window_hours or WINDOW_H, price_ratio
         )
         return
-    from spotkeeper_lab.backtest.backtest import (
+    from spotkeeper_lab.backtest.policies import SettingError, UnknownNameError, choose, configure
+    from spotkeeper_lab.backtest.world import World, WorldError
+    from spotkeeper_lab.run.backtest import (
         BacktestPlan,
         Windows,
         json_text,
@@ -121,8 +123,6 @@ def backtest(
         run_backtest,
         tables,
     )
-    from spotkeeper_lab.backtest.policies import SettingError, UnknownNameError, choose, configure
-    from spotkeeper_lab.backtest.world import World, WorldError
     from spotkeeper_lab.traces.market import MarketError
 
     if window_hours is not None and windows is None:
@@ -293,18 +293,18 @@ def replay(
     """Replay requests with every sizing rule: which keep the promise, with how many workers."""
     from spotkeeper_lab.backtest.policies import UnknownNameError
     from spotkeeper_lab.checkout import NotACheckout
-    from spotkeeper_lab.replay import run as runs_of
-    from spotkeeper_lab.replay.on_market import market_table
     from spotkeeper_lab.replay.output import as_json, choices_table, table
     from spotkeeper_lab.replay.report import report_html
     from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
+    from spotkeeper_lab.run.on_market import market_table
+    from spotkeeper_lab.run.replay import RULE_NAMES, check_room
     from spotkeeper_lab.traces.market import MarketError, read_market
     from spotkeeper_lab.traces.requests import RequestTraceError, read_request_traces
 
     mendable = (MarketError, NotACheckout, OutputError, ReplayError, RequestTraceError)
     with exits_on(*mendable, UnknownNameError):
         check_outputs((json, report), (*requests, market))
-        rules = _chosen(rule or (), runs_of.RULE_NAMES)
+        rules = _chosen(rule or (), RULE_NAMES)
         settings = ReplaySettings(
             wait_s=wait,
             share=share,
@@ -320,7 +320,7 @@ def replay(
         traces = read_request_traces(requests, seed=seed, mean_rate_per_s=mean_rate)
         remark(trace.note for trace in traces)
         for trace in traces:
-            runs_of.check_room(trace, settings)
+            check_room(trace, settings)
         spot = read_market(market) if market else None
         runs = _runs(traces, rules, settings)
         both = _on_market(traces, spot, settings, workers_per_instance) if spot else []
@@ -335,7 +335,7 @@ def replay(
 def _runs(
     traces: "Sequence[RequestTrace]", rules: Sequence[str], settings: "ReplaySettings"
 ) -> "list[tuple[RequestTrace, Run]]":
-    from spotkeeper_lab.replay.run import iter_runs
+    from spotkeeper_lab.run.replay import iter_runs
 
     runs: list[tuple[RequestTrace, Run]] = []
     with counted("replay") as show:
@@ -348,7 +348,7 @@ def _runs(
 def _on_market(
     traces: "Sequence[RequestTrace]", market: "Market", settings: "ReplaySettings", size: int | None
 ) -> "list[MarketRow]":
-    from spotkeeper_lab.replay.on_market import on_market
+    from spotkeeper_lab.run.on_market import on_market
 
     with counted("both checkers") as show:
         return [on_market(trace, market, settings, show, size=size) for trace in traces]
@@ -480,7 +480,7 @@ def up(
     notice: Annotated[float, typer.Option(min=0, help="Seconds between warning and loss.")] = 120,
 ) -> None:
     """Serve a local AWS on this machine until Ctrl-C."""
-    from spotkeeper_lab.endpoint.up import LabError, LabSettings, running
+    from spotkeeper_lab.run.up import LabError, LabSettings, running
 
     with exits_on(LabError):
         settings = LabSettings(
@@ -498,7 +498,7 @@ def up(
 
 
 def _tell(url: str, took_s: float, port: int) -> None:
-    from spotkeeper_lab.endpoint.up import BUILT, environment
+    from spotkeeper_lab.run.up import BUILT, environment
 
     typer.echo(f"The local AWS is up ({took_s:.1f} s). Ctrl-C ends it and everything in it.\n")
     typer.echo(f"  endpoint  {url}\n  page      {url}/_lab/\n")

@@ -25,10 +25,10 @@ from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest, slot_begins, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.ports import AtRiskNote, FleetError, Gone, Lease, Ports, Unavailable
+from spotkeeper_lab.aws.answers import Answers
+from spotkeeper_lab.aws.client import Client
+from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.local_aws.answers import Answers
-from spotkeeper_lab.local_aws.client import Client
-from spotkeeper_lab.local_aws.wire import VirtualTime
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """The instant that the cloud calls 0."""

@@ -18,8 +18,8 @@ from itertools import batched
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from spotkeeper_lab.aws.wire import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.cloud.values import IN_SERVICE, TERMINATING, InstanceView
-from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, VirtualTime
 from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.logs.intake import Origin, take
 from spotkeeper_worker.logs.journal import Segment

@@ -30,14 +30,14 @@ from botocore.exceptions import ReadTimeoutError
 
 from spotkeeper import observability, wiring
 from spotkeeper.ports import FleetError
+from spotkeeper_lab.aws.answers import Answers
+from spotkeeper_lab.aws.client import Client, in_process
+from spotkeeper_lab.aws.dynamodb import Tables
+from spotkeeper_lab.aws.wire import ACCOUNT, REGION, Answer, Events, Respond, VirtualTime
 from spotkeeper_lab.checkout import Handler, load_handler
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError, CloudEvent
 from spotkeeper_lab.faults import OF_AWS, Fault, Kind, hanging, refusal_of
-from spotkeeper_lab.local_aws.answers import Answers
-from spotkeeper_lab.local_aws.client import Client, in_process
-from spotkeeper_lab.local_aws.dynamodb import Tables
-from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, Answer, Events, Respond, VirtualTime
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.workers import SearchLogQueue, SearchLogs, Served, Workforce
 

@@ -9,9 +9,9 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 
 from spotkeeper import wiring
+from spotkeeper_lab.aws.client import Client
+from spotkeeper_lab.aws.wire import Answer
 from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.local_aws.client import Client
-from spotkeeper_lab.local_aws.wire import Answer
 from spotkeeper_lab.scenario import Scenario, stage_of
 from spotkeeper_lab.world import Process, World
 

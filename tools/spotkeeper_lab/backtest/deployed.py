@@ -18,11 +18,11 @@ from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper.ports import Ports
 from spotkeeper.turns.check_availability import check_availability, handle_interruption
 from spotkeeper.turns.turn import TurnReport
+from spotkeeper_lab.aws.wire import ACCOUNT, UNHEARD, Events
 from spotkeeper_lab.backtest.world import PaidLife, RunResult, Settings, World, account
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudEvent, InstanceView, Physics, Purchase, two_groups
 from spotkeeper_lab.fakes import TIME, FakeStates, FakeWakeUps, fake_ports, instant
-from spotkeeper_lab.local_aws.wire import ACCOUNT, UNHEARD, Events
 from spotkeeper_lab.traces.market import Market
 
 SPOT, ON_DEMAND = "spot", "on-demand"

@@ -1,1 +1,1 @@
-"""Drivers of the lab: the demo, random faults, and the local AWS."""
+"""Drivers of the lab: the demo, random faults, backtest, replay, and the local AWS."""

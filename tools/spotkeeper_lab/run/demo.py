@@ -37,6 +37,7 @@ from spotkeeper_charts.page import (
     Timeline,
     page_html,
 )
+from spotkeeper_lab.aws.wire import UNHEARD
 from spotkeeper_lab.backtest.world import WARM_DISK_RATIO
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
@@ -52,7 +53,6 @@ from spotkeeper_lab.cloud.values import (
     two_groups,
 )
 from spotkeeper_lab.files import write_whole
-from spotkeeper_lab.local_aws.wire import UNHEARD
 from spotkeeper_lab.traces.market import Market, MarketError, Steps
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.workers import Machines, Served, Workforce

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from spotkeeper_lab.backtest.backtest import (
+from spotkeeper_lab.backtest.policies import choose
+from spotkeeper_lab.backtest.world import World
+from spotkeeper_lab.run.backtest import (
     BacktestPlan,
     Row,
     Windows,
@@ -17,8 +19,6 @@ from spotkeeper_lab.backtest.backtest import (
     run_backtest,
     tables,
 )
-from spotkeeper_lab.backtest.policies import choose
-from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import generate
 
 WORLDS = (

@@ -5,7 +5,6 @@ from dataclasses import asdict
 import pytest
 
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from spotkeeper_lab.backtest.backtest import COLUMNS, BacktestPlan, Windows, run_backtest
 from spotkeeper_lab.backtest.policies import (
     POLICIES,
     SettingError,
@@ -14,6 +13,7 @@ from spotkeeper_lab.backtest.policies import (
     configure,
 )
 from spotkeeper_lab.backtest.world import World
+from spotkeeper_lab.run.backtest import COLUMNS, BacktestPlan, Windows, run_backtest
 from spotkeeper_lab.traces.market import MarketError, generate
 
 MARKET = generate(0, hours=12)

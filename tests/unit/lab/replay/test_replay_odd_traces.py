@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from spotkeeper_lab.replay.run import RULE_NAMES, run_rule
 from spotkeeper_lab.replay.values import ReplaySettings
+from spotkeeper_lab.run.replay import RULE_NAMES, run_rule
 from spotkeeper_lab.traces.requests import RequestTrace
 
 HOUR_S, DAY_S = 3600.0, 86_400.0

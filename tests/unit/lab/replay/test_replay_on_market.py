@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from spotkeeper_lab.replay.on_market import market_table, on_market
 from spotkeeper_lab.replay.rules import fixed_peak
 from spotkeeper_lab.replay.values import MarketRow, ReplayError, ReplaySettings
+from spotkeeper_lab.run.on_market import market_table, on_market
 from spotkeeper_lab.traces.market import Market, market_of
 from spotkeeper_lab.traces.requests import generate_requests
 

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from spotkeeper_lab.replay.output import as_json, cheapest, choice_cells, choices_table, table
 from spotkeeper_lab.replay.report import report_html
-from spotkeeper_lab.replay.run import iter_runs
 from spotkeeper_lab.replay.values import ReplaySettings, Run
+from spotkeeper_lab.run.replay import iter_runs
 from spotkeeper_lab.traces.requests import generate_requests
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from spotkeeper_lab.replay.rules import (
     SquareRoot,
     fixed_peak,
 )
-from spotkeeper_lab.replay.run import RULE_NAMES, run_rule
 from spotkeeper_lab.replay.seen import Seen, SeenLogs
 from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
+from spotkeeper_lab.run.replay import RULE_NAMES, run_rule
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
 
 SETTINGS = ReplaySettings()

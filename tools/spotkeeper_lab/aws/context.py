@@ -22,12 +22,12 @@ from moto.core import responses
 from moto.core.utils import method_names_from_class
 from moto.sqs import models as sqs_models
 
+from spotkeeper_lab.aws.answers import Answers
+from spotkeeper_lab.aws.client import CREDENTIALS
+from spotkeeper_lab.aws.dynamodb import Tables
+from spotkeeper_lab.aws.wire import Respond, VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.local_aws.answers import Answers
-from spotkeeper_lab.local_aws.client import CREDENTIALS
-from spotkeeper_lab.local_aws.dynamodb import Tables
-from spotkeeper_lab.local_aws.wire import Respond, VirtualTime
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

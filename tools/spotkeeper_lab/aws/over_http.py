@@ -19,17 +19,9 @@ from moto.core.serialize import get_serializer_class
 from moto.core.utils import camelcase_to_underscores, get_service_model
 from werkzeug.datastructures import MultiDict
 
-from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import (
-    CloudError,
-    CloudEvent,
-    GroupSpec,
-    Physics,
-    Purchase,
-)
-from spotkeeper_lab.endpoint.ministack import Response
-from spotkeeper_lab.local_aws.answers import Answers, hook_of, warm_pool_of
-from spotkeeper_lab.local_aws.wire import (
+from spotkeeper_lab.aws.answers import Answers, hook_of, warm_pool_of
+from spotkeeper_lab.aws.ministack import Response
+from spotkeeper_lab.aws.wire import (
     Answer,
     Event,
     Events,
@@ -37,6 +29,14 @@ from spotkeeper_lab.local_aws.wire import (
     VirtualTime,
     WireAction,
     group_arn,
+)
+from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import (
+    CloudError,
+    CloudEvent,
+    GroupSpec,
+    Physics,
+    Purchase,
 )
 from spotkeeper_lab.traces.market import market_of
 

@@ -8,17 +8,17 @@ import botocore.session
 import pytest
 from botocore.parsers import create_parser
 
-from spotkeeper_lab.cloud.values import CloudError, GroupSpec, Physics, Purchase, Transition
-from spotkeeper_lab.endpoint.aws import (
+from spotkeeper_lab.aws.over_http import (
     PROTOCOLS,
     ByMoto,
     Groups,
     LiveWorld,
     group_spec,
 )
-from spotkeeper_lab.endpoint.serve import make_world
-from spotkeeper_lab.endpoint.up import LabSettings
-from spotkeeper_lab.local_aws.wire import VirtualTime
+from spotkeeper_lab.aws.wire import VirtualTime
+from spotkeeper_lab.cloud.values import CloudError, GroupSpec, Physics, Purchase, Transition
+from spotkeeper_lab.run.serve import make_world
+from spotkeeper_lab.run.up import LabSettings
 
 POOL = "us-east-1a/g5.xlarge"
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -30,8 +30,8 @@ from pydantic import (
     field_validator,
 )
 
+from spotkeeper_lab.aws.wire import ACCOUNT, REGION
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, two_groups
-from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION
 
 PHYSICS: TypeAdapter[Physics] = TypeAdapter(Physics)
 
@@ -193,7 +193,7 @@ def _start(settings: LabSettings, checkout: Path, log: IO[bytes]) -> Lab:
     (folder / "tmp").mkdir(exist_ok=True)
     (folder / "settings.json").write_text(settings.model_dump_json())
     process = subprocess.Popen(
-        [str(checkout / PYTHON), "-m", "spotkeeper_lab.endpoint", str(folder / "settings.json")],
+        [str(checkout / PYTHON), "-m", "spotkeeper_lab.run.serve", str(folder / "settings.json")],
         cwd=folder,
         env={
             "PATH": os.environ.get("PATH", ""),

@@ -2,8 +2,8 @@
 
 import pytest
 
+from spotkeeper_lab.aws.dynamodb import NotUnderstood, Table, Tables, condition, update
 from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.local_aws.dynamodb import NotUnderstood, Table, Tables, condition, update
 
 ITEM = {"a": {"N": "3"}, "b": {"S": "x"}}
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from spotkeeper_lab.endpoint import ministack
-from spotkeeper_lab.endpoint.ministack import EXHAUSTED, TOO_OLD, Invocation
+from spotkeeper_lab.aws import ministack
+from spotkeeper_lab.aws.ministack import EXHAUSTED, TOO_OLD, Invocation
 
 FAILED: dict[str, Any] = {"error": True}
 THROTTLED: dict[str, Any] = {"error": True, "throttle": True}

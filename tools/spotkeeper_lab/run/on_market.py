@@ -16,7 +16,6 @@ from rich.table import Table
 
 from spotkeeper_lab.replay.output import seconds
 from spotkeeper_lab.replay.rules import fixed_peak
-from spotkeeper_lab.replay.run import check
 from spotkeeper_lab.replay.values import MarketRow
 from spotkeeper_lab.run.demo import (
     LEAD_S,
@@ -28,6 +27,7 @@ from spotkeeper_lab.run.demo import (
     running,
     scene,
 )
+from spotkeeper_lab.run.replay import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

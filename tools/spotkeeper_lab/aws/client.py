@@ -15,8 +15,8 @@ from botocore.model import OperationModel
 from botocore.paginate import Paginator
 from botocore.validate import ParamValidator
 
+from spotkeeper_lab.aws.wire import REGION, Respond
 from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.local_aws.wire import REGION, Respond
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "testing",

@@ -8,6 +8,15 @@ from functools import lru_cache
 from typing import Any
 
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG
+from spotkeeper_lab.aws.wire import (
+    Answer,
+    Get,
+    Page,
+    VirtualTime,
+    WireAction,
+    aws_time,
+    group_arn,
+)
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
     CANCELLED,
@@ -25,15 +34,6 @@ from spotkeeper_lab.cloud.values import (
     SpotRequestView,
     Transition,
     WarmPool,
-)
-from spotkeeper_lab.local_aws.wire import (
-    Answer,
-    Get,
-    Page,
-    VirtualTime,
-    WireAction,
-    aws_time,
-    group_arn,
 )
 
 _EC2_STATES = {PENDING: "pending"}

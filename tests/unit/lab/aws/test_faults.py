@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from spotkeeper.adapters.errors import classify
-from spotkeeper_lab.endpoint.serve import (
+from spotkeeper_lab.faults import Kind
+from spotkeeper_lab.run.serve import (
     ORDERS,
     FailingCalls,
     Faults,
@@ -19,8 +20,7 @@ from spotkeeper_lab.endpoint.serve import (
     Workers,
     make_world,
 )
-from spotkeeper_lab.endpoint.up import LabSettings
-from spotkeeper_lab.faults import Kind
+from spotkeeper_lab.run.up import LabSettings
 
 SETTINGS = LabSettings(desired=2, cold_start_s=0.0)
 ROLE = "AWS4-HMAC-SHA256 Credential=ASIA0123456789ABCDEF/20261120/us-east-1/{}/aws4_request, x"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_lab.checkout import ROOT
-from spotkeeper_lab.endpoint.up import FOLDER, PYTHON, LabError, LabSettings, environment, running
+from spotkeeper_lab.run.up import FOLDER, PYTHON, LabError, LabSettings, environment, running
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_the_process_imports_only_what_its_environment_has() -> None:
     ]
     others = {name.replace("-", "_") for name in pinned[0] - pinned[1]}
     told = subprocess.run(
-        [sys.executable, "-c", "import sys, spotkeeper_lab.endpoint.serve; print(*sys.modules)"],
+        [sys.executable, "-c", "import sys, spotkeeper_lab.run.serve; print(*sys.modules)"],
         capture_output=True,
         text=True,
         check=True,

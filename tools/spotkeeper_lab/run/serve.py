@@ -41,6 +41,17 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.fleet_documents import FleetDocumentStore
 from spotkeeper.adapters.stacks import StackReader
 from spotkeeper.ports import FleetError, Gone
+from spotkeeper_lab.aws import ministack
+from spotkeeper_lab.aws.ministack import kill_workers, permissions
+from spotkeeper_lab.aws.over_http import (
+    ByMoto,
+    Groups,
+    LiveWorld,
+    WarmPools,
+    instance_tags,
+    member_of,
+)
+from spotkeeper_lab.aws.wire import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.cloud.api import Cloud, Held
 from spotkeeper_lab.cloud.values import (
     IN_SERVICE,
@@ -55,19 +66,8 @@ from spotkeeper_lab.cloud.values import (
     Result,
     Transition,
 )
-from spotkeeper_lab.endpoint import ministack
-from spotkeeper_lab.endpoint.aws import (
-    ByMoto,
-    Groups,
-    LiveWorld,
-    WarmPools,
-    instance_tags,
-    member_of,
-)
-from spotkeeper_lab.endpoint.ministack import kill_workers, permissions
-from spotkeeper_lab.endpoint.up import LabSettings
 from spotkeeper_lab.faults import LAUNCH_TEXTS, OF_AWS, Fault, Kind, hanging, refusal_of
-from spotkeeper_lab.local_aws.wire import ACCOUNT, REGION, VirtualTime
+from spotkeeper_lab.run.up import LabSettings
 from spotkeeper_lab.workers import Machines, SearchLogs, Served, Workforce
 from spotkeeper_operator.watch import DECISIONS_SHOWN, html, picture
 from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
@@ -670,6 +670,8 @@ def main() -> None:
     parser.add_argument("settings", type=Path, help="JSON file of LabSettings")
     settings = LabSettings.model_validate_json(parser.parse_args().settings.read_text())
     _end_with_parent()
+    # Functions inherit the environment; the checkout is not theirs.
+    os.environ.pop("PYTHONPATH", None)
     try:
         ministack.check_release()
     except ministack.SeamError as error:
@@ -793,3 +795,7 @@ async def _serve(app: App, port: int) -> None:
     config.graceful_timeout = 1
     serve = importlib.import_module("hypercorn.asyncio").serve
     await serve(app, config, shutdown_trigger=ended.wait)
+
+
+if __name__ == "__main__":
+    main()

@@ -14,8 +14,8 @@ from typing import Any
 
 from moto.dynamodb.parsing.reserved_keywords import ReservedKeywords
 
+from spotkeeper_lab.aws.wire import Answer, Respond
 from spotkeeper_lab.cloud.values import CloudError
-from spotkeeper_lab.local_aws.wire import Answer, Respond
 
 MOST_BYTES = 4096
 """Of an expression."""

@@ -7,10 +7,10 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from spotkeeper_lab.aws.context import local_aws
+from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
-from spotkeeper_lab.local_aws.context import local_aws
-from spotkeeper_lab.local_aws.wire import VirtualTime
 from spotkeeper_lab.traces.market import market_of
 
 TIME = VirtualTime(datetime(2026, 1, 5, tzinfo=UTC))

@@ -1,1 +1,0 @@
-"""AWS in this process: moto with the simulated cloud behind it."""
