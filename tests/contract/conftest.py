@@ -1,6 +1,5 @@
 """Every promise of a port is kept by the fake and by the adapter on moto alike."""
 
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -25,6 +24,7 @@ from spotkeeper_lab.fakes import EPOCH, FakeGroups, FakeStates
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.run.up import PARTS, LabClient, LabSettings, running
 from spotkeeper_lab.traces.market import market_of
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -47,12 +47,6 @@ def aws() -> Iterator[None]:
     """An account of moto's."""
     with mock_aws():
         yield
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +73,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabClient]:
     mine = tmp_path_factory.mktemp("lab")
     for name in PARTS:
         (mine / name).symlink_to(CHECKOUT / name)
-    settings = LabSettings(port=free_port(), auth=False)
+    settings = LabSettings(port=free_ports(1)[0], auth=False)
     with running(settings, mine) as lab:
         yield lab
 

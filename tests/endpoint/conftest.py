@@ -5,7 +5,6 @@ import json
 import os
 import shlex
 import shutil
-import socket
 import subprocess
 import textwrap
 import time
@@ -28,6 +27,7 @@ from spotkeeper_lab.run.up import (
     environment,
     running,
 )
+from tests.ports import free_ports
 
 CHECKOUT = Path(__file__).parents[2]
 # Where this machine keeps its certificates, a program that installs packages needs to know.
@@ -83,12 +83,6 @@ def typed(
     )
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def until[T](look: Callable[[], T | None], *, within_s: float, what: str) -> T:
     """What a look finds in the end."""
     end_s = time.monotonic() + within_s
@@ -132,7 +126,7 @@ def checkout_at(folder: Path) -> Path:
 def endpoint(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Endpoint]:
     assert (CHECKOUT / BUILT).exists(), "make e2e builds first"
     mine = checkout_at(tmp_path_factory.mktemp("lab"))
-    port = free_port()
+    (port,) = free_ports(1)
     settings = SETTINGS.model_copy(update={"port": port})
     with running(settings, mine):
         yield Endpoint(port, environment(port, CHECKOUT))

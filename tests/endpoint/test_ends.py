@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_lab.run.up import Lab, LabSettings, running
-from tests.endpoint.conftest import checkout_at, create_function, free_port, of_session, until
+from tests.endpoint.conftest import checkout_at, create_function, of_session, until
+from tests.ports import free_ports
 
 SOURCE = "import os\ndef handler(event, context):\n    return os.getpid()\n"
 
@@ -26,7 +27,7 @@ def with_a_function(lab: Lab) -> None:
 
 @pytest.mark.parametrize("ending", ["Ctrl-C", "SIGTERM", "the endpoint is killed"])
 def test_no_process_is_left(checkout: Path, ending: str) -> None:
-    settings = LabSettings(port=free_port(), auth=False)
+    settings = LabSettings(port=free_ports(1)[0], auth=False)
     started: list[Lab] = []
     with pytest.raises((KeyboardInterrupt, SystemExit)), running(settings, checkout) as lab:
         started.append(lab)

@@ -15,17 +15,10 @@ import pika
 import pytest
 
 from spotkeeper_worker.testing import until
+from tests.ports import free_ports
 
 # Debian's wrapper of the same name changes to another user; this one does not.
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def listens(port: int) -> bool:

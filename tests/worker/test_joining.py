@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_worker.testing import FakeMachine, until
-from tests.worker.brokers import free_ports
+from tests.ports import free_ports
 from tests.worker.conftest import StartAgent
 from tests.worker.page import ROOT
 

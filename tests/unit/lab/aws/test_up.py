@@ -9,6 +9,7 @@ import pytest
 
 from spotkeeper_lab.checkout import ROOT
 from spotkeeper_lab.run.up import FOLDER, PYTHON, LabError, LabSettings, environment, running
+from tests.ports import free_ports
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refusal(checkout: Path, port: int = 45_666) -> str:
+def refusal(checkout: Path, port: int = 4566) -> str:
     with pytest.raises(LabError) as caught, running(LabSettings(port=port), checkout):
         pytest.fail("a lab came up")
     return str(caught.value)
@@ -69,7 +70,7 @@ def test_a_second_lab_is_refused(checkout: Path) -> None:
 @pytest.mark.make_e2e
 @pytest.mark.enable_socket
 def test_an_endpoint_that_ends_at_once_says_why(checkout: Path) -> None:
-    assert "ministack is of another version" in refusal(checkout)
+    assert "ministack is of another version" in refusal(checkout, *free_ports(1))
 
 
 def test_what_is_pasted_points_to_this_machine_only() -> None:
