@@ -80,7 +80,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """What was said at instants, such as the reasons of a checker's turns; in the order of time."""
+    """Texts at instants, such as the reasons of a checker's turns, in the order of time."""
 
     name: str
     t: Sequence[float]

@@ -183,7 +183,7 @@ def give(
     page: Callable[[], str],
     report: Path | None,
 ) -> None:
-    """Print the tables, unless the JSON takes their place, and write the files asked for."""
+    """Print the tables, unless the JSON takes their place, and write the files of the options."""
     if json != STANDARD_OUTPUT:
         for table in tables:
             screen().print(table)

@@ -177,8 +177,8 @@ def evidence_of(
 ) -> tuple[float, bool]:
     """How many requests passed each of the idle in the last minute, and whether only alarms follow.
 
-    Of the instances that are `there` so many are `idle`, and so many requests were `logged`. Where
-    nobody serves and one of them `reported` once, or where the others are at ease, logs may be
+    Of the instances that are `there`, `idle` served nothing of the `logged` requests. Where nobody
+    serves and one of them `reported` once, or where the others are at ease, logs may be
     missing as well: an alarm says so, and one is replaced late.
     """
     everybody, serving = there + scenario.onprem_workers, there - idle + scenario.onprem_workers
@@ -575,7 +575,7 @@ class Watched(Troubled):
         return len(self.hung.keys() & self.force.instances & unknown)
 
     def _never_logged(self) -> int:
-        """How many came into service while no log arrives: a queue tells only that some serve."""
+        """Count those in service that no log showed: a queue shows only that some serve."""
         if not UNHEARD & self.active.keys():
             return 0
         return len({i.instance_id for i in self.in_service()} - self.heard)
@@ -671,7 +671,7 @@ class Watched(Troubled):
             ):
                 continue
             if self._killed_s > lately_s:
-                # What that turn may have asked for counts against the budget.
+                # What that turn may have requested counts against the budget.
                 self.excused[Excuse.BUDGET] += 1
             else:
                 how = f"{instance_id} is in service for {ill_s / 60:.0f} min and does not work"

@@ -381,7 +381,7 @@ def _end(world: Troubled, fault: Fault) -> None:
             world.logs.off_s = {}
         case Kind.OPERATOR_MAXIMUM:
             cloud.set_bounds(spot, 0, scenario.group_maximum)
-            # Where nobody sizes it by load, its operator gives it its size, too.
+            # Where sizing is off, the operator sets the desired capacity again.
             if not scenario.sized:
                 cloud.set_desired(spot, world.closed_at)
                 world.operator_asked(world.closed_at)
@@ -390,7 +390,7 @@ def _end(world: Troubled, fault: Fault) -> None:
         case Kind.WRONG_DOCUMENT:
             world.documents = documents_of(scenario)
         case Kind.GROUP_DELETED if spot not in cloud.groups():
-            # At 0; whoever sizes it by hand gives it its size.
+            # At 0; where sizing is off, the operator sets the desired capacity.
             (spec,) = [one for one in specs_of(scenario, (A, B)) if one.name == spot]
             cloud.create_group(replace(spec, desired=0 if scenario.sized else world.asked))
         case _:

@@ -96,7 +96,7 @@ class Process:
         _THREADS.submit(self._run)
 
     def resume(self) -> None:
-        """Let it run until it pauses or is done; after a Ctrl-C, give it a second for that."""
+        """Let it run until it pauses or is done; after a Ctrl-C it has a second for that."""
         try:
             self._go.release()
             self._back.acquire()

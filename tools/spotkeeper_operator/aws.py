@@ -88,7 +88,7 @@ class Aws:
     def stack(self, name: str) -> Stack:
         """Read a stack's outputs; raises `Gone` when there is none of that name, or not ours."""
         stack = StackReader(self.cloudformation).outputs(name)
-        # Something else, or not made yet: that is said at once.
+        # Another kind of stack, or one that is not complete, fails here.
         _ = stack.table
         return stack
 
@@ -148,7 +148,7 @@ _ON_ITS_OWN = re.compile(r"(?<!user )(health|status)[ -]checks?\b|interruption",
 class Activity:
     """One activity: a launch, or an end.
 
-    `failed` launches have the error in `cause`. AWS ended what is `taken`, and nobody asked it to.
+    `failed` launches have the error in `cause`. AWS ended the `taken` ones on its own.
     """
 
     group: str

@@ -35,12 +35,12 @@ class FleetControl:
         self._table = ControlTable(aws.dynamodb, self.stack.table)
 
     def only_observes(self) -> bool:
-        """Say whether the fleet's turns ask nothing anyway, a pause aside."""
+        """Say whether the fleet's turns only observe even without a pause."""
         control = replace(self._table.of(self.fleet.name), pause=None)
         return control.permission(self.fleet.mode, self._now) is Permission.OBSERVE
 
     def preview(self) -> list[str]:
-        """List what the newest turns of a fleet that does not act would have asked AWS for."""
+        """List the calls that the newest turns of a fleet that does not act would have made."""
         records = self._aws.records(self.stack).newest(self.fleet.name, RECENT)
         lines: list[str] = []
         for controller in Controller:

@@ -61,7 +61,7 @@ class Actual:
 
 
 def first_day(since: datetime) -> datetime:
-    """Give the beginning of a time's first day (UTC), from which AWS is asked what it billed."""
+    """Give the beginning of a time's first day (UTC), from which on AWS's bill is read."""
     return since.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
@@ -166,7 +166,7 @@ def _hours(
     return sums
 
 
-# A warning comes two minutes before the end; the load's window shows requests for a while after.
+# AWS warns two minutes before the end; the load's window shows requests for a while after.
 BEFORE, AFTER = timedelta(minutes=3), timedelta(minutes=15)
 # Further ones are named, not read: each is a question of its own.
 MOST_SPANS = 50
@@ -233,9 +233,8 @@ class Cost:
 
     `peak` is how many instances were needed at most, `unknown` names what is in no sum because it
     was never read. `noticed` is what users noticed of interruptions, `idle` the share of the live
-    workers' time without a request, `actual` what AWS billed; None where it is not known or was not
-    asked for.
-    `troubles` says what could not be read.
+    workers' time without a request, `actual` what AWS billed; None where it is not known or not
+    requested. `troubles` says what could not be read.
     """
 
     items: tuple[LedgerItem, ...]
@@ -381,7 +380,7 @@ NOT_IN_IT = (
 
 
 class By(StrEnum):
-    """What a cost can be told apart by."""
+    """How a cost can be split."""
 
     DAY = "day"
     ZONE = "zone"
@@ -389,7 +388,7 @@ class By(StrEnum):
 
 
 type Pair = tuple[str, str]
-"""A label and what is said."""
+"""A label and its text."""
 
 
 def cost_text(cost: Cost, by: By | None = None) -> str:
@@ -529,7 +528,7 @@ def _unpriced(cost: Cost) -> dict[str, float]:
 
 
 def rows(cost: Cost, by: By) -> list[dict[str, str]]:
-    """Hours and USD, told apart."""
+    """Hours and USD, split."""
     return [
         {
             by.value: name,
@@ -570,7 +569,7 @@ BY_HOURS_UP_TO = timedelta(days=14)
 
 
 def cost_page(cost: Cost, by: By | None = None) -> Page:
-    """The page of a cost; told apart by day where nothing else is asked for."""
+    """The page of a cost, split by day unless `by` says otherwise."""
     whole, kind = cost.whole, by or By.DAY
     every = [*_sums(cost), *_share(cost), *_beside(cost), *_notes(cost)]
     return Page(

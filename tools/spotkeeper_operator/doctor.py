@@ -47,7 +47,7 @@ def examine_groups(
 ) -> tuple[Finding, ...]:
     """Examine two groups that are to be adopted, and the account, before anything is deployed.
 
-    Raises `FleetError` where AWS cannot be asked at all.
+    Raises `FleetError` where AWS does not answer at all.
     """
     _reach(aws, [spot_group, on_demand_group])
     fleet = Fleet(
@@ -61,7 +61,7 @@ def examine_groups(
 
 
 def _reach(aws: Aws, groups: Sequence[str]) -> None:
-    """Raise what comes in place of an answer, but for a permission that is missing.
+    """Raise any error that AWS or the way to it gives, except a missing permission.
 
     Without credentials or a way to AWS every fact would be unseen, each for the same reason.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mypy_boto3_fis import FISClient
 
 ACTION = "aws:ec2:send-spot-instance-interruptions"
-# The shortest that FIS takes: the warning comes at once, the end two minutes later.
+# The shortest that FIS takes: EC2 warns at once, and ends the instance two minutes later.
 NOTICE = "PT2M"
 TAG = "spotkeeper"
 _ENDED_BADLY = frozenset({"failed", "stopped", "cancelled"})
@@ -99,7 +99,7 @@ class Service:
 class Story:
     """One drill: instants of what happened, None for what did not (yet).
 
-    `warned` is when a turn knew, `asked` when a replacement was asked for, `gone` when the last
+    `warned` is when a turn knew, `asked` when a replacement was requested, `gone` when the last
     of the instances had ended, `whole` when as much served again without them, and `back` when
     spot alone did and no more stood in on demand than before the drill.
     """
@@ -162,7 +162,7 @@ def _first(
 
 
 def _asks(turn: DecisionRecord) -> bool:
-    """Whether a turn asked for instances and was not refused."""
+    """Whether a turn requested instances, and AWS accepted."""
     return turn.seen["EarlyReplacements"] + turn.seen["Backfilled"] > 0
 
 
@@ -202,7 +202,7 @@ class Waiting:
 
 
 class Drill:
-    """One drill on one fleet; nothing is asked of AWS before `run`."""
+    """One drill on one fleet; before `run` it makes no call that changes anything."""
 
     def __init__(self, aws: Aws, stack_name: str, fleet: str) -> None:
         """Look stack and fleet up; raises `Gone` and `OperatorError`."""
@@ -257,7 +257,7 @@ class Drill:
             )
 
     def _serving(self, count: int) -> tuple[list[Instance], float]:
-        """Choose spot instances to interrupt; with them, what is asked for on demand by now."""
+        """Choose spot instances to interrupt; with them, the on-demand capacity of now."""
         fleet = self._fleet
         groups = self._groups.describe([fleet.spot_group, fleet.on_demand_group])
         for name in (fleet.spot_group, fleet.on_demand_group):
@@ -371,7 +371,7 @@ def noticed(drilled: Drilled) -> str:
     return f"{told}; longest wait {found.longest_s:.1f} s"
 
 
-# What came before is in the picture, too.
+# The picture begins this much earlier.
 LEAD = timedelta(minutes=2)
 
 

@@ -200,7 +200,7 @@ def seen_words(entry: Entry) -> str:
 
 
 def answered(outcomes: Sequence[Outcome]) -> list[str]:
-    """Say what was asked of AWS and what it answered, a line each."""
+    """List the calls and what AWS answered, a line each."""
     return [f"{o.asked} -> {'only observed' if o.would else o.error or 'done'}" for o in outcomes]
 
 

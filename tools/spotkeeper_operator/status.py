@@ -473,7 +473,7 @@ def _oldest(
 ) -> tuple[datetime, float] | None:
     """Bound the oldest request's wait from below, at an instant.
 
-    While requests wait, nothing is in flight, no fewer wait than before and no log comes, nobody
+    While requests wait, nothing is in flight, no fewer wait than before and no log arrives, nobody
     takes one. A turn may read the queue until `ASK_UNTIL_S` after its record's time. Otherwise
     CloudWatch's measure holds for when it was taken.
     """

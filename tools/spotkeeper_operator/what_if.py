@@ -25,7 +25,7 @@ UNBOUND = 100_000
 class Price:
     """A promise, the cheapest rule that kept it, and what that kept and cost.
 
-    Where no rule kept it (`kept` is false): the rule that came nearest, and in `unbound_hours` what
+    Where no rule kept it (`kept` is false): the rule nearest to it, and in `unbound_hours` what
     the promise costs without `bounds.spot_max`; None where no number of workers keeps it.
     """
 
@@ -129,7 +129,7 @@ def _price(fleet: Fleet, history: LoadHistory, objective: Objective) -> Price:
 
 
 def _cheapest(history: LoadHistory, policy: ObjectivePolicy) -> Price:
-    """Return the cheapest rule that kept the promise, or else the one that came nearest to it."""
+    """Return the cheapest rule that kept the promise, or else the one nearest to it."""
     empty = ArrivalWindow(first_slot=history.next_step * STEP_SLOTS, requests=(), work_ms=())
     log = arrival_log(history, empty)
     late, hours = [0.0] * len(FAMILY), [0.0] * len(FAMILY)

@@ -57,7 +57,7 @@ class BotoChain(CredentialChain):
         if frozen is None:
             raise NoCredentials("credentials: boto3 finds none")
         key, secret = frozen.access_key or "", frozen.secret_key or ""
-        # Where they end is boto3's to know: it is asked again before long.
+        # Only boto3 knows when they end, so it is called again soon.
         ends_at = now + RENEW_BEFORE_S + _ASK_BOTO_S
         return Credentials(key, secret, frozen.token or "", ends_at)
 
@@ -78,7 +78,7 @@ def _one_line(error: Exception) -> None:
 class Alone(Worker):
     """A worker that is its own agent; `settings` are the agent's (docs/workers.md, Settings).
 
-    They come before those of the environment. Without `spool_dir` logs that were not sent are lost
+    They override those of the environment. Without `spool_dir` logs that were not sent are lost
     with the process.
     """
 

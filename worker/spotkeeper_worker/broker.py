@@ -46,7 +46,7 @@ class Broker:
         stopping: Callable[[], bool],
         wait: Callable[[float], object],
     ) -> None:
-        """Run `session` on a channel, and again on another whenever that is lost, until told."""
+        """Run `session` on a channel, and on a new one whenever it is lost, until `stopping`."""
         retry_s, said = FIRST_RETRY_S, ""
         while not stopping():
             try:

@@ -311,7 +311,7 @@ class Gate:
 
 
 class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Stops consuming while the machine may begin no task, and gives back what was prefetched."""
+    """Stops consuming while the machine may begin no task, and requeues what was prefetched."""
 
     requires = (Tasks,)
 

@@ -41,7 +41,7 @@ def serve(worker: Worker, requests: queue.Queue[tuple[str, float]]) -> None:
 
 
 def main() -> int:
-    """Serve ten requests, be told to go, and go; answers 0 if no request was lost."""
+    """Serve ten requests, receive a notice, and leave; return 0 if no request was lost."""
     machine = FakeMachine()
     with tempfile.TemporaryDirectory() as folder, FakeServer(machine) as server:
         machine.launch()

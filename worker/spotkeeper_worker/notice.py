@@ -1,4 +1,4 @@
-"""The notice: what workers are told, a small JSON file that is replaced by rename."""
+"""The notice that workers read: a small JSON file that is replaced by rename."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "notice.json"
 
 
 class Notice(NamedTuple):
-    """What the agent last said; times are seconds since the epoch."""
+    """What the agent last wrote; times are seconds since the epoch."""
 
     state: State
     seen_at: float
@@ -26,7 +26,7 @@ class Notice(NamedTuple):
     until: float | None = None
     serve_until: float | None = None
     target: str | None = None
-    """The target lifecycle state that it was said in."""
+    """The target lifecycle state when it was written."""
 
     @property
     def may_serve(self) -> bool:

@@ -30,9 +30,9 @@ _REMEMBERED = 1000
 _LOOK_S = 0.2
 # A message that fails again and again is not to keep a worker busy.
 _FAILED_PAUSE_S = 0.5
-# A broker gives what it was not told of to another worker, too: then an equal message is another.
+# A broker also delivers unacknowledged messages to others: later, an equal one is another request.
 _UNSURE_S = 300.0
-# Ten digits, from 2001 to 2286: what is no such number of seconds was told in another unit.
+# Ten digits, from 2001 to 2286: a number outside is in another unit than seconds.
 _SECONDS = (1e9, 1e10)
 
 
@@ -48,8 +48,8 @@ def serve(
     """Serve until `worker.stop`. What `handle` raises is logged, and its message requeued.
 
     How often a message may fail is the queue's to say (`x-delivery-limit` of a quorum queue);
-    without `requeue_failed` it goes where the queue's dead letters go, at once. Since when it waits
-    is told by its header `enqueued_at` or `timestamp_in_ms`, or by its timestamp.
+    without `requeue_failed` it goes where the queue's dead letters go, at once. Its
+    header `enqueued_at` or `timestamp_in_ms`, or else its timestamp, says since when it waits.
     """
     loop = _RabbitLoop(worker, queue, handle, requeue_failed)
     Broker(url, queue, prefetch).keep(loop.session, lambda: worker.stopping, worker.wait)
@@ -183,13 +183,13 @@ class _RabbitLoop:
 
 
 class _Served:
-    """Which requests were served that may come again, the newest thousand."""
+    """The newest thousand served requests that may be delivered again."""
 
     def __init__(self) -> None:
         self._until: OrderedDict[str, float] = OrderedDict()
 
     def add(self, key: str, for_s: float) -> None:
-        """Remember a request, for so long."""
+        """Remember a request for `for_s`."""
         self._until[key] = time.monotonic() + for_s
         while len(self._until) > _REMEMBERED:
             self._until.popitem(last=False)
@@ -204,7 +204,7 @@ class _Served:
 
 
 def _identity(properties: Any, body: bytes) -> str:
-    """Tell a message by all that its publisher said; headers that begin with x- are the broker's.
+    """Identify a message by all that its publisher set; headers with x- are the broker's.
 
     Without a message's id that is little: two clients may well ask for the same.
     """

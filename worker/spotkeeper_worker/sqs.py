@@ -44,10 +44,11 @@ def serve(
     visibility_s: float = 60.0,
     wait_s: int = 10,
 ) -> None:
-    """Serve until `worker.stop`. What `handle` raises is logged; the message comes again.
+    """Serve until `worker.stop`. What `handle` raises is logged; the message is received again.
 
-    `visibility_s` is renewed while a message is served: a worker that dies gives its message back
-    after so long. `wait_s` is how long an empty queue is listened to, and a stop may take.
+    `visibility_s` is renewed while a message is served: the message of a worker that dies
+    is visible again after it. `wait_s` is the length of a long poll, and the longest that a stop
+    takes.
     """
     _SqsLoop(worker, queue_url, handle, client or boto3.client("sqs"), visibility_s, wait_s).run()
 
@@ -98,7 +99,7 @@ class _SqsLoop:
         if message["MessageId"] in self.served:
             self._delete(message)
         elif not self.worker.may_take:
-            # The machine was told to drain while it listened.
+            # The drain began during the long poll.
             self.show_again_in(0, message)
         else:
             self._serve(message)
@@ -118,7 +119,7 @@ class _SqsLoop:
         self._delete(message)
 
     def _delete(self, message: Any) -> None:
-        """Delete a served message; one that cannot be is not served when it comes again."""
+        """Delete a served message; where that fails, it is not served when it is received again."""
         self.served.append(message["MessageId"])
         try:
             self.client.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])

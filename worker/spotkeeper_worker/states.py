@@ -55,7 +55,7 @@ NO_GROUP = Target(serves=True)
 
 
 class Seen(NamedTuple):
-    """What the metadata said last; times are seconds since the epoch by this machine's clock."""
+    """The last answers of the metadata; times are seconds since the epoch, by this clock."""
 
     target: str | None = None
     taken_at: float | None = None
@@ -129,7 +129,7 @@ def meaning(target: str | None) -> Target:
 def leaving(seen: Seen, local: Local, rebalance_drains: bool) -> Leave | None:
     """Say whether the machine is to drain, and why; None while it may serve.
 
-    What ends its serving at once comes before what leaves it some time.
+    What ends its serving at once has priority over what leaves it some time.
     """
     ends = (seen.taken_at, seen.tagged_until, seen.maintained_at)
     timed = [at for at in ends if at is not None]

@@ -34,7 +34,7 @@ MARGIN_S = 5.0
 LAST_REQUESTS = 100
 # The years 1 to 9999, which a search log can name.
 _FIRST_S, _END_S = -62_135_596_800, 253_402_300_799
-# A request is handed back so long before the machine is gone.
+# A request is handed back this long before the machine is gone.
 HAND_BACK_S = 2.0
 
 When = Union[datetime, float, str]
@@ -74,7 +74,7 @@ class Worker:
 
     @property
     def notice(self) -> Notice | None:
-        """What the agent said last; None until it has said anything."""
+        """The agent's last notice; None until there is one."""
         return self._reader.read()
 
     @property
@@ -117,7 +117,7 @@ class Worker:
 
     @property
     def stopping(self) -> bool:
-        """Whether this process was told to end."""
+        """Whether this process is to end."""
         return self._stop.is_set()
 
     def stop(self) -> None:
@@ -130,7 +130,7 @@ class Worker:
             signal.signal(number, lambda *_: self.stop())
 
     def wait(self, seconds: float) -> None:
-        """Wait, or until told to stop."""
+        """Wait, at most until `stop`."""
         self._stop.wait(seconds)
 
     def request(self, request_id: str, enqueued_at: When) -> Request:
@@ -151,7 +151,7 @@ class Worker:
         return self._emitter.waiting
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Leave the roster, and hand over the last logs, for so long at most."""
+        """Leave the roster, and hand over the last logs within `timeout_s`."""
         self._stop.set()
         self._place.close()
         self._emitter.close(timeout_s)

@@ -347,7 +347,7 @@ MOST_ITEMS_A_BATCH = 25
 
 
 class Tables(dict[str, Table]):
-    """Tables that can be made, each with the keys of the product's, and asked."""
+    """The tables of the account by name; all have the keys of the product's table."""
 
     def answers(self) -> dict[str, Respond]:
         """The operations that they answer, by their names."""

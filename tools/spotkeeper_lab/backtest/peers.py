@@ -57,7 +57,7 @@ class TickPolicy:
         return ()
 
     def told(self, asked: Counts, given: Counts) -> None:
-        """How many instances each pool was asked to launch, and launched."""
+        """Note how many instances were requested of each pool, and how many it launched."""
 
     def on_demand(self, fleet: TickedFleet) -> int:
         """How many on-demand instances to hold from now on."""
@@ -107,10 +107,10 @@ class RoundRobin(EvenSpread):
 
 
 class SpotHedge(TickPolicy):
-    """SkyServe's policy: spread over pools that gave lately, with extra spot and on-demand backup.
+    """SkyServe's policy: spread over pools that launched lately, with extra spot and a backup.
 
-    Pools are active or preempting. A pool that gave less than it was asked moves to preempting; one
-    that gave all it was asked (more than none) moves back.
+    Pools are active or preempting. A pool that launches fewer than requested moves to preempting.
+    One that launches all of at least one requested moves back.
     """
 
     def __init__(self, target: int, pools: int, extra: int, rng: random.Random) -> None:

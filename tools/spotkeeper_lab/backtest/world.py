@@ -34,11 +34,11 @@ class World:
 
     An instance launched at t is billed from t and ready from t + start on. Where capacity falls at
     t, the newest instances of the pool are lost at t and were warned at t - ``notice_s`` (or not:
-    ``notice_lost``); warnings arrive up to ``event_delay_s`` late. The turn of each minute comes up
-    to ``turn_jitter_s`` after its beginning. An on-demand launch is refused with probability
+    ``notice_lost``); warnings arrive up to ``event_delay_s`` late. The turn of each minute starts
+    up to ``turn_jitter_s`` after its beginning. An on-demand launch is refused with probability
     ``on_demand_failure``. With ``warm_start_s``, as many on-demand instances as
     ``warm_pool`` are kept prepared: running ones are billed as such, stopped ones for their disk,
-    and an instance given back is stopped again (reuse on scale-in).
+    and a released instance is stopped again (reuse on scale-in).
     """
 
     target: int
@@ -147,7 +147,7 @@ class RunResult:
 
     @property
     def capacity_share(self) -> float:
-        """Instance-time delivered of asked, after the first cold start."""
+        """The share of the target's instance-time that was ready, after the first cold start."""
         ready = self.ready[self.first :]
         return float(np.mean(np.minimum(ready, self.target)) / self.target) if ready.size else 1.0
 

@@ -602,7 +602,7 @@ class Cloud:
     # --- health ---------------------------------------------------------------------------------
 
     def set_unhealthy(self, instance_id: str, *, after_grace: bool = False) -> None:
-        """Have the group of an instance replace it; within its grace period only if asked so."""
+        """Have its group replace an instance; with `after_grace` not within its grace period."""
         machine = self._member(instance_id)
         state = self._of(machine)
         young = self.now_s < (machine.in_service_s or self.now_s) + state.spec.grace_s

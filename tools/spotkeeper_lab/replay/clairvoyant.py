@@ -33,7 +33,7 @@ type Path = tuple[Path | None, int]
 
 MINUTE_S = 60.0
 LOAD_S = 600.0  # slots of the load
-REACH = (0, 1, 2, 3, 6, 12, 24, 48, 96, 192)  # instances that come or go at once
+REACH = (0, 1, 2, 3, 6, 12, 24, 48, 96, 192)  # instances that start or end at once
 PRICES = 9
 # Of workers with slots: how full they are as the schedule is made. The engine knows better.
 FULL = (0.5, 0.75, 1.0)
@@ -180,7 +180,7 @@ def _useful(count: int, way: _Way, ways: dict[int, _Way], launch: float) -> bool
 
 
 def _change(free: list[float], to: int, now_s: float) -> list[float]:
-    """Return the free times after workers came, free now, or those free soonest went."""
+    """Return when each worker is free, after some started (free now) or the soonest free ended."""
     kept = sorted(free)[max(0, len(free) - to) :] + [now_s] * (to - len(free))
     heapify(kept)
     return kept

@@ -1,4 +1,4 @@
-"""One rule on one trace: a first-come first-served queue, workers that start late, late logs."""
+"""One rule on one trace: a first-in, first-out queue, workers that start late, late logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PICTURE_S = 60.0
 
 
 class Rule(Protocol):
-    """A sizing rule: asked every `every_s`; a worker it gives back has `grace_s` to finish."""
+    """A sizing rule that decides every `every_s`; a released worker has `grace_s` to finish."""
 
     name: str
     every_s: float

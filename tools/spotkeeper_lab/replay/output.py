@@ -74,7 +74,7 @@ def choices_table(run: Run) -> Table:
 
 
 def held_back(rows: Sequence[Row]) -> str | None:
-    """Say which rules asked for all the workers that there may be; None where none did."""
+    """Name the rules that reached the most workers allowed; None where none did."""
     names = [row.rule for row in rows if row.at_most]
     most = f"{rows[0].settings.max_workers:,} workers (--max-workers)"
     return f"ran into the bound of {most}: {', '.join(names)}" if names else None

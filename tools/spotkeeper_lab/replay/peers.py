@@ -19,7 +19,7 @@ class AwsBacklog:
     """`aws-backlog`: target tracking of queue / in-service instances at wait / service time.
 
     Out when three one-minute points are above the target, in by at most a tenth when fifteen are
-    below nine tenths of it. Instances that boot are not in service, so they are asked for again.
+    below nine tenths of it. Instances that boot are not in service, so they are requested again.
     Source: EC2 Auto Scaling user guide, "Scaling policy based on Amazon SQS".
     """
 

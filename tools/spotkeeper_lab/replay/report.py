@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from spotkeeper_lab.traces.requests import RequestTrace
 
 BUCKETS = 180
-"""In so many steps a trace's load and waits are shown."""
+"""The number of steps in which a trace's load and waits are drawn."""
 ROOM = 3.0
-"""The scale ends at so many times the highest load: one rule's folly shall not flatten the rest."""
+"""The scale ends at this many times the highest load, so that one rule cannot flatten the rest."""
 
 
 def report_html(runs: Sequence[tuple[RequestTrace, Run]]) -> str:

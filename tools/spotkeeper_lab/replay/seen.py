@@ -136,7 +136,7 @@ class SeenLogs:
         )
 
     def are_missing(self, now_s: float) -> bool:
-        """Tell whether no log came for longer than chance explains, as the deployed rule does."""
+        """Tell whether no log arrived for longer than chance explains, by the deployed rule."""
         if now_s - self.newest_log_s <= STALE_S or math.isinf(self.newest_log_s):
             return False
         newest, last = (

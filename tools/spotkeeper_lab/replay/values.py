@@ -1,4 +1,4 @@
-"""What a replay is given and what it gives back."""
+"""The settings of a replay and its results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ReplayError(ValueError):
-    """A replay cannot be run as asked; the message says what to change."""
+    """A replay cannot run with these settings; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class Served:
 class Row(Served):
     """One rule on one trace.
 
-    `at_most` says that the rule asked for `max_workers`, so perhaps for more than it could have.
+    `at_most`: the rule reached `max_workers`, and may have needed more.
     """
 
     at_most: bool = False
@@ -104,7 +104,7 @@ class Row(Served):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timeline:
-    """The picture of a run, one entry per minute: workers asked for, serving, and the reason."""
+    """The picture of a run, one entry per minute: workers requested and serving, and the reason."""
 
     time_s: Floats
     wanted: Floats

@@ -59,7 +59,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what is asked for; 1 when a promise was broken."""
+    """Run the seeds or the scenario of the arguments; return 1 when a promise was broken."""
     asked = _parser().parse_args(arguments)
     if asked.replay:
         return _replay(read(asked.replay))

@@ -1183,7 +1183,7 @@ WIDE = 120
 
 
 class DemoError(Exception):
-    """The demo cannot write where it was asked to."""
+    """The demo cannot write to the folder of `--out`."""
 
 
 def run_demo(

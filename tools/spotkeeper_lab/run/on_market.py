@@ -1,7 +1,7 @@
 """Both controllers together: a request trace on a spot market through the deployed functions.
 
-Compared with `fixed-peak` on demand, the cost comes apart in two factors: sizing (instance hours
-asked for over those of the fixed fleet) and spot (what they cost over the same on demand).
+Compared with `fixed-peak` on demand, the cost has two factors: sizing (instance hours requested
+over those of the fixed fleet) and spot (what they cost over the same on demand).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _row(day: Day, trace: RequestTrace, settings: ReplaySettings) -> MarketRow:
 
 
 def _changes(day: Day) -> tuple[int, int]:
-    """Return how often the spot group was asked for more, and for less, after the lead."""
+    """Return how often the spot group's desired capacity rose and fell after the lead."""
     before = [look.target for look in day.record.looks if look.at_s <= LEAD_S]
     asked = before[-1:] + [look.target for look in day.record.looks if look.at_s > LEAD_S]
     steps = np.diff(asked)

@@ -142,7 +142,7 @@ class SearchLogQueue(Caller):
         self.url = url
 
     def send(self, body: str) -> None:
-        """Send a message; raises AwsError unless SQS said that it has it."""
+        """Send a message; raises AwsError unless SQS confirms that it has it."""
         asked = {"QueueUrl": self.url, "MessageBody": body}
         text = self.ask("1.0", "AmazonSQS.SendMessage", asked)
         if "MessageId" not in text:

@@ -125,7 +125,7 @@ def _forward(url: str, queue: str) -> int:
     except ImportError:
         print("spotkeeper-agent: pip install 'spotkeeper-worker[rabbitmq]'", file=sys.stderr)
         return 2
-    # What matters of what pika says is said in words of ours.
+    # Our own messages say what matters of pika's.
     logging.getLogger("pika").setLevel(logging.CRITICAL)
     settings = load(os.environ)
     sending, _ = sender(settings)

@@ -1,4 +1,4 @@
-"""Search logs that come over RabbitMQ: each message moves to SQS unchanged, or stays."""
+"""Search logs from RabbitMQ: each message moves to SQS unchanged, or stays."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Forwarder:
         self._stop.set()
 
     def run(self) -> None:
-        """Move messages until told to stop."""
+        """Move messages until `stop`."""
         self._broker.keep(self._session, self._stop.is_set, self._stop.wait)
 
     def _session(self, channel: BlockingChannel) -> None:
@@ -74,12 +74,12 @@ class Forwarder:
                 return
 
     def _reject(self, channel: BlockingChannel, tag: int, why: str) -> None:
-        """Give up a message that would be in the way of all that come after it."""
+        """Reject a message that would block all after it."""
         _LOG.error("SQS cannot take a message, so it is rejected: %s", why)
         channel.basic_reject(tag, requeue=False)
 
     def _wait(self, channel: BlockingChannel, seconds: float) -> None:
-        """Wait, or until told to stop; the connection is kept alive."""
+        """Wait, at most until `stop`; the connection is kept alive."""
         ends = time.monotonic() + seconds
         while not self._stop.is_set() and time.monotonic() < ends:
             channel.connection.sleep(_LOOK_S)

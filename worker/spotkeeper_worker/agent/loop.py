@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _LOG = get_logger("agent")
 
 
-# Without a worker for so long, the machine no longer counts as serving.
+# Without a worker for this long, the machine no longer counts as serving.
 _GONE_S = 60.0
 _LOOK_AT_ALL_S = 60.0
 # A maintenance event is announced days before; the machine drains this long before it.
@@ -111,7 +111,7 @@ class Agent:
             self._parts.hooks.memory = HookMemory(target=before.target, since=before.seen_at)
 
     def run(self) -> None:
-        """Step until told to stop, then until the workers are idle; send what is left."""
+        """Step until `stopping` is set, then until the workers are idle; send what is left."""
         self._parts.service.start()
         while not self.stopping.is_set():
             self.step(time.time())
@@ -237,7 +237,7 @@ class Agent:
         return leave
 
     def _settled(self, workers: Workers, leave: Leave | None, now: float) -> bool:
-        """Whether no request has run or begun for a while since the workers were told."""
+        """Whether no request has run or begun for a while since the notice of the drain."""
         stopped = leave is not None and (leave.serve_until is None or now >= leave.serve_until)
         # Fewer than before: a worker has left, and its count with it.
         still = workers.begun <= self._begun and not workers.busy

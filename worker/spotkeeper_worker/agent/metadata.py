@@ -22,7 +22,7 @@ TOKEN_TTL_S = 21_600
 TAG = "spotkeeper:draining"
 _LONGEST = 16_384
 _LONGEST_TOKEN = 512
-# The answer's date has whole seconds, and took some time to come.
+# The answer's date has whole seconds, and the answer takes some time.
 _CLOCK_TOLERANCE_S = 2.0
 
 

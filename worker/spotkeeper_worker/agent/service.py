@@ -1,4 +1,4 @@
-"""A service that knows nothing of Spotkeeper: probed over HTTP, and told to drain by a command."""
+"""A service that knows nothing of Spotkeeper: probed over HTTP, and drained by a command."""
 
 from __future__ import annotations
 

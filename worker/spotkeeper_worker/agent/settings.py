@@ -193,7 +193,7 @@ def parse(
 ) -> Settings:
     """Read the settings. Raises SettingsError with every wrong one; unknown ones are wrong too.
 
-    `given` are those of the file; the environment comes before them.
+    `given` are those of the file; those of the environment override them.
     """
     given = given or {}
     wrong: list[str] = []

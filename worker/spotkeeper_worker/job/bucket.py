@@ -1,4 +1,4 @@
-"""The job's bucket: what S3 is asked for, by boto3 (`pip install 'spotkeeper-worker[jobs]'`)."""
+"""The job's bucket: its calls of S3, by boto3 (`pip install 'spotkeeper-worker[jobs]'`)."""
 
 from __future__ import annotations
 

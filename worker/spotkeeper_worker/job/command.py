@@ -148,7 +148,7 @@ class LogStream:
         self._lines.extend((now, text) for text in texts if text.strip())
 
     def close(self, within_s: float) -> None:
-        """Send what is left, for so long at most."""
+        """Send what is left, for at most `within_s`."""
         if self._part:
             self.take(b"\n")
         self._closing.set()

@@ -238,7 +238,7 @@ class Keeper:
             return
 
     def _withdraw(self) -> None:
-        """Delete own uploads that came too late: the newer owner may have cleaned already."""
+        """Delete own uploads that are too late: the newer owner may have cleaned already."""
         try:
             found, _ = self._read()
             self._delete(found or self.head, lambda made: made.rank == self.me.rank)

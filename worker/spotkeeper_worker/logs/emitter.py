@@ -1,7 +1,7 @@
 """The worker's end of the socket: logs leave a request's path at once, and are sent by a thread.
 
-A batch is kept until the agent has said that it took it, and is sent again, under the same number,
-to the agent that comes after one that was killed; so none is lost and none counts twice.
+A batch is kept until the agent confirms it. Where an agent was killed, the next one receives the
+batch again under the same number, so none is lost and none counts twice.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Emitter:
         return self._overflowed + self._given_up
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Hand over what is left, for so long at most."""
+        """Hand over what is left, for at most `timeout_s`."""
         if self._pid != os.getpid():
             return
         self._closed.set()
@@ -103,7 +103,7 @@ class Emitter:
             self._say.warn("agent", f"search logs wait for the agent ({self._run_dir}): {error}")
 
     def _fill(self) -> bool:
-        """Take the next batch, and what is to be told with it, unless one is on its way."""
+        """Take the next batch, and the count of lost logs, unless a batch is on its way."""
         if not self._batch and not self._telling:
             size = 0
             while self._waiting and len(self._batch) < MOST_IN_A_BATCH and size < MOST_BYTES:

@@ -27,7 +27,7 @@ MOST_SESSIONS = 1000
 
 
 class Counts:
-    """What became of logs that were not sent as they came; told with the next message."""
+    """What happened to logs that were not sent as they arrived; the next message has it."""
 
     def __init__(self) -> None:
         self.lost = self.clamped = self.refused = 0

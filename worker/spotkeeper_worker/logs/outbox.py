@@ -53,7 +53,7 @@ class Outbox:
         self._flushing = False
         self._closed = False
         self.hurried = False
-        """Whether the machine leaves: logs are sent as they come."""
+        """Whether the machine leaves: logs are sent as they arrive."""
         self._say = Sometimes(_LOG)
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
 
@@ -84,9 +84,9 @@ class Outbox:
             self._changed.notify_all()
 
     def accept(self, logs: Sequence[object], session: str, batch: int, lost: int = 0) -> list[str]:
-        """Accept a batch once, however often it comes; answers why logs of it were refused.
+        """Accept a batch once, however often it arrives; return why logs of it were refused.
 
-        Its sender has `lost` so many logs before.
+        `lost` is how many logs its sender has lost before.
         """
         with self._changed:
             if batch <= self._journal.last_of(session):
@@ -102,7 +102,7 @@ class Outbox:
     def _keep(self, taken: Sequence[Taken], session: str, batch: int) -> None:
         """Put a batch into the journal, as parts where it is too much for one message.
 
-        Each part has a sender's name of its own, so that it is known when a kill came between two.
+        Each part has a sender's name of its own, so that a kill between two of them is noticed.
         """
         *first, last = parts(taken)
         for number, part in enumerate(first):

@@ -1,7 +1,8 @@
 """When a message of search logs is due: soon while load moves, later while it stands still.
 
-A message is complete when it holds as many logs as usually come in `latest_s`, and goes with the
-log that completes it, which so does not wait; by a clock each log would wait for the next stroke.
+A message is complete when it holds as many logs as usually arrive in `latest_s`. It goes with the
+log that completes it, so that this log does not wait; by a clock each log would wait for the next
+stroke.
 It is news when what it holds surprises: more or fewer logs than the usual rate lets chance bring,
 or waits that differ from the usual ones by more than those among themselves. Both go no sooner
 than `soonest_s` after the message before, and no log waits for longer than `latest_s`. Pure: the
@@ -54,7 +55,7 @@ class Pace:
         self._squares = 0.0
 
     def add(self, size: int, wait_s: float, now: float, worker_id: str = "") -> None:
-        """Count a worker's log of `size` bytes whose request waited so long."""
+        """Count a worker's log of `size` bytes whose request waited `wait_s`."""
         if not self.logs:
             self._first_at = now
         self.logs += 1

@@ -3,7 +3,7 @@
 {"logs": [...], "session": "4f2a", "batch": 7, "lost": 0}   ->  {"took": 7, "refused": []}
 {"notice": true}                                            ->  the notice
 
-`lost` may be left out: logs that this sender has lost since it said so last.
+`lost` is optional: how many logs this sender has lost since it reported that last.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         super().__init__(path, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer from a thread of its own, of which there are only so many."""
+        """Answer from a thread of its own; the number of threads is limited."""
         if threading.active_count() > MOST_THREADS:
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def answer(self, line: bytes) -> dict[str, Any]:
-        """Answer one request; a wrong one is told what is wrong with it."""
+        """Answer one request; the answer to a wrong one says what is wrong."""
         try:
             asked = json.loads(line)
             if asked.get("notice"):

@@ -73,7 +73,7 @@ class FakeMachine:
         self._move("Detached", "")
 
     def interrupt(self, in_s: float = 120.0) -> None:
-        """EC2 warns that it takes the instance in so many seconds."""
+        """EC2 warns that it takes the instance in `in_s` seconds."""
         with self.changed:
             self.action = {"action": "terminate", "time": as_text(self.now + in_s)}
 
@@ -96,7 +96,7 @@ class FakeMachine:
             self.maintenance = [*self.maintenance, event]
 
     def tag(self, in_s: float = 120.0) -> None:
-        """Spotkeeper counts it out, and ends it in so many seconds."""
+        """Spotkeeper no longer counts it, and ends it in `in_s` seconds."""
         with self.changed:
             if self.tags is not None:
                 self.tags[TAG] = as_text(self.now + in_s)
