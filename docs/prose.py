@@ -1,7 +1,8 @@
 """Check the prose of pages and of code; `make check` runs it.
 
 Pages are wrapped at 100 columns. Pages have no retired words, and neither has what a person reads
-of the code: its texts (reasons, errors, help), and the descriptions in template.yaml.
+of the code: its texts (reasons, errors, help), docstrings and comments, and the descriptions in
+template.yaml.
 
 .venv/bin/python docs/prose.py          say what is wrong
 .venv/bin/python docs/prose.py --fix    wrap what is too long
@@ -11,6 +12,7 @@ import ast
 import re
 import sys
 import textwrap
+import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -40,6 +42,7 @@ RETIRED_IN_CODE = (
     (r"\b(?:comes?|coming|came)\b", "arrive, start, return"),
     (r"\basked (?:for|again|of)\b", "request, try again"),
 )
+REMARKS = ("layers/spotkeeper", "functions", "tools", "worker", "tests", "bench", "docs")
 CODE = ("layers/spotkeeper/spotkeeper", "functions", "tools", "worker/spotkeeper_worker")
 # Kept scenarios have its texts as values.
 VALUES = {"faults.py"}
@@ -148,11 +151,25 @@ def texts(module: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, text
 
 
+def remarks(module: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a module's docstrings and comments."""
+    with module.open("rb") as source:
+        for token in tokenize.tokenize(source.readline):
+            alone = not token.line[: token.start[1]].strip() and token.string.startswith('"""')
+            if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and alone):
+                yield from enumerate(token.string.splitlines(), token.start[0])
+
+
 def descriptions(template: Path) -> Iterator[tuple[int, str]]:
     """What parameters and alarms are described by."""
     for number, line in enumerate(template.read_text(encoding="utf-8").splitlines(), 1):
         if found := DESCRIBED.match(line):
             yield number, found[1]
+
+
+def modules(folders: Iterable[str]) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
 
 
 def main(arguments: list[str]) -> int:
@@ -164,10 +181,12 @@ def main(arguments: list[str]) -> int:
             if page.name not in NOT_WRAPPED and wrapped(text) != text:
                 page.write_text(wrapped(text), encoding="utf-8")
     found = [f"{page.relative_to(ROOT)} {it}" for page in pages for it in problems(page)]
-    modules = (path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py")))
-    for module in modules:
+    for module in modules(CODE):
         if module.name not in VALUES:
             found += [f"{module.relative_to(ROOT)} {it}" for it in retired(texts(module))]
+    for module in modules(REMARKS):
+        remarked = retired(remarks(module), RETIRED) if module != Path(__file__) else ()
+        found += [f"{module.relative_to(ROOT)} {it}" for it in remarked]
     found += [f"template.yaml {it}" for it in retired(descriptions(ROOT / "template.yaml"))]
     sys.stdout.writelines(f"{line}\n" for line in found)
     return int(bool(found))

@@ -2,7 +2,7 @@
 
     .venv/bin/python docs/images/scatter.py REPORT.html docs/images/policies.svg
 
-The report's colours and the scatter's rules come along, light and dark.
+The file has the report's colours and the scatter's rules, light and dark.
 """
 
 import re

@@ -71,6 +71,7 @@ def test_the_fewest_workers_that_keep_the_promise_are_asked_for() -> None:
     sizing = sized(summary(7.0))
     assert (sizing.action, sizing.rule, sizing.missing) == (Action.RESIZE, "objective", 0)
     assert 8 <= sizing.workers == sizing.spot_desired <= 10
+    assert len(sizing.memory.needed) == 1, "a need before that was less is forgotten"
     assert sizing.reason.startswith(
         f"load 7.0 erlangs needs {sizing.workers} workers: {sizing.workers} start 95% within 10 s "
     )
@@ -93,13 +94,16 @@ def test_what_was_launched_serves_before_anything_is_given_back() -> None:
     five = ArrivalLog(0, [25] * 400, [50.0] * 400)
     memory = replace(FRESH, needed=(Needed(at=at(0), workers=24),))
 
-    def after(seconds: int, serving: int) -> int:
+    def after(seconds: int, serving: int, desired: int = 24) -> Sizing:
         seen, load = replace(summary(5.0), log=five), logged(seconds)
-        return sized(seen, 24, memory=memory, load=load, serving=serving).spot_desired
+        return sized(seen, desired, memory=memory, load=load, serving=serving)
 
-    assert after(200, serving=15) == 24
-    assert after(200, serving=24) < 24
-    assert after(300, serving=15) < 24, "what never comes is given up after a start-up"
+    assert after(200, serving=15).spot_desired == 24
+    assert after(200, serving=24).spot_desired < 24
+    assert after(300, serving=15).spot_desired < 24, "what never serves is given up"
+    assert after(200, serving=5, desired=12).spot_desired == 12, "it is not launched again"
+    assert after(900, serving=24).memory.needed[0].workers == 24
+    assert after(901, serving=24).memory.needed[0].workers < 24, "it is forgotten"
 
 
 def test_a_bound_that_does_not_hold_the_need_says_by_how_much() -> None:
