@@ -8,12 +8,16 @@ from types import SimpleNamespace
 import pytest
 
 from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
+from spotkeeper_operator.drill import Story, told
 from spotkeeper_operator.explain import explain_text, holes, records_timeline, seen_words, timeline
 from spotkeeper_operator.text import labelled, parse_instant, spoken
 from tests.builders import held
 
 NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
 HOLD = held(at=NOW)
+# What a drill reads of a turn.
+FIGURES = ("Interruptions", "SpotAtRisk", "EarlyReplacements", "Backfilled", "SpotServing",
+           "OnDemandServing", "SpotDesired", "OnDemandDesired")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -97,10 +101,18 @@ def test_a_time_that_begins_or_ends_without_a_turn_is_a_hole() -> None:
     assert holes(minutes(HOLD, HOLD, HOLD), NOW, NOW + timedelta(minutes=3)) == ()
 
 
+def test_a_turn_that_failed_says_nothing_of_a_drill() -> None:
+    look = replace(HOLD, controller=Controller.AVAILABILITY)
+    failed = replace(look, rule=FAILED, seen={"TurnsFailed": 1})
+    saw = replace(look, at=NOW + timedelta(minutes=1), seen=dict.fromkeys(FIGURES, 1.0))
+    story = Story(fleet="ocr", started=NOW, instances=("i-1",))
+    assert told(story, [failed, saw], [], 0.0).warned == saw.at
+
+
 def test_charts_break_where_no_turn_worked() -> None:
     """A failed turn saw nothing: it must not draw a fleet of none, nor a time without a turn."""
     turn = replace(HOLD, controller=Controller.AVAILABILITY, seen={"SpotServing": 4})
-    wrong = replace(turn, rule=FAILED, seen={}, reason="the turn failed")
+    wrong = replace(turn, rule=FAILED, seen={"TurnsFailed": 1}, reason="the turn failed")
     late = replace(turn, at=NOW + timedelta(minutes=9))
     drawn = records_timeline([*minutes(turn, turn, wrong), late], NOW, NOW + timedelta(hours=1))
     fleet, *_ = drawn.charts

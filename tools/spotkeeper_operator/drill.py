@@ -125,10 +125,8 @@ def told(
     stood_in: float,
 ) -> Story:
     """Tell a story as far as records and instances go; `stood_in` served on demand before it."""
-    looks = (r for r in records if r.controller is Controller.AVAILABILITY)
-    # One that only says that memory was lost saw nothing.
-    seen = (r for r in looks if r.at >= story.started and r.seen)
-    turns = sorted(seen, key=lambda r: r.at)
+    looks = (r for r in records if r.controller is Controller.AVAILABILITY and r.looked)
+    turns = sorted((r for r in looks if r.at >= story.started), key=lambda r: r.at)
     warned = _first(turns, lambda r: r.seen["Interruptions"] + r.seen["SpotAtRisk"] > 0)
     after = [r for r in turns if warned is not None and r.at >= warned]
     ends = [life.until for life in lives]

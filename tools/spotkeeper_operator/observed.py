@@ -76,7 +76,8 @@ def observed(fleet: Fleet, records: Iterable[DecisionRecord]) -> ObservedReport:
     ran = would = Running()
     newest: dict[Controller, DecisionRecord] = {}
     for turn, following in pairwise(turns):
-        newest[turn.controller] = turn
+        if turn.looked:
+            newest[turn.controller] = turn
         hours = min(following.at - turn.at, LONGEST_STEP) / _HOUR
         now = _ran(newest)
         ran, would = ran.plus(now, hours), would.plus(_would(fleet, newest, now), hours)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.dynamodb.earlier import record_in_todays_words
 from spotkeeper.adapters.errors import classify
+from spotkeeper.domain.decision import has_figures
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper_lab.files import read_rows, read_text
 from spotkeeper_lab.traces.market import Market, MarketError, MarketFileError, market_of
@@ -324,7 +325,8 @@ def _turns(source: Path, texts: Iterable[tuple[int, str]]) -> list[Turn]:
             record = record_in_todays_words(json.loads(text))
             if record["controller"] != "availability":
                 continue
-            seen = record["seen"]
+            if not has_figures(seen := record["seen"]):
+                continue
             turns.append(
                 Turn(
                     at=datetime.fromisoformat(record["at"]),

@@ -74,3 +74,13 @@ class DecisionRecord:
     permission: Permission = Permission.ACT
     unread: tuple[str, ...] = ()
     error: str = ""
+
+    @property
+    def looked(self) -> bool:
+        """Whether it has figures; a turn that failed, or that only lost its memory, has none."""
+        return has_figures(self.seen)
+
+
+def has_figures(seen: Mapping[str, float]) -> bool:
+    """Whether a record's `seen` has more than the mark of a turn that failed."""
+    return bool(seen.keys() - {"TurnsFailed"})

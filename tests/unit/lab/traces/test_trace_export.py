@@ -94,7 +94,9 @@ def activity(minute: int, words: str, zone: str, **more: str) -> dict[str, Any]:
 def test_records_tell_what_was_held(
     tmp_path: Path, lines: list[str], steps: list[tuple[float, int]]
 ) -> None:
-    turns = read_records(written(tmp_path / "decisions.jsonl", '{"controller": "health"}', *lines))
+    other = '{"controller": "health"}'
+    failed = '{"controller": "availability", "seen": {"TurnsFailed": 1}}'
+    turns = read_records(written(tmp_path / "decisions.jsonl", other, failed, *lines))
     market = export_market("own", turns)
     assert market == market_of("own", market.end_s, {WHOLE_POOL: steps})
 
