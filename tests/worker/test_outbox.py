@@ -279,3 +279,15 @@ class Full:
         if flags & os.O_CREAT and not self.over:
             raise OSError(self._error, os.strerror(self._error), str(path))
         return self._open(path, flags, mode, **more)
+
+
+def test_a_batch_that_comes_while_the_agent_ends_stays_with_its_sender(tmp_path: Path) -> None:
+    """It is not confirmed, and the next agent takes it."""
+    box = outbox(tmp_path, Queue())
+    box.close()
+    with pytest.raises(OSError, match="the agent ends"):
+        box.accept([a_log()], "s", 1)
+    queue = Queue()
+    with sending(tmp_path, queue) as box:
+        box.accept([a_log()], "s", 1)
+    assert counted(queue) == ["r-0"]

@@ -76,7 +76,6 @@ class Journal:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.counts = Counts()
         self._unwritten = self._unsealed = ""
-        self._fd = -1
         self._folder = folder
         self._most_logs = most_logs
         self._sessions: dict[str, int] = _read_sessions(folder / SESSIONS)
@@ -173,8 +172,6 @@ class Journal:
     def close(self) -> None:
         """Close the open segment; what it holds stays."""
         os.close(self._fd)
-        # Its number is soon another file's, into which a late log is not to be written.
-        self._fd = -1
 
     def _told(self, look: Mapping[str, object] | None) -> str:
         told: dict[str, object] = dict(vars(self.counts)) if self.counts else {}

@@ -86,9 +86,11 @@ class Outbox:
     def accept(self, logs: Sequence[object], session: str, batch: int, lost: int = 0) -> list[str]:
         """Accept a batch once, however often it comes; answers why logs of it were refused.
 
-        Its sender has `lost` so many logs before.
+        Its sender has `lost` so many logs before. Raises OSError once closed: the sender keeps it.
         """
         with self._changed:
+            if self._closed:
+                raise ConnectionAbortedError("the agent ends")
             if batch <= self._journal.last_of(session):
                 return []
             taken, refused = self._checked(logs)
