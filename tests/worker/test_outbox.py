@@ -267,6 +267,16 @@ def test_a_journal_writes_into_no_file_of_another(
     assert "No space left on device" not in journal.disk_trouble
 
 
+def test_what_was_sent_while_the_disk_was_full_is_not_sent_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(lines(0, 3), "a", 1)
+    # Nothing is written there.
+    (tmp_path / ".sessions.json.new").mkdir()
+    assert kept(journal) == lines(0, 3)
+    journal.close()
+    assert Journal(tmp_path).waiting == 0
+
+
 class Full:
     """A disk that makes no new file until it is over."""
 

@@ -197,9 +197,15 @@ class Journal:
         """Delete a segment once its senders' batches are known without it."""
         if segment.number is None:
             return
-        with contextlib.suppress(OSError):
+        path = self._folder / f"{segment.number:012d}"
+        try:
             self._write_sessions()
-            (self._folder / f"{segment.number:012d}").unlink()
+            path.unlink()
+        except OSError:
+            # On a full disk it makes room for them first: left there, it would be sent again.
+            with contextlib.suppress(OSError):
+                path.unlink()
+                self._write_sessions()
 
     def _write_sessions(self) -> None:
         newest = list(self._sessions.items())[-MOST_SESSIONS:]
