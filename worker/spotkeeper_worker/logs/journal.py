@@ -115,7 +115,7 @@ class Journal:
         except OSError as error:
             self._unwritten = error.strerror or str(error)
             self._memory.extend(lines)
-        self._sessions[session] = batch
+        _remember(self._sessions, session, batch)
         self._drop_oldest()
 
     def seal(self, look: Mapping[str, object] | None = None) -> None:
@@ -208,9 +208,8 @@ class Journal:
                 self._write_sessions()
 
     def _write_sessions(self) -> None:
-        newest = list(self._sessions.items())[-MOST_SESSIONS:]
         draft = self._folder / f".{SESSIONS}.new"
-        draft.write_text(json.dumps(dict(newest)), encoding="utf-8")
+        draft.write_text(json.dumps(self._sessions), encoding="utf-8")
         draft.replace(self._folder / SESSIONS)
 
     def _write(self, text: str) -> None:
@@ -260,7 +259,7 @@ def _read_segment(path: Path, sessions: dict[str, int]) -> _Found:
         line = raw.decode("utf-8", "surrogatepass").rstrip("\n")
         if line.startswith("# batch "):
             _, _, session, batch = line.split(" ")
-            sessions[session] = int(batch)
+            _remember(sessions, session, int(batch))
             found.lines += pending
             pending, found.size = [], size
         elif line.startswith("# counts "):
@@ -268,6 +267,13 @@ def _read_segment(path: Path, sessions: dict[str, int]) -> _Found:
         else:
             pending.append(line)
     return found
+
+
+def _remember(sessions: dict[str, int], session: str, batch: int) -> None:
+    """Note a sender's last batch; the senders that were heard last are kept."""
+    sessions[session] = max(batch, sessions.pop(session, 0))
+    if len(sessions) > MOST_SESSIONS:
+        del sessions[next(iter(sessions))]
 
 
 def _read_sessions(path: Path) -> dict[str, int]:
