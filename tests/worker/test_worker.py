@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -221,6 +221,86 @@ def test_an_agent_that_looks_meanwhile_is_no_worker(
         monkeypatch.undo()
         assert read_roster(run_dir, 1, time.time()).not_ready == ("gpu-0",)
     os.close(looks[0])
+
+
+class Meanwhile:
+    """What another process does in the middle of ours; it waits where it must."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.refused: list[Exception] = []
+        self._act = act
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self._act()
+        except NameTaken as error:
+            self.refused.append(error)
+
+    def begin(self) -> None:
+        self._thread.start()
+        self._thread.join(0.2)
+
+    def end(self) -> None:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_new_worker_keeps_its_file_while_that_of_a_dead_one_is_removed(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """It starts after the agent's lock number `at`."""
+    (run_dir / "workers" / "gpu-0").touch()
+    made: list[Worker] = []
+    starts = Meanwhile(lambda: made.append(Worker("gpu-0", run_dir)))
+    locked, locks = fcntl.flock, []
+
+    def locks_and_then(fd: int, how: int) -> None:
+        locked(fd, how)
+        if threading.current_thread() is threading.main_thread() and how != fcntl.LOCK_UN:
+            locks.append(how)
+            if len(locks) == at:
+                starts.begin()
+
+    monkeypatch.setattr(fcntl, "flock", locks_and_then)
+    read_roster(run_dir, 1, time.time() + 4000)
+    monkeypatch.undo()
+    starts.end()
+    assert read_roster(run_dir, 1, time.time()).not_ready == ("gpu-0",)
+    made[0].close()
+
+
+def test_of_two_workers_that_start_with_one_name_one_is_told_so(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second, replace = Meanwhile(lambda: Worker("gpu-0", run_dir)), Path.replace
+
+    def replaces(draft: Path, path: Path) -> Path:
+        monkeypatch.undo()
+        second.begin()
+        return replace(draft, path)
+
+    monkeypatch.setattr(Path, "replace", replaces)
+    with Worker("gpu-0", run_dir):
+        second.end()
+    assert len(second.refused) == 1
+
+
+def test_a_worker_that_finds_no_room_for_its_file_leaves_none(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process may go on without the machine's agent, as Celery does."""
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space left"):
+        Worker("gpu-0", run_dir)
+    monkeypatch.undo()
+    assert read_roster(run_dir, 1, time.time()).alive == 0
+    assert list((run_dir / "workers").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "x" * 200, "a b"])
