@@ -17,7 +17,7 @@ import pytest
 from spotkeeper_worker import NameTaken, Worker
 from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.logs.server import connect
-from spotkeeper_worker.notice import Notice, write_notice
+from spotkeeper_worker.notice import Notice, NoticeReader, read_notice, write_notice
 from spotkeeper_worker.roster import read_roster
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import FakeMachine, until
@@ -194,6 +194,37 @@ def test_a_notice_that_cannot_be_read_changes_nothing(
     assert worker.may_take
     worker.stop()
     assert (worker.may_take, worker.stopping) == (False, True)
+
+
+def test_a_thread_that_read_the_notice_before_does_not_hide_the_new_one(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on in the middle of another thread's look, which has the new notice."""
+    read, may_go_on = threading.Event(), threading.Event()
+
+    def reads(folder: Path) -> Notice | None:
+        found = read_notice(folder)
+        if threading.current_thread() is slow:
+            read.set()
+            may_go_on.wait(60)
+        return found
+
+    class Reader(NoticeReader):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if read.is_set() and threading.current_thread() is not slow:
+                may_go_on.set()
+                slow.join(60)
+
+    reader = Reader(run_dir)
+    slow = threading.Thread(target=reader.read)
+    monkeypatch.setattr("spotkeeper_worker.notice.read_notice", reads)
+    write_notice(run_dir, Notice(State.SERVING, AT))
+    slow.start()
+    assert read.wait(60)
+    write_notice(run_dir, Notice(State.IDLE, AT))
+    reader.read()
+    assert reader.read() == Notice(State.IDLE, AT)
 
 
 def test_two_workers_of_one_name_are_told_so(worker: Worker, run_dir: Path) -> None:
