@@ -6,7 +6,6 @@ import os
 import re
 import socket
 import stat
-import threading
 import time
 import types
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import Notice, read_notice, write_notice
 from spotkeeper_worker.roster import Place, read_roster
 from spotkeeper_worker.states import State
+from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.testing import FakeMachine, FakeServer
 from spotkeeper_worker.times import as_text
 from tests.worker.conftest import program
@@ -52,7 +52,7 @@ def agent(settings: Settings) -> Iterator[Agent]:
     journal = Journal(settings.spool_dir / "journal")
     outbox = Outbox(journal, lambda body: None, OutboxSettings(origin=AWS))
     say = Sometimes(get_logger("agent"))
-    yield Agent(settings, Parts(outbox, Service(None, None, (), (), say)), say, threading.Event())
+    yield Agent(settings, Parts(outbox, Service(None, None, (), (), say)), say, Stop())
     outbox.close()
 
 
@@ -241,7 +241,7 @@ class OnEc2:
         }
         self.settings = parse(environment)
         cli.make_folders(self.settings)
-        self.agent, *_ = cli.assembled(self.settings, threading.Event(), ending, CredentialChain)
+        self.agent, *_ = cli.assembled(self.settings, Stop(), ending, CredentialChain)
         assert self.agent._parts.metadata
         self.agent._parts.metadata._connection.timeout = 60.0  # however busy this machine is
         self.now = time.time()

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -225,6 +226,48 @@ def test_a_thread_that_read_the_notice_before_does_not_hide_the_new_one(
     write_notice(run_dir, Notice(State.IDLE, AT))
     reader.read()
     assert reader.read() == Notice(State.IDLE, AT)
+
+
+def test_a_signal_stops_a_worker_in_whatever_it_interrupts(run_dir: Path) -> None:
+    """Two of them come in any line of the wait."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    before, traced = [(number, signal.getsignal(number)) for number in numbers], sys.gettrace()
+
+    def hangs(*_: object) -> None:
+        raise AssertionError("the handler waits for what it interrupted")
+
+    def lines_until(at: int) -> Callable[..., Any]:
+        left = at
+
+        def trace(frame: object, event: str, _: object) -> Any:
+            nonlocal left
+            left -= event == "line"
+            if not left:
+                left -= 1
+                signal.raise_signal(signal.SIGTERM)
+                signal.raise_signal(signal.SIGINT)
+            return trace
+
+        return trace
+
+    signal.signal(signal.SIGALRM, hangs)
+    stopped = []
+    try:
+        for at in range(1, 40):
+            with Worker("gpu-0", run_dir) as worker:
+                worker.stop_on_signals()
+                signal.alarm(60)
+                sys.settrace(lines_until(at))
+                worker.wait(0.001)
+                sys.settrace(traced)
+                signal.alarm(0)
+                stopped.append(worker.stopping)
+    finally:
+        sys.settrace(traced)
+        signal.alarm(0)
+        for number, handler in before:
+            signal.signal(number, handler)
+    assert stopped[0]
 
 
 def test_two_workers_of_one_name_are_told_so(worker: Worker, run_dir: Path) -> None:

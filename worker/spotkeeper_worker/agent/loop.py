@@ -21,7 +21,6 @@ from spotkeeper_worker.states import Leave, Local, Seen, State, Workers, leaving
 from spotkeeper_worker.times import as_text
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from spotkeeper_worker.log import Sometimes
     from spotkeeper_worker.logs.follow import Follower
     from spotkeeper_worker.logs.outbox import Outbox
+    from spotkeeper_worker.stop import Stop
 
 _LOG = get_logger("agent")
 
@@ -81,9 +81,7 @@ class Parts(NamedTuple):
 class Agent:
     """One machine's state, and one step of looking after it."""
 
-    def __init__(
-        self, settings: Settings, parts: Parts, say: Sometimes, stopping: threading.Event
-    ) -> None:
+    def __init__(self, settings: Settings, parts: Parts, say: Sometimes, stopping: Stop) -> None:
         self.stopping = stopping
         self.notice = Notice(State.BOOTING, time.time(), reason="starting")
         self._settings = settings

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import tarfile
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from spotkeeper_worker.job.disks import LinuxDisks
 from spotkeeper_worker.job.life import SILENT_S, Document, JobError, Life, Parts, Signs
 from spotkeeper_worker.job.reports import Reporter
 from spotkeeper_worker.log import Sometimes, get_logger
+from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.times import read_time
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run(settings: Settings) -> int:
 
 
 def _run(settings: Settings) -> int:
-    stop = threading.Event()
+    stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     metadata = Metadata(settings.metadata_endpoint)
@@ -71,7 +71,7 @@ def _run(settings: Settings) -> int:
 
 
 def _assembled(
-    settings: Settings, metadata: Metadata, stop: threading.Event
+    settings: Settings, metadata: Metadata, stop: Stop
 ) -> tuple[Life, LogStream | None] | None:
     """Wait for the metadata and the parameter; a machine that has neither is shut down."""
     since, say = time.monotonic(), Sometimes(_LOG)
