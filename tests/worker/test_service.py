@@ -237,6 +237,24 @@ def test_on_drain_runs_once_and_is_waited_for(tmp_path: Path) -> None:
     assert said.read_text() == "drain\nreturn\n"
 
 
+def test_on_return_waits_for_on_drain(tmp_path: Path) -> None:
+    """A warning is withdrawn while the service still stops."""
+    said, go = tmp_path / "said", tmp_path / "go"
+    os.mkfifo(go)
+    made = service(
+        on_drain=["sh", "-c", f"read _ < {go}; echo drain >> {said}"],
+        on_return=["sh", "-c", f"echo return >> {said}"],
+    )
+    made.follow(Leave("interruption", 9.0, 9.0), served=True)
+    made.follow(None, served=True)
+    assert made.counted(Workers(expected=0))[3:5] == (1, 1)
+    go.write_text("\n")
+    until(stopped(made), "the service is stopped")
+    made.follow(None, served=True)
+    until(stopped(made), "it is started again")
+    assert said.read_text() == "drain\nreturn\n"
+
+
 @pytest.mark.parametrize(
     ("leave", "served"),
     [
