@@ -19,6 +19,7 @@ from spotkeeper_worker.agent.aws import (
     region_of_queue,
 )
 from spotkeeper_worker.agent.credentials import CredentialChain
+from spotkeeper_worker.agent.gpu import ask
 from spotkeeper_worker.agent.loop import hold_machine
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError, identity
 from spotkeeper_worker.job.bucket import Bucket, BucketError
@@ -251,9 +252,9 @@ def gpu_use() -> int | None:
     """Give the use of the busiest GPU in percent; None where it is not known."""
     asked = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
     try:
-        ran = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True)
-        return max(int(line) for line in ran.stdout.split("\n") if line.strip())
-    except (OSError, ValueError, subprocess.SubprocessError):
+        status, output, _ = ask(asked)
+        return None if status else max(int(line) for line in output.split("\n") if line.strip())
+    except (OSError, ValueError):
         return None
 
 
