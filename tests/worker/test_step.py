@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import stat
+import threading
 import time
 import types
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from spotkeeper_worker.agent.gpu import Gpus
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
 from spotkeeper_worker.agent.service import Service
 from spotkeeper_worker.agent.settings import Settings, parse
+from spotkeeper_worker.agent.systemd import notify
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
@@ -373,3 +375,15 @@ def test_maintenance_drains_a_quarter_of_an_hour_before(
     # It is read once a minute.
     assert on_ec2.step(5) is not State.SERVING
     assert on_ec2.step(60) is State.SERVING
+
+
+def test_a_systemd_that_does_not_listen_holds_nothing_up(systemd: socket.socket) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                channel.sendto(b"STATUS=", systemd.getsockname())
+    telling = threading.Thread(target=notify, args=("WATCHDOG=1",), daemon=True)
+    telling.start()
+    telling.join(20)
+    assert not telling.is_alive()
