@@ -187,7 +187,7 @@ def test_two_agents_share_neither_folder(tmp_path: Path) -> None:
     run, run2, spool = (tmp_path / name for name in ("run", "run2", "spool"))
     with hold_machine(run, spool):
         with (
-            pytest.raises(AnotherAgent, match=r"agent of .*spool; one is enough"),
+            pytest.raises(AnotherAgent, match=r"spool has an agent; one is enough"),
             hold_machine(run2, spool),
         ):
             pass
@@ -196,6 +196,20 @@ def test_two_agents_share_neither_folder(tmp_path: Path) -> None:
             pass
     with hold_machine(run, spool):
         pass
+
+
+def test_an_agent_starts_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was there before left its lock file."""
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with hold_machine(tmp_path):
+        pass
+    for name in ("write", "pwrite"):
+        monkeypatch.setattr(os, name, full)
+    with hold_machine(tmp_path):
+        Journal(tmp_path / "journal").close()
 
 
 def test_only_the_workers_group_may_take_part(

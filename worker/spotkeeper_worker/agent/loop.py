@@ -58,12 +58,7 @@ def hold_machine(*folders: Path) -> Iterator[None]:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = os.read(fd, 32).decode("ascii", "replace").strip()
-                raise AnotherAgent(
-                    f"process {holder} is the agent of {folder}; one is enough"
-                ) from None
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+                raise AnotherAgent(f"{folder} has an agent; one is enough") from None
         yield
 
 
