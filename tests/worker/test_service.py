@@ -412,6 +412,16 @@ def test_a_rotated_file_is_read_to_its_end(tail: Tail) -> None:
     assert tail.ids() == ["r-0", "r-1", "r-2"]
 
 
+def test_a_clock_that_is_set_back_does_not_hide_the_next_file(tail: Tail) -> None:
+    tail.write(entry(0))
+    tail.follower.step(3600.0)
+    tail.path.rename(tail.path.with_suffix(".1"))
+    tail.write(entry(1))
+    for at in (3601.0, 0.0, 1.0):
+        tail.follower.step(at)
+    assert tail.ids() == ["r-0", "r-1"]
+
+
 def test_a_truncated_file_is_read_again(tail: Tail) -> None:
     tail.write(entry(0) + entry(1))
     tail.follower.step(1.0)

@@ -112,6 +112,24 @@ def test_a_worker_that_hangs_is_named(
     assert agent.notice.reason == ""
 
 
+def test_a_clock_that_is_set_back_holds_nothing_up(agent: Agent, worker: Place) -> None:
+    agent.step(NOW)
+    agent.stopping.set()
+    for at in (NOW + 1, NOW + 2, NOW - 3600):
+        agent.step(at)
+        assert agent.notice.state is State.DRAINING
+    agent.step(NOW - 3598)
+    assert agent.notice.state is State.IDLE
+
+
+def test_a_clock_that_is_set_back_hides_no_dead_worker(agent: Agent, worker: Place) -> None:
+    agent.step(NOW)
+    worker.close()
+    agent.step(NOW - 3600)
+    agent.step(NOW - 3540)
+    assert state_of(agent) == (State.BOOTING, "no worker has been running for 60 s")
+
+
 def test_a_clock_that_steps_does_not_end_a_drain_early(agent: Agent, worker: Place) -> None:
     """What runs is waited for, and the two seconds of stillness are counted anew."""
     agent.step(NOW)

@@ -192,6 +192,7 @@ class Agent:
         """Whether no worker has been alive for a while."""
         if workers.alive or not workers.expected or self._manned_at is None:
             self._manned_at = now
+        self._manned_at = min(self._manned_at, now)
         return now - self._manned_at >= _GONE_S
 
     def _trouble(self, workers: Workers, now: float) -> str:
@@ -238,6 +239,8 @@ class Agent:
         if not (stopped and still and self.notice.draining):
             self._still_since = now
             return False
+        # A clock may be set back.
+        self._still_since = min(self._still_since, now)
         return now - self._still_since >= self._settings.settle_s
 
     def _tell(self, state: State, said: Leave, draining: bool, now: float) -> None:

@@ -201,7 +201,7 @@ class Follower:
             self._renamed_at = None
         elif self._renamed_at is None:
             self._renamed_at = now
-        elif now - self._renamed_at >= _GRACE_S:
+        elif not 0 <= now - self._renamed_at < _GRACE_S:
             self.close()
 
     def close(self) -> None:
