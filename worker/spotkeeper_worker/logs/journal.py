@@ -76,6 +76,7 @@ class Journal:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.counts = Counts()
         self._unwritten = self._unsealed = ""
+        self._fd: int
         self._folder = folder
         self._most_logs = most_logs
         self._sessions: dict[str, int] = _read_sessions(folder / SESSIONS)
