@@ -1,5 +1,6 @@
 """GPU health: what nvidia-smi and the kernel's log say; test_step has a machine without one."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,22 @@ def test_what_nvidia_smi_says(tmp_path: Path, script: str | None, ill: str) -> N
     gpus.look()
     assert gpus.ill == ill
     assert count_gpus([str(command)], patience_s) == (2 if script == TWO else 0)
+
+
+def test_an_nvidia_smi_that_nothing_ends_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hangs in the driver."""
+    asked: list[subprocess.Popen[str]] = []
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: asked.append(process))
+    gpus = Gpus([str(smi(tmp_path, "exec sleep 60"))], tmp_path / "none", 0.1)
+    gpus.look()
+    monkeypatch.undo()
+    assert gpus.ill == "nvidia-smi did not answer within 0.1 s"
+    for each in asked:
+        assert each.poll() is None
+        each.kill()
+        each.communicate()
 
 
 def test_a_gpu_that_fell_off_is_missed(tmp_path: Path) -> None:

@@ -54,6 +54,16 @@ def asked(
     return made, memory
 
 
+@pytest.mark.parametrize("idle", [True, False])
+def test_a_clock_that_is_set_back_stops_no_call(idle: bool) -> None:
+    memory = watch_target(HookMemory(), "Terminated", 3600.0)
+    (call,) = calls(memory, POLICY, 3600.0, ready=True, idle=idle)
+    memory = after(memory, POLICY, call, None if idle else True, 3600.0)
+    memory = watch_target(memory, "Terminated", 0.0)
+    assert calls(memory, POLICY, 0.0, ready=True, idle=idle) == [call]
+    assert memory.deadline(POLICY) == 600.0
+
+
 def test_a_long_drain_is_kept_waiting_by_half_of_the_time_out() -> None:
     beats, _ = asked("Terminated", range(0, 240, 10), True, ready=True, idle=False)
     assert beats == [(now, BEAT) for now in (0, 60, 120, 180)]

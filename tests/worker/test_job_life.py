@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -457,7 +458,7 @@ class _Killed(BaseException):
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["the same volume", "a copy in another zone"])
-@pytest.mark.parametrize("done", range(5))
+@pytest.mark.parametrize("done", range(6))
 def test_a_machine_lost_at_any_call_leaves_a_volume_that_the_next_can_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int, moves: bool
 ) -> None:
@@ -466,7 +467,7 @@ def test_a_machine_lost_at_any_call_leaves_a_volume_that_the_next_can_use(
     (tmp_path / "disks" / VOLUME).mkdir(parents=True)
     left = [done]
 
-    def counted(owner: type, name: str) -> None:
+    def counted(owner: Any, name: str) -> None:
         call = getattr(owner, name)
 
         def killed(*args: Any, **more: Any) -> Any:
@@ -480,6 +481,7 @@ def test_a_machine_lost_at_any_call_leaves_a_volume_that_the_next_can_use(
     counted(FolderDisks, "format")
     counted(FolderDisks, "mount")
     counted(FolderDisks, "unmount")
+    counted(os, "fsync")
     counted(Objects, "put")
     with contextlib.suppress(_Killed):
         scene.run(3)

@@ -262,6 +262,28 @@ def test_reports_are_numbered_kept_and_sent_in_order(
     assert (last["seq"], last["reason"]) == (5, "why")
 
 
+def test_reports_go_on_counting_after_a_full_disk_and_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was counted is never lost, though the newest count was not written."""
+    queue = Queue()
+    report = Reporter(queue.send, "resnet", 3, "i-1", tmp_path / "seq")
+    report("booted")
+
+    def full(path: Path, text: str) -> int:
+        path.open("w").close()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    report("running")
+    assert report.flush(60)
+    monkeypatch.undo()
+    again = Reporter(queue.send, "resnet", 3, "i-1", tmp_path / "seq")
+    again("running")
+    assert again.flush(60)
+    assert [json.loads(body)["seq"] for body in queue.bodies] == [1, 2, 2]
+
+
 @pytest.mark.allow_hosts(["127.0.0.1"])
 @pytest.mark.parametrize(
     ("group", "expected"), [("/spotkeeper/s/jobs", "/spotkeeper/s/jobs"), (None, "")]

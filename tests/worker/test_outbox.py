@@ -233,6 +233,23 @@ def test_an_error_that_nobody_thought_of_is_told_and_sending_goes_on(
     assert [kind for kind, *_ in told] == [KeyError, RuntimeError]
 
 
+def test_a_sender_that_is_heard_all_along_is_not_forgotten_for_many_others(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for batch in range(1, 1200):
+        journal.append(lines(batch, 1), "a", batch)
+        journal.append(lines(batch, 1), f"file:{batch}", 1)
+    kept(journal)
+    journal.close()
+    assert Journal(tmp_path).last_of("a") == 1199
+
+
+def test_an_older_batch_on_disk_does_not_hide_a_newer_one(tmp_path: Path) -> None:
+    """The newer one was in memory while the disk was full, and a kill left the older one's file."""
+    (tmp_path / "sessions.json").write_text('{"a": 7}')
+    (tmp_path / f"{1:012d}").write_text(f"{lines(0, 1)[0]}\n# batch a 5\n")
+    assert Journal(tmp_path).last_of("a") == 7
+
+
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE, errno.EDQUOT])
 def test_logs_are_sent_while_the_disk_takes_no_further_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
@@ -267,6 +284,16 @@ def test_a_journal_writes_into_no_file_of_another(
     assert "No space left on device" not in journal.disk_trouble
 
 
+def test_what_was_sent_while_the_disk_was_full_is_not_sent_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(lines(0, 3), "a", 1)
+    # Nothing is written there.
+    (tmp_path / ".sessions.json.new").mkdir()
+    assert kept(journal) == lines(0, 3)
+    journal.close()
+    assert Journal(tmp_path).waiting == 0
+
+
 class Full:
     """A disk that makes no new file until it is over."""
 
@@ -279,3 +306,15 @@ class Full:
         if flags & os.O_CREAT and not self.over:
             raise OSError(self._error, os.strerror(self._error), str(path))
         return self._open(path, flags, mode, **more)
+
+
+def test_a_batch_that_comes_while_the_agent_ends_stays_with_its_sender(tmp_path: Path) -> None:
+    """It is not confirmed, and the next agent takes it."""
+    box = outbox(tmp_path, Queue())
+    box.close()
+    with pytest.raises(OSError, match="the agent ends"):
+        box.accept([a_log()], "s", 1)
+    queue = Queue()
+    with sending(tmp_path, queue) as box:
+        box.accept([a_log()], "s", 1)
+    assert counted(queue) == ["r-0"]

@@ -237,6 +237,24 @@ def test_on_drain_runs_once_and_is_waited_for(tmp_path: Path) -> None:
     assert said.read_text() == "drain\nreturn\n"
 
 
+def test_on_return_waits_for_on_drain(tmp_path: Path) -> None:
+    """A warning is withdrawn while the service still stops."""
+    said, go = tmp_path / "said", tmp_path / "go"
+    os.mkfifo(go)
+    made = service(
+        on_drain=["sh", "-c", f"read _ < {go}; echo drain >> {said}"],
+        on_return=["sh", "-c", f"echo return >> {said}"],
+    )
+    made.follow(Leave("interruption", 9.0, 9.0), served=True)
+    made.follow(None, served=True)
+    assert made.counted(Workers(expected=0))[3:5] == (1, 1)
+    go.write_text("\n")
+    until(stopped(made), "the service is stopped")
+    made.follow(None, served=True)
+    until(stopped(made), "it is started again")
+    assert said.read_text() == "drain\nreturn\n"
+
+
 @pytest.mark.parametrize(
     ("leave", "served"),
     [
@@ -394,6 +412,16 @@ def test_a_rotated_file_is_read_to_its_end(tail: Tail) -> None:
     assert tail.ids() == ["r-0", "r-1", "r-2"]
 
 
+def test_a_clock_that_is_set_back_does_not_hide_the_next_file(tail: Tail) -> None:
+    tail.write(entry(0))
+    tail.follower.step(3600.0)
+    tail.path.rename(tail.path.with_suffix(".1"))
+    tail.write(entry(1))
+    for at in (3601.0, 0.0, 1.0):
+        tail.follower.step(at)
+    assert tail.ids() == ["r-0", "r-1"]
+
+
 def test_a_truncated_file_is_read_again(tail: Tail) -> None:
     tail.write(entry(0) + entry(1))
     tail.follower.step(1.0)
@@ -401,6 +429,41 @@ def test_a_truncated_file_is_read_again(tail: Tail) -> None:
     tail.write(entry(2))
     tail.follower.step(2.0)
     assert tail.ids() == ["r-0", "r-1", "r-2"]
+
+
+@pytest.mark.parametrize("killed", [(2,), (3,), (2, 3)])
+def test_another_file_of_the_same_inode_is_another(tail: Tail, killed: tuple[int, ...]) -> None:
+    """A new file soon gets the inode of one that was deleted; agents are killed meanwhile."""
+    tail.write(entry(0) + entry(1))
+    tail.follower.step(1.0)
+    for at, new in ((2, [entry(2)]), (3, [entry(3), entry(4)])):
+        if at in killed:
+            tail.end()
+            tail.begin()
+        if at == 2:
+            os.truncate(tail.path, 0)
+        tail.write("".join(new))
+        tail.follower.step(float(at))
+    assert tail.ids() == [f"r-{number}" for number in range(5)]
+
+
+def test_an_empty_file_is_read_by_the_next_agent(tail: Tail) -> None:
+    tail.end()
+    tail.write(entry(0))
+    tail.begin()
+    tail.follower.step(1.0)
+    assert tail.ids() == ["r-0"]
+
+
+def test_a_file_that_came_while_no_agent_ran_is_read_from_its_beginning(tail: Tail) -> None:
+    tail.write(entry(0))
+    tail.follower.step(1.0)
+    tail.end()
+    tail.path.rename(tail.path.with_suffix(".1"))
+    tail.write(entry(1))
+    tail.begin()
+    tail.follower.step(2.0)
+    assert tail.ids() == ["r-0", "r-1"]
 
 
 def test_what_is_no_entry_is_named_and_passed_over(

@@ -22,6 +22,7 @@ from spotkeeper_worker.agent.gpu import Gpus
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
 from spotkeeper_worker.agent.service import Service
 from spotkeeper_worker.agent.settings import Settings, parse
+from spotkeeper_worker.agent.systemd import notify
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
@@ -29,6 +30,7 @@ from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import Notice, read_notice, write_notice
 from spotkeeper_worker.roster import Place, read_roster
 from spotkeeper_worker.states import State
+from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.testing import FakeMachine, FakeServer
 from spotkeeper_worker.times import as_text
 from tests.worker.conftest import program
@@ -52,7 +54,7 @@ def agent(settings: Settings) -> Iterator[Agent]:
     journal = Journal(settings.spool_dir / "journal")
     outbox = Outbox(journal, lambda body: None, OutboxSettings(origin=AWS))
     say = Sometimes(get_logger("agent"))
-    yield Agent(settings, Parts(outbox, Service(None, None, (), (), say)), say, threading.Event())
+    yield Agent(settings, Parts(outbox, Service(None, None, (), (), say)), say, Stop())
     outbox.close()
 
 
@@ -108,6 +110,24 @@ def test_a_worker_that_hangs_is_named(
     worker.end()
     agent.step(NOW + 960)
     assert agent.notice.reason == ""
+
+
+def test_a_clock_that_is_set_back_holds_nothing_up(agent: Agent, worker: Place) -> None:
+    agent.step(NOW)
+    agent.stopping.set()
+    for at in (NOW + 1, NOW + 2, NOW - 3600):
+        agent.step(at)
+        assert agent.notice.state is State.DRAINING
+    agent.step(NOW - 3598)
+    assert agent.notice.state is State.IDLE
+
+
+def test_a_clock_that_is_set_back_hides_no_dead_worker(agent: Agent, worker: Place) -> None:
+    agent.step(NOW)
+    worker.close()
+    agent.step(NOW - 3600)
+    agent.step(NOW - 3540)
+    assert state_of(agent) == (State.BOOTING, "no worker has been running for 60 s")
 
 
 def test_a_clock_that_steps_does_not_end_a_drain_early(agent: Agent, worker: Place) -> None:
@@ -185,7 +205,7 @@ def test_two_agents_share_neither_folder(tmp_path: Path) -> None:
     run, run2, spool = (tmp_path / name for name in ("run", "run2", "spool"))
     with hold_machine(run, spool):
         with (
-            pytest.raises(AnotherAgent, match=r"agent of .*spool; one is enough"),
+            pytest.raises(AnotherAgent, match=r"spool has an agent; one is enough"),
             hold_machine(run2, spool),
         ):
             pass
@@ -194,6 +214,20 @@ def test_two_agents_share_neither_folder(tmp_path: Path) -> None:
             pass
     with hold_machine(run, spool):
         pass
+
+
+def test_an_agent_starts_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was there before left its lock file."""
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with hold_machine(tmp_path):
+        pass
+    for name in ("write", "pwrite"):
+        monkeypatch.setattr(os, name, full)
+    with hold_machine(tmp_path):
+        Journal(tmp_path / "journal").close()
 
 
 def test_only_the_workers_group_may_take_part(
@@ -241,7 +275,7 @@ class OnEc2:
         }
         self.settings = parse(environment)
         cli.make_folders(self.settings)
-        self.agent, *_ = cli.assembled(self.settings, threading.Event(), ending, CredentialChain)
+        self.agent, *_ = cli.assembled(self.settings, Stop(), ending, CredentialChain)
         assert self.agent._parts.metadata
         self.agent._parts.metadata._connection.timeout = 60.0  # however busy this machine is
         self.now = time.time()
@@ -373,3 +407,15 @@ def test_maintenance_drains_a_quarter_of_an_hour_before(
     # It is read once a minute.
     assert on_ec2.step(5) is not State.SERVING
     assert on_ec2.step(60) is State.SERVING
+
+
+def test_a_systemd_that_does_not_listen_holds_nothing_up(systemd: socket.socket) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                channel.sendto(b"STATUS=", systemd.getsockname())
+    telling = threading.Thread(target=notify, args=("WATCHDOG=1",), daemon=True)
+    telling.start()
+    telling.join(20)
+    assert not telling.is_alive()

@@ -2,12 +2,13 @@
 
 import fcntl
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from spotkeeper_worker import NameTaken, Worker
 from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.logs.server import connect
-from spotkeeper_worker.notice import Notice, write_notice
+from spotkeeper_worker.notice import Notice, NoticeReader, read_notice, write_notice
 from spotkeeper_worker.roster import read_roster
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import FakeMachine, until
@@ -196,6 +197,79 @@ def test_a_notice_that_cannot_be_read_changes_nothing(
     assert (worker.may_take, worker.stopping) == (False, True)
 
 
+def test_a_thread_that_read_the_notice_before_does_not_hide_the_new_one(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on in the middle of another thread's look, which has the new notice."""
+    read, may_go_on = threading.Event(), threading.Event()
+
+    def reads(folder: Path) -> Notice | None:
+        found = read_notice(folder)
+        if threading.current_thread() is slow:
+            read.set()
+            may_go_on.wait(60)
+        return found
+
+    class Reader(NoticeReader):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if read.is_set() and threading.current_thread() is not slow:
+                may_go_on.set()
+                slow.join(60)
+
+    reader = Reader(run_dir)
+    slow = threading.Thread(target=reader.read)
+    monkeypatch.setattr("spotkeeper_worker.notice.read_notice", reads)
+    write_notice(run_dir, Notice(State.SERVING, AT))
+    slow.start()
+    assert read.wait(60)
+    write_notice(run_dir, Notice(State.IDLE, AT))
+    reader.read()
+    assert reader.read() == Notice(State.IDLE, AT)
+
+
+def test_a_signal_stops_a_worker_in_whatever_it_interrupts(run_dir: Path) -> None:
+    """Two of them come in any line of the wait."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    before, traced = [(number, signal.getsignal(number)) for number in numbers], sys.gettrace()
+
+    def hangs(*_: object) -> None:
+        raise AssertionError("the handler waits for what it interrupted")
+
+    def lines_until(at: int) -> Callable[..., Any]:
+        left = at
+
+        def trace(frame: object, event: str, _: object) -> Any:
+            nonlocal left
+            left -= event == "line"
+            if not left:
+                left -= 1
+                signal.raise_signal(signal.SIGTERM)
+                signal.raise_signal(signal.SIGINT)
+            return trace
+
+        return trace
+
+    signal.signal(signal.SIGALRM, hangs)
+    stopped = []
+    try:
+        for at in range(1, 40):
+            with Worker("gpu-0", run_dir) as worker:
+                worker.stop_on_signals()
+                signal.alarm(60)
+                sys.settrace(lines_until(at))
+                worker.wait(0.001)
+                sys.settrace(traced)
+                signal.alarm(0)
+                stopped.append(worker.stopping)
+    finally:
+        sys.settrace(traced)
+        signal.alarm(0)
+        for number, handler in before:
+            signal.signal(number, handler)
+    assert stopped[0]
+
+
 def test_two_workers_of_one_name_are_told_so(worker: Worker, run_dir: Path) -> None:
     with pytest.raises(NameTaken, match="gpu-0"):
         Worker("gpu-0", run_dir)
@@ -221,6 +295,86 @@ def test_an_agent_that_looks_meanwhile_is_no_worker(
         monkeypatch.undo()
         assert read_roster(run_dir, 1, time.time()).not_ready == ("gpu-0",)
     os.close(looks[0])
+
+
+class Meanwhile:
+    """What another process does in the middle of ours; it waits where it must."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.refused: list[Exception] = []
+        self._act = act
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self._act()
+        except NameTaken as error:
+            self.refused.append(error)
+
+    def begin(self) -> None:
+        self._thread.start()
+        self._thread.join(0.2)
+
+    def end(self) -> None:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_new_worker_keeps_its_file_while_that_of_a_dead_one_is_removed(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """It starts after the agent's lock number `at`."""
+    (run_dir / "workers" / "gpu-0").touch()
+    made: list[Worker] = []
+    starts = Meanwhile(lambda: made.append(Worker("gpu-0", run_dir)))
+    locked, locks = fcntl.flock, []
+
+    def locks_and_then(fd: int, how: int) -> None:
+        locked(fd, how)
+        if threading.current_thread() is threading.main_thread() and how != fcntl.LOCK_UN:
+            locks.append(how)
+            if len(locks) == at:
+                starts.begin()
+
+    monkeypatch.setattr(fcntl, "flock", locks_and_then)
+    read_roster(run_dir, 1, time.time() + 4000)
+    monkeypatch.undo()
+    starts.end()
+    assert read_roster(run_dir, 1, time.time()).not_ready == ("gpu-0",)
+    made[0].close()
+
+
+def test_of_two_workers_that_start_with_one_name_one_is_told_so(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second, replace = Meanwhile(lambda: Worker("gpu-0", run_dir)), Path.replace
+
+    def replaces(draft: Path, path: Path) -> Path:
+        monkeypatch.undo()
+        second.begin()
+        return replace(draft, path)
+
+    monkeypatch.setattr(Path, "replace", replaces)
+    with Worker("gpu-0", run_dir):
+        second.end()
+    assert len(second.refused) == 1
+
+
+def test_a_worker_that_finds_no_room_for_its_file_leaves_none(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process may go on without the machine's agent, as Celery does."""
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space left"):
+        Worker("gpu-0", run_dir)
+    monkeypatch.undo()
+    assert read_roster(run_dir, 1, time.time()).alive == 0
+    assert list((run_dir / "workers").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "x" * 200, "a b"])

@@ -33,6 +33,7 @@ from spotkeeper_worker.agent.credentials import (
 from spotkeeper_worker.agent.loop import AnotherAgent
 from spotkeeper_worker.agent.metadata import MetadataError
 from spotkeeper_worker.agent.settings import PREFIX, SettingsError, parse
+from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.worker import MARGIN_S, Worker
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Alone(Worker):
             parsed = self._parsed(own, settings)
             make_folders(parsed)
             kind = BotoChain if find_spec("boto3") else CredentialChain
-            stopping = threading.Event()
+            stopping = Stop()
             agent = self._ending.enter_context(looked_after(parsed, stopping, kind))
             thread = threading.Thread(target=agent.run, name="agent", daemon=True)
             thread.start()

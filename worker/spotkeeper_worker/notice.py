@@ -79,15 +79,14 @@ class NoticeReader:
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
         self._folder = folder
-        self._stamp: object | None = None
-        self._notice: Notice | None = None
+        # Replaced as one: of two threads that read, the slower has the older notice.
+        self._last: tuple[object, Notice | None] = (None, None)
 
     def read(self) -> Notice | None:
         """Give the newest notice that could be read; None before the first."""
         with contextlib.suppress(OSError, ValueError):
             found = self._path.stat()
             stamp = (found.st_ino, found.st_mtime_ns)
-            if stamp != self._stamp:
-                self._notice = read_notice(self._folder)
-                self._stamp = stamp
-        return self._notice
+            if stamp != self._last[0]:
+                self._last = (stamp, read_notice(self._folder))
+        return self._last[1]

@@ -20,6 +20,7 @@ from spotkeeper_worker.files import NotARegularFile, open_regular
 from spotkeeper_worker.states import Workers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 FOLDER = "workers"
@@ -49,13 +50,9 @@ class Place:
         self._busy = 0
         self._begun = 0
         self._slots = slots
-        self._fd = _taken(run_dir / FOLDER, name)
         # A write through the mapping costs no system call, of which each request would make two.
-        # The first write reserves the space, as a mapping cannot report a full disk. Whoever cuts
-        # the file short ends the worker (SIGBUS); only the worker's own user and root may.
-        os.pwrite(self._fd, b"\n".rjust(_LONGEST_LINE), 0)
-        self._file = mmap.mmap(self._fd, _LONGEST_LINE)
-        self._write()
+        # Whoever cuts the file short ends the worker (SIGBUS); only its own user and root may.
+        self._file = _taken(run_dir / FOLDER, name, self._line())
         os.register_at_fork(after_in_child=self._leave)
 
     @property
@@ -88,36 +85,58 @@ class Place:
             self._leave()
 
     def _leave(self) -> None:
-        if not self._file.closed:
-            # The lock ends with the last of the two.
-            self._file.close()
-            os.close(self._fd)
+        self._file.close()
+
+    def _line(self) -> bytes:
+        line = b"ready=%d busy=%05d begun=%010d" % (self._ready, self._busy, self._begun)
+        return line + b" slots=%d" % self._slots if self._slots else line
 
     def _write(self) -> None:
-        line = b"ready=%d busy=%05d begun=%010d" % (self._ready, self._busy, self._begun)
-        if self._slots:
-            line += b" slots=%d" % self._slots
         if not self._file.closed:
+            line = self._line()
             self._file[: len(line)] = line
 
 
-def _taken(folder: Path, name: str) -> int:
-    """Make the file under another name and lock it, so that it is never seen without its lock."""
+def _taken(folder: Path, name: str, line: bytes) -> mmap.mmap:
+    """Make the file under another name, so that it is never seen without its line and its lock.
+
+    Both last as long as the mapping.
+    """
     path = folder / name
-    if _alive(path):
-        raise NameTaken(f"another worker of this machine is called {name}; give each its own name")
-    draft = folder / f".{name}.{os.urandom(16).hex()}"
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(draft, flags, 0o644)
+    with _alone_in(folder, fcntl.LOCK_EX):
+        if _alive(path):
+            raise NameTaken(
+                f"another worker of this machine is called {name}; give each its own name"
+            )
+        draft = folder / f".{name}.{os.urandom(16).hex()}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(draft, flags, 0o644)
+        try:
+            # Nobody else knows the draft; an agent that looks at it this moment is waited for.
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            # This reserves the space, as a mapping cannot report a full disk.
+            os.pwrite(fd, line.ljust(_LONGEST_LINE - 1) + b"\n", 0)
+            file = mmap.mmap(fd, _LONGEST_LINE)
+            draft.replace(path)
+        except OSError:
+            draft.unlink()
+            raise
+        finally:
+            os.close(fd)
+    return file
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path, how: int) -> Iterator[None]:
+    """Give or take away names while nobody else does; raises OSError."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # Nobody else knows the draft; an agent that looks at it this moment is waited for.
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        draft.replace(path)
-    except OSError:
+        fcntl.flock(fd, how)
+        yield
+    finally:
+        # A child that was forked meanwhile has the folder open, too.
+        fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
-        draft.unlink()
-        raise
-    return fd
 
 
 def _locked(fd: int) -> bool:
@@ -181,7 +200,7 @@ def _read(path: Path, now: float) -> _Entry | None:
     try:
         if not _locked(fd):
             if now - os.fstat(fd).st_mtime > _KEEP_S:
-                path.unlink()
+                _remove(path, fd)
             return None
         found = _LINE.match(os.pread(fd, _LONGEST_LINE, 0))
     except OSError:
@@ -194,3 +213,10 @@ def _read(path: Path, now: float) -> _Entry | None:
         return _Entry(path.name, ready=False, busy=1, begun=0)
     ready, busy, begun = map(int, found.groups())
     return _Entry(path.name, bool(ready), busy, begun)
+
+
+def _remove(path: Path, fd: int) -> None:
+    """Remove a file that is open and locked, unless a new worker has its name by now."""
+    with _alone_in(path.parent, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        if os.path.samestat(os.fstat(fd), path.lstat()):
+            path.unlink()

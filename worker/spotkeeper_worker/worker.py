@@ -9,7 +9,6 @@ import hashlib
 import os
 import signal
 import socket
-import threading
 import time
 from collections import deque
 from datetime import datetime
@@ -21,6 +20,7 @@ from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.logs.intake import LONGEST_ID
 from spotkeeper_worker.notice import Notice, NoticeReader
 from spotkeeper_worker.roster import Place
+from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.times import read_time
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Worker:
         self._place = Place(self.run_dir, self.worker_id, self.slots)
         self._emitter = Emitter(self.run_dir, self.worker_id, send_every_s)
         self._took: deque[float] = deque(maxlen=LAST_REQUESTS)
-        self._stop = threading.Event()
+        self._stop = Stop()
 
     def ready(self) -> None:
         """Say that the model is loaded: the machine serves once all of its workers have."""

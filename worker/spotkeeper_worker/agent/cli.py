@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
@@ -41,6 +40,7 @@ from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
 from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import read_notice
+from spotkeeper_worker.stop import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +99,7 @@ def _run() -> int:
             settings.unix_group,
         )
     # Before anything starts: an agent that is stopped while it starts sends its logs as well.
-    stopping = threading.Event()
+    stopping = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     with looked_after(settings, stopping) as agent:
@@ -177,7 +177,7 @@ def _shared_with(settings: Settings) -> int | None:
 
 @contextlib.contextmanager
 def looked_after(
-    settings: Settings, stopping: threading.Event, kind: type[CredentialChain] = CredentialChain
+    settings: Settings, stopping: Stop, kind: type[CredentialChain] = CredentialChain
 ) -> Iterator[Agent]:
     """Hold this machine, and start what its agent works with; raises as `assembled` does.
 
@@ -196,7 +196,7 @@ def looked_after(
 
 def assembled(
     settings: Settings,
-    stopping: threading.Event,
+    stopping: Stop,
     ending: contextlib.ExitStack,
     kind: type[CredentialChain],
 ) -> tuple[Agent, Outbox, SocketServer]:

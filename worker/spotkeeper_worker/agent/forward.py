@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.broker import Broker, QueueGone
 from spotkeeper_worker.log import get_logger
+from spotkeeper_worker.stop import Stop
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
@@ -33,7 +33,7 @@ class Forwarder:
         self._broker = broker
         self._queue = queue
         self._send = send
-        self._stop = threading.Event()
+        self._stop = Stop()
 
     def stop(self) -> None:
         """End after the message that is being moved."""

@@ -20,6 +20,7 @@ OF_APPLICATIONS = frozenset({13, 31, 43, 45, 68, 109})
 KERNEL_LOG = Path("/dev/kmsg")
 _XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+)")
 TIMEOUT_S = 20.0
+_KILLED_WITHIN_S = 1.0
 LIST = ("nvidia-smi", "-L")
 
 
@@ -35,24 +36,36 @@ def count_gpus(command: Sequence[str] = LIST, timeout_s: float = TIMEOUT_S) -> i
     return _listed(command, timeout_s)[0]
 
 
-def _listed(command: Sequence[str], timeout_s: float) -> tuple[int, str]:
-    """Give how many GPUs nvidia-smi lists, and what is wrong with its answer."""
+def ask(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> tuple[int, str, str]:
+    """Run nvidia-smi: its status, its output and its errors. Raises OSError."""
     # Here, so that a machine without a GPU does without its memory.
     import subprocess
 
+    asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
+        output, errors = asked.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        asked.kill()
+        # Where the driver hangs, even this does not end it.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            asked.communicate(timeout=_KILLED_WITHIN_S)
+        raise TimeoutError(f"did not answer within {timeout_s:g} s") from None
+    return asked.returncode, output, errors
+
+
+def _listed(command: Sequence[str], timeout_s: float) -> tuple[int, str]:
+    """Give how many GPUs nvidia-smi lists, and what is wrong with its answer."""
+    try:
+        status, output, errors = ask(command, timeout_s)
     except FileNotFoundError:
         return 0, "nvidia-smi is not there; is the driver installed?"
-    except subprocess.TimeoutExpired:
-        return 0, f"nvidia-smi did not answer within {timeout_s:g} s"
+    except TimeoutError as error:
+        return 0, f"nvidia-smi {error}"
     except OSError as error:
         return 0, f"nvidia-smi: {error}"
-    found = sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
-    if answer.returncode or not found:
-        told = (answer.stderr or answer.stdout).strip().splitlines()
+    found = sum(line.startswith("GPU ") for line in output.splitlines())
+    if status or not found:
+        told = (errors or output).strip().splitlines()
         return found, f"nvidia-smi: {told[0] if told else 'lists no GPU'}"
     return found, ""
 

@@ -76,8 +76,10 @@ class HookMemory(NamedTuple):
 
 
 def watch_target(memory: HookMemory, target: str | None, now: float) -> HookMemory:
-    """Begin anew when the group wants the instance somewhere else."""
-    return memory if target == memory.target else HookMemory(target=target, since=now)
+    """Begin anew when the group wants the instance somewhere else; a clock may be set back."""
+    if target != memory.target:
+        return HookMemory(target=target, since=now)
+    return memory._replace(since=min(memory.since, now))
 
 
 def calls(
@@ -98,11 +100,10 @@ def calls(
     else:
         free = idle or late
     if free:
-        earliest = now - policy.ask_again_s
         never = float("-inf")
-        return [Call(it) for it in open_hooks if memory.asked_at.get(it, never) <= earliest]
-    beat_due = memory.beat_at is None or now - memory.beat_at >= policy.timeout_s / 2
-    if not beat_due:
+        ago = {it: now - memory.asked_at.get(it, never) for it in open_hooks}
+        return [Call(it) for it in open_hooks if not 0 <= ago[it] < policy.ask_again_s]
+    if memory.beat_at is not None and 0 <= now - memory.beat_at < policy.timeout_s / 2:
         return []
     beats = [Hook.DRAIN] if Hook.DRAIN in open_hooks and not idle and not late else []
     boots = Hook.READY in open_hooks and not ready and now - memory.since < policy.boot_at_most_s

@@ -21,7 +21,6 @@ from spotkeeper_worker.states import Leave, Local, Seen, State, Workers, leaving
 from spotkeeper_worker.times import as_text
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from spotkeeper_worker.log import Sometimes
     from spotkeeper_worker.logs.follow import Follower
     from spotkeeper_worker.logs.outbox import Outbox
+    from spotkeeper_worker.stop import Stop
 
 _LOG = get_logger("agent")
 
@@ -58,12 +58,7 @@ def hold_machine(*folders: Path) -> Iterator[None]:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = os.read(fd, 32).decode("ascii", "replace").strip()
-                raise AnotherAgent(
-                    f"process {holder} is the agent of {folder}; one is enough"
-                ) from None
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+                raise AnotherAgent(f"{folder} has an agent; one is enough") from None
         yield
 
 
@@ -81,9 +76,7 @@ class Parts(NamedTuple):
 class Agent:
     """One machine's state, and one step of looking after it."""
 
-    def __init__(
-        self, settings: Settings, parts: Parts, say: Sometimes, stopping: threading.Event
-    ) -> None:
+    def __init__(self, settings: Settings, parts: Parts, say: Sometimes, stopping: Stop) -> None:
         self.stopping = stopping
         self.notice = Notice(State.BOOTING, time.time(), reason="starting")
         self._settings = settings
@@ -199,6 +192,7 @@ class Agent:
         """Whether no worker has been alive for a while."""
         if workers.alive or not workers.expected or self._manned_at is None:
             self._manned_at = now
+        self._manned_at = min(self._manned_at, now)
         return now - self._manned_at >= _GONE_S
 
     def _trouble(self, workers: Workers, now: float) -> str:
@@ -245,6 +239,8 @@ class Agent:
         if not (stopped and still and self.notice.draining):
             self._still_since = now
             return False
+        # A clock may be set back.
+        self._still_since = min(self._still_since, now)
         return now - self._still_since >= self._settings.settle_s
 
     def _tell(self, state: State, said: Leave, draining: bool, now: float) -> None:

@@ -122,23 +122,31 @@ class Service:
         """Add the service to the machine's workers: one that is busy while its command runs."""
         if not self._probes and not self._on_drain:
             return workers
-        if self._running is not None and self._running.poll() is not None:
-            if self._running.returncode:
-                _LOG.error("%s failed with status %d", self._ran, self._running.returncode)
-            self._running = None
         probed = any(name == "ready" for name, _ in self._probes)
         return workers._replace(
             expected=workers.expected + probed,
             ready=(*workers.ready, NAME) if probed and self.ready else workers.ready,
             not_ready=workers.not_ready if self.ready else (*workers.not_ready, NAME),
-            busy=workers.busy + (self._running is not None),
+            busy=workers.busy + self._runs,
             begun=workers.begun + self._begun,
         )
 
+    @property
+    def _runs(self) -> bool:
+        """Whether the last command still runs; how it failed is logged once."""
+        if self._running is not None and self._running.poll() is not None:
+            if self._running.returncode:
+                _LOG.error("%s failed with status %d", self._ran, self._running.returncode)
+            self._running = None
+        return self._running is not None
+
     def follow(self, leave: Leave | None, served: bool) -> None:
-        """Have the service drain when the machine leaves, and return when it stays after all."""
+        """Have the service drain when the machine leaves, and return when it stays after all.
+
+        It returns once it has stopped; a drain waits for nothing.
+        """
         if leave is None:
-            if self._drained:
+            if self._drained and not self._runs:
                 self._drained = False
                 self._command("on_return", self._on_return)
             return

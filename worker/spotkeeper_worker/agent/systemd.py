@@ -9,6 +9,8 @@ import contextlib
 import os
 import socket
 
+_WITHIN_S = 1.0
+
 
 def notify(state: str) -> None:
     """Tell systemd, where it started us; nothing depends on its hearing it."""
@@ -20,4 +22,6 @@ def notify(state: str) -> None:
         contextlib.suppress(OSError),
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel,
     ):
+        # It may be too busy to listen.
+        channel.settimeout(_WITHIN_S)
         channel.sendto(state.encode(), path)

@@ -103,7 +103,8 @@ class Volume:
             try:
                 marked = json.loads((folder / MARK).read_text(encoding="utf-8"))
             except FileNotFoundError:
-                if {each.name for each in folder.iterdir()} - {"lost+found"}:
+                # A machine that was lost in `open` may have made the folder of the mark.
+                if {each.name for each in folder.iterdir()} - {"lost+found", MARK.parent.name}:
                     raise DiskError(
                         f"{self.volume} has files, and none of them is {MARK}"
                     ) from None

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import tarfile
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from spotkeeper_worker.agent.aws import (
     region_of_queue,
 )
 from spotkeeper_worker.agent.credentials import CredentialChain
+from spotkeeper_worker.agent.gpu import ask
 from spotkeeper_worker.agent.loop import hold_machine
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError, identity
 from spotkeeper_worker.job.bucket import Bucket, BucketError
@@ -28,6 +28,7 @@ from spotkeeper_worker.job.disks import LinuxDisks
 from spotkeeper_worker.job.life import SILENT_S, Document, JobError, Life, Parts, Signs
 from spotkeeper_worker.job.reports import Reporter
 from spotkeeper_worker.log import Sometimes, get_logger
+from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.times import read_time
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def run(settings: Settings) -> int:
 
 
 def _run(settings: Settings) -> int:
-    stop = threading.Event()
+    stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     metadata = Metadata(settings.metadata_endpoint)
@@ -71,7 +72,7 @@ def _run(settings: Settings) -> int:
 
 
 def _assembled(
-    settings: Settings, metadata: Metadata, stop: threading.Event
+    settings: Settings, metadata: Metadata, stop: Stop
 ) -> tuple[Life, LogStream | None] | None:
     """Wait for the metadata and the parameter; a machine that has neither is shut down."""
     since, say = time.monotonic(), Sometimes(_LOG)
@@ -251,9 +252,9 @@ def gpu_use() -> int | None:
     """Give the use of the busiest GPU in percent; None where it is not known."""
     asked = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
     try:
-        ran = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True)
-        return max(int(line) for line in ran.stdout.split("\n") if line.strip())
-    except (OSError, ValueError, subprocess.SubprocessError):
+        status, output, _ = ask(asked)
+        return None if status else max(int(line) for line in output.split("\n") if line.strip())
+    except (OSError, ValueError):
         return None
 
 

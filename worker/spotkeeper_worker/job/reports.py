@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -44,7 +45,7 @@ class Reporter:
     ) -> None:  # fmt: skip
         """Report an event. Of several `running` that wait, the queue gets the newest."""
         self._seq += 1
-        self._seq_file.write_text(str(self._seq))
+        self._remember()
         body = {
             **self._fixed, "generation": self.generation, "seq": self._seq, "event": event,
             "at": as_text(time.time()), "volume": self.volume, "gpu": gpu,
@@ -55,6 +56,14 @@ class Reporter:
                 self._waiting.pop()
             self._waiting.append({**body, "reason": reason} if reason else body)
             self._changed.notify_all()
+
+    def _remember(self) -> None:
+        """Have an agent after this one go on counting: what counts from 1 again is not heard."""
+        draft = self._seq_file.with_suffix(".new")
+        # A full disk is the command's matter, which goes on.
+        with contextlib.suppress(OSError):
+            draft.write_text(str(self._seq))
+            draft.replace(self._seq_file)
 
     def flush(self, within_s: float) -> bool:
         """Wait until everything is sent; whether it is."""

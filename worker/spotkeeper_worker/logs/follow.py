@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -93,6 +94,10 @@ def _status(code: int) -> str:
     return "error" if code >= _SERVER_ERROR else "ok"
 
 
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
 class Follower:
     """Reads what is new, each line once, also by the agent after one that was killed.
 
@@ -111,17 +116,22 @@ class Follower:
         self._session = ""
         self._worker_id = f"{socket.gethostname()}-access"
         self._renamed_at: float | None = None
-        self._new = False
+        # What was written before there was an agent is history.
+        self._known = f"follow:{_digest(os.fsencode(follow.follow))}"
+        self._new = last_of(self._known) > 0
 
     def step(self, now: float) -> int:
         """Read what there is, up to a mebibyte; answers the number of logs."""
+        if self._fd is not None and os.fstat(self._fd).st_size < self._at:
+            # It was truncated (logrotate's copytruncate), and begins anew.
+            self.close()
         if self._fd is None and not self._opened():
             return 0
         assert self._fd is not None
-        if os.fstat(self._fd).st_size < self._at:
-            # It was truncated (logrotate's copytruncate), and begins anew.
-            self._session, self._at = f"follow:{self._inode}:{int(now)}", 0
-        data = os.pread(self._fd, MOST_BYTES, self._at)
+        if not self._session:
+            self._begin(self._fd)
+            self._accept([], self._known, 1)
+        data = os.pread(self._fd, MOST_BYTES if self._session else 0, self._at)
         whole = data.rfind(b"\n") + 1
         if not whole and len(data) == MOST_BYTES:
             whole = len(data)
@@ -139,18 +149,24 @@ class Follower:
             self._say.warn("follow", f"{self._follow.follow} cannot be followed: {error}")
             return False
         self._say.over("follow", f"{self._follow.follow} is followed")
-        found = os.fstat(fd)
-        self._fd, self._inode, self._renamed_at = fd, found.st_ino, None
-        self._session = f"follow:{found.st_ino}"
+        self._fd, self._inode, self._renamed_at = fd, os.fstat(fd).st_ino, None
+        self._session, self._at = "", 0
+        return True
+
+    def _begin(self, fd: int) -> None:
+        """Find where to go on, once the file has a first line."""
+        first, end, _ = os.pread(fd, MOST_BYTES, 0).partition(b"\n")
+        new, self._new = self._new, True
+        if not end and len(first) < MOST_BYTES:
+            return
+        # A file that was deleted leaves its inode to another, which has another first line.
+        self._session = f"follow:{self._inode}:{_digest(first)}"
         known = self._last_of(self._session)
         if known:
             self._at = known - 1
         else:
-            # What was written before there was an agent is history.
-            self._at = 0 if self._new else found.st_size
+            self._at = 0 if new else os.fstat(fd).st_size
             self._accept([], self._session, self._at + 1)
-        self._new = True
-        return True
 
     def _take(self, data: bytes) -> int:
         """Map whole lines and hand them over, in batches that are numbered by where they end."""
@@ -185,7 +201,7 @@ class Follower:
             self._renamed_at = None
         elif self._renamed_at is None:
             self._renamed_at = now
-        elif now - self._renamed_at >= _GRACE_S:
+        elif not 0 <= now - self._renamed_at < _GRACE_S:
             self.close()
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ class Journal:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.counts = Counts()
         self._unwritten = self._unsealed = ""
-        self._fd = -1
+        self._fd: int
         self._folder = folder
         self._most_logs = most_logs
         self._sessions: dict[str, int] = _read_sessions(folder / SESSIONS)
@@ -116,7 +116,7 @@ class Journal:
         except OSError as error:
             self._unwritten = error.strerror or str(error)
             self._memory.extend(lines)
-        self._sessions[session] = batch
+        _remember(self._sessions, session, batch)
         self._drop_oldest()
 
     def seal(self, look: Mapping[str, object] | None = None) -> None:
@@ -173,8 +173,6 @@ class Journal:
     def close(self) -> None:
         """Close the open segment; what it holds stays."""
         os.close(self._fd)
-        # Its number is soon another file's, into which a late log is not to be written.
-        self._fd = -1
 
     def _told(self, look: Mapping[str, object] | None) -> str:
         told: dict[str, object] = dict(vars(self.counts)) if self.counts else {}
@@ -200,14 +198,19 @@ class Journal:
         """Delete a segment once its senders' batches are known without it."""
         if segment.number is None:
             return
-        with contextlib.suppress(OSError):
+        path = self._folder / f"{segment.number:012d}"
+        try:
             self._write_sessions()
-            (self._folder / f"{segment.number:012d}").unlink()
+            path.unlink()
+        except OSError:
+            # On a full disk it makes room for them first: left there, it would be sent again.
+            with contextlib.suppress(OSError):
+                path.unlink()
+                self._write_sessions()
 
     def _write_sessions(self) -> None:
-        newest = list(self._sessions.items())[-MOST_SESSIONS:]
         draft = self._folder / f".{SESSIONS}.new"
-        draft.write_text(json.dumps(dict(newest)), encoding="utf-8")
+        draft.write_text(json.dumps(self._sessions), encoding="utf-8")
         draft.replace(self._folder / SESSIONS)
 
     def _write(self, text: str) -> None:
@@ -257,7 +260,7 @@ def _read_segment(path: Path, sessions: dict[str, int]) -> _Found:
         line = raw.decode("utf-8", "surrogatepass").rstrip("\n")
         if line.startswith("# batch "):
             _, _, session, batch = line.split(" ")
-            sessions[session] = int(batch)
+            _remember(sessions, session, int(batch))
             found.lines += pending
             pending, found.size = [], size
         elif line.startswith("# counts "):
@@ -265,6 +268,13 @@ def _read_segment(path: Path, sessions: dict[str, int]) -> _Found:
         else:
             pending.append(line)
     return found
+
+
+def _remember(sessions: dict[str, int], session: str, batch: int) -> None:
+    """Note a sender's last batch; the senders that were heard last are kept."""
+    sessions[session] = max(batch, sessions.pop(session, 0))
+    if len(sessions) > MOST_SESSIONS:
+        del sessions[next(iter(sessions))]
 
 
 def _read_sessions(path: Path) -> dict[str, int]:

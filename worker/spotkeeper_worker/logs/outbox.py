@@ -86,9 +86,12 @@ class Outbox:
     def accept(self, logs: Sequence[object], session: str, batch: int, lost: int = 0) -> list[str]:
         """Accept a batch once, however often it arrives; return why logs of it were refused.
 
-        `lost` is how many logs its sender has lost before.
+        `lost` is how many logs its sender has lost before. Raises OSError once closed: the sender
+        keeps the batch.
         """
         with self._changed:
+            if self._closed:
+                raise ConnectionAbortedError("the agent ends")
             if batch <= self._journal.last_of(session):
                 return []
             taken, refused = self._checked(logs)
