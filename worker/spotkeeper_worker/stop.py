@@ -1,4 +1,4 @@
-"""An order to stop, as a signal gives it."""
+"""An order to stop, which a signal handler may give."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import threading
 class Stop:
     """What `threading.Event` is, but for handlers of signals: `set` waits for no lock.
 
-    A handler runs within the main thread, and would wait for ever for what that has locked.
+    A handler runs in the main thread, so it would wait for ever for a lock which that holds.
     """
 
     def __init__(self) -> None:
-        self._told = False
-        # Locked until told.
+        self._given = False
+        # Locked until the order.
         self._gate = threading.Lock()
         self._gate.acquire()
 
     def is_set(self) -> bool:
-        """Whether it was told."""
-        return self._told
+        """Whether the order was given."""
+        return self._given
 
     def set(self) -> None:
-        """Tell it, from any thread or handler, and as often as one likes."""
-        self._told = True
+        """Give the order, from any thread or handler; more than once does no harm."""
+        self._given = True
         with contextlib.suppress(RuntimeError):
             self._gate.release()
 
     def wait(self, seconds: float) -> bool:
-        """Wait, or until told; answers whether."""
+        """Wait, at most until the order; return whether it was given."""
         if self._gate.acquire(timeout=max(0.0, seconds)):
             # Others wait, too.
             self.set()
-        return self._told
+        return self._given

@@ -58,7 +58,7 @@ class Reporter:
             self._changed.notify_all()
 
     def _remember(self) -> None:
-        """Have an agent after this one go on counting: what counts from 1 again is not heard."""
+        """Have the next agent go on counting: reports that count from 1 again are ignored."""
         draft = self._seq_file.with_suffix(".new")
         # A full disk is the command's matter, which goes on.
         with contextlib.suppress(OSError):

@@ -271,7 +271,7 @@ def _read_segment(path: Path, sessions: dict[str, int]) -> _Found:
 
 
 def _remember(sessions: dict[str, int], session: str, batch: int) -> None:
-    """Note a sender's last batch; the senders that were heard last are kept."""
+    """Note a sender's last batch; the senders whose batches arrived last are kept."""
     sessions[session] = max(batch, sessions.pop(session, 0))
     if len(sessions) > MOST_SESSIONS:
         del sessions[next(iter(sessions))]
