@@ -429,8 +429,17 @@ class Jobs:
             )
             for it in page.get("Contents", [])
         ]
+        if not found and not objects:
+            raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
         for at in range(0, len(objects), 1000):
-            self._s3.delete_objects(Bucket=self.bucket, Delete={"Objects": objects[at : at + 1000]})
+            some = {"Objects": objects[at : at + 1000], "Quiet": True}
+            answer = self._s3.delete_objects(Bucket=self.bucket, Delete=some)
+            # S3 answers with success, and names what it kept.
+            for it in answer.get("Errors", ()):
+                raise OperatorError(
+                    f"s3:DeleteObject of {it['Key']}: {it['Code']}: {it['Message']}; what was not"
+                    f" deleted stays: mend this, and `spotkeeper job delete {name}` again"
+                )
         # Only what the item remembers: tags prove nothing.
         own = sorted(found[1].volumes) if found else []
         tagged = [{"Name": f"tag:{SEAL}", "Values": ["true", "false"]}, *self._tagged(name)]
