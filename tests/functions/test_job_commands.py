@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import boto3
 import pytest
 from botocore.client import BaseClient
 
 from spotkeeper_operator.aws import OperatorError
+from tests.builders import TABLE
 from tests.functions.test_keep_jobs import DOCUMENT, Account, account
 from tests.operator.command import intercept
 
@@ -43,3 +45,32 @@ def test_objects_that_s3_does_not_delete_are_named_and_the_job_stays(
 def test_a_job_that_never_was_is_not_deleted(account: Account) -> None:
     with pytest.raises(OperatorError, match="there is no job resnet2"):
         account.jobs.delete("resnet2")
+
+
+def test_a_job_whose_first_answer_is_lost_is_launched(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """botocore repeats the call, and the condition does not hold any more."""
+    repeated: list[str] = []
+
+    def lost(client: Any, operation: str, given: Any) -> Any:
+        if operation == "PutItem" and "document" in given["Item"] and not repeated:
+            repeated.append(operation)
+            client.put_item(**given)
+        return None
+
+    intercept(monkeypatch, lost)
+    with pytest.raises(OperatorError, match="is there already"):
+        account.start(DOCUMENT)
+    assert account.tick()[-1] == "Grant: generation 1"
+
+
+def test_a_start_that_was_killed_before_the_job_was_listed_is_made_whole_by_the_next(
+    account: Account,
+) -> None:
+    account.start(DOCUMENT)
+    listed = {"pk": {"S": "jobs"}, "sk": {"S": "resnet"}}
+    boto3.client("dynamodb", "us-east-1").delete_item(TableName=TABLE, Key=listed)
+    with pytest.raises(OperatorError, match="runs already"):
+        account.start(DOCUMENT)
+    assert account.tick()[-1] == "Grant: generation 1"

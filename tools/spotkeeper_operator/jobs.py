@@ -74,6 +74,9 @@ class Jobs:
         name, prefix = document.name, f"jobs/{document.name}/"
         current = self._table.read(name)
         if current and current[1].outcome is None:
+            if not dry_run:
+                # A command that was killed may have begun it without listing it.
+                self._table.relist(name)
             raise OperatorError(f"job {name} runs already: `spotkeeper job status {name}`")
         wrong = [*self._wrong_machine(document)]
         if self._exists(f"{prefix}head.json"):
