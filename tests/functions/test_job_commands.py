@@ -1,14 +1,17 @@
 """The commands of jobs while answers of AWS are lost, partial or refused."""
 
+import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import boto3
 import pytest
 from botocore.client import BaseClient
+from botocore.response import StreamingBody
 
 from spotkeeper_operator.aws import OperatorError
 from tests.builders import TABLE
-from tests.functions.test_keep_jobs import DOCUMENT, Account, account
+from tests.functions.test_keep_jobs import BUCKET, DOCUMENT, Account, account
 from tests.operator.command import intercept
 
 __all__ = ["account"]
@@ -74,3 +77,37 @@ def test_a_start_that_was_killed_before_the_job_was_listed_is_made_whole_by_the_
     with pytest.raises(OperatorError, match="runs already"):
         account.start(DOCUMENT)
     assert account.tick()[-1] == "Grant: generation 1"
+
+
+@pytest.fixture
+def checkpoint(ended: Account) -> Account:
+    sha = hashlib.sha256(b"ab").hexdigest()
+    file = {"path": "model.pt", "key": "jobs/resnet/steps/9-1/model.pt", "bytes": 2, "sha256": sha}
+    head = {"generation": 1, "attempt": 1, "step": "9", "files": [file], "done": False}
+    ended.put("head.json", {**head, "exit_code": None})
+    return ended
+
+
+def test_a_download_that_breaks_off_leaves_no_file_of_a_checkpoints_name(
+    checkpoint: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = checkpoint.folder / "result"
+
+    def broken(_: StreamingBody, size: int) -> Iterator[bytes]:
+        del size
+        yield b"a"
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as once:
+        once.setattr(StreamingBody, "iter_chunks", broken)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.jobs.fetch("resnet", folder)
+    assert not (folder / "model.pt").exists()
+    assert checkpoint.jobs.fetch("resnet", folder) == [str(folder / "model.pt")]
+    assert [it.name for it in folder.iterdir()] == ["model.pt"]
+
+
+def test_a_checkpoint_that_a_newer_one_replaces_while_it_is_fetched(checkpoint: Account) -> None:
+    checkpoint.s3.delete_object(Bucket=BUCKET, Key="jobs/resnet/steps/9-1/model.pt")
+    with pytest.raises(OperatorError, match="step 9 of resnet is not in the bucket any more"):
+        checkpoint.jobs.fetch("resnet", checkpoint.folder / "result")

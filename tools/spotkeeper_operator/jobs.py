@@ -407,16 +407,25 @@ class Jobs:
                 raise OperatorError(f"the head names a file outside of the folder: {it['path']}")
             if path.exists():
                 raise OperatorError(f"{path} is there already: give an empty folder")
-            body = self._s3.get_object(Bucket=self.bucket, Key=it["key"])["Body"]
+            try:
+                body = self._s3.get_object(Bucket=self.bucket, Key=it["key"])["Body"]
+            except self._s3.exceptions.NoSuchKey:
+                raise OperatorError(
+                    f"step {head['step']} of {name} is not in the bucket any more: a newer one has"
+                    " replaced it; give another folder, and fetch again"
+                ) from None
             path.parent.mkdir(parents=True, exist_ok=True)
+            # No half file is ever taken for a checkpoint.
+            part = path.with_name(f"{path.name}.part")
             digest = hashlib.sha256()
-            with path.open("wb") as file:
+            with part.open("wb") as file:
                 for chunk in body.iter_chunks(2**20):
                     digest.update(chunk)
                     file.write(chunk)
             if digest.hexdigest() != it["sha256"]:
-                path.unlink()
+                part.unlink()
                 raise OperatorError(f"{it['path']} is not what the job uploaded: fetch it again")
+            part.rename(path)
             written.append(str(path))
         return written
 
