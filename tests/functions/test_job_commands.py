@@ -7,12 +7,13 @@ from typing import Any
 import boto3
 import pytest
 from botocore.client import BaseClient
+from botocore.exceptions import ClientError
 from botocore.response import StreamingBody
 
 from spotkeeper_operator.aws import OperatorError
 from tests.builders import TABLE
 from tests.functions.test_keep_jobs import BUCKET, DOCUMENT, Account, account
-from tests.operator.command import intercept
+from tests.operator.command import intercept, run
 
 __all__ = ["account"]
 
@@ -111,3 +112,34 @@ def test_a_checkpoint_that_a_newer_one_replaces_while_it_is_fetched(checkpoint: 
     checkpoint.s3.delete_object(Bucket=BUCKET, Key="jobs/resnet/steps/9-1/model.pt")
     with pytest.raises(OperatorError, match="step 9 of resnet is not in the bucket any more"):
         checkpoint.jobs.fetch("resnet", checkpoint.folder / "result")
+
+
+@pytest.mark.parametrize("line", ["job status resnet --watch", "job logs resnet -f"])
+def test_who_follows_a_job_goes_on_when_aws_answers_again(
+    account: Account, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """Its exit code is the job's own: a call that is throttled is none."""
+    monkeypatch.setattr(account.jobs, "_log_group", "/jobs")
+    monkeypatch.setattr("spotkeeper_cli.job_commands._jobs", lambda _: account.jobs)
+    account.start(DOCUMENT)
+    account.tick()
+    away: list[bool] = []
+
+    def throttled(_: BaseClient, operation: str, __: Any) -> None:
+        if away and away.pop() and operation in ("GetItem", "GetLogEvents"):
+            answer: Any = {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}
+            raise ClientError(answer, operation)
+
+    def sleep(_: float) -> None:
+        if account.jobs.one("resnet")[1].outcome:
+            return
+        account.jobs.stop("resnet", now=True)
+        account.tick()
+        away.append(True)
+
+    monkeypatch.setattr("spotkeeper_cli.job_commands.time.sleep", sleep)
+    intercept(monkeypatch, throttled)
+    code, _, err = run(*line.split())
+    assert code == (1 if "status" in line else 0), err
+    assert "error: reading " in err
+    assert "ThrottlingException: Rate exceeded" in err

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotkeeper_cli.stack_commands import OnStack, Yes, on_stack
+from spotkeeper_cli.stack_commands import OnStack, Yes, on_stack, patiently
 from spotkeeper_operator.text import as_json
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ def status(
         else:
             typer.echo("".join(status_text(*it) for it in found) or "no job is running\n", nl=False)
         return
-    before = ""
+    one, before = jobs.one(name), ""
     while True:
-        one = jobs.one(name)
         text = as_json(status_json(*one)) if on.json else status_text(*one)
         if text != before:
             typer.echo(text, nl=False)
@@ -73,6 +72,7 @@ def status(
             raise typer.Exit(exit_code(one[1]))
         before = text
         time.sleep(WATCH_S)
+        one = patiently(lambda: jobs.one(name), WATCH_S)
 
 
 @job.command()
@@ -85,7 +85,12 @@ def logs(
     ] = False,
 ) -> None:
     """Show the last 200 lines that a job's command has printed."""
-    for line in _jobs(on).logs(name, (lambda: time.sleep(WATCH_S)) if follow else None):
+    jobs = _jobs(on)
+    if follow:
+        lines = jobs.logs(name, lambda: time.sleep(WATCH_S), lambda it: patiently(it, WATCH_S))
+    else:
+        lines = jobs.logs(name)
+    for line in lines:
         typer.echo(line)
 
 

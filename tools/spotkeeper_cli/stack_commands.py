@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from spotkeeper.domain.permission import Control
     from spotkeeper_operator.aws import Aws
     from spotkeeper_operator.control import FleetControl
-    from spotkeeper_operator.status import StackStatus
 
 # What happens around an instant explains it.
 AROUND = timedelta(minutes=10)
@@ -158,19 +157,20 @@ def status(
     while True:
         screen().clear()
         on.say(status_text, status_json, found)
-        found = _again(lambda: read_status(on.aws, on.stack, fleet, on.now), watch)
+        time.sleep(watch)
+        found = patiently(lambda: read_status(on.aws, on.stack, fleet, on.now), watch)
 
 
-def _again(read: "Callable[[], StackStatus]", every_s: float) -> "StackStatus":
-    """Wait and read again; report what AWS does not answer now, and try again later."""
+def patiently[T](read: Callable[[], T], every_s: float) -> T:
+    """Read; report what AWS does not answer now, and try again later."""
     from spotkeeper.ports import Throttled, Unavailable
 
     while True:
-        time.sleep(every_s)
         try:
             return read()
         except (Throttled, Unavailable) as error:
             typer.echo(f"error: {error}", err=True)
+            time.sleep(every_s)
 
 
 def watch(

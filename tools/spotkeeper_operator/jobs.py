@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ from spotkeeper.adapters.ec2.jobs import (
     SEAL,
     tags_of,
 )
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.border.job_document import JobDocument, JobDocumentError, parse_job
 from spotkeeper.domain.doctor.checks import JOB_CHECKS
 from spotkeeper.domain.doctor.facts import GONE, Unseen
 from spotkeeper.domain.doctor.finding import Severity
 from spotkeeper.domain.jobs.job import Job, Outcome, OwnImage, OwnMachine, OwnVolume
+from spotkeeper.ports import Gone
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.text import as_json
 
@@ -149,8 +151,16 @@ class Jobs:
             raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
         return turns
 
-    def logs(self, name: str, wait: Callable[[], None] | None = None) -> Iterator[str]:
-        """Yield the last 200 lines of the job's newest output; with `wait`, what follows, too."""
+    def logs(
+        self,
+        name: str,
+        wait: Callable[[], None] | None = None,
+        ask: Callable[[Callable[[], Any]], Any] = lambda read: read(),
+    ) -> Iterator[str]:
+        """Yield the last 200 lines of the job's newest output; with `wait`, what follows, too.
+
+        What follows is read by `ask`, which may try again.
+        """
         _, job = self.one(name)
         tries = range(job.attempt, 0, -1) if self._log_group else ()
         attempt = next((n for n in tries if self._events(name, n)), 0)
@@ -160,12 +170,12 @@ class Jobs:
             return
         attempt, token = attempt or 1, ""
         while True:
-            found = self._events(name, attempt, token)
+            found = ask(partial(self._events, name, attempt, token))
             yield from (event["message"] for event in (found or {}).get("events", ()))
             if found and found["nextForwardToken"] != token:
                 token = found["nextForwardToken"]
                 continue
-            _, job = self.one(name)
+            _, job = ask(partial(self.one, name))
             if attempt < job.attempt:
                 attempt, token = attempt + 1, _FROM_ITS_BEGIN
             elif wait is None or job.outcome:
@@ -179,10 +189,11 @@ class Jobs:
         if token not in ("", _FROM_ITS_BEGIN):
             more["nextToken"] = token
         try:
-            return self._logs.get_log_events(
-                logGroupName=self._log_group, logStreamName=f"{name}/{attempt}", **more
-            )
-        except self._logs.exceptions.ResourceNotFoundException:
+            with aws_errors(f"reading the output of job {name}"):
+                return self._logs.get_log_events(
+                    logGroupName=self._log_group, logStreamName=f"{name}/{attempt}", **more
+                )
+        except Gone:
             return None
 
     def _last_words(self, name: str, job: Job) -> str:
