@@ -10,10 +10,11 @@ from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 from botocore.response import StreamingBody
 
+from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper_operator.aws import OperatorError
 from tests.builders import TABLE
 from tests.functions.test_keep_jobs import BUCKET, DOCUMENT, Account, account
-from tests.operator.command import intercept, run
+from tests.operator.command import intercept, refused, run
 
 __all__ = ["account"]
 
@@ -143,3 +144,13 @@ def test_who_follows_a_job_goes_on_when_aws_answers_again(
     assert code == (1 if "status" in line else 0), err
     assert "error: reading " in err
     assert "ThrottlingException: Rate exceeded" in err
+
+
+def test_where_nobody_can_be_asked_a_job_is_neither_deleted_nor_rebuilt(ended: Account) -> None:
+    nobody = "error: nobody to ask: give --yes, or run it in a terminal"
+    assert refused("job", "delete", "resnet") == nobody
+    table = JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple)
+    table.delete("resnet")
+    assert refused("job", "recover", "resnet", "--from", "tags").endswith(nobody)
+    assert table.read("resnet") is None
+    assert run("job", "recover", "resnet", "--from", "tags", "--yes")[0] == 0

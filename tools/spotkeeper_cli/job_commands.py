@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotkeeper_cli.stack_commands import OnStack, Yes, on_stack, patiently
+from spotkeeper_cli.stack_commands import OnStack, Yes, confirm, on_stack, patiently
 from spotkeeper_operator.text import as_json
 
 if TYPE_CHECKING:
@@ -120,12 +120,11 @@ def recover(
 ) -> None:
     """Go back to an older state, or rebuild a job whose item in the table was lost."""
 
-    def confirm(text: str) -> None:
+    def shown(text: str) -> None:
         typer.echo(text, err=True)
-        if not yes:
-            typer.confirm("Go on?", abort=True, err=True)
+        confirm((), "Go on?", yes)
 
-    _say(on, _jobs(on).recover(name, source, on.now, confirm))
+    _say(on, _jobs(on).recover(name, source, on.now, shown))
 
 
 @job.command()
@@ -144,6 +143,5 @@ def fetch(
 def delete(on: OnStack, name: Name, yes: Yes = False) -> None:
     """Delete a job that is over, with its checkpoints, snapshots and volumes."""
     jobs = _jobs(on)
-    if not yes:
-        typer.confirm(f"Delete {name} with all that it left?", abort=True, err=True)
+    confirm((), f"Delete {name} with all that it left?", yes)
     _say(on, jobs.delete(name))

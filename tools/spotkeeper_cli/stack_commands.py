@@ -438,7 +438,7 @@ def mode(
 
     control = on.control(fleet)
     if mode is Mode.ACT and control.only_observes():
-        _confirm(control.preview(), "Let the turns act?", yes)
+        confirm(control.preview(), "Let the turns act?", yes)
     _say_control(on, fleet, control.set_mode(mode), mode_text)
 
 
@@ -467,7 +467,7 @@ def resume(on: OnStack, fleet: Fleet, yes: Yes = False) -> None:
     control = on.control(fleet)
     control.require_paused()
     if not control.only_observes():
-        _confirm(control.preview(), "Let the turns act?", yes)
+        confirm(control.preview(), "Let the turns act?", yes)
     _say_control(on, fleet, control.resume(), pause_text)
 
 
@@ -491,11 +491,11 @@ def stop(
     from spotkeeper_operator.control import Leaving, stopped_text
 
     leaving = Leaving(on.aws, on.stack, fleet, on.now, anyway=anyway, keep_hooks=keep_hooks)
-    _confirm(leaving.preview(), f"Stop {fleet}?", yes)
+    confirm(leaving.preview(), f"Stop {fleet}?", yes)
     on.say(stopped_text, as_json, leaving.stop())
 
 
-def _confirm(preview: Sequence[str], question: str, yes: bool) -> None:
+def confirm(preview: Sequence[str], question: str, yes: bool) -> None:
     """Show what will happen, on standard error, and go on only with a yes."""
     from spotkeeper_operator.aws import OperatorError
 
