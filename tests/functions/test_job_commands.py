@@ -1,6 +1,7 @@
 """The commands of jobs while answers of AWS are lost, partial or refused."""
 
 import hashlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -154,3 +155,18 @@ def test_where_nobody_can_be_asked_a_job_is_neither_deleted_nor_rebuilt(ended: A
     assert refused("job", "recover", "resnet", "--from", "tags").endswith(nobody)
     assert table.read("resnet") is None
     assert run("job", "recover", "resnet", "--from", "tags", "--yes")[0] == 0
+
+
+def test_a_job_of_another_release_hides_no_other(account: Account) -> None:
+    account.start(DOCUMENT)
+    account.start(DOCUMENT.replace("resnet", "other"))
+    boto3.client("dynamodb", "us-east-1").update_item(
+        TableName=TABLE,
+        Key={"pk": {"S": "job#other"}, "sk": {"S": "state"}},
+        UpdateExpression="SET document = :text",
+        ExpressionAttributeValues={":text": {"S": '{"version": 2}'}},
+    )
+    code, out, err = run("job", "status")
+    assert (code, out.partition("  ")[0]) == (1, "resnet")
+    assert "the document of job#other cannot be read" in err
+    assert [it["name"] for it in json.loads(run("job", "status", "--json")[1])] == ["resnet"]

@@ -11,6 +11,7 @@ from spotkeeper_cli.stack_commands import OnStack, Yes, confirm, on_stack, patie
 from spotkeeper_operator.text import as_json
 
 if TYPE_CHECKING:
+    from spotkeeper.ports import Unreadable
     from spotkeeper_operator.jobs import Jobs
 
 job = typer.Typer(
@@ -57,12 +58,16 @@ def status(
     if name is None:
         if watch:
             raise typer.BadParameter("give the NAME of the job to watch")
-        found = jobs.all()
+        wrong: list[Unreadable] = []
+        found = jobs.all(wrong.append)
         if on.json:
             typer.echo(as_json([status_json(*it) for it in found]), nl=False)
         else:
-            typer.echo("".join(status_text(*it) for it in found) or "no job is running\n", nl=False)
-        return
+            none = "" if wrong else "no job is running\n"
+            typer.echo("".join(status_text(*it) for it in found) or none, nl=False)
+        for error in wrong:
+            typer.echo(f"error: {error}: this job is left out", err=True)
+        raise typer.Exit(1 if wrong else 0)
     one, before = jobs.one(name), ""
     while True:
         text = as_json(status_json(*one)) if on.json else status_text(*one)

@@ -32,7 +32,7 @@ from spotkeeper.domain.doctor.checks import JOB_CHECKS
 from spotkeeper.domain.doctor.facts import GONE, Unseen
 from spotkeeper.domain.doctor.finding import Severity
 from spotkeeper.domain.jobs.job import Job, Outcome, OwnImage, OwnMachine, OwnVolume
-from spotkeeper.ports import Gone
+from spotkeeper.ports import Gone, Unreadable
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.text import as_json
 
@@ -128,10 +128,16 @@ class Jobs:
 
     # --- look
 
-    def all(self) -> Sequence[tuple[JobDocument, Job]]:
-        """Read the jobs that are not over."""
-        found = (self._table.read(name) for name in self._table.names())
-        return [it for it in found if it]
+    def all(self, left_out: Callable[[Unreadable], None]) -> Sequence[tuple[JobDocument, Job]]:
+        """Read the jobs that are not over; those of another release are `left_out`."""
+        found: list[tuple[JobDocument, Job]] = []
+        for name in self._table.names():
+            try:
+                if one := self._table.read(name):
+                    found.append(one)
+            except Unreadable as error:
+                left_out(error)
+        return found
 
     def one(self, name: str) -> tuple[JobDocument, Job]:
         """Read one job, also one that is over."""
