@@ -415,6 +415,7 @@ def drill(
         clock=wiring.now,
         sleep=lambda for_s: time.sleep(for_s),
         progress=telling(lambda text: typer.echo(text, err=True)),
+        trouble=lambda error: typer.echo(f"error: {error}", err=True),
         longest=timedelta(seconds=timeout),
     )
     drilled = Drill(on.aws, on.stack, fleet).run(count, waiting)
