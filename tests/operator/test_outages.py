@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import boto3
 import pytest
@@ -18,15 +19,23 @@ QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
 
 
 @pytest.fixture
-def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirty requests wait in the queue, and nobody takes one."""
+def waiting(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Thirty requests wait in the queue, and nobody takes one; what AWS answers to operations."""
     counts = {
         "ApproximateNumberOfMessages": "30",
         "ApproximateNumberOfMessagesDelayed": "0",
         "ApproximateNumberOfMessagesNotVisible": "0",
     }
-    answers = {"GetQueueAttributes": {"Attributes": counts}}
+    answers: dict[str, Any] = {"GetQueueAttributes": {"Attributes": counts}}
     intercept(monkeypatch, lambda _, operation, __: answers.get(operation))
+    return answers
+
+
+def test_cloudwatch_that_answers_without_a_result(deployed: Stage, waiting: dict[str, Any]) -> None:
+    """The age of the oldest request is not known, and all else is."""
+    deployed.put("main", json.dumps(document("main", request_queue_url=QUEUE)))
+    waiting["GetMetricData"] = {"MetricDataResults": []}
+    assert "wait 30 requests wait now; " in words("status")
 
 
 def words(*arguments: str) -> str:

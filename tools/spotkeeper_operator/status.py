@@ -807,8 +807,11 @@ class Reading:
                 StartTime=self._now - AGE_KNOWN,
                 EndTime=self._now,
             )
-        (found,) = answer["MetricDataResults"]
-        return list(zip(found["Timestamps"], found["Values"], strict=True))
+        return [
+            measure
+            for found in answer["MetricDataResults"]
+            for measure in zip(found["Timestamps"], found["Values"], strict=True)
+        ]
 
     def ringing(self) -> tuple[str, ...]:
         """List the stack's alarms that ring.
