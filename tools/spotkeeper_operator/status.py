@@ -12,6 +12,7 @@ from functools import partial
 from itertools import takewhile
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, Records
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.lives import InstanceLives
@@ -739,19 +740,11 @@ class Reading:
 
     def _fleet(self, fleet: Fleet, groups: Mapping[str, Group] | None) -> Looked:
         name, stack = fleet.name, self.stack
-        records = self.attempt(
-            TABLE,
-            f"{name}: decisions are not known",
-            lambda: self._aws.records(stack).newest(name, RECORDS_READ),
-        )
-        if records and records.unreadable:
-            unreadable = f"{records.unreadable} records of another release left out"
-            self.troubles.append(f"{name}: {unreadable}")
         since = self._now - timedelta(seconds=LOGS_READ_S)
         queue = self._queue(fleet)
         return Looked(
             groups=groups,
-            records=records.records if records else None,
+            records=self.records(name, lambda it: it.newest(name, RECORDS_READ)),
             digests=self.attempt(
                 TABLE, f"{name}: load is not known", lambda: self._load.since(name, since)
             ),
@@ -763,6 +756,17 @@ class Reading:
                 lambda: ControlTable(self._aws.dynamodb, stack.table).of(name),
             ),
         )
+
+    def records(
+        self, fleet: str, read: Callable[[DecisionRecords], Records]
+    ) -> Sequence[DecisionRecord] | None:
+        """Read decision records of a fleet; those of another release are a trouble."""
+        table = self._aws.records(self.stack)
+        found = self.attempt(TABLE, f"{fleet}: decisions are not known", lambda: read(table))
+        if found and found.unreadable:
+            unreadable = f"{found.unreadable} records of another release left out"
+            self.troubles.append(f"{fleet}: {unreadable}")
+        return found.records if found else None
 
     def _queue(self, fleet: Fleet) -> QueueLength | str:
         """Count what waits; a queue that cannot be read is no trouble of the fleet's alone."""
@@ -1023,12 +1027,10 @@ def read_events(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
     since = now - EVENTS_OF
     fleets: dict[str, Sequence[Event]] = {}
     for each in reading.fleets:
-        records = reading.attempt(
-            TABLE,
-            f"{each.name}: decisions are not known",
-            partial(aws.records(reading.stack).between, each.name, since, now),
+        records = reading.records(
+            each.name, partial(DecisionRecords.between, fleet=each.name, since=since, until=now)
         )
-        events = list(_of_records(records.records if records else ()))
+        events = list(_of_records(records or ()))
         for group in (each.spot_group, each.on_demand_group):
             activities = reading.attempt(
                 "Auto Scaling",
