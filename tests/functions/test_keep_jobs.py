@@ -185,7 +185,7 @@ def test_a_job_with_checkpoints_from_start_to_mail(account: Account) -> None:
     with pytest.raises(OperatorError, match="not what the job uploaded"):
         account.jobs.fetch("resnet", account.folder / "result")
     account.tick(minutes=61)
-    assert account.jobs.all() == []
+    assert account.jobs.all(print) == []
     assert "deleted resnet: 4 objects" in account.jobs.delete("resnet")
     assert account.start(DOCUMENT)
 
@@ -509,7 +509,7 @@ def test_start_names_everything_that_is_wrong_with_the_machine(account: Account)
         account.start(DOCUMENT.replace("g5.xlarge", "g9.huge"))
     for part in ("g9.huge is not offered", "must terminate", "InstanceMetadataTags", "JobRole"):
         assert part in str(error.value)
-    assert account.jobs.all() == []
+    assert account.jobs.all(print) == []
 
 
 def test_the_output_of_a_job_is_followed_from_machine_to_machine(

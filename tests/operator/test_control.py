@@ -8,6 +8,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.client import BaseClient
+from botocore.exceptions import ClientError
 from typer.testing import CliRunner
 
 from functions.check_availability.app import handler as check_availability
@@ -77,6 +78,26 @@ def test_stop_leaves_the_on_demand_of_a_fleet_that_only_observed(deployed: Stage
     out = answered("stop", "main", "--yes")
     assert "left  main-on-demand: desired 4, nothing sets it from now on" in out
     assert deployed.cloud.group("main-on-demand").desired == 4
+
+
+def test_a_stop_that_fails_half_way_says_what_is_left_and_how_to_go_on(
+    deployed: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backfill goes on, and is paid for: a second stop without --anyway would leave it."""
+    answer: Any = {"Error": {"Code": "Throttling", "Message": "Rate exceeded"}}
+
+    def refuse(_: BaseClient, operation: str, __: object) -> None:
+        if operation == "SetDesiredCapacity":
+            raise ClientError(answer, operation)
+
+    with monkeypatch.context() as once:
+        intercept(once, refuse)
+        told = refused("stop", "main", "--anyway", "--yes")
+    assert "Throttling: Rate exceeded. Done: main only observes from now on. Not done: " in told
+    assert "Not done: main-on-demand: desired 1 -> 0; main-on-demand: AZRebalance" in told
+    assert told.endswith("Stop it again: spotkeeper stop main --anyway")
+    assert run("stop", "main", "--anyway", "--yes")[0] == 0
+    assert deployed.cloud.group("main-on-demand").desired == 0
 
 
 HOOKS = {"LifecycleHooks": [{"LifecycleHookName": name} for name in ("spotkeeper-drain", "own")]}

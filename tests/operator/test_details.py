@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 
+import boto3
 import pytest
 
 from spotkeeper.domain.fleet import Instance, Phase
@@ -17,8 +18,8 @@ from spotkeeper_operator.status import (
     instances_of,
 )
 from tests.builders import NOON, fleet, group, held
-from tests.functions.conftest import Stage
-from tests.operator.command import answered
+from tests.functions.conftest import TABLE, Stage
+from tests.operator.command import answered, run
 from tests.unit.operator.test_status import logs
 
 
@@ -92,6 +93,21 @@ def test_the_last_changes_and_failures(deployed: Stage) -> None:
     assert "times until" in text
     (events,) = json.loads(answered("status", "--events", "--json"))["fleets"].values()
     assert [e["at"] for e in events] == sorted(e["at"] for e in events)
+
+
+def test_records_of_another_release_are_missed_and_not_hidden(deployed: Stage) -> None:
+    boto3.client("dynamodb").put_item(
+        TableName=TABLE,
+        Item={
+            "pk": {"S": "fleet#main"},
+            "sk": {"S": f"decision#{deployed.now.isoformat()}#availability#0"},
+            "record": {"S": "{}"},
+        },
+    )
+    for listed in ((), ("--events",)):
+        code, out, _ = run("status", *listed)
+        assert code == 1
+        assert "trouble       main: 1 records of another release left out" in out
 
 
 def test_events_that_repeat_are_counted() -> None:

@@ -1,7 +1,10 @@
 """A drill on a stack that works: the simulated cloud takes what FIS is asked to interrupt."""
 
 import json
+import time
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -68,6 +71,27 @@ def test_a_failed_experiment_is_told_as_fis_tells_it(fis: Experiments) -> None:
     code, out, err = run("drill", "main")
     assert (code, out) == (2, "")
     assert f"error: experiment {EXPERIMENT} failed: {reason}" in " ".join(err.split())
+
+
+def test_a_call_that_is_throttled_ends_no_drill(
+    fis: Experiments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The instances are interrupted by then."""
+    answer: Any = {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}
+    fis.fails["GetExperiment"] = ClientError(answer, "GetExperiment")
+    sleep, waited = time.sleep, Counter[str]()
+
+    def wait(seconds: float) -> None:
+        sleep(seconds)
+        waited["times"] += 1
+        if waited["times"] == 3:
+            fis.fails.clear()
+
+    monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", wait)
+    code, out, err = run("drill", "main")
+    assert code == 0, out + err
+    throttled = "error: fis:GetExperiment: ThrottlingException: Rate exceeded"
+    assert err.splitlines().count(throttled) == 2
 
 
 def test_no_template_is_left_when_nothing_starts(fis: Experiments) -> None:

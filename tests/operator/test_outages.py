@@ -2,29 +2,40 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import boto3
 import pytest
+from botocore.client import BaseClient
+from botocore.exceptions import ReadTimeoutError
 
 from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
-from tests.functions.conftest import Stage, document
-from tests.operator.command import answered, intercept, run
+from tests.functions.conftest import Stage, StageOf, document
+from tests.operator.command import answered, deploy, intercept, run
 from tests.operator.days import Days
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
 
 
 @pytest.fixture
-def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirty requests wait in the queue, and nobody takes one."""
+def waiting(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Thirty requests wait in the queue, and nobody takes one; what AWS answers to operations."""
     counts = {
         "ApproximateNumberOfMessages": "30",
         "ApproximateNumberOfMessagesDelayed": "0",
         "ApproximateNumberOfMessagesNotVisible": "0",
     }
-    answers = {"GetQueueAttributes": {"Attributes": counts}}
+    answers: dict[str, Any] = {"GetQueueAttributes": {"Attributes": counts}}
     intercept(monkeypatch, lambda _, operation, __: answers.get(operation))
+    return answers
+
+
+def test_cloudwatch_that_answers_without_a_result(deployed: Stage, waiting: dict[str, Any]) -> None:
+    """The age of the oldest request is not known, and all else is."""
+    deployed.put("main", json.dumps(document("main", request_queue_url=QUEUE)))
+    waiting["GetMetricData"] = {"MetricDataResults": []}
+    assert "wait 30 requests wait now; " in words("status")
 
 
 def words(*arguments: str) -> str:
@@ -95,3 +106,38 @@ def test_a_record_of_a_turn_that_failed(deployed: Stage) -> None:
     text = " ".join(run("doctor")[1].split())
     assert "ERROR turns-failed main" in text
     assert "1 of the last 9 availability turns; the last at 2026-11-20 12:18 UTC" in text
+
+
+SERVICES = {
+    "status": ("dynamodb", "sqs", "cloudwatch", "autoscaling"),
+    "status --instances": ("dynamodb", "sqs", "ec2"),
+    "status --events": ("dynamodb", "autoscaling"),
+}
+
+
+@pytest.mark.parametrize("line", SERVICES)
+def test_a_service_that_hangs_is_waited_for_once_and_not_for_each_fleet(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """Each wait takes three quarters of a minute: a hundred fleets would take hours."""
+    names = tuple(f"fleet-{n}" for n in range(4))
+    stage = stage_of(names)
+    deploy()
+    for name in names:
+        stage.put(name, json.dumps(document(name, request_queue_url=QUEUE + name)))
+    for hangs in SERVICES[line]:
+        asked: list[str] = []
+
+        def hang(client: BaseClient, operation: str, _: object) -> None:
+            if client.meta.service_model.service_name == hangs:  # noqa: B023 - called in this turn
+                asked.append(operation)  # noqa: B023
+                raise ReadTimeoutError(endpoint_url=operation)
+
+        with monkeypatch.context() as once:
+            intercept(once, hang)
+            code, out, _ = run(*line.split())
+        assert (code, len(asked)) == (1, 1), (hangs, asked)
+        text = " ".join(out.split())
+        assert text.count("Read timeout on endpoint URL") >= 1
+        assert hangs in ("autoscaling", "cloudwatch") or "did not answer before" in text
+        assert all(f"{name}: " in text or f"{name} " in text for name in names)

@@ -254,6 +254,24 @@ def test_a_full_disk_ends_with_a_sentence() -> None:
     assert (done.returncode, done.stderr) == (2, "error: cannot write: No space left on device\n")
 
 
+def test_a_program_of_the_credentials_that_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "log-in"
+    config = tmp_path / "config"
+    config.write_text(f"[default]\nregion = us-east-1\ncredential_process = {program}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "spotkeeper_cli.main", "status"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    expected = f"error: {program}: No such file or directory\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
 def test_the_version_and_short_help() -> None:
     assert run("--version").stdout == f"spotkeeper {version('spotkeeper')}\n"
     assert "--watch" in run("status -h").stdout

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotkeeper_cli.stack_commands import OnStack, Yes, on_stack
+from spotkeeper_cli.stack_commands import OnStack, Yes, confirm, on_stack, patiently
 from spotkeeper_operator.text import as_json
 
 if TYPE_CHECKING:
+    from spotkeeper.ports import Unreadable
     from spotkeeper_operator.jobs import Jobs
 
 job = typer.Typer(
@@ -57,15 +58,18 @@ def status(
     if name is None:
         if watch:
             raise typer.BadParameter("give the NAME of the job to watch")
-        found = jobs.all()
+        wrong: list[Unreadable] = []
+        found = jobs.all(wrong.append)
         if on.json:
             typer.echo(as_json([status_json(*it) for it in found]), nl=False)
         else:
-            typer.echo("".join(status_text(*it) for it in found) or "no job is running\n", nl=False)
-        return
-    before = ""
+            none = "" if wrong else "no job is running\n"
+            typer.echo("".join(status_text(*it) for it in found) or none, nl=False)
+        for error in wrong:
+            typer.echo(f"error: {error}: this job is left out", err=True)
+        raise typer.Exit(1 if wrong else 0)
+    one, before = jobs.one(name), ""
     while True:
-        one = jobs.one(name)
         text = as_json(status_json(*one)) if on.json else status_text(*one)
         if text != before:
             typer.echo(text, nl=False)
@@ -73,6 +77,7 @@ def status(
             raise typer.Exit(exit_code(one[1]))
         before = text
         time.sleep(WATCH_S)
+        one = patiently(lambda: jobs.one(name), WATCH_S)
 
 
 @job.command()
@@ -85,7 +90,12 @@ def logs(
     ] = False,
 ) -> None:
     """Show the last 200 lines that a job's command has printed."""
-    for line in _jobs(on).logs(name, (lambda: time.sleep(WATCH_S)) if follow else None):
+    jobs = _jobs(on)
+    if follow:
+        lines = jobs.logs(name, lambda: time.sleep(WATCH_S), lambda it: patiently(it, WATCH_S))
+    else:
+        lines = jobs.logs(name)
+    for line in lines:
         typer.echo(line)
 
 
@@ -115,12 +125,11 @@ def recover(
 ) -> None:
     """Go back to an older state, or rebuild a job whose item in the table was lost."""
 
-    def confirm(text: str) -> None:
+    def shown(text: str) -> None:
         typer.echo(text, err=True)
-        if not yes:
-            typer.confirm("Go on?", abort=True, err=True)
+        confirm((), "Go on?", yes)
 
-    _say(on, _jobs(on).recover(name, source, on.now, confirm))
+    _say(on, _jobs(on).recover(name, source, on.now, shown))
 
 
 @job.command()
@@ -139,6 +148,5 @@ def fetch(
 def delete(on: OnStack, name: Name, yes: Yes = False) -> None:
     """Delete a job that is over, with its checkpoints, snapshots and volumes."""
     jobs = _jobs(on)
-    if not yes:
-        typer.confirm(f"Delete {name} with all that it left?", abort=True, err=True)
+    confirm((), f"Delete {name} with all that it left?", yes)
     _say(on, jobs.delete(name))

@@ -81,8 +81,10 @@ def main() -> None:
         )
         raise SystemExit(2) from error
     except OSError as error:
-        # A full disk behind standard output; a pipe that was closed is handled by click.
-        typer.echo(f"error: cannot write: {error.strerror}", err=True)
+        # A file or program without its name is a full disk behind standard output; a pipe that was
+        # closed is handled by click.
+        where = error.filename or "cannot write"
+        typer.echo(f"error: {where}: {error.strerror}", err=True)
         raise SystemExit(2) from error
 
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from spotkeeper.domain.permission import Control
     from spotkeeper_operator.aws import Aws
     from spotkeeper_operator.control import FleetControl
-    from spotkeeper_operator.status import StackStatus
 
 # What happens around an instant explains it.
 AROUND = timedelta(minutes=10)
@@ -158,19 +157,20 @@ def status(
     while True:
         screen().clear()
         on.say(status_text, status_json, found)
-        found = _again(lambda: read_status(on.aws, on.stack, fleet, on.now), watch)
+        time.sleep(watch)
+        found = patiently(lambda: read_status(on.aws, on.stack, fleet, on.now), watch)
 
 
-def _again(read: "Callable[[], StackStatus]", every_s: float) -> "StackStatus":
-    """Wait and read again; report what AWS does not answer now, and try again later."""
+def patiently[T](read: Callable[[], T], every_s: float) -> T:
+    """Read; report what AWS does not answer now, and try again later."""
     from spotkeeper.ports import Throttled, Unavailable
 
     while True:
-        time.sleep(every_s)
         try:
             return read()
         except (Throttled, Unavailable) as error:
             typer.echo(f"error: {error}", err=True)
+            time.sleep(every_s)
 
 
 def watch(
@@ -415,6 +415,7 @@ def drill(
         clock=wiring.now,
         sleep=lambda for_s: time.sleep(for_s),
         progress=telling(lambda text: typer.echo(text, err=True)),
+        trouble=lambda error: typer.echo(f"error: {error}", err=True),
         longest=timedelta(seconds=timeout),
     )
     drilled = Drill(on.aws, on.stack, fleet).run(count, waiting)
@@ -438,7 +439,7 @@ def mode(
 
     control = on.control(fleet)
     if mode is Mode.ACT and control.only_observes():
-        _confirm(control.preview(), "Let the turns act?", yes)
+        confirm(control.preview(), "Let the turns act?", yes)
     _say_control(on, fleet, control.set_mode(mode), mode_text)
 
 
@@ -467,7 +468,7 @@ def resume(on: OnStack, fleet: Fleet, yes: Yes = False) -> None:
     control = on.control(fleet)
     control.require_paused()
     if not control.only_observes():
-        _confirm(control.preview(), "Let the turns act?", yes)
+        confirm(control.preview(), "Let the turns act?", yes)
     _say_control(on, fleet, control.resume(), pause_text)
 
 
@@ -491,11 +492,11 @@ def stop(
     from spotkeeper_operator.control import Leaving, stopped_text
 
     leaving = Leaving(on.aws, on.stack, fleet, on.now, anyway=anyway, keep_hooks=keep_hooks)
-    _confirm(leaving.preview(), f"Stop {fleet}?", yes)
+    confirm(leaving.preview(), f"Stop {fleet}?", yes)
     on.say(stopped_text, as_json, leaving.stop())
 
 
-def _confirm(preview: Sequence[str], question: str, yes: bool) -> None:
+def confirm(preview: Sequence[str], question: str, yes: bool) -> None:
     """Show what will happen, on standard error, and go on only with a yes."""
     from spotkeeper_operator.aws import OperatorError
 

@@ -12,8 +12,8 @@ from botocore.exceptions import ProfileNotFound
 
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.ec2.answers import ended_by_request, instances_of, is_failed_launch
+from spotkeeper.adapters.ec2.auto_scaling import activities_of
 from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
-from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.stacks import Stack, StackReader
 from spotkeeper.domain.money.prices import PriceBook
@@ -162,13 +162,7 @@ class Activity:
 
 def read_activities(aws: Aws, group: str, first: datetime, last: datetime) -> tuple[Activity, ...]:
     """Read a group's activities that began between two instants, oldest first."""
-    pages = aws.autoscaling.get_paginator("describe_scaling_activities").paginate(
-        AutoScalingGroupName=group,
-        Filters=[{"Name": "StartTimeLowerBound", "Values": [first.isoformat()]}],
-        PaginationConfig={"MaxItems": AT_MOST, "PageSize": 100},
-    )
-    with aws_errors(f"reading the scaling activities of {group}"):
-        found = [activity for page in pages for activity in page["Activities"]]
+    found = activities_of(aws.autoscaling, group, first, AT_MOST, last)
     there = (one for one in found if first <= one["StartTime"] <= last)
     return tuple(sorted(map(_activity, there), key=lambda one: one.at))
 

@@ -11,7 +11,7 @@ from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.decision import FAILED, Controller
 from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.permission import LONGEST_PAUSE, Control, Mode, Pause, Permission
-from spotkeeper.ports import OWNER_TAG
+from spotkeeper.ports import OWNER_TAG, FleetError
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.text import STALE_TURN_S, as_json, spoken
 
@@ -136,7 +136,7 @@ class Leaving:
         ]
         groups = self._reader.describe([fleet.spot_group, fleet.on_demand_group])
         spot, on_demand = groups.get(fleet.spot_group), groups.get(fleet.on_demand_group)
-        backfilled = anyway or not control.only_observes()
+        self._backfilled = backfilled = anyway or not control.only_observes()
         if backfilled and not anyway:
             _make_before_break(spot, on_demand)
         ending = backfilled and on_demand is not None and on_demand.desired > on_demand.minimum
@@ -155,9 +155,19 @@ class Leaving:
         return [told for told, _ in self._steps]
 
     def stop(self) -> Stopped:
-        """Do it, step by step."""
-        for _, step in self._steps:
-            step()
+        """Do it, step by step; raises `OperatorError` with what is left when a step fails.
+
+        A fleet that only observes by then looks as if its on-demand were its owner's.
+        """
+        for number, (_, step) in enumerate(self._steps):
+            try:
+                step()
+            except FleetError as error:
+                steps = self.preview()
+                done, left = "; ".join(steps[:number]) or "nothing", "; ".join(steps[number:])
+                again = f"spotkeeper stop {self._fleet}{' --anyway' if self._backfilled else ''}"
+                message = f"{error}. Done: {done}. Not done: {left}. Stop it again: {again}"
+                raise OperatorError(message) from error
         return Stopped(fleet=self._fleet, did=tuple(self.preview()), left=tuple(self.left))
 
     def _end_backfill(self, group: Group) -> None:

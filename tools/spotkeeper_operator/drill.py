@@ -16,6 +16,7 @@ from spotkeeper.domain.fleet import Instance, Phase
 from spotkeeper.domain.load.load import LoadDigest, merged
 from spotkeeper.domain.money.ledger import Life
 from spotkeeper.domain.permission import Permission
+from spotkeeper.ports import FleetError, Throttled, Unavailable
 from spotkeeper_charts.page import Figure, Page, Row, Table, Tiles
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.explain import decided, records_timeline, timeline
@@ -191,11 +192,15 @@ class Drilled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """How a drill passes the time; `longest` is when it gives up."""
+    """How a drill passes the time; `longest` is when it gives up.
+
+    `trouble` is for what AWS does not answer now; it is asked again.
+    """
 
     clock: Callable[[], datetime]
     sleep: Callable[[float], None]
     progress: Callable[[Story], None]
+    trouble: Callable[[FleetError], None]
     longest: timedelta
 
 
@@ -228,8 +233,12 @@ class Drill:
         while waiting.clock() - story.started < waiting.longest and not story.over:
             waiting.progress(story)
             waiting.sleep(LOOK_EVERY_S)
-            check(fis, experiment)
-            story = self._look(story, stood_in, waiting.clock())
+            try:
+                check(fis, experiment)
+                story = self._look(story, stood_in, waiting.clock())
+            except (Throttled, Unavailable) as error:
+                # The instances are interrupted: what becomes of them is still to be seen.
+                waiting.trouble(error)
         waiting.progress(story)
         return self._drilled(story, waiting)
 

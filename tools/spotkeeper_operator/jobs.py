@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ from spotkeeper.adapters.ec2.jobs import (
     SEAL,
     tags_of,
 )
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.border.job_document import JobDocument, JobDocumentError, parse_job
 from spotkeeper.domain.doctor.checks import JOB_CHECKS
 from spotkeeper.domain.doctor.facts import GONE, Unseen
 from spotkeeper.domain.doctor.finding import Severity
 from spotkeeper.domain.jobs.job import Job, Outcome, OwnImage, OwnMachine, OwnVolume
+from spotkeeper.ports import Gone, Unreadable
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.text import as_json
 
@@ -74,6 +76,9 @@ class Jobs:
         name, prefix = document.name, f"jobs/{document.name}/"
         current = self._table.read(name)
         if current and current[1].outcome is None:
+            if not dry_run:
+                # A command that was killed may have begun it without listing it.
+                self._table.relist(name)
             raise OperatorError(f"job {name} runs already: `spotkeeper job status {name}`")
         wrong = [*self._wrong_machine(document)]
         if self._exists(f"{prefix}head.json"):
@@ -123,10 +128,16 @@ class Jobs:
 
     # --- look
 
-    def all(self) -> Sequence[tuple[JobDocument, Job]]:
-        """Read the jobs that are not over."""
-        found = (self._table.read(name) for name in self._table.names())
-        return [it for it in found if it]
+    def all(self, left_out: Callable[[Unreadable], None]) -> Sequence[tuple[JobDocument, Job]]:
+        """Read the jobs that are not over; those of another release are `left_out`."""
+        found: list[tuple[JobDocument, Job]] = []
+        for name in self._table.names():
+            try:
+                if one := self._table.read(name):
+                    found.append(one)
+            except Unreadable as error:
+                left_out(error)
+        return found
 
     def one(self, name: str) -> tuple[JobDocument, Job]:
         """Read one job, also one that is over."""
@@ -146,8 +157,16 @@ class Jobs:
             raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
         return turns
 
-    def logs(self, name: str, wait: Callable[[], None] | None = None) -> Iterator[str]:
-        """Yield the last 200 lines of the job's newest output; with `wait`, what follows, too."""
+    def logs(
+        self,
+        name: str,
+        wait: Callable[[], None] | None = None,
+        ask: Callable[[Callable[[], Any]], Any] = lambda read: read(),
+    ) -> Iterator[str]:
+        """Yield the last 200 lines of the job's newest output; with `wait`, what follows, too.
+
+        What follows is read by `ask`, which may try again.
+        """
         _, job = self.one(name)
         tries = range(job.attempt, 0, -1) if self._log_group else ()
         attempt = next((n for n in tries if self._events(name, n)), 0)
@@ -157,12 +176,12 @@ class Jobs:
             return
         attempt, token = attempt or 1, ""
         while True:
-            found = self._events(name, attempt, token)
+            found = ask(partial(self._events, name, attempt, token))
             yield from (event["message"] for event in (found or {}).get("events", ()))
             if found and found["nextForwardToken"] != token:
                 token = found["nextForwardToken"]
                 continue
-            _, job = self.one(name)
+            _, job = ask(partial(self.one, name))
             if attempt < job.attempt:
                 attempt, token = attempt + 1, _FROM_ITS_BEGIN
             elif wait is None or job.outcome:
@@ -176,10 +195,11 @@ class Jobs:
         if token not in ("", _FROM_ITS_BEGIN):
             more["nextToken"] = token
         try:
-            return self._logs.get_log_events(
-                logGroupName=self._log_group, logStreamName=f"{name}/{attempt}", **more
-            )
-        except self._logs.exceptions.ResourceNotFoundException:
+            with aws_errors(f"reading the output of job {name}"):
+                return self._logs.get_log_events(
+                    logGroupName=self._log_group, logStreamName=f"{name}/{attempt}", **more
+                )
+        except Gone:
             return None
 
     def _last_words(self, name: str, job: Job) -> str:
@@ -404,16 +424,25 @@ class Jobs:
                 raise OperatorError(f"the head names a file outside of the folder: {it['path']}")
             if path.exists():
                 raise OperatorError(f"{path} is there already: give an empty folder")
-            body = self._s3.get_object(Bucket=self.bucket, Key=it["key"])["Body"]
+            try:
+                body = self._s3.get_object(Bucket=self.bucket, Key=it["key"])["Body"]
+            except self._s3.exceptions.NoSuchKey:
+                raise OperatorError(
+                    f"step {head['step']} of {name} is not in the bucket any more: a newer one has"
+                    " replaced it; give another folder, and fetch again"
+                ) from None
             path.parent.mkdir(parents=True, exist_ok=True)
+            # No half file is ever taken for a checkpoint.
+            part = path.with_name(f"{path.name}.part")
             digest = hashlib.sha256()
-            with path.open("wb") as file:
+            with part.open("wb") as file:
                 for chunk in body.iter_chunks(2**20):
                     digest.update(chunk)
                     file.write(chunk)
             if digest.hexdigest() != it["sha256"]:
-                path.unlink()
+                part.unlink()
                 raise OperatorError(f"{it['path']} is not what the job uploaded: fetch it again")
+            part.rename(path)
             written.append(str(path))
         return written
 
@@ -429,8 +458,17 @@ class Jobs:
             )
             for it in page.get("Contents", [])
         ]
+        if not found and not objects:
+            raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
         for at in range(0, len(objects), 1000):
-            self._s3.delete_objects(Bucket=self.bucket, Delete={"Objects": objects[at : at + 1000]})
+            some = {"Objects": objects[at : at + 1000], "Quiet": True}
+            answer = self._s3.delete_objects(Bucket=self.bucket, Delete=some)
+            # S3 answers with success, and names what it kept.
+            for it in answer.get("Errors", ()):
+                raise OperatorError(
+                    f"s3:DeleteObject of {it['Key']}: {it['Code']}: {it['Message']}; what was not"
+                    f" deleted stays: mend this, and `spotkeeper job delete {name}` again"
+                )
         # Only what the item remembers: tags prove nothing.
         own = sorted(found[1].volumes) if found else []
         tagged = [{"Name": f"tag:{SEAL}", "Values": ["true", "false"]}, *self._tagged(name)]

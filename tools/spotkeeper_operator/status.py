@@ -12,6 +12,7 @@ from functools import partial
 from itertools import takewhile
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, Records
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.lives import InstanceLives
@@ -31,7 +32,7 @@ from spotkeeper.domain.money.ledger import LedgerItem, Life
 from spotkeeper.domain.money.prices import PriceBook, priced
 from spotkeeper.domain.permission import Control, Permission
 from spotkeeper.domain.purchase import PurchaseOption
-from spotkeeper.ports import FleetError
+from spotkeeper.ports import FleetError, TimedOut
 from spotkeeper.turns.turn import ASK_UNTIL_S
 from spotkeeper_operator.aws import Activity, Aws, chosen, read_activities
 from spotkeeper_operator.text import STALE_TURN_S, as_json, labelled, paragraphs, spoken
@@ -679,13 +680,20 @@ def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
         region=aws.region,
         at=now,
         fleets=statuses,
-        ringing=reading.attempt("alarms are not known", reading.ringing) or (),
+        ringing=reading.attempt(CLOUDWATCH, "alarms are not known", reading.ringing) or (),
         troubles=tuple(reading.troubles),
     )
 
 
+# The services that each fleet is read from.
+TABLE, CLOUDWATCH, EC2 = "the table", "CloudWatch", "EC2"
+
+
 class Reading:
-    """The reads of one status; each may fail alone, and `troubles` then says so."""
+    """The reads of one status; each may fail alone, and `troubles` then says so.
+
+    A service that does not answer in time is not asked again: each fleet would wait for it.
+    """
 
     def __init__(self, aws: Aws, stack: str, fleet: str | None, now: datetime) -> None:
         """Look the stack and its fleets, or the one, up; raises `Gone` and `OperatorError`."""
@@ -693,6 +701,7 @@ class Reading:
         documents = aws.documents(self.stack)
         self.fleets = chosen(documents, fleet)
         self.troubles = [str(error) for error in documents.errors]
+        self._hung: set[str] = set()
         self._load = LoadDigestTable(aws.dynamodb, self.stack.table)
         self._queues = EveryRequestQueue(
             SqsRequestQueues(lambda: aws.client("sqs")),
@@ -700,19 +709,30 @@ class Reading:
             AgentRequestQueues(aws.dynamodb, self.stack.table, lambda: now),
         )
 
-    def attempt[Found](self, label: str, read: Callable[[], Found]) -> Found | None:
-        """Read, or note why that failed."""
+    def attempt[Found](self, of: str, label: str, read: Callable[[], Found]) -> Found | None:
+        """Read something of a service, or note why that failed."""
         try:
-            return read()
+            return self._read(of, read)
         except FleetError as error:
             self.troubles.append(f"{label}: {error}")
             return None
+
+    def _read[Found](self, of: str, read: Callable[[], Found]) -> Found:
+        if of in self._hung:
+            raise TimedOut(f"not read, as {of} did not answer before")
+        try:
+            return read()
+        except TimedOut:
+            self._hung.add(of)
+            raise
 
     def looked(self) -> Iterator[tuple[Fleet, Looked]]:
         """Read the fleets, their groups together."""
         names = [n for f in self.fleets for n in (f.spot_group, f.on_demand_group)]
         reader = AutoScalingReader(self._aws.autoscaling, self._aws.ec2)
-        groups = self.attempt("groups are not known", lambda: reader.describe(names))
+        groups = self.attempt(
+            "Auto Scaling", "groups are not known", lambda: reader.describe(names)
+        )
         for fleet in self.fleets:
             mine = (fleet.spot_group, fleet.on_demand_group)
             theirs = None if groups is None else {n: groups[n] for n in mine if n in groups}
@@ -720,28 +740,33 @@ class Reading:
 
     def _fleet(self, fleet: Fleet, groups: Mapping[str, Group] | None) -> Looked:
         name, stack = fleet.name, self.stack
-        records = self.attempt(
-            f"{name}: decisions are not known",
-            lambda: self._aws.records(stack).newest(name, RECORDS_READ),
-        )
-        if records and records.unreadable:
-            unreadable = f"{records.unreadable} records of another release left out"
-            self.troubles.append(f"{name}: {unreadable}")
         since = self._now - timedelta(seconds=LOGS_READ_S)
         queue = self._queue(fleet)
         return Looked(
             groups=groups,
-            records=records.records if records else None,
+            records=self.records(name, lambda it: it.newest(name, RECORDS_READ)),
             digests=self.attempt(
-                f"{name}: load is not known", lambda: self._load.since(name, since)
+                TABLE, f"{name}: load is not known", lambda: self._load.since(name, since)
             ),
             queue=queue,
             oldest=None if isinstance(queue, str) or not queue.waiting else self._oldest(fleet),
             control=self.attempt(
+                TABLE,
                 f"{name}: mode is not known",
                 lambda: ControlTable(self._aws.dynamodb, stack.table).of(name),
             ),
         )
+
+    def records(
+        self, fleet: str, read: Callable[[DecisionRecords], Records]
+    ) -> Sequence[DecisionRecord] | None:
+        """Read decision records of a fleet; those of another release are a trouble."""
+        table = self._aws.records(self.stack)
+        found = self.attempt(TABLE, f"{fleet}: decisions are not known", lambda: read(table))
+        if found and found.unreadable:
+            unreadable = f"{found.unreadable} records of another release left out"
+            self.troubles.append(f"{fleet}: {unreadable}")
+        return found.records if found else None
 
     def _queue(self, fleet: Fleet) -> QueueLength | str:
         """Count what waits; a queue that cannot be read is no trouble of the fleet's alone."""
@@ -749,7 +774,7 @@ class Reading:
         if url is None:
             return "no request queue is named"
         try:
-            return self._queues.length(url)
+            return self._read("the request queue", lambda: self._queues.length(url))
         except FleetError as error:
             self.troubles.append(f"{fleet.name}: {error}")
             return str(error)
@@ -759,7 +784,9 @@ class Reading:
         url = fleet.request_queue_url or ""
         if not url.startswith("https://"):
             return None
-        with_age = self.attempt(f"{fleet.name}: oldest request", lambda: self._ages(url))
+        with_age = self.attempt(
+            CLOUDWATCH, f"{fleet.name}: oldest request", lambda: self._ages(url)
+        )
         return max(with_age, default=None) if with_age else None
 
     def _ages(self, url: str) -> list[tuple[datetime, float]]:
@@ -784,8 +811,11 @@ class Reading:
                 StartTime=self._now - AGE_KNOWN,
                 EndTime=self._now,
             )
-        (found,) = answer["MetricDataResults"]
-        return list(zip(found["Timestamps"], found["Values"], strict=True))
+        return [
+            measure
+            for found in answer["MetricDataResults"]
+            for measure in zip(found["Timestamps"], found["Values"], strict=True)
+        ]
 
     def ringing(self) -> tuple[str, ...]:
         """List the stack's alarms that ring.
@@ -861,13 +891,16 @@ def read_instances(aws: Aws, stack_name: str, fleet: str | None, now: datetime) 
     for each, looked in reading.looked():
         named = looked.groups or {}
         groups = [g for g in (each.spot_group, each.on_demand_group) if g in named]
-        marks = reading.attempt(f"{each.name}: marks are not known", partial(reader.marked, groups))
+        marks = reading.attempt(
+            EC2, f"{each.name}: marks are not known", partial(reader.marked, groups)
+        )
         draining = {mark.instance_id: mark.gone_at for mark in marks or ()}
         ids = [i.instance_id for group in groups for i in named[group].instances] + list(draining)
         lives = reading.attempt(
-            f"{each.name}: ages are not known", partial(InstanceLives(aws.ec2).of, ids, now)
+            EC2, f"{each.name}: ages are not known", partial(InstanceLives(aws.ec2).of, ids, now)
         )
         book = reading.attempt(
+            "prices",
             f"{each.name}: prices are not known",
             partial(_prices, aws, tuple((lives or {}).values()), now),
         )
@@ -994,13 +1027,13 @@ def read_events(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
     since = now - EVENTS_OF
     fleets: dict[str, Sequence[Event]] = {}
     for each in reading.fleets:
-        records = reading.attempt(
-            f"{each.name}: decisions are not known",
-            partial(aws.records(reading.stack).between, each.name, since, now),
+        records = reading.records(
+            each.name, partial(DecisionRecords.between, fleet=each.name, since=since, until=now)
         )
-        events = list(_of_records(records.records if records else ()))
+        events = list(_of_records(records or ()))
         for group in (each.spot_group, each.on_demand_group):
             activities = reading.attempt(
+                "Auto Scaling",
                 f"{group}: activities are not known",
                 partial(read_activities, aws, group, since, now),
             )

@@ -22,7 +22,7 @@ from spotkeeper.ports import FleetError, GroupReader
 from spotkeeper_charts.page import page_html
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.explain import explain_page
-from spotkeeper_operator.status import Reading, fleet_status, instances_of, status_rows
+from spotkeeper_operator.status import CLOUDWATCH, Reading, fleet_status, instances_of, status_rows
 
 DECISIONS_SHOWN = 40
 
@@ -153,7 +153,7 @@ class Watch:
             status = fleet_status(fleet, looked, now)
             told = {"state": status.state, "why": status.why, "rows": status_rows(status)}
             fleets.append(picture | {"status": told})
-        ringing = reading.attempt("alarms are not known", reading.ringing) or ()
+        ringing = reading.attempt(CLOUDWATCH, "alarms are not known", reading.ringing) or ()
         troubles = [*(f"alarm rings: {name}" for name in ringing), *reading.troubles]
         return {"fleets": fleets, "troubles": troubles}
 

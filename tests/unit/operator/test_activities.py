@@ -1,5 +1,7 @@
 """Which ends of instances `explain` shows as AWS's own, by the texts of scaling activities."""
 
+from datetime import datetime, timedelta
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -29,14 +31,38 @@ END, LAUNCH = "Terminating EC2 instance: i-1", "Launching a new EC2 instance: i-
 def test_what_aws_ended_on_its_own_is_known_by_the_cause(
     cause: str, what: str, taken: bool
 ) -> None:
-    activity = {
+    (found,) = read_activities(account([activity(NOON, what, cause)]), "spot", NOON, NOON)
+    assert found.taken is taken
+
+
+def test_a_time_after_which_the_group_failed_for_hours_is_read_as_a_whole() -> None:
+    """AWS lists the newest first, and a group in trouble logs a failure every 15 s."""
+    later = [activity(NOON + timedelta(seconds=15 * n), LAUNCH, "x") for n in range(600, 40, -1)]
+    history = [*later, activity(NOON, END, GONE)]
+    (found,) = read_activities(account(history), "spot", NOON, NOON + timedelta(minutes=5))
+    assert found.taken
+
+
+def activity(at: datetime, what: str, cause: str) -> dict[str, Any]:
+    return {
         "AutoScalingGroupName": "spot",
         "Description": what,
         "Cause": f"At 2026-11-20T12:00:00Z {cause}",
-        "StartTime": NOON,
+        "StartTime": at,
         "StatusCode": "Successful",
     }
-    account = Mock()
-    account.autoscaling.get_paginator().paginate.return_value = [{"Activities": [activity]}]
-    (found,) = read_activities(account, "spot", NOON, NOON)
-    assert found.taken is taken
+
+
+def account(history: list[dict[str, Any]]) -> Mock:
+    """An account whose AWS filters a group's history, and answers what was asked for at most."""
+
+    def paginate(**asked: Any) -> list[Any]:
+        bounds = {it["Name"]: datetime.fromisoformat(it["Values"][0]) for it in asked["Filters"]}
+        first = bounds["StartTimeLowerBound"]
+        last = bounds.get("StartTimeUpperBound", history[0]["StartTime"])
+        found = [it for it in history if first <= it["StartTime"] <= last]
+        return [{"Activities": found[: asked["PaginationConfig"]["MaxItems"]]}]
+
+    made = Mock()
+    made.autoscaling.get_paginator().paginate = paginate
+    return made

@@ -58,11 +58,15 @@ CONFIGURATION_CODES = frozenset({
 })  # fmt: skip
 # Why an instance ended by itself before it was in service (EC2's state reasons).
 BOOTSTRAP_CODES = frozenset({"InstanceInitiatedShutdown", "UserInitiatedShutdown"})
+# AWS does not accept a signature: it is of another time, or made with another key.
+OF_SIGNATURES = frozenset({
+    "SignatureDoesNotMatch", "InvalidSignatureException", "RequestTimeTooSkewed",
+})  # fmt: skip
 # AWS does not know the credentials (any more).
-CREDENTIAL_CODES = frozenset({
+CREDENTIAL_CODES = OF_SIGNATURES | {
     "InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
     "UnrecognizedClientException",
-})  # fmt: skip
+}  # fmt: skip
 PERMISSION_CODES = frozenset({
     "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted", "OptInRequired", "Client.InternalError",
@@ -89,6 +93,7 @@ ENDED_BY_REQUEST = re.compile(
 # What is to be done where AWS refuses.
 GRANT = " (template.yaml lists what roles need; the role of the stack's output OperatorRole may)"
 LOG_IN = " (log in again: these credentials are not valid any more)"
+CHECK_CLOCK = " (check this machine's clock, then the secret key)"
 # How the reason of a process begins that a user suspended; followed by "at" and a time.
 USER_SUSPENDED = "User suspended"
 CONDITION_FAILED = "ConditionalCheckFailedException"
@@ -238,7 +243,7 @@ def _translate(operation: str, error: ClientError) -> FleetError:
     if code in THROTTLE_CODES:
         return Throttled(told)
     if code in CREDENTIAL_CODES:
-        return Refused(f"{told}{LOG_IN}")
+        return Refused(f"{told}{CHECK_CLOCK if code in OF_SIGNATURES else LOG_IN}")
     if code in PERMISSION_CODES:
         return Refused(f"{told}{GRANT}")
     if code in GONE_CODES or any(words in text.lower() for words in GONE_WORDS):

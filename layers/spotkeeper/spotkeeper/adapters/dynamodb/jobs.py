@@ -69,9 +69,9 @@ class JobItems:
                 ConditionExpression="attribute_not_exists(pk) OR attribute_exists(expires_at)",
             ),
         )
+        # One that is there may be this one: an answer was lost, and the call was repeated.
         with aws_errors(f"listing job {document.name}"):
-            if written is not None:
-                self._dynamodb.put_item(TableName=self._table, Item=_listed(document.name))
+            self._dynamodb.put_item(TableName=self._table, Item=_listed(document.name))
         return written is not None
 
     def relist(self, name: str) -> None:

@@ -1,0 +1,172 @@
+"""The commands of jobs while answers of AWS are lost, partial or refused."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from botocore.client import BaseClient
+from botocore.exceptions import ClientError
+from botocore.response import StreamingBody
+
+from spotkeeper.adapters.dynamodb.jobs import JobItems
+from spotkeeper_operator.aws import OperatorError
+from tests.builders import TABLE
+from tests.functions.test_keep_jobs import BUCKET, DOCUMENT, Account, account
+from tests.operator.command import intercept, refused, run
+
+__all__ = ["account"]
+
+
+@pytest.fixture
+def ended(account: Account) -> Account:
+    """A job that was stopped and left a checkpoint."""
+    account.start(DOCUMENT)
+    account.tick()
+    account.put("steps/9-1/model.pt", b"ab")
+    account.jobs.stop("resnet", now=True)
+    account.tick()
+    return account
+
+
+def test_objects_that_s3_does_not_delete_are_named_and_the_job_stays(
+    ended: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 answers with success where a right is missing, and names each object that it kept."""
+
+    def kept(_: BaseClient, operation: str, given: Any) -> Any:
+        if operation != "DeleteObjects":
+            return None
+        wrong = {"Code": "AccessDenied", "Message": "Access Denied"}
+        return {"Errors": [{"Key": it["Key"], **wrong} for it in given["Delete"]["Objects"]]}
+
+    intercept(monkeypatch, kept)
+    with pytest.raises(OperatorError, match=r"s3:DeleteObject of jobs/resnet/.*: AccessDenied"):
+        ended.jobs.delete("resnet")
+    assert ended.jobs.one("resnet")[1].outcome == "stopped"
+
+
+def test_a_job_that_never_was_is_not_deleted(account: Account) -> None:
+    with pytest.raises(OperatorError, match="there is no job resnet2"):
+        account.jobs.delete("resnet2")
+
+
+def test_a_job_whose_first_answer_is_lost_is_launched(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """botocore repeats the call, and the condition does not hold any more."""
+    repeated: list[str] = []
+
+    def lost(client: Any, operation: str, given: Any) -> Any:
+        if operation == "PutItem" and "document" in given["Item"] and not repeated:
+            repeated.append(operation)
+            client.put_item(**given)
+        return None
+
+    intercept(monkeypatch, lost)
+    with pytest.raises(OperatorError, match="is there already"):
+        account.start(DOCUMENT)
+    assert account.tick()[-1] == "Grant: generation 1"
+
+
+def test_a_start_that_was_killed_before_the_job_was_listed_is_made_whole_by_the_next(
+    account: Account,
+) -> None:
+    account.start(DOCUMENT)
+    listed = {"pk": {"S": "jobs"}, "sk": {"S": "resnet"}}
+    boto3.client("dynamodb", "us-east-1").delete_item(TableName=TABLE, Key=listed)
+    with pytest.raises(OperatorError, match="runs already"):
+        account.start(DOCUMENT)
+    assert account.tick()[-1] == "Grant: generation 1"
+
+
+@pytest.fixture
+def checkpoint(ended: Account) -> Account:
+    sha = hashlib.sha256(b"ab").hexdigest()
+    file = {"path": "model.pt", "key": "jobs/resnet/steps/9-1/model.pt", "bytes": 2, "sha256": sha}
+    head = {"generation": 1, "attempt": 1, "step": "9", "files": [file], "done": False}
+    ended.put("head.json", {**head, "exit_code": None})
+    return ended
+
+
+def test_a_download_that_breaks_off_leaves_no_file_of_a_checkpoints_name(
+    checkpoint: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = checkpoint.folder / "result"
+
+    def broken(_: StreamingBody, size: int) -> Iterator[bytes]:
+        del size
+        yield b"a"
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as once:
+        once.setattr(StreamingBody, "iter_chunks", broken)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.jobs.fetch("resnet", folder)
+    assert not (folder / "model.pt").exists()
+    assert checkpoint.jobs.fetch("resnet", folder) == [str(folder / "model.pt")]
+    assert [it.name for it in folder.iterdir()] == ["model.pt"]
+
+
+def test_a_checkpoint_that_a_newer_one_replaces_while_it_is_fetched(checkpoint: Account) -> None:
+    checkpoint.s3.delete_object(Bucket=BUCKET, Key="jobs/resnet/steps/9-1/model.pt")
+    with pytest.raises(OperatorError, match="step 9 of resnet is not in the bucket any more"):
+        checkpoint.jobs.fetch("resnet", checkpoint.folder / "result")
+
+
+@pytest.mark.parametrize("line", ["job status resnet --watch", "job logs resnet -f"])
+def test_who_follows_a_job_goes_on_when_aws_answers_again(
+    account: Account, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """Its exit code is the job's own: a call that is throttled is none."""
+    monkeypatch.setattr(account.jobs, "_log_group", "/jobs")
+    monkeypatch.setattr("spotkeeper_cli.job_commands._jobs", lambda _: account.jobs)
+    account.start(DOCUMENT)
+    account.tick()
+    away: list[bool] = []
+
+    def throttled(_: BaseClient, operation: str, __: Any) -> None:
+        if away and away.pop() and operation in ("GetItem", "GetLogEvents"):
+            answer: Any = {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}
+            raise ClientError(answer, operation)
+
+    def sleep(_: float) -> None:
+        if account.jobs.one("resnet")[1].outcome:
+            return
+        account.jobs.stop("resnet", now=True)
+        account.tick()
+        away.append(True)
+
+    monkeypatch.setattr("spotkeeper_cli.job_commands.time.sleep", sleep)
+    intercept(monkeypatch, throttled)
+    code, _, err = run(*line.split())
+    assert code == (1 if "status" in line else 0), err
+    assert "error: reading " in err
+    assert "ThrottlingException: Rate exceeded" in err
+
+
+def test_where_nobody_can_be_asked_a_job_is_neither_deleted_nor_rebuilt(ended: Account) -> None:
+    nobody = "error: nobody to ask: give --yes, or run it in a terminal"
+    assert refused("job", "delete", "resnet") == nobody
+    table = JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple)
+    table.delete("resnet")
+    assert refused("job", "recover", "resnet", "--from", "tags").endswith(nobody)
+    assert table.read("resnet") is None
+    assert run("job", "recover", "resnet", "--from", "tags", "--yes")[0] == 0
+
+
+def test_a_job_of_another_release_hides_no_other(account: Account) -> None:
+    account.start(DOCUMENT)
+    account.start(DOCUMENT.replace("resnet", "other"))
+    boto3.client("dynamodb", "us-east-1").update_item(
+        TableName=TABLE,
+        Key={"pk": {"S": "job#other"}, "sk": {"S": "state"}},
+        UpdateExpression="SET document = :text",
+        ExpressionAttributeValues={":text": {"S": '{"version": 2}'}},
+    )
+    code, out, err = run("job", "status")
+    assert (code, out.partition("  ")[0]) == (1, "resnet")
+    assert "the document of job#other cannot be read" in err
+    assert [it["name"] for it in json.loads(run("job", "status", "--json")[1])] == ["resnet"]
