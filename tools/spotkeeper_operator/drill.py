@@ -194,7 +194,7 @@ class Drilled:
 class Waiting:
     """How a drill passes the time; `longest` is when it gives up.
 
-    `trouble` is for what AWS does not answer now; it is asked again.
+    `trouble` is for what AWS does not answer now; the call is repeated.
     """
 
     clock: Callable[[], datetime]

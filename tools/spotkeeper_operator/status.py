@@ -692,7 +692,7 @@ TABLE, CLOUDWATCH, EC2 = "the table", "CloudWatch", "EC2"
 class Reading:
     """The reads of one status; each may fail alone, and `troubles` then says so.
 
-    A service that does not answer in time is not asked again: each fleet would wait for it.
+    A service that does not answer in time is not called again: each fleet would wait for it.
     """
 
     def __init__(self, aws: Aws, stack: str, fleet: str | None, now: datetime) -> None:
