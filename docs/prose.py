@@ -42,7 +42,7 @@ RETIRED_IN_CODE = (
     (r"\b(?:comes?|coming|came)\b", "arrive, start, return"),
     (r"\basked (?:for|again|of)\b", "request, try again"),
 )
-REMARKS = ("layers/spotkeeper", "functions", "tools", "worker", "tests", "bench", "docs")
+REMARKS = ("functions", "tools", "worker", "bench", "docs")
 CODE = ("layers/spotkeeper/spotkeeper", "functions", "tools", "worker/spotkeeper_worker")
 # Kept scenarios have its texts as values.
 VALUES = {"faults.py"}
