@@ -110,6 +110,7 @@ def test_records_of_another_release_are_counted_not_read(deployed: Stage) -> Non
     )
     assert "main: 1 records of another release left out" in answered("status").replace("\n", "")
     assert "1 records of another release are left out" in answered("explain")
+    assert "left out    1 records of another release" in answered("observe", "report")
 
 
 def test_a_fleet_that_never_turned_is_unknown_not_whole(deployed: Stage) -> None:

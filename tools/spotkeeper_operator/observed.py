@@ -7,7 +7,7 @@ minutes at most: a gap in the records is nobody's wish.
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -47,7 +47,10 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedReport:
-    """One fleet's observed time: turns, what they wished most, hours that ran and would have."""
+    """One fleet's observed time: turns, what they wished most, hours that ran and would have.
+
+    `unreadable` records were written by another release.
+    """
 
     fleet: str
     first: datetime | None
@@ -56,6 +59,7 @@ class ObservedReport:
     wishes: tuple[tuple[str, int], ...]
     ran: Running
     would: Running
+    unreadable: int = 0
 
 
 def read_observed(
@@ -64,10 +68,11 @@ def read_observed(
     """Sum up what turns in observe mode would have done; raises `Gone` and `OperatorError`."""
     stack = aws.stack(stack_name)
     records = aws.records(stack)
-    return [
-        observed(each, records.between(each.name, first, last).records)
-        for each in chosen(aws.documents(stack), fleet)
-    ]
+    reports: list[ObservedReport] = []
+    for each in chosen(aws.documents(stack), fleet):
+        found = records.between(each.name, first, last)
+        reports.append(replace(observed(each, found.records), unreadable=found.unreadable))
+    return reports
 
 
 def observed(fleet: Fleet, records: Iterable[DecisionRecord]) -> ObservedReport:
@@ -138,8 +143,10 @@ def report_text(reports: Sequence[ObservedReport], price_ratio: float) -> str:
 
 
 def _block(report: ObservedReport, price_ratio: float) -> list[str]:
+    others = f"{report.unreadable} records of another release"
+    left_out = labelled("left out", others) if report.unreadable else []
     if report.first is None or report.last is None:
-        return [f"{report.fleet}: no turn in observe mode in this time"]
+        return [f"{report.fleet}: no turn in observe mode in this time", *left_out]
     span = f"{report.first:%Y-%m-%d %H:%M} to {report.last:%Y-%m-%d %H:%M} UTC"
     lines = labelled(report.fleet, f"{span}, {_turns(report.turns)} in observe mode", indent=0)
     for kind, count in report.wishes:
@@ -150,7 +157,7 @@ def _block(report: ObservedReport, price_ratio: float) -> list[str]:
             f"{running.unfilled:.1f} h short; costs {running.cost(price_ratio):.1f} h on demand"
         )
         lines += labelled(label, told)
-    return lines
+    return lines + left_out
 
 
 def _turns(count: int) -> str:
