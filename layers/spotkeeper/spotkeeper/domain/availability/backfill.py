@@ -16,9 +16,9 @@ GAP_SLACK = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What is asked of the on-demand group, the rule that bound it, and why.
+    """The request to the on-demand group, the rule that bound it, and why.
 
-    `release_due` is since when instances are due to go while busy ones are waited for.
+    `release_due` is since when a release waits for busy instances.
     """
 
     action: Action

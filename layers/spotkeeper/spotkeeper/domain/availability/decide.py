@@ -63,7 +63,7 @@ from spotkeeper.domain.failure import FailureClass, LaunchFailure, needs_operato
 
 # Turns run within two minutes of each other, unless the fleet is paused or only observed.
 LOOKED_AFTER_S = 600
-# A group may show its previous size for this long after it was asked for another.
+# A group may show its previous size for this long after a request for another.
 SHOWN_LATE_S = 60
 # AWS may suspend again what was resumed while there is still no capacity: it is resumed this often.
 RESUME_AGAIN_S = 900

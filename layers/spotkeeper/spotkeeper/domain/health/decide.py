@@ -1,6 +1,6 @@
 """A turn of the health controller: assess (load) -> plan (need) -> (act) -> apply.
 
-Each is a pure function; what AWS is asked, and what it answered, lies between the last two.
+Each is a pure function. The calls to AWS are made between the last two.
 """
 
 from collections.abc import Sequence
@@ -113,8 +113,8 @@ class HealthSnapshot:
 class HealthAssessment:
     """A snapshot summed up: the load, the memory and the history brought up to now.
 
-    `promised` is what an objective's rule looks at; `partly` says why the logs may not tell the
-    whole load.
+    `promised` is the input of an objective's rule; `partly` says why the logs may show only a part
+    of the load.
     """
 
     snapshot: HealthSnapshot
@@ -127,7 +127,7 @@ class HealthAssessment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthPlan:
-    """What is wanted, in order; `memory` is what was seen, before anything is asked."""
+    """The actions of a turn, in order; `memory` holds what was seen, before any request."""
 
     assessment: HealthAssessment
     sizing: Sizing

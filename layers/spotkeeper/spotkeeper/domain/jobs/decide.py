@@ -76,7 +76,7 @@ NOTHING = Told()
 
 def decide(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     """Return the next step, or None to wait."""
-    # What may exist unseen comes first, also after the end: AWS answers a token with what it made.
+    # First repeat requests with an unknown effect, also after the end: AWS answers their tokens.
     if job.launch and not _is_refused(job, _kind(job.launch.market, job.launch.zones), seen):
         return Start(f"attempt {job.launch.attempt}", job.launch)
     if job.making and not _is_refused(job, _volume_in(job.making.zone), seen):
