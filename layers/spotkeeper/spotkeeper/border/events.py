@@ -178,7 +178,7 @@ def parse_event(event: object, account: str) -> Interruption | None:
         raise EventError(f"event {kind}: {wrong}") from error
 
 
-# A message that asks for a minute's turns is of no use once the next minute has asked, too.
+# A request for a minute's turns is of no use once the next minute has sent its own.
 OF_USE_S = 60
 
 

@@ -1,6 +1,6 @@
-"""The ledger keeper: what ran for each fleet, when and at what price; it asks nothing of a group.
+"""The ledger keeper: what ran for each fleet, when and at what price; it changes no group.
 
-Every few minutes, beside the turns: an instance's times are EC2's own, not those of this look.
+It runs every few minutes, beside the turns. An instance's times are EC2's, not those of the look.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
