@@ -97,8 +97,8 @@ def _of_group(kind: InterruptionKind) -> _Reader:
     return read
 
 
-# A turn learns nothing from an instance that starts or runs, as its group tells when it serves,
-# nor from one that has gone, as it was counted out when it began to go.
+# Other states tell a turn nothing: the group reports when an instance serves, and an instance that
+# has ended stopped counting when it began to end.
 _LEAVING_STATES = frozenset({"stopping", "shutting-down"})
 
 

@@ -41,7 +41,7 @@ class HealthMemory:
 
     `suspects` maps an instance to when it was first seen silent or failing, `in_service_since`
     those in service to when that was first seen, `replaced` lists the replacements of the last
-    hour, `silent` the instances that count as not serving. `starting` maps an instance whose
+    day, `silent` the instances that count as not serving. `starting` maps an instance whose
     workers never reported to when it was first seen, `start_ups` are the seconds that the last
     launches took to be in service. `service_mean_s` is the last known service time, for waking
     after the logs have gone, and `queue` the request queue of a fleet that has one.

@@ -40,7 +40,7 @@ REQUESTS_A_PAGE = 500
 # AWS's own tag of an instance that is in a group; only AWS sets tags that begin with aws:.
 MEMBER_TAG = "aws:autoscaling:groupName"
 DRAINING_TAG = "spotkeeper:draining"
-# Whose a detached instance was: its group's own tag goes with the group.
+# The group that a detached instance was in: detaching removes the tag of Auto Scaling.
 GROUP_TAG = "spotkeeper:group"
 # Which stack marked it: the role that ends detached instances has the same value as a condition.
 NONCE_TAG = "spotkeeper:nonce"

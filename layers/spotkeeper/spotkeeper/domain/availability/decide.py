@@ -209,8 +209,8 @@ def adopt(
     """Take over a fleet as it is: a new one, or one whose memory is lost or old (rule 12).
 
     On-demand may be all that serves, or a part of what the load needs. Nothing is released until
-    the load is known, and, where nobody sized the spot group by it since, until spot has served as
-    many. Less is adopted where a person lowers on-demand.
+    the load is known, and either it has sized the spot group since or spot has served as many. Less
+    is adopted if an operator lowers on-demand.
     """
     target, now = seen.on_demand.target, seen.now
     adopted = before.adoption if within(before.seen_at, now, LOOKED_AFTER_S) else None
@@ -227,9 +227,9 @@ def adopt(
 
 
 def _spot_is_enough(adopted: Adoption, memory: AvailabilityMemory, seen: Assessment) -> bool:
-    """Tell whether the operator or the load asks the spot group for what is needed.
+    """Tell whether the operator or the load has requested enough from the spot group.
 
-    Where no search log arrived in ten minutes, none are sent: an operator sizes.
+    If no search log has arrived in ten minutes, none are sent: an operator sizes the group.
     """
     snapshot = seen.snapshot
     served = settled(memory.levels, seen.now, seen.risk.settle_s) >= adopted.holds
@@ -374,7 +374,7 @@ def _counts(seen: Assessment) -> str:
 
 
 def _explanation(seen: Assessment) -> str:
-    """Quote the newest failure while spot is not whole; name what is left to the operator.
+    """Quote the newest failure while spot is short; name what the operator has to do.
 
     Where on-demand fails too, the failures of both groups are quoted: the operator can act on one.
     """

@@ -78,8 +78,8 @@ class Start:
 class DeferralMemory:
     """What deferring backfill needs; empty unless on-demand is warm.
 
-    `known` on-demand instances were seen at `seen_at`; `gone_at` is when each warned instance that
-    still serves will be gone.
+    `known` on-demand instances were seen at `seen_at`; `gone_at` is when AWS takes each warned
+    instance that still serves.
     """
 
     seen_at: datetime | None = None
