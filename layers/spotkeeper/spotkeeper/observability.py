@@ -27,7 +27,7 @@ LEVELS: Mapping[str, MetricUnit] = dict.fromkeys(
     ),
     MetricUnit.Count,
 ) | {"WaitP95": MetricUnit.Seconds, "SearchLogAge": MetricUnit.Seconds}  # fmt: skip
-# and these when they are not zero, as every alarm treats missing data as not breaching.
+# and these when they are not zero: their alarms treat missing data as not breaching.
 COUNTS = frozenset({
     "SpotLaunching", "SpotAtRisk", "OnDemandServing", "ShortfallUnfilled", "WorkersMissing",
     "RequestsQueued", "Interruptions", "Backfilled", "Released", "WorkersReplaced", "BothShort",

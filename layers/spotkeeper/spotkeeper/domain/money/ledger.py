@@ -10,7 +10,7 @@ from spotkeeper.domain.purchase import PurchaseOption
 
 
 class EndedBy(StrEnum):
-    """Who ended an instance, as far as EC2 says."""
+    """What ended an instance, as far as EC2 reports it."""
 
     NOBODY = ""
     AWS = "aws"
@@ -20,7 +20,7 @@ class EndedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """An instance as EC2 tells of it: since when it is paid for, and until when if it is over.
+    """An instance as EC2 reports it: since when it is paid for, and until when if it has ended.
 
     `pool` is zone/type.
     """
