@@ -685,7 +685,7 @@ def _with_queue(load: Load, memory: HealthMemory, slots: int) -> int:
 def _as_alive(workers: int, load: Load, fleet: Fleet, onprem: int, memory: HealthMemory) -> int:
     """Count more workers where instances log with fewer than they carry: the others are dead.
 
-    This takes as many requests as let each worker log with certainty.
+    This holds only after enough requests for each live worker to have logged with certainty.
     """
     alive = [w for w in load.workers if w.instance_id in memory.in_service_since]
     carried = len({w.instance_id for w in alive}) * fleet.workers_per_instance
