@@ -20,7 +20,7 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
     documents = wiring.fleet_documents(copies=True)
     if wanted.fleets is not None:
         mine = [fleet for fleet in documents.fleets if fleet.name in wanted.fleets]
-        # A wrong document is the tick's to report.
+        # Only a tick reports a wrong document.
         return report(check_availability(mine, wiring.ports(), now, woken=wanted.woken))
     own, errors = own_share(documents.fleets, wiring.availability_queue, now)
     return report(check_availability(own, wiring.ports(), now), [*documents.errors, *errors])

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
-    """Handle a batch; answers the messages to deliver again. Raises `EventError`, `FleetError`."""
+    """Handle a batch; returns the messages to deliver again. Raises `EventError`, `FleetError`."""
     default_fleet = wiring.collect_settings().default_fleet
-    # A fleet whose document is wrong for a while keeps its search logs all the same.
+    # A fleet keeps its search logs while its document is wrong.
     known_fleets = wiring.fleet_documents().names
     messages, looks = read_messages(event), wiring.queue_looks()
     done = collect(messages, wiring.load_table(), known_fleets, default_fleet, looks)

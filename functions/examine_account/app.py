@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, int]:
-    """Handle a daily tick; answers how many findings there are of each severity."""
+    """Handle a daily tick; returns the number of findings of each severity."""
     return report_findings(examine(wiring.stack_facts()))

@@ -1,4 +1,4 @@
-"""Turns the fleets that a spot, group or health event concerns, at once."""
+"""Runs a turn at once for each fleet that a spot, group or health event concerns."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
-    """Handle one event; those of strangers are answered with nothing.
+    """Handle one event; an event of no known kind or of another account is ignored.
 
     Raises `EventError` for a known kind without its fields, `TurnFailed` when a turn failed.
     """
@@ -26,5 +26,5 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
     documents = wiring.fleet_documents()
     ports = wiring.ports()
     turn = handle_interruption(interruption, documents.fleets, ports, now)
-    # A wrong document is the checkers' to report, every minute.
+    # The checkers report a wrong document every minute.
     return report(turn)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, float]:
-    """Handle a tick; answers what each fleet spent, and raises after all were tried."""
+    """Handle a tick; returns what each fleet spent, and raises after all were tried."""
     documents = wiring.fleet_documents()
     report = keep_ledger(documents.fleets, wiring.ledger_ports(), wiring.now(), wiring.LEDGER_EVERY)
     return report_spending(report)

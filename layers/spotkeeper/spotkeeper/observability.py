@@ -17,9 +17,9 @@ from spotkeeper.turns.turn import TurnReport
 
 logger = Logger()
 
-# What alarms and dashboard look at; all else that a turn saw is in its record and its log line. All
-# carry the dimensions service and fleet. A metric costs by the hour in which it is sent: these are
-# sent each turn,
+# The metrics of alarms and dashboard; a turn's other figures are in its record and its log line.
+# All have the dimensions service and fleet. A metric costs for each hour in which it is sent: these
+# are sent each turn,
 LEVELS: Mapping[str, MetricUnit] = dict.fromkeys(
     (
         "SpotDesired", "SpotServing", "OnDemandDesired", "OfferedLoad", "WorkersNeeded",
@@ -27,7 +27,7 @@ LEVELS: Mapping[str, MetricUnit] = dict.fromkeys(
     ),
     MetricUnit.Count,
 ) | {"WaitP95": MetricUnit.Seconds, "SearchLogAge": MetricUnit.Seconds}  # fmt: skip
-# and these when they are not zero, as every alarm takes no data for quiet.
+# and these when they are not zero: their alarms treat missing data as not breaching.
 COUNTS = frozenset({
     "SpotLaunching", "SpotAtRisk", "OnDemandServing", "ShortfallUnfilled", "WorkersMissing",
     "RequestsQueued", "Interruptions", "Backfilled", "Released", "WorkersReplaced", "BothShort",
@@ -109,14 +109,14 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
     if turn.defects:
         raise ExceptionGroup("a turn failed by a defect", turn.defects)
     if errors:
-        # What calls the function sees the message alone, without the errors within.
+        # The function's caller sees only the message, without the errors within.
         causes = "; ".join(dict.fromkeys(map(str, errors)))
         raise TurnFailed(f"the turns of some fleets failed: {causes[:CAUSES_AT_MOST]}", errors)
     return {record.fleet: record.reason for record in turn.records}
 
 
 def report_spending(report: LedgerReport) -> dict[str, float]:
-    """Count what was spent, USD; answers each fleet's sum.
+    """Emit the spending of each fleet in USD; returns the sum by fleet.
 
     Raises `TurnFailed` when a fleet's ledger could not be kept, after all were tried.
     """
@@ -135,7 +135,7 @@ def report_spending(report: LedgerReport) -> dict[str, float]:
 
 
 def report_jobs(turns: Sequence[JobTurn], unread: Sequence[str]) -> dict[str, list[str]]:
-    """Log the steps of every job; answers them by job.
+    """Log the steps of every job; returns them by job.
 
     Raises `TurnFailed` when a job's turn failed, after all were tried.
     """
@@ -160,7 +160,7 @@ def report_jobs(turns: Sequence[JobTurn], unread: Sequence[str]) -> dict[str, li
 
 
 def report_findings(findings: Sequence[Finding]) -> dict[str, int]:
-    """Log what is wrong and count the errors; answers how many there are of each severity."""
+    """Log the findings and count the errors; returns the number of each severity."""
     for each in findings:
         logger.warning(
             "found wrong",

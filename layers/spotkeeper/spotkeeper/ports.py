@@ -35,7 +35,7 @@ class FleetError(Exception):
 
 
 class Throttled(FleetError):
-    """AWS asked us to slow down; never evidence of missing capacity."""
+    """AWS throttled the call; never evidence of missing capacity."""
 
 
 class Refused(FleetError):
@@ -51,7 +51,7 @@ class Owned(FleetError):
 
 
 class Observed(FleetError):
-    """The turn may only look: AWS was not asked."""
+    """The turn may only observe: no request was sent."""
 
 
 class Conflict(FleetError):
@@ -67,7 +67,7 @@ class TimedOut(Unavailable):
 
 
 class Unreadable(FleetError):
-    """What is kept of a fleet is not what this release writes; says which item to delete."""
+    """A fleet's stored item is not in a format of this release; says which item to delete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class GroupReader(Protocol):
         ...
 
     def let_go(self, group: str, since: datetime) -> frozenset[str]:
-        """Name the instances that a group began to end since an instant because it was asked to."""
+        """Name the instances that a group began to end on request since an instant."""
         ...
 
     def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
@@ -124,7 +124,7 @@ class GroupReader(Protocol):
     def troubled_spot_requests(
         self, instance_ids: Sequence[str], since: datetime
     ) -> tuple[SpotRequest, ...]:
-        """List those spot requests of some instances that lose them, since an instant."""
+        """List the spot requests of some instances whose status shows trouble since an instant."""
         ...
 
     def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
@@ -140,7 +140,7 @@ class GroupWriter(Protocol):
     """Changes groups and their instances."""
 
     def set_desired(self, group: str, desired: int) -> None:
-        """Ask a group for a capacity."""
+        """Set the desired capacity of a group."""
         ...
 
     def end(self, instance_id: str) -> None:
@@ -193,10 +193,10 @@ class AtRiskNote:
 class Lease:
     """The right to be the only writer of one controller of a fleet, and what was remembered.
 
-    `written_at` is when the controller last wrote; `holder` tells this turn from others. What was
-    kept and cannot be understood is afresh; what is the controller's own is named in `unreadable`.
-    With `other_unreadable`, the other controller's memory is damaged. `taken_at`, `note_keys` and
-    `noted` are the adapter's own: when it was taken, and which notes it has read.
+    `written_at` is when the controller last wrote; `holder` tells this turn from others. A memory
+    that cannot be read starts empty; `unreadable` names what was the controller's own. With
+    `other_unreadable`, the other controller's memory is damaged. `taken_at`, `note_keys` and
+    `noted` are the adapter's own: when the lease was taken, and which notes it has read.
     """
 
     fleet: str
@@ -237,7 +237,7 @@ class FleetStates(Protocol):
         ...
 
     def release(self, lease: Lease) -> None:
-        """Give the lease back without having decided; its notes stay for the next turn."""
+        """Release the lease without a decision; its notes stay for the next turn."""
         ...
 
     def record(self, record: DecisionRecord) -> None:
@@ -324,18 +324,18 @@ class Announcements(Protocol):
 
 
 class Controls(Protocol):
-    """Knows what operators said of fleets."""
+    """Reads what operators set for fleets."""
 
     def of(self, fleet: str) -> Control:
-        """Read what was said of a fleet; raises `Unreadable` rather than guess."""
+        """Read a fleet's control; raises `Unreadable` rather than guess."""
         ...
 
 
 class Unsaid:
-    """Controls of which nothing was said: the fleet documents hold."""
+    """Controls that no operator set: the fleet documents hold."""
 
     def of(self, fleet: str) -> Control:
-        """Answer a control that says nothing."""
+        """Return an empty control."""
         del fleet
         return Control()
 
@@ -344,7 +344,7 @@ class Unsaid:
 class LastKnown:
     """What this process knew last of each fleet that may act, for when the table does not answer.
 
-    A lease is as old as the look at what operators said; other processes may have written since.
+    A lease is as old as the last read of its control; other processes may have written since.
     """
 
     leases: dict[str, Lease] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The length of a request queue: SQS by its own attributes, Amazon MQ by CloudWatch, a broker of
 one's own by the looks that an agent takes and sends with its search logs.
 
-SQS not by its CloudWatch metrics: those come minutes late, and an idle queue's later still.
+CloudWatch is not used for SQS: its metrics arrive minutes late, and later for an idle queue.
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_GetQueueAttributes.html
 says that the counts may take a minute to settle after the last message was sent.
 """

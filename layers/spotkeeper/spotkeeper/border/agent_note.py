@@ -1,4 +1,4 @@
-"""What the agent of a machine tells beside the search logs: the field `agent` of one of them.
+"""What the agent of a machine reports beside the search logs: the field `agent` of one of them.
 
 It counts the logs that the machine lost, clamped or refused since its last message, and may carry a
 look at a request queue that only the machine reaches. Where there was no log to send, a message may
@@ -23,7 +23,7 @@ _Name = Annotated[str, Field(min_length=1, max_length=255)]
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class _Queue:
-    """A look at a queue: what is ready alone would forget what is being served.
+    """A look at a queue: its ready messages, and those that workers have received.
 
     The `vhost` of a queue in Redis is the number of its database.
     """
@@ -46,7 +46,7 @@ class AgentNote:
     queue: _Queue | None = None
 
     def look(self, sent_at: datetime) -> QueueLook | None:
-        """Give the look, if it is not old; a clock that is ahead of the queue's is not believed."""
+        """Return the look unless it is old; a time after `sent_at` is replaced by `sent_at`."""
         found = self.queue
         if found is None or sent_at - found.at > _OLD:
             return None

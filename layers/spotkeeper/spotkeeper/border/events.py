@@ -97,8 +97,8 @@ def _of_group(kind: InterruptionKind) -> _Reader:
     return read
 
 
-# A turn learns nothing from an instance that starts or runs, as its group tells when it serves,
-# nor from one that has gone, as it was counted out when it began to go.
+# Other states tell a turn nothing: the group reports when an instance serves, and an instance that
+# has ended stopped counting when it began to end.
 _LEAVING_STATES = frozenset({"stopping", "shutting-down"})
 
 
@@ -178,7 +178,7 @@ def parse_event(event: object, account: str) -> Interruption | None:
         raise EventError(f"event {kind}: {wrong}") from error
 
 
-# A message that asks for a minute's turns is of no use once the next minute has asked, too.
+# A request for a minute's turns is of no use once the next minute has sent its own.
 OF_USE_S = 60
 
 

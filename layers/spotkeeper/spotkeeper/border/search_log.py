@@ -32,7 +32,7 @@ from spotkeeper.border.agent_note import AgentNote, read_alone
 from spotkeeper.domain.load.digest import MAX_INVERSION_S, MAX_SKEW_S, OWN_SKEW_S, SearchLog
 from spotkeeper.domain.load.load import Cluster
 
-# Unpacked, and wrong in every log, so much takes 300 MiB to refuse: within the function's memory.
+# If every log of an unpacked body this large is wrong, refusing it takes 300 MiB of memory.
 MAX_BODY_BYTES = 8 * 1024 * 1024
 # Gzip makes a small message of many logs; each takes up to a kilobyte of the function's memory.
 MAX_LOGS = 20_000
@@ -57,8 +57,8 @@ class MessageRefused(Exception):
 class _Rfc3339:
     """A time with a zone.
 
-    pydantic's own datetimes read "1763632800" as a time, too, and take twice as long to compare
-    and subtract, each having a zone object of its own.
+    pydantic's own datetimes also accept "1763632800". Each has its own zone object, and takes twice
+    as long to compare and subtract.
     """
 
     def __get_pydantic_core_schema__(

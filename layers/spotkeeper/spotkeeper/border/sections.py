@@ -63,7 +63,7 @@ def settings_of(cls: type) -> Iterator[tuple[Field[Any], Any, Setting]]:
 
 
 def default_of(field: Field[Any]) -> Any:
-    """Give a setting's default as a document writes it; ... for one that must be said."""
+    """Return a setting's default as a document writes it; ... if the document must set it."""
     if field.default is MISSING:
         return ...
     return field.default.value if isinstance(field.default, Enum) else field.default

@@ -1,4 +1,4 @@
-"""What a controller asked the spot group for: the value that passes between the two controllers."""
+"""A request to the spot group: the value that passes between the two controllers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityRequest:
-    """What a controller asked the spot group for: what the load needs, and spares on top.
+    """A controller's request to the spot group: the capacity that the load needs, plus spares.
 
-    With `limited`, the load needs more: the need is what one turn may ask for.
+    With `limited`, the load needs more than one turn may request.
     """
 
     at: datetime
@@ -26,8 +26,8 @@ class CapacityRequest:
 def required_capacity(desired: int, requests: Iterable[CapacityRequest | None]) -> int:
     """Return the need in a desired capacity; one that no controller set is all need.
 
-    An operator or a scaling policy that sets the group is therefore right at once. While spares are
-    released one by one, desired lies between need and what was asked.
+    A capacity that an operator or a scaling policy sets therefore holds at once. While spares are
+    released one by one, desired lies between the need and the whole request.
     """
     known = [r for r in requests if r is not None and r.need <= desired <= r.desired]
     exact = [ask for ask in known if ask.desired == desired]

@@ -30,8 +30,8 @@ class Action(StrEnum):
 class Answer(StrEnum):
     """What became of an action: only what AWS accepted has happened.
 
-    `LOST` may have had its effect although the answer was lost, `SKIPPED` was not asked, because
-    what must come before it was not done.
+    A `LOST` action may have had its effect although the answer was lost. A `SKIPPED` one was not
+    requested: an earlier action that it needs was not done, or the fleet's time was spent.
     """
 
     DONE = "done"
@@ -44,7 +44,7 @@ class Answer(StrEnum):
 class Outcome:
     """One request to AWS and its answer; `error` is empty if it was done.
 
-    `would` says that it was not asked, because the turn might only look.
+    `would` marks a request that was not sent, because the turn may only observe.
     """
 
     asked: str
@@ -54,7 +54,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
-    """All that one turn leaves behind: seen, rule, asked, answered, why.
+    """What one turn saw, its rule and reason, its requests and AWS's answers.
 
     `unread` says what could not be read although the turn went on, and why. `error` says what
     stopped the turn; it is empty for a turn that worked.

@@ -7,7 +7,7 @@ from typing import assert_never
 
 
 class FailureClass(StrEnum):
-    """The classes that the rules tell apart."""
+    """The failure classes that the rules distinguish."""
 
     CAPACITY = "capacity"
     PRICE = "price"

@@ -12,7 +12,7 @@ from spotkeeper.domain.load.speeds import Speeds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needed:
-    """So many workers were needed at an instant; `held` when logs were missing then."""
+    """The number of workers that were needed at an instant; `held` when logs were missing then."""
 
     at: datetime
     workers: int
@@ -29,7 +29,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnPremCount:
-    """So many workers on premises ran at an instant."""
+    """The number of workers on premises that ran at an instant."""
 
     at: datetime
     workers: int
@@ -41,17 +41,16 @@ class HealthMemory:
 
     `suspects` maps an instance to when it was first seen silent or failing, `in_service_since`
     those in service to when that was first seen, `replaced` lists the replacements of the last
-    hour, `silent` the instances that count as not serving. `starting` maps an instance whose
+    day, `silent` the instances that count as not serving. `starting` maps an instance whose
     workers never reported to when it was first seen, `start_ups` are the seconds that the last
     launches took to be in service. `service_mean_s` is the last known service time, for waking
     after the logs have gone, and `queue` the request queue of a fleet that has one.
     `onprem_suspects` maps a worker on premises to when it was first seen failing or slow.
-    `flow` is what is known of the search logs. `expected` maps an instance in service to how many
-    requests came its way since its last log, by its peers' measure: of 40 requests that 8 workers
-    served meanwhile, 5 to each; `last_logs` when it last finished one. `unreported` maps those
-    in service whose workers never reported, although they would have, to when they were first seen:
-    they launch, and do not serve.
-    `unheard` never reported, and may serve or not; those that launch yet are among them.
+    `flow` is what is known of the search logs. `expected` maps an instance in service to its share
+    of the requests since its last log: of 40 requests among 8 workers, 5 each. `last_logs` maps it
+    to when it last finished one. `unreported` maps instances in service whose workers never
+    reported, although they would have, to when they were first seen: they count as launching.
+    `unheard` are instances that never reported and may serve or not, including those that launch.
     `usual_load` is that of the last quarter of an hour in which every worker reported, in erlangs.
     `onprem` has how many workers ran on premises lately, as far as no later count is less.
     `worker_known_at` is the last turn at which an instance in service had logged a request before.

@@ -1,4 +1,4 @@
-"""Which events concern a fleet, and what each asks for."""
+"""Which events concern a fleet, and what each of them requires."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -7,8 +7,8 @@ from typing import assert_never
 
 from spotkeeper.domain.settings.availability import RebalanceMeaning
 
-# A scheduled change is announced days ahead. Its instance counts as at risk this long before it:
-# for less than a warning holds, as AWS stops it at that time or soon after.
+# A scheduled change is announced days ahead. Its instance counts as at risk this long before it,
+# which is less than the lifetime of a warning: AWS stops it at that time or soon after.
 SCHEDULED_LEAD = timedelta(minutes=10)
 
 
@@ -25,7 +25,7 @@ class InterruptionKind(StrEnum):
 
 
 class InterruptionAction(StrEnum):
-    """What an event asks of the fleet that it names."""
+    """What an event requires for the fleet that it names."""
 
     MARK_AT_RISK = "mark_at_risk"
     TURN = "turn"
@@ -47,7 +47,7 @@ class Interruption:
 
 
 def action_for(kind: InterruptionKind, rebalance: RebalanceMeaning) -> InterruptionAction:
-    """Map an event's kind to what it asks for; the whole policy of events."""
+    """Map an event's kind to the action that it requires; this is the whole policy of events."""
     match kind:
         case InterruptionKind.INTERRUPTION_WARNING | InterruptionKind.SCHEDULED_CHANGE:
             return InterruptionAction.MARK_AT_RISK
@@ -76,10 +76,10 @@ def risk_begins(interruption: Interruption, now: datetime) -> datetime:
 def at_risk_since(
     known: datetime | None, told: datetime, now: datetime, notice: timedelta
 ) -> datetime:
-    """Say since when an instance is at risk, given what was known of it before.
+    """Return since when an instance is at risk, given what was known of it before.
 
-    Of announced changes the last one holds, and a risk that has begun precedes them. The same
-    warning repeated changes nothing; one that arrives after the first one's notice is another.
+    The last of several announced changes holds, unless a risk has begun already. A repeated warning
+    changes nothing; one that arrives after the notice of the first is a new warning.
     """
     if known is None or known > now:
         return told

@@ -1,15 +1,15 @@
-"""What a fleet's turns may do: act, or only say what they would ask."""
+"""What a fleet's turns may do: act, or only record what they would request."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-# Nobody pauses for longer: what is forgotten ends by itself.
+# No pause lasts longer: one that an operator forgot ends by itself.
 LONGEST_PAUSE = timedelta(hours=24)
 
 
 class Mode(StrEnum):
-    """Whether turns ask anything of AWS, or only record what they would ask."""
+    """Whether turns send requests to AWS, or only record what they would request."""
 
     ACT = "act"
     OBSERVE = "observe"
@@ -35,7 +35,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """What operators said of a fleet; `mode` None leaves it to the fleet document.
+    """What operators set for a fleet; `mode` None leaves it to the fleet document.
 
     `version` counts the changes: of two concurrent operators, the second gets an error.
     """

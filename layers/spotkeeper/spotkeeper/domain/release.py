@@ -15,7 +15,7 @@ IDLE_SHARE = 0.05
 class ReleasePlan:
     """`desired` is lowered by what never launched; `ends` are ended one by one.
 
-    `launching` are waited for: AWS refuses to end what is being launched.
+    `launching` is how many it waits for: AWS refuses to end an instance that is being launched.
     """
 
     desired: int
@@ -33,12 +33,12 @@ def plan_release(
 ) -> ReleasePlan:
     """Choose `step` instances to release: never launched, launching, idle, then busy.
 
-    What is launching is released once it has launched ("Scaling Activity is In Progress",
-    AutoSpotting#354), or at once where nobody serves and nobody is to stay: AWS has no wrong choice
-    then, and a launch that fails is not tried again. Busy ones are chosen only when `busy_too`,
-    least busy first; their terminate hook lets the current request finish. Without `busy_shares`
-    nobody is known to be busy. With `held_since`, those of the pool that has held the fleet for the
-    shortest time go before the idle.
+    A launching instance is released once it has launched ("Scaling Activity is In Progress",
+    AutoSpotting#354), or at once if no instance serves and none is to stay: AWS cannot end a wrong
+    one then, and a launch that fails is not tried again. Busy ones are chosen only with
+    `busy_too`, least busy first; their terminate hook lets the current request finish. Without
+    `busy_shares` none counts as busy. With `held_since`, instances of the pool that has held the
+    fleet for the shortest time are first, idle or not.
     """
     present = [i for i in group.instances if i.phase is not Phase.LEAVING]
     unlaunched = min(step, max(0, group.desired - len(present)))

@@ -1,6 +1,6 @@
-"""Asks AWS for what a plan wants: together what can be, in halves where that fails.
+"""Sends a plan's actions to AWS in batches, and a batch that fails in halves.
 
-A batch is all or nothing at AWS: one id that it does not know must not keep the others back.
+AWS accepts or refuses a whole batch: one unknown id must not hold the others back.
 """
 
 from collections.abc import Collection, Sequence
@@ -41,7 +41,7 @@ type Batch = Sequence[AvailabilityAction]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked, with the answer to each action, and the outcomes for the record."""
+    """The actions of a plan with the answer to each, and the outcomes for the record."""
 
     actions: list[AvailabilityAction] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
@@ -71,10 +71,10 @@ class Asked:
 def act(
     actions: Batch, ports: Ports, fleet: str, budget: Budget, *, marked: Collection[str] = ()
 ) -> Asked:
-    """Ask for each action in order; `marked` are the instances that carry their mark.
+    """Request each action in order; `marked` are the instances that carry their mark.
 
-    An unmarked instance is not replaced: the role may not end it if AWS leaves it running. What
-    would be asked too late to be kept in the table is not asked; the next turn does it.
+    An unmarked instance is not replaced: the role may not end it if AWS leaves it running. A
+    request that would be too late for the table to keep is not sent; the next turn sends it.
     """
     asked = Asked()
     for _, group in groupby(actions, _batch_key):
@@ -95,7 +95,7 @@ def act(
 
 
 def _batch_key(action: AvailabilityAction) -> object:
-    """Return what actions must share to be asked for together."""
+    """Return the key that the actions of one batch share."""
     match action:
         case Drain(group=group, gone_at=gone_at):
             return Drain, group, gone_at
@@ -108,12 +108,12 @@ def _batch_key(action: AvailabilityAction) -> object:
 
 
 def _ask(batch: Batch, ports: Ports, fleet: str, budget: Budget, asked: Asked) -> None:
-    """Ask for a batch; one that is refused is asked for in halves, until the bad id is alone."""
+    """Request a batch; one that is refused is requested in halves, until the bad id is alone."""
     waiting, calls = [batch], 0
     while waiting:
         some, calls = waiting.pop(), calls + 1
         if isinstance(some[0], EndBackfill | EndSpare) and budget.is_shared_out():
-            # An instance more for a minute does no harm; another fleet may need its turn.
+            # One more instance for a minute does no harm; another fleet may need its turn.
             asked.note(some, Answer.SKIPPED)
             continue
         if (spent := budget.spent_s()) >= ASK_UNTIL_S:
@@ -141,7 +141,7 @@ def _ask(batch: Batch, ports: Ports, fleet: str, budget: Budget, asked: Asked) -
 
 
 def _call(batch: Batch, ports: Ports, fleet: str) -> None:
-    """Make the call of a port that a batch is."""
+    """Make the port's call for a batch."""
     writer = ports.writer
     match batch[0]:
         case WakeUp(at=at, now=now, woken=woken):
@@ -172,7 +172,7 @@ def _ids(batch: Batch) -> tuple[str, ...]:
 
 
 def text_of(batch: Batch) -> str:
-    """Tell what a batch asks for, as records say it."""
+    """Describe a batch as records do."""
     first = batch[0]
     if isinstance(first, _OF_GROUP):
         return first.asked

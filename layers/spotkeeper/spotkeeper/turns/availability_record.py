@@ -17,7 +17,7 @@ from spotkeeper.turns.act import Asked
 def record_of(
     wanted: Plan, woke: Asked, asked: Asked, memory: AvailabilityMemory
 ) -> DecisionRecord:
-    """Record a turn; what was done counts what AWS accepted."""
+    """Record a turn; only what AWS accepted counts as done."""
     seen = wanted.assessment
     failures = (*seen.snapshot.spot_failures, *seen.snapshot.on_demand_failures)
     return DecisionRecord(

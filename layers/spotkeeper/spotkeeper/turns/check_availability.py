@@ -122,9 +122,9 @@ def _only_backfill(
 ) -> DecisionRecord | None:
     """Backfill what is missing, on what this process knew last; None where it may not act.
 
-    Nothing is ended, marked or replaced, and no spot is asked for: without the lease another turn
-    may do the same at the same time, and know of other warnings. If it can be read again, the
-    on-demand group is: what another turn asked for meanwhile is not lowered.
+    Nothing is ended, marked or replaced, and no spot is requested: without the lease another turn
+    may do the same at the same time, and know of other warnings. The on-demand group is read again
+    if possible: a higher capacity that another turn has requested meanwhile is not lowered.
     """
     now, budget, ports = reading.now, reading.budget, reading.ports
     lease = ports.last.of(fleet.name, now)
@@ -165,7 +165,7 @@ def _may_be_stale(lease: Lease, now: datetime) -> bool:
 def _round(
     snapshot: Snapshot, lease: Lease, ports: Ports, woken: int, budget: Budget
 ) -> tuple[AvailabilityMemory, DecisionRecord]:
-    """Assess, plan, act and apply once; answers what is remembered and what is recorded."""
+    """Assess, plan, act and apply once; returns the memory and the record."""
     fleet, now = snapshot.fleet, snapshot.now
     wanted, woke = _planned(snapshot, lease.availability, ports, woken, budget)
     first, then = _apart(wanted.actions)
@@ -217,11 +217,11 @@ def _announced(
 def _apart(
     actions: Sequence[AvailabilityAction],
 ) -> tuple[Sequence[AvailabilityAction], Sequence[AvailabilityAction]]:
-    """Divide actions into those asked for at once, and those whose intention is written first.
+    """Divide actions into those requested at once, and those whose intention is written first.
 
-    A crash must lose neither a detached instance, which nothing else ends, nor that the rise of the
-    spot group is only a spare. Backfill and marks are before them, so that the marks are written
-    with the intention.
+    A crash must lose neither a detached instance, which nothing else ends, nor the fact that a rise
+    of the spot group is only a spare. Backfill and marks precede both, so that the marks are
+    written with the intention.
     """
     for number, action in enumerate(actions):
         if isinstance(action, ReplaceEarly | RequestSpot):
@@ -232,14 +232,14 @@ def _apart(
 def _planned(
     snapshot: Snapshot, memory: AvailabilityMemory, ports: Ports, woken: int, budget: Budget
 ) -> tuple[Plan, Asked]:
-    """Plan, with a wake-up if something is deferred, and busy shares if something goes."""
+    """Plan, with a wake-up if backfill is deferred, and busy shares if backfill is released."""
     fleet, asked = snapshot.fleet, Asked()
     snapshot = replace(snapshot, can_defer=woken < MOST_WAKE_UPS)
     wanted = plan(assess(snapshot, memory))
     if wanted.wake_up:
         asked = act([replace(wanted.wake_up, woken=woken + 1)], ports, fleet.name, budget)
         if not asked.done():
-            # Nobody would look again in time: nothing is put off.
+            # No turn would run in time: nothing is deferred.
             snapshot = replace(snapshot, can_defer=False)
             wanted = plan(assess(snapshot, memory))
     if wanted.action is Action.RELEASE:

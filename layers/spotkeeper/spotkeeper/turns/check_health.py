@@ -40,7 +40,7 @@ def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnRe
 
 
 def _turn(fleet: Fleet, ports: Ports, groups: Mapping[str, Group], turns: Turns) -> None:
-    """Run one fleet's turn under its lease, on groups read again if it goes round again."""
+    """Run one fleet's turn under its lease; each further round reads the groups again."""
     ports, _ = permitted(ports, fleet, turns.now)
     names = (fleet.spot_group, fleet.on_demand_group)
     for this in turns.rounds(ports, fleet.name, None):
@@ -52,7 +52,7 @@ def _turn(fleet: Fleet, ports: Ports, groups: Mapping[str, Group], turns: Turns)
 def _round(
     fleet: Fleet, ports: Ports, groups: Mapping[str, Group], lease: Lease, turns: Turns
 ) -> tuple[HealthMemory, DecisionRecord]:
-    """Observe, assess, plan, act and apply once; answers what is remembered and recorded."""
+    """Observe, assess, plan, act and apply once; returns the memory and the record."""
     troubles: list[Outcome] = []
     now = turns.now
     snapshot = _snapshot(fleet, ports, groups, lease, troubles, turns)
@@ -63,7 +63,7 @@ def _round(
     if any(isinstance(action, ReplaceWorker) for action in wanted.actions):
         wanted = checked(wanted, ports.load.since(fleet.name, read_from(fleet, now)))
     if wanted.actions:
-        # Written first: a turn that dies must not forget what it may have asked for.
+        # Written first: a turn that dies must not forget what it may have requested.
         unknown = [Answer.LOST for _ in wanted.actions]
         intended = apply(wanted.memory, wanted.actions, unknown, now)
         ports.states.commit(lease, intended, now, release=False)
@@ -120,7 +120,7 @@ def _history(fleet: Fleet, ports: Ports, troubles: list[Outcome]) -> LoadHistory
 
 
 def _ask(action: HealthAction, ports: Ports, outcomes: list[Outcome], budget: Budget) -> Answer:
-    """Ask AWS for one thing; a refusal does not stop what else is due.
+    """Send one action to AWS; a refusal does not stop the others.
 
     A large scale-in takes several turns: it must not take other fleets' time.
     """

@@ -203,10 +203,10 @@ def _counts(
     left_out: int,
     default_fleet: str,
 ) -> dict[str, Counter[str]]:
-    """Count by fleet what was stored, and what else there is; the default fleet has the refused.
+    """Count logs and messages by fleet; refused messages count for the default fleet.
 
-    Lost is every log that the load lacks: those that agents gave up, those that came too late to
-    matter, and those left out.
+    Lost logs are those that the load lacks: agents dropped them, they arrived too late to matter,
+    or they were left out.
     """
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     more: defaultdict[str, Counter[str]] = defaultdict(Counter)

@@ -18,7 +18,7 @@ from spotkeeper.domain.sizing.size import ObjectiveInput, Sizing
 def record_of(
     wanted: HealthPlan, answers: Sequence[Answer], outcomes: tuple[Outcome, ...]
 ) -> DecisionRecord:
-    """Record a turn; what was done counts what AWS accepted."""
+    """Record a turn; only replacements that AWS accepted count."""
     sizing, diagnosis, snapshot = wanted.sizing, wanted.diagnosis, wanted.assessment.snapshot
     fleet = snapshot.fleet
     replacements = sum(
@@ -46,9 +46,9 @@ def record_of(
 
 
 def _would_log(fleet: Fleet, sizing: Sizing, late: int) -> bool:
-    """Tell whether missing logs are news: the fleet is sized by them, and they would come.
+    """Tell whether missing logs matter: they size the fleet, and they are expected.
 
-    They came before, or too late, or there are requests that somebody serves.
+    They are expected if logs have arrived before, even too late, or if the request queue is known.
     """
     served = known_length(sizing.memory.queue) is not None
     logged = late > 0 or sizing.memory.service_mean_s > 0
@@ -56,7 +56,7 @@ def _would_log(fleet: Fleet, sizing: Sizing, late: int) -> bool:
 
 
 def _all_late(count: int) -> Sequence[str]:
-    """Say that logs came whose requests seem long over: a clock that is hours behind does that."""
+    """Report logs whose requests seem to have ended long before: a clock may be hours behind."""
     minutes = LATE_AFTER_S // 60
     return (
         [f"{count} arrived over {minutes} min late: are the workers' clocks right?"]
@@ -66,7 +66,7 @@ def _all_late(count: int) -> Sequence[str]:
 
 
 def _queue_trouble(sizing: Sizing) -> Sequence[str]:
-    """Say that the request queue is not known, unless the sizing has said so."""
+    """Report that the request queue is not known, unless the sizing's reason has it."""
     queue = sizing.memory.queue
     if queue is None or not queue.trouble or queue.trouble in sizing.reason:
         return ()
@@ -93,7 +93,7 @@ def _seen(
         "ServiceP95": load.service.quantile_s(0.95),
         "WaitP50": load.waits.quantile_s(0.5),
         "WaitP95": load.waits.quantile_s(0.95),
-        # Also told by launches that fail so; the alarm is the same.
+        # Launches that fail by configuration report it too; the alarm is the same.
         **({"ConfigurationFailure": 1} if diagnosis.bootstrap else {}),
         **({"NobodyServes": 1} if diagnosis.nobody_serves else {}),
     }
@@ -110,7 +110,7 @@ def _seen(
 
 
 def _noticed(load: Load, fleet: Fleet) -> dict[str, float]:
-    """Say how many requests a minute failed, and waited for longer than is promised."""
+    """Return how many requests a minute failed, and how many waited longer than promised."""
     a_minute = 60 / load.window_s
     seen = {"RequestsFailed": a_minute * sum(worker.failed for worker in load.workers)}
     if fleet.objective is not None:
@@ -120,7 +120,7 @@ def _noticed(load: Load, fleet: Fleet) -> dict[str, float]:
 
 
 def _shadows(promised: ObjectiveInput | None) -> dict[str, float]:
-    """Report worker-hours a day: of the followed rule's shadow, and the cheapest that kept."""
+    """Report worker-hours a day of the followed rule, and of the cheapest that kept its promise."""
     if promised is None or promised.choice.index < 0:
         return {}
     choice = promised.choice

@@ -1,6 +1,6 @@
-"""The ledger keeper: what ran for each fleet, when and at what price; it asks nothing of a group.
+"""The ledger keeper: what ran for each fleet, when and at what price; it changes no group.
 
-Every few minutes, beside the turns: an instance's times are EC2's own, not those of this look.
+It runs every few minutes, beside the turns. An instance's times are EC2's, not those of the look.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -162,10 +162,10 @@ def _in_time(budget: Budget, until_s: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a fleet's ledger has open, its instances, and the ends that its groups tell.
+    """The open items of a fleet's ledger, its instances, and the ends that its groups report.
 
-    `unread` says why the activities could not be read. Where nothing had looked since `stood` for
-    long, `ids` has all that ran meanwhile.
+    `unread` says why the activities could not be read. After a long time without a look, since
+    `stood`, `ids` has all instances that ran meanwhile.
     """
 
     opened: Sequence[LedgerItem]
@@ -184,7 +184,7 @@ def _look(
     *,
     due: bool,
 ) -> _Look:
-    """Look at one fleet; its activities where they are due, or an instance has gone."""
+    """Look at one fleet, and at its activities if they are due or an instance has left."""
     mine = [groups[n] for n in (fleet.spot_group, fleet.on_demand_group) if n in groups]
     (opened, last), unread = ports.ledger.opened(fleet.name), list[str]()
     stood = last if last and now - last > STOOD_STILL else None

@@ -1,7 +1,7 @@
-"""Turns that only look: the same decision on a memory of its own, and hands that ask nothing.
+"""Turns that only observe: the same decision, on a memory of its own, without requests to AWS.
 
-A fleet that observes, or is paused, is decided about every minute; each change that AWS would have
-been asked for is refused here, which the turn takes as any refusal: it has not happened.
+A fleet that observes, or is paused, has a turn every minute. Each change is refused here, and the
+turn handles that like any refusal: the change has not happened.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from spotkeeper.ports import Observed, Ports
 
 
 def permitted(ports: Ports, fleet: Fleet, now: datetime) -> tuple[Ports, Control]:
-    """Return the ports that a fleet's turn may use now, and what operators said of the fleet."""
+    """Return the ports that a fleet's turn may use now, and the fleet's control."""
     control = ports.controls.of(fleet.name)
     permission = control.permission(fleet.mode, now)
     if permission is Permission.ACT:

@@ -1,8 +1,8 @@
 """What a turn of the availability controller reads, after it has its lease.
 
 Groups and troubled spot requests of all fleets are read together, once, by the first turn that
-needs them. Only the groups must be read: whatever else cannot be is left out, and the record says
-so.
+needs them. Only the groups are required. Anything else that cannot be read is left out, and the
+record says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,11 @@ from spotkeeper.domain.load.summarise import busy_shares
 from spotkeeper.ports import FleetError, Lease, Ports, SpotRequest
 from spotkeeper.turns.turn import TABLE, Budget, group_named
 
-# The APIs that optional reads ask: one that did not answer is not asked again in an invocation.
+# The APIs of optional reads: one that did not answer is not called again in an invocation.
 EC2, ACTIVITIES = "EC2", "the log of scaling activities"
 # Failures older than this explain nothing any more, unless the gap that they explain lasts.
 FAILURE_MEMORY = timedelta(minutes=5)
-# Who is busy is read from this much of the search logs.
+# This much of the search logs shows which instances are busy.
 BUSY_WINDOW = timedelta(minutes=2)
 # Instances with tags that cannot be proven are searched for this often.
 SWEEP_EVERY_S = 3600
@@ -85,9 +85,9 @@ def snapshot_of(
 ) -> Snapshot:
     """Put together what one fleet's decision needs; failures are read only to explain a gap.
 
-    The sweep for marked instances comes last: it must not take the time of any other read.
+    The sweep for marked instances is last: it must not take the time of any other read.
 
-    Raises `Gone` when a group of the fleet does not exist, but for a spot group that is remembered.
+    Raises `Gone` if a group of the fleet does not exist, except a spot group that is remembered.
     """
     memory, health, unread = lease.availability, lease.health, [*read.unread]
     on_demand = group_named(read.groups, fleet.on_demand_group, ports.owner)
@@ -142,7 +142,7 @@ def snapshot_of(
 
 
 def _unheard(fleet: Fleet, health: HealthMemory, spot: Group, now: datetime) -> frozenset[str]:
-    """Name the instances that may serve or not, with those the health controller has not seen."""
+    """Return the unproven instances, with those that the health controller has not seen yet."""
     if not fleet.worker_health.enabled:
         return frozenset()
     there = [i.instance_id for i in spot.instances if i.phase is Phase.IN_SERVICE]
@@ -169,10 +169,10 @@ def _let_go(
 
 
 def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
-    """Tell whether a need was found in a whole window of logs: the first few tell of a part.
+    """Tell whether a need was found in a whole window of logs: the first few show only a part.
 
-    Where the request queue proves that nothing comes, or nothing came any more while workers were
-    there that served before, that is the load.
+    The load is also known if the request queue proves that no request arrives, or if requests had
+    stopped while workers that served before were in service.
     """
     if not fleet.sizing.enabled:
         return False
@@ -187,7 +187,7 @@ def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
 
 
 def with_busy_shares(snapshot: Snapshot, ports: Ports, budget: Budget) -> Snapshot:
-    """Read off the search logs which instances are busy; none is where they cannot be read."""
+    """Read from the search logs which instances are busy; without them, none counts as busy."""
     name, now, unread = snapshot.fleet.name, snapshot.now, [*snapshot.unread]
 
     def read() -> BusyShares:
@@ -279,7 +279,7 @@ def _running(
     unread: list[str],
     budget: Budget,
 ) -> frozenset[str] | None:
-    """Look which of the detached that should have ended still run; None when none should have."""
+    """Return which overdue detached instances still run; None if none is overdue, or not read."""
     if not memory.detached:
         return None
     due = sorted(overdue(memory, fleet.availability, now))

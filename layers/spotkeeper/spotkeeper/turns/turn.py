@@ -1,7 +1,7 @@
 """What every turn shares: one writer per controller, errors and delays that stop only their fleet.
 
-An invocation has `TURNS_S` for its fleets, of which each gets an equal share. What a turn can do
-without is not read after that share, nor from an API that did not answer before.
+An invocation has `TURNS_S` for its fleets, of which each gets an equal share. Optional reads are
+skipped after that share, and if their API did not answer before.
 """
 
 from collections import Counter
@@ -35,18 +35,18 @@ from spotkeeper.ports import (
 # A function has 30 s. No fleet's turn begins, and nothing optional is read, later than this: a call
 # of each API may still hang after that.
 TURNS_S = 12.0
-# An invocation turns this many fleets, and hands the others on to further invocations.
+# An invocation runs the turns of this many fleets, and hands on the others.
 FLEETS_AN_INVOCATION = 5
-# AWS is asked for nothing later than this: what was asked must be kept in the table.
+# No request is sent to AWS later than this: the table must still keep what was requested.
 ASK_UNTIL_S = 22.0
 # The name of the table among the APIs that may hang.
 TABLE = "the table"
-# Notes that keep arriving end here; what is left is taken up by the next turn.
+# A turn has at most this many rounds; the next turn takes the notes that are left.
 MOST_ROUNDS = 3
 
 
 class NoState(FleetError):
-    """What operators said of a fleet, or what was remembered of it, cannot be read: see `cause`."""
+    """The control or the memory of a fleet cannot be read: see `cause`."""
 
     def __init__(self, cause: FleetError) -> None:
         super().__init__(str(cause))
@@ -95,7 +95,7 @@ class Budget:
     def state(self) -> Iterator[None]:
         """Read the state of a fleet; where the table throttles or is away, raise `NoState`.
 
-        A table that did not answer, or with a fault, is not asked again in the invocation.
+        A table that did not answer, or answered with a fault, is not read again in the invocation.
         """
         try:
             if self.hung(TABLE):
@@ -112,7 +112,7 @@ class Budget:
     def optional[T](
         self, unread: list[str], what: str, without: T, read: Callable[[], T], *, api: str
     ) -> T:
-        """Read what a turn can do without, and note in `unread` why it has to."""
+        """Read something optional; if that fails, return `without` and note why in `unread`."""
         if self.hung(api):
             unread.append(f"{what}: skipped, as {api} did not answer before")
             return without
@@ -129,9 +129,9 @@ class Budget:
 
 @dataclass(slots=True, kw_only=True)
 class Round:
-    """One round as the only writer: what is done in it is done under `lease`.
+    """One round as the only writer, under `lease`.
 
-    An error gives the lease back, and the notes in it stay for the next turn.
+    An error releases the lease, and its notes stay for the next turn.
     """
 
     states: FleetStates
@@ -151,7 +151,7 @@ class Round:
             self.states.release(self.lease)
 
     def finish(self, memory: AvailabilityMemory | HealthMemory, record: DecisionRecord) -> None:
-        """Remember, give the lease back and leave the record; the last round unless a note came."""
+        """Write the memory, release the lease, and record; the last round unless a note arrived."""
         paused = {"PausedHours": self.lease.paused_h} if self.lease.paused_h else {}
         seen = {**record.seen, **paused}
         self.record = replace(record, permission=self.lease.permission, seen=seen)
@@ -235,7 +235,7 @@ class Turns:
             self._unrecorded.append(fleet.name)
 
     def rounds(self, ports: Ports, fleet: str, note: AtRiskNote | None) -> Iterator[Round]:
-        """Go round as the only writer, again for as long as notes come in; never when busy.
+        """Yield rounds as the only writer while notes arrive; none if another turn has the lease.
 
         A turn that may only look has a memory of its own: one that acts must not remember requests
         that were never made.
@@ -284,7 +284,7 @@ def own_share(
 ) -> tuple[Sequence[Fleet], Sequence[FleetError]]:
     """Hand on all fleets but a share of them, another share each minute; return that share.
 
-    Where the others cannot be handed on, all are this invocation's: it turns what it has time for.
+    If the others cannot be handed on, this invocation runs all turns that it has time for.
     """
     shares = list(batched(fleets, FLEETS_AN_INVOCATION, strict=False))
     if len(shares) <= 1:
@@ -316,7 +316,7 @@ def once[T](read: Callable[[], T]) -> Callable[[], T]:
 
 
 def _begun_afresh(lease: Lease, now: datetime) -> DecisionRecord:
-    """Record that something of what was kept of a fleet could not be read and is forgotten."""
+    """Record that a part of a fleet's memory could not be read and is forgotten."""
     wrong = "; ".join(lease.unreadable)
     return DecisionRecord(
         fleet=lease.fleet,

@@ -171,7 +171,7 @@ def _score(
 def groups_elsewhere(ssm: Any, own_path: str | None) -> Mapping[str, tuple[str, ...]]:
     """Return the documents, by parameter, that name each group, except those below `own_path`."""
     documents: defaultdict[str, dict[str, object]] = defaultdict(dict)
-    # Sorted, a document comes before its overrides.
+    # Sorted, a document precedes its overrides.
     for name, text in sorted(_documents(ssm)):
         if name.rpartition("/")[0] != own_path:
             documents[name.removesuffix(OVERRIDES)] |= _object(text)

@@ -27,7 +27,7 @@ class ControlTable:
         self._table = table
 
     def of(self, fleet: str) -> Control:
-        """Read what was said of a fleet; nothing yet is a control of its own.
+        """Read a fleet's control; an empty one if operators set nothing.
 
         Raises `Unreadable` for an item that no release of this format wrote: whether turns may act
         is not guessed.

@@ -88,7 +88,7 @@ class FleetStateTable:
             },
         )
         if state is None:
-            # Whoever holds the lease goes round again.
+            # The turn that holds the lease runs another round.
             self._update(
                 f"leaving a note for {fleet}",
                 fleet,
@@ -180,7 +180,7 @@ class FleetStateTable:
         return f"{lease.controller}_noted" not in item
 
     def release(self, lease: Lease) -> None:
-        """Give the lease back; the notes stay."""
+        """Release the lease; the notes stay."""
         self._update(
             f"giving back the lease of {lease.fleet}",
             lease.fleet,

@@ -115,7 +115,7 @@ class LoadDigestTable:
         return ((text_of(item, "sk"), _readable(fleet, item)) for item in items)
 
     def _write(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Write up to 25 items; answers those that DynamoDB leaves unprocessed, however asked."""
+        """Write up to 25 items; returns those that DynamoDB leaves unprocessed after retries."""
         for pause_s in (0.0, *_PAUSES_S):
             if pause_s:
                 self._sleep(pause_s)

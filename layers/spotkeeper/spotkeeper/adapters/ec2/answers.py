@@ -107,7 +107,7 @@ def _zone(details: str) -> str:
 
 
 def ended_by_request(activity: "ActivityTypeDef") -> list[str]:
-    """Name the instance that a group ends, and replaces, because it was asked to."""
+    """Name the instance that a group ends on request, and replaces."""
     ends = "terminating" in activity.get("Description", "").lower()
     if not (ends and is_ended_by_request(activity["Cause"])):
         return []

@@ -40,7 +40,7 @@ REQUESTS_A_PAGE = 500
 # AWS's own tag of an instance that is in a group; only AWS sets tags that begin with aws:.
 MEMBER_TAG = "aws:autoscaling:groupName"
 DRAINING_TAG = "spotkeeper:draining"
-# Whose a detached instance was: its group's own tag goes with the group.
+# The group that a detached instance was in: detaching removes the tag of Auto Scaling.
 GROUP_TAG = "spotkeeper:group"
 # Which stack marked it: the role that ends detached instances has the same value as a condition.
 NONCE_TAG = "spotkeeper:nonce"
@@ -126,7 +126,7 @@ class AutoScalingReader:
         return (*found, *self._failed_requests(waiting))
 
     def let_go(self, group: str, since: datetime) -> frozenset[str]:
-        """Name the instances that a group began to end since an instant because it was asked to."""
+        """Name the instances that a group began to end on request since an instant."""
         activities = activities_of(self._optional_autoscaling, group, since, ACTIVITIES_AT_MOST)
         return frozenset(
             i for a in activities if a["StartTime"] > since for i in ended_by_request(a)
@@ -145,7 +145,7 @@ class AutoScalingReader:
     def troubled_spot_requests(
         self, instance_ids: Sequence[str], since: datetime
     ) -> tuple[SpotRequest, ...]:
-        """List the spot requests of some instances whose status tells of trouble since then."""
+        """List the spot requests of some instances whose status shows trouble since an instant."""
         requests: list[SpotInstanceRequestTypeDef] = []
         pages = self._ec2.get_paginator("describe_spot_instance_requests")
         for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False):

@@ -75,7 +75,7 @@ class AutoScalingWriter:
             )
 
     def drain(self, instance_ids: Sequence[str], gone_at: datetime, group: str) -> None:
-        """Tag instances with when they will be gone; workers read it from instance metadata."""
+        """Tag instances with the time when they end; workers read it from instance metadata."""
         with aws_errors("tagging instances as draining"):
             self._ec2.create_tags(
                 Resources=list(instance_ids),
@@ -94,7 +94,7 @@ class AutoScalingWriter:
             )
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """End detached instances that AWS left running; those already gone are well gone."""
+        """End detached instances that AWS left running; it is no error if some have ended."""
         for instance_id in instance_ids:
             try:
                 with aws_errors(f"terminating {instance_id}"):

@@ -1,6 +1,6 @@
-"""When instances began and ended to cost, and what ended them, by DescribeInstances.
+"""When instances started and stopped costing, and what ended them, by DescribeInstances.
 
-A terminated instance stays visible for about an hour. Its StateTransitionReason tells the time,
+A terminated instance stays visible for about an hour. Its StateTransitionReason has the time,
 "User initiated (2026-09-14 19:04:44 GMT)" or "Server.SpotInstanceTermination: ...", and its
 StateReason what ended it.
 """

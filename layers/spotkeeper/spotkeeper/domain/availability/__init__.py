@@ -1,1 +1,1 @@
-"""Desired against serving: what lacks, what may be lost, what stands in, what goes back."""
+"""Desired against serving: shortfall, expected losses, backfill and release."""

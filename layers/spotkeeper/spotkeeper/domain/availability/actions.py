@@ -1,4 +1,4 @@
-"""What a turn asks of AWS: each action concerns one group or one instance."""
+"""The requests of a turn to AWS: each action concerns one group or one instance."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -86,7 +86,7 @@ class EndBackfill(_Instance):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain(_Instance):
-    """Mark an instance of a group with when it will be gone."""
+    """Mark an instance of a group with the time when AWS takes it."""
 
     group: str
     gone_at: datetime

@@ -29,7 +29,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """A fleet came into a state at an instant, that of the decision record that says why."""
+    """A fleet's new state; the decision record of the same instant says why."""
 
     fleet: str
     state: State

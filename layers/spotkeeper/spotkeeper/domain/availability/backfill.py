@@ -16,9 +16,9 @@ GAP_SLACK = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What is asked of the on-demand group, the rule that bound it, and why.
+    """The request to the on-demand group, the rule that bound it, and why.
 
-    `release_due` is since when instances are due to go while busy ones are waited for.
+    `release_due` is since when a release waits for busy instances.
     """
 
     action: Action
@@ -84,9 +84,9 @@ def _fill(seen: Assessment, wanted: int, rule: str) -> Size:
 
 
 def _still_needed(seen: Assessment) -> int:
-    """Return how much on-demand settled spot instances do not replace yet: make before break.
+    """Return how much on-demand is not replaced by settled spot yet: make before break.
 
-    On-demand that is only launching stays, too: the spot instance that would replace it may be lost
+    On-demand that still launches stays too: the spot instance that would replace it may be lost
     before it serves.
     """
     steady = settled(seen.memory.levels, seen.now, seen.risk.settle_s)

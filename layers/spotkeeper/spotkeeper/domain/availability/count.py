@@ -24,7 +24,7 @@ LAUNCH = "Launch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """The instances of a group by what they are worth to the fleet.
+    """The instances of a group by how they count for the fleet.
 
     `target` is the spot need or the on-demand desired capacity. `late` instances are past the
     launch deadline, `missing` ones are desired but not in the group. `unheard` ones are in service
@@ -51,8 +51,8 @@ def count(
 ) -> Count:
     """Count a group against its target.
 
-    An instance at risk never counts. One that is launching counts until `deadline`. `gone` are
-    those that neither serve nor will: silent, or taken by AWS while the group still lists them.
+    An instance at risk never counts. One that launches counts as `late` if it began by `deadline`.
+    `gone` are those that do not serve: silent, or taken by AWS while the group still lists them.
     """
     serving = launching = late = risky = present = quiet = 0
     for instance in group.instances:
@@ -92,7 +92,7 @@ def count_groups(
 ) -> tuple[Count, Count]:
     """Count the spot group against the need in its desired capacity, on-demand against its own.
 
-    What the load requested once counts only where the load sizes the fleet.
+    An earlier request of the load counts only if the load still sizes the fleet.
     """
     seen, gone, fleet = snapshot.seen, snapshot.silent | snapshot.taken, snapshot.fleet
     deadline = seen.seen_at - timedelta(seconds=fleet.availability.launch_deadline_s)
@@ -118,8 +118,8 @@ def in_service(group: Group, risky: Set[str]) -> int:
 class Launching:
     """The launching instances, with since when; `spot` are those of the spot group.
 
-    `unserved` is since when those were launching that vanished before they served, and that no
-    later instance replaces yet.
+    `unserved` has the launch times of instances that vanished before they served and that no later
+    instance replaces yet.
     """
 
     since: Mapping[str, datetime]

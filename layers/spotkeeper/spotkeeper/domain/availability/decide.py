@@ -63,7 +63,7 @@ from spotkeeper.domain.failure import FailureClass, LaunchFailure, needs_operato
 
 # Turns run within two minutes of each other, unless the fleet is paused or only observed.
 LOOKED_AFTER_S = 600
-# A group may show its previous size for this long after it was asked for another.
+# A group may show its previous size for this long after a request for another.
 SHOWN_LATE_S = 60
 # AWS may suspend again what was resumed while there is still no capacity: it is resumed this often.
 RESUME_AGAIN_S = 900
@@ -209,8 +209,8 @@ def adopt(
     """Take over a fleet as it is: a new one, or one whose memory is lost or old (rule 12).
 
     On-demand may be all that serves, or a part of what the load needs. Nothing is released until
-    the load is known, and, where nobody sized the spot group by it since, until spot has served as
-    many. Less is adopted where a person lowers on-demand.
+    the load is known, and either it has sized the spot group since or spot has served as many. Less
+    is adopted if an operator lowers on-demand.
     """
     target, now = seen.on_demand.target, seen.now
     adopted = before.adoption if within(before.seen_at, now, LOOKED_AFTER_S) else None
@@ -227,9 +227,9 @@ def adopt(
 
 
 def _spot_is_enough(adopted: Adoption, memory: AvailabilityMemory, seen: Assessment) -> bool:
-    """Tell whether the operator or the load asks the spot group for what is needed.
+    """Tell whether the operator or the load has requested enough from the spot group.
 
-    Where no search log arrived in ten minutes, none are sent: an operator sizes.
+    If no search log has arrived in ten minutes, none are sent: an operator sizes the group.
     """
     snapshot = seen.snapshot
     served = settled(memory.levels, seen.now, seen.risk.settle_s) >= adopted.holds
@@ -374,7 +374,7 @@ def _counts(seen: Assessment) -> str:
 
 
 def _explanation(seen: Assessment) -> str:
-    """Quote the newest failure while spot is not whole; name what is left to the operator.
+    """Quote the newest failure while spot is short; name what the operator has to do.
 
     Where on-demand fails too, the failures of both groups are quoted: the operator can act on one.
     """

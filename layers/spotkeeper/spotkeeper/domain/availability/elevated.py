@@ -1,9 +1,9 @@
 """The optional policy of elevated risk, for spot whose losses are not announced; off by default.
 
-In recorded GPU markets losses come in clusters. After one without a warning another is likely, and
-nothing that is launched after it serves soon enough. So for `elevated_risk_s` the spot group is
-asked for spares, what it does not launch of them is backfilled, and backfill stays until spot has
-served for longer. Nothing here runs unless `elevated_risk_s` is set, or spares of before are left
+In recorded GPU markets losses cluster. After one without a warning another is likely, and an
+instance launched after it serves too late. For `elevated_risk_s`, spares are therefore requested
+from the spot group, spares that it does not launch are backfilled, and backfill stays until spot
+has served for longer. Nothing here runs unless `elevated_risk_s` is set, or earlier spares are left
 (docs/decisions/0016-elevated-risk-is-optional.md).
 """
 
@@ -55,7 +55,7 @@ def elevate(
     most = most_spares(fleet, group, need)
     spares = most if elevated else kept_spares(fleet, group, need, memory.held_since, now)
     heavy = heavy_losses(memory.losses, need, most)
-    # On-demand stands in for the spares that spot was asked for and does not launch.
+    # On-demand stands in for requested spares that spot does not launch.
     extra = min(spares, max(0, group.desired - need)) if elevated else 0
     return replace(
         risk,
@@ -68,7 +68,7 @@ def elevate(
 
 
 def ask_for_spares(seen: Assessment) -> list[RequestSpot | EndSpare]:
-    """Ask the spot group for the spares that the risk wants, or release those no longer wanted."""
+    """Request the spares that the risk wants from the spot group, or release those in excess."""
     group, need = seen.snapshot.seen.spot, seen.spot.target
     held, wanted = group.desired - need, seen.risk.spares
     if wanted == held:
@@ -87,7 +87,7 @@ def ask_for_spares(seen: Assessment) -> list[RequestSpot | EndSpare]:
 
 
 def _ask(seen: Assessment, desired: int) -> RequestSpot:
-    """Name both requests: until the call is done, the group shows the one before."""
+    """Return a request that names the current one too: the group shows that until the call."""
     group, need = seen.snapshot.seen.spot, seen.spot.target
     requests = tuple(
         [

@@ -41,7 +41,7 @@ def lapsed(
 
 
 def marks(seen: Assessment) -> list[Drain | Unmark]:
-    """Mark the instances at risk, all with when the first of them will be gone.
+    """Mark the instances at risk, all with the time when AWS takes the first of them.
 
     The mark is removed from instances that AWS did not take.
     """
@@ -63,10 +63,10 @@ def marks(seen: Assessment) -> list[Drain | Unmark]:
 
 
 def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
-    """Replace instances that will be taken, or were taken while the group has not noticed.
+    """Replace instances that AWS takes, or has taken while the group still lists them.
 
-    Where rebalance recommendations count, no more instances run outside of the group than the group
-    has. A recommended instance may run for long, and its replacement may be recommended next.
+    Where rebalance recommendations count, no more instances run outside of the group than its
+    desired capacity. AWS may leave such an instance running, and recommend its replacement next.
     """
     taken = seen.snapshot.taken
     going = seen.risky | taken

@@ -78,8 +78,8 @@ class Start:
 class DeferralMemory:
     """What deferring backfill needs; empty unless on-demand is warm.
 
-    `known` on-demand instances were seen at `seen_at`; `gone_at` is when each warned instance that
-    still serves will be gone.
+    `known` on-demand instances were seen at `seen_at`; `gone_at` is when AWS takes each warned
+    instance that still serves.
     """
 
     seen_at: datetime | None = None
@@ -110,7 +110,7 @@ class AvailabilityMemory:
 
     What the last turn saw:
 
-    * `groups`, at `seen_at`; `need` instances of the `spot_seen` that the spot group was asked for;
+    * `groups`, at `seen_at`; `spot_seen`, the spot group's desired capacity, and the `need` in it;
     * `in_service` of them, of which `silent` and `risky` do not count; `gap_since` when the first
       was missing;
     * `pending_increases` that launches may still fill;
@@ -122,7 +122,7 @@ class AvailabilityMemory:
     * `swept_at`, when marked instances were searched for, and `unproven`, those found that only
       carry tags;
     * `spot_missing`, whether the spot group was deleted, and not given its size again since;
-    * `on_demand_since`, since when the on-demand group was asked for instances without a break.
+    * `on_demand_since`, since when the on-demand group has had a desired capacity above 0.
 
     What AWS accepted:
 

@@ -46,8 +46,8 @@ class Risk:
 
     `extra` is how many instances of either group should serve beyond the need. Backfill is released
     once spot has served for `settle_s`, and the memory of levels reaches back for `reach_s`.
-    `deferral` is the part of the shortfall that can wait. `spares` is how many instances the spot
-    group is asked for beyond the need.
+    `deferral` is the part of the shortfall that can wait. `spares` is how many instances are
+    requested from the spot group beyond the need.
     """
 
     extra: int

@@ -31,7 +31,7 @@ class Snapshot:
     * `warned` maps instances that events or spot requests name to when they begin to be at risk.
     * `served` maps instances to when they went into service, where an event reported it.
     * `taken` are instances that AWS has taken, including those that their group still lists;
-      `let_go` are those that their group was asked to end.
+      `let_go` are those that their group was requested to end.
     * Without `can_defer`, no backfill is deferred.
     * `silent` are instances whose workers do not serve; `unreported` are in service without a log
       although requests flow, with since when; `unheard` are in service without a log while there

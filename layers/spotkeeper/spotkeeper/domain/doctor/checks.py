@@ -206,7 +206,7 @@ def _stale_logs(facts: Facts) -> Iterator[object]:
         age = ages[fleet.name]
         if age is None:
             yield f"fleet {fleet.name}", "none ever arrived"
-        # With a request queue, an idle fleet can be told from one whose logs are missing.
+        # A request queue shows whether a fleet is idle or its logs are missing.
         elif age > fleet.sizing.stale_after_s and fleet.request_queue_url is None:
             yield f"fleet {fleet.name}", f"the newest is {age:.0f} s old"
 

@@ -1,6 +1,6 @@
 """A turn of the health controller: assess (load) -> plan (need) -> (act) -> apply.
 
-Each is a pure function; what AWS is asked, and what it answered, lies between the last two.
+Each is a pure function. The calls to AWS are made between the last two.
 """
 
 from collections.abc import Sequence
@@ -113,8 +113,8 @@ class HealthSnapshot:
 class HealthAssessment:
     """A snapshot summed up: the load, the memory and the history brought up to now.
 
-    `promised` is what an objective's rule looks at; `partly` says why the logs may not tell the
-    whole load.
+    `promised` is the input of an objective's rule; `partly` says why the logs may show only a part
+    of the load.
     """
 
     snapshot: HealthSnapshot
@@ -127,7 +127,7 @@ class HealthAssessment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthPlan:
-    """What is wanted, in order; `memory` is what was seen, before anything is asked."""
+    """The actions of a turn, in order; `memory` holds what was seen, before any request."""
 
     assessment: HealthAssessment
     sizing: Sizing
@@ -137,7 +137,7 @@ class HealthPlan:
 
 
 def read_from(fleet: Fleet, now: datetime, *, lost: bool = False) -> datetime:
-    """Give the instant from which a turn reads search logs: its window ends where they do.
+    """Return the instant from which a turn reads search logs: its window ends where they do.
 
     With `lost`, the memory was lost and the window has no logs: then an hour is read, to find out
     whether workers served before.
@@ -242,7 +242,7 @@ def _serving(snapshot: HealthSnapshot, memory: HealthMemory) -> int:
 
 
 def plan(seen: HealthAssessment) -> HealthPlan:
-    """Decide one turn: size the spot group, then replace who does not work."""
+    """Decide one turn: size the spot group, then replace instances that do not work."""
     snapshot, now = seen.snapshot, seen.snapshot.now
     fleet, spot = snapshot.fleet, snapshot.spot
     sizing = size(
@@ -294,7 +294,7 @@ def _resize(snapshot: HealthSnapshot, sizing: Sizing) -> tuple[ResizeSpot | EndI
 
 
 def checked(wanted: HealthPlan, digests: tuple[LoadDigest, ...]) -> HealthPlan:
-    """Make the last check: replace only who is still suspect in logs that were read just now."""
+    """Make the last check: replace only instances that are still suspect in newly read logs."""
     snapshot = replace(wanted.assessment.snapshot, digests=digests)
     load = _load(snapshot, wanted.memory.flow, wanted.memory.flow.ends_at(snapshot.now))
     still = confirm(wanted.diagnosis, load, snapshot.fleet, snapshot.now)

@@ -27,28 +27,28 @@ from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
 # Closer together, two looks see the same search logs: they are one observation.
 OBSERVATIONS_APART = timedelta(seconds=30)
-# The latest that a turn asks for a replacement; its beginning is what is remembered.
+# A turn requests replacements for at most this long; the memory has the time when it began.
 LONGEST_TURN = timedelta(seconds=30)
 # A worker is slow compared with at least this many others.
 PEERS_TO_BE_SLOWER_THAN = 2
 # What the reason adds for an instance whose logs may be missing while it serves.
 UNPROVEN = "; it is replaced to see whether its successor reports"
-# Requests that fail at once, or time out, are no measure of speed: few of a worker's may have.
+# Requests that fail at once, or time out, do not measure speed: at most this share of a worker's.
 FAILED_AT_MOST = 0.1
-# So many requests, times their squared variation, tell a slow worker from a run of long requests.
+# This many requests, times their squared variation, show a slow worker rather than long requests.
 REQUESTS_PER_VARIATION = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Who to replace after the last check, whom not to count on, and why.
+    """The instances to replace after the last check, the suspects, and the reasons.
 
-    `reasons` has one sentence per suspect; `logs_missing` counts those that are silent together, so
-    that rather their logs are missing: they are replaced late, one first; `bootstrap` are suspects
-    whose workers never reported within the launch deadline. Workers on premises are only alarmed
-    about: `onprem_silent` counts those missing, `onprem` has the reason against each that fails or
-    is slow, `onprem_due` those of them that were seen so twice. `nobody_serves` says why it seems
-    that no request is served at all.
+    `reasons` has one sentence per suspect. `logs_missing` counts those that are silent together and
+    whose logs may be missing: they are replaced late, one first. `bootstrap` are suspects whose
+    workers never reported within the launch deadline. Workers on premises only raise alarms:
+    `onprem_silent` counts the missing ones, `onprem` has the reason against each that fails or is
+    slow, `onprem_due` has those that two turns found so. `nobody_serves` says why it seems that no
+    request is served at all.
     """
 
     replace: tuple[str, ...]
@@ -73,8 +73,8 @@ def diagnose(
 ) -> Diagnosis:
     """Judge each instance in service; two observations make it due.
 
-    `memory` knows which report (`reports.watch_reports`). The caller looks at the due ones again
-    before it replaces them, and then remembers each replacement with `replaced`.
+    `memory` has which of them report (`reports.watch_reports`). The caller checks the due ones
+    again before it replaces them, and then remembers each replacement with `replaced`.
     """
     policy = fleet.worker_health
     memory = replace(memory, replaced=_of_last_day(memory, now))
@@ -119,7 +119,7 @@ def diagnose(
 def _observed(
     reasons: Iterable[str], since: Mapping[str, datetime], now: datetime
 ) -> tuple[dict[str, datetime], tuple[str, ...]]:
-    """Return when each suspect was first seen so, and which were seen so twice."""
+    """Return when each suspect was first observed, and which were observed twice."""
     suspects = {name: since.get(name, now) for name in reasons}
     return suspects, tuple(n for n, at in suspects.items() if now - at >= OBSERVATIONS_APART)
 
@@ -151,14 +151,14 @@ def _of_last_hour(memory: HealthMemory, now: datetime) -> tuple[datetime, ...]:
 def _failing_or_slow(
     load: Load, memory: HealthMemory, policy: WorkerHealthPolicy
 ) -> dict[str, str]:
-    """Give the reason against each instance that fails or is slow unlike its peers."""
+    """Return the reason against each instance that fails, or is slow, unlike its peers."""
     by_instance: defaultdict[str, list[WorkerLoad]] = defaultdict(list)
     for worker in load.workers:
         by_instance[worker.instance_id].append(worker)
     ours = [i for i in memory.in_service_since if i not in memory.starting]
     failing = {i: why for i in ours if (why := _failing(by_instance.get(i, []), policy))}
     if 2 * sum(bool(_failing(mine, policy)) for mine in by_instance.values()) > len(by_instance):
-        # Most fail alike: the service is ill, and replacing its workers will not cure it.
+        # Most fail alike: the cause is the service, and replacing its workers will not help.
         failing = {}
     # Workers on premises, which have no instance, are other machines.
     in_aws = {i: workers for i, workers in by_instance.items() if i}
@@ -183,9 +183,9 @@ def _pace(workers: list[WorkerLoad]) -> _Pace:
 def _slow(
     by_name: Mapping[str, list[WorkerLoad]], load: Load, policy: WorkerHealthPolicy
 ) -> dict[str, str]:
-    """Give the reason against each instance or worker that serves much slower than its peers do.
+    """Return the reason against each instance or worker that serves much slower than its peers.
 
-    Only those count that served enough to tell, and hardly failed.
+    Only those count that served enough requests, of which hardly any failed.
     """
     enough = max(policy.slow_requests, REQUESTS_PER_VARIATION * load.service.squared_variation)
     paces = {i: _pace(workers) for i, workers in by_name.items()}
@@ -229,7 +229,7 @@ def _onprem_silent(load: Load, fleet: Fleet, memory: HealthMemory, now: datetime
 
 
 def _onprem_suspicions(load: Load, policy: WorkerHealthPolicy, now: datetime) -> dict[str, str]:
-    """Give the reason against each worker on premises that fails, or is slow among its like."""
+    """Return the reason against each worker on premises that fails, or is slower than others."""
     live = [w for w in load.workers if not _is_silent(w.last_finished, policy, now)]
     onprem = {w.worker_id: [w] for w in live if w.cluster is Cluster.ONPREM}
     failing = {name: why for name, mine in onprem.items() if (why := _failing(mine, policy))}

@@ -1,9 +1,9 @@
 """Which workers report, and which should, judged by the requests that passed them by.
 
-Each request goes to any of the workers in service. Of one that works, so many requests pass by
-without a log with the chance exp(-how many were its share); at 14 that is one in a million
-(`load.flow.CERTAIN`). The share is counted turn by turn, so that neither a quiet night nor a slow
-hour makes anybody look silent.
+Each request goes to any of the workers in service. A worker that works gets none of its share of n
+requests with the probability exp(-n); at 14 that is one in a million (`load.flow.CERTAIN`). The
+share is counted turn by turn, so that neither a quiet night nor a slow hour makes a worker look
+silent.
 """
 
 import math
@@ -34,17 +34,17 @@ from spotkeeper.domain.load.summarise import onprem_at_once
 
 # A worker ships its logs once a minute at least.
 SHIPS_WITHIN_SLOTS = 6
-# Turns come within two minutes: a single one that fails is none that stopped.
+# Turns run within two minutes of each other. A single failed turn does not mean that they stopped.
 TURNS_STOPPED = timedelta(seconds=300)
-# A minute counts so much in the usual load: a quarter of an hour makes most of it.
+# The weight of a minute in the usual load: a quarter of an hour makes most of it.
 FOLLOWED = 0.1
 # Load rate above which no worker has time left.
 BUSY_ALL_THE_TIME = 0.9
-# Above this load rate, and beside such waits, workers serve one request after the other.
+# At this load rate and this wait, workers serve one request after the other.
 BUSY, WAITED_S = 0.8, 10.0
-# The least evidence against one of several instances that are certainly not all by chance silent.
+# The least evidence against each of several instances that are certainly not all silent by chance.
 TOGETHER = CERTAIN / 3
-# If this long after they fell silent together the logs are still missing, one is replaced.
+# One of several silent instances is replaced if their logs are still missing after this time.
 TRIED_AFTER = timedelta(minutes=30)
 # Silences are compared with those at the same time of the last two weeks, within an hour.
 ALIKE, DAYS, SILENCES = timedelta(hours=1), 14, 40
@@ -53,7 +53,7 @@ ALIKE, DAYS, SILENCES = timedelta(hours=1), 14, 40
 def in_service_since(
     groups: Iterable[Group], memory: HealthMemory, now: datetime
 ) -> dict[str, datetime]:
-    """Give when each healthy instance in service was first seen so."""
+    """Return when each healthy instance in service was first seen in service."""
     return {
         i.instance_id: memory.in_service_since.get(i.instance_id, now)
         for group in groups
@@ -71,7 +71,7 @@ def watch_reports(
     now: datetime,
     read_from: datetime,
 ) -> HealthMemory:
-    """Update which are in service, and how many requests passed each since its log."""
+    """Update which instances are in service, and their shares of requests since their last logs."""
     since = in_service_since(groups, memory, now)
     heard = _heard(digests)
     flow, requests = requests_since(memory.flow, digests, now, read_from)
@@ -86,13 +86,13 @@ def watch_reports(
         if heard.get(i, -1) < memory.flow.counted:
             expected[i] = memory.expected.get(i, 0.0) + share
         else:
-            # Between turns that lie apart it may have gone silent since.
+            # Between two turns that are far apart, it may have gone silent since its log.
             after = heard[i] + SHIPS_WITHIN_SLOTS
             if after not in later:
                 later[after] = _count(digests, counted[max(0, after - counted.start) :])
             expected[i] = share * later[after] / max(1, requests)
     if any(memory.expected.get(i, 0.0) >= CERTAIN > passed_by for i, passed_by in expected.items()):
-        # One reports again that was silent: perhaps it served, and its logs were missing.
+        # A silent instance reports again: perhaps it served, and its logs were missing.
         flow = replace(flow, partly_until=now)
     return replace(
         memory,
@@ -118,10 +118,10 @@ def _beside_waits(
     memory: HealthMemory,
     now: datetime,
 ) -> float:
-    """Give the evidence against an idle worker beside requests that wait; 0 where none wait.
+    """Return the evidence against a worker that is idle while requests wait; 0 where none wait.
 
-    Whoever is free takes what waits, and finishes as many as each of its busy peers. That it does
-    not for so long is as likely as one service of that length: 1 in 20 takes longer than p95.
+    A free worker takes a waiting request, and finishes as many as each busy peer. A time without
+    one is as likely as one service of that length: 1 in 20 takes longer than p95.
     """
     p95_s = load.service.quantile_s(0.95)
     since = now - timedelta(seconds=60 + p95_s)
@@ -145,7 +145,7 @@ def _usual_load(
 
 
 def _heard(digests: Iterable[LoadDigest]) -> dict[str, int]:
-    """Give the slot of each instance's last message."""
+    """Return the slot of each instance's last message."""
     heard: dict[str, int] = {}
     for one in digests:
         slot = slot_of(one.sent_at)
@@ -160,7 +160,7 @@ def workers_in_service(instances: int, load: Load, fleet: Fleet) -> int:
 
 
 def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
-    """Give the reason against each instance that worked and has been passed by since.
+    """Return the reason against each instance that worked, and got none of its share since.
 
     Ask `logs_rather_missing` before any of them is replaced.
     """
@@ -180,9 +180,9 @@ def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
 
 
 def _enough(passed: Iterable[float], total: int) -> float:
-    """Give the evidence that convicts: `CERTAIN` of one alone, less of each where several share it.
+    """Return the evidence that suffices: `CERTAIN` against one alone, less against each of several.
 
-    That some `count` of `total` are silent by chance is as likely as each choice of them in sum.
+    The chance that any `count` of `total` are silent is the sum over all choices of `count`.
     """
     most = sorted(passed, reverse=True)
     for count in range(len(most), 1, -1):
@@ -193,10 +193,10 @@ def _enough(passed: Iterable[float], total: int) -> float:
 
 
 def idle_beside_requests(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
-    """Give the reason against each instance that worked, and takes nothing of what waits.
+    """Return the reason against each instance that worked, and takes no waiting request.
 
-    The request queue tells where no peer does: nothing is in flight, nothing gets less, no log
-    comes. Each of those who are idle would have taken one.
+    The request queue shows it when no peer works either: nothing is in flight, the queue does not
+    shrink, and no log arrives. Each idle instance would have taken a request.
     """
     silent_s = fleet.worker_health.silent_after_s
     if untouched_s(memory.queue, now) < silent_s:
@@ -213,12 +213,12 @@ def idle_beside_requests(memory: HealthMemory, fleet: Fleet, now: datetime) -> d
 def logs_rather_missing(
     found: Mapping[str, str], memory: HealthMemory, load: Load, fleet: Fleet
 ) -> bool:
-    """Tell whether over a third are silent at once, the others at ease: rather logs do not come.
+    """Tell whether logs are missing: over a third are silent at once, and the others not busier.
 
-    Had they died, the others would serve what they served: of half of the workers each is twice as
-    busy as before, or busy all the time.
+    If the silent ones had died, the others would serve their requests: half of the workers would
+    each be twice as busy as before, or busy all the time.
     """
-    # The first of them to be certain is not alone: the others have half of the evidence.
+    # When the evidence against the first is certain, that against the others may still be half.
     half = {i for i in memory.in_service_since if memory.expected.get(i, 0.0) >= CERTAIN / 2}
     alike = half | found.keys()
     total = len(memory.in_service_since)
@@ -231,7 +231,7 @@ def logs_rather_missing(
 
 
 def _silent_since(quiet: Iterable[str], memory: HealthMemory) -> datetime:
-    """Give when the last of them was last known to work."""
+    """Return when the last of the silent instances was last known to work."""
     since = memory.in_service_since
     return max(max(since[i], memory.last_logs.get(i, since[i])) for i in quiet)
 
@@ -253,10 +253,10 @@ def _passed_by(what: str, quiet: timedelta, passed: float) -> str:
 
 
 def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
-    """Give the reason against each instance in service whose workers never reported.
+    """Return the reason against each instance in service whose workers never reported.
 
-    It is launching rather than serving as long as it would have reported by the launch deadline:
-    where requests are too few to show it, every instance in service counts as serving.
+    It counts as launching if a working one would certainly report by the launch deadline. Where
+    requests are too few to show it, every instance in service counts as serving.
     """
     deadline = timedelta(seconds=fleet.availability.launch_deadline_s)
     pace = 0.0
@@ -275,10 +275,11 @@ def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) ->
 
 
 def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
-    """Give those that never reported, those that launch yet among them: do they serve?
+    """Return the instances that may serve or not: they never reported, or still launch.
 
-    Nobody knows, however rarely requests come, until one is logged. Where the requests of an hour
-    would not tell either, or requests had stopped before, whoever is in service serves.
+    They are unproven until one of their requests is logged. Every instance in service counts as
+    serving where the requests of an hour are too few to show it, or where requests had stopped. In
+    a silence, an instance counts after an hour unless requests wait.
     """
     if _too_rare(memory, now) or requests_had_stopped(memory, CERTAIN, now):
         return ()
@@ -291,7 +292,7 @@ def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
 
 
 def not_met(memory: HealthMemory, in_service: Iterable[str], now: datetime) -> tuple[str, ...]:
-    """Return those that came into service since the last turn: unproven, as the `unheard`.
+    """Return the instances that are in service since the last turn: unproven, like `unheard`.
 
     Where turns have stopped, every instance in service counts as serving.
     """
@@ -319,15 +320,15 @@ def _too_rare(memory: HealthMemory, now: datetime) -> bool:
 
 
 def _nobody_ever_reported(memory: HealthMemory) -> bool:
-    """Tell whether no instance in service has ever had a log: else rather the logs are missing."""
+    """Tell whether no instance in service has ever logged; otherwise logs are rather missing."""
     return memory.in_service_since.keys() <= memory.starting.keys()
 
 
 def _nobody_serves(memory: HealthMemory, now: datetime) -> bool:
     """Say whether requests arrive and no worker takes one, by the queue or by logs that stopped.
 
-    Requests that are in flight, or get fewer, are served: then rather the logs are missing. Logs
-    that had stopped before the last working instance left are no evidence against its successors.
+    If requests are in flight, or the queue shrinks, they are served and logs are missing. Logs that
+    had stopped before the last working instance left are no evidence against its successors.
     """
     if known_length(memory.queue):
         return untouched_s(memory.queue, now) > 0
@@ -337,7 +338,7 @@ def _nobody_serves(memory: HealthMemory, now: datetime) -> bool:
 def nobody_serves(memory: HealthMemory, now: datetime) -> str:
     """Say why no worker seems to serve any request; empty where one does.
 
-    A queue proves it. Without one, missing logs do, but at a time of day that was quiet before.
+    A queue proves it. Without one, missing logs do, except at a time of day that was quiet before.
     """
     waiting, newest = known_waiting(memory.queue), memory.flow.newest
     untouched = untouched_s(memory.queue, now)
@@ -373,7 +374,7 @@ def with_silence(memory: HealthMemory, before: LogFlow, load: Load, now: datetim
 
 
 def requests_had_stopped(memory: HealthMemory, expected: float, now: datetime) -> bool:
-    """Tell whether no request came any more while an instance that works was still in service.
+    """Tell whether requests had stopped while an instance that works was still in service.
 
     Instances that were launched since cannot be judged, unless the queue shows requests.
     """
@@ -388,7 +389,8 @@ def late(
 ) -> tuple[str, ...]:
     """Return those that should have reported by now: their start has failed.
 
-    Others were heard of for as long as a worker may be silent: logs may stop before its first came.
+    Other logs must have arrived for `silent_after_s` since it started: logs may stop before its
+    first one.
     """
     deadline = timedelta(seconds=fleet.availability.launch_deadline_s)
     due = tuple(i for i in found if now - memory.starting[i] >= deadline)
@@ -402,7 +404,7 @@ def late(
 def one_at_a_time(
     due: tuple[str, ...], silence: timedelta, memory: HealthMemory, fleet: Fleet, now: datetime
 ) -> tuple[str, ...]:
-    """Where it is not known whether any of them works, replace one; its successor may report.
+    """Replace one instance where it is not known whether any works; its successor may report.
 
     The next follows after the launch deadline, and after half of the silence so far: a fleet that
     has no requests any more must not replace its instances all night.
@@ -415,10 +417,10 @@ def one_at_a_time(
 def on_trial(
     quiet: Collection[str], budget: int, memory: HealthMemory, fleet: Fleet, now: datetime
 ) -> tuple[str, ...]:
-    """Return which instances to replace whose logs are rather missing: one, after half an hour.
+    """Return the silent instances to replace if logs may be missing: one, after half an hour.
 
-    An instance that came into service since, and reports, shows that logs arrive: then the next
-    ones follow as fast as the budget allows.
+    An instance that went into service since, and reports, shows that logs arrive: then the others
+    follow as fast as the budget allows.
     """
     silent_since = _silent_since(quiet, memory)
     if not budget or now - silent_since < TRIED_AFTER:

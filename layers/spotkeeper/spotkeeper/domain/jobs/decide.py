@@ -76,7 +76,7 @@ NOTHING = Told()
 
 def decide(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     """Return the next step, or None to wait."""
-    # What may exist unseen comes first, also after the end: AWS answers a token with what it made.
+    # First repeat requests with an unknown effect, also after the end: AWS answers their tokens.
     if job.launch and not _is_refused(job, _kind(job.launch.market, job.launch.zones), seen):
         return Start(f"attempt {job.launch.attempt}", job.launch)
     if job.making and not _is_refused(job, _volume_in(job.making.zone), seen):
@@ -206,7 +206,7 @@ def _over(job: Job, outcome: Outcome, seen: Seen, exit_code: int | None = None) 
 
 
 def _error(job: Job, told: Told, seen: Seen) -> str:
-    """Say what is wrong with the job's machine, its command or its agent; empty if nothing is."""
+    """Describe an error of the job's machine, its command or its agent; empty if there is none."""
     if told.exit_code:
         return f"exit code {told.exit_code}"
     if told.failed:
@@ -242,7 +242,7 @@ def _after_the_end(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
 
 
 def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
-    """End what runs and is not the job's, or has nothing more to do; forget what is gone."""
+    """End machines that are not the job's or have no more work; forget those that are gone."""
     for instance_id, found in sorted(seen.machines.items()):
         mine = instance_id in (job.machine, job.successor)
         if found.state in ("pending", "running") and (not mine or job.outcome):
@@ -375,7 +375,7 @@ def _go_on(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     if spec.has_volume and not job.home:
         return _first_volume(spec, job, seen)
     if spec.has_volume and job.home not in seen.volumes:
-        # Only a person goes back to an older copy: `spotkeeper job recover`.
+        # Only an operator goes back to an older copy: `spotkeeper job recover`.
         return None
     if spec.keeps_root and job.home and not job.opened:
         return _image_of_root(job, seen)
@@ -442,9 +442,9 @@ def _in_s3(job: Job, machine: Machine) -> Step | None:
 
 
 def _first_volume(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
-    """Make the first volume in the zone of the first machine that AWS gives.
+    """Make the first volume in the zone of the first machine that AWS launches.
 
-    It is empty, or of the snapshot that an operator goes back to.
+    It is empty, or made from the snapshot that an operator goes back to.
     """
     name = _newest_volume(job)
     machine = seen.machines.get(job.machine)
@@ -579,7 +579,7 @@ def _unless_asked(job: Job, step: TakeSnapshot, seen: Seen) -> Step | None:
 
 
 def _tidy(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
-    """Delete what is paid for and of no use, and seal a home that nobody has attached."""
+    """Delete paid resources that have no more use, and seal a home that no machine has attached."""
     machine = seen.machines.get(job.machine)
     kept = {it.volume for it in seen.snapshots.values()} | {job.home, *seen.volumes}
     for name, own in sorted(job.volumes.items()):
@@ -622,7 +622,7 @@ def _spare_image(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     for name, own in sorted(job.images.items()):
         state = seen.images.get(name)
         if state is None:
-            # While the job goes on, the image that it needs is not forgotten: a launch names it.
+            # While the job runs, the image that it needs is remembered: a launch names it.
             if (name != job.image or job.outcome) and seen.now - own.at >= YOUNG:
                 return Write(f"{name} is gone", without_image(job, name))
             continue

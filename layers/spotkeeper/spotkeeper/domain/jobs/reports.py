@@ -25,10 +25,10 @@ class Report:
 
 
 def merged(job: Job, report: Report) -> Job:
-    """Add a report to what is remembered; the same again, or an older one, changes nothing."""
+    """Add a report to the job's memory; an older one adds events, but no time and no step."""
     machine = job.machines.get(report.instance_id)
     if machine is None or machine.attempt != report.attempt:
-        # Nothing that this item launched: of an item that was lost, or of somebody else.
+        # This item did not launch the machine: another or a lost item did.
         return job
     before = job.told.get(report.attempt, Told())
     told = replace(

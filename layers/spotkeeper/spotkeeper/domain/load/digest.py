@@ -26,11 +26,11 @@ from spotkeeper.domain.load.load import (
     slot_of,
 )
 
-# A clock further ahead than this is wrong by itself, and not the clock that stamped the arrival.
+# Beyond this, the worker's clock is wrong, and not the one that stamped the arrival.
 OWN_SKEW_S = 300
 # A clock may be hours ahead, as where local time is written as UTC. Beyond a day it is no clock.
 MAX_SKEW_S = 86_400
-# A request is enqueued by one clock and served by another: up to so much they may disagree.
+# One clock stamps the arrival of a request and another its service: they may differ by this much.
 MAX_INVERSION_S = 5
 # Logs of requests that finished longer before they were sent say nothing of the load now.
 LATE_AFTER_S = 900
@@ -120,7 +120,7 @@ def fleet_batches(
 
 
 def _in_order(log: SearchLog, enqueued: int, started: int, finished: int, *, skewed: bool) -> _Span:
-    """Believe the later clock: what seems to start before it was enqueued waited for nothing."""
+    """Put times in order: a request that seems to start before its arrival did not wait."""
     began = min(started, finished)
     arrived = min(enqueued, began)
     inverted = (arrived, began) != (enqueued, started)
@@ -155,7 +155,7 @@ def _ahead_ms(logs: Iterable[SearchLog], sent_at: datetime) -> dict[tuple[str, s
 
 
 def build_digest(batch: FleetBatch, counted: Set[str] = frozenset()) -> LoadDigest:
-    """Sum a batch up but for the logs that are `counted` already, in another of its batch."""
+    """Sum up a batch without the logs that are `counted` already, in another of its digests."""
     left = {identity: span for identity, span in batch.spans.items() if identity not in counted}
     oldest = milliseconds(batch.sent_at) - LATE_AFTER_S * 1000
     timely = [span for span in left.values() if span.finished >= oldest]
@@ -180,10 +180,10 @@ def build_digest(batch: FleetBatch, counted: Set[str] = frozenset()) -> LoadDige
 
 
 def _key(batch: FleetBatch, left: Mapping[str, _Span]) -> str:
-    """Equal logs of a message sent once have an equal key, which makes storing idempotent.
+    """Return the same key for the same logs of a message, which makes storing idempotent.
 
     A message that was stored without some logs, and again with all of them, has two keys of one
-    content; the one without comes first in the order of keys, and counts.
+    content. The key of the first sorts before the other, and its digest counts.
     """
     without = "" if len(left) == len(batch.spans) else f"!{_hash(batch.fleet, left)}"
     return f"{sent_iso(batch.sent_at)}{without}#{batch.content}"

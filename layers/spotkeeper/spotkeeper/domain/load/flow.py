@@ -1,7 +1,7 @@
-"""How the search logs flow: since when they are known without a gap, and up to when.
+"""Which part of the search logs is known without a gap: since when, and up to when.
 
-Silence is either an idle fleet or missing logs. Which of the two is judged by chance: with requests
-that come independently at a rate, none comes for so long with the probability exp(-rate x time).
+Silence means an idle fleet or missing logs. Its probability decides which: where requests arrive
+independently at a rate, a time without any has the probability exp(-rate x time).
 """
 
 import math
@@ -13,18 +13,18 @@ from statistics import median_low
 
 from spotkeeper.domain.load.load import SLOT_MS, Load, LoadDigest, slot_begins, slot_of
 
-# That so many expected requests all fail to come is chance once in a million: exp(-14).
+# By chance, this many expected requests all fail to arrive once in a million times: exp(-14).
 CERTAIN = 14.0
-# Workers ship logs every few seconds and messages travel: a shorter silence is nothing.
+# Workers send logs every few seconds, and messages take time: a shorter silence is no gap.
 SHORTEST_GAP = timedelta(seconds=30)
 SETTLED_SLOTS = 3
-# Turns come once a minute, not to the second.
+# Turns run about once a minute. After more slots than this without one, logs were not watched.
 UNWATCHED_SLOTS = 12
 # Workers send each minute. Logs that are older when sent come from a slow clock, or are held up.
 LATE_S = 60.0
-# How late logs come is read off the messages that were sent within so long.
+# The messages of this time before the newest one show how late logs are sent.
 LATELY = timedelta(seconds=60)
-# So many requests pass one by chance once in twenty times: exp(-3).
+# By chance, a worker gets none of this many expected requests once in twenty times: exp(-3).
 UNHEARD = 3.0
 # Workers that are warned take no more requests for two minutes, and logs take one to arrive.
 STOPPED_AFTER = timedelta(seconds=180)
@@ -36,13 +36,13 @@ HOUR = timedelta(seconds=HOUR_S)
 class LogFlow:
     """What is known of a fleet's search logs.
 
-    Every log since `known_since` has arrived, up to `newest`, when the last one finished; of those
-    sent before `in_order_since` some may be delivered again. The median worker's newest log is
-    `late_s` old when it is sent; those of `late_workers` are over a minute older. `rate` is the
-    requests a second that come independently: 5 a second in batches of 10 are 0.5. They were
-    counted up to the slot `counted`, and it is known who had a log since `watched_since`. `lately`
-    is the mean of that time, each hour counting e times less than the next. `partly_until` is the
-    last turn at which the logs told only a part of the load.
+    Every log since `known_since` has arrived, up to `newest`, when the last request finished. Some
+    that were sent before `in_order_since` may still be delivered again. The median worker's newest
+    log is `late_s` old when it is sent; those of `late_workers` are over a minute older. `rate` is
+    independent arrivals a second: 5 requests a second in batches of 10 are 0.5. Requests are
+    counted since `watched_since`, up to the slot `counted`. `lately` is their mean a second, each
+    hour weighing e times less than the next. `partly_until` is the last turn at which the logs
+    showed only a part of the load.
     """
 
     known_since: datetime | None = None
@@ -57,7 +57,7 @@ class LogFlow:
     partly_until: datetime | None = None
 
     def ends_at(self, now: datetime) -> datetime:
-        """Give the end of what is known: now, unless logs are late, or certainly on their way."""
+        """Return the end of what is known: now, unless logs are late, or certainly missing."""
         if self.newest is None:
             return now
         if self._is_gap(now - self.newest):
@@ -66,18 +66,18 @@ class LogFlow:
         return max(min(now, self.newest), now - late) if late > SHORTEST_GAP else now
 
     def is_whole(self, window_s: float, now: datetime) -> bool:
-        """Tell whether a whole window is known, and that the logs in it are everybody's."""
+        """Tell whether a whole window is known, with the logs of every worker."""
         if self.known_since is None or self.watched_since is None:
             return False
         since = max(self.known_since, self.watched_since, self.in_order_since or self.known_since)
         return self.ends_at(now) - since >= timedelta(seconds=window_s)
 
     def is_missing(self, now: datetime) -> bool:
-        """Tell whether requests certainly came that no log tells of."""
+        """Tell whether requests have certainly arrived without a log."""
         return self.newest is not None and self._is_gap(now - self.newest)
 
     def stopped_by(self, at: datetime, expected: float) -> bool:
-        """Tell whether so many expected requests, of minutes at least, had not come by then."""
+        """Tell whether logs had stopped: for minutes, and for this many expected requests."""
         if self.newest is None or at - self.newest < STOPPED_AFTER:
             return False
         return (at - self.newest).total_seconds() * self._pace() >= expected
@@ -86,16 +86,16 @@ class LogFlow:
         return silence > SHORTEST_GAP and silence.total_seconds() * self._pace() >= CERTAIN
 
     def _pace(self) -> float:
-        """Give how many requests a second came until the newest one, no more than in its hour.
+        """Return the requests a second up to the newest log, at most the mean of its last hours.
 
-        In a few minutes one may have come by chance where hardly any do.
+        Where requests are rare, the rate of a few minutes may be high by chance.
         """
         if not self.newest or not self.watched_since or self.newest - self.watched_since < HOUR:
             return self.rate
         return min(self.rate, self._lately_awake())
 
     def _lately_awake(self) -> float:
-        """Give how many requests a second came lately, as of the newest: a night is left out."""
+        """Return the recent requests a second as of the newest log; a silence since is left out."""
         if self.newest is None or not self.counted:
             return self.lately
         since_s = (slot_begins(self.counted) - self.newest).total_seconds()
@@ -103,9 +103,9 @@ class LogFlow:
 
 
 def follow(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> LogFlow:
-    """Bring what is known up to the newest digest; a gap that chance does not explain begins anew.
+    """Extend what is known to the newest digest; start again after a gap that is not chance.
 
-    A fleet that is met for the first time, or whose memory was lost, is known since its oldest log.
+    The logs of a new fleet, or after a lost memory, are known since the oldest one.
     """
     finished = [worker.last_finished for one in digests for worker in one.workers]
     if not finished:
@@ -133,10 +133,10 @@ def follow(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> Log
 
 
 def _is_out_of_order(before: LogFlow, digests: Sequence[LoadDigest], now: datetime) -> bool:
-    """Tell whether logs that were missing come now, the newest ones maybe before the older.
+    """Tell whether missing logs arrive now, so that newer ones may precede older ones.
 
-    A message that could not be stored is delivered again minutes later, after those of now. Where
-    nobody looked for over two minutes, they may have been missing.
+    A message that could not be stored is delivered again minutes later, after newer ones. After
+    two minutes without a turn, logs may have been missing unseen.
     """
     if before.newest is None or not before.is_missing(now):
         return False
@@ -150,14 +150,14 @@ def _is_out_of_order(before: LogFlow, digests: Sequence[LoadDigest], now: dateti
 
 
 def _late_s(digests: Sequence[LoadDigest]) -> float:
-    """Say how late logs are sent: of one worker in two they come as soon as that, or sooner."""
+    """Return how old logs are when they are sent: the median of the workers."""
     sent = max(one.sent_at for one in digests)
     late = _ages_s(one for one in digests if sent - one.sent_at < LATELY)
     return max(0.0, median_low(late)) if late else 0.0
 
 
 def _ages_s(digests: Iterable[LoadDigest]) -> Collection[float]:
-    """Give the age of each worker's newest log when it was sent, at its least."""
+    """Return the least age, over its messages, of each worker's newest log when it was sent."""
     ages: defaultdict[tuple[str, str], float] = defaultdict(lambda: math.inf)
     for one in digests:
         for worker in one.workers:
@@ -176,10 +176,10 @@ def _busy_slots(digests: Iterable[LoadDigest], after: int) -> Iterable[int]:
 
 
 def paced(before: LogFlow, flow: LogFlow, load: Load) -> LogFlow:
-    """Remember how fast requests came as of the newest log; batches count as one.
+    """Remember the rate of requests as of the newest log; a batch counts as one.
 
-    A silence since then says nothing about how fast they came before it. The requests of a backlog
-    came before the window: their logs come as fast as they finish.
+    A silence since then does not lower it. The requests of a backlog arrived before the window:
+    then the rate at which requests finish counts.
     """
     if load.newest is None or flow.newest == before.newest:
         return flow
@@ -190,7 +190,7 @@ def paced(before: LogFlow, flow: LogFlow, load: Load) -> LogFlow:
 def requests_since(
     flow: LogFlow, digests: Iterable[LoadDigest], now: datetime, read_from: datetime
 ) -> tuple[LogFlow, int]:
-    """Count the requests of slots that settled since the last count; unread ones are left out."""
+    """Count the requests of slots that settled since the last count, without unread slots."""
     settled = slot_of(now) - SETTLED_SLOTS
     counted, first = max(settled, flow.counted), max(flow.counted, slot_of(read_from) + 1)
     if not flow.counted or counted == flow.counted:

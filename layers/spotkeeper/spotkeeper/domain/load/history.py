@@ -1,8 +1,8 @@
 """What a fleet's load was in the last day, by minute, and how its shadow fleets did on it.
 
-Minutes are added in steps of five once a step has settled: when the logs of almost all requests
-that arrived in it are in. While requests wait for long, their logs come minutes later, so a step
-is counted again as long as a turn sees it.
+Minutes are added in steps of five once a step has settled: when almost all requests that arrived in
+it have logs. Requests that wait for long log minutes later, so each turn counts the steps in its
+window again.
 """
 
 import math
@@ -168,7 +168,7 @@ def arrival_window(
 def shared_by(busy_ms: Iterable[Mapping[int, int]]) -> dict[int, float]:
     """Return how many requests share a worker in each slot, as a request finds it; at least 1.
 
-    Given is the service time of each worker by slot: four requests for the whole slot are 40 s.
+    `busy_ms` is the service time of each worker by slot: four requests for a whole slot are 40 s.
     """
     total: Counter[int] = Counter()
     squares: Counter[int] = Counter()
@@ -183,9 +183,9 @@ def shared_by(busy_ms: Iterable[Mapping[int, int]]) -> dict[int, float]:
 class Sharing:
     """What is known of requests that share a worker.
 
-    Each of `rows` has steps, their requests, with how many these shared a worker (in sum), and
-    their service time in seconds; and 1.4 times the requests at once of the row before it. `full`
-    is how many share a worker when requests wait, while it should be `slots`; 0 if not known.
+    Each row has its steps, their requests, how many shared a worker (summed over the requests) and
+    their service time in seconds. It is for 1.4 times as many at once as the row before. `full` is
+    how many share a worker when requests wait, while it should be `slots`; 0 if not known.
     """
 
     rows: tuple[tuple[float, float, float, float], ...] = ()
@@ -200,10 +200,10 @@ class Sharing:
 
 # A step weighs this share of the next one, so that the weights of all add up to a day.
 FADE = math.exp(-1 / 288)
-# Requests that share a worker are taken to be no slower until about three steps (a quarter of an
-# hour) show it: the service time of fewer requests at once counts as this many steps of more.
+# Requests that share a worker count as no slower until about three steps (15 min) show that they
+# are: the service time of fewer requests at once is a prior of this many steps.
 SHARING_PRIOR = 3.0
-# Late requests of a step from which on its workers are known to have been full.
+# With a larger share of late requests than this, the workers of a step were full.
 MOST_ARE_LATE = 0.5
 MOST_SHARED = 1_000.0
 
@@ -218,9 +218,9 @@ def learned(
 ) -> Sharing:
     """Add a step to what is known of sharing; the steps of the last day count.
 
-    The step counts as a whole: in a slot of few requests the long ones make a worker full, and
-    would look as if that had made them long. Where most requests of the step were `late`, its
-    workers were full, whatever number of slots they should have.
+    The step counts as a whole: in a slot of few requests the long ones fill a worker, and would
+    seem long because of that. If most requests of the step were `late`, its workers were full,
+    whatever number of slots they should have.
     """
     sums = [[FADE * one for one in row] for row in sharing.rows]
     full = sharing.full if sharing.slots == slots else 0.0
@@ -258,9 +258,9 @@ def service_times(sharing: Sharing) -> list[tuple[float, float]]:
 
 
 def slower_when_full(sharing: Sharing, shared: Iterable[float], slots: int) -> list[float]:
-    """Return how many times as long requests would have taken in workers with every slot taken.
+    """Return how many times as long requests would have taken on full workers.
 
-    1 where nothing is known: beyond what was seen, requests are taken to be no slower.
+    1 where nothing is known: beyond what was seen, requests count as no slower.
     """
     times = service_times(sharing)
     full_s = _at(times, slots)
@@ -334,7 +334,7 @@ class OwnStarts(NamedTuple):
 
 
 def own_starts(digests: Sequence[LoadDigest], wait_s: float) -> dict[int, OwnStarts]:
-    """Count the requests whose logs came in each step, and those that started late."""
+    """Count the requests whose logs were sent in each step, and those that started late."""
     requests: Counter[int] = Counter()
     late: Counter[int] = Counter()
     for one in unique(digests):
@@ -349,7 +349,7 @@ def as_if_full(
 ) -> tuple[LoadHistory, ArrivalWindow]:
     """Learn how sharing slows requests, and give the window the work of workers that are full.
 
-    A request waits only where every slot is taken, so what it takes then is what counts.
+    A request waits only where every slot is taken, so the service time on full workers counts.
     """
     if slots == 1:
         return history, seen
@@ -416,7 +416,7 @@ def _first(seen: ArrivalWindow) -> int:
 def arrival_log(history: LoadHistory, seen: ArrivalWindow) -> ArrivalLog:
     """Put the minutes of the history and the slots of the window together.
 
-    What came before a fleet's first log is not known to be quiet, and left out.
+    The time before a fleet's first log is not known to be quiet, and is left out.
     """
     first = _first(seen)
     if history.work_ms:
@@ -451,7 +451,7 @@ def load_summary(
 
 
 def _without_gap(log: ArrivalLog, end: int) -> ArrivalLog:
-    """Leave out the silence that ended about an index: what is served first came before that."""
+    """Leave out the silence that ended about an index; the first served arrived before that."""
     end = max(0, min(end, len(log)))
     for _ in range(SETTLED_SLOTS):
         end -= end > 0 and log.requests[end - 1] > 0

@@ -1,7 +1,7 @@
 """The request queue as the turns saw it: what waits in it, and for how long it has been quiet.
 
-Its counts are approximate and settle about a minute after the last message, so that a single look
-proves nothing: quiet takes several, and no request logged since the first of them.
+Its counts are approximate and settle about a minute after the last message, so a single look proves
+nothing. The queue is quiet after several empty looks, with no request logged since the first.
 """
 
 from dataclasses import dataclass, replace
@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 LOOKS = 5  # fewer are no evidence; turns run once a minute
 # Looks further apart do not tell what happened between them.
 LONGEST_GAP = timedelta(seconds=180)
-# Busy workers hold as many messages in flight as the load has erlangs. A queue that shows none at
-# looks worth so many in all (chance: exp(-20)) is another one, or loses its messages early.
+# Busy workers keep as many messages in flight as the load has erlangs. A queue that shows none of
+# this many (chance: exp(-20)) is not theirs, or its messages are deleted before they are done.
 UNSEEN_LOAD = 20.0
 LARGEST_LOOK = 4.0  # what one look is worth at most: load may have ended just before it
 FRESH = timedelta(seconds=30)
 # Queues of one's own broker, whose length an agent reports: VHOST/QUEUE or DATABASE/QUEUE follows.
 RABBITMQ, REDIS = "rabbitmq://", "redis://"
-# A fleet at zero that cannot see its queue for so long would sleep through its requests.
+# A fleet at zero that cannot read its queue for this long would miss waiting requests.
 BLIND = timedelta(seconds=300)
 MISPLACED = (
     "it shows nothing while workers are busy: is it theirs, and are messages deleted when done?"
@@ -26,9 +26,9 @@ MISPLACED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLength:
-    """How many messages wait, how many a worker has received, and how many nobody may have yet.
+    """The number of messages that wait, that workers have received, and that are delayed.
 
-    `seen_at` is when somebody else looked, whose look may be met in several turns.
+    `seen_at` is when an agent looked; several turns may read the same look.
     """
 
     waiting: int
@@ -52,11 +52,11 @@ class QueueLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueMemory:
-    """What the looks so far add up to; `length` is this turn's, None when it was not answered.
+    """What past looks show; `length` is this turn's, None if the queue could not be read.
 
-    `trouble` says why the queue is not known, or not believed. Every one of the last `empty_looks`
-    found nothing since `empty_since`, nor was a request logged since. At each of the last
-    `untouched_looks`, since `untouched_since`, requests waited that nobody took. `unseen` is the
+    `trouble` says why the queue is not known, or not believed. The last `empty_looks` looks, since
+    `empty_since`, found nothing, and no request was logged since then. At each of the last
+    `untouched_looks`, since `untouched_since`, requests waited and none was taken. `unseen` is the
     load that looks should have found and did not.
     """
 
@@ -133,13 +133,13 @@ def known_waiting(memory: QueueMemory | None) -> int | None:
 
 
 def expects_logs(memory: QueueMemory | None, serving: int) -> bool:
-    """Tell whether silence is missing logs: not where there is nothing, or nobody, to serve."""
+    """Tell whether silence means missing logs: not if nothing is queued, or no worker serves."""
     length = known_length(memory)
     return length is None or bool(serving and (length.waiting or length.in_flight))
 
 
 def told(memory: QueueMemory | None) -> str:
-    """Say what the queue adds to silent logs; nothing for a fleet without one."""
+    """Describe the queue in a reason about missing logs; empty for a fleet without one."""
     if memory is None:
         return ""
     if memory.trouble or memory.length is None:
@@ -163,6 +163,6 @@ def untouched_s(memory: QueueMemory | None, now: datetime) -> float:
 
 
 def is_blind(memory: QueueMemory | None, now: datetime) -> bool:
-    """Tell whether the queue could not be read for so long that requests may wait unseen."""
+    """Tell whether the queue has been unread for `BLIND`: requests may wait unseen."""
     since = memory.unread_since if memory else None
     return since is not None and now - since >= BLIND

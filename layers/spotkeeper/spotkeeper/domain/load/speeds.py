@@ -16,7 +16,7 @@ from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.load.load import LoadDigest, WorkerDigest, milliseconds
 
 TRUSTED = 300
-# Of each type the last logs count, up to this many: drivers and models change.
+# The newest logs of each type count, up to this many: drivers and models change.
 REMEMBERED = 3_000
 # Smaller differences of the fastest and the slowest are chance, and make the size restless.
 EQUAL = 1.25
@@ -93,7 +93,7 @@ def learn(
 
 
 def _compare(types: dict[str, Served], minute: Mapping[str, Sequence[float]]) -> None:
-    """Add a minute in which several types served: their requests were alike."""
+    """Add a minute in which several types served, assuming that their requests were alike."""
     known = {kind: types.get(kind, Served()) for kind in minute}
     work_s = sum(spent_s * known[kind].speed for kind, (_, spent_s) in minute.items())
     mean_s = work_s / sum(logs for logs, _ in minute.values())
@@ -108,7 +108,7 @@ def _compare(types: dict[str, Served], minute: Mapping[str, Sequence[float]]) ->
 
 
 def at_speed_1(speeds: Speeds, digests: Sequence[LoadDigest]) -> Sequence[LoadDigest]:
-    """Give requests the service times that they would have had on workers of speed 1."""
+    """Convert service times to those that requests would have had on workers of speed 1."""
     by_kind = speeds.differing
     if not by_kind:
         return digests

@@ -23,7 +23,7 @@ from spotkeeper.domain.load.load import (
     unique,
 )
 
-# A rate over less is chance.
+# A rate over a shorter window is chance.
 SHORTEST_WINDOW_MS = 60_000
 # Workers ship logs every few seconds; within this a worker without new logs is not yet idle.
 _SHIPPING_MS = 10_000
@@ -70,9 +70,9 @@ def summarise(
     """Sum up one fleet's digests over the last `window_s` seconds (at least one slot of 10 s).
 
     Busy time and arrivals are cut at the window's start, to the slot. Counts, waits and service
-    times are those of all logs that came in since then. The window ends at `until` where the logs
-    of what came later are on their way, and begins `since` they are known, a minute before its end
-    at the latest: nothing else is known to be quiet. A worker serves `slots` requests at once.
+    times are of all logs sent since then. The window ends at `until` if later logs are still on
+    their way. It begins at `since` if logs are only known from then on, and at least a minute
+    before its end. A worker serves `slots` requests at once.
     """
     end_ms = milliseconds(until or now)
     start_slot = (end_ms - max(window_s * 1000, SLOT_MS)) // SLOT_MS
@@ -166,8 +166,8 @@ def onprem_at_once(load: Load) -> int:
     """Count the most workers on premises that ran at one time of the window.
 
     A restart may give each a new id: of 20 processes the window then has 40 ids, and 20 that ran at
-    once. One runs from its first request until its last, and then for as long as it may be
-    idle by chance, `UNHEARD` requests of its share: where requests are rare, each id counts.
+    once. A worker counts from its first request to its last, and then while it may be idle by
+    chance, for `UNHEARD` requests of its share: where requests are rare, each id counts.
     """
     workers = on_premises(load)
     finished = sum(worker.finished for worker in workers)

@@ -10,7 +10,7 @@ from spotkeeper.domain.purchase import PurchaseOption
 
 
 class EndedBy(StrEnum):
-    """Who ended an instance, as far as EC2 says."""
+    """What ended an instance, as far as EC2 reports it."""
 
     NOBODY = ""
     AWS = "aws"
@@ -20,7 +20,7 @@ class EndedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """An instance as EC2 tells of it: since when it is paid for, and until when if it is over.
+    """An instance as EC2 reports it: since when it is paid for, and until when if it has ended.
 
     `pool` is zone/type.
     """
@@ -70,8 +70,8 @@ class Gap:
 def each_life_once(items: Iterable[LedgerItem]) -> tuple[LedgerItem, ...]:
     """Keep one item of each life: the one that runs, else the one that ended first.
 
-    Earlier releases closed a life whose end EC2 does not tell with every look at it. One that a
-    look missed counts as ended by nobody knows whom, and as that only where no other end is told.
+    Earlier releases closed a life at every look if EC2 does not report its end. An end by an
+    unknown cause, as after a missed look, counts only where no item has another.
     """
     kept: dict[tuple[str, datetime], LedgerItem] = {}
     for item in sorted(items, key=_told_first):

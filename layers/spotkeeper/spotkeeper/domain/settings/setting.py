@@ -1,4 +1,4 @@
-"""What is said of a setting besides its type and default.
+"""The description of a setting, besides its type and default.
 
 A setting is a field of a dataclass, annotated with one of these. From it the border makes the
 field of the fleet document, and `make docs` the row of docs/settings.md.

@@ -88,7 +88,7 @@ class SizingPolicy:
             most=3600,
         ),
     ] = 300
-    # Requests come in bursts; giving capacity back sooner than a cold start costs twice.
+    # Requests arrive in bursts; releasing capacity within the time of a cold start costs twice.
     scale_in_after_s: Annotated[
         int,
         seconds(

@@ -52,7 +52,7 @@ class ObjectivePolicy:
     slots: int = 1
 
 
-# Beyond so many erlangs what chance adds is a few hundredths of the load.
+# Beyond this many erlangs, chance adds only a few hundredths to the load.
 LARGEST_LOAD = 5_000.0
 
 
@@ -89,7 +89,7 @@ NORMAL = NormalDist()
 
 
 class Member(NamedTuple):
-    """A rule of the family: the load of a window plus `roots` of its square root, kept so long.
+    """A rule of the family: a window's load plus `roots` of its square root, kept for `keep_s`.
 
     With `bursts`, it also keeps the need of each minute that was a burst, for two hours.
     """
@@ -106,7 +106,7 @@ class Member(NamedTuple):
         return f"Erlang C on the last {window}{margin}, kept {self.keep_s // 60} min"
 
 
-# How much of the past tells the load. A day makes a nearly constant fleet.
+# The windows that the load is measured in. A day makes a nearly constant fleet.
 WINDOWS_S = (60, 120, 300, 600, 1_800, 3_600)
 # Chance is about a square root of the load. Real traffic is smoother, or burstier, than that.
 MARGINS = (-0.4, 0.0, 0.5, 1.0, 2.0)
@@ -127,37 +127,37 @@ PRUDENT = Member(300, 0.0, 900, bursts=True)
 # A minute is a burst if its load is this many standard deviations above that of its five minutes.
 BURST_ERRORS = 4.0
 BURST = Member(BURST_S, 0.0, BURST_KEPT_S)
-# What the last five minutes' load may be above its mean by chance, in standard deviations.
+# By chance, the load of five minutes is up to this many standard deviations above its mean.
 LEAST_ERRORS = 2.0
 # The name of this family; scores of another one are not read.
 NAME = "1"
 LONGEST_KEEP = BURST_KEPT_S // 60
 
-# A shadow begins so long before the five minutes that it is judged by.
+# A shadow starts this long before the five minutes that it is judged by.
 WARM_MINUTES = 10
-# Shadows serve request by request up to so many a day, and beyond as a flow of 10 s slots.
+# Up to this many requests a day, shadows serve each one; above, they serve a flow of 10 s slots.
 EXACT_A_DAY = 20_000
 # The first steps of a history say nothing: shadows do not know the load yet.
 FIRST_STEPS = 3
-# So many steps must count before anything but PRUDENT is followed.
+# PRUDENT is followed until this many steps count.
 YOUNG_STEPS = 6
-# Steps that one turn judges at most: a lost memory comes back within hours, and no turn is late.
+# One turn judges at most this many steps: a lost memory is rebuilt in hours, and no turn is late.
 STEPS_A_TURN = 4
-# A day that is not known at all counts as this many standard errors of the late requests.
+# While nothing of a day is known, this many standard errors are added to the late requests.
 UNKNOWN_ERRORS = 2.0
-# Every share begins with this many requests, of which the promise's budget was late.
+# Every share begins with this many requests, as many of them late as the promise allows.
 PRIOR = 100.0
-# The fleet changes only for a rule that is so much cheaper.
+# The fleet changes to another rule only if that is cheaper by this share.
 CHEAPER = 0.03
-# The fleet's own late requests over those expected of its choices correct all shadows, up to this.
+# The fleet's late requests divided by those expected of its rules correct all shadows, up to this.
 LARGEST_CORRECTION = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The rule to follow, by index, and how its shadow did; `cheaper` is what was passed over.
+    """The rule to follow, by index, and how its shadow did; `cheaper` is the next cheaper rule.
 
-    `share` started in time, and `hours_a_day` were paid. -1 is PRUDENT, of a young fleet.
+    A `share` of requests started in time, for `hours_a_day`. Index -1 is PRUDENT, of a young fleet.
     """
 
     index: int = -1
@@ -192,7 +192,7 @@ def _kept(share: float, hours: float) -> str:
 
 
 def lag_slots(service_mean_s: float) -> int:
-    """Return how many slots before now most requests that arrived have been logged."""
+    """Return the age, in slots, at which most requests that arrived have been logged."""
     return math.ceil(min(600.0, max(30.0, 10.0 + service_mean_s)) / SLOT_S)
 
 
@@ -206,8 +206,8 @@ def needed(
 ) -> int:
     """Return the workers that a member finds at an index of the log.
 
-    Fewer workers than the load are never enough, so a long window counts no less than the last
-    five minutes, less what chance adds to them (`least`).
+    Fewer workers than the load are never enough, so the load of a long window is at least that of
+    the last five minutes, minus what chance adds to it (`least`).
     """
     least = least_load(log, end, mean_s) if least is None else least
     load = log.load(end, round(member.window_s / SLOT_S))
@@ -223,18 +223,18 @@ def is_burst(log: ArrivalLog, end: int, mean_s: float) -> bool:
 
 
 def least_load(log: ArrivalLog, end: int, mean_s: float) -> float:
-    """Return the load that no member counts less than."""
+    """Return the least load that a member counts."""
     lately = log.load(end, STEP_SLOTS)
     return max(0.0, lately - LEAST_ERRORS * chance(lately, mean_s, STEP_S))
 
 
 def chance(load: float, mean_s: float, window_s: float) -> float:
-    """Return the standard deviation of a window's load, where requests come independently."""
+    """Return the standard deviation of a window's load, if requests arrive independently."""
     return math.sqrt(load * mean_s / window_s)
 
 
 def in_bounds(workers: int, policy: ObjectivePolicy) -> int:
-    """Return the workers of a fleet of whole instances that is asked for so many."""
+    """Round workers up to whole instances, within the bounds."""
     cloud = -(-max(0, workers - policy.onprem) // policy.per_instance) * policy.per_instance
     least = policy.onprem + policy.min_workers
     return max(least, min(policy.max_workers, policy.onprem + cloud), 1)
@@ -242,7 +242,7 @@ def in_bounds(workers: int, policy: ObjectivePolicy) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _World:
-    """The minutes that one step is judged in: requests, and what does not depend on the member."""
+    """What all members share in the minutes that one step is judged in; the first are `warm`."""
 
     policy: ObjectivePolicy
     loads: Sequence[float]
@@ -253,7 +253,7 @@ class _World:
 def _exact(
     wants: Sequence[int], world: _World, requests: Sequence[tuple[float, float]]
 ) -> tuple[float, int]:
-    """Serve each request first come, first served; return late ones and worker-minutes."""
+    """Serve each request in the order of arrival; return late requests and worker-minutes."""
     policy, count, late, cost, at = world.policy, len(requests), 0, 0, 0
     have, booting, counted_s = wants[0], [math.inf][:0], world.warm * MINUTE_S
     free = [-1.0] * have
@@ -289,7 +289,7 @@ def _exact(
 
 
 def _drained(waiting_s: float, live: int, have: int, world: _World, minute: int) -> int:
-    """Return the workers that clear what waits in time; 0 unless it is too much."""
+    """Return the workers that clear a backlog in time; 0 if the live ones keep the promise."""
     if waiting_s <= max(1, live) * world.policy.wait_s:
         return 0
     wanted = max(have, math.ceil(world.loads[minute] + waiting_s / DRAIN_S))
@@ -297,7 +297,7 @@ def _drained(waiting_s: float, live: int, have: int, world: _World, minute: int)
 
 
 def _release(free: list[float], booting: list[float], count: int) -> None:
-    """Release those that boot, then those that are idle soonest."""
+    """Release workers that boot, then those that are idle soonest."""
     launched = min(count, len(booting))
     for _ in range(launched):
         free.remove(booting.pop())
@@ -345,7 +345,7 @@ def _flow(
 
 
 def _late(before: float, after: float, serving: float, mean_s: float, wait_s: float) -> float:
-    """Return the share of a slot's requests that wait too long, as the queue goes from n to n."""
+    """Return the share of a slot's requests that wait too long; the queue changes linearly."""
     shorter, longer = sorted((n - serving) * mean_s / serving for n in (before, after))
     if shorter > wait_s:
         return 1.0
@@ -361,7 +361,7 @@ def _drawn(seed: int) -> Iterator[float]:
 
 
 def _requests(log: ArrivalLog, begin: int, end: int, variation: float) -> list[tuple[float, float]]:
-    """Draw the requests of some slots: when each came is known to the slot, their work in sum."""
+    """Draw single requests: of each slot, only their number and the sum of their work are known."""
     spread, found = math.sqrt(math.log1p(variation)), []
     for slot in range(begin, end):
         count = log.requests[slot]
@@ -429,9 +429,9 @@ def advanced(
     variation: float,
     own: Mapping[int, OwnStarts],
 ) -> Scores:
-    """Judge the steps before `stop` that have not been, a few a turn, the oldest first.
+    """Judge the steps before `stop` that are not judged yet, a few a turn, the oldest first.
 
-    Scores of another family or promise are begun anew, from what the log still has.
+    Scores of another family or promise start again, from the steps that the log still has.
     """
     first = -(-log.first // STEP_SLOTS) + FIRST_STEPS
     none = (0.0,) * len(FAMILY)
@@ -446,8 +446,8 @@ def advanced(
         requests = log.count(end - STEP_SLOTS, end)
         present = policy.onprem * STEP_SLOTS // MINUTE_SLOTS
         hours = [(each - present) / 60 / policy.slots for each in minutes]
-        # The choice expects the share that its shadow had until now. What the fleet itself then has
-        # is worse where days differ, where the cheapest was lucky, or where instances were lost.
+        # A choice expects the share that its shadow has had. The fleet's own share is worse where
+        # days differ, where the cheapest was lucky, or where instances were lost.
         follows = scores.followed >= 0 and scores.requests > 0
         expected = scores.late[scores.followed] / scores.requests if follows else 0.0
         starts = own.get(step, OwnStarts(0, 0)) if follows else OwnStarts(0, 0)
@@ -473,10 +473,10 @@ def _faded(before: float, now: float) -> float:
 def choose(scores: Scores) -> Choice:
     """Choose the cheapest member whose shadow keeps the promise over the last day.
 
-    Late requests are corrected by how the fleet itself did with its choices. While less than a
-    day is known, standard errors are added to them, fewer if no member keeps the promise so. If
-    none keeps it at all, the cheapest of those that are about the best is taken, and none with a
-    negative margin: after a step that nobody foresaw, it would serve below the load.
+    Late requests are corrected by how the fleet itself did with its choices. While less than a day
+    is known, standard errors are added to them, fewer if no member keeps the promise with them. If
+    none keeps it at all, the cheapest of those near the best is chosen, without a negative margin
+    if there is one: after an unforeseen step, a negative margin would serve below the load.
     """
     if scores.steps < YOUNG_STEPS - 0.5 or len(scores.late) != len(FAMILY):
         return Choice()
@@ -527,5 +527,5 @@ def _told(scores: Scores, index: int, kept: Sequence[int]) -> Choice:
 
 
 def _days(scores: Scores) -> float:
-    """Return how many days the scores are of."""
+    """Return how many days the scores cover."""
     return -math.log(max(1e-9, 1 - scores.steps * (1 - FADE)))

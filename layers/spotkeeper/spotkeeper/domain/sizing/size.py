@@ -4,9 +4,9 @@ A fleet with an objective is sized to its promise about waiting (`_by_objective`
 target load rate (`_by_load_rate`). Silence is not zero load, unless a queue proves it: without logs
 the fleet holds what it has (`_in_silence`), and requests in the queue wake it.
 
-With an objective, the need is the highest that the followed rule (`shadows`) found while it keeps
-one. The fleet also clears what waits within `DRAIN_S`: only served requests have logs, so under
-overload the load looks small. More load never gives fewer workers, a looser promise never more.
+With an objective, the need is the highest that the followed rule (`shadows`) found in the time for
+which it keeps a need. The fleet also clears its backlog within `DRAIN_S`: only served requests have
+logs, so an overload looks small. More load never gives fewer workers, a looser promise never more.
 """
 
 import math
@@ -48,7 +48,7 @@ from spotkeeper.domain.sizing.shadows import (
 
 
 class PastNeed(NamedTuple):
-    """What an earlier turn found the load to need, `age_s` ago; `held` when logs were missing."""
+    """The need that an earlier turn found, `age_s` ago; `held` when logs were missing."""
 
     age_s: float
     workers: int
@@ -75,7 +75,7 @@ LAUNCHES = 9
 def watch_starts(
     memory: HealthMemory, spot: Group, on_demand: Group, load: Load, now: datetime
 ) -> HealthMemory:
-    """Remember who has started without a log so far, and how long spot took to be in service."""
+    """Remember instances that started and have no log yet, and how long spot launches took."""
     known = memory.in_service_since.keys() - memory.starting.keys()
     known |= {worker.instance_id for worker in load.workers}
     starting = {
@@ -109,12 +109,12 @@ class _Turn:
 
     @property
     def current(self) -> int:
-        """The spot instances that were asked for, without the spares."""
+        """The desired capacity of the spot group, without the spares."""
         return self.spot.desired - self.spares
 
     @property
     def quiet_s(self) -> float:
-        """The seconds for which the queue proves that no request came; 0 if not for long enough."""
+        """For how long the queue proves that no request arrived; 0 if not for long enough."""
         found = quiet_s(self.memory.queue, self.now)
         return found if found >= self.fleet.sizing.quiet_after_s else 0.0
 
@@ -129,7 +129,7 @@ class _Turn:
 class Estimate:
     """What a rule found: the need of now, the workers to have, and what it remembers.
 
-    `bound` names what keeps the size from the need; `stale` says that logs should come and do not.
+    `bound` names what keeps the size from the need; with `stale`, expected logs are missing.
     """
 
     rule: str
@@ -151,7 +151,7 @@ def bounds(fleet: Fleet, spot: Group) -> tuple[int, int]:
 def recent_needs(
     memory: HealthMemory, now: datetime, workers: int, scale_in_after_s: int
 ) -> tuple[Needed, ...]:
-    """Keep the needs of the stabilisation window, only those that no later one exceeds."""
+    """Keep the needs of the stabilisation window that are higher than every later one."""
     start = now - timedelta(seconds=scale_in_after_s)
     kept = [n for n in memory.needed if n.at > start and n.workers > workers]
     return (*kept, Needed(at=now, workers=workers))
@@ -162,9 +162,9 @@ def recent_onprem(
 ) -> tuple[int, tuple[OnPremCount, ...]]:
     """Count the workers on premises to use before the cloud, and what to remember of that.
 
-    The fewest that ran lately: a restart under new ids must not end the cloud's workers, and the
-    old ids stay in the window. Counts are kept where chance hides no worker, as far as no later one
-    is less. Whoever sends logs can claim workers: no more count than the document has.
+    It is the fewest that ran lately: after a restart the window has old and new ids, which must not
+    end the cloud's workers. A count is kept where chance hides no worker, until a lower one
+    follows. Anyone who sends logs can claim workers: at most the document's number counts.
     """
     running = onprem_at_once(load)
     live = min(running, fleet.onprem_workers or running)
@@ -179,14 +179,14 @@ def recent_onprem(
 
 
 def to_drain(waiting: int | None, service_mean_s: float) -> int:
-    """Return the workers that serve what waits within `DRAIN_S`; 0 where nothing is known to."""
+    """Return the workers that clear the queue within `DRAIN_S`; 0 if nothing is known to wait."""
     return max(1, math.ceil(waiting * service_mean_s / DRAIN_S)) if waiting else 0
 
 
 def _in_silence(turn: _Turn, serving: int) -> tuple[Estimate, int]:
-    """Hold within the bounds, or wake: what waits has no log, since nobody served it.
+    """Hold the size within the bounds, or wake the fleet: waiting requests have no logs yet.
 
-    Answers what was found, and the instances that it makes.
+    Returns the estimate, and its number of instances.
     """
     fleet, memory, current = turn.fleet, turn.memory, turn.current
     least, most = bounds(fleet, turn.spot)
@@ -212,9 +212,9 @@ def _in_silence(turn: _Turn, serving: int) -> tuple[Estimate, int]:
 
 
 def _waking(turn: _Turn) -> int:
-    """Give the workers to begin with: for what waits; one where nobody could tell that it does.
+    """Return the workers to wake with: enough for the queue, or one if no queue can be read.
 
-    At zero nobody logs. Without a queue that shows what waits, only a worker tells.
+    A fleet at zero has no logs. Without a queue, only a worker shows whether requests wait.
     """
     memory = turn.memory
     slots = to_drain(known_waiting(memory.queue), memory.service_mean_s)
@@ -225,10 +225,10 @@ def _waking(turn: _Turn) -> int:
 
 
 def _held(turn: _Turn, waking: int, serving: int) -> tuple[Needed, ...]:
-    """Hold what was needed before: the windows are part empty for a while after a silence.
+    """Hold the need from before a silence: after it, the windows are partly empty for a while.
 
-    A silence that chance explains holds nothing beyond its time. Where nothing serves, requests
-    leave no logs, and their silence explains nothing.
+    A silence that chance explains keeps no need beyond its time. Chance explains nothing where no
+    instance serves: requests leave no logs then.
     """
     memory, now = turn.memory, turn.now
     if serving and turn.silent_by_chance:
@@ -237,7 +237,7 @@ def _held(turn: _Turn, waking: int, serving: int) -> tuple[Needed, ...]:
         before = max((n.workers for n in memory.needed), default=0)
         after_s = turn.fleet.sizing.scale_in_after_s
         needs = recent_needs(memory, now, max(waking, before), after_s)
-        # Held, not known: what waits names no load, and adopted on-demand stays until one is.
+        # Held, not known: a backlog is no measure of the load, for which adopted on-demand waits.
         return (*needs[:-1], replace(needs[-1], held=True)) if needs[-1].workers else ()
     if not memory.needed:
         return ()
@@ -246,11 +246,11 @@ def _held(turn: _Turn, waking: int, serving: int) -> tuple[Needed, ...]:
     return (*known, Needed(at=now, workers=before, held=True))
 
 
-# A newest wait above this is a queue, not a hand-over; a median above that, behind busy workers.
+# A newest wait above the first is a queue, and behind busy workers a median above the second.
 QUEUE_WAIT_S, WAITED_S = 1.0, 10.0
 # A need that was held in a silence counts until the window is whole again.
 WHOLE_S = 900.0
-SHORTEST_SERVICE_S = 0.001  # logs tell milliseconds
+SHORTEST_SERVICE_S = 0.001  # logs are in milliseconds
 
 
 def size_to_objective(
@@ -270,7 +270,7 @@ def size_to_objective(
     now, found = found_by(member, load, mean_s, policy)
     young = not past or len(load.log) < STEP_SLOTS
     held = [need.workers for need in past if need.held and need.age_s <= WHOLE_S]
-    # Ended before it serves, a worker has been paid for nothing. One that never serves is given up.
+    # A worker that ends before it serves is paid for nothing. One that never serves is given up.
     launched = (need.workers for need in past if booting and need.age_s <= policy.start_up_s)
     kept = max(found, have if young else 0, *held, *(min(have, one) for one in launched))
     offered = _offered(load, mean_s)
@@ -286,7 +286,7 @@ def size_to_objective(
 
 
 def _ends(load: LoadSummary, mean_s: float) -> range:
-    """Return the ends of the windows that tell the load: the last, or each since requests wait."""
+    """Return the ends of windows that measure the load: the last, or each since requests wait."""
     # While they wait, nothing later than the newest start was served.
     end = len(load.log) - lag_slots(mean_s)
     waiting = min(round(unserved_s(load) / SLOT_S), DAY_SLOTS, max(0, end))
@@ -294,10 +294,10 @@ def _ends(load: LoadSummary, mean_s: float) -> range:
 
 
 def _offered(load: LoadSummary, mean_s: float) -> float:
-    """Return the load that the newest minutes prove, for what waits.
+    """Return the load that the newest minutes prove, to size for the backlog.
 
     Once requests wait for a minute the fleet is overloaded, and only the first seconds of a step
-    have been served yet. Then minutes and slots that last a request count, less what chance adds.
+    have been served. Then minutes, and slots as long as a request, count minus what chance adds.
     """
     ends, lengths = _ends(load, mean_s), [STEP_SLOTS]
     if load.newest_wait_s >= MINUTE_S:
@@ -312,7 +312,7 @@ def _offered(load: LoadSummary, mean_s: float) -> float:
 def found_by(
     member: Member, load: LoadSummary, mean_s: float, policy: ObjectivePolicy
 ) -> tuple[int, int]:
-    """Return what a member finds to be needed now, and the most while it keeps a need."""
+    """Return a member's need of now, and the highest in the time for which it keeps a need."""
     log, ends = load.log, _ends(load, mean_s)
     now = max(needed(member, log, end, mean_s, policy) for end in ends)
 
@@ -338,10 +338,10 @@ def unserved_s(load: LoadSummary) -> float:
 def _drain(
     level: float, load: LoadSummary, live: int, booting: int, mean_s: float, policy: ObjectivePolicy
 ) -> int:
-    """Return the workers that clear what waits within `DRAIN_S` of serving; 0 when nothing does.
+    """Return the workers that clear the backlog within `DRAIN_S` of serving; 0 without one.
 
-    Requests wait once the live workers do not clear them within the promise. While nothing else is
-    known the load is at least what those serve, and the newest wait tells an unknown length.
+    Requests are a backlog if the live workers do not clear them within the promise. Until more is
+    known, the load is at least what those serve. The newest wait stands for an unknown length.
     """
     if load.queued == 0:
         return 0
@@ -368,7 +368,7 @@ def _bounded(wanted: int, found: int, policy: ObjectivePolicy, reason: str) -> N
     return Need(workers=workers, reason=reason, load_workers=found, missing=missing)
 
 
-# What the objective's rule looks back on in slots; minutes before that are in the history.
+# An objective's rule looks back this far in slots; earlier minutes are in the history.
 OBJECTIVE_WINDOW_S = 900
 
 
@@ -376,9 +376,9 @@ OBJECTIVE_WINDOW_S = 900
 class ObjectiveInput:
     """What an objective's sizing needs besides the load; `serving` instances of both groups.
 
-    `choice` is the rule that is followed, and why. A worker serves `slots` requests at once, fewer
-    than the fleet's document has if that was seen to be too many; 0: as many as the document has.
-    `speed` is that of the workers which `summary` counts, by `load.speeds`.
+    `choice` is the rule that is followed, and why. A worker serves `slots` requests at once: fewer
+    than the fleet's document has if those were seen to be too many; 0 is the document's number.
+    `speed` is that of the workers in `summary`, by `load.speeds`.
     """
 
     summary: LoadSummary
@@ -391,8 +391,8 @@ class ObjectiveInput:
 def _by_objective(turn: _Turn, seen: ObjectiveInput, onprem: int) -> Estimate:
     """Find the fewest workers that keep the objective.
 
-    What was asked for and does not serve yet counts as booting, seen or not: it is not asked for
-    twice. On-demand instances stand in for spot that was asked for, so they add nothing.
+    Requested instances that do not serve yet count as booting, listed by the group or not, so none
+    is requested twice. On-demand instances stand in for requested spot, so they add nothing.
     """
     memory, now, declared = turn.memory, turn.now, turn.fleet.slots
     slots = seen.slots or declared
@@ -413,7 +413,7 @@ def _by_objective(turn: _Turn, seen: ObjectiveInput, onprem: int) -> Estimate:
         reason = f"in slots, {slots} a worker{unlike if slots != declared else ''}: {reason}"
     if seen.speed != 1.0:
         reason += f", in workers of speed {seen.speed:.2f}, the mean of these types"
-    # Of the needs before, those are kept that this one does not exceed, or held in a silence.
+    # Earlier needs are kept if they are higher than this one, or were held in a silence.
     start = now - timedelta(seconds=OBJECTIVE_WINDOW_S)
     kept = (
         one for one in memory.needed if start <= one.at < now and (one.workers > found or one.held)
@@ -449,17 +449,17 @@ def objective_policy(
 
 # A small fleet may become this much larger in a turn, whatever share of it that is.
 ADDED_AT_ONCE, LIMITED = 10, "growth per turn"
-# So large a share of the instances unheard of is more than chance and the odd hung worker.
+# A larger share of instances without a log is more than chance and the odd hung worker.
 MANY = 1 / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """What the spot group should be asked for, and why; `workers` is the need before bounds.
+    """The capacity to request from the spot group, and why; `workers` is the need before bounds.
 
-    `spot_desired` is the need in instances and the availability controller's spares; the
-    `request` tells it which is which, None where the load does not size the group or is not known.
-    `missing` are the workers that the objective needs beyond the bounds.
+    `spot_desired` is the need in instances plus the availability controller's spares. `request`
+    has both numbers for it, None where the load does not size the group or is not known. `missing`
+    are the workers that the objective needs beyond the bounds.
     """
 
     action: Action
@@ -537,9 +537,9 @@ def _in_instances(turn: _Turn, found: Estimate, onprem: int) -> tuple[Estimate, 
 def partly_known(
     load: Load, memory: HealthMemory, fleet: Fleet, window_s: float, now: datetime
 ) -> tuple[str, LogFlow]:
-    """Say why the load may be more than its logs tell, and remember since when; "" where it is not.
+    """Say why the load may be higher than its logs show, or "", and remember until when it was.
 
-    The size is read off the last `window_s` seconds: all of them must be known.
+    The last `window_s` seconds give the size: all of them must be known.
     """
     flow = memory.flow
     if quiet_s(memory.queue, now) >= fleet.sizing.quiet_after_s:
@@ -554,7 +554,7 @@ def partly_known(
 
 
 def _partly_logged(load: Load, memory: HealthMemory, fleet: Fleet) -> str:
-    """Say why the logs tell only a part of the load; nothing where they tell all."""
+    """Say why the logs show only a part of the load; empty if they show all of it."""
     if memory.flow.late_workers:
         workers = f"{memory.flow.late_workers} workers"
         return f"logs of {workers} arrive over a minute late: are their clocks right?"
@@ -578,9 +578,9 @@ def _passed_by(memory: HealthMemory, expected: float) -> int:
 
 
 def _held_back(turn: _Turn, found: Estimate, instances: int, why: str) -> tuple[Estimate, int]:
-    """Give nothing back for a load that is only partly known; the bounds rule all the same.
+    """Do not scale in on a load that is only partly known, except to the bounds.
 
-    A few silent instances may serve as much as the others do: what that needs is kept.
+    A few silent instances may serve as much as the others do: the capacity for that is kept.
     """
     kept = min(turn.current, bounds(turn.fleet, turn.spot)[1])
     serving = len(turn.memory.in_service_since)
@@ -595,9 +595,9 @@ def _held_back(turn: _Turn, found: Estimate, instances: int, why: str) -> tuple[
 
 
 def _limited(turn: _Turn, found: Estimate, instances: int) -> tuple[Estimate, int]:
-    """Add at most what a turn may; the least that the operator or the group asks for is not bound.
+    """Limit the growth of one turn; the minimum of the operator and the group is exempt.
 
-    Whoever can send search logs can claim any load: what it buys is seen before it buys much.
+    Anyone who sends search logs can claim any load: the limit leaves time to notice it.
     """
     current, growth = turn.current, turn.fleet.sizing.growth_per_turn
     most = current + max(ADDED_AT_ONCE, math.ceil(current * growth))
@@ -609,7 +609,7 @@ def _limited(turn: _Turn, found: Estimate, instances: int) -> tuple[Estimate, in
 
 
 def _asked(turn: _Turn, found: Estimate, instances: int) -> Sizing:
-    """Ask for so many instances, the spares on top as far as the bounds allow."""
+    """Return the sizing for some instances, with the spares as far as the bounds allow."""
     spot, spares = turn.spot, turn.spares
     desired = min(instances + spares, max(instances, bounds(turn.fleet, spot)[1]))
     hold = desired == spot.desired
@@ -653,8 +653,8 @@ def _by_load_rate(turn: _Turn, onprem: int) -> Estimate:
 def workers_needed(load: Load, target_load_rate: float, onprem: int, slots: int = 1) -> int:
     """Give the fewest workers that hold the target load rate; one while there is any load.
 
-    What the live workers are busy with is the least that is offered: behind a backlog longer than
-    the window, nothing that arrived lately has finished, and arrivals alone would read as no load.
+    The offered load is at least what the live workers are busy with: behind a backlog longer than
+    the window, no recent arrival has finished, and arrivals alone would look like no load.
     Those on premises count as `onprem` workers, restarted under new ids or not.
     """
     here = [worker.load_rate for worker in on_premises(load)]
@@ -665,10 +665,10 @@ def workers_needed(load: Load, target_load_rate: float, onprem: int, slots: int 
 
 
 def _with_queue(load: Load, memory: HealthMemory, slots: int) -> int:
-    """Give the slots that serve the load and clear what waits; 0 when nothing is known to.
+    """Return the slots that serve the load and clear the queue; 0 if nothing is known to wait.
 
-    Where the queue's length is not known, it is read off the median wait, by Little's law. Waits
-    tell of a queue only while the workers are full: a sender's clock may be behind.
+    An unknown length of the queue is estimated from the median wait, by Little's law. Waits show a
+    queue only while the workers are full: a sender's clock may be behind.
     """
     waiting = known_waiting(memory.queue)
     if waiting is None and load_rate(load.workers) >= FULL:
@@ -683,9 +683,9 @@ def _with_queue(load: Load, memory: HealthMemory, slots: int) -> int:
 
 
 def _as_alive(workers: int, load: Load, fleet: Fleet, onprem: int, memory: HealthMemory) -> int:
-    """Count more where fewer of the instances' workers log than they carry: the others are dead.
+    """Count more workers where instances log with fewer than they carry: the others are dead.
 
-    Only where so many requests came that each would certainly have logged.
+    This holds only after enough requests for each live worker to have logged with certainty.
     """
     alive = [w for w in load.workers if w.instance_id in memory.in_service_since]
     carried = len({w.instance_id for w in alive}) * fleet.workers_per_instance
