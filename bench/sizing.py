@@ -264,7 +264,7 @@ def _table(rows: Rows) -> Table:
 
 
 def _goals(rows: Rows, end_s: float) -> Iterator[Figure]:
-    """What is asked of the rule on one trace: the promise kept, for few hours."""
+    """The rule's goals on one trace: keep the promise, and use few hours."""
     own, known = rows["spotkeeper"].row, rows["clairvoyant"].row
     yield _late(own.trace, own.share_in_time)
     if own.trace in FIRST_HOURS:

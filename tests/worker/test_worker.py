@@ -58,7 +58,7 @@ TIMES = [
     "2025-11-20T10:00:00.250Z",
     "2025-11-20T11:00:00.25+01:00",
 ]
-# The number is SQS's SentTimestamp as it comes, in milliseconds.
+# The number is an unconverted SentTimestamp of SQS, in milliseconds.
 NO_TIMES: list[Any] = [
     "yesterday", None, [], "2025-11-20T10:00:00", 1763632800120, float("nan"), float("inf"),
     datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
