@@ -111,7 +111,7 @@ def test_one_that_launches_for_ever_does_not_hide_what_spot_refuses() -> None:
 
 
 def test_a_large_increase_is_not_waited_for_as_long_as_spot_trickles() -> None:
-    """Each arrival within the grace shows that spot delivers; forty would take an hour."""
+    """Each arrival within the grace shows that spot delivers; at this rate forty take an hour."""
     many = ids("a", 40)
     decided = turn(0, group("spot", 40, instances(many[:4])), group("on-demand", 0), STEADY)
     wanted: dict[int, int] = {}
@@ -569,7 +569,7 @@ def test_on_demand_is_tried_again_after_1_2_4_to_15_minutes_while_both_are_short
         )
         if found.action is Action.BACKFILL:
             tries.append(minute)
-        # An operator lowers the group again, so the need for a request returns.
+        # The desired capacity is not raised, so each turn needs the request again.
         memory = found.memory
     assert tries == [1, 3, 7, 15, 30]
 

@@ -1,4 +1,4 @@
-"""Workers, not instances: who fails, is slow, silent or never reported, and who is replaced."""
+"""Which workers fail, are slow, silent or never reported, and which are replaced."""
 
 from dataclasses import replace
 from typing import Any
@@ -530,7 +530,7 @@ def test_without_a_living_peer_one_is_replaced_at_a_time_while_requests_flow() -
 
 @pytest.mark.parametrize(("waiting", "in_flight"), [(0, 0), (0, 3), (7, 3), (7, 0)])
 def test_who_never_reported_serves_where_requests_are_taken(waiting: int, in_flight: int) -> None:
-    """One look at requests that wait tells nothing: who ships no logs takes them, too."""
+    """One look at waiting requests proves nothing: workers that send no logs take them, too."""
     queue = QueueMemory(length=QueueLength(waiting=waiting, in_flight=in_flight))
     diagnosis = diagnosed(load(), memory=nobody_reports(queue))
     assert (diagnosis.reasons, diagnosis.memory.unreported) == ({}, {})
