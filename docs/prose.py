@@ -31,7 +31,7 @@ RETIRED = (
     (r"\b(?:is|are|was|were) met\b", "found, seen"),
     (r"\bgives? (?:it|them|back)\b", "release, return"),
     (r"\b(?:instance|worker|machine|spot)s? who\b", "that"),
-    (r"\b(?<![-*`])(?:said|asked|heard)\b", "reported, set, requested"),
+    (r"\b(?<![-*`])(?:said|asked|heard)\b(?! {2})", "reported, set, requested"),
     (r"\b(?<!\*)(?:comes?|coming|came)\b(?! (?:from|with)\b)", "arrive, start, return"),
     (r"\bis for who\b", "use ... if"),
 )
@@ -42,7 +42,7 @@ RETIRED_IN_CODE = (
     (r"\b(?:comes?|coming|came)\b", "arrive, start, return"),
     (r"\basked (?:for|again|of)\b", "request, try again"),
 )
-REMARKS = ("functions", "tools", "worker", "bench", "docs")
+REMARKS = ("layers/spotkeeper", "functions", "tools", "worker", "tests", "bench", "docs")
 CODE = ("layers/spotkeeper/spotkeeper", "functions", "tools", "worker/spotkeeper_worker")
 # Kept scenarios have its texts as values.
 VALUES = {"faults.py"}

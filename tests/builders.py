@@ -33,12 +33,12 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def at(seconds: float) -> datetime:
-    """The instant so many seconds after noon."""
+    """The instant this many seconds after noon."""
     return NOON + timedelta(seconds=seconds)
 
 
 def ids(prefix: str, count: int) -> list[str]:
-    """`count` instance ids, told apart by a one-letter hexadecimal prefix."""
+    """`count` instance ids, distinguished by a one-letter hexadecimal prefix."""
     return [f"i-{prefix}{number:016x}" for number in range(count)]
 
 
@@ -110,7 +110,7 @@ def failure(
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A plan, told as sizes and lists, and the memory after AWS has accepted all of it."""
+    """A plan as sizes and lists, and the memory after AWS has accepted all of it."""
 
     plan: Plan
     memory: AvailabilityMemory
@@ -197,9 +197,9 @@ def turn(
     of: Fleet | None = None,
     **more: object,
 ) -> Turn:
-    """Plan one availability turn so many seconds after noon; AWS accepts all that it asks for.
+    """Plan one availability turn, `seconds` after noon. AWS accepts all its requests.
 
-    The load is known unless something else is said.
+    The load is known unless `more` overrides it.
     """
     snapshot = Snapshot(
         fleet=of or fleet(),

@@ -71,7 +71,7 @@ def _read_models_once() -> None:
 
 
 def _remember(owner: type, method: str) -> None:
-    """Let a method answer as before for the same first argument, whoever is asked."""
+    """Cache a method's answers by its first argument, across all instances of the class."""
     answer: Any = vars(owner)[method]
     known: dict[str, Any] = {}
 

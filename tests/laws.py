@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 
 def some(examples: int, *, of_many: int = 20_000) -> settings:
-    """Draw so many examples of a slow property, and `of_many` where laws are looked for."""
+    """Draw this many examples of a slow property, or `of_many` in the profile `laws`."""
     many = settings.get_current_profile_name() == "laws"
     return settings(max_examples=of_many if many else examples)
 

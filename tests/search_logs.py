@@ -25,7 +25,7 @@ FLEET = "ocr"
 
 
 def before(seconds: float) -> datetime:
-    """The instant so many seconds before the message is sent."""
+    """The instant this many seconds before the message is sent."""
     return SENT - timedelta(seconds=seconds)
 
 
@@ -47,7 +47,7 @@ def sent_log(number: int = 0, **changed: object) -> dict[str, Any]:
 def log(
     began: float, ended: float, *, waited: float = 0.0, worker: str = "gpu-0", **changed: Any
 ) -> SearchLog:
-    """A log of an on-premises worker that served from and to so many seconds before sending."""
+    """A log of an on-premises worker; `began` and `ended` are in seconds before sending."""
     fields: dict[str, Any] = {
         "request_id": f"{worker} {began} {ended}",
         "worker_id": worker,
@@ -74,7 +74,7 @@ def worker(name: str, instance_id: str = "", **seen: Any) -> WorkerLoad:
 
 
 def shipped(sent_at: datetime, count: int, last: Mapping[str, datetime]) -> LoadDigest:
-    """A digest of so many requests, and of workers of which only the newest log is known."""
+    """A digest of `count` requests, with only the newest log of each worker."""
     workers = [
         WorkerDigest(
             worker_id=name, cluster=Cluster.AWS, instance_id=name, ok=1, error=0, timeout=0,

@@ -63,7 +63,7 @@ class Groups:
         return [i.instance_id for i in self.reader.describe([name])[name].instances]
 
 
-# The local AWS is a process of its own, which is asked over the wire.
+# The local AWS is a separate process, called over HTTP.
 ENDPOINT = pytest.param("endpoint", marks=[pytest.mark.enable_socket, pytest.mark.make_e2e])
 
 

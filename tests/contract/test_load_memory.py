@@ -71,7 +71,7 @@ stories = rows(7, min_size=6, max_size=14).map(lambda many: [*map(_step, many)])
 def test_reading_again_gives_what_reading_anew_gives(
     worth_counting: int, story: list[Step]
 ) -> None:
-    """Whatever comes in late, again, out of order or for another fleet of the same function."""
+    """Digests may arrive late, twice, out of order or for another fleet of the same function."""
     warm = LoadDigestTable(table_client(), TABLE, worth_counting=worth_counting)
     plain = FakeLoadTable()
     now_s = 0.0
@@ -90,7 +90,7 @@ def test_reading_again_gives_what_reading_anew_gives(
 
 @pytest.fixture
 def queries(dynamodb: "DynamoDBClient") -> list[str]:
-    """What was asked of the table: `COUNT`, or the time from which digests were read."""
+    """The queries to the table: `COUNT`, or the time from which digests were read."""
     asked: list[str] = []
 
     def note(params: dict[str, Any], **_: object) -> None:

@@ -37,7 +37,7 @@ def table(request: pytest.FixtureRequest) -> LoadTable:
 
 
 def read(table: LoadTable, age: float, fleet: str = FLEET) -> tuple[LoadDigest, ...]:
-    """What was sent in so many seconds, added up by slot, as a table may do itself."""
+    """The digests of the last `age` seconds, summed by slot. A table may sum them itself."""
     return by_slot(table.since(fleet, before(age)))
 
 

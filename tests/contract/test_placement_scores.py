@@ -1,4 +1,4 @@
-"""Placement scores are asked for once a day and configuration; EC2's model checks the call."""
+"""Placement scores are requested once per day and configuration; EC2's model checks the call."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -31,7 +31,7 @@ URL = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
 
 @dataclass
 class Filled:
-    """A queue of the port, and what puts so many messages into it."""
+    """A queue of the port, and a function that fills it with messages."""
 
     port: RequestQueues
     fill: Callable[[int, int, int], None] = field(default=lambda waiting, in_flight, delayed: None)

@@ -1,4 +1,4 @@
-"""A wake-up comes at its instant or within a second after it, never before."""
+"""A wake-up arrives at its instant or within a second after it, never before."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -14,7 +14,7 @@ from spotkeeper.ports import Gone, WakeUps
 from spotkeeper_lab.fakes import FakeWakeUps, instant
 
 type Due = Callable[[datetime], int]
-"""Counts the wake-ups that have come by an instant, and takes them."""
+"""Count the wake-ups that have arrived by an instant, and remove them."""
 
 
 @pytest.fixture(params=["fake", "moto"])

@@ -1,8 +1,8 @@
 """The worker's image and its container, by the commands of docs/workers.md and of its systemd unit.
 
 On Ubuntu 22.04 with its own Python, as in the image that the Dockerfile begins with; CUDA is not in
-it where no registry is, and a container gets no GPU where Docker has none: it is asked for and
-refused in Docker's words, and what follows runs without.
+it where no registry is, and a container gets no GPU where Docker has none: it is requested, Docker
+refuses it, and the rest runs without one.
 """
 
 import json

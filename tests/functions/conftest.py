@@ -81,7 +81,7 @@ class Stage:
         )
 
     def at(self, seconds: float) -> None:
-        """Let time pass up to so many seconds after noon."""
+        """Let time pass until `seconds` after noon."""
         self.cloud.advance(seconds)
 
     @property
@@ -212,7 +212,7 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[StageOf]:
 
 @pytest.fixture
 def metrics(capsys: pytest.CaptureFixture[str]) -> Metrics:
-    """What was emitted for a fleet since this was last asked; the last value of each name."""
+    """The metrics emitted for a fleet since the last call: the last value of each name."""
 
     def read(fleet: str) -> dict[str, float]:
         values: dict[str, float] = {}

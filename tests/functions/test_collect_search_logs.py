@@ -68,7 +68,7 @@ def test_a_poison_message_fails_alone_and_is_named(
     assert named["why"].startswith("logs[0].worker_id: ")
     [counted] = [vars(line) for line in caplog.records if line.getMessage() == "counted"]
     assert (counted["fleet"], counted["SearchLogs"], counted["MessagesRefused"]) == (FLEET, 2, 1)
-    # Metrics of what nobody is told of are not paid for.
+    # These counts are logged but not emitted as metrics, which cost money.
     assert "_aws" not in capsys.readouterr().out
 
 

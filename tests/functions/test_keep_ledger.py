@@ -48,7 +48,7 @@ def keeping(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> LedgerPorts:
 def restless(
     stage_of: StageOf, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Stage:
-    """A fleet of four whose spot market comes and goes; a parameter is how its cloud behaves."""
+    """A fleet of four on a spot market that runs out and recovers. A parameter sets the physics."""
     market = ((0.0, 200), (2400.0, 1), (4800.0, 200), (6600.0, 3), (7800.0, 200))
     physics: Physics = getattr(request, "param", Physics(cold_start_s=120))
     stage = stage_of(("ocr",), spot=market, physics=physics)

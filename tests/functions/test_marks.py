@@ -123,7 +123,7 @@ def test_marks_are_searched_for_after_a_lost_memory_and_not_again(stage_of: Stag
 def test_two_stacks_on_the_same_groups_are_refused(
     stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first keeps them, the other asks nothing of them, and may observe."""
+    """The first stack keeps the groups. The other requests nothing of them, and may observe."""
     stage = stage_of(("ocr",))
     turns(stage, 1)
     assert stage.counted("autoscaling")["CreateOrUpdateTags"] == 2

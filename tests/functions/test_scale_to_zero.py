@@ -39,7 +39,7 @@ class Quiet:
 
     @property
     def desired(self) -> int:
-        """What the spot group was last asked for."""
+        """The spot group's desired capacity."""
         return self.stage.cloud.group("ocr-spot").desired
 
     @property

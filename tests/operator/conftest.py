@@ -40,7 +40,7 @@ def deployed(
     later = getattr(request, "param", ())
     stage = stage_of(("main",), spot=((0.0, 200), (840.0, 3), *later))
     deploy()
-    # Somebody else sizes it: what its load comes to is told, and changes nothing here.
+    # Spotkeeper does not size this fleet: its load is reported, and changes nothing here.
     stage.put("main", json.dumps(document("main", sizing={"enabled": False})))
     for _ in range(8):
         serve(stage)

@@ -20,7 +20,7 @@ NOTICE_S = 120.0
 
 
 class Experiments:
-    """One experiment of FIS: what was asked, in `asked`, and what the cloud then does.
+    """One experiment of FIS: the requests, in `asked`, and what the cloud then does.
 
     It ends with `status`, and `reason`. `fails` are the errors of operations in place of answers.
     """

@@ -56,7 +56,7 @@ def test_stop_waits_for_spot_and_then_leaves_nothing_of_its_own(deployed: Stage)
 
 
 def all_on_demand(stage: Stage) -> None:
-    """Everything serves on demand, and spot is asked for nothing."""
+    """All instances are on-demand, and the spot group's desired capacity is 0."""
     stage.cloud.set_desired("main-spot", 0)
     stage.cloud.set_desired("main-on-demand", 4)
     stage.at(stage.cloud.now_s + 600)
@@ -72,7 +72,7 @@ def test_stop_ends_no_on_demand_that_nothing_serves_in_place_of(deployed: Stage)
 
 
 def test_stop_leaves_the_on_demand_of_a_fleet_that_only_observed(deployed: Stage) -> None:
-    """Nobody asked for it but its owner."""
+    """Its owner requested it, not Spotkeeper."""
     answered("mode", "main", "observe")
     all_on_demand(deployed)
     out = answered("stop", "main", "--yes")

@@ -56,7 +56,7 @@ def test_what_was_billed_on_whole_days_is_added_up_page_by_page(
 def test_what_was_billed_is_compared_with_the_ledger_of_the_same_days(
     deployed: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two hours are asked for, and billed are days: what ran in the morning is billed, too."""
+    """Two hours are requested, but the bill is by day and includes what ran in the morning."""
     del deployed
     night = NOON.replace(hour=1)
     morning = replace(
@@ -71,7 +71,7 @@ def test_what_was_billed_is_compared_with_the_ledger_of_the_same_days(
 
 
 def actually(monkeypatch: pytest.MonkeyPatch, since: str, *answers: Any) -> str:
-    """What cost tells where Cost Explorer answers so, a page each, to what it may be asked."""
+    """The output of `cost` when Cost Explorer answers with these pages."""
     explorer = Stubber(boto3.client("ce", "us-east-1"))
     make: Any = Aws.client
 

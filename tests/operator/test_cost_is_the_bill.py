@@ -29,7 +29,7 @@ type StageOf = Callable[..., Stage]
 LIST_USD = 1.006
 # From noon on, and from 14:00 on.
 SPOT_USD = ((0.0, 0.31), (7200.0, 0.45))
-# Four, for two and a half hours; then spot comes and goes.
+# Four, for two and a half hours; then spot runs out and recovers, twice.
 MARKET = ((0.0, 200), (9000.0, 1), (11_400.0, 200), (13_200.0, 3), (14_400.0, 200))
 HOURS = 5
 

@@ -1,4 +1,4 @@
-"""A drill on a stack that works: the simulated cloud takes what FIS is asked to interrupt."""
+"""A drill on a stack that works: the simulated cloud takes the instances that FIS interrupts."""
 
 import json
 import time

@@ -44,7 +44,7 @@ def words(*arguments: str) -> str:
 
 @pytest.mark.usefixtures("waiting")
 def test_a_total_outage(deployed: Stage) -> None:
-    """All instances are gone; turns go on, and nothing that was true before is said of now."""
+    """All instances are gone and turns go on. No output reports an earlier state as current."""
     deployed.put(
         "main", json.dumps(document("main", request_queue_url=QUEUE, sizing={"enabled": False}))
     )
@@ -70,7 +70,7 @@ def test_a_total_outage(deployed: Stage) -> None:
 
 
 def test_turns_that_are_throttled_for_minutes(deployed: Stage, denied: Callable[..., None]) -> None:
-    """Nothing works for four minutes; AWS takes an instance meanwhile, which is told afterwards."""
+    """Nothing works for four minutes. AWS takes an instance meanwhile, which is reported later."""
     deployed.at(deployed.cloud.now_s + 60)
     (taken, *_), begun = deployed.cloud.group("main-spot").instances, deployed.now
     deployed.cloud.reclaim([taken.instance_id], 0.0)

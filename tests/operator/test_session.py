@@ -28,7 +28,7 @@ class Session:
         self.stage, self.days = stage, Days(stage)
 
     def pass_minutes(self, count: int) -> None:
-        """Let both controllers turn each minute; instances are noted in the ledger as they come."""
+        """Run both controllers and the ledger's function each minute."""
         for _ in range(count):
             self.days.minutes(1)
             self.stage.call(keep_ledger)
@@ -96,7 +96,7 @@ STEPS = (
     Step("stop main --yes", ("stop.json",), Session.a_minute),
     Step("cost --since 2h --by zone", both("cost")),
     Step("mode main act --yes", ()),
-    # It interrupts in earnest, so it is asked once; kept/drill.txt is its text.
+    # A drill interrupts real instances, so it runs once; kept/drill.txt is its text.
     Step("drill main", ("drill.json",), Session.drills_are_allowed),
 )
 

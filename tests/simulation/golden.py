@@ -1,4 +1,4 @@
-"""A fleet on a simulated cloud, driven by the real turns, told as a table of steps."""
+"""A fleet on a simulated cloud, driven by the real turns, shown as a table of steps."""
 
 from collections.abc import Mapping, Sequence
 
@@ -110,7 +110,7 @@ class FakeFleet:
         return sum(record.seen.get(name, 0) for record in self.states.records)
 
     def asked(self) -> list[str]:
-        """Everything that was asked of AWS, in order."""
+        """All requests to AWS, in order."""
         return [done.asked for record in self.states.records for done in record.outcomes]
 
 

@@ -187,7 +187,7 @@ def test_a_crash_while_releasing_loses_nothing(calls: int) -> None:
 @pytest.mark.parametrize(
     ("physics", "on_demand"),
     [
-        # Events that never come are made up for by the minute, a lost notice by the loss.
+        # The turn of each minute replaces late events; the loss itself replaces a lost notice.
         (Physics(event_delay_s=3600), {1140: 3}),
         (Physics(notice_lost=1.0), {1209: 0, 1210: 3}),
     ],

@@ -134,7 +134,7 @@ def test_every_function_has_a_part_in_the_alarm_on_throttles(stack: Stack) -> No
 def test_whoever_fails_rings_by_errors_or_where_it_runs_seldom_by_what_failed(
     stack: Stack,
 ) -> None:
-    """In two of three minutes nobody can fail who is asked every five, or once a day."""
+    """A function that runs every five minutes or daily cannot fail in two of three minutes."""
     alarm = alarms(stack)["ErrorsAlarm"]
     assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]) == (2, 3)
     seldom = stack.functions().keys() - set(looked_at(alarm, "Errors"))
@@ -162,7 +162,7 @@ def test_dead_letters_ring_when_more_come_and_not_while_they_lie_there(stack: St
         alarm = alarms(stack)[f"{queue}Alarm"]
         assert looked_at(alarm, "ApproximateNumberOfMessagesVisible") == [f"{queue}.QueueName"]
         assert alarm["Metrics"][0]["Expression"] == "DIFF(FILL(m, 0))"
-        # A datapoint that comes late is one of the five that are looked at again.
+        # A late datapoint is still among the five that the alarm evaluates again.
         assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]) == (1, 5)
 
 
@@ -174,7 +174,7 @@ def test_checkers_that_do_not_run_ring_and_those_of_a_new_stack_do_not(stack: St
     assert alarm["InsufficientDataActions"] == ["AlarmTopic"]
     # One checker of the two: nothing times something is zero, or no data, as one reads the guide.
     assert alarm["AlarmActions"] == ["AlarmTopic"]
-    # Of a new stack one checker may come first; no turn is two minutes after the one before.
+    # In a new stack one checker may start first, so one period does not raise the alarm.
     assert alarm["EvaluationPeriods"] == 2
     assert {it["MetricStat"]["Period"] for it in alarm["Metrics"][1:]} == {180}
 

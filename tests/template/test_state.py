@@ -178,7 +178,7 @@ def _types(group: dict[str, Any]) -> list[str]:
 def test_the_warm_pool_is_on_the_on_demand_group_and_stopped(created: Stack) -> None:
     [pool] = created.resources("AWS::AutoScaling::WarmPool").values()
     assert pool["AutoScalingGroupName"] == "ocr-on-demand"
-    # Priced and simulated as a pool that used instances come back into: nothing refills it.
+    # Price and simulation assume that used instances return to the pool; nothing refills it.
     assert (pool["PoolState"], pool["MaxGroupPreparedCapacity"]) == ("Stopped", 2)
     assert pool.get("MinSize", 0) == 0
     assert pool["InstanceReusePolicy"] == {"ReuseOnScaleIn": True}

@@ -51,7 +51,7 @@ def metadata(server: FakeServer) -> Iterator[Metadata]:
 
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """What systemd is told."""
+    """The socket on which systemd receives notifications."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.bind(str(tmp_path / "notify"))
         channel.settimeout(60)

@@ -209,7 +209,7 @@ class Message:
 def test_the_loop_of_your_own_begins_nothing_after_a_drain_during_a_long_poll(
     tmp_path: Path,
 ) -> None:
-    """The machine drains while the queue is asked; the hook may be complete at the answer."""
+    """The machine starts to drain during a poll; its hook may be complete when the poll returns."""
     (loop,) = (each for each in re.findall(r"```python\n(.*?)```", DOC, re.S) if "take_one" in each)
     say(tmp_path, State.SERVING)
     polls: list[str] = []

@@ -43,7 +43,7 @@ def test_what_is_asked(
 def asked(
     target: str, seconds: Sequence[int], accepted: bool | None, *, loads: int = 0, **state: bool
 ) -> tuple[list[tuple[int, Call]], HookMemory]:
-    """What is asked at these seconds, and is always answered so."""
+    """The calls made at these seconds, when every call gets the same answer."""
     memory = watch_target(HookMemory(), target, 0.0)
     made = []
     for now in seconds:
@@ -103,7 +103,7 @@ def test_a_drain_is_no_longer_than_aws_allows(policy: HookPolicy, longest: float
 
 
 def test_no_active_action_is_success_once_the_target_has_stood_for_a_while() -> None:
-    """The hook may begin after the target was seen, so it is asked for a minute."""
+    """The hook may begin after the target is seen, so the calls are repeated for a minute."""
     made, memory = asked("InService", range(0, 120, 5), False, ready=True, idle=False)
     assert made == [(now, READY) for now in range(0, 70, 10)]
     assert memory.all_done

@@ -258,7 +258,7 @@ def test_machines_that_share_a_bucket_never_break_the_job(
                 effect()
     assert world.wrong == []
     assert world.done
-    # Whoever ends the job, or comes too late, deletes what the head does not name.
+    # An agent that ends the job, or is too late, deletes what the head does not name.
     assert not left or "late" in {order for _, _, order, _ in story}
 
 

@@ -60,7 +60,7 @@ def test_a_missing_command_is_an_error_and_no_blank_disk(
 def test_a_disk_that_is_looked_at_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mount that only reads still replays the journal, unless it is told not to."""
+    """A read-only mount replays the journal, unless an option prevents it."""
     stand_in(tmp_path, monkeypatch, "blkid", "echo ext4")
     stand_in(tmp_path, monkeypatch, "mount", f'echo "$@" > {tmp_path}/asked')
     LinuxDisks().mount("/dev/nvme1n1", tmp_path / "proof", read_only=True)

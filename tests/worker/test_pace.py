@@ -10,7 +10,7 @@ from spotkeeper_worker.logs.pace import Pace, PaceSettings
 
 
 def paced(rates: list[tuple[float, float]], wait_s: Callable[[float], float]) -> list[float]:
-    """Times of messages of a worker with so many logs a second for so long."""
+    """When a worker sends messages. `rates` are pairs of seconds and logs per second."""
     now, sent, pace = 0.0, [], Pace(PaceSettings(latest_s=30.0), 0.0)
     credit = 0.0
     for seconds, rate in rates:

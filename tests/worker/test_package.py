@@ -33,7 +33,7 @@ def test_an_empty_environment_serves_ten_requests(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     inside = str(tmp_path / "empty" / "bin" / "python")
     pip = [python, "-m", "pip", "--disable-pip-version-check", "--python", inside]
-    # Without an index, whatever it needed could not come along.
+    # Without an index, pip cannot install a dependency.
     subprocess.run([*pip, "install", "--quiet", "--no-index", str(wheel)], check=True, timeout=60)
     ended = subprocess.run(
         [inside, "-W", "error", "-m", "spotkeeper_worker.example"],

@@ -52,7 +52,7 @@ def test_the_file_of_settings(tmp_path: Path) -> None:
     assert found.ready == Probe("http://127.0.0.1:8000/health")
     assert found.live == Probe("http://127.0.0.1:8000/live", 5.0, 1.5)
     assert found.logs is not None and found.logs.follow == Path("/var/log/nginx/access.json")
-    # The environment comes first; and the service is what serves.
+    # The environment overrides the file; the service itself is the worker.
     assert (found.poll_s, found.stack, found.workers) == (3.0, "spotkeeper", 0)
     assert read_file(FILE) == tomllib.loads(FILE)
 

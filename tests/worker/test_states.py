@@ -83,7 +83,7 @@ STEPS = [
     # A warning that was taken back.
     (State.DRAINING, None, ONE, False, State.SERVING),
     (State.IDLE, None, ALL, True, State.SERVING),
-    # A machine that was stopped and started finds what it said before.
+    # A machine that was stopped and started finds its earlier state.
     (State.GONE, None, ONE, False, State.BOOTING),
 ]
 

@@ -59,7 +59,7 @@ TIMES = [
     "2025-11-20T10:00:00.250Z",
     "2025-11-20T11:00:00.25+01:00",
 ]
-# The number is SQS's SentTimestamp as it comes, in milliseconds.
+# The number is an unconverted SentTimestamp of SQS, in milliseconds.
 NO_TIMES: list[Any] = [
     "yesterday", None, [], "2025-11-20T10:00:00", 1763632800120, float("nan"), float("inf"),
     datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
@@ -229,7 +229,7 @@ def test_a_thread_that_read_the_notice_before_does_not_hide_the_new_one(
 
 
 def test_a_signal_stops_a_worker_in_whatever_it_interrupts(run_dir: Path) -> None:
-    """Two of them come in any line of the wait."""
+    """Two signals arrive in any line of the wait."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
     before, traced = [(number, signal.getsignal(number)) for number in numbers], sys.gettrace()
 

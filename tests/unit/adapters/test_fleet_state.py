@@ -217,7 +217,7 @@ class _AskedAgain:
         self._dynamodb = dynamodb
 
     def update_item(self, **asked: Any) -> Any:
-        """Update twice; what the second says is all that is heard."""
+        """Update twice, and return only the second answer."""
         with contextlib.suppress(ClientError):
             self._dynamodb.update_item(**asked)
         return self._dynamodb.update_item(**asked)

@@ -97,7 +97,7 @@ def test_a_failure_of_an_earlier_gap_does_not_lift_the_configuration_cap() -> No
 
 
 def test_one_that_launches_for_ever_does_not_hide_what_spot_refuses() -> None:
-    """An increase is filled for as long as instances come; one that never serves is one."""
+    """An increase counts as filling while instances arrive; one that never serves counts once."""
     asked = turn(0, group("spot", 10, instances(SPOT[:4])), group("on-demand", 0), STEADY)
     spot, memory = group("spot", 10, instances(SPOT[:4], SPOT[4:5])), asked.memory
     wanted: dict[int, int] = {}
@@ -111,7 +111,7 @@ def test_one_that_launches_for_ever_does_not_hide_what_spot_refuses() -> None:
 
 
 def test_a_large_increase_is_not_waited_for_as_long_as_spot_trickles() -> None:
-    """Each instance that comes within the grace shows that spot gives; forty take an hour so."""
+    """Each arrival within the grace shows that spot delivers; at this rate forty take an hour."""
     many = ids("a", 40)
     decided = turn(0, group("spot", 40, instances(many[:4])), group("on-demand", 0), STEADY)
     wanted: dict[int, int] = {}
@@ -160,7 +160,7 @@ def test_the_idle_go_first_and_the_busy_are_waited_for() -> None:
 
 
 def test_a_backfill_that_is_lost_and_refused_is_both_short() -> None:
-    """Nothing more is asked for: AWS tries again to launch the one of two that was killed."""
+    """Nothing more is requested: AWS tries again to launch the one of two that was lost."""
     dry, over_quota = (failure(FailureClass.CAPACITY),), (failure(FailureClass.QUOTA),)
     spot, on_demand = (
         group("spot", 4, instances(SPOT[:2])),
@@ -569,7 +569,7 @@ def test_on_demand_is_tried_again_after_1_2_4_to_15_minutes_while_both_are_short
         )
         if found.action is Action.BACKFILL:
             tries.append(minute)
-        # What was asked for is taken back by hand: the need to ask comes again.
+        # The desired capacity is not raised, so each turn needs the request again.
         memory = found.memory
     assert tries == [1, 3, 7, 15, 30]
 

@@ -1,4 +1,4 @@
-"""A warned instance serves on: warm on-demand is asked for just in time, and never too late."""
+"""A warned instance serves on: warm on-demand is requested just in time, and never too late."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,7 +36,7 @@ def warm(**settings: object) -> Fleet:
 
 
 def measured(*took_s: float) -> AvailabilityMemory:
-    """A memory of four spot instances, and of warm starts that took so long."""
+    """A memory of four spot instances, and of warm starts that took this long."""
     starts = tuple(
         Start(instance_id=BACK[n], began=at(-600), served=at(took - 600))
         for n, took in enumerate(took_s)

@@ -1,4 +1,4 @@
-"""Workers, not instances: who fails, is slow, silent or never reported, and who is replaced."""
+"""Which workers fail, are slow, silent or never reported, and which are replaced."""
 
 from dataclasses import replace
 from typing import Any
@@ -89,7 +89,7 @@ LONG_AGO = at(-86_400)
 
 
 def watched(memory: HealthMemory, seconds: float, *served: str, requests: int = 60) -> HealthMemory:
-    """A turn at an instant, for which so many requests came in, and who shipped logs."""
+    """The memory after a turn with this many requests, whose logs the instances `served` sent."""
     workers = [worker(i, last=seconds - 60) for i in served]
     members = (group("spot", 6, instances(SPOT)), group("on-demand", 0))
     sent = counted(requests, seconds - 60, *served)
@@ -99,7 +99,7 @@ def watched(memory: HealthMemory, seconds: float, *served: str, requests: int = 
 
 
 def counted(requests: int, seconds: float, *served: str) -> list[LoadDigest]:
-    """A digest of so many requests of instances that was sent at an instant."""
+    """A digest of this many requests, which these instances served, sent at an instant."""
     return [shipped(at(seconds), requests, dict.fromkeys(served, at(seconds)))]
 
 
@@ -110,7 +110,7 @@ def starting(since: float, *instance_ids: str, by: float = 20.0) -> HealthMemory
 
 
 def untouched(seconds: float, in_flight: int = 0) -> QueueMemory:
-    """Requests that wait for so long, as ten looks say."""
+    """A queue whose requests have waited this long, seen in ten looks."""
     length = QueueLength(waiting=7, in_flight=in_flight)
     return QueueMemory(length=length, untouched_since=at(-seconds), untouched_looks=10)
 
@@ -119,7 +119,7 @@ EMPTY = QueueMemory(length=QueueLength(waiting=0, in_flight=0), empty_since=at(-
 
 
 def nobody_reports(queue: QueueMemory | None, silence_s: float = 900) -> HealthMemory:
-    """A fleet of six of which none reported since an hour, its last log so long ago."""
+    """Six instances that have not reported for an hour; the newest log is `silence_s` old."""
     flow = LogFlow(known_since=at(-9000), newest=at(-silence_s), rate=1.0)
     seen = replace(starting(-3600, *SPOT, by=0.0), flow=flow)
     suspects = dict.fromkeys(SPOT, at(-60))
@@ -294,7 +294,7 @@ def test_of_half_the_fleet_one_is_replaced_late_and_the_others_once_its_successo
     for ago_s, due in ((1199, ()), (1200, (SPOT[0],))):
         again = half_silent(2400, replaced=(at(-ago_s),))
         assert diagnosed(AT_EASE, memory=again).replace == due
-    # An instance that came into service since then has logged requests. Two an hour are replaced.
+    # An instance in service since then has logged requests. Two an hour are replaced.
     since = {**OLD.in_service_since, SPOT[3]: at(-300)}
     came = half_silent(2400, in_service_since=since, replaced=(at(-500),))
     assert diagnosed(AT_EASE, memory=came).replace == (SPOT[0],)
@@ -363,7 +363,7 @@ def test_workers_that_never_report_are_bootstrap_failures_after_the_launch_deadl
 def test_who_came_just_before_logs_stopped_is_no_bootstrap_failure(
     until: float, late: bool
 ) -> None:
-    """Others were heard of beside it for as long as a worker may be silent, or for less."""
+    """Other workers reported for as long as a worker may be silent, or for less."""
     memory = replace(starting(-600), flow=LogFlow(newest=at(until)))
     assert diagnosed(load(), memory=memory).bootstrap == ((SPOT[0],) if late else ())
 
@@ -371,8 +371,8 @@ def test_who_came_just_before_logs_stopped_is_no_bootstrap_failure(
 @pytest.mark.parametrize(
     ("since", "by", "rate", "launching"),
     [
-        (0, 0.0, 1.0, True),  # 100 requests would come its way until the deadline
-        (0, 0.0, 0.1, False),  # 10 would: too few to tell
+        (0, 0.0, 1.0, True),  # It would get 100 requests before the deadline.
+        (0, 0.0, 0.1, False),  # It would get 10: too few to tell.
         (-60, 8.0, 0.1, True),
         (-9000, 13.0, 1.0, False),  # Nobody could have reported, so it serves.
     ],
@@ -391,7 +391,7 @@ def test_in_service_is_launching_while_it_would_have_reported_by_its_deadline(
         (0.005, 60, -60, False),  # Three requests an hour are the share of each of six.
         (0.0049, 60, -60, True),
         (0.005, 60, -90_000, False),
-        (0.005, 9000, -3599, False),  # No request comes any more: it cannot be told.
+        (0.005, 9000, -3599, False),  # Requests have stopped: nothing can be concluded.
         (0.005, 9000, -3600, True),
         (0.0, 60, -60, True),
     ],
@@ -530,7 +530,7 @@ def test_without_a_living_peer_one_is_replaced_at_a_time_while_requests_flow() -
 
 @pytest.mark.parametrize(("waiting", "in_flight"), [(0, 0), (0, 3), (7, 3), (7, 0)])
 def test_who_never_reported_serves_where_requests_are_taken(waiting: int, in_flight: int) -> None:
-    """One look at requests that wait tells nothing: who ships no logs takes them, too."""
+    """One look at waiting requests proves nothing: workers that send no logs take them, too."""
     queue = QueueMemory(length=QueueLength(waiting=waiting, in_flight=in_flight))
     diagnosis = diagnosed(load(), memory=nobody_reports(queue))
     assert (diagnosis.reasons, diagnosis.memory.unreported) == ({}, {})
@@ -558,7 +558,7 @@ def test_workers_on_premises_are_only_alarmed_about() -> None:
 
 
 def rack(*means_s: float, last: float = 0) -> list[WorkerLoad]:
-    """Workers on premises that take so long for a request."""
+    """On-premises workers, with the mean service time of each."""
     return [
         replace(it, served_s=mean_s * it.finished)
         for it, mean_s in zip(onprem(len(means_s), last=last), means_s, strict=True)

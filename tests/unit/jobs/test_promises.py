@@ -207,7 +207,7 @@ def mutant(old: str, new: str) -> Decide:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keep_jobs, "decide", mutant(*MUTANTS[name]))
-    # Those that find the rarest faults come first.
+    # The seeds that find the rarest faults are first.
     for seed in (145, 34, *range(400)):
         world = random_life(seed, "root" if name.startswith("root") else "volume")
         if world.broken:

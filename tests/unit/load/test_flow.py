@@ -1,4 +1,4 @@
-"""How the search logs flow: how often requests come, and whose logs are known."""
+"""How the search logs flow: how often requests arrive, and whose logs are known."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ LONG_AGO = at(-86_400)
 
 
 def watched(counts: Sequence[int]) -> LogFlow:
-    """The flow after turns a minute apart, with so many requests in each minute."""
+    """The flow after turns a minute apart, with `counts` requests in each minute."""
     flow = LogFlow()
     for minute, count in enumerate(counts):
         sent = shipped(at(TURN_S * minute - 45), count, {})
@@ -40,7 +40,7 @@ def test_a_night_does_not_make_requests_rarer() -> None:
 
 
 def test_hours_without_a_turn_do_not_make_requests_rarer() -> None:
-    """The first turn after them reads ten minutes: what came before them is not known."""
+    """The first turn after them reads ten minutes: nothing before those is known."""
     before, back = watched([6] * 600), TURN_S * 840
     sent = shipped(at(back - 45), 6 * 10, {})
     after, count = requests_since(before, [sent], at(back), at(back - 600))
@@ -88,7 +88,7 @@ def busy(sent_s: float, since_s: float, *, ends_s: float) -> LoadDigest:
 
 
 def turns(start: LogFlow, looks: Sequence[float], came: Mapping[float, LoadDigest]) -> LogFlow:
-    """The flow after looks at the messages that had come by then, by when they came."""
+    """The flow after looks at the messages, which are keyed by the time they arrived."""
     for look in looks:
         there = [one for when, one in came.items() if when <= look]
         start = replace(follow(start, there, at(look)), rate=1.0)
@@ -152,7 +152,7 @@ def test_a_silence_says_nothing_about_how_fast_requests_came_before_it() -> None
 
 
 def test_the_logs_of_a_backlog_come_as_fast_as_its_requests_finish() -> None:
-    """Its requests came before the window, and 43 minutes without a log are a gap all the same."""
+    """Its requests arrived before the window, and 43 minutes without a log are still a gap."""
     flow = replace(LONG, newest=at(0), lately=0.4)
     heard = replace(flow, newest=at(60))
     drained = Load(at=at(60), window_s=300, newest=at(60), arrival_rate=0.0, finished=15)

@@ -1,4 +1,4 @@
-"""Steps of history and what the sizing rule is told of them."""
+"""Steps of history, and the summary that the sizing rule receives."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ FRESH = LoadHistory()
 def steady(
     minutes: int, until: datetime = SENT, *, waited: float = 0.0, every_s: int = 5
 ) -> list[LoadDigest]:
-    """A request of a second every so many seconds, each in a message of its own."""
+    """A request of one second every `every_s` seconds, each in a message of its own."""
     sent = [until - timedelta(seconds=ago_s) for ago_s in range(0, 60 * minutes, every_s)]
     return [digest_of([_served(at, waited)], at) for at in sent]
 

@@ -48,7 +48,7 @@ def test_what_is_over_is_closed_once_although_nobody_says_when_it_ended() -> Non
 
 
 def test_of_a_life_that_was_booked_more_than_once_one_item_counts() -> None:
-    """Of what earlier releases wrote: the end that came first; or what runs, as it is not over."""
+    """Of items of earlier releases, the first end counts, or the item that still runs."""
     first, second = (replace(ITEM, until=hour(end), ended_by=EndedBy.AWS) for end in (5, 5.1))
     other = replace(first, instance_id="i-2")
     again = replace(ITEM, since=hour(6))

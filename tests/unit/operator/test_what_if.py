@@ -21,7 +21,7 @@ NOW = Objective(wait_s=10, share=0.95)
 
 
 def history(minutes: int = 180, a_minute: float = 15.0) -> LoadHistory:
-    """Requests of 8 s, so many a minute as drawn, and twice as many in one half hour."""
+    """Requests of 8 s at a random rate around `a_minute`, twice that in one half hour."""
     random = Random(7)
     rates = [a_minute * (2 if 90 <= minute < 120 else 1) for minute in range(minutes)]
     requests = tuple(round(random.gauss(rate, rate**0.5)) for rate in rates)

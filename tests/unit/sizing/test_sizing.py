@@ -31,7 +31,7 @@ def working(count: int, busy_s: float) -> tuple[WorkerLoad, ...]:
 def load(
     erlangs: float, seconds: float = 0, *, onprem: int = 0, newest: datetime | None = None
 ) -> Load:
-    """So much offered load at an instant, with so many live on-premises workers."""
+    """This much offered load at an instant, with `onprem` live on-premises workers."""
     now = at(seconds)
     workers = tuple(worker(f"rack-{n}", last_finished=now) for n in range(onprem))
     return Load(

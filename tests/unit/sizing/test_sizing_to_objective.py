@@ -44,7 +44,7 @@ def summary(erlangs: float, *, service_s: float = 2.0, wait_s: float = 0.0) -> L
 
 
 def logged(seconds: float = 0, *, onprem: int = 0, age_s: float = 0) -> Load:
-    """The search logs of an instant, with so many live on-premises workers."""
+    """The load at an instant, with `onprem` live on-premises workers."""
     newest = at(seconds - age_s)
     rack = tuple(worker(f"rack-{n}", last_finished=newest) for n in range(onprem))
     return Load(at=at(seconds), window_s=300, workers=rack, newest=newest)
@@ -60,7 +60,7 @@ def sized(
     serving: int | None = None,
     spares: int = 0,
 ) -> Sizing:
-    """One sizing in which all that was asked for serves."""
+    """One sizing; the whole desired capacity serves, unless `serving` is given."""
     load = load or logged()
     outlook = ObjectiveInput(summary=seen, serving=desired if serving is None else serving)
     spot = group("spot", desired)

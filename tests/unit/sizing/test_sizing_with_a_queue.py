@@ -22,12 +22,12 @@ UNREAD = QueueMemory(trouble="Refused: denied", unread_since=at(0))
 
 
 def holding(waiting: int, in_flight: int = 0) -> QueueMemory:
-    """A queue that holds so many messages at the last look."""
+    """A queue that held this many messages at the last look."""
     return QueueMemory(length=QueueLength(waiting=waiting, in_flight=in_flight), read_at=at(0))
 
 
 def quiet(seconds: float) -> QueueMemory:
-    """A queue that was found empty again and again for so long."""
+    """A queue that nine looks found empty, for this many seconds."""
     return replace(holding(0), empty_since=at(-seconds), empty_looks=9)
 
 

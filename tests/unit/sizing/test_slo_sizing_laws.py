@@ -118,7 +118,7 @@ def test_more_waiting_requests_never_need_fewer(case: Case, more: int) -> None:
 def test_what_a_whole_minute_needed_is_kept_at_every_phase_of_later_turns(
     requests: tuple[int, ...], minutes: int, phase: int
 ) -> None:
-    """Turns come at any second: a need must not come and go with the windows that they look at."""
+    """Turns run at any second: the need must not vary with the windows that they look at."""
     member = Member(60, 0.0, 3600)
     policy = ObjectivePolicy(
         wait_s=10.0, share=0.95, min_workers=0, max_workers=99, start_up_s=240.0

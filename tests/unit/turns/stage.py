@@ -35,14 +35,14 @@ START_S = 3600.0
 
 
 class Controls:
-    """What operators said, as long as it can be read."""
+    """The operators' control, unless `error` prevents reading it."""
 
     def __init__(self, said: Control) -> None:
         self.said = said
         self.error: FleetError | None = None
 
     def of(self, fleet: str) -> Control:
-        """Answer what was said of every fleet."""
+        """Return the same control for every fleet."""
         del fleet
         if self.error:
             raise self.error

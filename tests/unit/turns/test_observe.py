@@ -1,4 +1,4 @@
-"""A fleet that observes, or is paused: decided about every minute, and asked nothing of AWS."""
+"""A fleet that observes or is paused: each minute decides, and requests nothing of AWS."""
 
 from dataclasses import replace
 

@@ -29,11 +29,11 @@ MINUTE_S = 60
 
 
 class Hours(Stage):
-    """A stage on which time passes minute by minute; requests come at `rate(second)` a second.
+    """A stage on which time passes minute by minute; requests arrive at a given rate.
 
     Requests wait in one line, which Spotkeeper cannot see, and take `service_s`. An instance in
     `hung` takes a request and never finishes it. Each minute the logs are sent, and both
-    controllers have their turns. `slow_clocks` are so many seconds behind, by instance.
+    controllers take their turns. `slow_clocks` holds how many seconds each instance is behind.
     """
 
     def __init__(self, spot: int, *, service_s: float = 5.0, objective: bool = False) -> None:
@@ -58,7 +58,7 @@ class Hours(Stage):
         return START_S + MINUTE_S * self.minute
 
     def pass_minutes(self, minutes: int, rate: float = 0.0, every_s: float = 0.0) -> None:
-        """Let minutes pass with so many requests a second by chance, or one every so often."""
+        """Let minutes pass with random requests at `rate` a second, or one every `every_s`."""
         for _ in range(minutes):
             began_s = self.now_s
             self.minute += 1
@@ -171,7 +171,7 @@ def test_a_night_without_requests_costs_no_on_demand_and_replaces_nobody(
 
 
 def test_on_demand_that_is_met_again_in_a_known_night_is_given_back() -> None:
-    """Turns stopped for longer than a fleet is remembered; no log comes until the morning."""
+    """Turns stopped for longer than a fleet is remembered; no log arrives until the morning."""
     night = Hours(4, objective=True)
     night.pass_minutes(90, rate=0.44)
     night.pass_minutes(30)

@@ -265,7 +265,7 @@ def test_more_workers_on_premises_are_used_before_the_cloud_once_they_have_staye
 
 
 def test_one_request_that_waited_long_by_itself_is_no_queue(day: Day) -> None:
-    """A lost worker's request comes back after its visibility timeout: 5 became 20 for it."""
+    """A lost worker's request returns after its visibility timeout: 5 workers became 20."""
     day.minutes(0, 60, 0.8)
     before = day.desired[-1]
     for minute in range(60, 63):

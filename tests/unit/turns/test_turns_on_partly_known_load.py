@@ -17,7 +17,7 @@ from tests.unit.turns.stage import START_S, Stage, served
 class Poisson:
     """A stage on which any idle worker serves Poisson requests, and logs reach the table late.
 
-    The first turn is at minute 0; `dark` are instances whose logs never come.
+    The first turn is at minute 0; The logs of the instances in `dark` never arrive.
     """
 
     stage: Stage
@@ -32,7 +32,7 @@ class Poisson:
     def minutes(
         self, first: int, last: int, *, logged: bool = True, turned: bool = True
     ) -> DecisionRecord | None:
-        """Let minutes pass, whose logs come or are lost, with or without turns."""
+        """Let minutes pass, with or without turns. Their logs arrive or are lost."""
         for minute in range(first, last):
             for ten in range(6):
                 end_s = START_S + 60 * (minute - 1) + 10 * (ten + 1)
@@ -210,7 +210,7 @@ def test_on_demand_goes_where_machines_on_premises_carry_the_load() -> None:
 
 
 def test_no_on_demand_goes_while_the_turns_of_the_health_controller_have_stopped() -> None:
-    """Nobody knows whether what came into service since then serves."""
+    """Whether the instances in service since then work is not known."""
     fleet = fleet_of(4, 2.0)
     stage = fleet.stage
     stage.cloud.set_desired("on-demand", 2)
@@ -225,7 +225,7 @@ def test_no_on_demand_goes_while_the_turns_of_the_health_controller_have_stopped
 
 
 def test_a_turn_that_was_missed_makes_no_pace_slower() -> None:
-    """The last request came before the worker hung: two turns later it is no slower."""
+    """The last request arrived before the worker hung; the pace is no slower two turns later."""
     rates = []
     for missed in range(3):
         fleet = fleet_of(1, 0.1)

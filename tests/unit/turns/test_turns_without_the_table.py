@@ -1,6 +1,6 @@
 """Turns whose table throttles or is away: what is missing is backfilled, and nothing else is done.
 
-Each story is told from what the process knew before, and what it must not guess.
+Each story covers what the process knew before, and what it must not guess.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A run is what its seed says; a broken promise is found, made smaller, told, and kept."""
+"""A seed determines its run; a broken promise is found, made smaller, reported and kept."""
 
 import re
 from dataclasses import replace

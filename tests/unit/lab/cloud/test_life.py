@@ -1,4 +1,4 @@
-"""What holds an instance that comes or leaves: hooks, warm pools, standby, protection, grace."""
+"""What holds an instance that launches or leaves: hooks, warm pools, standby, protection, grace."""
 
 from dataclasses import replace
 

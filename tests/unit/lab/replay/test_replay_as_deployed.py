@@ -31,7 +31,7 @@ def instant(seconds: float) -> datetime:
 def requests() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Arrival, start and service times in whole milliseconds; a burst waits.
 
-    What comes after it takes twice as long, so that twice as many requests share their worker.
+    Requests after it take twice as long, so that twice as many share their worker.
     """
     random = np.random.default_rng(0)
     arrival_s = np.sort(random.uniform(0, 60 * MINUTES, 6_000))
@@ -106,7 +106,7 @@ def test_the_summaries_agree(worker_slots: int) -> None:
             assert one.log.load(end, window) == pytest.approx(other.log.load(end, window), rel=0.02)
     assert one.newest_start_age_s == pytest.approx(other.newest_start_age_s)
     assert one.newest_wait_s == pytest.approx(other.newest_wait_s)
-    # By when logs came in and not by arrival, to the settled step, and to the bucket.
+    # By the time that logs arrived, not requests; up to the settled step, and to the bucket.
     known_s = other.service_mean_s if worker_slots == 1 else other.log.service_mean_s(slots)
     assert one.service_mean_s == pytest.approx(known_s, rel=0.01)
 

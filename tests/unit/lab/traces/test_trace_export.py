@@ -82,7 +82,7 @@ def activity(minute: int, words: str, zone: str, **more: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("lines", "steps"),
     [
-        # Held is there; what is lost is gone until it is held again. Turns come in any order.
+        # Held capacity exists; lost capacity is gone until held again. Turns are in any order.
         ([record(1, 2), record(0, 3), record(2, 3), record(3, 3)], [(0, 3), (60, 2), (120, 3)]),
         # A launch that is on its way says nothing, one that was refused does.
         ([record(0, 3), record(1, 3, 5), record(2, 5, 5)], [(0, 3), (120, 5)]),
