@@ -54,7 +54,7 @@ def activity(at: datetime, what: str, cause: str) -> dict[str, Any]:
 
 
 def account(history: list[dict[str, Any]]) -> Mock:
-    """An account whose AWS filters a group's history, and answers with at most the number requested."""
+    """An account whose AWS filters a group's history, and answers with at most MaxRecords."""
 
     def paginate(**asked: Any) -> list[Any]:
         bounds = {it["Name"]: datetime.fromisoformat(it["Values"][0]) for it in asked["Filters"]}
