@@ -6,7 +6,7 @@ skipped after that share, and if their API did not answer before.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import batched
@@ -131,13 +131,15 @@ class Budget:
 class Round:
     """One round as the only writer, under `lease`.
 
-    An error releases the lease, and its notes stay for the next turn.
+    An error releases the lease, and its notes stay for the next turn. `asked` is what was requested
+    so far; `record` is the record of a round whose memory was written.
     """
 
     states: FleetStates
     lease: Lease
     number: int
     now: datetime
+    asked: list[Outcome] = field(default_factory=list)
     record: DecisionRecord | None = None
     is_last: bool = False
 
@@ -148,15 +150,18 @@ class Round:
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         if isinstance(error, Exception):
-            self.states.release(self.lease)
+            # What the table answers to this must not hide what went wrong.
+            with suppress(FleetError):
+                self.states.release(self.lease)
 
     def finish(self, memory: AvailabilityMemory | HealthMemory, record: DecisionRecord) -> None:
         """Write the memory, release the lease, and record; the last round unless a note arrived."""
         paused = {"PausedHours": self.lease.paused_h} if self.lease.paused_h else {}
         seen = {**record.seen, **paused}
-        self.record = replace(record, permission=self.lease.permission, seen=seen)
+        record = replace(record, permission=self.lease.permission, seen=seen)
         self.is_last = self.states.commit(self.lease, memory, self.now)
-        self.states.record(self.record)
+        self.record = record
+        self.states.record(record)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,6 +177,7 @@ class Turns:
     _errors: list[tuple[str, FleetError]] = field(default_factory=list)
     _defects: list[Exception] = field(default_factory=list)
     _unrecorded: list[str] = field(default_factory=list)
+    _round: Round | None = None
 
     @classmethod
     def of(cls, controller: Controller, ports: Ports, now: datetime) -> "Turns":
@@ -194,6 +200,7 @@ class Turns:
     @contextmanager
     def _isolated(self, fleet: Fleet) -> Iterator[None]:
         """Let an error stop its own fleet only; it is recorded, and reported at the end."""
+        self._round = None
         try:
             yield
         except NoState as error:
@@ -214,7 +221,8 @@ class Turns:
         self, fleet: Fleet, error: Exception, done: DecisionRecord | None = None
     ) -> None:
         """Leave a record of a turn that failed; where the table refuses it, it is counted."""
-        told = f"{type(error).__name__}: {error}"
+        told, this = f"{type(error).__name__}: {error}", self._round
+        done = done or (this.record if this else None)
         record = done or DecisionRecord(
             fleet=fleet.name,
             controller=self.controller,
@@ -223,6 +231,7 @@ class Turns:
             rule=FAILED,
             reason=f"the turn failed: {told}",
             seen={},
+            outcomes=tuple(this.asked) if this else (),
         )
         record = replace(record, seen={**record.seen, "TurnsFailed": 1}, error=told)
         self._records.append(record)
@@ -253,8 +262,9 @@ class Turns:
                 self._records.append(_begun_afresh(lease, self.now))
                 states.record(self._records[-1])
             lease = replace(lease, permission=permission, paused_h=ports.paused_h)
-            this = Round(states=states, lease=lease, number=number, now=self.now)
+            self._round = this = Round(states=states, lease=lease, number=number, now=self.now)
             yield this
+            self._round = None
             if this.record:
                 self._records.append(this.record)
             if this.is_last:
