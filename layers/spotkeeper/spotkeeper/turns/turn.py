@@ -109,6 +109,15 @@ class Budget:
         """Say whether an API did not answer before, in time or without a fault of its own."""
         return self._hung[api] > 0
 
+    @contextmanager
+    def watched(self, api: str) -> Iterator[None]:
+        """Remember an API that does not answer in time."""
+        try:
+            yield
+        except TimedOut:
+            self._hung[api] += 1
+            raise
+
     def optional[T](
         self, unread: list[str], what: str, without: T, read: Callable[[], T], *, api: str
     ) -> T:
@@ -120,9 +129,9 @@ class Budget:
             unread.append(f"{what}: skipped, as no time was left for it")
             return without
         try:
-            return read()
+            with self.watched(api):
+                return read()
         except FleetError as error:
-            self._hung[api] += isinstance(error, TimedOut)
             unread.append(f"{what}: {type(error).__name__}: {error}")
             return without
 
@@ -136,6 +145,7 @@ class Round:
     """
 
     states: FleetStates
+    budget: Budget
     lease: Lease
     number: int
     now: datetime
@@ -151,7 +161,7 @@ class Round:
     ) -> None:
         if isinstance(error, Exception):
             # What the table answers to this must not hide what went wrong.
-            with suppress(FleetError):
+            with suppress(FleetError), self.budget.watched(TABLE):
                 self.states.release(self.lease)
 
     def finish(self, memory: AvailabilityMemory | HealthMemory, record: DecisionRecord) -> None:
@@ -239,7 +249,8 @@ class Turns:
             self._unrecorded.append(fleet.name)
             return
         try:
-            self.states.record(record)
+            with self.budget.watched(TABLE):
+                self.states.record(record)
         except FleetError:
             self._unrecorded.append(fleet.name)
 
@@ -262,7 +273,10 @@ class Turns:
                 self._records.append(_begun_afresh(lease, self.now))
                 states.record(self._records[-1])
             lease = replace(lease, permission=permission, paused_h=ports.paused_h)
-            self._round = this = Round(states=states, lease=lease, number=number, now=self.now)
+            this = Round(
+                states=states, budget=self.budget, lease=lease, number=number, now=self.now
+            )
+            self._round = this
             yield this
             self._round = None
             if this.record:
