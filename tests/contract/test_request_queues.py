@@ -117,8 +117,11 @@ NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
 BROKERS_QUEUE = f"amazon-mq://ocr/%2F/{quote('anfragen-ü')}"
 
 
-def amazon_mq(ready: list[float], unacknowledged: list[float]) -> EveryRequestQueue:
-    """Have CloudWatch answer these figures, newest first, to the one question that is right."""
+def amazon_mq(ready: list[float], unacknowledged: list[float], late: int = 0) -> EveryRequestQueue:
+    """Have CloudWatch answer these figures, newest first, to the one question that is right.
+
+    It lacks those of the last `late` minutes of what is unacknowledged.
+    """
     cloudwatch = boto3.client("cloudwatch", region_name="us-east-1")
     dimensions = [
         {"Name": "Broker", "Value": "ocr"},
@@ -149,7 +152,14 @@ def amazon_mq(ready: list[float], unacknowledged: list[float]) -> EveryRequestQu
         "EndTime": NOW,
         "ScanBy": "TimestampDescending",
     }
-    results = [{"Id": "ready", "Values": ready}, {"Id": "unacked", "Values": unacknowledged}]
+    results = [
+        {
+            "Id": name,
+            "Values": values,
+            "Timestamps": [NOW - timedelta(minutes=n + after) for n in range(len(values))],
+        }
+        for name, values, after in (("ready", ready, 0), ("unacked", unacknowledged, late))
+    ]
     stubber = Stubber(cloudwatch)
     stubber.add_response("get_metric_data", {"MetricDataResults": results}, asked)
     stubber.activate()
@@ -161,6 +171,12 @@ def amazon_mq(ready: list[float], unacknowledged: list[float]) -> EveryRequestQu
 def test_amazon_mq_is_ready_and_unacknowledged() -> None:
     length = amazon_mq([7.0, 9.0], [2.0, 0.0]).length(BROKERS_QUEUE)
     assert length == QueueLength(waiting=7, in_flight=2)
+
+
+def test_figures_of_two_minutes_are_not_taken_for_an_empty_queue() -> None:
+    """A worker took the only message: the minute in which it holds it is not there yet."""
+    length = amazon_mq([0.0, 1.0], [0.0, 0.0], late=1).length(BROKERS_QUEUE)
+    assert length == QueueLength(waiting=1, in_flight=0)
 
 
 @pytest.mark.parametrize(("ready", "unacknowledged"), [([], []), ([0.0], []), ([], [0.0])])

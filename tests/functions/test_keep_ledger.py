@@ -209,6 +209,20 @@ def test_a_fleet_whose_ledger_fails_stops_no_other(
     assert LedgerTable(boto3.client("dynamodb"), TABLE).open_items("search")
 
 
+@pytest.mark.parametrize("item", [{"S": "{}"}, {"S": "\x00"}, {"N": "1"}])
+def test_an_item_that_cannot_be_read_stops_no_other_ledger(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch, item: dict[str, str]
+) -> None:
+    stage = stage_of(("ocr", "search"))
+    keeping(monkeypatch)
+    stage.keep({"pk": {"S": "ledger#ocr"}, "sk": {"S": "open#i-1"}, "item": item})
+    with pytest.raises(TurnFailed) as caught:
+        stage.call(keep_ledger)
+    (error,) = caught.value.exceptions
+    assert "fleet ocr: the ledger's item ledger#ocr, open#i-1 cannot be read" in str(error)
+    assert LedgerTable(boto3.client("dynamodb"), TABLE).open_items("search")
+
+
 def test_groups_and_instances_of_all_fleets_are_read_together(
     stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,3 +183,18 @@ def test_a_table_and_queues_that_are_down_stop_no_invocation_of_many_fleets(
 def message(stage: Stage, names: tuple[str, ...]) -> dict[str, object]:
     """What a tick hands on to another invocation."""
     return {"fleets": list(names), "minute": stage.now.isoformat()}
+
+
+@pytest.mark.parametrize("handler", [availability, health])
+@pytest.mark.parametrize("hang", ["dynamodb", "PutItem"])
+def test_a_table_that_hangs_in_the_midst_of_a_turn_ends_no_function(
+    stage_of: StageOf, handler: Callable[..., object], hang: str
+) -> None:
+    names = tuple(f"fleet-{n}" for n in range(5))
+    stage = stage_of(names, spot=LOSES_ALL)
+    stage.call(handler)
+    stage.at(1020)
+    stage.during["DescribeAutoScalingGroups"] = lambda: stage.hang.add(hang)
+    with pytest.raises(TurnFailed, match=r"TimedOut|Read timeout"):
+        stage.call(handler)
+    assert stage.took_s < 30

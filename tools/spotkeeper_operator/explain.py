@@ -253,9 +253,9 @@ def _block(entry: Entry) -> list[str]:
     lines = labelled(_when(entry.first, entry.last, entry.turns), "", indent=0)
     if entry.rule == FAILED:
         lines += labelled(entry.fleet, f"{entry.controller}: FAILED")
-        return lines + labelled("why", entry.reason)
-    lines += labelled(entry.fleet, f"{entry.controller}: {entry.action} [{entry.rule}]")
-    lines += labelled("seen", seen_words(entry) or "nothing")
+    else:
+        lines += labelled(entry.fleet, f"{entry.controller}: {entry.action} [{entry.rule}]")
+        lines += labelled("seen", seen_words(entry) or "nothing")
     lines += labelled("why", entry.reason)
     for failure in entry.failures:
         lines += labelled("failure", failure)

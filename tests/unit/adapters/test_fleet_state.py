@@ -232,6 +232,18 @@ def asked_again(dynamodb: "DynamoDBClient") -> FleetStateTable:
     return FleetStateTable(client, TABLE, timedelta(days=30))
 
 
+@pytest.mark.parametrize("late_s", [0.001, 1.0, 3600.0])
+def test_a_turn_that_was_started_before_the_last_one_keeps_its_memory(
+    states: FleetStateTable, late_s: float
+) -> None:
+    """The turns of an invocation have the time of its begin; a clock may be ahead of another."""
+    assert states.commit(taken(states, late_s), AvailabilityMemory(backoff_s=1), at(late_s))
+    lease = taken(states, 0)
+    assert lease.availability.backoff_s == 1
+    assert states.commit(lease, AvailabilityMemory(backoff_s=2), at(0))
+    assert taken(states, 1).availability.backoff_s == 2
+
+
 def test_a_lease_is_taken_although_the_answer_was_lost(
     asked_again: FleetStateTable, states: FleetStateTable
 ) -> None:

@@ -214,12 +214,14 @@ def store(parameters: dict[str, str], error: Exception | None = None) -> FleetDo
 
 
 DEEP = '{"a":' * 1300 + "1" + "}" * 1300
+LONG = f'{{"availability": {{"settle_s": {"9" * 5000}}}}}'
 
 
 @pytest.mark.parametrize(
     ("parameters", "told"),
     [
         ({"asr": json.dumps(LEAST), "asr.overrides": DEEP}, "is nested too deeply"),
+        ({"asr": json.dumps(LEAST), "asr.overrides": LONG}, "asr.overrides: is not JSON"),
         ({"team/asr": json.dumps(LEAST)}, "fleet document team/asr: is not the name of a fleet"),
         (
             {"a" * 65: json.dumps(LEAST)},
@@ -230,7 +232,13 @@ DEEP = '{"a":' * 1300 + "1" + "}" * 1300
             "fleet document asr: spot_group: String should match pattern",
         ),
     ],
-    ids=["nested", "below a folder", "long name", "a group that AWS refuses to describe"],
+    ids=[
+        "nested",
+        "a long number",
+        "below a folder",
+        "long name",
+        "a group that AWS refuses to describe",
+    ],
 )
 def test_what_would_stop_every_fleet_stops_its_own(parameters: dict[str, str], told: str) -> None:
     well = json.dumps(LEAST | {"spot_group": "b-spot", "on_demand_group": "b-on-demand"})

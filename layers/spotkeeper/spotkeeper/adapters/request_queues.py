@@ -78,7 +78,7 @@ class AmazonMqRequestQueues:
     def length(self, url: str) -> QueueLength:
         """Read the newest figures of `amazon-mq://BROKER/VHOST/QUEUE`, whose vhost / is %2F.
 
-        Raises Unavailable where there are none of the last five minutes.
+        Both are of one minute. Raises Unavailable where there are none of the last five minutes.
         """
         now = self._now()
         with aws_errors(f"reading the request queue {url}"):
@@ -91,11 +91,16 @@ class AmazonMqRequestQueues:
                 EndTime=now,
                 ScanBy="TimestampDescending",
             )
-        results = answer["MetricDataResults"]
-        newest = {found["Id"]: found["Values"][0] for found in results if found["Values"]}
-        if newest.keys() != {"ready", "unacked"}:
+        figures = {
+            found["Id"]: dict(zip(found["Timestamps"], found["Values"], strict=True))
+            for found in answer["MetricDataResults"]
+        }
+        ready, unacked = figures.get("ready", {}), figures.get("unacked", {})
+        # Of two minutes, a message that a worker took in between would be in neither.
+        newest = max(ready.keys() & unacked.keys(), default=None)
+        if newest is None:
             raise Unavailable(f"{url}: CloudWatch has no figures of the last five minutes")
-        return QueueLength(waiting=int(newest["ready"]), in_flight=int(newest["unacked"]))
+        return QueueLength(waiting=int(ready[newest]), in_flight=int(unacked[newest]))
 
 
 def _query(name: str, metric: str, url: str) -> "MetricDataQueryTypeDef":

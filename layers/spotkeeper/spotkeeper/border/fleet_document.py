@@ -126,7 +126,8 @@ def _wrong(error: ValidationError) -> str:
 def _object(name: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
+    except ValueError as error:
+        # Numbers of thousands of digits, too.
         raise FleetDocumentError(f"fleet document {name}: is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise FleetDocumentError(f"fleet document {name}: must be a JSON object")

@@ -69,7 +69,7 @@ def _warning(event: Mapping[str, Any]) -> Mapping[str, datetime]:
     try:
         at = datetime.fromisoformat(str(event["time"]))
         return {str(event["detail"]["instance-id"]): at.astimezone(UTC) + NOTICE}
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         # Machines of jobs may send to the queue, too: this is no event of AWS.
         return {}
 
@@ -78,6 +78,7 @@ def _bodies(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for record in event.get("Records", ()):
         try:
             body = json.loads(record.get("body", ""))
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
+            # No JSON, lists thousands deep, or a number of thousands of digits.
             body = {}
         yield body if isinstance(body, dict) else {}

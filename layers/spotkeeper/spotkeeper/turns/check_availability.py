@@ -33,7 +33,7 @@ from spotkeeper.turns.act import Asked, act
 from spotkeeper.turns.availability_record import record_of
 from spotkeeper.turns.observe import permitted
 from spotkeeper.turns.reading import Reading, read_together, snapshot_of, with_busy_shares
-from spotkeeper.turns.turn import Budget, NoState, TurnReport, Turns, group_named
+from spotkeeper.turns.turn import Budget, NoState, Round, TurnReport, Turns, group_named
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
 STALE_AFTER_ANOTHER = timedelta(seconds=45)
@@ -111,7 +111,7 @@ def _turn_under_lease(
             stale = not reading.is_fresh and (this.number > 0 or _may_be_stale(lease, now))
             read = read_together([fleet], ports, now, budget) if stale else reading.together()
             snapshot = snapshot_of(fleet, ports, read, lease, now, budget)
-            memory, record = _round(snapshot, lease, ports, woken, budget)
+            memory, record = _round(snapshot, this, ports, woken, budget)
             memory, record = _announced(memory, record, lease, control, ports, budget)
             last.keep(lease, memory)
             this.finish(memory, record)
@@ -163,19 +163,21 @@ def _may_be_stale(lease: Lease, now: datetime) -> bool:
 
 
 def _round(
-    snapshot: Snapshot, lease: Lease, ports: Ports, woken: int, budget: Budget
+    snapshot: Snapshot, this: Round, ports: Ports, woken: int, budget: Budget
 ) -> tuple[AvailabilityMemory, DecisionRecord]:
     """Assess, plan, act and apply once; returns the memory and the record."""
-    fleet, now = snapshot.fleet, snapshot.now
+    fleet, now, lease = snapshot.fleet, snapshot.now, this.lease
     wanted, woke = _planned(snapshot, lease.availability, ports, woken, budget)
     first, then = _apart(wanted.actions)
     asked = act(first, ports, fleet.name, budget)
+    this.asked += asked.outcomes
     memory = apply(wanted.memory, woke.actions, woke.answers, now)
     memory = apply(memory, asked.actions, asked.answers, now)
     if then:
         intended = apply(memory, then, [Answer.LOST] * len(then), now)
         ports.states.commit(lease, intended, now, release=False)
         after = act(then, ports, fleet.name, budget, marked=memory.drained)
+        this.asked += after.outcomes
         memory = apply(memory, after.actions, after.answers, now)
         asked = asked + after
     return memory, record_of(wanted, woke, asked, memory)

@@ -46,16 +46,23 @@ def _turn(fleet: Fleet, ports: Ports, groups: Mapping[str, Group], turns: Turns)
     for this in turns.rounds(ports, fleet.name, None):
         with this as lease:
             seen = ports.groups.describe(names) if this.number else groups
-            this.finish(*_round(fleet, ports, seen, lease, turns))
+            this.finish(*_round(fleet, ports, seen, lease, turns, this.asked))
 
 
 def _round(
-    fleet: Fleet, ports: Ports, groups: Mapping[str, Group], lease: Lease, turns: Turns
+    fleet: Fleet,
+    ports: Ports,
+    groups: Mapping[str, Group],
+    lease: Lease,
+    turns: Turns,
+    asked: list[Outcome],
 ) -> tuple[HealthMemory, DecisionRecord]:
-    """Observe, assess, plan, act and apply once; returns the memory and the record."""
-    troubles: list[Outcome] = []
+    """Observe, assess, plan, act and apply once; returns the memory and the record.
+
+    `asked` grows by what is requested.
+    """
     now = turns.now
-    snapshot = _snapshot(fleet, ports, groups, lease, troubles, turns)
+    snapshot = _snapshot(fleet, ports, groups, lease, asked, turns)
     seen = assess(snapshot, lease.health)
     if seen.history is not None and seen.history != snapshot.history:
         ports.histories.write(fleet.name, seen.history, now)
@@ -67,9 +74,9 @@ def _round(
         unknown = [Answer.LOST for _ in wanted.actions]
         intended = apply(wanted.memory, wanted.actions, unknown, now)
         ports.states.commit(lease, intended, now, release=False)
-    answers = [_ask(action, ports, troubles, turns.budget) for action in wanted.actions]
+    answers = [_ask(action, ports, asked, turns.budget) for action in wanted.actions]
     memory = apply(wanted.memory, wanted.actions, answers, now)
-    return memory, record_of(wanted, answers, tuple(troubles))
+    return memory, record_of(wanted, answers, tuple(asked))
 
 
 def _snapshot(

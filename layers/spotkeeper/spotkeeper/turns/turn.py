@@ -6,7 +6,7 @@ skipped after that share, and if their API did not answer before.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import batched
@@ -109,6 +109,15 @@ class Budget:
         """Say whether an API did not answer before, in time or without a fault of its own."""
         return self._hung[api] > 0
 
+    @contextmanager
+    def watched(self, api: str) -> Iterator[None]:
+        """Remember an API that does not answer in time."""
+        try:
+            yield
+        except TimedOut:
+            self._hung[api] += 1
+            raise
+
     def optional[T](
         self, unread: list[str], what: str, without: T, read: Callable[[], T], *, api: str
     ) -> T:
@@ -120,9 +129,9 @@ class Budget:
             unread.append(f"{what}: skipped, as no time was left for it")
             return without
         try:
-            return read()
+            with self.watched(api):
+                return read()
         except FleetError as error:
-            self._hung[api] += isinstance(error, TimedOut)
             unread.append(f"{what}: {type(error).__name__}: {error}")
             return without
 
@@ -131,13 +140,16 @@ class Budget:
 class Round:
     """One round as the only writer, under `lease`.
 
-    An error releases the lease, and its notes stay for the next turn.
+    An error releases the lease, and its notes stay for the next turn. `asked` is what was requested
+    so far; `record` is the record of a round whose memory was written.
     """
 
     states: FleetStates
+    budget: Budget
     lease: Lease
     number: int
     now: datetime
+    asked: list[Outcome] = field(default_factory=list)
     record: DecisionRecord | None = None
     is_last: bool = False
 
@@ -148,15 +160,18 @@ class Round:
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         if isinstance(error, Exception):
-            self.states.release(self.lease)
+            # What the table answers to this must not hide what went wrong.
+            with suppress(FleetError), self.budget.watched(TABLE):
+                self.states.release(self.lease)
 
     def finish(self, memory: AvailabilityMemory | HealthMemory, record: DecisionRecord) -> None:
         """Write the memory, release the lease, and record; the last round unless a note arrived."""
         paused = {"PausedHours": self.lease.paused_h} if self.lease.paused_h else {}
         seen = {**record.seen, **paused}
-        self.record = replace(record, permission=self.lease.permission, seen=seen)
+        record = replace(record, permission=self.lease.permission, seen=seen)
         self.is_last = self.states.commit(self.lease, memory, self.now)
-        self.states.record(self.record)
+        self.record = record
+        self.states.record(record)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,6 +187,7 @@ class Turns:
     _errors: list[tuple[str, FleetError]] = field(default_factory=list)
     _defects: list[Exception] = field(default_factory=list)
     _unrecorded: list[str] = field(default_factory=list)
+    _round: Round | None = None
 
     @classmethod
     def of(cls, controller: Controller, ports: Ports, now: datetime) -> "Turns":
@@ -194,6 +210,7 @@ class Turns:
     @contextmanager
     def _isolated(self, fleet: Fleet) -> Iterator[None]:
         """Let an error stop its own fleet only; it is recorded, and reported at the end."""
+        self._round = None
         try:
             yield
         except NoState as error:
@@ -214,7 +231,8 @@ class Turns:
         self, fleet: Fleet, error: Exception, done: DecisionRecord | None = None
     ) -> None:
         """Leave a record of a turn that failed; where the table refuses it, it is counted."""
-        told = f"{type(error).__name__}: {error}"
+        told, this = f"{type(error).__name__}: {error}", self._round
+        done = done or (this.record if this else None)
         record = done or DecisionRecord(
             fleet=fleet.name,
             controller=self.controller,
@@ -223,6 +241,7 @@ class Turns:
             rule=FAILED,
             reason=f"the turn failed: {told}",
             seen={},
+            outcomes=tuple(this.asked) if this else (),
         )
         record = replace(record, seen={**record.seen, "TurnsFailed": 1}, error=told)
         self._records.append(record)
@@ -230,7 +249,8 @@ class Turns:
             self._unrecorded.append(fleet.name)
             return
         try:
-            self.states.record(record)
+            with self.budget.watched(TABLE):
+                self.states.record(record)
         except FleetError:
             self._unrecorded.append(fleet.name)
 
@@ -253,8 +273,12 @@ class Turns:
                 self._records.append(_begun_afresh(lease, self.now))
                 states.record(self._records[-1])
             lease = replace(lease, permission=permission, paused_h=ports.paused_h)
-            this = Round(states=states, lease=lease, number=number, now=self.now)
+            this = Round(
+                states=states, budget=self.budget, lease=lease, number=number, now=self.now
+            )
+            self._round = this
             yield this
+            self._round = None
             if this.record:
                 self._records.append(this.record)
             if this.is_last:

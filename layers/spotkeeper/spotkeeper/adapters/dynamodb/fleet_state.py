@@ -19,7 +19,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from itertools import batched, chain, count
 from typing import TYPE_CHECKING, Any
@@ -150,7 +150,7 @@ class FleetStateTable:
         now: datetime,
     ) -> None:
         """Write a memory, unless a later turn has written one."""
-        milliseconds = int(1000 * lease.taken_at.timestamp()) if lease.taken_at else 0
+        milliseconds = round(1000 * lease.taken_at.timestamp()) if lease.taken_at else 0
         taken: AttributeValueTypeDef = {"N": str(milliseconds)}
         try:
             with aws_errors(operation):
@@ -273,6 +273,11 @@ def _epoch(at: datetime) -> "AttributeValueTypeDef":
     return {"N": str(int(at.timestamp()))}
 
 
+def _taken(item: Item) -> datetime:
+    """Return when the lease was taken under which a memory was written."""
+    return datetime.fromtimestamp(int(item.get("taken", {"N": "0"})["N"]) / 1000, UTC)
+
+
 def _packed(memory: AvailabilityMemory | HealthMemory) -> bytes:
     """Write a controller's memory; that of 1,000 instances is a tenth of its JSON."""
     if isinstance(memory, HealthMemory):
@@ -315,7 +320,8 @@ def _lease_from(
         notes_seen=len(told),
         note_keys=tuple([item["sk"]["S"] for item in notes]),
         noted=state.get(f"{controller}_noted", {"S": ""})["S"],
-        taken_at=now,
+        # A turn may have been started before the last one, and have waited for other fleets' turns.
+        taken_at=max([now, *map(_taken, memories)]),
         written_at=read.value(_INSTANT.validate_strings, f"{controller}_written"),
         unreadable=tuple(read.unreadable),
         other_unreadable=bool(other.unreadable),

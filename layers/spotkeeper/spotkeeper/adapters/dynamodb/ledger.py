@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.money.ledger import Gap, LedgerItem, each_life_once
+from spotkeeper.ports import Unreadable
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -46,7 +47,7 @@ class LedgerTable:
     def gaps(self, fleet: str, since: datetime) -> tuple[Gap, ...]:
         """Read the gaps that ended after an instant."""
         found = self._query(fleet, f"{_GAPS}{since.isoformat()}", _GAPS + _LAST)
-        gaps = [_GAP.validate_json(one["gap"]["S"]) for one in found]
+        gaps = [_read(_GAP, one, "gap") for one in found]
         return tuple(gap for gap in gaps if gap.until > since)
 
     def ended(self, fleet: str, since: datetime) -> tuple[LedgerItem, ...]:
@@ -131,4 +132,13 @@ class LedgerTable:
 
 
 def _items(found: Iterable[Mapping[str, Any]]) -> tuple[LedgerItem, ...]:
-    return tuple(_ITEM.validate_json(one["item"]["S"]) for one in found if "item" in one)
+    return tuple(_read(_ITEM, one, "item") for one in found if "item" in one)
+
+
+def _read[T](adapter: TypeAdapter[T], stored: Mapping[str, Any], name: str) -> T:
+    """Read a value; raises `Unreadable` for one that no release of this format wrote."""
+    try:
+        return adapter.validate_json(stored[name]["S"])
+    except (KeyError, ValueError) as error:
+        key = f"{stored['pk']['S']}, {stored['sk']['S']}"
+        raise Unreadable(f"the ledger's item {key} cannot be read: delete it") from error

@@ -1,0 +1,29 @@
+"""Messages of a batch that are no reports cost the others nothing."""
+
+import json
+
+import pytest
+
+from spotkeeper.border.job_report import read_job_messages
+
+REPORT = {
+    "version": 1, "job": "resnet", "attempt": 1, "instance_id": "i-0123456789abcdef0",
+    "generation": 0, "seq": 1, "event": "running", "at": "2026-11-20T12:00:00Z",
+}  # fmt: skip
+WARNING = {"detail-type": "EC2 Spot Instance Interruption Warning", "detail": {"instance-id": "i"}}
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        "[" * 100_000,
+        f'{{"seq": {"9" * 5_000}}}',
+        json.dumps({**WARNING, "time": "9999-12-31T23:59:59Z"}),
+        json.dumps({**WARNING, "time": "0001-01-01T00:00:00+14:00"}),
+    ],
+    ids=["deep", "huge number", "last day", "first day"],
+)
+def test_one_message_that_cannot_be_read_holds_no_report_up(poison: str) -> None:
+    event = {"Records": [{"body": poison}, {"body": json.dumps(REPORT)}]}
+    found = read_job_messages(event)
+    assert ([report.job for report in found.reports], found.warned) == (["resnet"], {})
