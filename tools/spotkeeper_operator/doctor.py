@@ -8,7 +8,7 @@ from pathlib import Path
 
 from botocore.exceptions import ClientError
 
-from spotkeeper.adapters.doctor.doctor import Doctor
+from spotkeeper.adapters.doctor.doctor import facts_of
 from spotkeeper.adapters.errors import CREDENTIAL_CODES, aws_errors
 from spotkeeper.adapters.stacks import StackReader
 from spotkeeper.domain.doctor.checks import (
@@ -33,8 +33,7 @@ def examine_stack(
     """Examine a deployed stack; raises `Gone` for an unknown one."""
     stack = StackReader(aws.cloudformation).whole(stack_name)
     documents = aws.documents(stack)
-    fleets = chosen(documents, fleet)
-    return examine(Doctor(aws.client, now).of_stack(stack, documents, fleets))
+    return examine(facts_of(aws.client, now, chosen(documents, fleet), documents.errors, stack))
 
 
 def examine_groups(
@@ -57,7 +56,7 @@ def examine_groups(
         # As the template's parameters are where nobody gives others.
         bounds=Bounds(spot_min=1, spot_max=spot_max, on_demand_max=on_demand_max),
     )
-    return examine(Doctor(aws.client, now).of_groups(fleet))
+    return examine(facts_of(aws.client, now, [fleet]))
 
 
 def _reach(aws: Aws, groups: Sequence[str]) -> None:

@@ -159,12 +159,13 @@ def job_ports() -> JobPorts:
 def stack_facts() -> "Facts":
     """Look at this stack, its groups and its account; raises `SettingsError` and `FleetError`."""
     # One function of all looks once a day: the others do not load this at every cold start.
-    from spotkeeper.adapters.doctor.doctor import Doctor
+    from spotkeeper.adapters.doctor.doctor import facts_of
     from spotkeeper.adapters.stacks import StackReader
 
     name = ExamineSettings.parse(os.environ).stack_name
     stack = StackReader(_client("cloudformation")).whole(name)
-    return Doctor(_client, now()).of_stack(stack, fleet_documents())
+    documents = fleet_documents()
+    return facts_of(_client, now(), documents.fleets, documents.errors, stack)
 
 
 @cache

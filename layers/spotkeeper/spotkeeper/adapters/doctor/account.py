@@ -3,14 +3,14 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from spotkeeper.adapters.doctor.looking import Clients, described_types, look, pages
+from spotkeeper.adapters.doctor.looking import Clients, filtered, look, pages
 from spotkeeper.adapters.fleet_documents import OVERRIDES
 from spotkeeper.adapters.stacks import DOCUMENTS_ROOT
 from spotkeeper.domain.doctor.checks import ROLES
@@ -31,21 +31,19 @@ def account_facts(
 ) -> AccountFacts:
     """Look at the account for what these groups need of it."""
     ec2, kms = client("ec2"), client("kms")
-    types = sorted({t for group in groups for t in group.types})
     machines = [g.machine for g in groups if isinstance(g.machine, Machine)]
     keys = sorted({key for machine in machines for key in machine.keys})
-    found = look(
-        "ec2:DescribeInstanceTypes",
-        lambda: list(described_types(ec2, "describe_instance_types", "InstanceTypes", types)),
-    )
+    types = {t for group in groups for t in group.types}
+    asked = ("describe_instance_types", "InstanceTypes", "instance-type", types)
+    found = look("ec2:DescribeInstanceTypes", lambda: list(filtered(ec2, *asked)))
+    quotas = ("list_service_quotas", "Quotas")
+    limits = look("lambda:GetAccountSettings", lambda: client("lambda").get_account_settings())
     return AccountFacts(
         quotas=look(
             "servicequotas:ListServiceQuotas",
             lambda: {
                 quota["QuotaName"]: quota["Value"]
-                for quota in pages(
-                    client("service-quotas"), "list_service_quotas", "Quotas", ServiceCode="ec2"
-                )
+                for quota in pages(client("service-quotas"), *quotas, ServiceCode="ec2")
             },
         ),
         vcpus=found
@@ -62,12 +60,9 @@ def account_facts(
             "iam:GetRole",
             lambda: frozenset(role for role in ROLES if _exists(client("iam"), role)),
         ),
-        unreserved_concurrency=look(
-            "lambda:GetAccountSettings",
-            lambda: client("lambda").get_account_settings()["AccountLimit"][
-                "UnreservedConcurrentExecutions"
-            ],
-        ),
+        unreserved_concurrency=limits
+        if isinstance(limits, Unseen)
+        else limits["AccountLimit"]["UnreservedConcurrentExecutions"],
         key_grants=look(
             "kms:DescribeKey, kms:ListGrants, kms:GetKeyPolicy",
             lambda: frozenset(key for key in keys if _may_use(kms, key)),
@@ -79,7 +74,8 @@ def account_facts(
 def _offers(ec2: Any, types: Iterable[str]) -> dict[str, frozenset[str]]:
     zones: dict[str, set[str]] = defaultdict(set)
     operation, key = "describe_instance_type_offerings", "InstanceTypeOfferings"
-    for offer in described_types(ec2, operation, key, types):
+    asked = {"LocationType": "availability-zone"}
+    for offer in filtered(ec2, operation, key, "instance-type", types, **asked):
         zones[offer["InstanceType"]].add(offer["Location"])
     return {instance_type: frozenset(where) for instance_type, where in zones.items()}
 
@@ -118,19 +114,17 @@ def placement_scores(
     now: datetime,
 ) -> Mapping[str, int] | Unseen:
     """Score each fleet's `spot_max`, of 10; fleets whose types are not named are left out."""
-    asked = {
-        fleet.name: (fleet.bounds.spot_max, sorted(groups[fleet.spot_group].types))
-        for fleet in fleets
-        if fleet.spot_group in groups and fleet.bounds.spot_max
-    }
-    return look(
-        "ec2:GetSpotPlacementScores",
-        lambda: {
-            name: score
-            for name, (capacity, types) in asked.items()
-            if types and (score := _score(client, table, name, capacity, types, now)) is not None
-        },
-    )
+
+    def score() -> Mapping[str, int]:
+        scores = {}
+        for fleet in fleets:
+            group = groups.get(fleet.spot_group)
+            if group and group.types and fleet.bounds.spot_max:
+                wanted = (fleet.bounds.spot_max, sorted(group.types))
+                scores[fleet.name] = _score(client, table, fleet.name, *wanted, now)
+        return {name: score for name, score in scores.items() if score is not None}
+
+    return look("ec2:GetSpotPlacementScores", score)
 
 
 def _score(
@@ -152,16 +146,14 @@ def _score(
     )
     scores = {each["Region"]: each["Score"] for each in answer["SpotPlacementScores"]}
     if region in scores:
-        dynamodb.put_item(
-            TableName=table,
-            Item={
-                **key,
-                "configuration": {"S": configuration},
-                "score": {"N": str(scores[region])},
-                "at": {"S": now.isoformat()},
-                "expires_at": {"N": str(int((now + SCORE_KEPT).timestamp()))},
-            },
-        )
+        item = {
+            **key,
+            "configuration": {"S": configuration},
+            "score": {"N": str(scores[region])},
+            "at": {"S": now.isoformat()},
+            "expires_at": {"N": str(int((now + SCORE_KEPT).timestamp()))},
+        }
+        dynamodb.put_item(TableName=table, Item=item)
     return scores.get(region)
 
 
@@ -170,24 +162,19 @@ def _score(
 
 def groups_elsewhere(ssm: Any, own_path: str | None) -> Mapping[str, tuple[str, ...]]:
     """Return the documents, by parameter, that name each group, except those below `own_path`."""
+    asked = {"Path": DOCUMENTS_ROOT, "Recursive": True}
+    found = pages(ssm, "get_parameters_by_path", "Parameters", **asked)
     documents: defaultdict[str, dict[str, object]] = defaultdict(dict)
     # Sorted, a document precedes its overrides.
-    for name, text in sorted(_documents(ssm)):
-        if name.rpartition("/")[0] != own_path:
+    for name, text in sorted((each["Name"], each["Value"]) for each in found):
+        if _DOCUMENT.fullmatch(name) and name.rpartition("/")[0] != own_path:
             documents[name.removesuffix(OVERRIDES)] |= _object(text)
-    named: defaultdict[str, list[str]] = defaultdict(list)
+    named: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
     for name, document in documents.items():
         for group in (document.get("spot_group"), document.get("on_demand_group")):
             if isinstance(group, str):
-                named[group].append(name)
-    return {group: tuple(by) for group, by in named.items()}
-
-
-def _documents(ssm: Any) -> Iterator[tuple[str, str]]:
-    asked = {"Path": DOCUMENTS_ROOT, "Recursive": True}
-    for parameter in pages(ssm, "get_parameters_by_path", "Parameters", **asked):
-        if _DOCUMENT.fullmatch(parameter["Name"]):
-            yield parameter["Name"], parameter["Value"]
+                named[group] += (name,)
+    return named
 
 
 def _object(text: str) -> dict[str, object]:

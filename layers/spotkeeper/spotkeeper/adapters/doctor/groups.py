@@ -2,16 +2,15 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache, partial
 from itertools import batched
 from types import MappingProxyType
 from typing import Any
 
 from botocore import xform_name
 
-from spotkeeper.adapters.doctor.looking import Clients, look, names, pages
+from spotkeeper.adapters.doctor.looking import Clients, filtered, look, names, pages
 from spotkeeper.adapters.ec2.auto_scaling import GROUPS_A_CALL
 from spotkeeper.domain.doctor.facts import GONE, GroupFacts, Hook, Machine, Unseen, known
 
@@ -19,10 +18,10 @@ _LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
 # What EC2 uses where the template says nothing; an image with ImdsSupport v2.0 asks for more
 # (EC2 user guide, "Order of precedence for instance metadata options").
 _DEFAULT_HOPS, _HOPS_OF_V2 = 1, 2
-# The values of a filter that EC2 takes.
-FILTERED_A_CALL = 200
 
 type Defaults = Mapping[str, str] | Unseen
+type Template = Mapping[str, Any]
+type ByGroup = Mapping[str, list[str]] | Unseen
 
 
 def metadata_defaults(ec2: Any) -> Defaults:
@@ -40,58 +39,54 @@ def group_facts(
 ) -> Mapping[str, GroupFacts] | Unseen:
     """Look at groups by name; groups that do not exist are left out.
 
-    What AWS tells of many at once is read once for all of them: 40 fleets are 80 groups.
+    Answers about many groups are read once for all: 40 fleets have 80 groups.
     """
     autoscaling = client("autoscaling")
-    found = look(
-        "autoscaling:DescribeAutoScalingGroups",
-        lambda: [
-            group
-            # Without any name AWS would return all groups.
-            for some in batched(sorted(set(wanted)), GROUPS_A_CALL, strict=False)
-            for group in pages(
-                autoscaling,
-                "describe_auto_scaling_groups",
-                "AutoScalingGroups",
-                AutoScalingGroupNames=list(some),
-            )
-        ],
-    )
+    action = "autoscaling:DescribeAutoScalingGroups"
+    found = look(action, lambda: list(_described(autoscaling, wanted)))
     if isinstance(found, Unseen):
         return found
-    template = cache(lambda spec: template_of(client, *spec))
-    selected = cache(lambda *asked: _selected(client("ec2"), *asked))
-    templates = [template(_spec(group)) for group in found]
+    if not found:
+        return {}
+    template = cache(partial(template_of, client))
+    selected = cache(partial(_selected, client("ec2")))
+    templates = [template(*_spec(group)) for group in found]
     machines = Machines(client, [t for t in templates if not isinstance(t, Unseen)])
-    policies = _by_group(
-        autoscaling, "DescribePolicies", "ScalingPolicies", "PolicyName", bool(found)
-    )
-    actions = _by_group(
-        autoscaling,
-        "DescribeScheduledActions",
-        "ScheduledUpdateGroupActions",
-        "ScheduledActionName",
-        bool(found),
-    )
-    return {
-        (name := group["AutoScalingGroupName"]): replace(
-            _facts(autoscaling, group, template, machines, known(defaults, {}), selected),
+    policies = _by_group(autoscaling, "DescribePolicies", "ScalingPolicies", "PolicyName")
+    scheduled = ("DescribeScheduledActions", "ScheduledUpdateGroupActions", "ScheduledActionName")
+    actions = _by_group(autoscaling, *scheduled)
+    facts = {}
+    for group, its in zip(found, templates, strict=True):
+        mixed = "MixedInstancesPolicy" in group
+        machine = (
+            its if isinstance(its, Unseen) else machines.of(its, known(defaults, {}), mixed=mixed)
+        )
+        name = group["AutoScalingGroupName"]
+        facts[name] = GroupFacts(
+            **_settings(group),
+            **_types(group, its, machine, selected),
+            spot_share=_spot_share(group, its),
+            hooks=_hooks(autoscaling, name),
             policies=policies if isinstance(policies, Unseen) else tuple(policies[name]),
             scheduled_actions=actions if isinstance(actions, Unseen) else tuple(actions[name]),
+            machine=machine,
         )
-        for group, template in zip(found, templates, strict=True)
-    }
+    return facts
 
 
-def _by_group(
-    autoscaling: Any, action: str, key: str, name: str, wanted: bool
-) -> Mapping[str, Sequence[str]] | Unseen:
-    """Read what all groups of the account have of a kind, by group: its names."""
-    operation = xform_name(action)
+def _described(autoscaling: Any, wanted: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    # Without any name AWS would return all groups.
+    for some in batched(sorted(set(wanted)), GROUPS_A_CALL, strict=False):
+        asked = {"AutoScalingGroupNames": list(some)}
+        yield from pages(autoscaling, "describe_auto_scaling_groups", "AutoScalingGroups", **asked)
 
-    def read() -> Mapping[str, Sequence[str]]:
+
+def _by_group(autoscaling: Any, action: str, key: str, name: str) -> ByGroup:
+    """Read the names of one kind of thing that the account's groups have, by group."""
+
+    def read() -> Mapping[str, list[str]]:
         found = defaultdict[str, list[str]](list)
-        for each in pages(autoscaling, operation, key) if wanted else ():
+        for each in pages(autoscaling, xform_name(action), key):
             if each.get("Enabled", True):
                 found[each["AutoScalingGroupName"]].append(each[name])
         return found
@@ -99,75 +94,57 @@ def _by_group(
     return look(f"autoscaling:{action}", read)
 
 
-def _facts(
-    autoscaling: Any,
-    group: Mapping[str, Any],
-    template: Mapping[str, Any] | Unseen,
-    machines: "Machines",
-    defaults: Mapping[str, str],
-    selected: Callable[[str, str], tuple[str, ...] | Unseen],
-) -> GroupFacts:
-    name, mixed = group["AutoScalingGroupName"], group.get("MixedInstancesPolicy")
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the group itself says."""
+    mixed = group.get("MixedInstancesPolicy")
     distribution = (mixed or {}).get("InstancesDistribution", {})
-    overrides = mixed["LaunchTemplate"].get("Overrides", []) if mixed else []
-    machine: Machine | Unseen
-    if isinstance(template, Unseen):
-        machine = template
-    else:
-        machine = machines.of(template, defaults, mixed=mixed is not None)
-    architecture = machine.architecture if isinstance(machine, Machine) else ""
-    wanted = sorted(
-        json.dumps(each["InstanceRequirements"], sort_keys=True)
-        for each in overrides
-        if "InstanceRequirements" in each
-    )
-    answers = [selected(each, architecture) for each in wanted]
-    unseen = next((each for each in answers if isinstance(each, Unseen)), None)
-    chosen = tuple(dict.fromkeys(kind for each in answers for kind in known(each, ())))
     retention = group.get("InstanceLifecyclePolicy", {}).get("RetentionTriggers", {})
-    return GroupFacts(
-        name=name,
-        spot_share=_spot_share(group, mixed, template),
-        minimum=group["MinSize"],
-        maximum=group["MaxSize"],
-        desired=group["DesiredCapacity"],
-        zones=frozenset(group["AvailabilityZones"]),
-        types=chosen if wanted else _types(overrides, template),
-        selected=(unseen or chosen) if wanted else None,
-        allocation=distribution.get("SpotAllocationStrategy", "lowest-price") if mixed else "",
-        max_price=distribution.get("SpotMaxPrice", ""),
-        protected_instances=tuple(
-            each["InstanceId"]
-            for each in group.get("Instances", [])
-            if each["ProtectedFromScaleIn"]
-        ),
-        retains_abandoned=retention.get("TerminateHookAbandon") == "retain",
-        deletion_protection=group.get("DeletionProtection", "none"),
-        capacity_rebalance=group.get("CapacityRebalance", False),
-        protected_from_scale_in=group.get("NewInstancesProtectedFromScaleIn", False),
-        weighted=group.get("DesiredCapacityType", "units") != "units"
-        or any(override.get("WeightedCapacity", "1") != "1" for override in overrides),
-        suspended={
-            p["ProcessName"]: p.get("SuspensionReason", "")
-            for p in group.get("SuspendedProcesses", [])
-        },
-        hooks=look(
-            "autoscaling:DescribeLifecycleHooks",
-            lambda: tuple(
-                Hook(
-                    name=hook["LifecycleHookName"],
-                    launching=hook["LifecycleTransition"] == _LAUNCHING,
-                    heartbeat_s=hook.get("HeartbeatTimeout", 3600),
-                )
-                for hook in autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=name)[
-                    "LifecycleHooks"
-                ]
-            ),
-        ),
-        warm_pool="WarmPoolConfiguration" in group,
-        tag_keys=tuple(t["Key"] for t in group.get("Tags", []) if t.get("PropagateAtLaunch")),
-        machine=machine,
+    in_units = group.get("DesiredCapacityType", "units") == "units" and all(
+        override.get("WeightedCapacity", "1") == "1" for override in _overrides(group)
     )
+    return {
+        "name": group["AutoScalingGroupName"],
+        "minimum": group["MinSize"],
+        "maximum": group["MaxSize"],
+        "desired": group["DesiredCapacity"],
+        "zones": frozenset(group["AvailabilityZones"]),
+        "allocation": distribution.get("SpotAllocationStrategy", "lowest-price") if mixed else "",
+        "max_price": distribution.get("SpotMaxPrice", ""),
+        "capacity_rebalance": group.get("CapacityRebalance", False),
+        "protected_from_scale_in": group.get("NewInstancesProtectedFromScaleIn", False),
+        "protected_instances": tuple(
+            i["InstanceId"] for i in group.get("Instances", []) if i["ProtectedFromScaleIn"]
+        ),
+        "retains_abandoned": retention.get("TerminateHookAbandon") == "retain",
+        "deletion_protection": group.get("DeletionProtection", "none"),
+        "weighted": not in_units,
+        "suspended": {
+            process["ProcessName"]: process.get("SuspensionReason", "")
+            for process in group.get("SuspendedProcesses", [])
+        },
+        "warm_pool": "WarmPoolConfiguration" in group,
+        "tag_keys": tuple(t["Key"] for t in group.get("Tags", []) if t.get("PropagateAtLaunch")),
+    }
+
+
+def _overrides(group: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    policy = group.get("MixedInstancesPolicy")
+    return policy["LaunchTemplate"].get("Overrides", []) if policy else []
+
+
+def _hooks(autoscaling: Any, group: str) -> tuple[Hook, ...] | Unseen:
+    def read() -> tuple[Hook, ...]:
+        answer = autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=group)
+        return tuple(
+            Hook(
+                name=hook["LifecycleHookName"],
+                launching=hook["LifecycleTransition"] == _LAUNCHING,
+                heartbeat_s=hook.get("HeartbeatTimeout", 3600),
+            )
+            for hook in answer["LifecycleHooks"]
+        )
+
+    return look("autoscaling:DescribeLifecycleHooks", read)
 
 
 def _spec(group: Mapping[str, Any]) -> tuple[str, str]:
@@ -184,17 +161,15 @@ def template_of(client: Clients, template_id: str, version: str) -> dict[str, An
     if not template_id:
         return Unseen(action=action, why="the group has no launch template")
     asked = {"LaunchTemplateId": template_id, "Versions": [version]}
-    return look(
-        action,
-        lambda: client("ec2").describe_launch_template_versions(**asked)["LaunchTemplateVersions"][
-            0
-        ]["LaunchTemplateData"],
-    )
+    found = look(action, lambda: client("ec2").describe_launch_template_versions(**asked))
+    if isinstance(found, Unseen):
+        return found
+    template: dict[str, Any] = found["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    return template
 
 
-def _spot_share(
-    group: Mapping[str, Any], mixed: Any, template: Mapping[str, Any] | Unseen
-) -> float | None:
+def _spot_share(group: Mapping[str, Any], template: Template | Unseen) -> float | None:
+    mixed = group.get("MixedInstancesPolicy")
     if mixed is None:
         if isinstance(template, Unseen):
             return None
@@ -205,10 +180,27 @@ def _spot_share(
     return float(above * (1 - min(1.0, distribution.get("OnDemandBaseCapacity", 0) / most)))
 
 
-def _types(overrides: list[Any], template: Mapping[str, Any] | Unseen) -> tuple[str, ...]:
-    named = tuple(o["InstanceType"] for o in overrides if "InstanceType" in o)
+def _types(
+    group: Mapping[str, Any],
+    template: Template | Unseen,
+    machine: Machine | Unseen,
+    selected: Callable[[str, str], tuple[str, ...] | Unseen],
+) -> dict[str, Any]:
+    """Return the types that a group names, or those that AWS selects for the attributes."""
+    wanted = sorted(
+        json.dumps(each["InstanceRequirements"], sort_keys=True)
+        for each in _overrides(group)
+        if "InstanceRequirements" in each
+    )
+    if wanted:
+        architecture = machine.architecture if isinstance(machine, Machine) else ""
+        answers = [selected(each, architecture) for each in wanted]
+        unseen = next((each for each in answers if isinstance(each, Unseen)), None)
+        chosen = tuple(dict.fromkeys(kind for each in answers for kind in known(each, ())))
+        return {"types": chosen, "selected": unseen or chosen}
+    named = [each["InstanceType"] for each in _overrides(group) if "InstanceType" in each]
     own = known(template, {}).get("InstanceType")
-    return named or ((own,) if own else ())
+    return {"types": tuple(named or ([own] if own else []))}
 
 
 def _selected(ec2: Any, requirements: str, architecture: str) -> tuple[str, ...] | Unseen:
@@ -221,29 +213,24 @@ def _selected(ec2: Any, requirements: str, architecture: str) -> tuple[str, ...]
     operation = "get_instance_types_from_instance_requirements"
     return names(
         "ec2:GetInstanceTypesFromInstanceRequirements",
-        lambda: sorted(
-            it["InstanceType"] for it in pages(ec2, operation, "InstanceTypes", **asked)
-        ),
+        lambda: sorted(i["InstanceType"] for i in pages(ec2, operation, "InstanceTypes", **asked)),
     )
 
 
 class Machines:
     """How the instances of launch templates start: their images, disks and roles read together."""
 
-    def __init__(self, client: Clients, templates: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, client: Clients, templates: Iterable[Template]) -> None:
         """Read the images of all templates, and the snapshots of those that are encrypted."""
         ec2 = client("ec2")
         ids = {template.get("ImageId", "") for template in templates}
-        ids = {image_id for image_id in ids if image_id.startswith("ami-")}
-        self._images = look("ec2:DescribeImages", lambda: _described(ec2, "image", ids))
+        self._images = _by_id(ec2, "Image", {i for i in ids if i.startswith("ami-")})
         snapshots = {s for image in known(self._images, {}).values() for s in _snapshots(image)}
-        self._snapshots = look(
-            "ec2:DescribeSnapshots", lambda: _described(ec2, "snapshot", snapshots)
-        )
+        self._snapshots = _by_id(ec2, "Snapshot", snapshots)
         self._policies = cache(lambda profile: _policies(client("iam"), profile))
 
     def of(
-        self, template: Mapping[str, Any], defaults: Mapping[str, str], *, mixed: bool
+        self, template: Template, defaults: Mapping[str, str], *, mixed: bool
     ) -> Machine | Unseen:
         """Tell how a template's instances start; `mixed` groups refuse market options."""
         image_id, images = template.get("ImageId", ""), self._images
@@ -258,7 +245,6 @@ class Machines:
         # The template's options, else the account's defaults, else the image's, else EC2's.
         options: dict[str, Any] = {**defaults, **template.get("MetadataOptions", {})}
         v2 = image.get("ImdsSupport") == "v2.0"
-        hops = _HOPS_OF_V2 if v2 else _DEFAULT_HOPS
         market = template.get("InstanceMarketOptions", {})
         profile = template.get("IamInstanceProfile", {})
         return Machine(
@@ -267,7 +253,9 @@ class Machines:
             metadata_enabled=options.get("HttpEndpoint", "enabled") == "enabled",
             architecture=image.get("Architecture", ""),
             tokens_required=options.get("HttpTokens", "required" if v2 else "") == "required",
-            hop_limit=int(options.get("HttpPutResponseHopLimit", hops)),
+            hop_limit=int(
+                options.get("HttpPutResponseHopLimit", _HOPS_OF_V2 if v2 else _DEFAULT_HOPS)
+            ),
             tags_in_metadata=options.get("InstanceMetadataTags") == "enabled",
             profile_policies=self._policies(
                 profile.get("Name") or profile.get("Arn", "").rpartition("/")[2]
@@ -281,29 +269,22 @@ class Machines:
             ),
         )
 
-    def _keys(self, template: Mapping[str, Any], image: Mapping[str, Any]) -> tuple[str, ...]:
+    def _keys(self, template: Template, image: Mapping[str, Any]) -> tuple[str, ...]:
         """Find the keys of all disks: named by the template, or those of the image's snapshots."""
         disks = [mapping.get("Ebs", {}) for mapping in template.get("BlockDeviceMappings", [])]
         disks += [known(self._snapshots, {}).get(s, {}) for s in _snapshots(image)]
         return tuple(dict.fromkeys(disk["KmsKeyId"] for disk in disks if disk.get("KmsKeyId")))
 
 
-def _described(ec2: Any, what: str, ids: Collection[str]) -> Mapping[str, Mapping[str, Any]]:
-    """Describe images or snapshots by id; unknown ones are left out, as EC2 filters."""
-    key = f"{what.capitalize()}s"
+def _by_id(ec2: Any, what: str, ids: Collection[str]) -> Mapping[str, Mapping[str, Any]] | Unseen:
+    """Describe images or snapshots."""
     # A filter hides a deprecated image of somebody else, which can be launched.
-    options = {"IncludeDeprecated": True} if what == "image" else {}
-    return {
-        each[f"{what.capitalize()}Id"]: each
-        for some in batched(sorted(ids), FILTERED_A_CALL, strict=False)
-        for each in pages(
-            ec2,
-            f"describe_{what}s",
-            key,
-            Filters=[{"Name": f"{what}-id", "Values": list(some)}],
-            **options,
-        )
-    }
+    more: dict[str, Any] = {"IncludeDeprecated": True} if what == "Image" else {}
+    asked = (f"describe_{what.lower()}s", f"{what}s", f"{what.lower()}-id", ids)
+    return look(
+        f"ec2:Describe{what}s",
+        lambda: {each[f"{what}Id"]: each for each in filtered(ec2, *asked, **more)},
+    )
 
 
 def _snapshots(image: Mapping[str, Any]) -> list[str]:
@@ -312,18 +293,17 @@ def _snapshots(image: Mapping[str, Any]) -> list[str]:
     return [disk["SnapshotId"] for disk in disks if disk.get("Encrypted") and "SnapshotId" in disk]
 
 
-def _policies(iam: Any, name: str) -> frozenset[str] | Unseen | None:
-    if not name:
+def _policies(iam: Any, profile: str) -> frozenset[str] | Unseen | None:
+    if not profile:
         return None
-    return look(
-        "iam:GetInstanceProfile, iam:ListAttachedRolePolicies",
-        lambda: frozenset(
+
+    def read() -> frozenset[str]:
+        roles = iam.get_instance_profile(InstanceProfileName=profile)["InstanceProfile"]["Roles"]
+        operation, key = "list_attached_role_policies", "AttachedPolicies"
+        return frozenset(
             policy["PolicyArn"]
-            for role in iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"][
-                "Roles"
-            ]
-            for policy in pages(
-                iam, "list_attached_role_policies", "AttachedPolicies", RoleName=role["RoleName"]
-            )
-        ),
-    )
+            for role in roles
+            for policy in pages(iam, operation, key, RoleName=role["RoleName"])
+        )
+
+    return look("iam:GetInstanceProfile, iam:ListAttachedRolePolicies", read)

@@ -19,6 +19,8 @@ GONE_CODES = frozenset({
     "InvalidLaunchTemplateId.VersionNotFound", "InvalidLaunchTemplateName.NotFoundException",
     "NoSuchEntity", "NoSuchBucket", "InvalidSubnetID.NotFound",
 })  # fmt: skip
+# The values that EC2 takes in one filter.
+FILTERED_A_CALL = 200
 
 
 def look[T](action: str, call: Callable[[], T]) -> T | Unseen:
@@ -45,12 +47,13 @@ def pages(client: Any, operation: str, key: str, **asked: Any) -> Iterator[Any]:
         yield from page[key]
 
 
-def described_types(client: Any, operation: str, key: str, types: Iterable[str]) -> Iterator[Any]:
-    """Read what EC2 knows of instance types, 100 a call; unknown types are left out.
+def filtered(
+    ec2: Any, operation: str, key: str, by: str, values: Iterable[str], **asked: Any
+) -> Iterator[Any]:
+    """Read what EC2 describes with some values of a filter.
 
-    It filters, because the parameter InstanceTypes fails as a whole for one unknown name.
+    Values that EC2 does not know are left out: as a parameter, one of them fails the whole call.
     """
-    zones = {"LocationType": "availability-zone"} if "offerings" in operation else {}
-    for some in batched(types, 100, strict=False):
-        filters = [{"Name": "instance-type", "Values": list(some)}]
-        yield from pages(client, operation, key, Filters=filters, **zones)
+    for some in batched(sorted(values), FILTERED_A_CALL, strict=False):
+        filters = [{"Name": by, "Values": list(some)}]
+        yield from pages(ec2, operation, key, Filters=filters, **asked)

@@ -19,41 +19,30 @@ _PENDING = "PendingConfirmation"
 
 def stack_facts(client: Clients, stack: Stack, fleets: Iterable[Fleet]) -> StackFacts:
     """Look at a deployed stack."""
-    events, functions = client("events"), client("lambda")
+    events, functions, ids = client("events"), client("lambda"), stack.physical_ids
+    rules = ids("AWS::Events::Rule")
+    topic = {"TopicArn": stack.outputs.get("AlarmTopicArn", "")}
+    listed = ("list_subscriptions_by_topic", "Subscriptions")
     subscriptions = look(
-        "sns:ListSubscriptionsByTopic",
-        lambda: list(
-            pages(
-                client("sns"),
-                "list_subscriptions_by_topic",
-                "Subscriptions",
-                TopicArn=stack.outputs.get("AlarmTopicArn", ""),
-            )
-        ),
+        "sns:ListSubscriptionsByTopic", lambda: list(pages(client("sns"), *listed, **topic))
     )
     decisions = DecisionRecords(client("dynamodb"), stack.table)
     records = look(
         "dynamodb:Query",
         lambda: {fleet.name: decisions.newest(fleet.name, AN_HOUR) for fleet in fleets},
     )
-    schedules, rules, sources, all_functions, alarms = (
-        stack.physical_ids(f"AWS::{kind}")
-        for kind in (
-            "Scheduler::Schedule",
-            "Events::Rule",
-            "Lambda::EventSourceMapping",
-            "Lambda::Function",
-            "CloudWatch::Alarm",
-        )
-    )
     return StackFacts(
         schedules_disabled=names(
             "scheduler:GetSchedule",
-            lambda: (n for n in schedules if _is_off(client("scheduler").get_schedule(Name=n))),
+            lambda: (
+                name
+                for name in ids("AWS::Scheduler::Schedule")
+                if _is_off(client("scheduler").get_schedule(Name=name))
+            ),
         ),
         rules_disabled=names(
             "events:DescribeRule",
-            lambda: (n for n in rules if _is_off(events.describe_rule(Name=n))),
+            lambda: (name for name in rules if _is_off(events.describe_rule(Name=name))),
         ),
         rules_without_target=names(
             "events:ListTargetsByRule",
@@ -61,34 +50,35 @@ def stack_facts(client: Clients, stack: Stack, fleets: Iterable[Fleet]) -> Stack
         ),
         queues_unread=names(
             "lambda:GetEventSourceMapping",
-            lambda: (u for u in sources if _is_off(functions.get_event_source_mapping(UUID=u))),
+            lambda: (
+                uuid
+                for uuid in ids("AWS::Lambda::EventSourceMapping")
+                if _is_off(functions.get_event_source_mapping(UUID=uuid))
+            ),
         ),
         stopped_functions=names(
             "lambda:GetFunctionConcurrency",
-            lambda: (
-                name
-                for name in all_functions
-                if functions.get_function_concurrency(FunctionName=name).get(
-                    "ReservedConcurrentExecutions"
-                )
-                == 0
-            ),
+            lambda: (n for n in ids("AWS::Lambda::Function") if _is_stopped(functions, n)),
         ),
         silenced_alarms=names(
-            "cloudwatch:DescribeAlarms", lambda: _silenced(client("cloudwatch"), alarms)
+            "cloudwatch:DescribeAlarms",
+            lambda: _silenced(client("cloudwatch"), ids("AWS::CloudWatch::Alarm")),
         ),
         unconfirmed=subscriptions
         if isinstance(subscriptions, Unseen)
         else tuple(
-            each.get("Endpoint", "")
-            for each in subscriptions
-            if each["SubscriptionArn"] == _PENDING
+            s.get("Endpoint", "") for s in subscriptions if s["SubscriptionArn"] == _PENDING
         ),
         nobody_told=not known(subscriptions, [True]),
         sends_search_logs=stack.outputs.get("SendSearchLogsPolicy", ""),
         search_log_ages=records if isinstance(records, Unseen) else _ages(records),
         failed_turns=records if isinstance(records, Unseen) else tuple(_failed(records)),
     )
+
+
+def _is_stopped(functions: Any, name: str) -> bool:
+    concurrency = functions.get_function_concurrency(FunctionName=name)
+    return bool(concurrency.get("ReservedConcurrentExecutions") == 0)
 
 
 def _is_off(described: Mapping[str, Any]) -> bool:
@@ -104,12 +94,11 @@ def _silenced(cloudwatch: Any, alarms: Iterable[str]) -> Iterator[str]:
 
 def _ages(records: Mapping[str, Records]) -> Mapping[str, float | None]:
     """Return how old each fleet's newest search log is; fleets without a turn are left out."""
-    ages: dict[str, float | None] = {}
-    for fleet, found in records.items():
-        newest = next((r for r in found.of(Controller.HEALTH) if r.rule != FAILED), None)
-        if newest:
-            ages[fleet] = newest.seen.get("SearchLogAge")
-    return ages
+    return {
+        fleet: newest.seen.get("SearchLogAge")
+        for fleet, found in records.items()
+        if (newest := next((r for r in found.of(Controller.HEALTH) if r.rule != FAILED), None))
+    }
 
 
 def _failed(records: Mapping[str, Records]) -> Iterator[tuple[str, str]]:

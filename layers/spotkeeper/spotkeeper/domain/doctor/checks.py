@@ -26,8 +26,8 @@ from spotkeeper.domain.purchase import PurchaseOption
 
 ERROR, WARNING, UNKNOWN, NOTE = Severity
 
-type Found = Iterable[object] | bool
-"""What a check found: one finding for each item, or for True."""
+type Found = Iterable[object] | float | None
+"""What a check found: a finding for each item; one for a text, a number or True, unless empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,11 @@ class Check[Scope]:
     find: Callable[[Scope], Found]
 
     def findings(self, scope: Scope, about: str, **facts: object) -> Iterator[Finding]:
-        """Run it on one scope; a tuple is a resource of its own and what was found."""
+        """Run it on one scope; a tuple is another resource and what was found of it."""
         found = self.find(scope)
-        for it in [True] if found is True else found or ():
+        if not isinstance(found, Iterable) or isinstance(found, str):
+            found = [found] if found else []
+        for it in found:
             name, told = it if isinstance(it, tuple) else (about, it)
             yield Finding(
                 id=self.id,
@@ -56,7 +58,7 @@ class Check[Scope]:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A group of a fleet; `machine` is empty where its launch template could not be read."""
+    """A group of a fleet."""
 
     facts: Facts
     fleet: Fleet
@@ -66,7 +68,7 @@ class Member:
     @property
     def machine(self) -> Machine:
         """How its instances start; one without a problem where that is not known."""
-        return known(self.group.machine, Machine())
+        return known(self.group.machine, _UNKNOWN_MACHINE)
 
     @property
     def is_spot(self) -> bool:
@@ -91,6 +93,15 @@ class Member:
         return [t for t in self.group.types if isinstance(vcpus, Unseen) or t in vcpus]
 
 
+_UNKNOWN_MACHINE = Machine(profile_policies=Unseen(action="", why=""))
+
+
+def _lacks(machine: Machine, policy: str) -> bool:
+    """Say whether a machine has a role, but not a policy."""
+    policies = machine.profile_policies
+    return isinstance(policies, frozenset) and policy not in policies
+
+
 def examine(facts: Facts) -> tuple[Finding, ...]:
     """Return every finding, worst first; empty means that nothing is wrong."""
     return worst_first(_findings(facts))
@@ -99,25 +110,23 @@ def examine(facts: Facts) -> tuple[Finding, ...]:
 def _findings(facts: Facts) -> Iterator[Finding]:
     for check in ACCOUNT_CHECKS:
         yield from check.findings(facts, "account")
-    if facts.stack is not None:
+    if facts.stack:
         for of_stack in STACK_CHECKS:
             yield from of_stack.findings(facts.stack, "alarms")
-    if facts.jobs is not None:
+    if facts.jobs:
         for of_jobs in JOB_CHECKS:
             yield from of_jobs.findings(facts.jobs, "jobs")
-    for member in _members(facts):
-        named = {"fleet": member.fleet, "group": member.group, "machine": member.machine}
+    for at in _members(facts):
+        named = {"fleet": at.fleet, "group": at.group, "machine": at.machine, "most": at.most}
         for of_group in GROUP_CHECKS:
-            yield from of_group.findings(member, member.group.name, most=member.most, **named)
+            yield from of_group.findings(at, at.group.name, **named)
 
 
 def _members(facts: Facts) -> Iterator[Member]:
     groups = known(facts.groups, {})
     for fleet in facts.fleets:
-        for name, option in (
-            (fleet.spot_group, PurchaseOption.SPOT),
-            (fleet.on_demand_group, PurchaseOption.ON_DEMAND),
-        ):
+        pair = (fleet.spot_group, fleet.on_demand_group)
+        for name, option in zip(pair, PurchaseOption, strict=True):
             if name in groups:
                 yield Member(facts, fleet, groups[name], option)
 
@@ -131,10 +140,12 @@ _ROLES = {
 ROLES = tuple(_ROLES)
 # One stack needs the 10 of a new account; other functions need some, too.
 LEAST_CONCURRENCY = 20
+LOW_SCORE = 3
 _QUOTAS = {
     PurchaseOption.SPOT: re.compile(r"All (.+) Spot Instance Requests"),
     PurchaseOption.ON_DEMAND: re.compile(r"Running On-Demand (.+) instances"),
 }
+_TYPE = re.compile(r"([a-z]+)(\d?)")
 _FAMILY = re.compile(r"[A-Za-z]+\d*")
 # im4gn and is4gen count as I (EC2 user guide, "EC2 instance type quotas").
 _COUNTED_AS = {"im": "i", "is": "i"}
@@ -146,12 +157,11 @@ def quota_for(instance_type: str, option: PurchaseOption, names: Sequence[str]) 
     Service Quotas names them "All G and VT Spot Instance Requests" or "Running On-Demand Standard
     (A, C, D, H, I, M, R, T, Z) instances".
     """
-    family = instance_type.partition(".")[0].lower()
-    letters = re.match(r"[a-z]+", family)
-    if letters is None:
+    family = _TYPE.match(instance_type.lower())
+    if family is None:
         return None
-    counted = _COUNTED_AS.get(letters[0], letters[0])
-    wanted = {counted, counted + family[len(letters[0]) :][:1]}
+    letters = _COUNTED_AS.get(family[1], family[1])
+    wanted = {letters, letters + family[2]}
     for name in names:
         found = _QUOTAS[option].fullmatch(name)
         if found and wanted & {token.lower() for token in _FAMILY.findall(found[1])}:
@@ -186,42 +196,27 @@ def _owners(facts: Facts) -> Mapping[str, list[str]]:
     return owners
 
 
-def _missing_groups(facts: Facts) -> Found:
-    groups = facts.groups
-    if isinstance(groups, Unseen):
-        return False
-    return ((group, names[0]) for group, names in _owners(facts).items() if group not in groups)
-
-
-def _may_sleep(fleet: Fleet) -> bool:
-    to_zero = fleet.sizing.enabled and fleet.bounds.spot_min == 0 < fleet.bounds.spot_max
-    return to_zero and fleet.request_queue_url is None
-
-
 def _stale_logs(facts: Facts) -> Iterator[object]:
     ages: Mapping[str, float | None] = known(facts.stack.search_log_ages, {}) if facts.stack else {}
     for fleet in facts.fleets:
-        if fleet.name not in ages or not fleet.sizing.enabled:
-            continue
-        age = ages[fleet.name]
-        if age is None:
-            yield f"fleet {fleet.name}", "none ever arrived"
-        # A request queue shows whether a fleet is idle or its logs are missing.
-        elif age > fleet.sizing.stale_after_s and fleet.request_queue_url is None:
-            yield f"fleet {fleet.name}", f"the newest is {age:.0f} s old"
+        if fleet.sizing.enabled and fleet.name in ages:
+            age = ages[fleet.name]
+            if age is None:
+                yield f"fleet {fleet.name}", "none ever arrived"
+            # A request queue shows whether a fleet is idle or its logs are missing.
+            elif age > fleet.sizing.stale_after_s and fleet.request_queue_url is None:
+                yield f"fleet {fleet.name}", f"the newest is {age:.0f} s old"
 
 
 def _unseen_parts(facts: Facts) -> Iterator[tuple[str, str, Unseen]]:
     """Every part that could not be read, with its group and its name."""
-    parts: list[tuple[str, object]] = [("", facts), ("", facts.account)]
-    parts += [("", facts.stack)] if facts.stack else []
+    parts: list[tuple[str, object]] = [("", facts), ("", facts.account), ("", facts.stack)]
     if facts.jobs:
-        parts += [("jobs", facts.jobs), ("jobs", known(facts.jobs.machine, Machine()))]
+        parts += [("jobs", facts.jobs), ("jobs", facts.jobs.machine)]
     for group in known(facts.groups, {}).values():
-        parts.append((group.name, group))
-        parts += [] if isinstance(group.machine, Unseen) else [(group.name, group.machine)]
+        parts += [(group.name, group), (group.name, group.machine)]
     for name, part in parts:
-        for each in fields(part):  # type: ignore[arg-type]
+        for each in fields(part) if part and not isinstance(part, Unseen) else ():  # type: ignore
             if isinstance(value := getattr(part, each.name), Unseen):
                 yield name, each.name.replace("_", " "), value
 
@@ -243,105 +238,90 @@ def _gone_part(group: str, unseen: Unseen) -> str:
 
 
 def _unseen(facts: Facts) -> Iterator[object]:
+    fixes = dict.fromkeys(
+        ("Unavailable", "Throttled"), "run it again when AWS can be reached from here and answers"
+    )
     for group, name, unseen in _unseen_parts(facts):
-        if _gone_part(group, unseen):
-            continue
-        fix = "correct what is named, and run it again"
-        if unseen.kind == "Refused":
-            fix = f"allow {unseen.action} to the role that runs this, and run it again"
-        elif unseen.kind in ("Unavailable", "Throttled"):
-            fix = "run it again when AWS can be reached from here and answers"
-        yield name, {"what": f"{unseen.action}: {unseen.why}", "fix": fix}
+        if not _gone_part(group, unseen):
+            refused = f"allow {unseen.action} to the role that runs this, and run it again"
+            fix = (fixes | {"Refused": refused}).get(
+                unseen.kind, "correct what is named, and run it again"
+            )
+            yield name, {"what": f"{unseen.action}: {unseen.why}", "fix": fix}
 
 
 ACCOUNT_CHECKS: tuple[Check[Facts], ...] = (
-    Check(
-        "no-service-linked-role", ERROR,
+    Check("no-service-linked-role", ERROR,
         "{it[0]} does not exist: launches fail with AuthFailure",
         "aws iam create-service-linked-role --aws-service-name {it[1]}",
         lambda facts: (
             ("account", [role, _ROLES[role]])
             for role in ROLES if role not in known(facts.account.roles, frozenset(ROLES))
-        ),
-    ),
-    Check(
-        "little-concurrency", WARNING,
+        )),
+    Check("little-concurrency", WARNING,
         "Lambda's unreserved concurrency is {it}; this stack alone needs 10",
         'request more than 20 (Service Quotas, "Concurrent executions")',
         lambda facts: [
             free for free in [facts.account.unreserved_concurrency]
             if not isinstance(free, Unseen) and free < LEAST_CONCURRENCY
-        ],
-    ),
-    Check(
-        "quota-too-small", ERROR,
+        ]),
+    Check("quota-too-small", ERROR,
         'quota "{it[quota]}" is {it[is]} vCPUs; the fleets may need {it[needed]}',
         'request {it[needed]} in Service Quotas (ec2, "{it[quota]}"), or lower the bounds',
-        _small_quotas,
-    ),
-    Check(
-        "placement-score", WARNING,
+        _small_quotas),
+    Check("placement-score", WARNING,
         "AWS scores the spot capacity for these types and this maximum {it} of 10",
         "add types and zones; expect to pay for on-demand for a while",
         lambda facts: (
             (fleet.spot_group, score) for fleet in facts.fleets
             if (score := known(facts.account.placement_scores or {}, {}).get(fleet.name, 10))
-            <= 3  # noqa: PLR2004
-        ),
-    ),
-    Check(
-        "wrong-document", ERROR, "{it}",
+            <= LOW_SCORE
+        )),
+    Check("wrong-document", ERROR, "{it}",
         "correct the fields named; the fleet has no turns until then",
-        lambda facts: (("documents", each) for each in facts.wrong_documents),
-    ),
-    Check(
-        "no-group", ERROR, "the document of {it} names it, but it does not exist",
-        "correct the document or create the group", _missing_groups,
-    ),
-    Check(
-        "group-in-two-fleets", ERROR,
+        lambda facts: (("documents", each) for each in facts.wrong_documents)),
+    Check("no-group", ERROR, "the document of {it} names it, but it does not exist",
+        "correct the document or create the group",
+        lambda facts: (
+            (group, names[0]) for group, names in _owners(facts).items()
+            if group not in known(facts.groups, {group: None})
+        )),
+    Check("group-in-two-fleets", ERROR,
         "it is in the documents of {it}: each fleet undoes what the other does",
         "use a group of its own for each fleet",
         lambda facts: (
             (group, ", ".join(names)) for group, names in _owners(facts).items() if names[1:]
-        ),
-    ),
-    Check(
-        "group-in-two-stacks", ERROR,
+        )),
+    Check("group-in-two-stacks", ERROR,
         "{it} names it too: where both stacks act, each undoes what the other does",
         "leave it to one stack: let the other observe (`spotkeeper mode`), then delete its "
         "document; a deleted stack may have left one",
         lambda facts: (
             (group, parameter) for group in _owners(facts)
             for parameter in known(facts.other_stacks, {}).get(group, ())
-        ),
-    ),
-    Check(
-        "unused-settings", WARNING,
+        )),
+    Check("unused-settings", WARNING,
         "settings of an earlier release have no effect: {it}",
         "remove them from the fleet's document (docs/settings.md)",
-        lambda facts: ((f.name, ", ".join(f.unused)) for f in facts.fleets if f.unused),
-    ),
-    Check(
-        "nothing-wakes-it", WARNING,
+        lambda facts: ((f.name, ", ".join(f.unused)) for f in facts.fleets if f.unused)),
+    Check("nothing-wakes-it", WARNING,
         "bounds.spot_min is 0 and no request queue is named: once the group is empty, only logs of "
         "on-premises workers start it",
         "set bounds.spot_min to 1 or more, or name the request_queue_url",
-        lambda facts: ((fleet.name, "") for fleet in facts.fleets if _may_sleep(fleet)),
-    ),
-    Check(
-        "search-logs-stale", WARNING, "search logs: {it}; the size is held",
+        lambda facts: (
+            (fleet.name, "") for fleet in facts.fleets
+            if fleet.sizing.enabled and fleet.bounds.spot_min == 0 < fleet.bounds.spot_max
+            and fleet.request_queue_url is None
+        )),
+    Check("search-logs-stale", WARNING, "search logs: {it}; the size is held",
         "check that workers send to the output SearchLogQueueUrl, with this fleet's name",
-        _stale_logs,
-    ),
-    Check(
-        "launch-part-gone", ERROR, "the {it[0]} does not exist: launches fail ({it[1]})",
+        _stale_logs),
+    Check("launch-part-gone", ERROR, "the {it[0]} does not exist: launches fail ({it[1]})",
         "create it again, or correct the launch template",
         lambda facts: (
             (group, [part, unseen.why]) for group, _, unseen in _unseen_parts(facts)
             if (part := _gone_part(group, unseen))
-        ),
-    ),
+        )),
     Check("unseen", UNKNOWN, "{it[what]}", "{it[fix]}", _unseen),
 )  # fmt: skip
 
@@ -351,6 +331,8 @@ _PROCESSES = ("Launch", "Terminate", "HealthCheck", "ReplaceUnhealthy", "AddToLo
 # An instance that leaves for longer than this is paid for without serving.
 LONGEST_DRAIN_S = 7200
 SHORTEST_DRAIN_S = 60
+# One more than the instance itself.
+HOPS_INTO_A_CONTAINER = 2
 # Instance metadata serves a tag under its key as a path: EC2 refuses to launch with these in a key
 # while tags are in the metadata (EC2 user guide, "Use instance tags in metadata").
 _NOT_IN_A_PATH = (" ", "/")
@@ -375,11 +357,10 @@ def _long_hooks(at: Member) -> Iterator[object]:
 def _without_quota(at: Member) -> Found:
     quotas = at.facts.account.quotas
     if isinstance(quotas, Unseen) or isinstance(at.facts.account.vcpus, Unseen) or not at.most:
-        return []
-    unknown = [t for t in at.group.types if quota_for(t, at.option, tuple(quotas)) is None]
-    return [", ".join(unknown) or "types that it does not name"] * (
-        bool(unknown) or not at.group.types
-    )
+        return None
+    if not at.group.types:
+        return "types that it does not name"
+    return ", ".join(t for t in at.group.types if quota_for(t, at.option, tuple(quotas)) is None)
 
 
 def _not_offered(at: Member) -> dict[str, list[str]]:
@@ -411,395 +392,266 @@ def _bad_keys(at: Member) -> str:
     return ", ".join(map(repr, wrong))
 
 
-def _may_not_send(at: Member) -> bool:
-    stack, policies = at.facts.stack, at.machine.profile_policies
-    known_policies = stack and isinstance(policies, frozenset) and at.group.machine is at.machine
-    return bool(known_policies) and stack.sends_search_logs not in policies  # type: ignore
-
-
 GROUP_CHECKS: tuple[Check[Member], ...] = (
-    Check(
-        "not-wholly-spot", ERROR,
+    Check("not-wholly-spot", ERROR,
         "{it:.0%} of it launches on demand: Spotkeeper counts all as spot",
         "OnDemandBaseCapacity 0 and OnDemandPercentageAboveBaseCapacity 0",
-        lambda at: [1 - at.group.spot_share]
-        if at.is_spot and at.group.spot_share is not None and at.group.spot_share < 1 else (),
-    ),
-    Check(
-        "not-wholly-on-demand", ERROR,
+        lambda at: at.is_spot and 1 - (1 if at.group.spot_share is None else at.group.spot_share)),
+    Check("not-wholly-on-demand", ERROR,
         "{group.spot_share:.0%} of it launches spot: the fallback fails when spot does",
         "OnDemandPercentageAboveBaseCapacity 100, no market options in the launch template",
-        lambda at: not at.is_spot and bool(at.group.spot_share),
-    ),
-    Check(
-        "allocation-strategy", WARNING,
+        lambda at: not at.is_spot and at.group.spot_share),
+    Check("allocation-strategy", WARNING,
         "its SpotAllocationStrategy is lowest-price (the default), which ignores how much capacity "
         "is left: interruptions are more frequent",
         "set SpotAllocationStrategy to price-capacity-optimized in its mixed instances policy",
-        lambda at: at.is_spot and at.group.allocation == "lowest-price",
-    ),
-    Check(
-        "spot-max-price", WARNING,
+        lambda at: at.is_spot and at.group.allocation == "lowest-price"),
+    Check("spot-max-price", WARNING,
         "it pays at most {it} USD an hour for spot: AWS interrupts such instances more often",
         "remove SpotMaxPrice (MaxPrice in the launch template); on-demand's price is the limit",
-        lambda at: [
-            price for price in [at.group.max_price or at.machine.max_price] if price and at.is_spot
-        ],
-    ),
-    Check(
-        "maximum-below-bound", ERROR,
+        lambda at: at.is_spot and (at.group.max_price or at.machine.max_price)),
+    Check("maximum-below-bound", ERROR,
         "its maximum is {group.maximum}, the document of {fleet.name} allows {most}: AWS refuses "
         "what is above the maximum",
         f"lower the bound, or raise the maximum:\n{_UPDATE}--max-size {{most}}",
-        lambda at: at.group.maximum < at.most,
-    ),
-    Check(
-        "desired-above-bound", ERROR,
+        lambda at: at.group.maximum < at.most),
+    Check("desired-above-bound", ERROR,
         "its desired capacity is {group.desired}, the document of {fleet.name} allows {most}: a "
         "turn that acts ends {it} of them at once",
         "raise bounds.spot_max (SpotMax of the stack), or lower the group yourself",
-        lambda at: [at.group.desired - at.most]
-        if at.is_spot and at.is_sized and at.group.desired > at.most else (),
-    ),
-    Check(
-        "spot-minimum", WARNING,
+        lambda at: at.is_spot and at.is_sized and max(0, at.group.desired - at.most)),
+    Check("spot-minimum", WARNING,
         "its minimum is {group.minimum}, the document of {fleet.name} allows "
         "{fleet.bounds.spot_min}: the fleet never shrinks below the group's minimum",
         "raise bounds.spot_min, or lower the minimum:\n"
         f"{_UPDATE}--min-size {{fleet.bounds.spot_min}}",
-        lambda at: at.is_spot and at.is_sized and at.group.minimum > at.fleet.bounds.spot_min,
-    ),
-    Check(
-        "on-demand-minimum", WARNING,
+        lambda at: at.is_spot and at.is_sized and at.group.minimum > at.fleet.bounds.spot_min),
+    Check("on-demand-minimum", WARNING,
         "its minimum is {group.minimum}: that many instances are never released",
         f"{_UPDATE}--min-size 0",
-        lambda at: not at.is_spot and at.group.minimum > 0,
-    ),
-    Check(
-        "foreign-scaling-policy", ERROR, "{it} also sets its desired capacity",
+        lambda at: not at.is_spot and at.group.minimum > 0),
+    Check("foreign-scaling-policy", ERROR, "{it} also sets its desired capacity",
         "delete it, or set sizing.enabled to false to leave the spot group to it",
-        lambda at: [", ".join(known(at.group.policies, ()))]
-        if at.is_sized and known(at.group.policies, ()) else (),
-    ),
-    Check(
-        "foreign-scaling-schedule", ERROR, "{it} also sets its desired capacity",
+        lambda at: at.is_sized and ", ".join(known(at.group.policies, ()))),
+    Check("foreign-scaling-schedule", ERROR, "{it} also sets its desired capacity",
         "delete it, or set sizing.enabled to false to leave the spot group to it",
-        lambda at: [", ".join(known(at.group.scheduled_actions, ()))]
-        if at.is_sized and known(at.group.scheduled_actions, ()) else (),
-    ),
-    Check(
-        "warm-pool-unknown", WARNING,
+        lambda at: at.is_sized and ", ".join(known(at.group.scheduled_actions, ()))),
+    Check("warm-pool-unknown", WARNING,
         "it has a warm pool, but on_demand_warm is false: it is used as if it were cold",
         "set availability.on_demand_warm in the document of {fleet.name}",
         lambda at: not at.is_spot
-        and at.group.warm_pool is True and not at.fleet.availability.on_demand_warm,
-    ),
-    Check(
-        "no-warm-pool", ERROR,
+        and at.group.warm_pool is True and not at.fleet.availability.on_demand_warm),
+    Check("no-warm-pool", ERROR,
         "on_demand_warm is true, but there is no warm pool: backfill would be late",
         "create one, or set availability.on_demand_warm to false in the document of {fleet.name}",
         lambda at: not at.is_spot
-        and at.group.warm_pool is False and at.fleet.availability.on_demand_warm,
-    ),
-    Check(
-        "capacity-rebalance", ERROR,
+        and at.group.warm_pool is False and at.fleet.availability.on_demand_warm),
+    Check("capacity-rebalance", ERROR,
         "CapacityRebalance is on: the group and Spotkeeper both replace instances at risk",
         f"{_UPDATE}--no-capacity-rebalance",
-        lambda at: at.is_spot and at.group.capacity_rebalance,
-    ),
-    Check(
-        "scale-in-protection", WARNING,
+        lambda at: at.is_spot and at.group.capacity_rebalance),
+    Check("scale-in-protection", WARNING,
         "new instances are protected from scale-in; Spotkeeper ends them anyway, by id",
         "let a terminate hook hold what must finish, and turn the protection off:\n"
         f"{_UPDATE}--no-new-instances-protected-from-scale-in",
-        lambda at: at.group.protected_from_scale_in,
-    ),
-    Check(
-        "protected-instance", WARNING,
+        lambda at: at.group.protected_from_scale_in),
+    Check("protected-instance", WARNING,
         "protected from scale-in: {it}; Spotkeeper ends instances anyway, by id",
         "aws autoscaling set-instance-protection --no-protected-from-scale-in "
         "--auto-scaling-group-name {group.name} --instance-ids {it}",
-        lambda at: [" ".join(at.group.protected_instances)]
-        if at.group.protected_instances and not at.group.protected_from_scale_in else (),
-    ),
-    Check(
-        "retained-instances", WARNING,
+        lambda at: not at.group.protected_from_scale_in and " ".join(at.group.protected_instances)),
+    Check("retained-instances", WARNING,
         "TerminateHookAbandon is retain: an instance whose terminate hook is abandoned runs on and "
         "is paid for until somebody ends it",
         "set TerminateHookAbandon to terminate in its instance lifecycle policy",
-        lambda at: at.group.retains_abandoned,
-    ),
-    Check(
-        "deletion-protection", WARNING,
+        lambda at: at.group.retains_abandoned),
+    Check("deletion-protection", WARNING,
         "DeletionProtection is {group.deletion_protection}: a stack that created the group cannot "
         "delete it",
         f"{_UPDATE}--deletion-protection none",
-        lambda at: at.group.deletion_protection != "none",
-    ),
-    Check(
-        "weighted-capacity", ERROR,
+        lambda at: at.group.deletion_protection != "none"),
+    Check("weighted-capacity", ERROR,
         "its capacity is counted in units, by weights, vCPUs or memory: Spotkeeper counts "
         "instances and would see a shortfall where there is none",
         "remove WeightedCapacity from its types, set DesiredCapacityType to units, and its sizes "
         "to numbers of instances",
-        lambda at: at.group.weighted,
-    ),
-    Check(
-        "process-suspended", ERROR, "{it[0]} is suspended: {it[1]}",
+        lambda at: at.group.weighted),
+    Check("process-suspended", ERROR, "{it[0]} is suspended: {it[1]}",
         "aws autoscaling resume-processes --auto-scaling-group-name {group.name} "
         "--scaling-processes {it[0]}",
         lambda at: (
             [process, at.group.suspended[process] or "no reason given"]
             for process in _PROCESSES if process in at.group.suspended
-        ),
-    ),
-    Check(
-        "az-rebalance", WARNING,
+        )),
+    Check("az-rebalance", WARNING,
         "AZRebalance is active: it ends busy instances only to balance the zones",
         "set availability.suspend_az_rebalance to true in the document of {fleet.name}",
         lambda at: not at.fleet.availability.suspend_az_rebalance
-        and "AZRebalance" not in at.group.suspended,
-    ),
-    Check(
-        "no-terminate-hook", ERROR,
+        and "AZRebalance" not in at.group.suspended),
+    Check("no-terminate-hook", ERROR,
         "no hook on EC2_INSTANCE_TERMINATING: requests of instances that leave are lost",
         f"{_HOOK}--lifecycle-hook-name spotkeeper-drain --heartbeat-timeout 120 "
         "--default-result CONTINUE --lifecycle-transition autoscaling:EC2_INSTANCE_TERMINATING",
-        lambda at: not isinstance(at.group.hooks, Unseen) and not _draining(at),
-    ),
-    Check(
-        "drain-too-short", WARNING,
+        lambda at: not isinstance(at.group.hooks, Unseen) and not _draining(at)),
+    Check("drain-too-short", WARNING,
         "{it.name} waits {it.heartbeat_s} s: requests that take longer are cut off",
         "let it wait as long as the longest request takes, here two minutes:\n"
         f"{_HOOK}--lifecycle-hook-name {{it.name}} --heartbeat-timeout 120",
-        lambda at: (hook for hook in _draining(at) if hook.heartbeat_s < SHORTEST_DRAIN_S),
-    ),
-    Check(
-        "hook-too-long", ERROR, "{it[0]} waits {it[1]} s, beyond {it[2]} s",
-        "shorten its heartbeat, or lengthen launch_deadline_s for a slow start", _long_hooks,
-    ),
-    Check(
-        "one-zone", WARNING, "only {it}: one empty zone empties the group",
+        lambda at: (hook for hook in _draining(at) if hook.heartbeat_s < SHORTEST_DRAIN_S)),
+    Check("hook-too-long", ERROR, "{it[0]} waits {it[1]} s, beyond {it[2]} s",
+        "shorten its heartbeat, or lengthen launch_deadline_s for a slow start", _long_hooks),
+    Check("one-zone", WARNING, "only {it}: one empty zone empties the group",
         "add subnets in further zones",
-        lambda at: at.group.zones if len(at.group.zones) == 1 else (),
-    ),
-    Check(
-        "one-instance-type", WARNING, "only {it}: a market of one pool in each zone",
+        lambda at: len(at.group.zones) == 1 and at.group.zones),
+    Check("one-instance-type", WARNING, "only {it}: a market of one pool in each zone",
         "add instance types that can run a worker to the mixed instances policy",
-        lambda at: at.group.types if len(at.group.types) == 1 and at.group.spot_share else (),
-    ),
-    Check(
-        "no-type-selected", ERROR, "no instance type has the attributes that the group names",
+        lambda at: len(at.group.types) == 1 and at.group.spot_share and at.group.types),
+    Check("no-type-selected", ERROR, "no instance type has the attributes that the group names",
         "ask for fewer vCPUs, GPUs or GiB, or name other accelerators",
-        lambda at: at.group.selected == (),
-    ),
-    Check(
-        "types-selected", NOTE, "AWS selects these types for the group's attributes: {it}",
+        lambda at: at.group.selected == ()),
+    Check("types-selected", NOTE, "AWS selects these types for the group's attributes: {it}",
         "change the attributes if one of them cannot run a worker",
-        lambda at: [", ".join(types)] if (types := known(at.group.selected, ())) else (),
-    ),
-    Check(
-        "quota-not-found", UNKNOWN, "no quota of Service Quotas is for {it}",
-        "check the quota in the Service Quotas console", _without_quota,
-    ),
-    Check(
-        "no-such-type", ERROR, "{it} does not exist in this region: launches of it fail",
+        lambda at: ", ".join(known(at.group.selected or (), ()))),
+    Check("quota-not-found", UNKNOWN, "no quota of Service Quotas is for {it}",
+        "check the quota in the Service Quotas console", _without_quota),
+    Check("no-such-type", ERROR, "{it} does not exist in this region: launches of it fail",
         "remove it from the group, or correct its name",
-        lambda at: sorted({*at.group.types} - {*at.existing}),
-    ),
-    Check(
-        "not-offered-anywhere", ERROR, "no zone of the group offers {it}",
+        lambda at: sorted({*at.group.types} - {*at.existing})),
+    Check("not-offered-anywhere", ERROR, "no zone of the group offers {it}",
         "choose other types, or subnets in zones that offer them",
-        lambda at: [", ".join(at.existing)] if not _is_offered(at) else (),
-    ),
-    Check(
-        "not-offered-in-a-zone", WARNING, "{it[0]} is not offered in {it[1]}",
+        lambda at: not _is_offered(at) and ", ".join(at.existing)),
+    Check("not-offered-in-a-zone", WARNING, "{it[0]} is not offered in {it[1]}",
         "add another type for those zones, or leave them out",
         lambda at: (
             [t, ", ".join(zones)] for t, zones in _not_offered(at).items()
             if zones and _is_offered(at)
-        ),
-    ),
-    Check(
-        "wrong-architecture", ERROR, "{it}: launches of it fail",
+        )),
+    Check("wrong-architecture", ERROR, "{it}: launches of it fail",
         "remove it, or set a launch template with an image for it in the overrides",
-        _foreign_architectures,
-    ),
-    Check(
-        "market-options", ERROR,
+        _foreign_architectures),
+    Check("market-options", ERROR,
         "the launch template has market options: a mixed instances policy refuses them",
         "remove InstanceMarketOptions; the group says what is spot",
-        lambda at: at.machine.market_options,
-    ),
-    Check(
-        "metadata-disabled", ERROR,
+        lambda at: at.machine.market_options),
+    Check("metadata-disabled", ERROR,
         "HttpEndpoint is disabled: no instance metadata, so no warnings and no credentials",
         f"set HttpEndpoint to enabled {_METADATA}",
-        lambda at: not at.machine.metadata_enabled,
-    ),
-    Check(
-        "tag-keys", ERROR, "{it}: metadata cannot hold it, so launches fail",
+        lambda at: not at.machine.metadata_enabled),
+    Check("tag-keys", ERROR, "{it}: metadata cannot hold it, so launches fail",
         "rename the tags of group and launch template: no spaces, no slashes; or disable "
         "InstanceMetadataTags, at its price (docs/workers.md, Traps)",
-        lambda at: [_bad_keys(at)] if _bad_keys(at) and at.machine.tags_in_metadata else (),
-    ),
-    Check(
-        "tags-not-in-metadata", ERROR,
+        lambda at: at.machine.tags_in_metadata and _bad_keys(at)),
+    Check("tags-not-in-metadata", ERROR,
         "InstanceMetadataTags is not enabled: workers cannot see that they are to drain",
         f"set InstanceMetadataTags to enabled {_METADATA}",
         lambda at: at.machine.metadata_enabled
-        and not at.machine.tags_in_metadata and not _bad_keys(at),
-    ),
-    Check(
-        "tags-not-in-metadata", WARNING,
+        and not at.machine.tags_in_metadata and not _bad_keys(at)),
+    Check("tags-not-in-metadata", WARNING,
         "InstanceMetadataTags is off, as {it} requires: a detached instance stops at once instead "
         "of serving for the last of its two minutes",
         "rename the tags: no spaces, no slashes; then enable InstanceMetadataTags",
-        lambda at: [_bad_keys(at)] if _bad_keys(at) and not at.machine.tags_in_metadata else (),
-    ),
-    Check(
-        "metadata-tokens", WARNING,
+        lambda at: not at.machine.tags_in_metadata and _bad_keys(at)),
+    Check("metadata-tokens", WARNING,
         "HttpTokens is optional: anyone that makes a worker fetch a URL can read its credentials",
         f"set HttpTokens to required {_METADATA}",
-        lambda at: not at.machine.tokens_required,
-    ),
-    Check(
-        "metadata-hop-limit", WARNING,
+        lambda at: not at.machine.tokens_required),
+    Check("metadata-hop-limit", WARNING,
         "HttpPutResponseHopLimit is {machine.hop_limit}: workers in containers see no warning "
         "unless spotkeeper-agent runs on the host",
         "run the agent on the host (docs/workers.md), or set HttpPutResponseHopLimit to 2",
-        lambda at: at.machine.hop_limit < 2,  # noqa: PLR2004 - one hop more than the instance
-    ),
-    Check(
-        "key-without-grant", ERROR,
+        lambda at: at.machine.hop_limit < HOPS_INTO_A_CONTAINER),
+    Check("key-without-grant", ERROR,
         "disks are encrypted with {it}, which Auto Scaling may not use: launches fail",
         "allow AWSServiceRoleForAutoScaling to use the key (`aws kms create-grant`)",
         lambda at: [
             key for key in at.machine.keys
             if key not in known(at.facts.account.key_grants, frozenset(at.machine.keys))
-        ],
-    ),
-    Check(
-        "no-instance-profile", ERROR,
+        ]),
+    Check("no-instance-profile", ERROR,
         "instances have no role: their workers cannot send search logs",
         "set an instance profile whose role has the policy of the output SendSearchLogsPolicy",
-        lambda at: at.machine.profile_policies is None,
-    ),
-    Check(
-        "role-cannot-send", WARNING,
+        lambda at: at.machine.profile_policies is None),
+    Check("role-cannot-send", WARNING,
         "the workers' role does not have the stack's policy for search logs",
         "attach the policy of the output SendSearchLogsPolicy, unless another one allows the same",
-        _may_not_send,
-    ),
+        lambda at: at.facts.stack is not None
+        and _lacks(at.machine, at.facts.stack.sends_search_logs)),
 )  # fmt: skip
 
 # --- the stack ------------------------------------------------------------------------------------
 
 
 def _each(names: tuple[str, ...] | Unseen) -> Found:
+    """Each name is the resource."""
     return ((name, name) for name in known(names, ()))
 
 
 STACK_CHECKS: tuple[Check[StackFacts], ...] = (
-    Check(
-        "schedule-disabled", ERROR, "it is disabled: this controller has no turns",
+    Check("schedule-disabled", ERROR, "it is disabled: this controller has no turns",
         "enable it in EventBridge Scheduler; `spotkeeper pause` pauses a fleet for a while",
-        lambda stack: _each(stack.schedules_disabled),
-    ),
-    Check(
-        "events-disabled", ERROR,
+        lambda stack: _each(stack.schedules_disabled)),
+    Check("events-disabled", ERROR,
         "it is disabled: warnings and group events are seen by the next minute's turn only",
         "aws events enable-rule --name {it}",
-        lambda stack: _each(stack.rules_disabled),
-    ),
-    Check(
-        "rule-without-target", ERROR,
+        lambda stack: _each(stack.rules_disabled)),
+    Check("rule-without-target", ERROR,
         "it has no target: warnings and group events are seen by the next minute's turn only",
         "add the function HandleInterruption as its target, or delete the rule and deploy again",
-        lambda stack: _each(stack.rules_without_target),
-    ),
-    Check(
-        "queue-disabled", ERROR,
+        lambda stack: _each(stack.rules_without_target)),
+    Check("queue-disabled", ERROR,
         "this event source mapping is disabled: nothing reads its queue of search logs or wake-ups",
         "aws lambda update-event-source-mapping --enabled --uuid {it}",
-        lambda stack: _each(stack.queues_unread),
-    ),
-    Check(
-        "function-stopped", ERROR,
+        lambda stack: _each(stack.queues_unread)),
+    Check("function-stopped", ERROR,
         "its reserved concurrency is 0: Lambda throttles every invocation",
         "aws lambda delete-function-concurrency --function-name {it}",
-        lambda stack: _each(stack.stopped_functions),
-    ),
-    Check(
-        "alarm-actions-disabled", WARNING, "its actions are disabled: it notifies nobody",
+        lambda stack: _each(stack.stopped_functions)),
+    Check("alarm-actions-disabled", WARNING, "its actions are disabled: it notifies nobody",
         "aws cloudwatch enable-alarm-actions --alarm-names {it}",
-        lambda stack: _each(stack.silenced_alarms),
-    ),
-    Check(
-        "turns-failed", ERROR, "in the last hour of its records {it}",
+        lambda stack: _each(stack.silenced_alarms)),
+    Check("turns-failed", ERROR, "in the last hour of its records {it}",
         "correct what the error names; `spotkeeper explain --since 1h` shows every failed turn",
-        lambda stack: known(stack.failed_turns, ()),
-    ),
-    Check(
-        "e-mail-unconfirmed", WARNING,
+        lambda stack: known(stack.failed_turns, ())),
+    Check("e-mail-unconfirmed", WARNING,
         "{it} has not confirmed its subscription: no alarm arrives there",
         "open the message of AWS Notifications and confirm",
-        lambda stack: known(stack.unconfirmed, ()),
-    ),
-    Check(
-        "nobody-told", WARNING, "the alarm topic has no subscription: alarms notify nobody",
+        lambda stack: known(stack.unconfirmed, ())),
+    Check("nobody-told", WARNING, "the alarm topic has no subscription: alarms notify nobody",
         "deploy with AlarmEmail, or subscribe something to the topic",
-        lambda stack: stack.nobody_told is True,
-    ),
+        lambda stack: stack.nobody_told is True),
 )  # fmt: skip
 
 # --- jobs -----------------------------------------------------------------------------------------
 
 
 def _job_machine(jobs: JobFacts) -> Machine:
-    good = Machine(profile_policies=frozenset({jobs.policy}))
-    return known(jobs.machine, good)
-
-
-def _job_role_is_another(jobs: JobFacts) -> bool:
-    policies = _job_machine(jobs).profile_policies
-    return isinstance(policies, frozenset) and jobs.policy not in policies
+    return known(jobs.machine, _UNKNOWN_MACHINE)
 
 
 JOB_CHECKS: tuple[Check[JobFacts], ...] = (
-    Check(
-        "job-shutdown-stops", ERROR,
+    Check("job-shutdown-stops", ERROR,
         "a shutdown stops a machine and must terminate it: what is stopped is paid for",
         "set InstanceInitiatedShutdownBehavior to terminate in the launch template of jobs",
-        lambda jobs: not isinstance(jobs.machine, Unseen) and jobs.on_shutdown != "terminate",
-    ),
-    Check(
-        "job-tags-not-in-metadata", ERROR,
+        lambda jobs: not isinstance(jobs.machine, Unseen) and jobs.on_shutdown != "terminate"),
+    Check("job-tags-not-in-metadata", ERROR,
         "InstanceMetadataTags is not enabled: the agent cannot see which job its machine runs",
         "set HttpEndpoint and InstanceMetadataTags to enabled in the launch template of jobs",
         lambda jobs: not (
             _job_machine(jobs).metadata_enabled and _job_machine(jobs).tags_in_metadata
-        ),
-    ),
-    Check(
-        "job-no-instance-profile", ERROR,
+        )),
+    Check("job-no-instance-profile", ERROR,
         "the launch template of jobs names no instance profile: agents may call nothing",
         "name the instance profile of the role that JobRole names",
-        lambda jobs: _job_machine(jobs).profile_policies is None,
-    ),
-    Check(
-        "job-other-role", ERROR,
+        lambda jobs: _job_machine(jobs).profile_policies is None),
+    Check("job-other-role", ERROR,
         "the role of the instance profile lacks the stack's policy for jobs: it is not JobRole, "
         "so that launches are refused",
         "name the instance profile of JobRole in the launch template, or its role as JobRole",
-        _job_role_is_another,
-    ),
-    Check(
-        "job-one-zone", WARNING,
+        lambda jobs: _lacks(_job_machine(jobs), jobs.policy)),
+    Check("job-one-zone", WARNING,
         "all subnets of jobs are in {it}: a job waits there for capacity",
         "name one subnet for each zone in JobSubnetIds",
-        lambda jobs: zones if len(zones := known(jobs.zones, frozenset())) == 1 else (),
-    ),
+        lambda jobs: len(zones := known(jobs.zones, frozenset())) == 1 and zones),
 )  # fmt: skip
 
 CHECKS = (*ACCOUNT_CHECKS, *GROUP_CHECKS, *STACK_CHECKS, *JOB_CHECKS)
