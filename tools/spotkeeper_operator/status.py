@@ -17,12 +17,7 @@ from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.lives import InstanceLives
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.adapters.request_queues import (
-    AgentRequestQueues,
-    AmazonMqRequestQueues,
-    EveryRequestQueue,
-    SqsRequestQueues,
-)
+from spotkeeper.adapters.request_queues import EveryRequestQueue
 from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet, Group, Instance, Phase
 from spotkeeper.domain.load.load import SLOT_MS, Cluster, LoadDigest, WorkerLoad, milliseconds
@@ -704,10 +699,9 @@ class Reading:
         self._hung: set[str] = set()
         self._load = LoadDigestTable(aws.dynamodb, self.stack.table)
         self._queues = EveryRequestQueue(
-            SqsRequestQueues(lambda: aws.client("sqs")),
-            AmazonMqRequestQueues(lambda: aws.cloudwatch, lambda: now),
-            AgentRequestQueues(aws.dynamodb, self.stack.table, lambda: now),
-        )
+            lambda: aws.client("sqs"), lambda: aws.cloudwatch, aws.dynamodb, self.stack.table,
+            lambda: now,
+        )  # fmt: skip
 
     def attempt[Found](self, of: str, label: str, read: Callable[[], Found]) -> Found | None:
         """Read something of a service, or note why that failed."""

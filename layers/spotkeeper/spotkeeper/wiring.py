@@ -19,12 +19,7 @@ from spotkeeper.adapters.ec2.lives import InstanceLives, ScalingActivities
 from spotkeeper.adapters.ec2.prices import MarketPrices, price_list_region
 from spotkeeper.adapters.event_bus import EventBus
 from spotkeeper.adapters.fleet_documents import DocumentCopy, FleetDocuments, FleetDocumentStore
-from spotkeeper.adapters.request_queues import (
-    AgentRequestQueues,
-    AmazonMqRequestQueues,
-    EveryRequestQueue,
-    SqsRequestQueues,
-)
+from spotkeeper.adapters.request_queues import EveryRequestQueue
 from spotkeeper.adapters.wake_ups import TurnQueue
 from spotkeeper.border.settings import (
     AvailabilitySettings,
@@ -107,9 +102,7 @@ def ports() -> Ports:
         states=_states(),
         load=load_table(),
         histories=LoadHistoryTable(_dynamodb(), _settings().table_name),
-        queues=EveryRequestQueue(
-            SqsRequestQueues(_sqs), AmazonMqRequestQueues(_cloudwatch, now), queue_looks()
-        ),
+        queues=queue_looks(),
         wake_ups=availability_queue(),
         controls=ControlTable(_dynamodb(), _settings().table_name),
         announcements=_event_bus(),
@@ -187,9 +180,9 @@ def load_table() -> LoadDigestTable:
 
 
 @cache
-def queue_looks() -> AgentRequestQueues:
-    """Put together what keeps agents' looks at request queues."""
-    return AgentRequestQueues(_dynamodb(), _settings().table_name, now)
+def queue_looks() -> EveryRequestQueue:
+    """Put together what counts request queues, and keeps agents' looks at them."""
+    return EveryRequestQueue(_sqs, _cloudwatch, _dynamodb(), _settings().table_name, now)
 
 
 @cache

@@ -4,27 +4,18 @@ pk fleet#NAME  sk control
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
-from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.adapters.table import Items, encoded
 from spotkeeper.domain.permission import Control
 from spotkeeper.ports import Conflict, Unreadable
-
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 _CONTROL = TypeAdapter(Control)
 
 
-class ControlTable:
+class ControlTable(Items):
     """Reads and changes controls."""
-
-    def __init__(self, dynamodb: "DynamoDBClient", table: str) -> None:
-        """Take a typed client and the table's name; nothing is called yet."""
-        self._dynamodb = dynamodb
-        self._table = table
 
     def of(self, fleet: str) -> Control:
         """Read a fleet's control; an empty one if operators set nothing.
@@ -32,10 +23,8 @@ class ControlTable:
         Raises `Unreadable` for an item that no release of this format wrote: whether turns may act
         is not guessed.
         """
-        with aws_errors(f"reading the control of {fleet}"):
-            item = self._dynamodb.get_item(
-                TableName=self._table, Key=_key(fleet), ConsistentRead=True
-            ).get("Item")
+        doing = f"reading the control of {fleet}"
+        item = self._get(doing, f"fleet#{fleet}", "control", consistent=True)
         if item is None:
             return Control()
         try:
@@ -48,22 +37,16 @@ class ControlTable:
         """Put a control in the place of the one that was seen; raises `Conflict` if it is not."""
         changed = replace(wanted, version=seen.version + 1)
         try:
-            with aws_errors(f"changing the control of {fleet}"):
-                self._dynamodb.put_item(
-                    TableName=self._table,
-                    Item={
-                        **_key(fleet),
-                        "control": {"S": _CONTROL.dump_json(changed).decode()},
-                        "version": {"N": str(changed.version)},
-                    },
-                    ConditionExpression="attribute_not_exists(version) OR version = :seen",
-                    ExpressionAttributeValues={":seen": {"N": str(seen.version)}},
-                )
+            self._put_if(
+                f"changing the control of {fleet}",
+                "attribute_not_exists(version) OR version = :seen",
+                encoded({":seen": seen.version}),
+                f"fleet#{fleet}",
+                "control",
+                control=_CONTROL.dump_json(changed).decode(),
+                version=changed.version,
+            )
         except Conflict as error:
             message = f"another operator has just changed {fleet}: look at status, then try again"
             raise Conflict(message) from error
         return changed
-
-
-def _key(fleet: str) -> dict[str, dict[str, str]]:
-    return {"pk": {"S": f"fleet#{fleet}"}, "sk": {"S": "control"}}

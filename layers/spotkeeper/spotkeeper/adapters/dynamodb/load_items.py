@@ -10,24 +10,13 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from spotkeeper.adapters.table import Item, encoded, epoch, key
 from spotkeeper.domain.load.digest import sent_at, sent_iso
 from spotkeeper.domain.load.load import Cluster, Histogram, LoadDigest, WorkerDigest, milliseconds
 
 # The longest window is 15 minutes; the rest is for looking back by hand.
 DIGEST_LIFETIME = timedelta(hours=2)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-type Item = Mapping[str, Any]
-
-
-def partition_of(fleet: str) -> str:
-    """Give the partition key of a fleet's load."""
-    return f"load#{fleet}"
-
-
-def text_of(item: Item, name: str) -> str:
-    """Read a text attribute."""
-    return str(item[name]["S"])
 
 
 def pack(*digests: LoadDigest) -> Item:
@@ -36,39 +25,38 @@ def pack(*digests: LoadDigest) -> Item:
     500 logs of one worker stay below 1 KB, the unit of writing, as do 20 logs of each of ten.
     """
     first = digests[0]
-    expires_at = max(digest.sent_at for digest in digests) + DIGEST_LIFETIME
-    item = {
-        "pk": {"S": partition_of(first.fleet)},
-        "expires_at": {"N": str(int(expires_at.timestamp()))},
-    }
-    if len(digests) == 1:
-        return item | {"sk": {"S": first.key}, "digest": {"B": _packed(_flat_digest(first))}}
-    keys = "\0".join(digest.key for digest in digests)
-    several = [[digest.key, *_flat_digest(digest)] for digest in digests]
-    return item | {
-        "sk": {"S": f"{sent_iso(first.sent_at)}*{sha256(keys.encode()).hexdigest()[:16]}"},
-        "digests": {"B": _packed(several)},
-    }
-
-
-def _packed(values: object) -> bytes:
-    return zlib.compress(json.dumps(values, separators=(",", ":")).encode())
+    name, sk, values = "digest", first.key, _flat_digest(first)
+    if len(digests) > 1:
+        keys = "\0".join(digest.key for digest in digests)
+        sk = f"{sent_iso(first.sent_at)}*{sha256(keys.encode()).hexdigest()[:16]}"
+        name, values = "digests", [[digest.key, *_flat_digest(digest)] for digest in digests]
+    packed = zlib.compress(json.dumps(values, separators=(",", ":")).encode())
+    expires_at = epoch(max(digest.sent_at for digest in digests) + DIGEST_LIFETIME)
+    return key(f"load#{first.fleet}", sk) | encoded({name: packed, "expires_at": expires_at})
 
 
 def _flat_digest(digest: LoadDigest) -> list[Any]:
-    return [
-        digest.count,
-        digest.late,
-        digest.skewed,
-        _flat(digest.arrivals),
-        _flat_histogram(digest.waits),
-        _flat_histogram(digest.service),
-        [_flat_worker(worker) for worker in digest.workers],
-        # In the order of `arrivals`, which has the same slots.
-        [digest.work_ms[slot] for slot in sorted(digest.work_ms)],
-        None if digest.newest_start is None else milliseconds(digest.newest_start),
-        digest.newest_wait_ms,
+    waits, service = (
+        [histogram.total_ms, histogram.squares, _flat(histogram.counts)]
+        for histogram in (digest.waits, digest.service)
+    )
+    workers = [
+        [
+            worker.worker_id,
+            worker.instance_id,
+            worker.ok,
+            worker.error,
+            worker.timeout,
+            milliseconds(worker.last_finished),
+            _flat(worker.busy_ms),
+        ]
+        for worker in digest.workers
     ]
+    # In the order of `arrivals`, which has the same slots.
+    work_ms = [digest.work_ms[slot] for slot in sorted(digest.work_ms)]
+    start = None if digest.newest_start is None else milliseconds(digest.newest_start)
+    sums = [digest.count, digest.late, digest.skewed, _flat(digest.arrivals), waits, service]
+    return [*sums, workers, work_ms, start, digest.newest_wait_ms]
 
 
 def unpack(fleet: str, item: Item) -> Sequence[LoadDigest]:
@@ -76,7 +64,7 @@ def unpack(fleet: str, item: Item) -> Sequence[LoadDigest]:
     if "digests" in item:
         several = from_json(zlib.decompress(item["digests"]["B"]))
         return [_digest(fleet, key, values) for key, *values in several]
-    return [_digest(fleet, text_of(item, "sk"), from_json(zlib.decompress(item["digest"]["B"])))]
+    return [_digest(fleet, item["sk"]["S"], from_json(zlib.decompress(item["digest"]["B"])))]
 
 
 def _digest(fleet: str, key: str, values: Sequence[Any]) -> LoadDigest:
@@ -92,9 +80,21 @@ def _digest(fleet: str, key: str, values: Sequence[Any]) -> LoadDigest:
         late=late,
         skewed=skewed,
         arrivals=counts,
-        waits=_histogram(waits),
-        service=_histogram(service),
-        workers=tuple(_worker(*worker) for worker in workers),
+        waits=_histogram(*waits),
+        service=_histogram(*service),
+        workers=tuple(
+            WorkerDigest(
+                worker_id=worker_id,
+                cluster=Cluster.AWS if instance_id else Cluster.ONPREM,
+                instance_id=instance_id,
+                ok=ok,
+                error=error,
+                timeout=timeout,
+                last_finished=_instant(last_ms),
+                busy_ms=_mapping(busy_ms),
+            )
+            for worker_id, instance_id, ok, error, timeout, last_ms, busy_ms in workers
+        ),
         work_ms=dict(zip(counts, work_ms, strict=False)),
         newest_start=None if newest_start is None else _instant(newest_start),
         newest_wait_ms=newest_wait_ms,
@@ -112,40 +112,8 @@ def _mapping(flat: Sequence[int]) -> dict[int, int]:
     return dict(zip(accumulate(flat[::2]), flat[1::2], strict=True))
 
 
-def _flat_histogram(histogram: Histogram) -> list[Any]:
-    return [histogram.total_ms, histogram.squares, _flat(histogram.counts)]
-
-
-def _histogram(values: Sequence[Any]) -> Histogram:
-    total_ms, squares, counts = values
+def _histogram(total_ms: int, squares: int, counts: Sequence[int]) -> Histogram:
     return Histogram(counts=_mapping(counts), total_ms=total_ms, squares=squares)
-
-
-def _flat_worker(worker: WorkerDigest) -> list[Any]:
-    last_ms = milliseconds(worker.last_finished)
-    ended = [worker.ok, worker.error, worker.timeout]
-    return [worker.worker_id, worker.instance_id, *ended, last_ms, _flat(worker.busy_ms)]
-
-
-def _worker(
-    worker_id: str,
-    instance_id: str,
-    ok: int,
-    error: int,
-    timeout: int,
-    last_ms: int,
-    busy_ms: Sequence[int],
-) -> WorkerDigest:
-    return WorkerDigest(
-        worker_id=worker_id,
-        cluster=Cluster.AWS if instance_id else Cluster.ONPREM,
-        instance_id=instance_id,
-        ok=ok,
-        error=error,
-        timeout=timeout,
-        last_finished=_instant(last_ms),
-        busy_ms=_mapping(busy_ms),
-    )
 
 
 def _instant(since_epoch_ms: int) -> datetime:

@@ -19,21 +19,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import accumulate, batched, groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.dynamodb.load_items import Item, pack, partition_of, text_of, unpack
+from spotkeeper.adapters.dynamodb.load_items import pack, unpack
 from spotkeeper.adapters.dynamodb.load_memory import LoadMemory, OutOfOrder
 from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.adapters.table import ITEMS_A_CALL, LAST, Item, Items
 from spotkeeper.domain.load.digest import sent_iso
 from spotkeeper.domain.load.load import LoadDigest, slot_begins, slot_of
 from spotkeeper.ports import Unreadable
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import AttributeValueTypeDef, QueryOutputTypeDef
 
-# The most items of one write.
-_BATCH = 25
 # DynamoDB's items have 400 KB at most; a worker's logs in a message, packed, 2 KB at the very most.
 _WORKERS_AN_ITEM = 150
 # Seconds between tries to write what DynamoDB left unprocessed.
@@ -44,7 +42,7 @@ _RECENT_SLOTS = 3
 _WORTH_COUNTING = 1_000
 
 
-class LoadDigestTable:
+class LoadDigestTable(Items):
     """The load port on a DynamoDB table."""
 
     def __init__(
@@ -58,8 +56,7 @@ class LoadDigestTable:
 
         Fewer digests than `worth_counting` are read anew each time, and what is new is added.
         """
-        self._dynamodb = dynamodb
-        self._table = table
+        super().__init__(dynamodb, table)
         self._sleep = sleep
         self._worth_counting = worth_counting
         self._memories: dict[str, LoadMemory] = {}
@@ -69,9 +66,9 @@ class LoadDigestTable:
         unstored: list[str] = []
         once = {(digest.fleet, digest.key): digest for digest in digests}
         items = [(pack(*some), some) for some in _by_item(once.values())]
-        for batch in batched(items, _BATCH, strict=False):
-            left = {text_of(item, "sk") for item in self._write([item for item, _ in batch])}
-            unstored += (d.key for item, some in batch if text_of(item, "sk") in left for d in some)
+        for batch in batched(items, ITEMS_A_CALL, strict=False):
+            left = {_key(item) for item in self._write([item for item, _ in batch])}
+            unstored += (d.key for item, some in batch if _key(item) in left for d in some)
         return unstored
 
     def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
@@ -97,7 +94,7 @@ class LoadDigestTable:
         recent = memory.newest() - _RECENT_SLOTS
         counted = memory.digests_before(recent) >= self._worth_counting
         begin = recent if counted else first
-        items = {text_of(item, "sk"): item for item in self._items(fleet, begin)}
+        items = {_key(item): item for item in self._items(fleet, begin)}
         if counted and self._count(fleet, first, recent) != memory.count_before(recent):
             # Something arrived late; the keys alone do not show what.
             return False
@@ -112,7 +109,12 @@ class LoadDigestTable:
         self, fleet: str, items: Iterable[Item]
     ) -> Iterator[tuple[str, Sequence[LoadDigest]]]:
         """Read what is in items, each with the item's key."""
-        return ((text_of(item, "sk"), _readable(fleet, item)) for item in items)
+        for item in items:
+            try:
+                yield _key(item), unpack(fleet, item)
+            except (KeyError, TypeError, ValueError, zlib.error) as error:
+                message = f"the load item {_key(item)} cannot be read ({error}): delete it, or wait"
+                raise Unreadable(f"{message} two hours") from error
 
     def _write(self, items: Sequence[Item]) -> Sequence[Item]:
         """Write up to 25 items; returns those that DynamoDB leaves unprocessed after retries."""
@@ -131,35 +133,28 @@ class LoadDigestTable:
 
     def _items(self, fleet: str, first: int) -> Iterator[Item]:
         """Read the items from a slot on, in the order of their keys."""
-        for page in self._pages(
-            fleet,
-            KeyConditionExpression="pk = :pk AND sk >= :first",
-            ExpressionAttributeValues={":first": _beginning(first)},
+        return self._query(
+            *_load_of(fleet),
+            _beginning(first),
+            LAST,
             # What else is in an item costs as much time to parse as these two.
             ProjectionExpression="sk, #digest, #digests",
             ExpressionAttributeNames={"#digest": "digest", "#digests": "digests"},
-        ):
-            yield from page["Items"]
+        )
 
     def _count(self, fleet: str, first: int, stop: int) -> int:
         """Count the items from a slot on and before another; no key equals a slot's beginning."""
-        pages = self._pages(
-            fleet,
-            KeyConditionExpression="pk = :pk AND sk BETWEEN :first AND :stop",
-            ExpressionAttributeValues={":first": _beginning(first), ":stop": _beginning(stop)},
-            Select="COUNT",
-        )
+        between = (_beginning(first), _beginning(stop))
+        pages = self._pages(*_load_of(fleet), *between, Select="COUNT")
         return sum(page["Count"] for page in pages)
 
-    def _pages(
-        self, fleet: str, *, ExpressionAttributeValues: Item, **query: Any
-    ) -> Iterator["QueryOutputTypeDef"]:
-        values = {":pk": {"S": partition_of(fleet)}, **ExpressionAttributeValues}
-        pages = self._dynamodb.get_paginator("query").paginate(
-            TableName=self._table, ExpressionAttributeValues=values, **query
-        )
-        with aws_errors(f"reading the load of fleet {fleet}"):
-            yield from pages
+
+def _load_of(fleet: str) -> tuple[str, str]:
+    return f"reading the load of fleet {fleet}", f"load#{fleet}"
+
+
+def _key(item: Item) -> str:
+    return str(item["sk"]["S"])
 
 
 def _by_item(digests: Iterable[LoadDigest]) -> Iterator[Sequence[LoadDigest]]:
@@ -176,14 +171,5 @@ def _by_item(digests: Iterable[LoadDigest]) -> Iterator[Sequence[LoadDigest]]:
             yield [digest for digest, _ in same]
 
 
-def _readable(fleet: str, item: Item) -> Sequence[LoadDigest]:
-    try:
-        return unpack(fleet, item)
-    except (KeyError, TypeError, ValueError, zlib.error) as error:
-        key = text_of(item, "sk")
-        message = f"the load item {key} cannot be read ({error}): delete it, or wait two hours"
-        raise Unreadable(message) from error
-
-
-def _beginning(slot: int) -> "AttributeValueTypeDef":
-    return {"S": sent_iso(slot_begins(slot))}
+def _beginning(slot: int) -> str:
+    return sent_iso(slot_begins(slot))
