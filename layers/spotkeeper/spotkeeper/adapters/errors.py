@@ -13,7 +13,7 @@ uses; docs/operations.md lists the classes. An API error becomes one of the port
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -27,37 +27,6 @@ from botocore.exceptions import (
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.ports import Conflict, FleetError, Gone, Refused, Throttled, TimedOut, Unavailable
 
-# Codes as they stand in activity messages ("Could not launch Spot Instances. CODE - text") and
-# in API errors. Karpenter pkg/errors, aws-parallelcluster-node and terraform-aws-github-runner
-# name the same ones.
-CAPACITY_CODES = frozenset({
-    "InsufficientInstanceCapacity", "UnfulfillableCapacity", "InsufficientCapacity",
-    "InsufficientHostCapacity", "InsufficientCapacityOnHost", "InsufficientVolumeCapacity",
-    "InsufficientReservedInstanceCapacity", "ReservationCapacityExceeded",
-    "InsufficientFreeAddressesInSubnet", "SpotInstanceTermination", "SpotInstanceShutdown",
-})  # fmt: skip
-# AWS's own faults: nothing launches, as when capacity is missing.
-FAULT_CODES = frozenset({
-    "InternalError", "InternalFailure", "ServiceUnavailable",
-    "RequestTimeout", "RequestTimeoutException",
-})  # fmt: skip
-PRICE_CODES = frozenset({"SpotMaxPriceTooLow"})
-QUOTA_CODES = frozenset({
-    "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "MaxFleetCountExceeded",
-    "MaxSpotFleetRequestCountExceeded", "TargetCapacityLimitExceededException",
-    "ResourceLimitExceeded", "InstanceLimitExceeded", "VolumeLimitExceeded",
-    "MaxIOPSLimitExceeded",
-})  # fmt: skip
-CONFIGURATION_CODES = frozenset({
-    "InvalidFleetConfiguration", "InvalidParameterCombination", "InvalidParameterValue",
-    "InvalidParameter", "InvalidAMIID.NotFound", "InvalidAMIID.Malformed", "InvalidGroup.NotFound",
-    "InvalidKeyPair.NotFound", "InvalidSubnetID.NotFound", "InvalidSecurityGroupID.NotFound",
-    "InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException",
-    "InvalidBlockDeviceMapping", "InvalidSnapshot.NotFound", "Unsupported",
-    "UnsupportedOperation", "ValidationError",
-})  # fmt: skip
-# Why an instance ended by itself before it was in service (EC2's state reasons).
-BOOTSTRAP_CODES = frozenset({"InstanceInitiatedShutdown", "UserInitiatedShutdown"})
 # AWS does not accept a signature: it is of another time, or made with another key.
 OF_SIGNATURES = frozenset({
     "SignatureDoesNotMatch", "InvalidSignatureException", "RequestTimeTooSkewed",
@@ -80,6 +49,41 @@ THROTTLE_CODES = frozenset({
     "BandwidthLimitExceeded", "LimitExceededException", "TransactionInProgressException",
     "ResourceContention", "ScalingActivityInProgress",
 })  # fmt: skip
+# AWS's own faults: nothing launches, as when capacity is missing.
+FAULT_CODES = frozenset({
+    "InternalError", "InternalFailure", "ServiceUnavailable",
+    "RequestTimeout", "RequestTimeoutException",
+})  # fmt: skip
+# Codes as they stand in activity messages ("Could not launch Spot Instances. CODE - text") and
+# in API errors. Karpenter pkg/errors, aws-parallelcluster-node and terraform-aws-github-runner
+# name the same ones.
+CODES: Mapping[FailureClass, frozenset[str]] = {
+    FailureClass.CAPACITY: frozenset({
+        "InsufficientInstanceCapacity", "UnfulfillableCapacity", "InsufficientCapacity",
+        "InsufficientHostCapacity", "InsufficientCapacityOnHost", "InsufficientVolumeCapacity",
+        "InsufficientReservedInstanceCapacity", "ReservationCapacityExceeded",
+        "InsufficientFreeAddressesInSubnet", "SpotInstanceTermination", "SpotInstanceShutdown",
+    }) | FAULT_CODES,
+    FailureClass.PRICE: frozenset({"SpotMaxPriceTooLow"}),
+    FailureClass.QUOTA: frozenset({
+        "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "MaxFleetCountExceeded",
+        "MaxSpotFleetRequestCountExceeded", "TargetCapacityLimitExceededException",
+        "ResourceLimitExceeded", "InstanceLimitExceeded", "VolumeLimitExceeded",
+        "MaxIOPSLimitExceeded",
+    }),
+    FailureClass.CONFIGURATION: frozenset({
+        "InvalidFleetConfiguration", "InvalidParameterCombination", "InvalidParameterValue",
+        "InvalidParameter", "InvalidAMIID.NotFound", "InvalidAMIID.Malformed",
+        "InvalidGroup.NotFound", "InvalidKeyPair.NotFound", "InvalidSubnetID.NotFound",
+        "InvalidSecurityGroupID.NotFound", "InvalidLaunchTemplateId.NotFound",
+        "InvalidLaunchTemplateName.NotFoundException", "InvalidBlockDeviceMapping",
+        "InvalidSnapshot.NotFound", "Unsupported", "UnsupportedOperation", "ValidationError",
+    }),
+    # Why an instance ended by itself before it was in service (EC2's state reasons).
+    FailureClass.BOOTSTRAP: frozenset({"InstanceInitiatedShutdown", "UserInitiatedShutdown"}),
+    FailureClass.PERMISSION: PERMISSION_CODES | CREDENTIAL_CODES,
+    FailureClass.THROTTLE: THROTTLE_CODES,
+}  # fmt: skip
 GONE_CODES = frozenset({
     "InvalidInstanceID", "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed",
     "InvalidInstanceID.NotLinkable", "ResourceNotFoundException", "ParameterNotFound",
@@ -102,78 +106,49 @@ CONDITION_FAILED = "ConditionalCheckFailedException"
 GONE_WORDS = ("not found", "does not exist", "is not part of", "no longer exists")
 
 # Spot request statuses (EC2 user guide, "Spot request status"), by what they mean for a fleet.
-SPOT_CAPACITY_STATUSES = frozenset({
-    "capacity-not-available", "capacity-oversubscribed", "constraint-not-fulfillable",
-    "az-group-constraint", "launch-group-constraint", "placement-group-constraint",
-    "system-error", "instance-terminated-no-capacity", "instance-stopped-no-capacity",
-    "instance-terminated-launch-group-constraint", "instance-terminated-by-service",
-})  # fmt: skip
-SPOT_PRICE_STATUSES = frozenset({
-    "price-too-low", "instance-terminated-by-price", "instance-stopped-by-price",
-})  # fmt: skip
-SPOT_QUOTA_STATUSES = frozenset({"limit-exceeded"})
-SPOT_CONFIGURATION_STATUSES = frozenset({"bad-parameters", "schedule-expired"})
+SPOT_STATUSES: Mapping[FailureClass, frozenset[str]] = {
+    FailureClass.CAPACITY: frozenset({
+        "capacity-not-available", "capacity-oversubscribed", "constraint-not-fulfillable",
+        "az-group-constraint", "launch-group-constraint", "placement-group-constraint",
+        "system-error", "instance-terminated-no-capacity", "instance-stopped-no-capacity",
+        "instance-terminated-launch-group-constraint", "instance-terminated-by-service",
+    }),
+    FailureClass.PRICE: frozenset({
+        "price-too-low", "instance-terminated-by-price", "instance-stopped-by-price",
+    }),
+    FailureClass.QUOTA: frozenset({"limit-exceeded"}),
+    FailureClass.CONFIGURATION: frozenset({"bad-parameters", "schedule-expired"}),
+}  # fmt: skip
 # Only these announce a loss; the others tell of one that has happened.
 SPOT_MARKED_STATUSES = frozenset({"marked-for-termination", "marked-for-stop"})
-SPOT_TAKEN_STATUSES = frozenset({
-    "instance-terminated-no-capacity", "instance-terminated-by-price",
-    "instance-stopped-no-capacity", "instance-stopped-by-price",
-    "instance-terminated-by-service", "instance-terminated-launch-group-constraint",
-})  # fmt: skip
-SPOT_TROUBLED_STATUSES = (
-    SPOT_CAPACITY_STATUSES
-    | SPOT_PRICE_STATUSES
-    | SPOT_QUOTA_STATUSES
-    | SPOT_CONFIGURATION_STATUSES
-    | SPOT_MARKED_STATUSES
-    | SPOT_TAKEN_STATUSES
-)
-
-_CLASSES_BY_CODE = {
-    code: failure_class
-    for codes, failure_class in (
-        (CAPACITY_CODES, FailureClass.CAPACITY),
-        (FAULT_CODES, FailureClass.CAPACITY),
-        (PRICE_CODES, FailureClass.PRICE),
-        (QUOTA_CODES, FailureClass.QUOTA),
-        (CONFIGURATION_CODES, FailureClass.CONFIGURATION),
-        (PERMISSION_CODES, FailureClass.PERMISSION),
-        (CREDENTIAL_CODES, FailureClass.PERMISSION),
-        (BOOTSTRAP_CODES, FailureClass.BOOTSTRAP),
-        (THROTTLE_CODES, FailureClass.THROTTLE),
-    )
-    for code in codes
-}
+SPOT_TROUBLED_STATUSES = SPOT_MARKED_STATUSES.union(*SPOT_STATUSES.values())
+SPOT_TAKEN_STATUSES = {status for status in SPOT_TROUBLED_STATUSES if status.startswith("instance")}
 
 # Words of messages that carry no code, first match wins (issue threads and the Auto Scaling
-# guide, "Troubleshoot"; the fixtures of tests/unit/test_failure_messages.py quote them whole).
-_CLASSES_BY_WORDS: tuple[tuple[str, FailureClass], ...] = (
-    ("lifecycle action", FailureClass.BOOTSTRAP),
-    ("no spot capacity available", FailureClass.CAPACITY),
-    ("do not have sufficient", FailureClass.CAPACITY),
-    ("unable to fulfill capacity", FailureClass.CAPACITY),
-    ("waiting for instance(s)", FailureClass.CAPACITY),
-    ("spot request price", FailureClass.PRICE),
-    ("max spot instance count exceeded", FailureClass.QUOTA),
-    ("vcpu capacity than your current vcpu limit", FailureClass.QUOTA),
-    ("than your current instance limit", FailureClass.QUOTA),
-    ("your quota allows for", FailureClass.QUOTA),
-    ("reached your quota", FailureClass.QUOTA),
-    ("instance(s) are already running", FailureClass.QUOTA),
-    ("client error on launch", FailureClass.PERMISSION),
-    ("not authorized", FailureClass.PERMISSION),
-    ("access denied", FailureClass.PERMISSION),
-    ("service-linked role", FailureClass.PERMISSION),
-    ("rate exceeded", FailureClass.THROTTLE),
-    ("request limit exceeded", FailureClass.THROTTLE),
-    ("not supported", FailureClass.CONFIGURATION),
-    ("no longer supported", FailureClass.CONFIGURATION),
-    ("does not exist", FailureClass.CONFIGURATION),
-    ("invalid device name", FailureClass.CONFIGURATION),
-    ("is not a valid", FailureClass.CONFIGURATION),
-    ("is invalid", FailureClass.CONFIGURATION),
-    ("not eligible", FailureClass.CONFIGURATION),
-)
+# guide, "Troubleshoot"; tests/unit/adapters/failure_texts.txt quotes them whole).
+WORDS: Mapping[FailureClass, Sequence[str]] = {
+    FailureClass.BOOTSTRAP: ("lifecycle action",),
+    FailureClass.CAPACITY: (
+        "no spot capacity available", "do not have sufficient", "unable to fulfill capacity",
+        "waiting for instance(s)",
+    ),
+    FailureClass.PRICE: ("spot request price",),
+    FailureClass.QUOTA: (
+        "max spot instance count exceeded", "vcpu capacity than your current vcpu limit",
+        "than your current instance limit", "your quota allows for", "reached your quota",
+        "instance(s) are already running",
+    ),
+    FailureClass.PERMISSION: (
+        "client error on launch", "not authorized", "access denied", "service-linked role",
+    ),
+    FailureClass.THROTTLE: ("rate exceeded", "request limit exceeded"),
+    FailureClass.CONFIGURATION: (
+        "not supported", "no longer supported", "does not exist", "invalid device name",
+        "is not a valid", "is invalid", "not eligible",
+    ),
+}  # fmt: skip
+_CLASSES_BY_CODE = {code: of for of, codes in CODES.items() for code in codes}
+_CLASSES_BY_STATUS = {status: of for of, statuses in SPOT_STATUSES.items() for status in statuses}
 _CODE = re.compile(r"\b[A-Z][A-Za-z0-9]+(?:\.[A-Z][A-Za-z]+)*\b")
 _WHOSE_FAULT = re.compile(r"^(Client|Server)\.")
 # A failed launch is read again in each turn of the minutes that follow it.
@@ -192,8 +167,8 @@ def classify(message: str) -> tuple[FailureClass, bool]:
             if known in _CLASSES_BY_CODE:
                 return _CLASSES_BY_CODE[known], True
     lowered = message.lower()
-    for words, failure_class in _CLASSES_BY_WORDS:
-        if words in lowered:
+    for failure_class, texts in WORDS.items():
+        if any(words in lowered for words in texts):
             return failure_class, True
     return FailureClass.CAPACITY, False
 
@@ -214,13 +189,7 @@ def by_a_user(suspension_reason: str) -> bool:
 
 def classify_spot_status(status: str) -> FailureClass | None:
     """Classify a spot request's status code; None where it tells of no failure."""
-    by_status = (
-        (SPOT_CAPACITY_STATUSES, FailureClass.CAPACITY),
-        (SPOT_PRICE_STATUSES, FailureClass.PRICE),
-        (SPOT_QUOTA_STATUSES, FailureClass.QUOTA),
-        (SPOT_CONFIGURATION_STATUSES, FailureClass.CONFIGURATION),
-    )
-    return next((cls for statuses, cls in by_status if status in statuses), None)
+    return _CLASSES_BY_STATUS.get(status)
 
 
 @contextmanager

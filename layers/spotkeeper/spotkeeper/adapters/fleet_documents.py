@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 from aws_lambda_powertools.utilities.parameters import SSMProvider
 from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 
-from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.adapters.table import Items
 from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import FleetError, Unavailable
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ssm import SSMClient
 
 # A document of this name beside a fleet's own is laid over it: no deployment overwrites it.
@@ -42,37 +41,29 @@ class FleetDocuments:
     names: frozenset[str] = frozenset()
 
 
-class DocumentCopy:
+class DocumentCopy(Items):
     """The copy in the table."""
 
-    def __init__(self, dynamodb: "DynamoDBClient", table: str) -> None:
-        """Take a typed client and the table's name; nothing is called yet."""
-        self._dynamodb, self._table = dynamodb, table
-        self._kept: Mapping[str, str] | None = None
+    _kept: Mapping[str, str] | None = None
 
     def keep(self, texts: Mapping[str, str]) -> None:
         """Copy the documents, where they are not those that this process copied before.
 
         A copy that fails is made by the next read.
         """
-        if texts == self._kept:
-            return
-        with contextlib.suppress(FleetError), aws_errors("copying the fleet documents"):
-            self._dynamodb.put_item(
-                TableName=self._table, Item={**_COPY, "texts": {"S": json.dumps(dict(texts))}}
-            )
-            self._kept = dict(texts)
+        if texts != self._kept:
+            with contextlib.suppress(FleetError):
+                copy = json.dumps(dict(texts))
+                self._put("copying the fleet documents", "documents", "copy", texts=copy)
+                self._kept = dict(texts)
 
     def read(self) -> dict[str, str]:
         """Return the documents that were copied last; none where there is no copy to be read."""
-        with contextlib.suppress(FleetError, ValueError), aws_errors("reading the documents' copy"):
-            item = self._dynamodb.get_item(TableName=self._table, Key=_COPY).get("Item")
+        with contextlib.suppress(FleetError, ValueError):
+            item = self._get("reading the documents' copy", "documents", "copy")
             texts = json.loads(item["texts"]["S"]) if item else {}
             return {str(name): str(text) for name, text in texts.items()}
         return {}
-
-
-_COPY = {"pk": {"S": "documents"}, "sk": {"S": "copy"}}
 
 
 class FleetDocumentStore:
@@ -103,8 +94,12 @@ class FleetDocumentStore:
             if not self._last:
                 raise
             errors.append(Unavailable(f"{error}; those that were read last stay in force"))
-        texts = dict(self._last)
-        overrides = _taken(texts, OVERRIDES)
+        texts = {name: t for name, t in self._last.items() if not name.endswith(OVERRIDES)}
+        overrides = {
+            name.removesuffix(OVERRIDES): text
+            for name, text in self._last.items()
+            if name.endswith(OVERRIDES)
+        }
         for name, text in sorted(texts.items()):
             try:
                 fleets.append(parse_fleet(name, text, overrides.pop(name, None)))
@@ -134,19 +129,13 @@ def _apart(fleets: Sequence[Fleet]) -> tuple[tuple[Fleet, ...], tuple[FleetError
     for fleet in fleets:
         for group in (fleet.spot_group, fleet.on_demand_group):
             owners[group].append(fleet.name)
-    shared = {group: names for group, names in owners.items() if len(names) > 1}
+    shared = {group: names for group, names in sorted(owners.items()) if len(names) > 1}
     refused = {name for names in shared.values() for name in names}
     errors = [
         WrongFleetDocument(
             f"fleet documents {' and '.join(names)}: both name the group {group}; no turn runs for "
             "them until only one does"
         )
-        for group, names in sorted(shared.items())
+        for group, names in shared.items()
     ]
     return tuple([fleet for fleet in fleets if fleet.name not in refused]), tuple(errors)
-
-
-def _taken(texts: dict[str, str], ending: str) -> dict[str, str]:
-    """Take the documents whose names end so out of the others; answer them by what they are of."""
-    names = [name for name in texts if name.endswith(ending)]
-    return {name.removesuffix(ending): texts.pop(name) for name in names}

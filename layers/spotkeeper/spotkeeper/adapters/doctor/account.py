@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 from spotkeeper.adapters.doctor.looking import Clients, filtered, look, pages
 from spotkeeper.adapters.fleet_documents import OVERRIDES
 from spotkeeper.adapters.stacks import DOCUMENTS_ROOT
+from spotkeeper.adapters.table import Items, epoch
 from spotkeeper.domain.doctor.checks import ROLES
 from spotkeeper.domain.doctor.facts import AccountFacts, GroupFacts, Machine, Unseen, known
 from spotkeeper.domain.fleet import Fleet
@@ -114,47 +115,45 @@ def placement_scores(
     now: datetime,
 ) -> Mapping[str, int] | Unseen:
     """Score each fleet's `spot_max`, of 10; fleets whose types are not named are left out."""
+    kept = _Scores(client("dynamodb"), table)
 
-    def score() -> Mapping[str, int]:
+    def read() -> Mapping[str, int]:
         scores = {}
         for fleet in fleets:
             group = groups.get(fleet.spot_group)
             if group and group.types and fleet.bounds.spot_max:
                 wanted = (fleet.bounds.spot_max, sorted(group.types))
-                scores[fleet.name] = _score(client, table, fleet.name, *wanted, now)
+                scores[fleet.name] = kept.score(client("ec2"), fleet.name, *wanted, now)
         return {name: score for name, score in scores.items() if score is not None}
 
-    return look("ec2:GetSpotPlacementScores", score)
+    return look("ec2:GetSpotPlacementScores", read)
 
 
-def _score(
-    client: Clients, table: str, fleet: str, capacity: int, types: list[str], now: datetime
-) -> int | None:
-    dynamodb, ec2 = client("dynamodb"), client("ec2")
-    configuration = f"{capacity} of {', '.join(types)}"
-    key = {"pk": {"S": f"score#{fleet}"}, "sk": {"S": "score"}}
-    kept = dynamodb.get_item(TableName=table, Key=key).get("Item", {})
-    fresh = kept.get("configuration", {}).get("S") == configuration
-    if fresh and now - datetime.fromisoformat(kept["at"]["S"]) < SCORE_KEPT:
-        return int(kept["score"]["N"])
-    region = ec2.meta.region_name
-    answer = ec2.get_spot_placement_scores(
-        InstanceTypes=types,
-        TargetCapacity=capacity,
-        SingleAvailabilityZone=False,
-        RegionNames=[region],
-    )
-    scores = {each["Region"]: each["Score"] for each in answer["SpotPlacementScores"]}
-    if region in scores:
-        item = {
-            **key,
-            "configuration": {"S": configuration},
-            "score": {"N": str(scores[region])},
-            "at": {"S": now.isoformat()},
-            "expires_at": {"N": str(int((now + SCORE_KEPT).timestamp()))},
-        }
-        dynamodb.put_item(TableName=table, Item=item)
-    return scores.get(region)
+class _Scores(Items):
+    def score(
+        self, ec2: Any, fleet: str, capacity: int, types: list[str], now: datetime
+    ) -> int | None:
+        """Read a score of the last day for the same, else ask for it."""
+        doing, at = "ec2:GetSpotPlacementScores", f"score#{fleet}"
+        configuration = f"{capacity} of {', '.join(types)}"
+        kept = self._get(doing, at, "score") or {}
+        fresh = kept.get("configuration", {}).get("S") == configuration
+        if fresh and now - datetime.fromisoformat(kept["at"]["S"]) < SCORE_KEPT:
+            return int(kept["score"]["N"])
+        answer = ec2.get_spot_placement_scores(
+            InstanceTypes=types,
+            TargetCapacity=capacity,
+            SingleAvailabilityZone=False,
+            RegionNames=[ec2.meta.region_name],
+        )
+        for found in answer["SpotPlacementScores"]:
+            if found["Region"] == ec2.meta.region_name:
+                score: int = found["Score"]
+                expires_at = epoch(now + SCORE_KEPT)
+                said = {"configuration": configuration, "at": now.isoformat()}
+                self._put(doing, at, "score", score=score, expires_at=expires_at, **said)
+                return score
+        return None
 
 
 # --- which groups other stacks name ---------------------------------------------------------------

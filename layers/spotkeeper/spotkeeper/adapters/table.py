@@ -1,0 +1,93 @@
+"""The one DynamoDB table: its items by key; what AWS raises becomes an error of the ports."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from spotkeeper.adapters.errors import aws_errors
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+# Sorts after every key that begins with what stands before it.
+LAST = "\uffff"
+# DynamoDB's limit of one batch.
+ITEMS_A_CALL = 25
+
+type Item = Mapping[str, Any]
+type Value = str | int | bytes
+
+
+class Items:
+    """What each adapter of the table stands on; `doing` says in an error what failed."""
+
+    def __init__(self, dynamodb: "DynamoDBClient", table: str) -> None:
+        """Take a typed client and the table's name; nothing is called yet."""
+        self._dynamodb = dynamodb
+        self._table = table
+
+    def _get(self, doing: str, pk: str, sk: str, *, consistent: bool = False) -> Item | None:
+        with aws_errors(doing):
+            return self._dynamodb.get_item(
+                TableName=self._table, Key=key(pk, sk), ConsistentRead=consistent
+            ).get("Item")
+
+    def _put(self, doing: str, pk: str, sk: str, **attributes: Value) -> None:
+        """Write an item in the place of any other."""
+        item = key(pk, sk) | encoded(attributes)
+        with aws_errors(doing):
+            self._dynamodb.put_item(TableName=self._table, Item=item)
+
+    def _put_if(
+        self, doing: str, condition: str, values: Item, pk: str, sk: str, **attributes: Value
+    ) -> None:
+        """Write an item; raises `Conflict` where the condition does not hold."""
+        item = key(pk, sk) | encoded(attributes)
+        with aws_errors(doing):
+            self._dynamodb.put_item(
+                TableName=self._table,
+                Item=item,
+                ConditionExpression=condition,
+                ExpressionAttributeValues=values,
+            )
+
+    def _delete(self, doing: str, pk: str, sk: str) -> None:
+        with aws_errors(doing):
+            self._dynamodb.delete_item(TableName=self._table, Key=key(pk, sk))
+
+    def _query(self, doing: str, pk: str, first: str, last: str, **asked: Any) -> Iterator[Item]:
+        """Read the items between two keys."""
+        for page in self._pages(doing, pk, first, last, **asked):
+            yield from page["Items"]
+
+    def _pages(self, doing: str, pk: str, first: str, last: str, **asked: Any) -> Iterator[Any]:
+        values = {":pk": {"S": pk}, ":first": {"S": first}, ":last": {"S": last}}
+        with aws_errors(doing):
+            yield from self._dynamodb.get_paginator("query").paginate(
+                TableName=self._table,
+                KeyConditionExpression="pk = :pk AND sk BETWEEN :first AND :last",
+                ExpressionAttributeValues=values,
+                **asked,
+            )
+
+
+def key(pk: str, sk: str) -> dict[str, Any]:
+    """Name an item."""
+    return encoded({"pk": pk, "sk": sk})
+
+
+def encoded(attributes: Mapping[str, Value]) -> dict[str, Any]:
+    """Write attributes as DynamoDB takes them."""
+    return {
+        name: {"B": value}
+        if isinstance(value, bytes)
+        else {"S": value}
+        if isinstance(value, str)
+        else {"N": str(value)}
+        for name, value in attributes.items()
+    }
+
+
+def epoch(at: datetime) -> int:
+    """Give an instant as DynamoDB compares and expires it."""
+    return int(at.timestamp())
