@@ -1,9 +1,10 @@
-"""The doctor's eyes on moto: groups, launch templates, roles and keys as they were set up."""
+"""The doctor's eyes on moto: groups, launch templates, roles, keys, documents and scores."""
 
 import json
 from collections import Counter
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,18 +13,24 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
-from spotkeeper.adapters.doctor.account import account_facts
+from spotkeeper.adapters.doctor.account import account_facts, groups_elsewhere, placement_scores
 from spotkeeper.adapters.doctor.groups import group_facts, metadata_defaults
 from spotkeeper.adapters.doctor.looking import Clients, look
 from spotkeeper.domain.doctor.facts import GONE, GroupFacts, Hook, Machine, Unseen
+from tests.builders import NOON, TABLE
 from tests.contract.conftest import IMAGE
+from tests.unit.doctor.good import FLEET, ON_DEMAND, SPOT
 
 TRUST = json.dumps({"Version": "2012-10-17", "Statement": []})
 SEND = json.dumps({
     "Version": "2012-10-17",
     "Statement": [{"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"}],
 })  # fmt: skip
-
+# What EC2 uses where a template says nothing.
+PLAIN = Machine(
+    architecture="x86_64", tokens_required=False, hop_limit=1, tags_in_metadata=False,
+    profile_policies=None,
+)  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("aws")
 
@@ -34,14 +41,13 @@ def clients(**given: Any) -> Clients:
     return lambda service: given[service] if service in given else make(service)
 
 
-def template(name: str = "workers", **data: Any) -> str:
-    """Make a launch template; its id."""
-    wanted = {"ImageId": IMAGE, "InstanceType": "g5.xlarge", **data}
+def template(name: str = "workers", **data: Any) -> dict[str, str]:
+    """Make a launch template, as a group names it."""
+    wanted: Any = {"ImageId": IMAGE, "InstanceType": "g5.xlarge", **data}
     answer = boto3.client("ec2").create_launch_template(
-        LaunchTemplateName=name,
-        LaunchTemplateData=wanted,  # type: ignore[arg-type]
+        LaunchTemplateName=name, LaunchTemplateData=wanted
     )
-    return answer["LaunchTemplate"]["LaunchTemplateId"]
+    return {"LaunchTemplateId": answer["LaunchTemplate"]["LaunchTemplateId"], "Version": "1"}
 
 
 def profile() -> str:
@@ -55,20 +61,14 @@ def profile() -> str:
     return policy
 
 
-def mixed(template_id: str, *types: str, on_demand: int = 0, base: int = 0) -> dict[str, Any]:
+def mixed(
+    *overrides: dict[str, Any], launch: dict[str, str] | None = None, **distribution: Any
+) -> dict[str, Any]:
+    settings = {"OnDemandBaseCapacity": 0, "OnDemandPercentageAboveBaseCapacity": 0, **distribution}
+    specified = {"LaunchTemplateSpecification": launch or template(), "Overrides": [*overrides]}
     return {
-        "MixedInstancesPolicy": {
-            "LaunchTemplate": {
-                "LaunchTemplateSpecification": {
-                    "LaunchTemplateId": template_id, "Version": "$Latest",
-                },
-                "Overrides": [{"InstanceType": it} for it in types],
-            },
-            "InstancesDistribution": {
-                "OnDemandBaseCapacity": base, "OnDemandPercentageAboveBaseCapacity": on_demand,
-            },
-        }
-    }  # fmt: skip
+        "MixedInstancesPolicy": {"LaunchTemplate": specified, "InstancesDistribution": settings}
+    }
 
 
 def make(name: str, **settings: Any) -> None:
@@ -78,15 +78,15 @@ def make(name: str, **settings: Any) -> None:
     )  # fmt: skip
 
 
-def seen(name: str) -> GroupFacts:
-    found = group_facts(clients(), [name])
+def seen(name: str, defaults: Any = None) -> GroupFacts:
+    found = group_facts(clients(), [name], defaults or {})
     assert not isinstance(found, Unseen)
     return found[name]
 
 
 def test_a_group_as_it_is_set_up() -> None:
     policy = profile()
-    template_id = template(
+    launch = template(
         IamInstanceProfile={"Name": "worker"},
         MetadataOptions={
             "HttpTokens": "required", "HttpPutResponseHopLimit": 3,
@@ -96,7 +96,7 @@ def test_a_group_as_it_is_set_up() -> None:
     )  # fmt: skip
     make(
         "spot",
-        **mixed(template_id, "g5.xlarge", "g6.xlarge"),
+        **mixed({"InstanceType": "g5.xlarge"}, {"InstanceType": "g6.xlarge"}, launch=launch),
         NewInstancesProtectedFromScaleIn=True,
         CapacityRebalance=True,
         Tags=[
@@ -119,18 +119,27 @@ def test_a_group_as_it_is_set_up() -> None:
     )  # fmt: skip
     autoscaling.suspend_processes(AutoScalingGroupName="spot", ScalingProcesses=["Terminate"])
     found = seen("spot")
-    assert found.machine == Machine(
-        architecture="x86_64", hop_limit=3, profile_policies=frozenset({policy}), keys=("key-1",)
-    )
-    assert found.hooks == (Hook(name="ready", launching=True, heartbeat_s=300),)
-    assert (found.policies, found.scheduled_actions) == (("cpu",), ("night",))
     assert set(found.suspended) == {"Terminate"}
-    assert (found.spot_share, found.types) == (1.0, ("g5.xlarge", "g6.xlarge"))
-    assert found.zones == {"us-east-1a", "us-east-1b"}
-    assert found.protected_from_scale_in
-    assert not found.weighted
-    assert found.capacity_rebalance
-    assert found.tag_keys == ("team",)
+    assert found == GroupFacts(
+        name="spot",
+        minimum=0,
+        maximum=10,
+        spot_share=1.0,
+        types=("g5.xlarge", "g6.xlarge"),
+        zones=frozenset({"us-east-1a", "us-east-1b"}),
+        allocation="lowest-price",
+        protected_from_scale_in=True,
+        capacity_rebalance=True,
+        suspended=found.suspended,
+        hooks=(Hook(name="ready", launching=True, heartbeat_s=300),),
+        policies=("cpu",),
+        scheduled_actions=("night",),
+        tag_keys=("team",),
+        machine=replace(
+            PLAIN, tokens_required=True, hop_limit=3, tags_in_metadata=True,
+            profile_policies=frozenset({policy}), keys=("key-1",),
+        ),
+    )  # fmt: skip
 
 
 def described(group: dict[str, Any], **given: Any) -> GroupFacts:
@@ -144,35 +153,77 @@ def described(group: dict[str, Any], **given: Any) -> GroupFacts:
     with Stubber(autoscaling) as stub:
         stub.add_response("describe_auto_scaling_groups", {"AutoScalingGroups": [made]})
         facts = group_facts(clients(autoscaling=autoscaling, **given), ["g"])
-    assert isinstance(facts, Mapping)
+    assert not isinstance(facts, Unseen)
     return facts["g"]
 
 
-def test_allocation_price_protection_and_retention_of_a_group() -> None:
-    settings = mixed(template(), "g5.xlarge")
-    plain = described(settings)
-    assert (plain.allocation, plain.max_price) == ("lowest-price", "")
-    assert (plain.retains_abandoned, plain.deletion_protection) == (False, "none")
-    distribution = settings["MixedInstancesPolicy"]["InstancesDistribution"]
-    distribution |= {"SpotAllocationStrategy": "price-capacity-optimized", "SpotMaxPrice": "0.5"}
-    instance = {
-        "InstanceId": "i-1", "AvailabilityZone": "us-east-1a", "LifecycleState": "InService",
-        "HealthStatus": "Healthy",
+def instance(instance_id: str, *, protected: bool) -> dict[str, Any]:
+    return {
+        "InstanceId": instance_id, "AvailabilityZone": "us-east-1a", "HealthStatus": "Healthy",
+        "LifecycleState": "InService", "ProtectedFromScaleIn": protected,
     }  # fmt: skip
-    found = described(
-        settings
-        | {
-            "Instances": [
-                {**instance, "ProtectedFromScaleIn": True},
-                {**instance, "InstanceId": "i-2", "ProtectedFromScaleIn": False},
-            ],
-            "InstanceLifecyclePolicy": {"RetentionTriggers": {"TerminateHookAbandon": "retain"}},
-            "DeletionProtection": "prevent-all-deletion",
-        }
-    )
-    assert (found.allocation, found.max_price) == ("price-capacity-optimized", "0.5")
-    assert found.protected_instances == ("i-1",)
-    assert (found.retains_abandoned, found.deletion_protection) == (True, "prevent-all-deletion")
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "facts"),
+    [
+        (None, {},
+         {"spot_share": 0.0, "types": ("g5.xlarge",), "allocation": "", "weighted": False,
+          "retains_abandoned": False, "deletion_protection": "none"}),
+        (None, {"DesiredCapacityType": "units"}, {"weighted": False}),
+        (None, {"DesiredCapacityType": "vcpu"}, {"weighted": True}),
+        ({}, {}, {"spot_share": 1.0, "allocation": "lowest-price", "max_price": ""}),
+        ({"OnDemandPercentageAboveBaseCapacity": 75}, {}, {"spot_share": 0.25}),
+        ({"SpotAllocationStrategy": "price-capacity-optimized", "SpotMaxPrice": "0.5"}, {},
+         {"allocation": "price-capacity-optimized", "max_price": "0.5"}),
+        ({}, {"Instances": [instance("i-1", protected=True), instance("i-2", protected=False)]},
+         {"protected_instances": ("i-1",)}),
+        ({}, {"InstanceLifecyclePolicy": {"RetentionTriggers": {"TerminateHookAbandon": "retain"}},
+              "DeletionProtection": "prevent-all-deletion"},
+         {"retains_abandoned": True, "deletion_protection": "prevent-all-deletion"}),
+    ],
+)  # fmt: skip
+def test_what_a_group_says(
+    policy: dict[str, Any] | None, settings: dict[str, Any], facts: dict[str, Any]
+) -> None:
+    launch = {"LaunchTemplate": template()} if policy is None else mixed(**policy)
+    found = described(launch | settings)
+    assert {name: getattr(found, name) for name in facts} == facts
+
+
+def test_a_group_whose_types_have_weights_counts_in_units() -> None:
+    make("g", **mixed({"InstanceType": "g5.2xlarge", "WeightedCapacity": "2"}))
+    assert seen("g").weighted
+
+
+SPOT_OPTIONS = {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.4"}}
+TAGS = [
+    {"ResourceType": "instance", "Tags": [{"Key": "kubernetes.io/cluster/a", "Value": "owned"}]},
+    {"ResourceType": "volume", "Tags": [{"Key": "a disk's", "Value": "x"}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("data", "machine"),
+    [
+        ({}, {}),
+        ({"MetadataOptions": {"HttpEndpoint": "disabled"}}, {"metadata_enabled": False}),
+        ({"InstanceMarketOptions": SPOT_OPTIONS}, {"max_price": "0.4"}),
+        ({"TagSpecifications": TAGS}, {"tag_keys": ("kubernetes.io/cluster/a",)}),
+    ],
+)
+def test_how_a_launch_template_starts_instances(
+    data: dict[str, Any], machine: dict[str, Any]
+) -> None:
+    make("alone", LaunchTemplate=template(**data))
+    found = seen("alone")
+    assert found.machine == replace(PLAIN, **machine)
+    assert found.spot_share == ("InstanceMarketOptions" in data)
+
+
+def test_a_mixed_instances_policy_refuses_market_options() -> None:
+    make("mixed", **mixed(launch=template(InstanceMarketOptions=SPOT_OPTIONS)))
+    assert seen("mixed").machine == replace(PLAIN, market_options=True, max_price="0.4")
 
 
 def test_the_accounts_metadata_defaults_apply_where_a_template_says_nothing() -> None:
@@ -186,98 +237,30 @@ def test_the_accounts_metadata_defaults_apply_where_a_template_says_nothing() ->
         stub.add_response("get_instance_metadata_defaults", {"AccountLevel": level})
         defaults = metadata_defaults(ec2)
     for data, tags in (({}, True), ({"InstanceMetadataTags": "disabled"}, False)):
-        made = template(f"t-{tags}", MetadataOptions=data)
-        make(f"g-{tags}", LaunchTemplate={"LaunchTemplateId": made, "Version": "1"})
-        found = group_facts(clients(), [f"g-{tags}"], defaults)
-        assert isinstance(found, Mapping)
-        machine = found[f"g-{tags}"].machine
-        assert isinstance(machine, Machine)
-        assert (machine.tokens_required, machine.hop_limit) == (True, 2)
-        assert (machine.metadata_enabled, machine.tags_in_metadata) == (True, tags)
+        make(f"g-{tags}", LaunchTemplate=template(f"t-{tags}", MetadataOptions=data))
+        assert seen(f"g-{tags}", defaults).machine == replace(
+            PLAIN, tokens_required=True, hop_limit=2, tags_in_metadata=tags
+        )
 
 
 @pytest.mark.parametrize(
-    ("data", "part"),
-    [
-        ({"ImageId": "ami-0000000000000dead"}, "machine"),
-        ({"IamInstanceProfile": {"Name": "nobody"}}, "profile"),
-        (None, "machine"),
-    ],
+    "data",
+    [{"ImageId": "ami-0000000000000dead"}, {"IamInstanceProfile": {"Name": "nobody"}}, None],
+    ids=["image", "profile", "template"],
 )
-def test_what_launches_need_and_does_not_exist_is_gone(
-    data: dict[str, Any] | None, part: str
-) -> None:
+def test_what_launches_need_and_does_not_exist_is_gone(data: dict[str, Any] | None) -> None:
     made = template(**(data or {}))
-    make("spot", LaunchTemplate={"LaunchTemplateId": made, "Version": "1"})
+    make("spot", LaunchTemplate=made)
     if data is None:
-        boto3.client("ec2").delete_launch_template(LaunchTemplateId=made)
+        boto3.client("ec2").delete_launch_template(LaunchTemplateId=made["LaunchTemplateId"])
     machine = seen("spot").machine
-    if part == "profile":
-        assert isinstance(machine, Machine)
-        machine = machine.profile_policies  # type: ignore[assignment]
-    assert isinstance(machine, Unseen)
-    assert machine.kind == GONE
-
-
-def test_a_launch_template_without_a_metadata_endpoint_and_with_a_price() -> None:
-    options: dict[str, Any] = {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.4"}}
-    made = template(MetadataOptions={"HttpEndpoint": "disabled"}, InstanceMarketOptions=options)
-    make("spot", LaunchTemplate={"LaunchTemplateId": made, "Version": "1"})
-    machine = seen("spot").machine
-    assert isinstance(machine, Machine)
-    assert (machine.metadata_enabled, machine.max_price) == (False, "0.4")
-
-
-def test_what_a_template_leaves_out_is_what_ec2_uses() -> None:
-    make("plain", LaunchTemplate={"LaunchTemplateId": template(), "Version": "1"})
-    found = seen("plain")
-    assert found.machine == Machine(
-        architecture="x86_64",
-        tokens_required=False,
-        hop_limit=1,
-        tags_in_metadata=False,
-        profile_policies=None,
-    )
-    assert (found.spot_share, found.types) == (0.0, ("g5.xlarge",))
-
-
-def test_a_template_that_asks_for_spot_by_itself() -> None:
-    template_id = template(InstanceMarketOptions={"MarketType": "spot"})
-    make("alone", LaunchTemplate={"LaunchTemplateId": template_id, "Version": "1"})
-    make("mixed", **mixed(template_id, "g5.xlarge", on_demand=30))
-    alone, together = seen("alone"), seen("mixed")
-    assert isinstance(alone.machine, Machine)
-    assert isinstance(together.machine, Machine)
-    assert (alone.spot_share, alone.machine.market_options) == (1.0, False)
-    assert together.machine.market_options
-    assert together.spot_share == pytest.approx(0.7)
-
-
-def test_a_group_whose_types_have_weights_counts_in_units() -> None:
-    settings = mixed(template(), "g5.xlarge", "g5.2xlarge")
-    overrides = settings["MixedInstancesPolicy"]["LaunchTemplate"]["Overrides"]
-    for override, weight in zip(overrides, ("1", "2"), strict=True):
-        override["WeightedCapacity"] = weight
-    make("weighted", **settings)
-    assert seen("weighted").weighted
-
-
-@pytest.mark.parametrize(("counted_in", "weighted"), [("units", False), ("vcpu", True)])
-def test_a_group_that_chooses_types_by_attributes_may_count_in_units(
-    counted_in: str, weighted: bool
-) -> None:
-    launch = {"LaunchTemplateId": template(), "Version": "1"}
-    group = {"DesiredCapacityType": counted_in, "LaunchTemplate": launch}
-    assert described(group).weighted is weighted
+    unseen = machine.profile_policies if isinstance(machine, Machine) else machine
+    assert isinstance(unseen, Unseen)
+    assert unseen.kind == GONE
 
 
 def test_types_that_aws_selects_by_attributes_are_read() -> None:
     """EC2's answer is stubbed: moto knows no attributes."""
-    requirements = {"VCpuCount": {"Min": 4}, "MemoryMiB": {"Min": 0}}
-    launch = {
-        "LaunchTemplateSpecification": {"LaunchTemplateId": template(), "Version": "1"},
-        "Overrides": [{"InstanceRequirements": requirements}],
-    }
     ec2 = boto3.client("ec2")
 
     def answer(model: Any, **_: object) -> Any:
@@ -287,27 +270,28 @@ def test_types_that_aws_selects_by_attributes_are_read() -> None:
         return None
 
     ec2.meta.events.register_first("before-call", answer)
-    found = described({"MixedInstancesPolicy": {"LaunchTemplate": launch}}, ec2=ec2)
+    requirements = {"VCpuCount": {"Min": 4}, "MemoryMiB": {"Min": 0}}
+    found = described(mixed({"InstanceRequirements": requirements}), ec2=ec2)
     assert found.types == found.selected == ("g5.xlarge", "g6.xlarge")
 
 
 def test_forty_fleets_take_one_call_a_group_besides_what_is_read_of_all_at_once() -> None:
     """AWS takes 50 names a call of DescribeAutoScalingGroups, and moto any number."""
-    autoscaling, ec2, iam = (boto3.client(s) for s in ("autoscaling", "ec2", "iam"))
+    made = {service: boto3.client(service) for service in ("autoscaling", "ec2", "iam")}
     names, calls = [f"group-{n:02}" for n in range(80)], Counter[str]()
     profile()
     for spot, on_demand in zip(names[::2], names[1::2], strict=True):
         launch = template(spot, IamInstanceProfile={"Name": "worker"})
         for name in (spot, on_demand):
-            make(name, LaunchTemplate={"LaunchTemplateId": launch, "Version": "1"})
+            make(name, LaunchTemplate=launch)
 
     def count(model: Any, **_: object) -> None:
         calls[model.name] += 1
 
-    for client in (autoscaling, ec2, iam):
+    for client in made.values():
         client.meta.events.register("before-call", count)
-    found = group_facts(clients(autoscaling=autoscaling, ec2=ec2, iam=iam), [*names, "no group"])
-    assert isinstance(found, Mapping)
+    found = group_facts(clients(**made), [*names, "no group"])
+    assert not isinstance(found, Unseen)
     assert found.keys() == {*names}
     assert calls == {
         "DescribeAutoScalingGroups": 2,
@@ -326,56 +310,59 @@ def test_groups_that_do_not_exist_are_left_out() -> None:
     assert group_facts(clients(), []) == {}
 
 
-def test_roles_types_zones_and_keys_of_the_account() -> None:
+# --- the account ----------------------------------------------------------------------------------
+
+ROLE = "arn:aws:iam::123456789012:role/aws-service-role/autoscaling/AWSServiceRoleForAutoScaling"
+QUOTA = {"QuotaName": "All G and VT Spot Instance Requests", "Value": 64.0}
+
+
+@pytest.fixture
+def quotas() -> Iterator[Any]:
+    """Service Quotas, which moto does not have."""
+    client = boto3.client("service-quotas")
+    with Stubber(client) as stub:
+        stub.add_response("list_service_quotas", {"Quotas": [QUOTA]}, {"ServiceCode": "ec2"})
+        yield client
+
+
+def with_keys(*keys: str) -> GroupFacts:
+    return replace(SPOT, types=("g5.xlarge", "no.such"), machine=Machine(keys=keys))
+
+
+def test_roles_types_zones_and_keys_of_the_account(quotas: Any) -> None:
     kms = boto3.client("kms")
     boto3.client("iam").create_role(
         RoleName="AWSServiceRoleForEC2Spot", AssumeRolePolicyDocument=TRUST
     )
-    granted = kms.create_key()["KeyMetadata"]["Arn"]
-    barred = kms.create_key()["KeyMetadata"]["Arn"]
-    role = (
-        "arn:aws:iam::123456789012:role/aws-service-role/autoscaling/AWSServiceRoleForAutoScaling"
-    )
-    kms.create_grant(KeyId=granted, GranteePrincipal=role, Operations=["Decrypt"])
-    group = GroupFacts(
-        name="spot", spot_share=1.0, minimum=0, maximum=1, zones=frozenset(),
-        types=("g5.xlarge", "no.such"), machine=Machine(keys=(granted, barred)),
-    )  # fmt: skip
-    quotas = boto3.client("service-quotas")
-    with Stubber(quotas) as stub:
-        quota = {"QuotaName": "All G and VT Spot Instance Requests", "Value": 64.0}
-        stub.add_response("list_service_quotas", {"Quotas": [quota]}, {"ServiceCode": "ec2"})
-        found = account_facts(clients(**{"service-quotas": quotas}), [group])
+    granted, barred = (kms.create_key()["KeyMetadata"]["Arn"] for _ in range(2))
+    kms.create_grant(KeyId=granted, GranteePrincipal=ROLE, Operations=["Decrypt"])
+    group = with_keys(granted, barred)
+    found = account_facts(clients(**{"service-quotas": quotas}), [group])
     assert found.roles == frozenset({"AWSServiceRoleForEC2Spot"})
     assert found.key_grants == frozenset({granted})
     assert found.vcpus == {"g5.xlarge": 4}
     assert not isinstance(found.offered, Unseen)
     assert "us-east-1a" in found.offered["g5.xlarge"]
-    assert found.quotas == {"All G and VT Spot Instance Requests": 64.0}
+    assert found.quotas == {QUOTA["QuotaName"]: QUOTA["Value"]}
 
 
 @pytest.mark.parametrize("granted", [True, False], ids=["by a grant", "by its policy"])
-def test_a_key_that_is_named_by_its_alias_is_asked_about_by_its_arn(*, granted: bool) -> None:
+def test_a_key_that_is_named_by_its_alias_is_asked_about_by_its_arn(
+    quotas: Any, *, granted: bool
+) -> None:
     """DescribeKey alone takes an alias; moto lets the other two pass, too."""
     arn, alias = "arn:aws:kms:us-east-1:123456789012:key/1", "alias/disks"
     metadata = {"KeyId": "1", "Arn": arn, "KeyManager": "CUSTOMER"}
-    role = "arn:aws:iam::123456789012:role/AWSServiceRoleForAutoScaling"
-    grants = [{"GranteePrincipal": role}] if granted else []
-    machine = Machine(keys=(alias,))
-    group = GroupFacts(
-        name="spot", spot_share=1.0, minimum=0, maximum=1, zones=frozenset(), types=(),
-        machine=machine,
-    )  # fmt: skip
-    kms, service_quotas = boto3.client("kms"), boto3.client("service-quotas")
-    with Stubber(service_quotas) as quotas, Stubber(kms) as stub:
-        quotas.add_response("list_service_quotas", {"Quotas": []})
+    grants = [{"GranteePrincipal": ROLE}] if granted else []
+    kms = boto3.client("kms")
+    with Stubber(kms) as stub:
         stub.add_response("describe_key", {"KeyMetadata": metadata}, {"KeyId": alias})
         stub.add_response("list_grants", {"Grants": grants}, {"KeyId": arn})
         if not granted:
             named = {"KeyId": arn, "PolicyName": "default"}
-            stub.add_response("get_key_policy", {"Policy": f'"{role}"'}, named)
-        given = clients(**{"kms": kms, "service-quotas": service_quotas})
-        assert account_facts(given, [group]).key_grants == frozenset({alias})
+            stub.add_response("get_key_policy", {"Policy": f'"{ROLE}"'}, named)
+        given = clients(**{"kms": kms, "service-quotas": quotas})
+        assert account_facts(given, [with_keys(alias)]).key_grants == frozenset({alias})
         stub.assert_no_pending_responses()
 
 
@@ -384,19 +371,105 @@ def test_what_is_denied_is_unseen_and_names_the_action() -> None:
         told = {"Error": {"Code": "AccessDenied", "Message": "no"}}
         raise ClientError(told, "GetRole")  # type: ignore[arg-type]
 
-    assert look("iam:GetRole", denied) == Unseen(
-        action="iam:GetRole", why="Refused: AccessDenied: no"
-    )
+    why = "Refused: AccessDenied: no"
+    assert look("iam:GetRole", denied) == Unseen(action="iam:GetRole", why=why)
 
 
-def test_tags_of_the_template_are_its_instances_too() -> None:
-    tags = {
-        "ResourceType": "instance",
-        "Tags": [{"Key": "kubernetes.io/cluster/a", "Value": "owned"}],
+# --- spot placement scores, asked for once a day and configuration --------------------------------
+
+GROUPS = {SPOT.name: SPOT, ON_DEMAND.name: ON_DEMAND}
+ASKED = {
+    "InstanceTypes": sorted(SPOT.types), "TargetCapacity": FLEET.bounds.spot_max,
+    "SingleAvailabilityZone": False, "RegionNames": ["us-east-1"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def ec2(dynamodb: object) -> Iterator[Stubber]:
+    """EC2, whose model checks each call."""
+    with Stubber(boto3.client("ec2", "us-east-1")) as stub:
+        yield stub
+        stub.assert_no_pending_responses()
+
+
+def scores(ec2: Stubber, groups: Any = GROUPS, hours: float = 0) -> Any:
+    now = NOON + timedelta(hours=hours)
+    return placement_scores(clients(ec2=ec2.client), TABLE, [FLEET], groups, now)
+
+
+def answer(ec2: Stubber, score: int, **asked: object) -> None:
+    found = {"SpotPlacementScores": [{"Region": "us-east-1", "Score": score}]}
+    ec2.add_response("get_spot_placement_scores", found, ASKED | asked)
+
+
+def test_a_score_is_remembered_for_a_day_and_for_its_configuration(ec2: Stubber) -> None:
+    answer(ec2, 7)
+    assert scores(ec2) == scores(ec2, hours=23) == {"main": 7}
+    answer(ec2, 2)
+    assert scores(ec2, hours=24) == {"main": 2}
+    answer(ec2, 4, InstanceTypes=["g6.xlarge"])
+    other = GROUPS | {SPOT.name: replace(SPOT, types=("g6.xlarge",))}
+    assert scores(ec2, other, hours=24) == {"main": 4}
+
+
+def test_a_group_that_names_no_types_and_one_that_is_missing_are_left_out(ec2: Stubber) -> None:
+    assert scores(ec2, {SPOT.name: replace(SPOT, types=())}) == scores(ec2, {}) == {}
+
+
+@pytest.mark.parametrize("code", ["UnauthorizedOperation", "MaxConfigLimitExceeded"])
+def test_a_score_that_aws_refuses_is_not_known(ec2: Stubber, code: str) -> None:
+    ec2.add_client_error("get_spot_placement_scores", code)
+    found = scores(ec2)
+    assert isinstance(found, Unseen)
+    assert found.action == "ec2:GetSpotPlacementScores"
+
+
+def test_a_region_without_a_score_has_none(ec2: Stubber) -> None:
+    ec2.add_response("get_spot_placement_scores", {"SpotPlacementScores": []}, ASKED)
+    assert scores(ec2) == {}
+
+
+# --- groups that fleet documents of other stacks name ---------------------------------------------
+
+OWN = "/spotkeeper/ours/fleets"
+
+
+def put(name: str, value: str) -> None:
+    boto3.client("ssm").put_parameter(Name=name, Value=value, Type="String")
+
+
+def pair(name: str) -> str:
+    """A document, of a release that has a field which this one does not know."""
+    return f'{{"spot_group": "{name}-spot", "on_demand_group": "{name}-od", "later": 1}}'
+
+
+def test_only_what_is_not_ours_counts_on_however_many_pages() -> None:
+    put(f"{OWN}/main", pair("ours"))
+    put("/spotkeeper/ours-2/fleets/main", pair("second"))
+    for n in range(12):
+        put(f"/spotkeeper/theirs/fleets/f{n:02}", pair(f"f{n}"))
+    found = groups_elsewhere(boto3.client("ssm"), OWN)
+    assert len(found) == 26
+    assert found["second-od"] == ("/spotkeeper/ours-2/fleets/main",)
+    assert found["f11-spot"] == ("/spotkeeper/theirs/fleets/f11",)
+    # Before there is a stack, every document is another's.
+    assert len(groups_elsewhere(boto3.client("ssm"), None)) == 28
+
+
+def test_overrides_go_before_the_document() -> None:
+    put("/spotkeeper/theirs/fleets/main", pair("old"))
+    put("/spotkeeper/theirs/fleets/main-2", pair("second"))
+    put("/spotkeeper/theirs/fleets/main.overrides", '{"spot_group": "new-spot"}')
+    assert groups_elsewhere(boto3.client("ssm"), OWN) == {
+        "new-spot": ("/spotkeeper/theirs/fleets/main",),
+        "old-od": ("/spotkeeper/theirs/fleets/main",),
+        "second-spot": ("/spotkeeper/theirs/fleets/main-2",),
+        "second-od": ("/spotkeeper/theirs/fleets/main-2",),
     }
-    volumes = {"ResourceType": "volume", "Tags": [{"Key": "a disk's", "Value": "x"}]}
-    made = template(TagSpecifications=[tags, volumes])
-    make("tagged", LaunchTemplate={"LaunchTemplateId": made, "Version": "1"})
-    machine = seen("tagged").machine
-    assert isinstance(machine, Machine)
-    assert machine.tag_keys == ("kubernetes.io/cluster/a",)
+
+
+@pytest.mark.parametrize("value", ["no JSON", "[]", "{}", '{"spot_group": {"a": 1}}'])
+def test_what_is_no_document_names_no_group(value: str) -> None:
+    put("/spotkeeper/theirs/fleets/main", value)
+    put("/spotkeeper/theirs/search-log-queue-url", pair("url"))
+    assert groups_elsewhere(boto3.client("ssm"), OWN) == {}
