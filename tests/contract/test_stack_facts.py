@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from dataclasses import asdict
 from typing import Any
 
 import boto3
@@ -13,14 +14,16 @@ from spotkeeper.domain.doctor.facts import StackFacts
 from tests.contract.conftest import TABLE
 
 TRUST = '{"Version": "2012-10-17", "Statement": []}'
-
+PREFIX = "arn:aws:lambda:us-east-1:123456789012:function:"
 
 pytestmark = pytest.mark.usefixtures("dynamodb")
 
 
-def rule(name: str, *, on: bool) -> tuple[str, str]:
+def rule(name: str, *, on: bool, target: bool = True) -> tuple[str, str]:
     client = boto3.client("events")
     client.put_rule(Name=name, EventPattern='{"source": ["aws.ec2"]}')
+    if target:
+        client.put_targets(Rule=name, Targets=[{"Id": "1", "Arn": f"{PREFIX}x"}])
     if not on:
         client.disable_rule(Name=name)
     return "AWS::Events::Rule", name
@@ -32,38 +35,43 @@ def schedule(name: str, *, on: bool) -> tuple[str, str]:
         ScheduleExpression="rate(1 minute)",
         FlexibleTimeWindow={"Mode": "OFF"},
         State="ENABLED" if on else "DISABLED",
-        Target={
-            "Arn": "arn:aws:lambda:us-east-1:123456789012:function:check",
-            "RoleArn": "arn:aws:iam::123456789012:role/schedules",
-        },
+        Target={"Arn": f"{PREFIX}x", "RoleArn": "arn:aws:iam::123456789012:role/schedules"},
     )
     return "AWS::Scheduler::Schedule", name
 
 
-def collector() -> str:
-    """Make a function; its name."""
-    role = boto3.client("iam").create_role(RoleName="collect", AssumeRolePolicyDocument=TRUST)
+def function(name: str, *, on: bool) -> tuple[str, str]:
+    role = boto3.client("iam").create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("app.py", "")
-    boto3.client("lambda").create_function(
-        FunctionName="collect",
-        Runtime="python3.13",
-        Handler="app.handler",
-        Role=role["Role"]["Arn"],
+    client = boto3.client("lambda")
+    client.create_function(
+        FunctionName=name, Runtime="python3.13", Handler="app.handler", Role=role["Role"]["Arn"],
         Code={"ZipFile": packed.getvalue()},
-    )
-    return "collect"
+    )  # fmt: skip
+    if not on:
+        client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
+    return "AWS::Lambda::Function", name
 
 
-def source(function: str, name: str, *, on: bool) -> tuple[str, str]:
+def source(name: str, *, on: bool) -> tuple[str, str]:
     sqs = boto3.client("sqs")
     queue = sqs.create_queue(QueueName=name)["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]
     mapping = boto3.client("lambda").create_event_source_mapping(
-        EventSourceArn=arn["QueueArn"], FunctionName=function, Enabled=on
+        EventSourceArn=arn["QueueArn"], FunctionName="collect", Enabled=on
     )
     return "AWS::Lambda::EventSourceMapping", mapping["UUID"]
+
+
+def alarm(name: str, *, on: bool) -> tuple[str, str]:
+    boto3.client("cloudwatch").put_metric_alarm(
+        AlarmName=name, Namespace="Spotkeeper", MetricName="Errors", Period=60, Threshold=1,
+        EvaluationPeriods=1, ComparisonOperator="GreaterThanThreshold", Statistic="Sum",
+        ActionsEnabled=on,
+    )  # fmt: skip
+    return "AWS::CloudWatch::Alarm", name
 
 
 def facts_of(*resources: tuple[str, str]) -> StackFacts:
@@ -79,46 +87,30 @@ def facts_of(*resources: tuple[str, str]) -> StackFacts:
 
 
 def test_what_is_switched_off_is_named_and_nothing_else() -> None:
-    function = collector()
-    off = source(function, "search-logs", on=False)
-    facts = facts_of(
-        schedule("check-health", on=True),
+    works = [
+        function("collect", on=True), schedule("check-health", on=True), alarm("errors", on=True),
+        rule("terminations", on=True), source("wake-ups", on=True),
+    ]  # fmt: skip
+    assert facts_of(*works) == StackFacts(nobody_told=True, sends_search_logs="")
+    queue = source("search-logs", on=False)
+    found = facts_of(
+        *works,
+        queue,
+        function("check", on=False),
         schedule("check-availability", on=False),
         rule("warnings", on=False),
-        rule("terminations", on=True),
-        off,
-        source(function, "wake-ups", on=True),
+        rule("no-target", on=True, target=False),
+        alarm("both-short", on=False),
     )
-    assert facts.schedules_disabled == ("check-availability",)
-    assert facts.rules_disabled == ("warnings",)
-    assert facts.queues_unread == (off[1],)
-
-
-def test_rules_without_a_target_stopped_functions_and_silenced_alarms_are_named() -> None:
-    function, cloudwatch = collector(), boto3.client("cloudwatch")
-    boto3.client("lambda").put_function_concurrency(
-        FunctionName=function, ReservedConcurrentExecutions=0
-    )
-    for name in ("errors", "both-short"):
-        cloudwatch.put_metric_alarm(
-            AlarmName=name, Namespace="Spotkeeper", MetricName="Errors", Period=60, Threshold=1,
-            EvaluationPeriods=1, ComparisonOperator="GreaterThanThreshold", Statistic="Sum",
-            ActionsEnabled=name == "errors",
-        )  # fmt: skip
-    warnings, terminations = rule("warnings", on=True), rule("terminations", on=True)
-    boto3.client("events").put_targets(
-        Rule="warnings", Targets=[{"Id": "1", "Arn": "arn:aws:lambda:us-east-1:1:function:x"}]
-    )
-    facts = facts_of(
-        warnings,
-        terminations,
-        ("AWS::Lambda::Function", function),
-        ("AWS::CloudWatch::Alarm", "errors"),
-        ("AWS::CloudWatch::Alarm", "both-short"),
-    )
-    assert facts.rules_without_target == ("terminations",)
-    assert facts.stopped_functions == (function,)
-    assert facts.silenced_alarms == ("both-short",)
+    named = {name: names for name, names in asdict(found).items() if isinstance(names, tuple)}
+    assert {name: names for name, names in named.items() if names} == {
+        "schedules_disabled": ("check-availability",),
+        "rules_disabled": ("warnings",),
+        "rules_without_target": ("no-target",),
+        "queues_unread": (queue[1],),
+        "stopped_functions": ("check",),
+        "silenced_alarms": ("both-short",),
+    }
 
 
 def test_alarms_without_a_subscription_are_told_by_nobody() -> None:

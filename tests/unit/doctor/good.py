@@ -72,36 +72,33 @@ FACTS = Facts(
 )
 
 
-def spot(**changes: Any) -> Facts:
-    """The good facts with another spot group."""
-    return replace(FACTS, groups={SPOT.name: replace(SPOT, **changes), ON_DEMAND.name: ON_DEMAND})
+def but(**changes: Any) -> Facts:
+    """The good facts but for some fields: `spot__zones` is that of the spot group.
 
-
-def on_demand(**changes: Any) -> Facts:
-    """The good facts with another on-demand group."""
-    return replace(FACTS, groups={SPOT.name: SPOT, ON_DEMAND.name: replace(ON_DEMAND, **changes)})
-
-
-def machine(**changes: Any) -> Facts:
-    """The good facts with another launch template of the spot group."""
-    return spot(machine=replace(MACHINE, **changes))
-
-
-def account(**changes: Any) -> Facts:
-    return replace(FACTS, account=replace(ACCOUNT, **changes))
-
-
-def stack(**changes: Any) -> Facts:
-    return replace(FACTS, stack=replace(STACK, **changes))
-
-
-def jobs(**changes: Any) -> Facts:
-    return replace(FACTS, jobs=replace(JOBS, **changes))
-
-
-def fleet(**changes: Any) -> Facts:
-    """The good facts with another fleet document."""
-    return replace(FACTS, fleets=(replace(FLEET, **changes),))
+    The parts are spot and on_demand, machine and job_machine, fleet, account, stack and jobs.
+    """
+    parts: dict[str, Any] = {
+        "machine": MACHINE, "job_machine": JOB_MACHINE, "spot": SPOT, "on_demand": ON_DEMAND,
+        "fleet": FLEET, "account": ACCOUNT, "stack": STACK, "jobs": JOBS, "facts": FACTS,
+    }  # fmt: skip
+    for name, value in changes.items():
+        part, _, changed = name.partition("__")
+        parts[part] = replace(parts[part], **{changed: value})
+    if parts["machine"] is not MACHINE:
+        parts["spot"] = replace(parts["spot"], machine=parts["machine"])
+    if parts["job_machine"] is not JOB_MACHINE:
+        parts["jobs"] = replace(parts["jobs"], machine=parts["job_machine"])
+    whole: Facts = parts["facts"]
+    return replace(
+        whole,
+        fleets=whole.fleets if whole.fleets != FACTS.fleets else (parts["fleet"],),
+        groups=whole.groups
+        if whole.groups != FACTS.groups
+        else {SPOT.name: parts["spot"], ON_DEMAND.name: parts["on_demand"]},
+        account=parts["account"],
+        stack=whole.stack and parts["stack"],
+        jobs=parts["jobs"],
+    )
 
 
 def quota(**values: float) -> Facts:
@@ -111,4 +108,4 @@ def quota(**values: float) -> Facts:
         "on_demand": "Running On-Demand G and VT instances",
     }
     quotas: dict[str, float] = dict(ACCOUNT.quotas)  # type: ignore[arg-type]
-    return account(quotas=quotas | {names[name]: value for name, value in values.items()})
+    return but(account__quotas=quotas | {names[name]: value for name, value in values.items()})

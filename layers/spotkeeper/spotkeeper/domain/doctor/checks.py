@@ -653,5 +653,3 @@ JOB_CHECKS: tuple[Check[JobFacts], ...] = (
         "name one subnet for each zone in JobSubnetIds",
         lambda jobs: len(zones := known(jobs.zones, frozenset())) == 1 and zones),
 )  # fmt: skip
-
-CHECKS = (*ACCOUNT_CHECKS, *GROUP_CHECKS, *STACK_CHECKS, *JOB_CHECKS)
