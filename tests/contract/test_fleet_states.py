@@ -34,19 +34,13 @@ def taken(states: FleetStates, after_s: float = 0, left: AtRiskNote | None = Non
     return lease
 
 
-def test_a_fresh_fleet_remembers_nothing(states: FleetStates) -> None:
-    lease = taken(states)
-    assert lease.availability == AvailabilityMemory()
-    assert lease.health == HealthMemory()
-    assert lease.notes == ()
-    assert lease.written_at is None
-
-
 def test_what_is_kept_is_found_again(states: FleetStates) -> None:
-    assert states.commit(taken(states), MEMORY, NOW)
+    fresh = taken(states)
+    assert (fresh.availability, fresh.health) == (AvailabilityMemory(), HealthMemory())
+    assert (fresh.notes, fresh.written_at) == ((), None)
+    assert states.commit(fresh, MEMORY, NOW)
     again = taken(states, 60)
-    assert again.availability == MEMORY
-    assert again.written_at == NOW
+    assert (again.availability, again.written_at) == (MEMORY, NOW)
 
 
 def test_only_one_holds_the_lease(states: FleetStates) -> None:
@@ -66,43 +60,39 @@ def test_fleets_and_halves_do_not_stand_in_each_others_way(states: FleetStates) 
     assert taken(states, 120).health == silent
 
 
-def test_a_lease_ends_with_its_lifetime(states: FleetStates) -> None:
+def test_a_lease_ends_with_its_lifetime_and_cannot_be_given_back_for_another(
+    states: FleetStates,
+) -> None:
     dead = taken(states)
     living = taken(states, 60)
     with pytest.raises(FleetError):
         states.commit(dead, MEMORY, NOW)
-    assert states.commit(living, MEMORY, NOW)
+    states.release(dead)
+    assert take(states, 61) is None
+    assert states.commit(living, MEMORY, NOW) is False
 
 
-def test_a_turn_finds_its_own_note(states: FleetStates) -> None:
+def test_a_turn_finds_its_own_note_and_a_busy_one_leaves_its_own_to_the_one_at_work(
+    states: FleetStates,
+) -> None:
     lease = taken(states, left=note("i-1"))
     assert lease.notes == (note("i-1"),)
-    assert states.commit(lease, MEMORY, NOW)
-    assert taken(states, 1).notes == ()
-
-
-def test_a_busy_turn_leaves_its_note_to_the_one_at_work(states: FleetStates) -> None:
-    lease = taken(states, left=note("i-1"))
     assert take(states, 1, note("i-2")) is None
     assert states.commit(lease, MEMORY, NOW) is False
     again = taken(states, 2)
-    assert again.notes == (note("i-2"),)
-    assert again.availability == MEMORY
+    assert (again.notes, again.availability) == ((note("i-2"),), MEMORY)
     assert states.commit(again, MEMORY, NOW)
+    assert taken(states, 3).notes == ()
 
 
-def test_memory_kept_on_the_way_keeps_the_lease(states: FleetStates) -> None:
+def test_memory_kept_on_the_way_keeps_the_lease_and_survives_a_crash_with_the_notes(
+    states: FleetStates,
+) -> None:
     lease = taken(states, left=note("i-1"))
     assert states.commit(lease, MEMORY, NOW, release=False)
-    assert take(states, 1) is None
-    assert states.commit(lease, MEMORY, NOW) is False
-
-
-def test_memory_kept_on_the_way_survives_a_crash_and_so_do_the_notes(states: FleetStates) -> None:
-    states.commit(taken(states, left=note("i-1")), MEMORY, NOW, release=False)
     after = taken(states, 60)
-    assert after.availability == MEMORY
-    assert after.notes == (note("i-1"),)
+    assert (after.availability, after.notes) == (MEMORY, (note("i-1"),))
+    assert take(states, 61) is None
 
 
 def test_a_lease_given_back_leaves_the_notes_to_the_next(states: FleetStates) -> None:
@@ -110,13 +100,6 @@ def test_a_lease_given_back_leaves_the_notes_to_the_next(states: FleetStates) ->
     assert taken(states, 1).notes == (note("i-1"),)
 
 
-def test_a_lost_lease_cannot_be_given_back_for_another(states: FleetStates) -> None:
-    lost = taken(states)
-    taken(states, 60)
-    states.release(lost)
-    assert take(states, 61) is None
-
-
 def test_records_are_taken(states: FleetStates) -> None:
-    states.record(held(at=NOW, seen={"SpotServing": 2.0}))
-    states.record(held(at=NOW, seen={"SpotServing": 2.0}))
+    for _ in range(2):
+        states.record(held(at=NOW, seen={"SpotServing": 2.0}))

@@ -1,6 +1,7 @@
 """What the group ports promise, and what AWS refuses or shows late."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -14,24 +15,18 @@ GONE_AT = datetime(2030, 1, 1, tzinfo=UTC)
 NOBODY = "i-0f00f00f00f00f00f"
 
 
-def test_groups_are_described_with_their_instances(groups: Groups) -> None:
-    group = groups.reader.describe([SPOT])[SPOT]
+def test_groups_that_exist_are_described_with_their_instances(groups: Groups) -> None:
+    found = groups.reader.describe([SPOT, "gone"])
+    assert set(found) == {SPOT}
+    assert groups.reader.describe([]) == {}
+    group = found[SPOT]
     assert (group.desired, group.minimum, group.maximum) == (2, 0, 6)
     assert [(i.pool, i.phase, i.healthy) for i in group.instances] == [
         (POOL, Phase.IN_SERVICE, True)
     ] * 2
-    assert len({i.instance_id for i in group.instances}) == 2
-
-
-def test_groups_that_do_not_exist_are_left_out(groups: Groups) -> None:
-    assert set(groups.reader.describe([SPOT, "gone"])) == {SPOT}
-    assert groups.reader.describe([]) == {}
-
-
-def test_only_instances_of_groups_have_one(groups: Groups) -> None:
-    first, second = groups.ids()
-    found = groups.reader.groups_of([first, NOBODY, second])
-    assert found == {first: SPOT, second: SPOT}
+    first, second = (i.instance_id for i in group.instances)
+    assert first != second
+    assert groups.reader.groups_of([first, NOBODY, second]) == {first: SPOT, second: SPOT}
 
 
 def test_desired_brings_instances_and_ends_them(groups: Groups) -> None:
@@ -44,9 +39,16 @@ def test_desired_brings_instances_and_ends_them(groups: Groups) -> None:
     assert len(groups.ids(ON_DEMAND)) == 1
 
 
-def test_desired_of_a_group_that_does_not_exist_is_refused(strict_groups: Groups) -> None:
-    with pytest.raises(Gone):
-        strict_groups.writer.set_desired("gone", 1)
+def test_what_does_not_exist_is_gone_for_each_call(strict_groups: Groups) -> None:
+    writer = strict_groups.writer
+    calls: list[Any] = [
+        lambda: writer.set_desired("gone", 1),
+        lambda: writer.end(NOBODY),
+        lambda: writer.drain([NOBODY], GONE_AT, SPOT),
+    ]
+    for refused in calls:
+        with pytest.raises(Gone):
+            refused()
 
 
 def test_an_ended_instance_lowers_desired(groups: Groups) -> None:
@@ -55,11 +57,6 @@ def test_an_ended_instance_lowers_desired(groups: Groups) -> None:
     groups.settle()
     assert groups.ids() == [second]
     assert groups.reader.describe([SPOT])[SPOT].desired == 1
-
-
-def test_an_unknown_instance_cannot_be_ended(strict_groups: Groups) -> None:
-    with pytest.raises(Gone):
-        strict_groups.writer.end(NOBODY)
 
 
 def test_detached_instances_leave_and_are_replaced(groups: Groups) -> None:
@@ -72,22 +69,12 @@ def test_detached_instances_leave_and_are_replaced(groups: Groups) -> None:
     assert len(groups.ids()) == 2
 
 
-def test_az_rebalance_is_seen_suspended(groups: Groups) -> None:
-    assert "AZRebalance" not in groups.reader.describe([SPOT])[SPOT].suspended
-    groups.writer.suspend_az_rebalance(SPOT)
-    assert "AZRebalance" in groups.reader.describe([SPOT])[SPOT].suspended
-
-
-def test_a_launch_process_can_be_resumed_whether_it_is_suspended_or_not(groups: Groups) -> None:
+def test_processes_are_suspended_and_resumed(groups: Groups) -> None:
     groups.writer.resume_launch(SPOT)
     group = groups.reader.describe([SPOT])[SPOT]
     assert not group.suspended | group.suspended_by_aws
-
-
-def test_draining_an_instance_leaves_it_in_its_group(groups: Groups) -> None:
-    before = groups.ids()
-    groups.writer.drain(before, GONE_AT, SPOT)
-    assert groups.ids() == before
+    groups.writer.suspend_az_rebalance(SPOT)
+    assert groups.reader.describe([SPOT])[SPOT].suspended == {"AZRebalance"}
 
 
 def test_marked_instances_are_found_until_they_are_unmarked_or_end(groups: Groups) -> None:
@@ -97,6 +84,7 @@ def test_marked_instances_are_found_until_they_are_unmarked_or_end(groups: Group
     first, second = groups.ids()
     assert found(SPOT, ON_DEMAND) == {}
     groups.writer.drain([first, second], GONE_AT, SPOT)
+    assert groups.ids() == [first, second]
     assert found(SPOT) == found(ON_DEMAND, SPOT) == {first: GONE_AT, second: GONE_AT}
     assert found(ON_DEMAND) == {}
     groups.writer.unmark([second])
@@ -125,26 +113,16 @@ def test_only_what_has_not_ended_runs(groups: Groups) -> None:
     groups.writer.detach(SPOT, [first])
     assert groups.reader.running([first]) == {first}
     groups.writer.terminate([first])
+    # What has ended is well gone.
+    groups.writer.terminate([NOBODY, first])
     assert groups.reader.running([first, second]) == {second}
+    assert second in groups.ids()
     assert groups.reader.running([]) == frozenset()
-
-
-def test_an_unknown_instance_cannot_be_drained(strict_groups: Groups) -> None:
-    with pytest.raises(Gone):
-        strict_groups.writer.drain([NOBODY], GONE_AT, SPOT)
 
 
 def test_desired_beyond_the_groups_bounds_is_refused(strict_groups: Groups) -> None:
     with pytest.raises(FleetError):
         strict_groups.writer.set_desired(SPOT, 7)
-
-
-def test_detached_instances_can_be_terminated_and_gone_ones_are_well_gone(groups: Groups) -> None:
-    first, second = groups.ids()
-    groups.writer.detach(SPOT, [first])
-    groups.writer.terminate([first])
-    groups.writer.terminate([NOBODY, first])
-    assert second in groups.ids()
 
 
 def test_a_replaced_instance_is_no_longer_healthy(groups: Groups) -> None:

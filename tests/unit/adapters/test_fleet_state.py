@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, Lease, Throttled
-from tests.builders import TABLE, at, held
+from tests.builders import TABLE, at
 from tests.contract.conftest import table_client
 
 if TYPE_CHECKING:
@@ -89,53 +89,41 @@ def test_a_state_expires_a_week_after_its_last_turn(
     assert expire == {at(7 * 86_400).timestamp()}
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
-@pytest.mark.parametrize(
-    "stored", ["", "{", "[]", "null", '{"backoff_s": "many", "replaced": "yesterday"}']
-)
-def test_a_memory_of_another_shape_starts_afresh(
-    states: FleetStateTable, dynamodb: "DynamoDBClient", controller: Controller, stored: str
-) -> None:
-    memory = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}, f"{controller}_memory": {"S": stored}}
-    dynamodb.put_item(TableName=TABLE, Item=memory)
-    lease = taken(states, controller=controller)
-    assert (lease.availability, lease.health) == (AvailabilityMemory(), HealthMemory())
-    (wrong,) = lease.unreadable
-    assert wrong.startswith(f"{controller}_memory: ")
-    (other,) = set(CONTROLLERS) - {controller}
-    others = taken(states, controller=other)
-    assert (others.unreadable, others.other_unreadable) == ((), True)
-    assert not lease.other_unreadable
-    assert states.commit(lease, HealthMemory(), at(1))
-
-
 NAIVE = "2026-11-20T12:00:00"
+SHAPES = ("", "{", "[]", "null", '{"backoff_s": "many", "replaced": "yesterday"}')
 
 
 @pytest.mark.parametrize(
-    ("attribute", "stored"),
+    ("controller", "attribute", "stored"),
     [
-        ("written", {"S": "yesterday"}),
-        ("written", {"S": NAIVE}),
-        ("written", {"N": "5"}),
-        ("memory", {"S": json.dumps({"gap_since": NAIVE})}),
-        ("memory", {"S": json.dumps({"at_risk": {"i-0a": NAIVE}})}),
-        ("memory", {"S": json.dumps({"asks": [{"at": NAIVE, "count": 1}]})}),
-        ("memory", {"B": b"1"}),
+        *((controller, "memory", {"S": shape}) for controller in CONTROLLERS for shape in SHAPES),
+        (Controller.AVAILABILITY, "written", {"S": "yesterday"}),
+        (Controller.AVAILABILITY, "written", {"S": NAIVE}),
+        (Controller.AVAILABILITY, "written", {"N": "5"}),
+        (Controller.AVAILABILITY, "memory", {"S": json.dumps({"gap_since": NAIVE})}),
+        (Controller.AVAILABILITY, "memory", {"S": json.dumps({"at_risk": {"i-0a": NAIVE}})}),
+        (Controller.AVAILABILITY, "memory", {"S": json.dumps({"asks": [{"at": NAIVE}]})}),
+        (Controller.AVAILABILITY, "memory", {"B": b"1"}),
     ],
 )
 def test_what_is_kept_and_not_understood_is_afresh_and_named(
-    states: FleetStateTable, dynamodb: "DynamoDBClient", attribute: str, stored: Any
-) -> None:
-    name = f"availability_{attribute}"
+    states: FleetStateTable, dynamodb: "DynamoDBClient", controller: Controller, attribute: str,
+    stored: Any,
+) -> None:  # fmt: skip
+    name = f"{controller}_{attribute}"
     item: dict[str, Any] = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}, name: stored}
     dynamodb.put_item(TableName=TABLE, Item=item)
-    lease = taken(states)
-    assert (lease.availability, lease.written_at) == (AvailabilityMemory(), None)
+    lease = taken(states, controller=controller)
+    assert (lease.availability, lease.health) == (AvailabilityMemory(), HealthMemory())
+    assert (lease.written_at, lease.other_unreadable) == (None, False)
     (wrong,) = lease.unreadable
     assert wrong.startswith(f"{name}: ")
-    assert states.commit(lease, AvailabilityMemory(), at(1))
-    assert taken(states, 2).unreadable == ()
+    (other,) = set(CONTROLLERS) - {controller}
+    others = taken(states, controller=other)
+    assert (others.unreadable, others.other_unreadable) == ((), attribute == "memory")
+    memory = HealthMemory() if controller is Controller.HEALTH else AvailabilityMemory()
+    assert states.commit(lease, memory, at(1))
+    assert taken(states, 2, controller).unreadable == ()
 
 
 def test_a_thousand_notes_are_read_by_one_turn_and_cost_a_few_units_each() -> None:
@@ -159,17 +147,6 @@ def test_a_thousand_notes_are_read_by_one_turn_and_cost_a_few_units_each() -> No
     assert again.notes == (late,)
     assert states.commit(again, AvailabilityMemory(), at(4))
     assert taken(states, 5).notes == ()
-
-
-def record(reason: str, controller: Controller = Controller.AVAILABILITY) -> DecisionRecord:
-    return held(
-        controller=controller,
-        action=Action.BACKFILL,
-        reason=reason,
-        seen={"Shortfall": 2},
-        outcomes=(Outcome(asked="on-demand: desired 2", error="Throttled"),),
-        alarms=("quota",),
-    )
 
 
 # A write is charged by the KiB.
@@ -228,8 +205,7 @@ class _AskedAgain:
 
 @pytest.fixture
 def asked_again(dynamodb: "DynamoDBClient") -> FleetStateTable:
-    client: Any = _AskedAgain(dynamodb)
-    return FleetStateTable(client, TABLE, timedelta(days=30))
+    return FleetStateTable(_AskedAgain(dynamodb), TABLE, timedelta(days=30))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("late_s", [0.001, 1.0, 3600.0])
@@ -255,22 +231,16 @@ def test_a_lease_is_taken_although_the_answer_was_lost(
     assert taken(states, 3).notes == ()
 
 
+@pytest.mark.parametrize("noted", [False, True])
 def test_what_was_kept_is_kept_although_the_answer_was_lost(
-    asked_again: FleetStateTable, states: FleetStateTable
+    asked_again: FleetStateTable, states: FleetStateTable, *, noted: bool
 ) -> None:
+    """A note that came meanwhile is told of."""
+    notes = (AtRiskNote(instance_ids=("i-0a",), at=at(1)),) * noted
     lease = taken(states)
-    assert asked_again.commit(lease, AvailabilityMemory(backoff_s=4), at(1))
-    after = taken(states, 2)
-    assert after.availability.backoff_s == 4
-    assert states.commit(after, AvailabilityMemory(), at(3))
-
-
-def test_a_note_that_came_meanwhile_is_told_of_although_the_answer_was_lost(
-    asked_again: FleetStateTable, states: FleetStateTable
-) -> None:
-    note = AtRiskNote(instance_ids=("i-0a",), at=at(1))
-    lease = taken(states)
-    assert states.acquire("ocr", Controller.AVAILABILITY, at(1), note) is None
-    assert not asked_again.commit(lease, AvailabilityMemory(backoff_s=4), at(2))
+    for note in notes:
+        assert states.acquire("ocr", Controller.AVAILABILITY, at(1), note) is None
+    assert asked_again.commit(lease, AvailabilityMemory(backoff_s=4), at(2)) is not noted
     after = taken(states, 3)
-    assert (after.notes, after.availability.backoff_s) == ((note,), 4)
+    assert (after.notes, after.availability.backoff_s) == (notes, 4)
+    assert states.commit(after, AvailabilityMemory(), at(4))
