@@ -11,8 +11,12 @@ from botocore.config import Config
 from botocore.exceptions import ProfileNotFound
 
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
-from spotkeeper.adapters.ec2.answers import ended_by_request, instances_of, is_failed_launch
-from spotkeeper.adapters.ec2.auto_scaling import activities_of
+from spotkeeper.adapters.ec2.auto_scaling import (
+    activities_of,
+    ended_by_request,
+    instances_of,
+    is_failed_launch,
+)
 from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
 from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.stacks import Stack, StackReader

@@ -1,36 +1,31 @@
 """Auto Scaling groups, their activities, instances and spot requests, behind the reader port."""
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import batched, takewhile
 from typing import TYPE_CHECKING, Any
 
-from spotkeeper.adapters.ec2.answers import (
-    awaited_requests,
-    detached_by,
-    ended_by_request,
-    failure_from,
-    group_from,
-    has_ended,
-    instant,
-    is_failed_launch,
-    spot_request_from,
-    updated_at,
-)
 from spotkeeper.adapters.errors import (
+    SPOT_MARKED_STATUSES,
+    SPOT_TAKEN_STATUSES,
     SPOT_TROUBLED_STATUSES,
     aws_errors,
+    by_a_user,
+    classify,
+    classify_spot_status,
+    is_ended_by_request,
 )
 from spotkeeper.domain.failure import LaunchFailure
-from spotkeeper.domain.fleet import Group
-from spotkeeper.ports import LONGEST_LAUNCH, Mark, SpotRequest
+from spotkeeper.domain.fleet import Group, Instance, Phase
+from spotkeeper.ports import LONGEST_LAUNCH, OWNER_TAG, Mark, SpotRequest
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
-    from mypy_boto3_autoscaling.type_defs import ActivityTypeDef
+    from mypy_boto3_autoscaling.type_defs import ActivityTypeDef, AutoScalingGroupTypeDef
     from mypy_boto3_ec2 import EC2Client
-    from mypy_boto3_ec2.type_defs import InstanceTypeDef as Ec2InstanceTypeDef
-    from mypy_boto3_ec2.type_defs import SpotInstanceRequestTypeDef
+    from mypy_boto3_ec2.type_defs import InstanceTypeDef, SpotInstanceRequestTypeDef
 
 # AWS's own limits of one call; more names than 50 are refused where MaxRecords does not say so.
 GROUPS_A_CALL = 50
@@ -53,6 +48,20 @@ DETACHED_WITHIN = timedelta(hours=1)
 DETACHMENTS_AT_MOST = 1_000
 # A group that fails every 15 s logs 20 activities in the five minutes that a turn looks back at.
 ACTIVITIES_AT_MOST = 200
+
+
+# Everything else, known or not yet invented, is not serving.
+_PHASES = {
+    "Pending": Phase.LAUNCHING,
+    "Pending:Wait": Phase.LAUNCHING,
+    "Pending:Proceed": Phase.LAUNCHING,
+    "InService": Phase.IN_SERVICE,
+}
+_WAITING_FOR_SPOT = frozenset({"PendingSpotBidPlacement", "WaitingForSpotInstanceRequestId",
+                               "WaitingForSpotInstanceId"})  # fmt: skip
+_NOT_DONE = frozenset({"Failed", "Cancelled"})
+_INSTANCE_ID = re.compile(r"\bi-[0-9a-f]{8,17}\b")
+_REQUEST_ID = re.compile(r"\bsir-[0-9a-z]+")
 
 
 def activities_of(
@@ -179,8 +188,11 @@ class AutoScalingReader:
         found: dict[str, tuple[datetime, str]] = {}
         for instance in self._instances(filters):
             tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
-            gone_at = instant(tags.get(DRAINING_TAG, ""))
-            if gone_at is None:
+            try:
+                gone_at = datetime.fromisoformat(tags.get(DRAINING_TAG, ""))
+            except ValueError:
+                continue
+            if gone_at.tzinfo is None:
                 continue
             outside = MEMBER_TAG not in tags and instance.get("InstanceLifecycle") == "spot"
             found[instance["InstanceId"]] = (gone_at, tags[GROUP_TAG] if outside else "")
@@ -203,7 +215,7 @@ class AutoScalingReader:
             detached |= {i for a in history for i in detached_by(a)} & times.keys()
         return detached
 
-    def _instances(self, filters: Mapping[str, Sequence[str]]) -> "Iterator[Ec2InstanceTypeDef]":
+    def _instances(self, filters: Mapping[str, Sequence[str]]) -> "Iterator[InstanceTypeDef]":
         """Describe the instances that have not ended and pass some filters."""
         pages = self._ec2.get_paginator("describe_instances")
         wanted = {**filters, "instance-state-name": _RUNNING}
@@ -225,3 +237,114 @@ class AutoScalingReader:
             )
         requests = (spot_request_from(r) for r in answer["SpotInstanceRequests"])
         return tuple(r.failure for r in requests if r.failure)
+
+
+# --- what AWS answers, in the domain's words ------------------------------------------------------
+
+
+def group_from(group: "AutoScalingGroupTypeDef") -> Group:
+    """Read a group."""
+    reasons = {
+        process.get("ProcessName", ""): process.get("SuspensionReason", "")
+        for process in group.get("SuspendedProcesses", [])
+    }
+    tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", [])}
+    return Group(
+        name=group["AutoScalingGroupName"],
+        desired=group["DesiredCapacity"],
+        minimum=group["MinSize"],
+        maximum=group["MaxSize"],
+        instances=tuple(
+            [
+                Instance(
+                    instance_id=each["InstanceId"],
+                    pool=f"{each['AvailabilityZone']}/{each.get('InstanceType', '')}",
+                    phase=_PHASES.get(each["LifecycleState"], Phase.LEAVING),
+                    healthy=each["HealthStatus"].lower() == "healthy",
+                )
+                for each in group.get("Instances", [])
+            ]
+        ),
+        suspended=frozenset(reasons),
+        owner=tags.get(OWNER_TAG, ""),
+        suspended_by_aws=frozenset([name for name, why in reasons.items() if not by_a_user(why)]),
+    )
+
+
+def is_failed_launch(activity: "ActivityTypeDef") -> bool:
+    """Say whether a launch failed; one that was cancelled did if its message is known to say so.
+
+    A launch is cancelled too when the group is made smaller meanwhile, by us for example.
+    """
+    if "launching" not in activity.get("Description", "Launching").lower():
+        return False
+    if activity["StatusCode"] == "Cancelled":
+        return classify(activity.get("StatusMessage", ""))[1]
+    return activity["StatusCode"] == "Failed"
+
+
+def has_ended(activity: "ActivityTypeDef") -> datetime:
+    """Say when a launch was given up; AWS writes some ends as whole seconds before their start."""
+    return max(activity["StartTime"], activity.get("EndTime", activity["StartTime"]))
+
+
+def failure_from(activity: "ActivityTypeDef") -> LaunchFailure:
+    """Read why a launch failed."""
+    message = activity.get("StatusMessage") or activity.get("Description", "")
+    failure_class, known = classify(message)
+    try:
+        # Older groups leave these empty.
+        zone = str(json.loads(activity.get("Details", "")).get("Availability Zone", ""))
+    except (json.JSONDecodeError, AttributeError):
+        zone = ""
+    return LaunchFailure(
+        at=has_ended(activity),
+        failure_class=failure_class,
+        message=message,
+        pool=zone,
+        known=known,
+    )
+
+
+def ended_by_request(activity: "ActivityTypeDef") -> list[str]:
+    """Name the instance that a group ends on request, and replaces."""
+    ends = "terminating" in activity.get("Description", "").lower()
+    return instances_of(activity) if ends and is_ended_by_request(activity["Cause"]) else []
+
+
+def instances_of(activity: "ActivityTypeDef") -> list[str]:
+    """Name the instances that an activity's description names."""
+    return _INSTANCE_ID.findall(activity.get("Description", ""))
+
+
+def detached_by(activity: "ActivityTypeDef") -> list[str]:
+    """Name the instance that an activity took out of the group and left running."""
+    left = activity.get("Description", "").startswith("Detaching")
+    return instances_of(activity) if left and activity["StatusCode"] not in _NOT_DONE else []
+
+
+def awaited_requests(activity: "ActivityTypeDef") -> list[str]:
+    """Name the spot requests that a launch still waits for."""
+    waits = activity["StatusCode"] in _WAITING_FOR_SPOT
+    return _REQUEST_ID.findall(activity.get("StatusMessage", "")) if waits else []
+
+
+def updated_at(request: "SpotInstanceRequestTypeDef") -> datetime:
+    """Say when a spot request's status changed last."""
+    return request["Status"].get("UpdateTime", request["CreateTime"])
+
+
+def spot_request_from(request: "SpotInstanceRequestTypeDef") -> SpotRequest:
+    """Read a spot request, with what its status means for its instance."""
+    status, at = request["Status"].get("Code", ""), updated_at(request)
+    failure = None
+    if failure_class := classify_spot_status(status):
+        message = f"spot request {request['SpotInstanceRequestId']}: {status}"
+        failure = LaunchFailure(at=at, failure_class=failure_class, message=message)
+    return SpotRequest(
+        request_id=request["SpotInstanceRequestId"],
+        instance_id=request.get("InstanceId", ""),
+        failure=failure,
+        at_risk_since=at if status in SPOT_MARKED_STATUSES else None,
+        taken=status in SPOT_TAKEN_STATUSES,
+    )

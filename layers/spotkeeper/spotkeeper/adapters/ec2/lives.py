@@ -12,8 +12,7 @@ from itertools import batched
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.ec2.answers import has_ended, instances_of
-from spotkeeper.adapters.ec2.auto_scaling import activities_of
+from spotkeeper.adapters.ec2.auto_scaling import activities_of, has_ended, instances_of
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.money.ledger import EndedBy, Life
 from spotkeeper.domain.purchase import PurchaseOption
