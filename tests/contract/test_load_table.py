@@ -12,9 +12,8 @@ import pytest
 from botocore.stub import Stubber
 from hypothesis import given
 
-from spotkeeper.adapters.dynamodb.load_items import pack, unpack
 from spotkeeper.adapters.dynamodb.load_memory import LoadMemory
-from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
+from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable, pack, unpack
 from spotkeeper.domain.load.digest import SearchLog, digest, merge, sent_iso
 from spotkeeper.domain.load.load import LoadDigest, slot_of
 from spotkeeper.ports import Gone, LoadTable, Throttled, Unreadable
