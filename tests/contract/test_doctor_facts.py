@@ -375,7 +375,7 @@ def test_what_is_denied_is_unseen_and_names_the_action() -> None:
     assert look("iam:GetRole", denied) == Unseen(action="iam:GetRole", why=why)
 
 
-# --- spot placement scores, asked for once a day and configuration --------------------------------
+# --- spot placement scores, requested once a day and configuration --------------------------------
 
 GROUPS = {SPOT.name: SPOT, ON_DEMAND.name: ON_DEMAND}
 ASKED = {

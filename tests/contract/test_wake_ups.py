@@ -44,12 +44,12 @@ def wake_ups(request: pytest.FixtureRequest) -> Iterator[tuple[WakeUps, Due]]:
 @pytest.mark.parametrize(
     ("asked_s", "arrived"),
     [
-        # By second: so many wake-ups.
+        # Wake-ups by second.
         ([30], {29: 0, 30: 1, 3600: 0}),
         ([29.2], {29.1: 0, 30: 1}),
         ([0.4], {0.3: 0, 1: 1}),
         ([899.5], {899.4: 0, 900: 1}),
-        # What is over is now, and what is further off than the queue can delay comes sooner.
+        # What is over is now; what is further off than the queue can delay arrives sooner.
         ([0], {0.1: 1}),
         ([-60], {0.1: 1}),
         ([2000], {900: 1}),

@@ -34,7 +34,7 @@ def answered(code: str, message: str = "words") -> ClientError:
         (ClientError({}, "SetDesiredCapacity"), Unavailable),
         (EndpointConnectionError(endpoint_url="https://example.test"), Unavailable),
         (NoCredentialsError(), Unavailable),
-        # An API that does not answer is told from one that fails.
+        # An API that does not answer is not one that fails.
         (ConnectTimeoutError(endpoint_url="here"), TimedOut),
         (ReadTimeoutError(endpoint_url="here"), TimedOut),
     ],

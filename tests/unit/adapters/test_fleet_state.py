@@ -235,7 +235,7 @@ def test_a_lease_is_taken_although_the_answer_was_lost(
 def test_what_was_kept_is_kept_although_the_answer_was_lost(
     asked_again: FleetStateTable, states: FleetStateTable, *, noted: bool
 ) -> None:
-    """A note that came meanwhile is told of."""
+    """A note that arrived meanwhile is reported."""
     notes = (AtRiskNote(instance_ids=("i-0a",), at=at(1)),) * noted
     lease = taken(states)
     for note in notes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.errors import aws_errors
@@ -32,24 +33,13 @@ class Items:
                 TableName=self._table, Key=key(pk, sk), ConsistentRead=consistent
             ).get("Item")
 
-    def _put(self, doing: str, pk: str, sk: str, **attributes: Value) -> None:
-        """Write an item in the place of any other."""
-        item = key(pk, sk) | encoded(attributes)
-        with aws_errors(doing):
-            self._dynamodb.put_item(TableName=self._table, Item=item)
-
-    def _put_if(
-        self, doing: str, condition: str, values: Item, pk: str, sk: str, **attributes: Value
+    def _put(
+        self, doing: str, pk: str, sk: str, only: Any = MappingProxyType({}), **attributes: Value
     ) -> None:
-        """Write an item; raises `Conflict` where the condition does not hold."""
+        """Write an item; raises `Conflict` where the condition of `only_if` does not hold."""
         item = key(pk, sk) | encoded(attributes)
         with aws_errors(doing):
-            self._dynamodb.put_item(
-                TableName=self._table,
-                Item=item,
-                ConditionExpression=condition,
-                ExpressionAttributeValues=values,
-            )
+            self._dynamodb.put_item(TableName=self._table, Item=item, **only)
 
     def _delete(self, doing: str, pk: str, sk: str) -> None:
         with aws_errors(doing):
@@ -69,6 +59,12 @@ class Items:
                 ExpressionAttributeValues=values,
                 **asked,
             )
+
+
+def only_if(condition: str, **values: Value) -> Mapping[str, Any]:
+    """Make a write conditional; `:name` in the condition is the value of that name."""
+    named = encoded({f":{name}": value for name, value in values.items()})
+    return {"ConditionExpression": condition, "ExpressionAttributeValues": named}
 
 
 def key(pk: str, sk: str) -> dict[str, Any]:

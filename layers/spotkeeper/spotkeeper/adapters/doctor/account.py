@@ -160,7 +160,7 @@ class _Scores(Items):
 
 
 def groups_elsewhere(ssm: Any, own_path: str | None) -> Mapping[str, tuple[str, ...]]:
-    """Return the documents, by parameter, that name each group, except those below `own_path`."""
+    """Return for each group the parameters that name it, except those below `own_path`."""
     asked = {"Path": DOCUMENTS_ROOT, "Recursive": True}
     found = pages(ssm, "get_parameters_by_path", "Parameters", **asked)
     documents: defaultdict[str, dict[str, object]] = defaultdict(dict)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from spotkeeper.adapters.table import Items, encoded
+from spotkeeper.adapters.table import Items, only_if
 from spotkeeper.domain.permission import Control
 from spotkeeper.ports import Conflict, Unreadable
 
@@ -37,12 +37,11 @@ class ControlTable(Items):
         """Put a control in the place of the one that was seen; raises `Conflict` if it is not."""
         changed = replace(wanted, version=seen.version + 1)
         try:
-            self._put_if(
+            self._put(
                 f"changing the control of {fleet}",
-                "attribute_not_exists(version) OR version = :seen",
-                encoded({":seen": seen.version}),
                 f"fleet#{fleet}",
                 "control",
+                only_if("attribute_not_exists(version) OR version = :seen", seen=seen.version),
                 control=_CONTROL.dump_json(changed).decode(),
                 version=changed.version,
             )

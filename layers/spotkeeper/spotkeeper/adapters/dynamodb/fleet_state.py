@@ -28,7 +28,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from spotkeeper.adapters.dynamodb.earlier import memory_in_todays_words
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.adapters.table import ITEMS_A_CALL, LAST, Item, Items, Value, encoded, epoch, key
+from spotkeeper.adapters.table import (
+    ITEMS_A_CALL,
+    LAST,
+    Item,
+    Items,
+    Value,
+    encoded,
+    epoch,
+    key,
+    only_if,
+)
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.health_memory import HealthMemory
@@ -117,12 +127,11 @@ class FleetStateTable(Items):
         lost = f"{doing}: the lease was lost to another turn"
         taken = round(1000 * lease.taken_at.timestamp()) if lease.taken_at else 0
         try:
-            self._put_if(
+            self._put(
                 doing,
-                "attribute_not_exists(taken) OR taken <= :taken",
-                encoded({":taken": taken}),
                 f"fleet#{lease.fleet}",
                 f"memory#{lease.controller}",
+                only_if("attribute_not_exists(taken) OR taken <= :taken", taken=taken),
                 # That of 1,000 instances is a tenth of its JSON.
                 memory=zlib.compress(
                     _HEALTH.dump_json(memory)

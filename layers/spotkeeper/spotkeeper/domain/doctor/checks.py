@@ -27,7 +27,7 @@ from spotkeeper.domain.purchase import PurchaseOption
 ERROR, WARNING, UNKNOWN, NOTE = Severity
 
 type Found = Iterable[object] | float | None
-"""What a check found: a finding for each item; one for a text, a number or True, unless empty."""
+"""What a check found: each item is a finding. A text, a number or True is one, unless empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def _unseen_parts(facts: Facts) -> Iterator[tuple[str, str, Unseen]]:
                 yield name, each.name.replace("_", " "), value
 
 
-# What launches need; when AWS says that it does not exist, they fail.
+# Launches fail when AWS says that one of these does not exist.
 _NEEDED_FOR_LAUNCHES = {
     "ec2:DescribeLaunchTemplateVersions": "launch template",
     "ec2:DescribeImages": "image",

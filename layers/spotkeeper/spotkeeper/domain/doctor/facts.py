@@ -47,8 +47,8 @@ class Hook:
 class Machine:
     """How a group's launch template starts an instance, with the account's and image's defaults.
 
-    `profile_policies` are the names or ARNs of the policies of its role; None without an instance
-    profile. `keys` encrypt its disks; `tag_keys` are of the tags that the template itself sets;
+    `profile_policies` are the ARNs of its role's policies; None without an instance profile. `keys`
+    encrypt its disks. `tag_keys` are the keys of the tags that the template itself sets.
     `max_price` is the highest spot price that it pays.
     """
 
@@ -66,11 +66,11 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """An Auto Scaling group's configuration; `spot_share` is 1 for a group wholly on spot.
+    """An Auto Scaling group's configuration.
 
-    Where the group selects `types` by attributes, `selected` are those that AWS answers, else it is
-    None. `spot_share` is None where its launch template could not be read. A `weighted` group
-    counts its capacity in units, not in instances.
+    `spot_share` is 1 for a group wholly on spot, and None where its launch template could not be
+    read. A group may name attributes in place of types: `selected` are then the types that AWS
+    selects, else None. A `weighted` group counts its capacity in units, not in instances.
     `allocation` is the strategy for spot, empty without a mixed instances policy.
     """
 
@@ -104,9 +104,9 @@ class GroupFacts:
 class AccountFacts:
     """What the account and region allow.
 
-    `quotas` are vCPUs by the quota's name in Service Quotas, `vcpus` and `architectures` are of the
-    instance types that exist, `offered` the zones that offer a type, `key_grants` the customer keys
-    that the Auto Scaling service-linked role may use. `placement_scores`, of 10, are by fleet.
+    `quotas` are vCPUs, by the name that Service Quotas gives the quota. `vcpus` and `architectures`
+    have the instance types that exist, `offered` the zones that offer a type. The service-linked
+    role of Auto Scaling may use the keys of `key_grants`. `placement_scores` are of 10, by fleet.
     """
 
     quotas: Mapping[str, float] | Unseen
@@ -122,11 +122,12 @@ class AccountFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackFacts:
-    """The deployed stack; `search_log_ages` are seconds, by fleet.
+    """The deployed stack.
 
-    `queues_unread` are the event source mappings that do not read their queue, `stopped_functions`
-    those with a reserved concurrency of 0, `silenced_alarms` those whose actions are disabled.
-    `failed_turns` are fleets with what failed in the last hour of their records.
+    `queues_unread` are event source mappings that are disabled. `stopped_functions` have a reserved
+    concurrency of 0; `silenced_alarms` have their actions disabled. `unconfirmed` are e-mail
+    addresses. `search_log_ages` are seconds by fleet; None if no log ever arrived. `failed_turns`
+    are fleets, each with what failed in the last hour of its records.
     """
 
     schedules_disabled: tuple[str, ...] | Unseen = ()
@@ -158,9 +159,9 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All that the doctor examines; without a stack, what one would be deployed to.
+    """All that the doctor examines; before a stack is deployed, the account and the groups.
 
-    `other_stacks` are their fleet documents, as parameters, by the groups that they name.
+    `other_stacks` has the groups that other stacks name, each with the parameters that name it.
     """
 
     fleets: tuple[Fleet, ...]
