@@ -160,6 +160,21 @@ def test_a_seeded_misconfiguration_is_the_only_finding(
     assert exit_code(found) == {Severity.ERROR: 2, Severity.NOTE: 0}.get(found[0].severity, 1)
 
 
+@pytest.mark.parametrize(
+    ("why", "fix"),
+    [
+        ("Refused: AccessDenied: no", "allow a:A to the role that runs this, and run it again"),
+        *((f"{kind}: no", "run it again when AWS can be reached from here and answers")
+          for kind in ("Unavailable", "TimedOut", "Throttled")),
+        ("Gone: no", "correct what is named, and run it again"),
+        ("the group has no launch template", "correct what is named, and run it again"),
+    ],
+)  # fmt: skip
+def test_what_was_not_read_says_what_helps(why: str, fix: str) -> None:
+    (found,) = examine(but(facts__other_stacks=unseen("a:A", why)))
+    assert found.fix == fix
+
+
 def test_every_check_finds_what_it_is_for() -> None:
     assert {found_id for found_id, _, _ in SEEDED} == {
         check.id for _, checks in TABLES for check in checks

@@ -238,15 +238,12 @@ def _gone_part(group: str, unseen: Unseen) -> str:
 
 
 def _unseen(facts: Facts) -> Iterator[object]:
-    fixes = dict.fromkeys(
-        ("Unavailable", "Throttled"), "run it again when AWS can be reached from here and answers"
-    )
+    later = "run it again when AWS can be reached from here and answers"
     for group, name, unseen in _unseen_parts(facts):
         if not _gone_part(group, unseen):
-            refused = f"allow {unseen.action} to the role that runs this, and run it again"
-            fix = (fixes | {"Refused": refused}).get(
-                unseen.kind, "correct what is named, and run it again"
-            )
+            fixes = dict.fromkeys(("Unavailable", "TimedOut", "Throttled"), later)
+            fixes["Refused"] = f"allow {unseen.action} to the role that runs this, and run it again"
+            fix = fixes.get(unseen.kind, "correct what is named, and run it again")
             yield name, {"what": f"{unseen.action}: {unseen.why}", "fix": fix}
 
 
