@@ -10,12 +10,11 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from spotkeeper.adapters.doctor.account import account_facts, groups_elsewhere, placement_scores
 from spotkeeper.adapters.doctor.groups import group_facts, metadata_defaults
-from spotkeeper.adapters.doctor.looking import Clients, look
+from spotkeeper.adapters.doctor.looking import Clients
 from spotkeeper.domain.doctor.facts import GONE, GroupFacts, Hook, Machine, Unseen
 from tests.builders import NOON, TABLE
 from tests.contract.conftest import IMAGE
@@ -292,6 +291,7 @@ def test_forty_fleets_take_one_call_a_group_besides_what_is_read_of_all_at_once(
         client.meta.events.register("before-call", count)
     found = group_facts(clients(**made), [*names, "no group"])
     assert not isinstance(found, Unseen)
+    # Those that do not exist are left out.
     assert found.keys() == {*names}
     assert calls == {
         "DescribeAutoScalingGroups": 2,
@@ -305,8 +305,8 @@ def test_forty_fleets_take_one_call_a_group_besides_what_is_read_of_all_at_once(
     }  # fmt: skip
 
 
-def test_groups_that_do_not_exist_are_left_out() -> None:
-    assert group_facts(clients(), ["nope"]) == {}
+def test_without_any_name_no_group_is_read() -> None:
+    make("spot", LaunchTemplate=template())
     assert group_facts(clients(), []) == {}
 
 
@@ -364,15 +364,6 @@ def test_a_key_that_is_named_by_its_alias_is_asked_about_by_its_arn(
         given = clients(**{"kms": kms, "service-quotas": quotas})
         assert account_facts(given, [with_keys(alias)]).key_grants == frozenset({alias})
         stub.assert_no_pending_responses()
-
-
-def test_what_is_denied_is_unseen_and_names_the_action() -> None:
-    def denied() -> None:
-        told = {"Error": {"Code": "AccessDenied", "Message": "no"}}
-        raise ClientError(told, "GetRole")  # type: ignore[arg-type]
-
-    why = "Refused: AccessDenied: no"
-    assert look("iam:GetRole", denied) == Unseen(action="iam:GetRole", why=why)
 
 
 # --- spot placement scores, requested once a day and configuration --------------------------------
