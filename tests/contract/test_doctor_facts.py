@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +15,7 @@ from botocore.stub import Stubber
 from spotkeeper.adapters.doctor.account import account_facts, groups_elsewhere, placement_scores
 from spotkeeper.adapters.doctor.groups import group_facts, metadata_defaults
 from spotkeeper.adapters.doctor.looking import Clients
-from spotkeeper.domain.doctor.facts import GONE, GroupFacts, Hook, Machine, Unseen
+from spotkeeper.domain.doctor.facts import GONE, GroupFacts, Machine, Unseen
 from tests.builders import NOON, TABLE
 from tests.contract.conftest import IMAGE
 from tests.unit.doctor.good import FLEET, ON_DEMAND, SPOT
@@ -96,12 +96,6 @@ def test_a_group_as_it_is_set_up() -> None:
     make(
         "spot",
         **mixed({"InstanceType": "g5.xlarge"}, {"InstanceType": "g6.xlarge"}, launch=launch),
-        NewInstancesProtectedFromScaleIn=True,
-        CapacityRebalance=True,
-        Tags=[
-            {"Key": "team", "Value": "ocr", "PropagateAtLaunch": True},
-            {"Key": "not here", "Value": "x", "PropagateAtLaunch": False},
-        ],
     )
     autoscaling = boto3.client("autoscaling")
     autoscaling.put_lifecycle_hook(
@@ -118,22 +112,15 @@ def test_a_group_as_it_is_set_up() -> None:
     )  # fmt: skip
     autoscaling.suspend_processes(AutoScalingGroupName="spot", ScalingProcesses=["Terminate"])
     found = seen("spot")
-    assert set(found.suspended) == {"Terminate"}
+    told = boto3.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+    (hook,) = autoscaling.describe_lifecycle_hooks(AutoScalingGroupName="spot")["LifecycleHooks"]
     assert found == GroupFacts(
-        name="spot",
-        minimum=0,
-        maximum=10,
+        aws=told[0],
         spot_share=1.0,
         types=("g5.xlarge", "g6.xlarge"),
-        zones=frozenset({"us-east-1a", "us-east-1b"}),
-        allocation="lowest-price",
-        protected_from_scale_in=True,
-        capacity_rebalance=True,
-        suspended=found.suspended,
-        hooks=(Hook(name="ready", launching=True, heartbeat_s=300),),
+        hooks=(hook,),
         policies=("cpu",),
         scheduled_actions=("night",),
-        tag_keys=("team",),
         machine=replace(
             PLAIN, tokens_required=True, hop_limit=3, tags_in_metadata=True,
             profile_policies=frozenset({policy}), keys=("key-1",),
@@ -141,58 +128,9 @@ def test_a_group_as_it_is_set_up() -> None:
     )  # fmt: skip
 
 
-def described(group: dict[str, Any], **given: Any) -> GroupFacts:
-    """A group with what moto does not keep."""
-    made = {
-        "AutoScalingGroupName": "g", "MinSize": 0, "MaxSize": 9, "DesiredCapacity": 0,
-        "DefaultCooldown": 300, "AvailabilityZones": ["us-east-1a"], "HealthCheckType": "EC2",
-        "CreatedTime": datetime(2026, 11, 20, tzinfo=UTC), "Instances": [], **group,
-    }  # fmt: skip
-    autoscaling = boto3.client("autoscaling")
-    with Stubber(autoscaling) as stub:
-        stub.add_response("describe_auto_scaling_groups", {"AutoScalingGroups": [made]})
-        facts = group_facts(clients(autoscaling=autoscaling, **given), ["g"])
-    assert not isinstance(facts, Unseen)
-    return facts["g"]
-
-
-def instance(instance_id: str, *, protected: bool) -> dict[str, Any]:
-    return {
-        "InstanceId": instance_id, "AvailabilityZone": "us-east-1a", "HealthStatus": "Healthy",
-        "LifecycleState": "InService", "ProtectedFromScaleIn": protected,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("policy", "settings", "facts"),
-    [
-        (None, {},
-         {"spot_share": 0.0, "types": ("g5.xlarge",), "allocation": "", "weighted": False,
-          "retains_abandoned": False, "deletion_protection": "none"}),
-        (None, {"DesiredCapacityType": "units"}, {"weighted": False}),
-        (None, {"DesiredCapacityType": "vcpu"}, {"weighted": True}),
-        ({}, {}, {"spot_share": 1.0, "allocation": "lowest-price", "max_price": ""}),
-        ({"OnDemandPercentageAboveBaseCapacity": 75}, {}, {"spot_share": 0.25}),
-        ({"SpotAllocationStrategy": "price-capacity-optimized", "SpotMaxPrice": "0.5"}, {},
-         {"allocation": "price-capacity-optimized", "max_price": "0.5"}),
-        ({}, {"Instances": [instance("i-1", protected=True), instance("i-2", protected=False)]},
-         {"protected_instances": ("i-1",)}),
-        ({}, {"InstanceLifecyclePolicy": {"RetentionTriggers": {"TerminateHookAbandon": "retain"}},
-              "DeletionProtection": "prevent-all-deletion"},
-         {"retains_abandoned": True, "deletion_protection": "prevent-all-deletion"}),
-    ],
-)  # fmt: skip
-def test_what_a_group_says(
-    policy: dict[str, Any] | None, settings: dict[str, Any], facts: dict[str, Any]
-) -> None:
-    launch = {"LaunchTemplate": template()} if policy is None else mixed(**policy)
-    found = described(launch | settings)
-    assert {name: getattr(found, name) for name in facts} == facts
-
-
-def test_a_group_whose_types_have_weights_counts_in_units() -> None:
-    make("g", **mixed({"InstanceType": "g5.2xlarge", "WeightedCapacity": "2"}))
-    assert seen("g").weighted
+def test_a_group_may_be_partly_on_demand() -> None:
+    make("g", **mixed(OnDemandPercentageAboveBaseCapacity=75))
+    assert seen("g").spot_share == 0.25
 
 
 SPOT_OPTIONS = {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.4"}}
@@ -270,8 +208,10 @@ def test_types_that_aws_selects_by_attributes_are_read() -> None:
 
     ec2.meta.events.register_first("before-call", answer)
     requirements = {"VCpuCount": {"Min": 4}, "MemoryMiB": {"Min": 0}}
-    found = described(mixed({"InstanceRequirements": requirements}), ec2=ec2)
-    assert found.types == found.selected == ("g5.xlarge", "g6.xlarge")
+    make("g", **mixed({"InstanceRequirements": requirements}))
+    found = group_facts(clients(ec2=ec2), ["g"])
+    assert not isinstance(found, Unseen)
+    assert found["g"].types == found["g"].selected == ("g5.xlarge", "g6.xlarge")
 
 
 def test_forty_fleets_take_one_call_a_group_besides_what_is_read_of_all_at_once() -> None:

@@ -308,11 +308,8 @@ def look_at_everything() -> None:
     template = template_of(aws.client, "lt-1", "$Default")
     assert not isinstance(template, Unseen)
     group = GroupFacts(
-        name="main-spot",
+        aws={"AutoScalingGroupName": "main-spot"},
         spot_share=1.0,
-        minimum=0,
-        maximum=9,
-        zones=frozenset({"us-east-1a"}),
         types=("g5.xlarge",),
         machine=Machines(aws.client, [template]).of(template, {}, mixed=True),
     )

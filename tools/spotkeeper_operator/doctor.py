@@ -175,7 +175,7 @@ def _cell(text: str) -> str:
         text = text.replace(name, shown)
     return " ".join(
         f"`{line}`" if COMMAND.match(line) else line
-        for line in re.sub(r"\{[a-z_.\[\]0-9:%]+\}", "...", text).split("\n")
+        for line in re.sub(r"\{[A-Za-z_.\[\]0-9:%]+\}", "...", text).split("\n")
     )
 
 

@@ -7,7 +7,6 @@ from spotkeeper.domain.doctor.facts import (
     AccountFacts,
     Facts,
     GroupFacts,
-    Hook,
     JobFacts,
     Machine,
     StackFacts,
@@ -18,10 +17,15 @@ from spotkeeper.domain.settings.sizing import Bounds
 ZONES = frozenset({"us-east-1a", "us-east-1b", "us-east-1c"})
 TYPES = ("g5.xlarge", "g6.xlarge")
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1"
-HOOKS = (
-    Hook(name="spotkeeper-ready", launching=True, heartbeat_s=300),
-    Hook(name="spotkeeper-drain", launching=False, heartbeat_s=120),
-)
+READY, DRAIN = (
+    {
+        "LifecycleHookName": f"spotkeeper-{name}", "HeartbeatTimeout": heartbeat_s,
+        "LifecycleTransition": f"autoscaling:EC2_INSTANCE_{transition}",
+    }
+    for name, transition, heartbeat_s in [
+        ("ready", "LAUNCHING", 300), ("drain", "TERMINATING", 120),
+    ]
+)  # fmt: skip
 MACHINE = Machine(profile_policies=frozenset({"SendSearchLogs"}), keys=(KEY,))
 FLEET = Fleet(
     name="main",
@@ -31,18 +35,21 @@ FLEET = Fleet(
 )
 ONE_OF_ARM = {"g5.xlarge": frozenset({"x86_64"}), "g6.xlarge": frozenset({"arm64"})}
 SPOT = GroupFacts(
-    name="ocr-spot",
+    aws={
+        "AutoScalingGroupName": "ocr-spot", "MinSize": 0, "MaxSize": 20, "DesiredCapacity": 0,
+        "AvailabilityZones": sorted(ZONES),
+        "SuspendedProcesses": [{"ProcessName": "AZRebalance", "SuspensionReason": "User"}],
+        "Tags": [
+            {"Key": "team", "PropagateAtLaunch": True},
+            {"Key": "not of instances", "PropagateAtLaunch": False},
+        ],
+    },
     spot_share=1.0,
-    minimum=0,
-    maximum=20,
-    zones=ZONES,
     types=TYPES,
-    suspended={"AZRebalance": "User suspended at 2026-11-20T10:00:00Z"},
-    hooks=HOOKS,
-    tag_keys=("Name", "team"),
+    hooks=(READY, DRAIN),
     machine=MACHINE,
-)
-ON_DEMAND = replace(SPOT, name="ocr-on-demand", spot_share=0.0)
+)  # fmt: skip
+ON_DEMAND = replace(SPOT, aws={**SPOT.aws, "AutoScalingGroupName": "ocr-on-demand"}, spot_share=0.0)
 ACCOUNT = AccountFacts(
     quotas={
         "All G and VT Spot Instance Requests": 80.0,
@@ -73,9 +80,10 @@ FACTS = Facts(
 
 
 def but(**changes: Any) -> Facts:
-    """The good facts but for some fields: `spot__zones` is that of the spot group.
+    """The good facts but for some fields: `spot__types` are those of the spot group.
 
-    The parts are spot and on_demand, machine and job_machine, fleet, account, stack and jobs.
+    `spot` is what AWS answers otherwise of it. The parts are spot and on_demand, machine and
+    job_machine, fleet, account, stack and jobs.
     """
     parts: dict[str, Any] = {
         "machine": MACHINE, "job_machine": JOB_MACHINE, "spot": SPOT, "on_demand": ON_DEMAND,
@@ -83,7 +91,8 @@ def but(**changes: Any) -> Facts:
     }  # fmt: skip
     for name, value in changes.items():
         part, _, changed = name.partition("__")
-        parts[part] = replace(parts[part], **{changed: value})
+        new = {changed: value} if changed else {"aws": {**parts[part].aws, **value}}
+        parts[part] = replace(parts[part], **new)
     if parts["machine"] is not MACHINE:
         parts["spot"] = replace(parts["spot"], machine=parts["machine"])
     if parts["job_machine"] is not JOB_MACHINE:

@@ -1,23 +1,50 @@
 """Seeded misconfigurations, each found by its name, and a good stack without a finding."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from spotkeeper.domain.doctor.checks import examine, quota_for
-from spotkeeper.domain.doctor.facts import Facts, Hook, Unseen
+from spotkeeper.domain.doctor.facts import Facts, Unseen
 from spotkeeper.domain.doctor.finding import Severity, exit_code
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, SizingPolicy
 from spotkeeper_operator.doctor import TABLES
 from tests.unit.doctor import good
-from tests.unit.doctor.good import FACTS, FLEET, HOOKS, ON_DEMAND, SPOT, but, quota
+from tests.unit.doctor.good import DRAIN, FACTS, FLEET, ON_DEMAND, READY, SPOT, but, quota
 
 DENIED = "Refused: AccessDenied: no"
 TWINS = replace(FLEET, name="night", bounds=Bounds(spot_min=0, spot_max=0, on_demand_max=0))
-READY, DRAIN = HOOKS
-ONE_ZONE = frozenset({"us-east-1a"})
+ZONE = "us-east-1a"
+ONE_ZONE = frozenset({ZONE})
+
+
+def mixed(*overrides: dict[str, str], **distribution: str) -> dict[str, Any]:
+    policy = {"LaunchTemplate": {"Overrides": overrides}, "InstancesDistribution": distribution}
+    return {"MixedInstancesPolicy": policy}
+
+
+def hooks(ready_s: int, drain_s: int) -> tuple[dict[str, Any], ...]:
+    return READY | {"HeartbeatTimeout": ready_s}, DRAIN | {"HeartbeatTimeout": drain_s}
+
+
+def suspended(process: str, reason: str = "") -> dict[str, Any]:
+    ours = {"ProcessName": "AZRebalance"}
+    processes = [ours, {"ProcessName": process, "SuspensionReason": reason}]
+    return {"SuspendedProcesses": processes}
+
+
+def tagged(key: str) -> dict[str, Any]:
+    return {"Tags": [{"Key": key, "PropagateAtLaunch": True}]}
+
+
+PROTECTED = [
+    {"InstanceId": "i-1", "ProtectedFromScaleIn": True},
+    {"InstanceId": "i-2", "ProtectedFromScaleIn": False},
+]
+RETAINED = {"RetentionTriggers": {"TerminateHookAbandon": "retain"}}
 
 
 def unseen(action: str, why: str = DENIED) -> Unseen:
@@ -30,12 +57,12 @@ SEEDED: tuple[tuple[str, Facts, str], ...] = (
     ("quota-too-small", quota(on_demand=0), 'G and VT instances" is 0 vCPUs'),
     ("quota-too-small", but(spot__types=("g5.xlarge", "g5.2xlarge")), "may need 160"),
     ("quota-not-found", but(spot__types=("g5.xlarge", "trn1.2xlarge")), "trn1.2xlarge"),
-    ("allocation-strategy", but(spot__allocation="lowest-price"), ""),
-    ("spot-max-price", but(spot__max_price="0.5"), "0.5 USD"),
+    ("allocation-strategy", but(spot=mixed()), ""),
+    ("allocation-strategy", but(spot=mixed(SpotAllocationStrategy="lowest-price")), ""),
+    ("spot-max-price", but(spot=mixed(SpotMaxPrice="0.5", SpotAllocationStrategy="x")), "0.5 USD"),
     ("spot-max-price", but(machine__max_price="0.4"), "0.4 USD"),
     ("turns-failed", but(stack__failed_turns=(("main", "3 of the last 60"),)), "3 of the last 60"),
-    ("drain-too-short", but(spot__hooks=(READY, replace(DRAIN, heartbeat_s=30))),
-     "spotkeeper-drain waits 30 s"),
+    ("drain-too-short", but(spot__hooks=hooks(300, 30)), "spotkeeper-drain waits 30 s"),
     ("metadata-disabled",
      but(machine__metadata_enabled=False, machine__tags_in_metadata=False), ""),
     ("no-instance-profile", but(machine__profile_policies=None, facts__stack=None), ""),
@@ -49,10 +76,10 @@ SEEDED: tuple[tuple[str, Facts, str], ...] = (
     ("rule-without-target", but(stack__rules_without_target=("SpotWarning",)), ""),
     ("function-stopped", but(stack__stopped_functions=("check",)), ""),
     ("alarm-actions-disabled", but(stack__silenced_alarms=("both-short",)), ""),
-    ("protected-instance", but(spot__protected_instances=("i-1",)), "i-1"),
-    ("spot-minimum", but(spot__minimum=5), "minimum is 5"),
-    ("retained-instances", but(spot__retains_abandoned=True), ""),
-    ("deletion-protection", but(spot__deletion_protection="prevent-all-deletion"), "prevent"),
+    ("protected-instance", but(spot={"Instances": PROTECTED}), ": i-1;"),
+    ("spot-minimum", but(spot={"MinSize": 5}), "minimum is 5"),
+    ("retained-instances", but(spot={"InstanceLifecyclePolicy": RETAINED}), ""),
+    ("deletion-protection", but(spot={"DeletionProtection": "prevent-all-deletion"}), "prevent"),
     ("launch-part-gone",
      but(spot__machine=unseen("ec2:DescribeLaunchTemplateVersions", "Gone: does not exist")),
      "the launch template does not exist"),
@@ -66,8 +93,8 @@ SEEDED: tuple[tuple[str, Facts, str], ...] = (
     ("no-service-linked-role",
      but(account__roles=frozenset({"AWSServiceRoleForAutoScaling"})), "AWSServiceRoleForEC2Spot"),
     ("little-concurrency", but(account__unreserved_concurrency=0), "is 0"),
-    ("one-zone", but(spot__zones=ONE_ZONE), "us-east-1a"),
-    ("one-zone", but(on_demand__zones=ONE_ZONE), "us-east-1a"),
+    ("one-zone", but(spot={"AvailabilityZones": [ZONE]}), ZONE),
+    ("one-zone", but(on_demand={"AvailabilityZones": [ZONE]}), ZONE),
     ("one-instance-type", but(spot__types=("g5.xlarge",)), "g5.xlarge"),
     ("no-type-selected", but(spot__selected=()), "no instance type"),
     ("types-selected", but(spot__selected=("g5.xlarge", "g6.xlarge")), "g5.xlarge, g6.xlarge"),
@@ -75,35 +102,38 @@ SEEDED: tuple[tuple[str, Facts, str], ...] = (
      but(account__offered={"g5.xlarge": good.ZONES, "g6.xlarge": ONE_ZONE}),
      "g6.xlarge is not offered in us-east-1b, us-east-1c"),
     ("not-offered-anywhere", but(account__offered={}), "g5.xlarge, g6.xlarge"),
-    ("capacity-rebalance", but(spot__capacity_rebalance=True), ""),
+    ("capacity-rebalance", but(spot={"CapacityRebalance": True}), ""),
     ("az-rebalance",
-     but(spot__suspended={}, fleet__availability=AvailabilityPolicy(suspend_az_rebalance=False)),
+     but(spot={"SuspendedProcesses": []},
+         fleet__availability=AvailabilityPolicy(suspend_az_rebalance=False)),
      ""),
     ("process-suspended",
-     but(spot__suspended={"Launch": "Automatically suspended after failed launches"}),
+     but(spot=suspended("Launch", "Automatically suspended after failed launches")),
      "Automatically suspended"),
-    ("process-suspended", but(on_demand__suspended={"Terminate": ""}), "no reason given"),
-    ("scale-in-protection", but(on_demand__protected_from_scale_in=True), ""),
-    ("weighted-capacity", but(spot__weighted=True), ""),
+    ("process-suspended", but(on_demand=suspended("Terminate")), "no reason given"),
+    ("scale-in-protection", but(on_demand={"NewInstancesProtectedFromScaleIn": True}), ""),
+    ("weighted-capacity", but(spot={"DesiredCapacityType": "vcpu"}), ""),
+    ("weighted-capacity",
+     but(spot=mixed({"WeightedCapacity": "2"}, SpotAllocationStrategy="x")), ""),
     ("foreign-scaling-policy", but(on_demand__policies=("cpu-50",)), "cpu-50"),
     ("foreign-scaling-schedule", but(spot__scheduled_actions=("night",)), "night"),
-    ("no-terminate-hook", but(spot__hooks=HOOKS[:1]), ""),
+    ("no-terminate-hook", but(spot__hooks=(READY,)), ""),
     ("hook-too-long",
-     but(spot__hooks=(replace(READY, heartbeat_s=600), DRAIN)), "600 s, beyond 600"),
-    ("hook-too-long", but(on_demand__hooks=(READY, replace(DRAIN, heartbeat_s=7201))), "7201"),
-    ("maximum-below-bound", but(spot__maximum=10), "allows 20"),
-    ("desired-above-bound", but(spot__desired=30, spot__maximum=40), "ends 10 of them at once"),
-    ("maximum-below-bound", but(on_demand__maximum=0), "is 0"),
-    ("on-demand-minimum", but(on_demand__minimum=2), "minimum is 2"),
+     but(spot__hooks=hooks(600, 120)), "600 s, beyond 600"),
+    ("hook-too-long", but(on_demand__hooks=hooks(300, 7201)), "7201"),
+    ("maximum-below-bound", but(spot={"MaxSize": 10}), "allows 20"),
+    ("desired-above-bound", but(spot={"DesiredCapacity": 30, "MaxSize": 40}), "ends 10 of them"),
+    ("maximum-below-bound", but(on_demand={"MaxSize": 0}), "is 0"),
+    ("on-demand-minimum", but(on_demand={"MinSize": 2}), "minimum is 2"),
     ("not-wholly-spot", but(spot__spot_share=0.7), "30%"),
     ("not-wholly-on-demand", but(on_demand__spot_share=0.5), "50%"),
     ("no-warm-pool", but(fleet__availability=AvailabilityPolicy(on_demand_warm=True)), ""),
-    ("warm-pool-unknown", but(on_demand__warm_pool=True), ""),
+    ("warm-pool-unknown", but(on_demand={"WarmPoolConfiguration": {}}), ""),
     ("no-instance-profile", but(machine__profile_policies=None), ""),
     ("role-cannot-send",
      but(machine__profile_policies=frozenset({"AmazonSSMManagedInstanceCore"})), ""),
     ("tags-not-in-metadata", but(machine__tags_in_metadata=False), ""),
-    ("tag-keys", but(spot__tag_keys=("cost center",)), "'cost center'"),
+    ("tag-keys", but(spot=tagged("cost center")), "'cost center'"),
     ("tag-keys", but(machine__tag_keys=("kubernetes.io/cluster/a",)), "kubernetes.io"),
     ("tags-not-in-metadata",
      but(machine__tags_in_metadata=False, machine__tag_keys=("cost center",)), "'cost center'"),
@@ -192,9 +222,11 @@ def test_every_check_finds_what_it_is_for() -> None:
             fleet__sizing=SizingPolicy(enabled=False),
         ),
         but(facts__other_stacks={"asr-spot": ("/spotkeeper/night/fleets/main",)}),
-        but(spot__hooks=(Hook(name="ready", launching=True, heartbeat_s=599), DRAIN)),
+        but(spot__hooks=hooks(599, 7200)),
+        but(spot={"DesiredCapacityType": "units"} | mixed(SpotAllocationStrategy="x")),
     ],
-    ids=["whole", "no stack yet", "own size", "groups of another stack", "hook within its time"],
+    ids=["whole", "no stack yet", "own size", "groups of another stack", "hooks within their time",
+         "instances are units"],
 )  # fmt: skip
 def test_what_is_good_has_no_finding(facts: Facts) -> None:
     assert examine(facts) == ()
@@ -206,9 +238,11 @@ def test_two_fleets_share_a_quota() -> None:
         FLEET, name="night", spot_group="night-spot", on_demand_group="night-on-demand",
         bounds=Bounds(spot_min=1, spot_max=1, on_demand_max=0),
     )  # fmt: skip
-    groups = (SPOT, ON_DEMAND, replace(SPOT, name="night-spot"),
-              replace(ON_DEMAND, name="night-on-demand"))  # fmt: skip
-    by_name = {group.name: group for group in groups}
+    by_name = {
+        name: replace(like, aws={**like.aws, "AutoScalingGroupName": name})
+        for like in (SPOT, ON_DEMAND)
+        for name in (like.name, like.name.replace("ocr", "night"))
+    }
     (found,) = examine(but(facts__fleets=(FLEET, second), facts__groups=by_name))
     assert found.about == "ocr-spot, night-spot"
     assert "80 vCPUs; the fleets may need 84" in found.evidence

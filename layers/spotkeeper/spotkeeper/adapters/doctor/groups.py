@@ -12,9 +12,8 @@ from botocore import xform_name
 
 from spotkeeper.adapters.doctor.looking import Clients, filtered, look, names, pages
 from spotkeeper.adapters.ec2.auto_scaling import GROUPS_A_CALL
-from spotkeeper.domain.doctor.facts import GONE, GroupFacts, Hook, Machine, Unseen, known
+from spotkeeper.domain.doctor.facts import GONE, GroupFacts, Machine, Unseen, known
 
-_LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
 # What EC2 uses where the template says nothing; an image with ImdsSupport v2.0 asks for more
 # (EC2 user guide, "Order of precedence for instance metadata options").
 _DEFAULT_HOPS, _HOPS_OF_V2 = 1, 2
@@ -63,7 +62,7 @@ def group_facts(
         )
         name = group["AutoScalingGroupName"]
         facts[name] = GroupFacts(
-            **_settings(group),
+            aws=group,
             **_types(group, its, machine, selected),
             spot_share=_spot_share(group, its),
             hooks=_hooks(autoscaling, name),
@@ -94,57 +93,17 @@ def _by_group(autoscaling: Any, action: str, key: str, name: str) -> ByGroup:
     return look(f"autoscaling:{action}", read)
 
 
-def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the group itself says."""
-    mixed = group.get("MixedInstancesPolicy")
-    distribution = (mixed or {}).get("InstancesDistribution", {})
-    retention = group.get("InstanceLifecyclePolicy", {}).get("RetentionTriggers", {})
-    in_units = group.get("DesiredCapacityType", "units") == "units" and all(
-        override.get("WeightedCapacity", "1") == "1" for override in _overrides(group)
-    )
-    return {
-        "name": group["AutoScalingGroupName"],
-        "minimum": group["MinSize"],
-        "maximum": group["MaxSize"],
-        "desired": group["DesiredCapacity"],
-        "zones": frozenset(group["AvailabilityZones"]),
-        "allocation": distribution.get("SpotAllocationStrategy", "lowest-price") if mixed else "",
-        "max_price": distribution.get("SpotMaxPrice", ""),
-        "capacity_rebalance": group.get("CapacityRebalance", False),
-        "protected_from_scale_in": group.get("NewInstancesProtectedFromScaleIn", False),
-        "protected_instances": tuple(
-            i["InstanceId"] for i in group.get("Instances", []) if i["ProtectedFromScaleIn"]
-        ),
-        "retains_abandoned": retention.get("TerminateHookAbandon") == "retain",
-        "deletion_protection": group.get("DeletionProtection", "none"),
-        "weighted": not in_units,
-        "suspended": {
-            process["ProcessName"]: process.get("SuspensionReason", "")
-            for process in group.get("SuspendedProcesses", [])
-        },
-        "warm_pool": "WarmPoolConfiguration" in group,
-        "tag_keys": tuple(t["Key"] for t in group.get("Tags", []) if t.get("PropagateAtLaunch")),
-    }
-
-
 def _overrides(group: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     policy = group.get("MixedInstancesPolicy")
     return policy["LaunchTemplate"].get("Overrides", []) if policy else []
 
 
-def _hooks(autoscaling: Any, group: str) -> tuple[Hook, ...] | Unseen:
-    def read() -> tuple[Hook, ...]:
-        answer = autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=group)
-        return tuple(
-            Hook(
-                name=hook["LifecycleHookName"],
-                launching=hook["LifecycleTransition"] == _LAUNCHING,
-                heartbeat_s=hook.get("HeartbeatTimeout", 3600),
-            )
-            for hook in answer["LifecycleHooks"]
-        )
-
-    return look("autoscaling:DescribeLifecycleHooks", read)
+def _hooks(autoscaling: Any, group: str) -> tuple[Mapping[str, Any], ...] | Unseen:
+    asked = {"AutoScalingGroupName": group}
+    answer = look(
+        "autoscaling:DescribeLifecycleHooks", lambda: autoscaling.describe_lifecycle_hooks(**asked)
+    )
+    return answer if isinstance(answer, Unseen) else tuple(answer["LifecycleHooks"])
 
 
 def _spec(group: Mapping[str, Any]) -> tuple[str, str]:

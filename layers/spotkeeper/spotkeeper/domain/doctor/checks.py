@@ -8,12 +8,12 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from spotkeeper.domain.doctor.facts import (
     GONE,
     Facts,
     GroupFacts,
-    Hook,
     JobFacts,
     Machine,
     StackFacts,
@@ -71,6 +71,36 @@ class Member:
         return known(self.group.machine, _UNKNOWN_MACHINE)
 
     @property
+    def aws(self) -> Mapping[str, Any]:
+        """The group as AWS describes it."""
+        return self.group.aws
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones of its subnets."""
+        return frozenset(self.aws["AvailabilityZones"])
+
+    @property
+    def distribution(self) -> Mapping[str, Any]:
+        """What its mixed instances policy, if it has one, says of spot and on-demand."""
+        policy = self.aws.get("MixedInstancesPolicy", {})
+        return dict(policy.get("InstancesDistribution", {}))
+
+    @property
+    def suspended(self) -> Mapping[str, str]:
+        """Its suspended processes, each with the reason that AWS reports."""
+        processes = self.aws.get("SuspendedProcesses", [])
+        return {each["ProcessName"]: each.get("SuspensionReason", "") for each in processes}
+
+    def hooks(self, transition: str) -> list[tuple[str, int]]:
+        """The lifecycle hooks of a transition, each with its heartbeat in seconds."""
+        return [
+            (hook["LifecycleHookName"], hook.get("HeartbeatTimeout", 3600))
+            for hook in known(self.group.hooks, ())
+            if hook["LifecycleTransition"] == f"autoscaling:EC2_INSTANCE_{transition}"
+        ]
+
+    @property
     def is_spot(self) -> bool:
         """Whether it is the fleet's spot group."""
         return self.option is PurchaseOption.SPOT
@@ -117,9 +147,9 @@ def _findings(facts: Facts) -> Iterator[Finding]:
         for of_jobs in JOB_CHECKS:
             yield from of_jobs.findings(facts.jobs, "jobs")
     for at in _members(facts):
-        named = {"fleet": at.fleet, "group": at.group, "machine": at.machine, "most": at.most}
+        named = {"fleet": at.fleet, "group": at.group, "aws": at.aws, "machine": at.machine}
         for of_group in GROUP_CHECKS:
-            yield from of_group.findings(at, at.group.name, **named)
+            yield from of_group.findings(at, at.group.name, most=at.most, **named)
 
 
 def _members(facts: Facts) -> Iterator[Member]:
@@ -339,16 +369,31 @@ _HOOK = "aws autoscaling put-lifecycle-hook --auto-scaling-group-name {group.nam
 _METADATA = "in the launch template's MetadataOptions"
 
 
-def _draining(at: Member) -> list[Hook]:
-    return [hook for hook in known(at.group.hooks, ()) if not hook.launching]
-
-
 def _long_hooks(at: Member) -> Iterator[object]:
     deadline = at.fleet.availability.launch_deadline_s
-    for hook in known(at.group.hooks, ()):
-        limit = deadline if hook.launching else LONGEST_DRAIN_S
-        if hook.heartbeat_s > limit or (hook.launching and hook.heartbeat_s == deadline):
-            yield [hook.name, hook.heartbeat_s, limit]
+    for hook, heartbeat_s in at.hooks("LAUNCHING"):
+        if heartbeat_s >= deadline:
+            yield [hook, heartbeat_s, deadline]
+    for hook, heartbeat_s in at.hooks("TERMINATING"):
+        if heartbeat_s > LONGEST_DRAIN_S:
+            yield [hook, heartbeat_s, LONGEST_DRAIN_S]
+
+
+def _counts_in_units(at: Member) -> bool:
+    policy = at.aws.get("MixedInstancesPolicy", {"LaunchTemplate": {}})
+    overrides = policy["LaunchTemplate"].get("Overrides", [])
+    has_weights = any(override.get("WeightedCapacity", "1") != "1" for override in overrides)
+    return has_weights or at.aws.get("DesiredCapacityType", "units") != "units"
+
+
+def _protected(at: Member) -> str:
+    instances = at.aws.get("Instances", [])
+    return " ".join(each["InstanceId"] for each in instances if each["ProtectedFromScaleIn"])
+
+
+def _is_retained(at: Member) -> bool:
+    triggers = at.aws.get("InstanceLifecyclePolicy", {}).get("RetentionTriggers", {})
+    return bool(triggers.get("TerminateHookAbandon") == "retain")
 
 
 def _without_quota(at: Member) -> Found:
@@ -365,12 +410,12 @@ def _not_offered(at: Member) -> dict[str, list[str]]:
     offered = at.facts.account.offered
     if isinstance(offered, Unseen):
         return {}
-    return {t: sorted(at.group.zones - offered.get(t, frozenset())) for t in at.existing}
+    return {t: sorted(at.zones - offered.get(t, frozenset())) for t in at.existing}
 
 
 def _is_offered(at: Member) -> bool:
     missing = _not_offered(at)
-    return not missing or any(len(zones) < len(at.group.zones) for zones in missing.values())
+    return not missing or any(len(zones) < len(at.zones) for zones in missing.values())
 
 
 def _foreign_architectures(at: Member) -> Found:
@@ -384,7 +429,8 @@ def _foreign_architectures(at: Member) -> Found:
 
 
 def _bad_keys(at: Member) -> str:
-    keys = dict.fromkeys((*at.group.tag_keys, *at.machine.tag_keys))
+    own = (tag["Key"] for tag in at.aws.get("Tags", []) if tag.get("PropagateAtLaunch"))
+    keys = dict.fromkeys((*own, *at.machine.tag_keys))
     wrong = [k for k in keys if k in _NOT_A_KEY or any(c in k for c in _NOT_IN_A_PATH)]
     return ", ".join(map(repr, wrong))
 
@@ -402,31 +448,33 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
         "its SpotAllocationStrategy is lowest-price (the default), which ignores how much capacity "
         "is left: interruptions are more frequent",
         "set SpotAllocationStrategy to price-capacity-optimized in its mixed instances policy",
-        lambda at: at.is_spot and at.group.allocation == "lowest-price"),
+        lambda at: at.is_spot and "MixedInstancesPolicy" in at.aws
+        and at.distribution.get("SpotAllocationStrategy", "lowest-price") == "lowest-price"),
     Check("spot-max-price", WARNING,
         "it pays at most {it} USD an hour for spot: AWS interrupts such instances more often",
         "remove SpotMaxPrice (MaxPrice in the launch template); on-demand's price is the limit",
-        lambda at: at.is_spot and (at.group.max_price or at.machine.max_price)),
+        lambda at: at.is_spot
+        and (at.distribution.get("SpotMaxPrice") or at.machine.max_price)),
     Check("maximum-below-bound", ERROR,
-        "its maximum is {group.maximum}, the document of {fleet.name} allows {most}: AWS refuses "
+        "its maximum is {aws[MaxSize]}, the document of {fleet.name} allows {most}: AWS refuses "
         "what is above the maximum",
         f"lower the bound, or raise the maximum:\n{_UPDATE}--max-size {{most}}",
-        lambda at: at.group.maximum < at.most),
+        lambda at: at.aws["MaxSize"] < at.most),
     Check("desired-above-bound", ERROR,
-        "its desired capacity is {group.desired}, the document of {fleet.name} allows {most}: a "
-        "turn that acts ends {it} of them at once",
+        "its desired capacity is {aws[DesiredCapacity]}, the document of {fleet.name} allows "
+        "{most}: a turn that acts ends {it} of them at once",
         "raise bounds.spot_max (SpotMax of the stack), or lower the group yourself",
-        lambda at: at.is_spot and at.is_sized and max(0, at.group.desired - at.most)),
+        lambda at: at.is_spot and at.is_sized and max(0, at.aws["DesiredCapacity"] - at.most)),
     Check("spot-minimum", WARNING,
-        "its minimum is {group.minimum}, the document of {fleet.name} allows "
+        "its minimum is {aws[MinSize]}, the document of {fleet.name} allows "
         "{fleet.bounds.spot_min}: the fleet never shrinks below the group's minimum",
         "raise bounds.spot_min, or lower the minimum:\n"
         f"{_UPDATE}--min-size {{fleet.bounds.spot_min}}",
-        lambda at: at.is_spot and at.is_sized and at.group.minimum > at.fleet.bounds.spot_min),
+        lambda at: at.is_spot and at.is_sized and at.aws["MinSize"] > at.fleet.bounds.spot_min),
     Check("on-demand-minimum", WARNING,
-        "its minimum is {group.minimum}: that many instances are never released",
+        "its minimum is {aws[MinSize]}: that many instances are never released",
         f"{_UPDATE}--min-size 0",
-        lambda at: not at.is_spot and at.group.minimum > 0),
+        lambda at: not at.is_spot and at.aws["MinSize"] > 0),
     Check("foreign-scaling-policy", ERROR, "{it} also sets its desired capacity",
         "delete it, or set sizing.enabled to false to leave the spot group to it",
         lambda at: at.is_sized and ", ".join(known(at.group.policies, ()))),
@@ -437,69 +485,69 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
         "it has a warm pool, but on_demand_warm is false: it is used as if it were cold",
         "set availability.on_demand_warm in the document of {fleet.name}",
         lambda at: not at.is_spot
-        and at.group.warm_pool is True and not at.fleet.availability.on_demand_warm),
+        and "WarmPoolConfiguration" in at.aws and not at.fleet.availability.on_demand_warm),
     Check("no-warm-pool", ERROR,
         "on_demand_warm is true, but there is no warm pool: backfill would be late",
         "create one, or set availability.on_demand_warm to false in the document of {fleet.name}",
         lambda at: not at.is_spot
-        and at.group.warm_pool is False and at.fleet.availability.on_demand_warm),
+        and "WarmPoolConfiguration" not in at.aws and at.fleet.availability.on_demand_warm),
     Check("capacity-rebalance", ERROR,
         "CapacityRebalance is on: the group and Spotkeeper both replace instances at risk",
         f"{_UPDATE}--no-capacity-rebalance",
-        lambda at: at.is_spot and at.group.capacity_rebalance),
+        lambda at: at.is_spot and at.aws.get("CapacityRebalance", False)),
     Check("scale-in-protection", WARNING,
         "new instances are protected from scale-in; Spotkeeper ends them anyway, by id",
         "let a terminate hook hold what must finish, and turn the protection off:\n"
         f"{_UPDATE}--no-new-instances-protected-from-scale-in",
-        lambda at: at.group.protected_from_scale_in),
+        lambda at: at.aws.get("NewInstancesProtectedFromScaleIn", False)),
     Check("protected-instance", WARNING,
         "protected from scale-in: {it}; Spotkeeper ends instances anyway, by id",
         "aws autoscaling set-instance-protection --no-protected-from-scale-in "
         "--auto-scaling-group-name {group.name} --instance-ids {it}",
-        lambda at: not at.group.protected_from_scale_in and " ".join(at.group.protected_instances)),
+        lambda at: not at.aws.get("NewInstancesProtectedFromScaleIn") and _protected(at)),
     Check("retained-instances", WARNING,
         "TerminateHookAbandon is retain: an instance whose terminate hook is abandoned runs on and "
         "is paid for until somebody ends it",
         "set TerminateHookAbandon to terminate in its instance lifecycle policy",
-        lambda at: at.group.retains_abandoned),
+        _is_retained),
     Check("deletion-protection", WARNING,
-        "DeletionProtection is {group.deletion_protection}: a stack that created the group cannot "
+        "DeletionProtection is {aws[DeletionProtection]}: a stack that created the group cannot "
         "delete it",
         f"{_UPDATE}--deletion-protection none",
-        lambda at: at.group.deletion_protection != "none"),
+        lambda at: at.aws.get("DeletionProtection", "none") != "none"),
     Check("weighted-capacity", ERROR,
         "its capacity is counted in units, by weights, vCPUs or memory: Spotkeeper counts "
         "instances and would see a shortfall where there is none",
         "remove WeightedCapacity from its types, set DesiredCapacityType to units, and its sizes "
         "to numbers of instances",
-        lambda at: at.group.weighted),
+        _counts_in_units),
     Check("process-suspended", ERROR, "{it[0]} is suspended: {it[1]}",
         "aws autoscaling resume-processes --auto-scaling-group-name {group.name} "
         "--scaling-processes {it[0]}",
         lambda at: (
-            [process, at.group.suspended[process] or "no reason given"]
-            for process in _PROCESSES if process in at.group.suspended
+            [process, at.suspended[process] or "no reason given"]
+            for process in _PROCESSES if process in at.suspended
         )),
     Check("az-rebalance", WARNING,
         "AZRebalance is active: it ends busy instances only to balance the zones",
         "set availability.suspend_az_rebalance to true in the document of {fleet.name}",
         lambda at: not at.fleet.availability.suspend_az_rebalance
-        and "AZRebalance" not in at.group.suspended),
+        and "AZRebalance" not in at.suspended),
     Check("no-terminate-hook", ERROR,
         "no hook on EC2_INSTANCE_TERMINATING: requests of instances that leave are lost",
         f"{_HOOK}--lifecycle-hook-name spotkeeper-drain --heartbeat-timeout 120 "
         "--default-result CONTINUE --lifecycle-transition autoscaling:EC2_INSTANCE_TERMINATING",
-        lambda at: not isinstance(at.group.hooks, Unseen) and not _draining(at)),
+        lambda at: not isinstance(at.group.hooks, Unseen) and not at.hooks("TERMINATING")),
     Check("drain-too-short", WARNING,
-        "{it.name} waits {it.heartbeat_s} s: requests that take longer are cut off",
+        "{it[0]} waits {it[1]} s: requests that take longer are cut off",
         "let it wait as long as the longest request takes, here two minutes:\n"
-        f"{_HOOK}--lifecycle-hook-name {{it.name}} --heartbeat-timeout 120",
-        lambda at: (hook for hook in _draining(at) if hook.heartbeat_s < SHORTEST_DRAIN_S)),
+        f"{_HOOK}--lifecycle-hook-name {{it[0]}} --heartbeat-timeout 120",
+        lambda at: ([*hook] for hook in at.hooks("TERMINATING") if hook[1] < SHORTEST_DRAIN_S)),
     Check("hook-too-long", ERROR, "{it[0]} waits {it[1]} s, beyond {it[2]} s",
         "shorten its heartbeat, or lengthen launch_deadline_s for a slow start", _long_hooks),
     Check("one-zone", WARNING, "only {it}: one empty zone empties the group",
         "add subnets in further zones",
-        lambda at: len(at.group.zones) == 1 and at.group.zones),
+        lambda at: len(at.zones) == 1 and at.zones),
     Check("one-instance-type", WARNING, "only {it}: a market of one pool in each zone",
         "add instance types that can run a worker to the mixed instances policy",
         lambda at: len(at.group.types) == 1 and at.group.spot_share and at.group.types),

@@ -6,6 +6,7 @@ action and its answer.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from spotkeeper.domain.fleet import Fleet
 
@@ -35,15 +36,6 @@ def known[T](value: T | Unseen, unknown: T) -> T:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hook:
-    """A lifecycle hook of a group."""
-
-    name: str
-    launching: bool
-    heartbeat_s: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """How a group's launch template starts an instance, with the account's and image's defaults.
 
@@ -66,38 +58,26 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """An Auto Scaling group's configuration.
+    """An Auto Scaling group; `aws` is the answer of DescribeAutoScalingGroups.
 
     `spot_share` is 1 for a group wholly on spot, and None where its launch template could not be
     read. A group may name attributes in place of types: `selected` are then the types that AWS
-    selects, else None. A `weighted` group counts its capacity in units, not in instances.
-    `allocation` is the strategy for spot, empty without a mixed instances policy.
+    selects, else None. `hooks` are as DescribeLifecycleHooks answers.
     """
 
-    name: str
+    aws: Mapping[str, Any]
     spot_share: float | None
-    minimum: int
-    maximum: int
-    zones: frozenset[str]
     types: tuple[str, ...]
     selected: tuple[str, ...] | Unseen | None = None
-    desired: int = 0
-    allocation: str = ""
-    max_price: str = ""
-    capacity_rebalance: bool = False
-    protected_from_scale_in: bool = False
-    protected_instances: tuple[str, ...] = ()
-    retains_abandoned: bool = False
-    deletion_protection: str = "none"
-    weighted: bool = False
-    # Suspended processes, each with the reason that AWS reports.
-    suspended: Mapping[str, str] = field(default_factory=dict)
-    hooks: tuple[Hook, ...] | Unseen = ()
+    hooks: tuple[Mapping[str, Any], ...] | Unseen = ()
     policies: tuple[str, ...] | Unseen = ()
     scheduled_actions: tuple[str, ...] | Unseen = ()
-    warm_pool: bool | Unseen = False
-    tag_keys: tuple[str, ...] = ()
     machine: Machine | Unseen = field(default_factory=Machine)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.aws["AutoScalingGroupName"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
