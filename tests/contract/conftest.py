@@ -80,34 +80,38 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabClient]:
 
 @pytest.fixture(params=["fake", "moto", ENDPOINT])
 def groups(request: pytest.FixtureRequest) -> Iterator[Groups]:
-    if request.param == "fake":
-        yield _fake_groups(cloud_of(Physics()))
-        return
-    if request.param == "endpoint":
+    if request.param == "moto":
+        with mock_aws():
+            _groups_of_moto()
+            yield _adapters(boto3.client, lambda: None)
+    elif request.param == "fake":
+        yield _simulated(cloud_of(Physics()))
+    else:
         yield _over_the_wire(request.getfixturevalue("lab"), {})
-        return
-    with mock_aws():
-        yield _moto_groups()
 
 
 @pytest.fixture(params=["fake", "mended moto", ENDPOINT])
 def strict_groups(request: pytest.FixtureRequest) -> Iterator[Groups]:
     """The group ports where calls that AWS refuses are refused; moto alone lets them pass."""
-    if request.param == "endpoint":
-        yield _over_the_wire(
-            request.getfixturevalue("lab"), {"ghost_s": 90.0, "marks_needed": True}
-        )
-        return
     cloud = cloud_of(STRICT)
-    if request.param == "fake":
-        yield _fake_groups(cloud)
-        return
-    with local_aws(cloud, VirtualTime(EPOCH)):
-        yield _adapters(
-            boto3.client,
-            lambda: cloud.advance(cloud.now_s + 600.0),
-            lambda one: cloud.reclaim([one], cloud.now_s),
-        )
+    if request.param == "mended moto":
+        with local_aws(cloud, VirtualTime(EPOCH)):
+            yield replace(_simulated(cloud), **_ports(boto3.client))
+    elif request.param == "fake":
+        yield _simulated(cloud)
+    else:
+        physics = {"ghost_s": 90.0, "marks_needed": True}
+        yield _over_the_wire(request.getfixturevalue("lab"), physics)
+
+
+def _ports(client: Any) -> dict[str, Any]:
+    autoscaling, ec2 = client("autoscaling"), client("ec2")
+    writer = AutoScalingWriter(autoscaling, ec2, "nonce")
+    return {"reader": AutoScalingReader(autoscaling, ec2, "nonce"), "writer": writer}
+
+
+def _adapters(client: Any, settle: Callable[[], object], **more: Any) -> Groups:
+    return Groups(**_ports(client), settle=settle, **more)
 
 
 def _over_the_wire(lab: LabClient, physics: dict[str, float | bool]) -> Groups:
@@ -116,26 +120,16 @@ def _over_the_wire(lab: LabClient, physics: dict[str, float | bool]) -> Groups:
     )
     lab.post("begin", settings.model_dump(mode="json"))
     lab.post("skip", 600.0)
-    groups = _adapters(
+    return _adapters(
         lab.aws,
         lambda: lab.post("skip", 600.0),
-        lambda one: lab.order(do=Kind.UNWARNED_LOSS, instances=[one]),
+        reclaim=lambda one: lab.order(do=Kind.UNWARNED_LOSS, instances=[one]),
+        # The local AWS has a time of its own, which skips add up to.
+        now=lambda: datetime.fromisoformat(lab.look("state")["at"]),
     )
-    # The local AWS has a time of its own, which skips add up to.
-    return replace(groups, now=lambda: datetime.fromisoformat(lab.look("state")["at"]))
 
 
-def _adapters(
-    client: Any,
-    settle: Callable[[], object],
-    reclaim: Callable[[str], object] = lambda _: None,
-) -> Groups:
-    autoscaling, ec2 = client("autoscaling"), client("ec2")
-    writer = AutoScalingWriter(autoscaling, ec2, "nonce")
-    return Groups(AutoScalingReader(autoscaling, ec2, "nonce"), writer, settle, reclaim)
-
-
-def _fake_groups(cloud: Cloud) -> Groups:
+def _simulated(cloud: Cloud) -> Groups:
     fake = FakeGroups(cloud)
     return Groups(
         fake,
@@ -153,33 +147,25 @@ def cloud_of(physics: Physics) -> Cloud:
     return cloud
 
 
-def _moto_groups() -> Groups:
-    ec2 = boto3.client("ec2", region_name="us-east-1")
-    autoscaling = boto3.client("autoscaling", region_name="us-east-1")
-    ec2.create_launch_template(
+def _groups_of_moto() -> None:
+    boto3.client("ec2", region_name="us-east-1").create_launch_template(
         LaunchTemplateName="gpu", LaunchTemplateData={"ImageId": IMAGE, "InstanceType": KIND}
     )
     for name, desired in ((SPOT, 2), (ON_DEMAND, 0)):
-        autoscaling.create_auto_scaling_group(
-            AutoScalingGroupName=name,
-            LaunchTemplate={"LaunchTemplateName": "gpu"},
-            MinSize=0,
-            MaxSize=6,
-            DesiredCapacity=desired,
-            AvailabilityZones=[ZONE],
-        )
-    return _adapters(boto3.client, lambda: None)
+        boto3.client("autoscaling", region_name="us-east-1").create_auto_scaling_group(
+            AutoScalingGroupName=name, LaunchTemplate={"LaunchTemplateName": "gpu"}, MinSize=0,
+            MaxSize=6, DesiredCapacity=desired, AvailabilityZones=[ZONE],
+        )  # fmt: skip
 
 
 @pytest.fixture(params=["fake", "moto", "chaos"])
 def states(request: pytest.FixtureRequest) -> Iterator[FleetStates]:
     if request.param == "fake":
         yield FakeStates()
-        return
-    if request.param == "chaos":
-        yield FleetStateTable(table_client(), TABLE, timedelta(days=30))
-        return
-    yield FleetStateTable(request.getfixturevalue("dynamodb"), TABLE, timedelta(days=30))
+    else:
+        moto = request.param == "moto"
+        client = request.getfixturevalue("dynamodb") if moto else table_client()
+        yield FleetStateTable(client, TABLE, timedelta(days=30))
 
 
 def table_client() -> "DynamoDBClient":

@@ -64,6 +64,8 @@ class Member:
     fleet: Fleet
     group: GroupFacts
     option: PurchaseOption
+    most: int
+    """The bound that the fleet's document sets."""
 
     @property
     def machine(self) -> Machine:
@@ -104,12 +106,6 @@ class Member:
     def is_spot(self) -> bool:
         """Whether it is the fleet's spot group."""
         return self.option is PurchaseOption.SPOT
-
-    @property
-    def most(self) -> int:
-        """The bound that the fleet's document sets."""
-        bounds = self.fleet.bounds
-        return bounds.spot_max if self.is_spot else bounds.on_demand_max
 
     @property
     def is_sized(self) -> bool:
@@ -155,10 +151,13 @@ def _findings(facts: Facts) -> Iterator[Finding]:
 def _members(facts: Facts) -> Iterator[Member]:
     groups = known(facts.groups, {})
     for fleet in facts.fleets:
-        pair = (fleet.spot_group, fleet.on_demand_group)
-        for name, option in zip(pair, PurchaseOption, strict=True):
+        bounds = fleet.bounds
+        for name, option, most in (
+            (fleet.spot_group, PurchaseOption.SPOT, bounds.spot_max),
+            (fleet.on_demand_group, PurchaseOption.ON_DEMAND, bounds.on_demand_max),
+        ):
             if name in groups:
-                yield Member(facts, fleet, groups[name], option)
+                yield Member(facts, fleet, groups[name], option, most)
 
 
 # --- the account and the documents ----------------------------------------------------------------
