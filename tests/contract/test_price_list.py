@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import boto3
@@ -100,15 +100,19 @@ def ec2() -> Iterator[Stubber]:
         yield stub
 
 
+def point(at: datetime, usd: str) -> dict[str, Any]:
+    return {
+        "AvailabilityZone": "us-east-1a", "InstanceType": "g5.xlarge", "Timestamp": at,
+        "ProductDescription": "Linux/UNIX", "SpotPrice": usd,
+    }  # fmt: skip
+
+
 def history(ec2: Stubber) -> Mapping[str, PriceSeries]:
     return spot_prices(cast("Any", ec2.client), [POOL], NOON, LATER)
 
 
 def test_a_history_that_is_throttled_on_the_way_counts_as_far_as_it_goes(ec2: Stubber) -> None:
-    newest = {
-        "AvailabilityZone": "us-east-1a", "InstanceType": "g5.xlarge", "SpotPrice": "0.3",
-        "ProductDescription": "Linux/UNIX", "Timestamp": NOON + timedelta(hours=1),
-    }  # fmt: skip
+    newest = point(NOON + timedelta(hours=1), "0.3")
     page = {"SpotPriceHistory": [newest], "NextToken": "more"}
     ec2.add_response("describe_spot_price_history", page)
     ec2.add_client_error("describe_spot_price_history", "RequestLimitExceeded")

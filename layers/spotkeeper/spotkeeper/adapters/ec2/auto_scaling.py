@@ -84,6 +84,23 @@ def activities_of(
             yield from page["Activities"]
 
 
+def described(
+    ec2: "EC2Client", filters: Mapping[str, Sequence[str]]
+) -> "Iterator[InstanceTypeDef]":
+    """Describe the instances that pass some filters; unknown ids are left out.
+
+    As the parameter InstanceIds, one unknown id fails the whole call.
+    """
+    pages = ec2.get_paginator("describe_instances").paginate(
+        Filters=[{"Name": name, "Values": list(values)} for name, values in filters.items()],
+        PaginationConfig={"PageSize": REQUESTS_A_PAGE},
+    )
+    with aws_errors("describing instances"):
+        for page in pages:
+            for reservation in page["Reservations"]:
+                yield from reservation["Instances"]
+
+
 class AutoScalingReader:
     """Reads groups; never more pages than the question needs."""
 
@@ -171,10 +188,11 @@ class AutoScalingReader:
 
     def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
         """Name those of some instances that have not ended; an unknown one has."""
-        found: set[str] = set()
-        for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False):
-            found |= {i["InstanceId"] for i in self._instances({"instance-id": some})}
-        return frozenset(found)
+        return frozenset(
+            instance["InstanceId"]
+            for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False)
+            for instance in self._instances({"instance-id": some})
+        )
 
     def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
         """List the running instances that carry this stack's mark of one of some groups.
@@ -217,15 +235,7 @@ class AutoScalingReader:
 
     def _instances(self, filters: Mapping[str, Sequence[str]]) -> "Iterator[InstanceTypeDef]":
         """Describe the instances that have not ended and pass some filters."""
-        pages = self._ec2.get_paginator("describe_instances")
-        wanted = {**filters, "instance-state-name": _RUNNING}
-        with aws_errors("describing instances"):
-            for page in pages.paginate(
-                Filters=[{"Name": n, "Values": list(values)} for n, values in wanted.items()],
-                PaginationConfig={"PageSize": REQUESTS_A_PAGE},
-            ):
-                for reservation in page["Reservations"]:
-                    yield from reservation["Instances"]
+        return described(self._ec2, {**filters, "instance-state-name": _RUNNING})
 
     def _failed_requests(self, request_ids: Sequence[str]) -> tuple[LaunchFailure, ...]:
         """Look up awaited requests: older groups fail there and not in their activities."""

@@ -12,8 +12,13 @@ from itertools import batched
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from spotkeeper.adapters.ec2.auto_scaling import activities_of, has_ended, instances_of
-from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.adapters.ec2.auto_scaling import (
+    VALUES_A_FILTER,
+    activities_of,
+    described,
+    has_ended,
+    instances_of,
+)
 from spotkeeper.domain.money.ledger import EndedBy, Life
 from spotkeeper.domain.purchase import PurchaseOption
 
@@ -22,11 +27,9 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import InstanceTypeDef
 
-INSTANCES_A_CALL = 200
 # States in which compute costs nothing.
 _OVER = frozenset({"shutting-down", "terminated", "stopping", "stopped"})
 _AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
-_AWS_CODES = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown", "Server.")
 
 
 class InstanceLives:
@@ -46,17 +49,11 @@ class InstanceLives:
 
         `ends` are used where EC2 does not say when an instance ended.
         """
-        lives: dict[str, Life] = {}
-        pages = self._ec2.get_paginator("describe_instances")
-        for some in batched(sorted(set(instance_ids)), INSTANCES_A_CALL, strict=False):
-            # A filter, because the parameter InstanceIds fails as a whole for one unknown id.
-            with aws_errors("describing instances"):
-                for page in pages.paginate(Filters=[{"Name": "instance-id", "Values": list(some)}]):
-                    for reservation in page["Reservations"]:
-                        for instance in reservation["Instances"]:
-                            latest = ends.get(instance["InstanceId"], now)
-                            lives[instance["InstanceId"]] = _life(instance, min(latest, now))
-        return lives
+        return {
+            instance["InstanceId"]: _life(instance, min(ends.get(instance["InstanceId"], now), now))
+            for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False)
+            for instance in described(self._ec2, {"instance-id": some})
+        }
 
 
 class ScalingActivities:
@@ -74,8 +71,7 @@ class ScalingActivities:
                 terminated = activity.get("Description", "").startswith("Terminating")
                 over = terminated and activity["StatusCode"] == "Successful"
                 for instance_id in instances_of(activity):
-                    ended = has_ended(activity) if over else found.get(instance_id)
-                    found[instance_id] = ended
+                    found[instance_id] = has_ended(activity) if over else found.get(instance_id)
         return found
 
 
@@ -103,8 +99,7 @@ def _ended(instance: "InstanceTypeDef", now: datetime) -> datetime:
 
 def _ended_by(instance: "InstanceTypeDef") -> EndedBy:
     code = instance.get("StateReason", {}).get("Code", "")
-    if code.startswith(_AWS_CODES) or instance.get("StateTransitionReason", "").startswith(
-        "Service initiated"
-    ):
+    transition = instance.get("StateTransitionReason", "")
+    if code.startswith("Server.") or transition.startswith("Service initiated"):
         return EndedBy.AWS
     return EndedBy.US if code.startswith("Client.") else EndedBy.UNKNOWN
