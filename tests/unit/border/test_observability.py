@@ -114,7 +114,6 @@ def test_settings_of_an_earlier_release_are_logged_once(told: Told) -> None:
 def test_errors_are_raised_together_after_all_was_told(lines: Lines, told: Told) -> None:
     turn = TurnReport(
         records=(record(fleet="search", outcomes=(Outcome(asked="x", error="y"),)),),
-        failed=("ocr",),
         errors=(Throttled("fleet ocr: slow down"),),
     )
     with pytest.raises(TurnFailed) as caught:
