@@ -1,18 +1,15 @@
 """Counts the search logs of a queue's messages; messages that cannot be counted fail alone."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spotkeeper import wiring
 from spotkeeper.border.queue_messages import read_messages
 from spotkeeper.observability import emit, logger
 from spotkeeper.turns.collect_search_logs import collect
 
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.typing import LambdaContext
-
 
 @logger.inject_lambda_context
-def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, list[dict[str, str]]]:
+def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str]]]:
     """Handle a batch; returns the messages to deliver again. Raises `EventError`, `FleetError`."""
     default_fleet = wiring.collect_settings().default_fleet
     # A fleet keeps its search logs while its document is wrong.

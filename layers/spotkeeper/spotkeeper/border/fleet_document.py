@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ValidationError, model_validator
 
+from spotkeeper.border import wrong_fields
 from spotkeeper.border.sections import Section, build, section
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
@@ -94,7 +95,11 @@ def parse_fleet(name: str, text: str, overrides: str | None = None) -> Fleet:
             text = json.dumps(_merged(_object(name, text), _object(f"{name}.overrides", overrides)))
         document = FleetDocument.model_validate_json(text)
     except ValidationError as error:
-        raise FleetDocumentError(f"fleet document {name}: {_wrong(error)}") from error
+        told = f"fleet document {name}: {wrong_fields(error, 'document')}"
+        if any(e["type"] == "json_invalid" for e in error.errors()):
+            # Ciphertext is no JSON.
+            told += "; it must be one JSON object in a parameter of type String, not SecureString"
+        raise FleetDocumentError(told) from error
     except RecursionError as error:
         raise FleetDocumentError(f"fleet document {name}: is nested too deeply") from error
     fleet = build(Fleet, document.model_dump(exclude={"version"}) | {"name": name})
@@ -110,17 +115,6 @@ def _unused(document: dict[str, Any]) -> tuple[str, ...]:
         for name, of in SECTIONS.items()
         for setting in sorted(of.retired.intersection(document.get(name) or ()))
     )
-
-
-def _wrong(error: ValidationError) -> str:
-    """Name every wrong field; ciphertext is no JSON, and the error says so."""
-    told = [
-        f"{'.'.join(str(part) for part in e['loc']) or 'document'}: {e['msg']}"
-        for e in error.errors()
-    ]
-    if any(e["type"] == "json_invalid" for e in error.errors()):
-        told.append("it must be one JSON object in a parameter of type String, not SecureString")
-    return "; ".join(told)
 
 
 def _object(name: str, text: str) -> dict[str, Any]:

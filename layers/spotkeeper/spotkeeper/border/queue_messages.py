@@ -5,12 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    Field,
-    ValidationError,
-)
+from pydantic import BaseModel, Field, ValidationError
 
+from spotkeeper.border import wrong_fields
 from spotkeeper.border.events import EventError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,8 +41,8 @@ def read_messages(event: Mapping[str, Any]) -> list[Message]:
     try:
         records = _QueueEvent.model_validate(event).records
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise EventError(f"not an event of an SQS queue: {wrong}") from None
+        told = wrong_fields(error, "event")
+        raise EventError(f"not an event of an SQS queue: {told}") from None
     return [
         Message(
             message_id=record.message_id,

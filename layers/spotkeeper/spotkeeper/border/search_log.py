@@ -122,15 +122,12 @@ def read(body: str) -> Body:
             f"logs: the message holds {len(logs)}; send at most {MAX_LOGS} in a message"
         )
     notes = tuple((log.fleet, log.agent) for log in logs if log.agent is not None)
-    if all(map(_is_sound, logs)):
-        return Body(logs=logs, notes=notes)
+    wrong = [[*_mistimed(log)] for log in logs]
     misplaced = [f"logs[{at}].{why}" for at, log in enumerate(logs) for why in _misplaced(log)]
-    if misplaced:
-        raise _named(iter(misplaced))
-    sound = [log for log in logs if _is_sound(log)]
-    mistimed = [f"logs[{at}].{why}" for at, log in enumerate(logs) for why in _mistimed(log)]
-    if not sound:
-        raise _named(iter(mistimed))
+    mistimed = [f"logs[{at}].{why}" for at, found in enumerate(wrong) for why in found]
+    sound = [log for log, found in zip(logs, wrong, strict=True) if not found]
+    if misplaced or not sound:
+        raise _named(iter(misplaced or mistimed))
     return Body(logs=sound, left_out=tuple(mistimed), notes=notes)
 
 
@@ -148,22 +145,19 @@ def without_future(body: Body, sent_at: datetime) -> Body:
     Where all of a worker's logs lie in the future its clock is ahead, which is put right later. A
     message of which nothing would be left is refused as a whole where it is summed up.
     """
-    right = {_worker(log) for log in body.logs if log.finished_at <= sent_at}
-    latest = {True: sent_at + _OWN_SKEW, False: sent_at + _MAX_SKEW}
-    kept = [log for log in body.logs if log.finished_at <= latest[_worker(log) in right]]
-    if not kept or len(kept) == len(body.logs):
+    right = {(log.instance_id, log.worker_id) for log in body.logs if log.finished_at <= sent_at}
+    kept: list[SearchLog] = []
+    future: list[str] = []
+    for log in body.logs:
+        known = (log.instance_id, log.worker_id) in right
+        if log.finished_at <= sent_at + (_OWN_SKEW if known else _MAX_SKEW):
+            kept.append(log)
+        else:
+            when, who = log.finished_at.isoformat(), log.worker_id
+            future.append(f"finished_at: {when} of {who} lies after the message was sent")
+    if not kept or not future:
         return body
-    future = tuple(
-        f"finished_at: {log.finished_at.isoformat()} of {log.worker_id} lies after the message was "
-        f"sent"
-        for log in body.logs
-        if log.finished_at > latest[_worker(log) in right]
-    )
     return replace(body, logs=kept, left_out=(*body.left_out, *future))
-
-
-def _worker(log: SearchLog) -> tuple[str, str]:
-    return log.instance_id, log.worker_id
 
 
 def _as_list(body: str) -> bytes:
@@ -198,18 +192,11 @@ def _unpacked(text: str) -> bytes:
     return data
 
 
-# Any two times have a difference; one of the year 1 has no earlier one to compare with.
-def _is_sound(log: SearchLog) -> bool:
-    return (
-        log.enqueued_at - log.started_at <= _MAX_INVERSION
-        and log.started_at - log.finished_at <= _MAX_INVERSION
-        and log.finished_at - log.enqueued_at <= _MAX_DURATION
-        and (log.cluster is Cluster.AWS) == bool(log.instance_id)
-    )
-
-
 def _mistimed(log: SearchLog) -> Iterator[str]:
-    """Say which times of a log cannot be right."""
+    """Say which times of a log cannot be right.
+
+    Any two times have a difference; one of the year 1 has no earlier one to compare with.
+    """
     if log.enqueued_at - log.started_at > _MAX_INVERSION:
         yield f"started_at: lies more than {MAX_INVERSION_S} s before enqueued_at"
     if log.started_at - log.finished_at > _MAX_INVERSION:
