@@ -62,36 +62,25 @@ def _named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("alarm", "metric"),
+    ("alarms", "permission", "sent"),
     [
-        ("configuration", "ConfigurationFailure"),
-        ("permission", "ConfigurationFailure"),
-        ("bootstrap", "ConfigurationFailure"),
-        ("adopting", "ConfigurationFailure"),
-        ("both-short", "BothShort"),
+        *(
+            ((alarm,), Permission.ACT, {"ConfigurationFailure": 1})
+            for alarm in ("configuration", "permission", "bootstrap", "adopting")
+        ),
+        (("both-short",), Permission.ACT, {"BothShort": 1}),
+        # Nobody is rung for these: they are in the record alone.
+        (("quota", "late moon"), Permission.ACT, {}),
+        # The on-demand instances are their owner's, and nobody is about to end them.
+        (("adopting", "both-short"), Permission.OBSERVE, {"BothShort": 1, "Observing": 1}),
+        (("adopting", "both-short"), Permission.PAUSED, {"BothShort": 1, "Paused": 1}),
     ],
 )
-def test_an_alarm_is_a_metric_while_it_is_raised(alarm: str, metric: str, lines: Lines) -> None:
-    report(TurnReport(records=(record(alarms=(alarm,), seen={}),)))
-    assert metrics(lines()) == {metric: 1}
-
-
-@pytest.mark.parametrize("alarm", ["quota", "late moon"])
-def test_an_alarm_that_nobody_is_rung_for_is_in_the_record_alone(alarm: str, lines: Lines) -> None:
-    report(TurnReport(records=(record(alarms=(alarm,), seen={}),)))
-    assert metrics(lines()) == {}
-
-
-@pytest.mark.parametrize("permission", [Permission.OBSERVE, Permission.PAUSED])
-def test_nobody_is_rung_for_what_waits_to_be_adopted_while_turns_only_look(
-    permission: Permission, lines: Lines
+def test_an_alarm_is_a_metric_while_it_is_raised(
+    alarms: tuple[str, ...], permission: Permission, sent: dict[str, float], lines: Lines
 ) -> None:
-    """The on-demand instances are their owner's, and nobody is about to end them."""
-    watching = record(alarms=("adopting", "both-short"), permission=permission)
-    report(TurnReport(records=(watching,)))
-    sent = metrics(lines())
-    assert sent["BothShort"] == 1
-    assert "ConfigurationFailure" not in sent
+    report(TurnReport(records=(record(alarms=alarms, seen={}, permission=permission),)))
+    assert metrics(lines()) == sent
 
 
 @given(values=st.dictionaries(st.sampled_from([*LEVELS, *COUNTS, "Moonphase"]), st.integers(0, 1)))
