@@ -17,6 +17,7 @@ from tests.laws import JSON
 EVENTS = Path(__file__).parents[3] / "events"
 ACCOUNT = "123456789012"
 SPOT_INSTANCE = "i-0838c23d20458e79c"
+CHANGE = "health_scheduled_change"
 NOT_FOR_US = {"schedule", "search_logs", "wake_up"}
 
 
@@ -63,8 +64,8 @@ def test_a_real_event_is_read(name: str) -> None:
     assert parse_event(event(name), ACCOUNT) == EXPECTED[name]
 
 
-ENVELOPE = [("spot_interruption_warning", "", f) for f in ("source", "detail-type", "account",
-                                                         "time", "detail")]  # fmt: skip
+PARTS = ("source", "detail-type", "account", "time", "detail")
+ENVELOPE = [("spot_interruption_warning", "", field) for field in PARTS]
 DETAIL = [(name, "detail", field) for name, fields in NEEDED.items() for field in fields]
 
 
@@ -77,49 +78,37 @@ def test_a_missing_field_is_named(name: str, part: str, field: str) -> None:
         parse_event(mangled, ACCOUNT)
 
 
+NO_IDS = ("", "i-", "i-XYZ", "0838c23d20458e79c", "i-0838c23d20458e79c ")
+NO_TIMES: tuple[object, ...] = ("", "yesterday", "2026-11-20T10:02:31", None, {})
+NO_STARTS = (
+    "", "soon", "2026-13-45", "Sat, 05 Jun 99999999 15:10:09 GMT",
+    "Sat, 05 Jun 2016 15:10:99999999999999999999 GMT",
+    "Sat, 05 Jun 2016 15:10:09 +9999999999999999999",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("name", "changes", "told"),
+    ("name", "field", "wrong"),
     [
-        *(
-            ("spot_interruption_warning", {"detail": {"instance-id": wrong}}, "instance-id")
-            for wrong in ("", "i-", "i-XYZ", "0838c23d20458e79c", "i-0838c23d20458e79c ")
-        ),
-        *(
-            ("spot_interruption_warning", {"time": wrong}, "time")
-            for wrong in ("", "yesterday", "2026-11-20T10:02:31", None, {})
-        ),
-        *(
-            ("health_scheduled_change", {"detail": {"startTime": wrong}}, "startTime")
-            for wrong in (
-                "",
-                "soon",
-                "2026-13-45",
-                "Sat, 05 Jun 99999999 15:10:09 GMT",
-                "Sat, 05 Jun 2016 15:10:99999999999999999999 GMT",
-                "Sat, 05 Jun 2016 15:10:09 +9999999999999999999",
-            )
-        ),
+        *(("spot_interruption_warning", "instance-id", wrong) for wrong in NO_IDS),
+        *(("spot_interruption_warning", "time", wrong) for wrong in NO_TIMES),
+        *((CHANGE, "startTime", wrong) for wrong in NO_STARTS),
     ],
 )
-def test_what_is_no_instance_and_no_time_is_refused(
-    name: str, changes: dict[str, Any], told: str
-) -> None:
-    whole = event(name)
-    detail = whole["detail"] | changes.get("detail", {})
-    with pytest.raises(EventError, match=told):
-        parse_event(whole | changes | {"detail": detail}, ACCOUNT)
+def test_what_is_no_instance_and_no_time_is_refused(name: str, field: str, wrong: object) -> None:
+    mangled = event(name)
+    (mangled if field == "time" else mangled["detail"])[field] = wrong
+    with pytest.raises(EventError, match=field):
+        parse_event(mangled, ACCOUNT)
 
 
 @pytest.mark.parametrize("name", ["launch_successful", "launch_unsuccessful"])
 @pytest.mark.parametrize("detail", [{"EC2InstanceId": None}, {"EC2InstanceId": ""}, {}])
-def test_a_launch_may_name_no_instance(name: str, detail: dict[str, None | str]) -> None:
+def test_a_launch_may_name_no_instance(name: str, detail: dict[str, str | None]) -> None:
     unnamed = event(name) | {"detail": {"AutoScalingGroupName": "ocr-spot"} | detail}
     parsed = parse_event(unnamed, ACCOUNT)
     assert parsed is not None
     assert (parsed.instance_ids, parsed.group) == ((), "ocr-spot")
-
-
-CHANGE = "health_scheduled_change"
 
 
 @pytest.mark.parametrize(
