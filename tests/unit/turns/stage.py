@@ -1,14 +1,16 @@
 """A stage for health turns: a simulated cloud, a load table and what turns remember."""
 
 import heapq
+import json
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from math import inf
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from spotkeeper.border.queue_messages import Message
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
@@ -17,6 +19,7 @@ from spotkeeper.domain.permission import Control
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper.turns.check_health import check_health
+from spotkeeper.turns.collect_search_logs import collect
 from spotkeeper.turns.turn import TurnReport
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Physics, two_groups
@@ -133,8 +136,9 @@ class Workday(Stage):
 
     Requests wait in one line, which Spotkeeper cannot see, and take `service_s`. An instance in
     `hung` takes a request and never finishes it. Each minute the logs are sent, and both
-    controllers take their turns. The logs of an instance in `dark` never arrive, `late_s` is how
-    late all others are, and `slow_clocks` holds how many seconds each instance is behind.
+    controllers take their turns. The logs of an instance in `dark` never arrive, and all others
+    are `late_s` late. Clocks are `behind_s` behind, those in `slow_clocks` by seconds of their own.
+    Workers on premises have names, `onprem`.
     """
 
     def __init__(
@@ -150,10 +154,11 @@ class Workday(Stage):
         promise = Objective(wait_s=10, share=0.95) if objective else None
         bounds = Bounds(spot_min=0, spot_max=spot_max, on_demand_max=20)
         self.fleet = replace(self.fleet, objective=promise, bounds=bounds)
-        self.service_s, self.late_s, self.random = service_s, 0.0, Random(7)
+        self.service_s, self.late_s, self.behind_s, self.random = service_s, 0.0, 0.0, Random(7)
         self.hung: set[str] = set()
         self.dark: set[str] = set()
         self.slow_clocks: Mapping[str, float] = {}
+        self.onprem: Sequence[str] = ()
         self.turned = self.logged = True
         self.minute = 0
         self.records: list[DecisionRecord] = []
@@ -161,7 +166,8 @@ class Workday(Stage):
         self.on_demand_hours = self.spot_hours = 0.0
         self.line: deque[float] = deque()
         self.busy_until: dict[str, float] = {}
-        self.unsent: defaultdict[str, list[SearchLog]] = defaultdict(list)
+        self.unsent: defaultdict[str, list[tuple[float, dict[str, Any]]]] = defaultdict(list)
+        self.messages: list[Message] = []
 
     @property
     def now_s(self) -> float:
@@ -200,7 +206,7 @@ class Workday(Stage):
 
     def _serve(self, began_s: float) -> None:
         """Have whoever is free first take the next request in line."""
-        there = [i for group in ("spot", "on-demand") for i in self.in_service(group)]
+        there = [*self.in_service("spot"), *self.in_service("on-demand"), *self.onprem]
         free = [
             (max(began_s, self.busy_until.get(i, began_s)), self.random.random(), i) for i in there
         ]
@@ -216,21 +222,46 @@ class Workday(Stage):
                 continue
             end_s = self.busy_until[who] = start_s + self.service_s
             heapq.heappush(free, (end_s, self.random.random(), who))
-            finished_s = end_s - self.slow_clocks.get(who, 0.0)
             if self.logged and who not in self.dark:
-                log = served(who, finished_s, self.service_s, waited_s=waited_s)
-                self.unsent[who].append(log)
+                log = self.log(who, end_s, self.service_s, waited_s)
+                self.unsent[who].append((end_s + self.late_s, log))
+
+    def log(
+        self, who: str, end_s: float, service_s: float, waited_s: float = 0.5, status: str = "ok"
+    ) -> dict[str, Any]:
+        """Write a log as the worker does that ends a request."""
+        ended = instant(end_s - self.slow_clocks.get(who, self.behind_s))
+        began = ended - timedelta(seconds=service_s)
+        where = {"cluster": "aws", "instance_id": who} if who[:2] == "i-" else {"cluster": "onprem"}
+        return {
+            "version": 1,
+            "request_id": f"{who}-{end_s:.3f}",
+            "worker_id": f"gpu-{who}",
+            "enqueued_at": (began - timedelta(seconds=waited_s)).isoformat(),
+            "started_at": began.isoformat(),
+            "finished_at": ended.isoformat(),
+            "status": status,
+            **where,
+        }
 
     def _ship(self) -> None:
-        """Send the logs of what is finished by now, a message for each instance."""
+        """Send the logs of what is finished by now, a message for each worker."""
         for who, mine in self.unsent.items():
-            now = instant(self.now_s - self.late_s - self.slow_clocks.get(who, 0.0))
-            if done := [log for log in mine if log.finished_at <= now]:
-                self.table.add(digest(done, instant(self.now_s), "ocr"))
-            self.unsent[who] = [log for log in mine if log.finished_at > now]
+            if done := [log for due_s, log in mine if due_s <= self.now_s]:
+                self.send(done)
+            self.unsent[who] = [one for one in mine if one[0] > self.now_s]
         old = instant(self.now_s - 3600)
         for key in [key for key, kept in self.table.items.items() if kept.sent_at < old]:
             del self.table.items[key]
+
+    def send(self, logs: Sequence[dict[str, Any]]) -> None:
+        """Have the queue deliver one message."""
+        sent_at, number = instant(self.now_s), f"m-{len(self.messages)}"
+        self.messages.append(Message(message_id=number, body=json.dumps(logs), sent_at=sent_at))
+        self.deliver(self.messages[-1:])
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        collect(messages, self.table, {"ocr"}, "ocr")
 
     def _turns(self) -> None:
         records = [*self.turn(self.minute).records]
