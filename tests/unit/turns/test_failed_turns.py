@@ -1,12 +1,10 @@
 """What a turn that fails on its way leaves behind: what it had done, and why it failed."""
 
-from dataclasses import replace
-
 from spotkeeper.domain.decision import FAILED, Action, DecisionRecord, Outcome
-from spotkeeper.ports import TimedOut, Unavailable
+from spotkeeper.ports import Unavailable
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper.turns.turn import TurnReport
-from spotkeeper_lab.fakes import FakeGroups, FakeStates, Faults, instant
+from spotkeeper_lab.fakes import instant
 from tests.simulation.golden import ON_DEMAND, FakeFleet
 from tests.unit.turns.stage import Stage
 
@@ -48,45 +46,11 @@ def test_a_sizing_that_the_table_did_not_keep_is_recorded() -> None:
     assert [outcome.asked for outcome in failed[0].outcomes] == [f"spot: desired {desired}"]
 
 
-class Once(FakeStates):
-    """The table, which refuses one record."""
-
-    refused = 0
-
-    def record(self, record: DecisionRecord) -> None:
-        """Refuse the first."""
-        self.refused += 1
-        if self.refused == 1:
-            raise Unavailable("503")
-        super().record(record)
-
-
 def test_a_record_that_is_refused_once_is_tried_again_and_not_lost() -> None:
     fleet = two_are_lost()
-    states = fleet.states
-    once = Once(Faults())
-    once.__dict__ |= {"_states": states._states, "records": states.records}
-    report = check_availability([fleet.fleet], replace(fleet.ports, states=once), instant(1330))
-    (record,) = report.records
+    fleet.faults.refusals["record"] = Unavailable("503")
+    fleet.faults.meanwhile["release"] = fleet.faults.refusals.clear
+    (record,) = turned(fleet).records
     assert (record.action, record.seen["Backfilled"]) == (Action.BACKFILL, 2)
     assert (record.error, record.seen["TurnsFailed"]) == ("Unavailable: 503", 1)
     assert fleet.states.records[-1] == record
-
-
-class Defective(FakeGroups):
-    """A group that cannot be changed for a reason that nobody foresaw."""
-
-    def set_desired(self, group: str, desired: int) -> None:
-        """Fail."""
-        raise KeyError(group)
-
-
-def test_a_defect_is_reported_although_the_lease_cannot_be_given_back() -> None:
-    fleet = two_are_lost()
-    fleet.ports = replace(fleet.ports, writer=Defective(fleet.cloud))
-    fleet.faults.refusals["release"] = TimedOut("no answer")
-    report = turned(fleet)
-    assert ([repr(defect) for defect in report.defects], report.errors) == (
-        [repr(KeyError(ON_DEMAND))],
-        (),
-    )
