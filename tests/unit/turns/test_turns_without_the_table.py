@@ -3,14 +3,13 @@
 Each story covers what the process knew before, and what it must not guess.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from spotkeeper.domain.decision import Action, DecisionRecord
-from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.ports import KNOWN_FOR, FleetError, Throttled, TimedOut, Unavailable
@@ -75,45 +74,24 @@ def test_a_warning_counts_although_its_note_cannot_be_left() -> None:
     assert set(warned) < set(fleet.spot_ids())
 
 
-def test_what_another_turn_asked_for_meanwhile_is_not_lowered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of four warnings at once each reaches another process, that knows of its own."""
+@pytest.mark.parametrize("raced", [True, False])
+def test_what_another_turn_asked_for_meanwhile_is_not_lowered(raced: bool) -> None:
+    """Of warnings at once each reaches another process; perhaps the group cannot be read again."""
     fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)))
     fleet.to(1250)
     fleet.cloud.set_desired(fleet.fleet.on_demand_group, 0)
-    fleet.faults.refusals["acquire"] = Throttled("slow down")
-    describe = fleet.ports.groups.describe
+    fleet.faults.refusals["acquire"] = refused = Throttled("Rate exceeded")
 
-    def raced(names: Sequence[str]) -> Mapping[str, Group]:
-        read = describe(names)
-        fleet.cloud.set_desired(fleet.fleet.on_demand_group, 4)
-        return read
+    def after_the_first_look() -> None:
+        if raced:
+            fleet.cloud.set_desired(fleet.fleet.on_demand_group, 4)
+        else:
+            fleet.faults.refusals["describe"] = refused
 
-    monkeypatch.setattr(fleet.ports.groups, "describe", raced)
-    turned(fleet, 1320)
-    assert fleet.on_demand == 4
-
-
-def test_what_is_missing_is_backfilled_though_the_group_cannot_be_read_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)))
-    fleet.to(1250)
-    fleet.cloud.set_desired(fleet.fleet.on_demand_group, 0)
-    fleet.faults.refusals["acquire"] = Throttled("slow down")
-    describe, read = fleet.ports.groups.describe, list[Sequence[str]]()
-
-    def throttled(names: Sequence[str]) -> Mapping[str, Group]:
-        read.append(names)
-        if len(read) > 1:
-            raise Throttled("Rate exceeded")
-        return describe(names)
-
-    monkeypatch.setattr(fleet.ports.groups, "describe", throttled)
+    fleet.faults.meanwhile["describe"] = after_the_first_look
     done = turned(fleet, 1320)
-    assert (len(read), fleet.on_demand) == (2, 2)
-    assert any("Rate exceeded" in why for why in done.unread)
+    assert fleet.on_demand == (4 if raced else 2)
+    assert any("Rate exceeded" in why for why in done.unread) is not raced
 
 
 PAUSE = Pause(until=instant(9000), why="a repair", by="ann", at=instant(600))
