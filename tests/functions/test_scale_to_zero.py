@@ -19,9 +19,8 @@ from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_worker.agent.queue_look import look, parse_address
 from tests.builders import at
 from tests.functions.conftest import Metrics, StageOf, document
-from tests.functions.test_check_health import served
 from tests.functions.test_collect_search_logs import record
-from tests.search_logs import packed
+from tests.search_logs import packed, served
 from tests.worker.brokers import redis
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class Quiet:
         """Have each instance in service log a request of the last ten seconds."""
         now_s = self.stage.cloud.now_s
         members = self.stage.cloud.group("ocr-spot").instances
-        logs = [served(i.instance_id, now_s, 6.0) for i in members if i.state == "InService"]
+        logs = [served(i.instance_id, at(now_s), 6.0) for i in members if i.state == "InService"]
         wiring.load_table().add(digest(logs, at(now_s), "ocr"))
 
     def send(self, messages: int = 1) -> None:

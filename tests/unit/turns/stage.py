@@ -5,7 +5,6 @@ import json
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from spotkeeper.border.queue_messages import Message
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.digest import SearchLog, Status, digest
-from spotkeeper.domain.load.load import Cluster
 from spotkeeper.domain.permission import Control
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper.turns.check_availability import check_availability
@@ -32,7 +30,9 @@ from spotkeeper_lab.fakes import (
     instant,
 )
 from spotkeeper_lab.traces.market import market_of
+from tests import search_logs
 from tests.builders import fleet
+from tests.search_logs import as_sent
 
 if TYPE_CHECKING:
     from spotkeeper.domain.decision import DecisionRecord
@@ -102,23 +102,10 @@ class Stage:
 
 
 def served(
-    instance_id: str,
-    end_s: float,
-    service_s: float,
-    status: Status = Status.OK,
-    waited_s: float = 1.0,
+    who: str, end_s: float, service_s: float, status: Status = Status.OK, waited_s: float = 1.0
 ) -> SearchLog:
-    started = instant(end_s - service_s)
-    return SearchLog(
-        request_id=f"{instance_id}-{end_s:g}",
-        worker_id=f"gpu-{instance_id}",
-        cluster=Cluster.AWS if instance_id else Cluster.ONPREM,
-        instance_id=instance_id,
-        enqueued_at=started - timedelta(seconds=waited_s),
-        started_at=started,
-        finished_at=instant(end_s),
-        status=status,
-    )
+    """A log of a request that ended at a second of the cloud's time."""
+    return search_logs.served(who, instant(end_s), service_s, status, waited_s)
 
 
 def hung(stage: Stage, busy: float = 0.9) -> str:
@@ -230,19 +217,8 @@ class Workday(Stage):
         self, who: str, end_s: float, service_s: float, waited_s: float = 0.5, status: str = "ok"
     ) -> dict[str, Any]:
         """Write a log as the worker does that ends a request."""
-        ended = instant(end_s - self.slow_clocks.get(who, self.behind_s))
-        began = ended - timedelta(seconds=service_s)
-        where = {"cluster": "aws", "instance_id": who} if who[:2] == "i-" else {"cluster": "onprem"}
-        return {
-            "version": 1,
-            "request_id": f"{who}-{end_s:.3f}",
-            "worker_id": f"gpu-{who}",
-            "enqueued_at": (began - timedelta(seconds=waited_s)).isoformat(),
-            "started_at": began.isoformat(),
-            "finished_at": ended.isoformat(),
-            "status": status,
-            **where,
-        }
+        seen_s = end_s - self.slow_clocks.get(who, self.behind_s)
+        return as_sent(served(who, seen_s, service_s, Status(status), waited_s))
 
     def _ship(self) -> None:
         """Send the logs of what is finished by now, a message for each worker."""
