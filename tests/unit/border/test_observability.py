@@ -66,7 +66,7 @@ def _named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_alarm_is_a_metric_while_it_is_raised(
     alarms: tuple[str, ...], permission: Permission, sent: dict[str, float], metrics: Metrics
 ) -> None:
-    report(TurnReport(records=(record(alarms=alarms, seen={}, permission=permission),)))
+    report(TurnReport(records=[record(alarms=alarms, seen={}, permission=permission)]))
     assert metrics("ocr") == sent
 
 
@@ -89,8 +89,8 @@ def test_settings_of_an_earlier_release_are_logged_once(told: Told) -> None:
 
 def test_errors_are_raised_together_after_all_was_told(metrics: Metrics, told: Told) -> None:
     turn = TurnReport(
-        records=(record(fleet="search", outcomes=(Outcome(asked="x", error="y"),)),),
-        errors=(Throttled("fleet ocr: slow down"),),
+        records=[record(fleet="search", outcomes=(Outcome(asked="x", error="y"),))],
+        errors=[Throttled("fleet ocr: slow down")],
     )
     with pytest.raises(TurnFailed) as caught:
         report(turn, [FleetError("fleet document other: version: wrong")])
@@ -112,7 +112,7 @@ def test_what_nobody_foresaw_is_told_with_its_place_after_the_records(
     defect = KeyError("digest")
     defect.add_note("in the turn of fleet ocr")
     with pytest.raises(ExceptionGroup, match="failed by a defect"):
-        report(TurnReport(records=(record(fleet="search"),), defects=(defect,)))
+        report(TurnReport(records=[record(fleet="search")], defects=[defect]))
     assert metrics("search")["SpotDesired"] == 4
     (line,) = told(logging.ERROR)
     assert line["msg"] == "a defect in the turn of fleet ocr: KeyError('digest')"

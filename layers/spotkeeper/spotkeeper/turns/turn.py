@@ -53,7 +53,7 @@ class NoState(FleetError):
         self.cause = cause
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TurnReport:
     """What the turns of an invocation did; `busy` names fleets that another turn held.
 
@@ -61,11 +61,11 @@ class TurnReport:
     as the table refused it.
     """
 
-    records: tuple[DecisionRecord, ...] = ()
-    busy: tuple[str, ...] = ()
-    errors: tuple[FleetError, ...] = ()
-    defects: tuple[Exception, ...] = ()
-    unrecorded: tuple[str, ...] = ()
+    records: list[DecisionRecord] = field(default_factory=list)
+    busy: list[str] = field(default_factory=list)
+    errors: list[FleetError] = field(default_factory=list)
+    defects: list[Exception] = field(default_factory=list)
+    unrecorded: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -181,11 +181,7 @@ class Turns:
     ports: Ports
     now: datetime
     budget: Budget
-    _records: list[DecisionRecord] = field(default_factory=list)
-    _busy: list[str] = field(default_factory=list)
-    _errors: list[FleetError] = field(default_factory=list)
-    _defects: list[Exception] = field(default_factory=list)
-    _unrecorded: list[str] = field(default_factory=list)
+    report: TurnReport = field(default_factory=TurnReport)
     _round: Round | None = None
 
     @classmethod
@@ -213,27 +209,21 @@ class Turns:
                 self.fail(fleet, error)
             except Exception as error:  # noqa: BLE001 - one fleet's defect must not stop the others
                 error.add_note(f"in the turn of fleet {fleet.name}")
-                self._defects.append(error)
+                self.report.defects.append(error)
                 self._record_failure(fleet, error)
-        refused = [
+        self.report.errors += [
             FleetError(f"fleet {record.fleet}: {outcome.asked}: {outcome.error}")
-            for record in self._records
+            for record in self.report.records
             for outcome in record.outcomes
             if outcome.error
         ]
-        return TurnReport(
-            records=tuple(self._records),
-            busy=tuple(self._busy),
-            errors=(*self._errors, *refused),
-            defects=tuple(self._defects),
-            unrecorded=tuple(self._unrecorded),
-        )
+        return self.report
 
     def fail(self, fleet: Fleet, error: FleetError, done: DecisionRecord | None = None) -> None:
         """Report a turn that failed; `done` records what it did nevertheless."""
         if isinstance(error, NoState):
             error = error.cause
-        self._errors.append(type(error)(f"fleet {fleet.name}: {error}"))
+        self.report.errors.append(type(error)(f"fleet {fleet.name}: {error}"))
         self._record_failure(fleet, error, done)
 
     def _record_failure(
@@ -253,12 +243,12 @@ class Turns:
             outcomes=tuple(this.asked) if this else (),
         )
         record = replace(record, seen={**record.seen, "TurnsFailed": 1}, error=told)
-        self._records.append(record)
+        self.report.records.append(record)
         if not self.budget.hung(TABLE):
             with suppress(FleetError), self.budget.watched(TABLE):
                 self.ports.states.record(record)
                 return
-        self._unrecorded.append(fleet.name)
+        self.report.unrecorded.append(fleet.name)
 
     def rounds(
         self,
@@ -284,11 +274,11 @@ class Turns:
                 lease = states.acquire(name, self.controller, self.now, None if number else note)
             if lease is None:
                 if not number:
-                    self._busy.append(fleet.name)
+                    self.report.busy.append(fleet.name)
                 return
             if lease.unreadable:
-                self._records.append(_begun_afresh(lease, self.now))
-                states.record(self._records[-1])
+                self.report.records.append(_begun_afresh(lease, self.now))
+                states.record(self.report.records[-1])
             self._round = this = Round(
                 fleet=fleet, ports=ports, budget=self.budget, now=self.now, lease=lease,
                 control=control, permission=permission, number=number,
@@ -307,7 +297,7 @@ class Turns:
                     states.release(lease)
                 raise
             self._round = None
-            self._records.append(this.record)
+            self.report.records.append(this.record)
             if is_last:
                 return
 
