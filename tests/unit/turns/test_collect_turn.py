@@ -85,7 +85,7 @@ def test_logs_of_a_fleet_that_does_not_exist_fail_by_name() -> None:
 
 
 def test_skewed_and_late_logs_and_those_left_out_are_counted() -> None:
-    """What came too late or was left out is lost to the load."""
+    """What arrived too late or was left out is lost to the load."""
     ahead = sent_log(finished_at=before(-60).isoformat())
     ended = {"finished_at": 60.0, "started_at": 62.0, "enqueued_at": 62.5}
     over = {name: before(LATE_AFTER_S + ago).isoformat() for name, ago in ended.items()}

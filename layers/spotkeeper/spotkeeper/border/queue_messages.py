@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AliasPath, BaseModel, Field, ValidationError
 
 from spotkeeper.border import wrong_fields
 from spotkeeper.border.events import EventError
@@ -22,14 +22,12 @@ class Message:
     sent_at: datetime
 
 
-class _Attributes(BaseModel):
-    sent_ms: Annotated[int, Field(alias="SentTimestamp", ge=0, lt=2**43)]
-
-
 class _Record(BaseModel):
     message_id: Annotated[str, Field(alias="messageId", min_length=1)]
     body: str
-    attributes: _Attributes
+    sent_ms: Annotated[
+        int, Field(validation_alias=AliasPath("attributes", "SentTimestamp"), ge=0, lt=2**43)
+    ]
 
 
 class _QueueEvent(BaseModel):
@@ -47,7 +45,7 @@ def read_messages(event: Mapping[str, Any]) -> list[Message]:
         Message(
             message_id=record.message_id,
             body=record.body,
-            sent_at=_EPOCH + timedelta(milliseconds=record.attributes.sent_ms),
+            sent_at=_EPOCH + timedelta(milliseconds=record.sent_ms),
         )
         for record in records
     ]
