@@ -75,21 +75,43 @@ def handle_interruption(
     """Run a turn for the fleets that the event names; a foreign or ignored event does nothing."""
     notes: dict[str, AtRiskNote] = {}
     concerned: list[Fleet] = []
-    for fleet, instance_ids in _concerned(interruption, fleets, ports):
+    groups = _groups_of(interruption, fleets, ports)
+    for fleet in fleets:
+        mine = (fleet.spot_group, fleet.on_demand_group)
+        ids = tuple([i for i, group in groups.items() if group in mine])
         action = action_for(interruption.kind, fleet.availability.rebalance)
-        if action is InterruptionAction.IGNORE:
+        if not ids or action is InterruptionAction.IGNORE:
             continue
         concerned.append(fleet)
         if action is InterruptionAction.MARK_AT_RISK:
-            notes[fleet.name] = AtRiskNote(
-                instance_ids=instance_ids, at=risk_begins(interruption, now)
-            )
+            at = risk_begins(interruption, now)
+            notes[fleet.name] = AtRiskNote(instance_ids=ids, at=at)
         elif interruption.kind is InterruptionKind.LAUNCH_SUCCESSFUL:
             at = min(interruption.at, now)
-            notes[fleet.name] = AtRiskNote(instance_ids=(), at=at, served=instance_ids)
-    if not concerned:
-        return TurnReport()
-    return check_availability(concerned, ports, now, notes)
+            notes[fleet.name] = AtRiskNote(instance_ids=(), at=at, served=ids)
+    return check_availability(concerned, ports, now, notes) if concerned else TurnReport()
+
+
+def _groups_of(
+    interruption: Interruption, fleets: Sequence[Fleet], ports: Ports
+) -> Mapping[str, str]:
+    """Return the group of each instance that the event names, or of none.
+
+    Most events of a region concern no fleet: what they cost must not grow with the fleets' number.
+    Raises what the lookup raises, and Lambda delivers the event again.
+    """
+    ids = interruption.instance_ids
+    if interruption.group:
+        return dict.fromkeys(ids or ("",), interruption.group)
+    if not ids:
+        return {}
+    try:
+        return ports.groups.groups_of(ids)
+    except FleetError:
+        names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
+        described = ports.groups.describe(names).values()
+        groups = {i.instance_id: group.name for group in described for i in group.instances}
+        return {i: groups[i] for i in ids if i in groups}
 
 
 def _round(
@@ -216,35 +238,6 @@ def _planned(snapshot: Snapshot, this: Round, woken: int) -> tuple[Plan, Asked]:
     if wanted.action is Action.RELEASE:
         wanted = plan(assess(with_busy_shares(snapshot, this), memory))
     return wanted, asked
-
-
-def _concerned(
-    interruption: Interruption, fleets: Sequence[Fleet], ports: Ports
-) -> list[tuple[Fleet, tuple[str, ...]]]:
-    """Pair each fleet that the event names with its own instances among those named.
-
-    Most events of a region concern no fleet: what they cost must not grow with the fleets' number.
-    Raises what the lookup raises, and Lambda delivers the event again.
-    """
-    ids = interruption.instance_ids
-    if interruption.group:
-        groups = dict.fromkeys(ids or ("",), interruption.group)
-    elif ids:
-        try:
-            groups = dict(ports.groups.groups_of(ids))
-        except FleetError:
-            names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
-            described = ports.groups.describe(names).values()
-            groups = {i.instance_id: g.name for g in described for i in g.instances}
-            groups = {i: name for i, name in groups.items() if i in ids}
-    else:
-        groups = {}
-    pairs: list[tuple[Fleet, tuple[str, ...]]] = []
-    for fleet in fleets:
-        mine = (fleet.spot_group, fleet.on_demand_group)
-        if here := [i for i, group in groups.items() if group in mine]:
-            pairs.append((fleet, tuple(here)))
-    return pairs
 
 
 def _record_of(
