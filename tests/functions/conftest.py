@@ -124,8 +124,10 @@ class Stage:
             raise ReadTimeoutError(endpoint_url=service)
         if self.down & names:
             self._spend(0.1 * attempts + attempts - 1)
-            fault = {"Code": "ServiceUnavailable", "Message": "Service unavailable"}
-            raise ClientError({"Error": fault}, model.name)
+            told = "Service unavailable"
+            raise ClientError(
+                {"Error": {"Code": "ServiceUnavailable", "Message": told}}, model.name
+            )
         if self.latency_s:
             self._spend(self.latency_s)
         if happens := self.during.pop(model.name, None):

@@ -1,17 +1,19 @@
 """check_health as Lambda calls it, on moto: logs from the table become a size and metrics."""
 
 import json
+from dataclasses import replace
 
 import boto3
 import pytest
 
 from functions.check_health.app import handler
 from spotkeeper import wiring
-from spotkeeper.domain.load.digest import digest, sent_iso
+from spotkeeper.domain.load.digest import SearchLog, digest, sent_iso
+from spotkeeper.domain.load.load import Cluster
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
+from tests import search_logs
 from tests.builders import TABLE, at
 from tests.functions.conftest import Metrics, Stage, StageOf, document
-from tests.search_logs import served
 
 
 def serve(stage: Stage, fleet: str, share: float) -> None:
@@ -19,8 +21,13 @@ def serve(stage: Stage, fleet: str, share: float) -> None:
     for slot in range(30):
         end_s = stage.cloud.now_s - 10 * slot
         members = stage.cloud.group(f"{fleet}-spot").instances
-        logs = [served(i.instance_id, at(end_s), 10 * share) for i in members]
+        logs = [served(i.instance_id, end_s, 10 * share) for i in members]
         wiring.load_table().add(digest(logs, at(end_s), fleet))
+
+
+def served(instance_id: str, end_s: float, service_s: float) -> SearchLog:
+    one = search_logs.served(instance_id, at(end_s), service_s)
+    return replace(one, cluster=Cluster.AWS, instance_id=instance_id)
 
 
 def test_load_becomes_a_size_a_record_and_metrics(stage_of: StageOf, metrics: Metrics) -> None:
