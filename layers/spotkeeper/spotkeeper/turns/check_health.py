@@ -198,11 +198,9 @@ def _figures(wanted: HealthPlan, answers: Sequence[Answer]) -> dict[str, float]:
         "ServiceP95": load.service.quantile_s(0.95),
         "WaitP50": load.waits.quantile_s(0.5),
         "WaitP95": load.waits.quantile_s(0.95),
-        "RequestsFailed": a_minute * sum(worker.failed for worker in load.workers),
         # Launches that fail by configuration report it too; the alarm is the same.
         **({"ConfigurationFailure": 1} if diagnosis.bootstrap else {}),
         **({"NobodyServes": 1} if diagnosis.nobody_serves else {}),
-        **{f"Dispersion{scale}s": index for scale, index in load.dispersion.items()},
     }
     if (queue := sizing.memory.queue) is not None:
         seen["RequestQueueUnread"] = int(queue.length is None)
@@ -211,6 +209,8 @@ def _figures(wanted: HealthPlan, answers: Sequence[Answer]) -> dict[str, float]:
             seen["RequestsInFlight"] = queue.length.in_flight
     if newest := load.newest or sizing.memory.flow.newest:
         seen["SearchLogAge"] = (now - newest).total_seconds()
+    seen |= {f"Dispersion{scale}s": index for scale, index in load.dispersion.items()}
+    seen["RequestsFailed"] = a_minute * sum(worker.failed for worker in load.workers)
     if fleet.objective is not None:
         # How many waited longer than promised.
         late = load.waits.count - load.waits.within(fleet.objective.wait_s)
