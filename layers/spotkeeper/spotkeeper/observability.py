@@ -113,17 +113,14 @@ def report_spending(report: LedgerReport) -> dict[str, float]:
 
     Raises `TurnFailed` when a fleet's ledger could not be kept, after all were tried.
     """
-    for each in report.spent:
-        emit(
-            each.fleet,
-            {"SpentSpot": each.spot, "SpentOnDemand": each.on_demand, "Saved": each.saved},
-        )
-        if each.unpriced_h:
-            logger.warning("instances without a price", fleet=each.fleet, hours=each.unpriced_h)
+    for fleet, figures in report.spent.items():
+        emit(fleet, figures)
+        if hours := figures["UnpricedHours"]:
+            logger.warning("instances without a price", fleet=fleet, hours=hours)
     _log(report.errors)
     if report.errors:
         raise TurnFailed("not every ledger was kept", report.errors)
-    return {each.fleet: each.spot + each.on_demand for each in report.spent}
+    return {fleet: it["SpentSpot"] + it["SpentOnDemand"] for fleet, it in report.spent.items()}
 
 
 def report_jobs(turns: Sequence[JobTurn], unread: Sequence[str]) -> dict[str, list[str]]:

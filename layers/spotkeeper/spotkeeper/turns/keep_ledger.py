@@ -5,7 +5,7 @@ It runs every few minutes, beside the turns. An instance's times are EC2's, not 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -83,21 +83,13 @@ class LedgerPorts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
-    """What one fleet ran and spent since the last look, USD."""
-
-    fleet: str
-    spot: float
-    on_demand: float
-    saved: float
-    unpriced_h: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerReport:
-    """What was spent, and what could not be kept; one fleet's error stops no other's ledger."""
+    """The figures of each fleet since the last look, and what could not be kept.
 
-    spent: tuple[Spending, ...] = ()
+    One fleet's error stops no other's ledger.
+    """
+
+    spent: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     errors: tuple[FleetError, ...] = ()
 
 
@@ -142,8 +134,8 @@ def keep_ledger(
         # What all fleets need together.
         names = ", ".join(fleet.name for fleet in fleets)
         return LedgerReport(errors=(*errors, type(error)(f"fleets {names}: {error}")))
-    spent = [_spending(name, priced(some, book, now - every, now)) for name, some in items.items()]
-    return LedgerReport(spent=tuple(spent), errors=tuple(errors))
+    spent = {name: _figures(priced(some, book, now - every, now)) for name, some in items.items()}
+    return LedgerReport(spent=spent, errors=tuple(errors))
 
 
 @contextmanager
@@ -236,16 +228,16 @@ def _keep(
     return [*(item for i, item in newest.items() if i not in gone), *over_now]
 
 
-def _spending(fleet: str, found: Sequence[Priced]) -> Spending:
+def _figures(found: Sequence[Priced]) -> dict[str, float]:
+    """Add up what was spent and saved, USD."""
     paid = {option: 0.0 for option in ("spot", "on-demand")}
     for each in found:
         paid[each.item.option] += each.paid
     # Hours without a price of their own are in no sum, on neither side.
     known = [each for each in found if not each.unpriced_h]
-    return Spending(
-        fleet=fleet,
-        spot=paid["spot"],
-        on_demand=paid["on-demand"],
-        saved=sum(each.on_demand - each.paid for each in known),
-        unpriced_h=sum(each.unpriced_h for each in found),
-    )
+    return {
+        "SpentSpot": paid["spot"],
+        "SpentOnDemand": paid["on-demand"],
+        "Saved": sum(each.on_demand - each.paid for each in known),
+        "UnpricedHours": sum(each.unpriced_h for each in found),
+    }
