@@ -32,7 +32,7 @@ from spotkeeper.domain.interruption import (
 from spotkeeper.ports import AtRiskNote, FleetError, Ports
 from spotkeeper.turns.act import Asked, act
 from spotkeeper.turns.reading import Together, read_together, snapshot_of, with_busy_shares
-from spotkeeper.turns.turn import NoState, Once, Round, TurnReport, Turns, group_named
+from spotkeeper.turns.turn import Budget, NoState, Once, Round, TurnReport, Turns, group_named
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
 STALE_AFTER_ANOTHER = timedelta(seconds=45)
@@ -53,8 +53,9 @@ def check_availability(
 
     `woken` counts the wake-ups one after the other that led here.
     """
-    turns, told = Turns.of(Controller.AVAILABILITY, ports, now), notes or {}
-    together = Once(lambda: read_together(fleets, ports, now, turns.budget))
+    budget, told = Budget(began=now, clock=ports.clock), notes or {}
+    turns = Turns(controller=Controller.AVAILABILITY, ports=ports, now=now, budget=budget)
+    together = Once(lambda: read_together(fleets, ports, now, budget))
 
     def turn(fleet: Fleet) -> None:
         note = told.get(fleet.name)

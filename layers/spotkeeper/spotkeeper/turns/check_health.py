@@ -29,7 +29,7 @@ from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.request_queue import known_length
 from spotkeeper.domain.load.summarise import onprem_at_once
 from spotkeeper.ports import FleetError, Observed, Ports, Unavailable, Unreadable
-from spotkeeper.turns.turn import Once, Round, TurnReport, Turns, group_named
+from spotkeeper.turns.turn import Budget, Once, Round, TurnReport, Turns, group_named
 
 
 def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnReport:
@@ -39,7 +39,8 @@ def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnRe
         names = [name for fleet in some for name in (fleet.spot_group, fleet.on_demand_group)]
         return ports.groups.describe(names)
 
-    turns, together = Turns.of(Controller.HEALTH, ports, now), Once(lambda: described(fleets))
+    budget, together = Budget(began=now, clock=ports.clock), Once(lambda: described(fleets))
+    turns = Turns(controller=Controller.HEALTH, ports=ports, now=now, budget=budget)
 
     def turn(fleet: Fleet) -> None:
         groups = together()

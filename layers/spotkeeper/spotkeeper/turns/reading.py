@@ -92,6 +92,13 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
     spot_failures += [
         r.failure for r in requests if r.failure and r.instance_id in memory.launching_since
     ]
+    # What notes and spot requests report about the same instance.
+    warned: dict[str, datetime] = {}
+    notice = timedelta(seconds=fleet.availability.notice_s)
+    noted = [(i, note.at) for note in lease.notes for i in note.instance_ids]
+    marked = [(r.instance_id, r.at_risk_since) for r in requests if r.at_risk_since]
+    for i, at in (*noted, *marked):
+        warned[i] = at_risk_since(warned.get(i), at, now, notice)
     # Nobody knows what serves once the health controller's last turn is long ago.
     stopped = 0 < health.flow.counted < (now - TURNS_STOPPED).timestamp() // SLOT_S
     same = memory.groups == (spot.name, on_demand.name)
@@ -108,7 +115,7 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         seen=Observation(seen_at=now, spot=spot, on_demand=on_demand),
         spot_failures=tuple(spot_failures),
         on_demand_failures=on_demand_failures,
-        warned=_warned(this, requests),
+        warned=warned,
         served={i: note.at for note in lease.notes for i in note.served},
         let_go=let_go,
         taken=frozenset([r.instance_id for r in requests if r.taken]),
@@ -151,17 +158,6 @@ def _failures(this: Round, group: Group) -> tuple[LaunchFailure, ...]:
     return this.optional(
         what, (), lambda: read.failures(group.name, since, longest), api=ACTIVITIES
     )
-
-
-def _warned(this: Round, requests: Sequence[SpotRequest]) -> dict[str, datetime]:
-    """Merge what notes and spot requests report about the same instance."""
-    notice = timedelta(seconds=this.fleet.availability.notice_s)
-    warned: dict[str, datetime] = {}
-    noted = [(i, note.at) for note in this.lease.notes for i in note.instance_ids]
-    marked = [(r.instance_id, r.at_risk_since) for r in requests if r.at_risk_since]
-    for i, at in (*noted, *marked):
-        warned[i] = at_risk_since(warned.get(i), at, this.now, notice)
-    return warned
 
 
 def _let_go(this: Round, spot: Group) -> frozenset[str]:

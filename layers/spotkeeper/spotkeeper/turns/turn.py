@@ -184,12 +184,6 @@ class Turns:
     report: TurnReport = field(default_factory=TurnReport)
     _round: Round | None = None
 
-    @classmethod
-    def of(cls, controller: Controller, ports: Ports, now: datetime) -> "Turns":
-        """Begin the turns of an invocation."""
-        budget = Budget(began=now, clock=ports.clock)
-        return cls(controller=controller, ports=ports, now=now, budget=budget)
-
     def run(self, fleets: Sequence[Fleet], turn: Callable[[Fleet], None]) -> TurnReport:
         """Run the turn of each fleet while there is time, another fleet first each minute.
 
