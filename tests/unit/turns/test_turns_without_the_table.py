@@ -1,6 +1,7 @@
 """Turns whose table throttles or is away: what is missing is backfilled, and nothing else is done.
 
-Each story covers what the process knew before, and what it must not guess.
+Each story covers what the process knew before, and what it must not guess; and what a turn leaves
+behind that fails on its way.
 """
 
 from collections.abc import Sequence
@@ -9,14 +10,14 @@ from datetime import timedelta
 
 import pytest
 
-from spotkeeper.domain.decision import Action, DecisionRecord
+from spotkeeper.domain.decision import FAILED, Action, DecisionRecord, Outcome
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.ports import KNOWN_FOR, FleetError, Throttled, TimedOut, Unavailable
 from spotkeeper.turns.check_availability import NO_STATE, check_availability, handle_interruption
 from spotkeeper_lab.fakes import instant
-from tests.simulation.golden import FakeFleet
-from tests.unit.turns.stage import Controls
+from tests.simulation.golden import ON_DEMAND, FakeFleet
+from tests.unit.turns.stage import Controls, Stage
 
 AWAY: Sequence[FleetError] = [Throttled("slow down"), Unavailable("503"), TimedOut("no answer")]
 
@@ -120,3 +121,48 @@ def test_what_operators_said_is_good_for_hours_and_not_longer() -> None:
     late_s = 1190 + KNOWN_FOR / timedelta(seconds=1)
     assert turned(fleet, late_s - 60).rule == NO_STATE
     assert turned(fleet, late_s).rule == "failed"
+
+
+# --- a table that fails on the way of a turn ----------------------------------------------------
+
+
+def two_are_lost() -> FakeFleet:
+    """A fleet of four whose next turn backfills two."""
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)))
+    fleet.to(1070)
+    return fleet
+
+
+def test_what_was_requested_before_the_table_failed_is_recorded() -> None:
+    fleet = two_are_lost()
+    fleet.faults.refusals["commit"] = Unavailable("503")
+    record = turned(fleet, 1330)
+    assert fleet.on_demand == 2
+    assert (record.rule, record.error) == (FAILED, "Unavailable: 503")
+    assert Outcome(asked=f"{ON_DEMAND}: desired 2") in record.outcomes
+
+
+def test_a_sizing_that_the_table_did_not_keep_is_recorded() -> None:
+    stage = Stage(4)
+    stage.faults.meanwhile["set_desired"] = lambda: stage.faults.refusals.update(
+        commit=Unavailable("503")
+    )
+    failed: list[DecisionRecord] = []
+    minute = 0
+    while not failed:
+        stage.serve(minute, dict.fromkeys(stage.spot, 0.99))
+        failed = [record for record in stage.turn(minute).records if record.rule == FAILED]
+        minute += 1
+    desired = stage.cloud.group("spot").desired
+    assert desired > 4
+    assert [outcome.asked for outcome in failed[0].outcomes] == [f"spot: desired {desired}"]
+
+
+def test_a_record_that_is_refused_once_is_tried_again_and_not_lost() -> None:
+    fleet = two_are_lost()
+    fleet.faults.refusals["record"] = Unavailable("503")
+    fleet.faults.meanwhile["release"] = fleet.faults.refusals.clear
+    record = turned(fleet, 1330)
+    assert (record.action, record.seen["Backfilled"]) == (Action.BACKFILL, 2)
+    assert (record.error, record.seen["TurnsFailed"]) == ("Unavailable: 503", 1)
+    assert fleet.states.records[-1] == record
