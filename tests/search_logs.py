@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from spotkeeper.border.queue_messages import Message
+from spotkeeper.border.events import Message
 from spotkeeper.domain.load.digest import SearchLog, Status, digest, merge
 from spotkeeper.domain.load.load import (
     Cluster,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from spotkeeper import wiring
-from spotkeeper.border.queue_messages import read_messages
+from spotkeeper.border.events import read_messages
 from spotkeeper.observability import emit, logger
 from spotkeeper.turns.collect_search_logs import collect
 

@@ -9,7 +9,7 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from spotkeeper.border.queue_messages import Message
+from spotkeeper.border.events import Message
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.digest import SearchLog, Status, digest

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from spotkeeper.border import search_log
-from spotkeeper.border.queue_messages import Message
+from spotkeeper.border.events import Message
 from spotkeeper.border.search_log import MAX_LOGS
 from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.load import LoadDigest

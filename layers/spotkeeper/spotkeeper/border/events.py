@@ -1,16 +1,17 @@
-"""EventBridge events, parsed once at the border: an `Interruption`, or nothing for strangers.
+"""What Lambda hands to functions: EventBridge events, requests for turns, and a queue's messages.
 
-AWS documents these events as best effort: late, repeated, absent. Instance ids are read from the
-detail, never from an ARN (the zone in it may be wrong).
+An event becomes an `Interruption`, or nothing for strangers. AWS documents events as best effort:
+late, repeated, absent. Instance ids are read from the detail, never from an ARN (the zone in it may
+be wrong).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasPath, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from spotkeeper.border import wrong_fields
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
@@ -193,3 +194,46 @@ def turn_request(event: object, now: datetime) -> TurnRequest:
     useful = [m for m in read if m.minute is None or (now - m.minute).total_seconds() < OF_USE_S]
     named = frozenset(name for m in useful for name in (m.fleet, *m.fleets) if name)
     return TurnRequest(fleets=named, woken=max((m.woken for m in useful), default=0))
+
+
+# --- messages of a queue --------------------------------------------------------------
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A queue message; `sent_at` is the queue's own clock."""
+
+    message_id: str
+    body: str
+    sent_at: datetime
+
+
+class _Record(_Part):
+    message_id: Annotated[str, Field(alias="messageId", min_length=1)]
+    body: str
+    sent_ms: Annotated[
+        int, Field(validation_alias=AliasPath("attributes", "SentTimestamp"), ge=0, lt=2**43)
+    ]
+
+
+class _QueueEvent(_Part):
+    records: Annotated[list[_Record], Field(alias="Records")]
+
+
+def read_messages(event: Mapping[str, Any]) -> list[Message]:
+    """Take the messages out of what SQS hands to a function; raises EventError otherwise."""
+    try:
+        records = _QueueEvent.model_validate(event).records
+    except ValidationError as error:
+        told = wrong_fields(error, "event")
+        raise EventError(f"not an event of an SQS queue: {told}") from None
+    return [
+        Message(
+            message_id=record.message_id,
+            body=record.body,
+            sent_at=_EPOCH + timedelta(milliseconds=record.sent_ms),
+        )
+        for record in records
+    ]

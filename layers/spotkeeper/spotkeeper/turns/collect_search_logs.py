@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeeper.border.queue_messages import Message
+from spotkeeper.border.events import Message
 from spotkeeper.border.search_log import Body, MessageRefused, read, unpacked_bytes, without_future
 from spotkeeper.domain.load.digest import (
     FleetBatch,
