@@ -198,23 +198,6 @@ def test_the_order_of_failures_does_not_matter(
     assert applied(random.sample(pairs, len(pairs))) == applied(pairs)
 
 
-def test_a_resize_that_was_refused_is_asked_for_again_and_remembered_once_it_is_done() -> None:
-    stage = Stage()
-    stage.faults.refusals["set_desired"] = Throttled("slow down")
-    for minute in (0, 1):
-        stage.serve(minute, dict.fromkeys(stage.spot, 0.9))
-        (record,) = stage.turn(minute).records
-        assert [outcome.asked for outcome in record.outcomes] == ["spot: desired 6"]
-        assert remembered(stage, minute).capacity_request is None
-    stage.faults.refusals.clear()
-    stage.serve(2, dict.fromkeys(stage.spot, 0.9))
-    stage.turn(2)
-    assert stage.cloud.group("spot").desired == 6
-    ask = remembered(stage, 2).capacity_request
-    assert ask is not None
-    assert ask.need == 6
-
-
 def remembered(stage: Stage, minute: int) -> HealthMemory:
     lease = stage.states.acquire("ocr", Controller.HEALTH, instant(START_S + 60 * minute + 1), None)
     assert lease is not None
