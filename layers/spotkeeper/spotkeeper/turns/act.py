@@ -23,8 +23,8 @@ from spotkeeper.domain.availability.actions import (
     Unmark,
     WakeUp,
 )
-from spotkeeper.domain.decision import Answer, Outcome
-from spotkeeper.ports import FleetError, Gone, Observed, Throttled, TimedOut, Unavailable
+from spotkeeper.domain.decision import Answer
+from spotkeeper.ports import FleetError, Gone, Observed, Throttled, TimedOut
 from spotkeeper.turns.turn import ASK_UNTIL_S, Round
 
 _OF_GROUP = (
@@ -79,34 +79,30 @@ def _ask(batch: Batch, this: Round) -> Asked:
     waiting, calls = [batch], 0
     while waiting:
         some, calls = waiting.pop(), calls + 1
-        answer, told, would = Answer.DONE, "", False
+        replaces = isinstance(some[0], ReplaceEarly)
         if isinstance(some[0], EndBackfill | EndSpare) and this.budget.is_shared_out():
             # One more instance for a minute does no harm; another fleet may need its turn.
-            asked += [(action, Answer.SKIPPED) for action in some]
-            continue
-        if (spent := this.budget.spent_s()) >= ASK_UNTIL_S:
-            told = f"TimedOut: not requested, because {spent:.0f} s had passed"
+            answer = Answer.SKIPPED
+        elif (spent := this.budget.spent_s()) >= ASK_UNTIL_S:
+            late = TimedOut(f"not requested, because {spent:.0f} s had passed")
+            this.answered(_text_of(some), late)
             # A first attempt at the whole batch, whose answer was lost, may have detached it.
-            unknown = calls > 1 and isinstance(some[0], ReplaceEarly)
-            answer = Answer.LOST if unknown else Answer.REFUSED
+            answer = Answer.LOST if calls > 1 and replaces else Answer.REFUSED
         else:
             try:
                 _call(some, this)
-            except Observed:
-                answer, would = Answer.REFUSED, True
             except FleetError as error:
-                alone = len(some) == 1 or calls >= CALLS_A_BATCH
-                if not alone and not isinstance(error, Throttled | TimedOut):
+                whole = len(some) > 1 and calls < CALLS_A_BATCH
+                if whole and not isinstance(error, Observed | Throttled | TimedOut):
                     half = len(some) // 2
                     waiting += [some[half:], some[:half]]
                     continue
+                answer = this.answered(_text_of(some), error)
                 # An instance that is in no group may have been detached.
-                gone = isinstance(error, Gone) and isinstance(some[0], ReplaceEarly)
-                lost = gone or isinstance(error, Unavailable)
-                answer = Answer.LOST if lost else Answer.REFUSED
-                told = f"{type(error).__name__}: {error}"
+                answer = Answer.LOST if replaces and isinstance(error, Gone) else answer
+            else:
+                answer = this.answered(_text_of(some))
         asked += [(action, answer) for action in some]
-        this.asked.append(Outcome(asked=_text_of(some), error=told, would=would))
     return asked
 
 

@@ -28,7 +28,7 @@ from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.request_queue import known_length
 from spotkeeper.domain.load.summarise import onprem_at_once
-from spotkeeper.ports import FleetError, Observed, Ports, Unavailable, Unreadable
+from spotkeeper.ports import FleetError, Ports, Unreadable
 from spotkeeper.turns.turn import Budget, Once, Round, TurnReport, Turns, group_named
 
 
@@ -112,7 +112,7 @@ def _ask(action: HealthAction, this: Round) -> Answer:
     """
     if isinstance(action, EndInstance) and this.budget.is_shared_out():
         return Answer.SKIPPED
-    writer, asked = this.ports.writer, text_of(action)
+    writer = this.ports.writer
     try:
         match action:
             case ResizeSpot(group=group, desired=desired):
@@ -121,14 +121,9 @@ def _ask(action: HealthAction, this: Round) -> Answer:
                 writer.end(instance_id)
             case ReplaceWorker(instance_id=instance_id):
                 writer.replace(instance_id)
-    except Observed:
-        this.asked.append(Outcome(asked=asked, would=True))
-        return Answer.REFUSED
     except FleetError as error:
-        this.asked.append(Outcome(asked=asked, error=f"{type(error).__name__}: {error}"))
-        return Answer.LOST if isinstance(error, Unavailable) else Answer.REFUSED
-    this.asked.append(Outcome(asked=asked))
-    return Answer.DONE
+        return this.answered(text_of(action), error)
+    return this.answered(text_of(action))
 
 
 def _record_of(

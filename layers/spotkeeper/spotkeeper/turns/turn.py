@@ -13,7 +13,7 @@ from itertools import batched
 from typing import NoReturn
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import FAILED, Action, Answer, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.permission import Control, Permission
@@ -168,6 +168,15 @@ class Round:
     def optional[T](self, what: str, without: T, read: Callable[[], T], *, api: str) -> T:
         """Read something optional; if that fails, return `without` and note why."""
         return self.budget.optional(self.unread, what, without, read, api=api)
+
+    def answered(self, asked: str, error: FleetError | None = None) -> Answer:
+        """Note a request and its outcome; return what became of it."""
+        would = isinstance(error, Observed)
+        told = f"{type(error).__name__}: {error}" if error and not would else ""
+        self.asked.append(Outcome(asked=asked, error=told, would=would))
+        if error is None:
+            return Answer.DONE
+        return Answer.LOST if isinstance(error, Unavailable) else Answer.REFUSED
 
 
 type Memory = AvailabilityMemory | HealthMemory
