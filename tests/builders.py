@@ -1,7 +1,7 @@
 """Short ways to say what a test is about: fleets, groups, situations."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,10 +14,8 @@ from spotkeeper.domain.availability.actions import (
     EndSpare,
     ReplaceEarly,
     RequestSpot,
-    SuspendAzRebalance,
     Terminate,
 )
-from spotkeeper.domain.availability.count import Count
 from spotkeeper.domain.availability.decide import Plan, alarms_of, apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
@@ -108,85 +106,27 @@ def failure(
     return LaunchFailure(at=at(seconds), failure_class=failure_class, message=message)
 
 
-@dataclass(frozen=True, slots=True)
 class Turn:
     """A plan as sizes and lists, and the memory after AWS has accepted all of it."""
 
-    plan: Plan
-    memory: AvailabilityMemory
+    def __init__(self, plan: Plan, memory: AvailabilityMemory) -> None:
+        self.plan, self.memory, seen = plan, memory, plan.assessment
+        self.action, self.rule, self.reason = plan.action, plan.rule, plan.reason
+        self.spot, self.on_demand, self.shortfall = seen.spot, seen.on_demand, seen.shortfall
+        self.alarms = alarms_of(seen, memory)
+        sizes = [a for a in plan.actions if isinstance(a, Backfill | CancelBackfill)]
+        self.on_demand_desired = sizes[0].desired if sizes else seen.on_demand.target
+        asks = self.of(RequestSpot)
+        self.spot_desired = asks[0].desired if asks else seen.snapshot.seen.spot.desired
+        self.ends = tuple(one.instance_id for one in self.of(EndBackfill))
+        self.spot_ends = tuple(one.instance_id for one in self.of(EndSpare))
+        self.drain = tuple(one.instance_id for one in self.of(Drain))
+        self.detach = tuple(one.instance_id for one in self.of(ReplaceEarly))
+        self.terminate = tuple(one.instance_id for one in self.of(Terminate))
+        self.look_again_at = plan.wake_up.at if plan.wake_up else None
 
     def of[T](self, kind: type[T]) -> list[T]:
         return [action for action in self.plan.actions if isinstance(action, kind)]
-
-    @property
-    def action(self) -> Action:
-        return self.plan.action
-
-    @property
-    def rule(self) -> str:
-        return self.plan.rule
-
-    @property
-    def reason(self) -> str:
-        return self.plan.reason
-
-    @property
-    def alarms(self) -> tuple[str, ...]:
-        return alarms_of(self.plan.assessment, self.memory)
-
-    @property
-    def on_demand_desired(self) -> int:
-        sizes = [a for a in self.plan.actions if isinstance(a, Backfill | CancelBackfill)]
-        return sizes[0].desired if sizes else self.on_demand.target
-
-    @property
-    def ends(self) -> tuple[str, ...]:
-        return tuple(end.instance_id for end in self.of(EndBackfill))
-
-    @property
-    def spot_desired(self) -> int:
-        asks = self.of(RequestSpot)
-        return asks[0].desired if asks else self.plan.assessment.snapshot.seen.spot.desired
-
-    @property
-    def spot_ends(self) -> tuple[str, ...]:
-        return tuple(end.instance_id for end in self.of(EndSpare))
-
-    @property
-    def drain(self) -> tuple[str, ...]:
-        return tuple(mark.instance_id for mark in self.of(Drain))
-
-    @property
-    def gone_at(self) -> datetime:
-        return self.of(Drain)[0].gone_at
-
-    @property
-    def detach(self) -> tuple[str, ...]:
-        return tuple(it.instance_id for it in self.of(ReplaceEarly))
-
-    @property
-    def terminate(self) -> tuple[str, ...]:
-        return tuple(it.instance_id for it in self.of(Terminate))
-
-    @property
-    def suspend(self) -> tuple[str, ...]:
-        return tuple(it.group for it in self.of(SuspendAzRebalance))
-
-    @property
-    def look_again_at(self) -> datetime | None:
-        return self.plan.wake_up.at if self.plan.wake_up else None
-
-    @property
-    def spot(self) -> Count:
-        return self.plan.assessment.spot
-
-    @property
-    def on_demand(self) -> Count:
-        return self.plan.assessment.on_demand
-
-    @property
-    def shortfall(self) -> int:
-        return self.plan.assessment.shortfall
 
 
 def turn(

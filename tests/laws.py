@@ -29,3 +29,11 @@ def series(most: int, *, min_size: int = 0, max_size: int) -> st.SearchStrategy[
     return st.binary(min_size=min_size, max_size=max_size).map(
         lambda drawn: tuple(byte % (most + 1) for byte in drawn)
     )
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=4,
+)
+"""Whatever JSON can say, in little."""

@@ -4,11 +4,12 @@ import base64
 import gzip
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from spotkeeper.border.queue_messages import Message
+from spotkeeper.border.events import Message
 from spotkeeper.domain.load.digest import SearchLog, Status, digest, merge
 from spotkeeper.domain.load.load import (
     Cluster,
@@ -58,6 +59,30 @@ def log(
         "status": Status.OK,
     }
     return SearchLog(**fields | changed)
+
+
+def served(
+    who: str, ended: datetime, service_s: float, status: Status = Status.OK, waited_s: float = 1.0
+) -> SearchLog:
+    """A log of an instance, or of a worker on premises that is not named like one."""
+    began, in_cloud = ended - timedelta(seconds=service_s), who.startswith("i-")
+    return SearchLog(
+        request_id=f"{who} {ended.timestamp():.3f}",
+        worker_id=f"gpu-{who}",
+        cluster=Cluster.AWS if in_cloud else Cluster.ONPREM,
+        instance_id=who if in_cloud else "",
+        enqueued_at=began - timedelta(seconds=waited_s),
+        started_at=began,
+        finished_at=ended,
+        status=status,
+    )
+
+
+def as_sent(log: SearchLog) -> dict[str, Any]:
+    """A log as its worker sends it."""
+    told = {f.name: value for f in fields(log) if (value := getattr(log, f.name)) != ""}
+    times = {name: at.isoformat() for name, at in told.items() if isinstance(at, datetime)}
+    return {"version": 1} | told | times
 
 
 def digest_of(logs: Sequence[SearchLog], sent_at: datetime = SENT) -> LoadDigest:

@@ -1,6 +1,6 @@
 """Compares desired with serving in every fleet; fills gaps with on-demand, and releases it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spotkeeper import wiring
 from spotkeeper.border.events import turn_request
@@ -8,12 +8,9 @@ from spotkeeper.observability import logger, report
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper.turns.turn import own_share
 
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.typing import LambdaContext
-
 
 @logger.inject_lambda_context
-def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
+def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
     """Handle a tick, or a message for some fleets; raises `TurnFailed` once all were tried."""
     now = wiring.now()
     wanted = turn_request(event, now)

@@ -1,32 +1,22 @@
 """Counts the search logs of a queue's messages; messages that cannot be counted fail alone."""
 
-from typing import TYPE_CHECKING, Any
-
-from aws_lambda_powertools.utilities.batch import (
-    BatchProcessor,
-    EventType,
-    process_partial_response,
-)
+from typing import Any
 
 from spotkeeper import wiring
-from spotkeeper.border.queue_messages import read_messages
+from spotkeeper.border.events import read_messages
 from spotkeeper.observability import emit, logger
 from spotkeeper.turns.collect_search_logs import collect
 
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-    from aws_lambda_powertools.utilities.typing import LambdaContext
-
 
 @logger.inject_lambda_context
-def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str]]]:
     """Handle a batch; returns the messages to deliver again. Raises `EventError`, `FleetError`."""
     default_fleet = wiring.collect_settings().default_fleet
     # A fleet keeps its search logs while its document is wrong.
     known_fleets = wiring.fleet_documents().names
     messages, looks = read_messages(event), wiring.queue_looks()
     done = collect(messages, wiring.load_table(), known_fleets, default_fleet, looks)
-    for message_id, why in {**done.refused, **done.unstored}.items():
+    for message_id, why in done.failed.items():
         logger.error("search logs not counted", message_id=message_id, why=why)
     for message_id, left_out in done.left_out.items():
         logger.warning("search logs left out", message_id=message_id, why="; ".join(left_out[:20]))
@@ -35,5 +25,5 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> "PartialItemFail
     for fleet, counts in done.counts.items():
         logger.info("counted", extra={"fleet": fleet, **counts})
         emit(fleet, counts)
-    processor = BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False)
-    return process_partial_response(event, lambda record: done.settle(record.message_id), processor)
+    failed = [each.message_id for each in messages if each.message_id in done.failed]
+    return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}

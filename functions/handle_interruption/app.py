@@ -1,18 +1,15 @@
 """Runs a turn at once for each fleet that a spot, group or health event concerns."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spotkeeper import wiring
 from spotkeeper.border.events import parse_event
 from spotkeeper.observability import logger, report
 from spotkeeper.turns.check_availability import handle_interruption
 
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.typing import LambdaContext
-
 
 @logger.inject_lambda_context
-def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, str]:
+def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
     """Handle one event; an event of no known kind or of another account is ignored.
 
     Raises `EventError` for a known kind without its fields, `TurnFailed` when a turn failed.

@@ -1,17 +1,14 @@
 """Keeps the ledger: which instances ran for each fleet, and what they cost."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spotkeeper import wiring
 from spotkeeper.observability import logger, report_spending
 from spotkeeper.turns.keep_ledger import keep_ledger
 
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.typing import LambdaContext
-
 
 @logger.inject_lambda_context
-def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, float]:
+def handler(event: dict[str, Any], context: Any) -> dict[str, float]:
     """Handle a tick; returns what each fleet spent, and raises after all were tried."""
     documents = wiring.fleet_documents()
     report = keep_ledger(documents.fleets, wiring.ledger_ports(), wiring.now(), wiring.LEDGER_EVERY)

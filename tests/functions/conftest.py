@@ -118,16 +118,15 @@ class Stage:
         """Note a call that is about to be made; registered with botocore."""
         service, config = model.service_model.service_name, context["client_config"]
         self.calls.append(f"{service}.{model.name}")
-        if self.hang & {service, model.name}:
-            attempts = config.retries["total_max_attempts"]
+        attempts, names = config.retries.get("total_max_attempts", 1), {service, model.name}
+        if self.hang & names:
             self._spend(attempts * config.read_timeout + attempts - 1)
             raise ReadTimeoutError(endpoint_url=service)
-        if self.down & {service, model.name}:
-            attempts = config.retries["total_max_attempts"]
+        if self.down & names:
             self._spend(0.1 * attempts + attempts - 1)
+            told = "Service unavailable"
             raise ClientError(
-                {"Error": {"Code": "ServiceUnavailable", "Message": "Service unavailable"}},
-                model.name,
+                {"Error": {"Code": "ServiceUnavailable", "Message": told}}, model.name
             )
         if self.latency_s:
             self._spend(self.latency_s)
@@ -210,20 +209,19 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[StageOf]:
     forget()
 
 
-@pytest.fixture
-def metrics(capsys: pytest.CaptureFixture[str]) -> Metrics:
-    """The metrics emitted for a fleet since the last call: the last value of each name."""
-
-    def read(fleet: str) -> dict[str, float]:
-        values: dict[str, float] = {}
-        for line in capsys.readouterr().out.splitlines():
-            told = json.loads(line)
-            if told.get("fleet") != fleet or "_aws" not in told:
-                continue
+def metrics_of(written: str, fleet: str) -> dict[str, float]:
+    """The metrics of a fleet in what was written: the last value of each name."""
+    values: dict[str, float] = {}
+    for told in map(json.loads, written.splitlines()):
+        if told.get("fleet") == fleet and "_aws" in told:
             (directive,) = told["_aws"]["CloudWatchMetrics"]
             assert directive["Namespace"] == "Spotkeeper"
             assert set(directive["Dimensions"][0]) == {"service", "fleet"}
             values |= {m["Name"]: told[m["Name"]][0] for m in directive["Metrics"]}
-        return values
+    return values
 
-    return read
+
+@pytest.fixture
+def metrics(capsys: pytest.CaptureFixture[str]) -> Metrics:
+    """The metrics emitted for a fleet since the last call."""
+    return lambda fleet: metrics_of(capsys.readouterr().out, fleet)

@@ -1,6 +1,7 @@
 """check_health as Lambda calls it, on moto: logs from the table become a size and metrics."""
 
 import json
+from dataclasses import replace
 
 import boto3
 import pytest
@@ -10,9 +11,9 @@ from spotkeeper import wiring
 from spotkeeper.domain.load.digest import SearchLog, digest, sent_iso
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
+from tests import search_logs
 from tests.builders import TABLE, at
 from tests.functions.conftest import Metrics, Stage, StageOf, document
-from tests.search_logs import log
 
 
 def serve(stage: Stage, fleet: str, share: float) -> None:
@@ -25,15 +26,8 @@ def serve(stage: Stage, fleet: str, share: float) -> None:
 
 
 def served(instance_id: str, end_s: float, service_s: float) -> SearchLog:
-    who = f"gpu-{instance_id}"
-    return log(
-        service_s - end_s,
-        -end_s,
-        waited=1,
-        worker=who,
-        cluster=Cluster.AWS,
-        instance_id=instance_id,
-    )
+    one = search_logs.served(instance_id, at(end_s), service_s)
+    return replace(one, cluster=Cluster.AWS, instance_id=instance_id)
 
 
 def test_load_becomes_a_size_a_record_and_metrics(stage_of: StageOf, metrics: Metrics) -> None:

@@ -14,7 +14,7 @@ from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.load import milliseconds
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper_lab.world import Context
-from tests.functions.conftest import Stage, StageOf
+from tests.functions.conftest import Metrics, Stage, StageOf
 from tests.search_logs import FLEET, SENT, before, sent_log
 
 EVENT = Path(__file__).parents[2] / "events" / "search_logs.json"
@@ -28,12 +28,7 @@ def stage(stage_of: StageOf) -> Stage:
 
 def record(message_id: str, body: str, sent_at: datetime = SENT) -> dict[str, Any]:
     attributes = {"SentTimestamp": str(milliseconds(sent_at)), "ApproximateReceiveCount": "1"}
-    return {
-        "messageId": message_id,
-        "body": body,
-        "attributes": attributes,
-        "eventSource": "aws:sqs",
-    }
+    return {"messageId": message_id, "body": body, "attributes": attributes}
 
 
 def deliver(*records: dict[str, Any]) -> list[str]:
@@ -85,9 +80,6 @@ def test_an_event_of_another_kind_is_refused_by_name() -> None:
         handler({"source": "aws.ec2"}, context)
 
 
-def test_logs_lost_on_a_machine_are_a_metric(capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_lost_on_a_machine_are_a_metric(metrics: Metrics) -> None:
     assert deliver(record("a", json.dumps(sent_log(0, agent={"lost": 3, "refused": 1})))) == []
-    [written] = [
-        json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line
-    ]
-    assert (written["SearchLogsLost"], written["fleet"]) == ([4.0], FLEET)
+    assert metrics(FLEET)["SearchLogsLost"] == 4

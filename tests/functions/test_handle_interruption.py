@@ -9,7 +9,6 @@ import boto3
 import pytest
 
 from functions.handle_interruption.app import handler
-from spotkeeper import wiring
 from spotkeeper.ports import Throttled
 from tests.builders import at
 from tests.functions.conftest import NONCE, Metrics, Stage, StageOf, document, slow_down
@@ -47,14 +46,9 @@ def stage(stage_of: StageOf) -> Stage:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "spot_interruption_warning",
-        "rebalance_recommendation",
-        "instance_state_change",
-        "health_scheduled_change",
-    ],
-)
+    "name", ["spot_interruption_warning", "rebalance_recommendation", "instance_state_change",
+             "health_scheduled_change"],
+)  # fmt: skip
 def test_an_event_about_a_strangers_instance_does_nothing(stage: Stage, name: str) -> None:
     assert stage.call(handler, event(name)) == {}
     assert stage.counted("autoscaling", "ec2") == {"DescribeAutoScalingInstances": 1}
@@ -82,6 +76,11 @@ def test_a_warned_instance_is_backfilled_replaced_and_drained_in_one_turn(
     assert warned not in {i.instance_id for i in stage.cloud.group("ocr-spot").instances}
     emitted = metrics("ocr")
     assert (emitted["Interruptions"], emitted["Backfilled"]) == (1, 1)
+    # The mark says when the instance is gone, two minutes after the warning, and whose it is.
+    read = boto3.client("ec2").describe_instances(InstanceIds=[warned])["Reservations"]
+    tags = {tag["Key"]: tag["Value"] for tag in read[0]["Instances"][0]["Tags"]}
+    assert datetime.fromisoformat(tags["spotkeeper:draining"]) == at(599 + 120)
+    assert (tags["spotkeeper:group"], tags["spotkeeper:nonce"]) == ("ocr-spot", NONCE)
 
 
 def test_a_rebalance_recommendation_is_ignored_unless_the_fleet_says_otherwise(
@@ -125,33 +124,16 @@ def test_a_foreign_event_is_ignored_without_a_call(stage: Stage, foreign: object
     assert stage.calls == []
 
 
-def test_a_throttled_look_up_loses_no_warning_and_turns_no_other_fleet(stage: Stage) -> None:
+def test_a_look_up_that_is_throttled_loses_no_warning(stage: Stage) -> None:
+    """No other fleet is turned; where the groups cannot be read either, Lambda delivers again."""
+    told = event("spot_interruption_warning", first_spot(stage))
+    stage.during |= dict.fromkeys(
+        ("DescribeAutoScalingInstances", "DescribeAutoScalingGroups"), slow_down
+    )
+    with pytest.raises(Throttled):
+        stage.call(handler, told)
+    assert stage.records("ocr") == []
     stage.during["DescribeAutoScalingInstances"] = slow_down
-    answer = stage.call(handler, event("spot_interruption_warning", first_spot(stage)))
+    answer = stage.call(handler, told)
     assert answer.keys() == {"ocr"}
     assert "1 at risk" in answer["ocr"]
-
-
-def test_an_event_whose_groups_cannot_be_read_at_all_is_delivered_again(stage: Stage) -> None:
-    stage.during["DescribeAutoScalingInstances"] = slow_down
-    stage.during["DescribeAutoScalingGroups"] = slow_down
-    with pytest.raises(Throttled):
-        stage.call(handler, event("spot_interruption_warning", first_spot(stage)))
-    assert stage.records("ocr") == []
-
-
-def test_the_drain_tag_says_when_the_instance_is_gone(stage: Stage) -> None:
-    asked: list[dict[str, Any]] = []
-    assert boto3.DEFAULT_SESSION
-    boto3.DEFAULT_SESSION.events.register(
-        "provide-client-params.ec2.CreateTags", lambda params, **_: asked.append(dict(params))
-    )
-    warned = first_spot(stage)
-    stage.call(handler, event("spot_interruption_warning", warned))
-    [tagged] = asked
-    tag, of_group, nonce = tagged["Tags"]
-    assert (tagged["Resources"], tag["Key"]) == ([warned], "spotkeeper:draining")
-    assert of_group == {"Key": "spotkeeper:group", "Value": "ocr-spot"}
-    assert nonce == {"Key": "spotkeeper:nonce", "Value": NONCE}
-    at = datetime.fromisoformat(event("spot_interruption_warning", warned)["time"])
-    assert datetime.fromisoformat(tag["Value"]) == min(at, wiring.now()) + timedelta(seconds=120)

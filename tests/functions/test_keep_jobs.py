@@ -152,10 +152,10 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
         stamp = "moto.ec2.models.elastic_block_store.utcnow"
         monkeypatch.setattr(stamp, lambda: made.now.replace(tzinfo=None))
         monkeypatch.setattr(wiring, "now", lambda: made.now)
-        for cached in (wiring.job_ports, wiring._ec2, wiring._dynamodb, wiring._settings):
+        for cached in (wiring.job_ports, wiring._client):
             cached.cache_clear()
         yield made
-        for cached in (wiring.job_ports, wiring._ec2, wiring._dynamodb, wiring._settings):
+        for cached in (wiring.job_ports, wiring._client):
             cached.cache_clear()
 
 

@@ -3,9 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import boto3
 import pytest
@@ -14,12 +12,10 @@ from functions.check_availability.app import handler as check_availability
 from functions.keep_ledger.app import handler as keep_ledger
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
-from spotkeeper.domain.money.ledger import LedgerItem
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries, priced
 from spotkeeper.domain.money.savings import Savings, savings
 from spotkeeper.observability import TurnFailed
-from spotkeeper.ports import Refused, Unavailable
-from spotkeeper.turns.keep_ledger import LedgerPorts
+from spotkeeper.ports import FleetError, Refused
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_operator.cost import unread
 from tests.builders import NOON, TABLE
@@ -31,29 +27,37 @@ BOOK = PriceBook(
 )
 
 
-class FixedPrices:
+REAL_PRICES = wiring._prices
+
+
+class Prices:
+    """Fixed prices; raises what it is given instead."""
+
+    def __init__(self, error: FleetError | None = None) -> None:
+        self._error = error
+
     def now(self, pools: object, now: object) -> PriceBook:
         del pools, now
+        if self._error:
+            raise self._error
         return BOOK
 
 
-def keeping(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> LedgerPorts:
-    """Have the ledger's function use these ports in place of its own, at fixed prices."""
-    ports = replace(wiring.ledger_ports(), **{"prices": FixedPrices()} | changes)
-    monkeypatch.setattr(wiring, "ledger_ports", lambda: ports)
-    return ports
+@pytest.fixture(autouse=True)
+def fixed_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "_prices", lambda config: Prices())
 
 
 @pytest.fixture
-def restless(
-    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Stage:
+def restless(stage_of: StageOf, request: pytest.FixtureRequest) -> Stage:
     """A fleet of four on a spot market that runs out and recovers. A parameter sets the physics."""
     market = ((0.0, 200), (2400.0, 1), (4800.0, 200), (6600.0, 3), (7800.0, 200))
     physics: Physics = getattr(request, "param", Physics(cold_start_s=120))
-    stage = stage_of(("ocr",), spot=market, physics=physics)
-    keeping(monkeypatch)
-    return stage
+    return stage_of(("ocr",), spot=market, physics=physics)
+
+
+def book() -> LedgerTable:
+    return LedgerTable(boto3.client("dynamodb"), TABLE)
 
 
 def billed(stage: Stage) -> float:
@@ -74,7 +78,7 @@ def billed(stage: Stage) -> float:
 
 def kept(stage: Stage) -> Savings:
     """What the ledger says of all the time."""
-    items = LedgerTable(boto3.client("dynamodb"), TABLE).since("ocr", NOON - timedelta(days=1))
+    items = book().since("ocr", NOON - timedelta(days=1))
     return savings(priced(items, BOOK, NOON, stage.now), NOON, stage.now)
 
 
@@ -100,7 +104,7 @@ def test_what_ran_while_the_ledger_stood_still_for_hours_is_booked_or_named(
     while restless.cloud.now_s < 12_600.0:
         restless.at(restless.cloud.now_s + 60)
         restless.call(check_availability)
-    table = LedgerTable(boto3.client("dynamodb"), TABLE)
+    table = book()
     restless.call(keep_ledger)
     booked = {item.instance_id for item in table.since("ocr", NOON - timedelta(days=1))}
     lost = {view.instance_id for view in restless.cloud.history()} - booked
@@ -121,7 +125,7 @@ def test_what_ran_while_the_ledger_stood_still_for_hours_is_booked_or_named(
 def test_an_end_is_not_guessed_while_the_activities_cannot_be_read(restless: Stage) -> None:
     """AWS takes three of four instances at 40 minutes; EC2 forgets them within the next hour."""
     restless.call(keep_ledger)
-    table = LedgerTable(boto3.client("dynamodb"), TABLE)
+    table = book()
     restless.at(7500.0)
     restless.during["DescribeScalingActivities"] = slow_down
     with pytest.raises(TurnFailed):
@@ -169,76 +173,46 @@ def test_what_was_spent_is_counted(
 def test_a_price_that_is_refused_rings_and_the_ledger_is_kept(
     stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = stage_of(("ocr",))
-
-    class Refusing:
-        def now(self, pools: object, now: object) -> PriceBook:
-            del pools, now
-            raise Refused("pricing:GetProducts: AccessDenied: no")
-
-    ports = keeping(monkeypatch, prices=Refusing())
+    refused = Refused("pricing:GetProducts: AccessDenied: no")
+    monkeypatch.setattr(wiring, "_prices", lambda config: Prices(refused))
     with pytest.raises(TurnFailed) as caught:
-        stage.call(keep_ledger)
+        stage_of(("ocr",)).call(keep_ledger)
     assert "pricing:GetProducts: AccessDenied: no" in str(caught.value.exceptions[0])
-    assert len(ports.ledger.opened("ocr")[0]) == 4
+    assert len(book().open_items("ocr")) == 4
 
 
 def test_where_aws_has_no_price_list_the_ledger_is_kept(
     stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(wiring, "_prices", REAL_PRICES)
     monkeypatch.setattr(wiring, "price_list_region", lambda region: None)
-    stage = stage_of(("ocr",))
-    stage.call(keep_ledger)
-    assert len(wiring.ledger_ports().ledger.opened("ocr")[0]) == 4
-
-
-def test_a_fleet_whose_ledger_fails_stops_no_other(
-    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = stage_of(("ocr", "search"))
-
-    class Failing(LedgerTable):
-        def opened(self, fleet: str) -> tuple[tuple[LedgerItem, ...], datetime | None]:
-            if fleet == "ocr":
-                raise Unavailable("reading the ledger: no answer")
-            return super().opened(fleet)
-
-    keeping(monkeypatch, ledger=Failing(boto3.client("dynamodb"), TABLE))
-    with pytest.raises(TurnFailed):
-        stage.call(keep_ledger)
-    assert LedgerTable(boto3.client("dynamodb"), TABLE).open_items("search")
+    stage_of(("ocr",)).call(keep_ledger)
+    assert len(book().open_items("ocr")) == 4
 
 
 @pytest.mark.parametrize("item", [{"S": "{}"}, {"S": "\x00"}, {"N": "1"}])
 def test_an_item_that_cannot_be_read_stops_no_other_ledger(
-    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch, item: dict[str, str]
+    stage_of: StageOf, item: dict[str, str]
 ) -> None:
     stage = stage_of(("ocr", "search"))
-    keeping(monkeypatch)
     stage.keep({"pk": {"S": "ledger#ocr"}, "sk": {"S": "open#i-1"}, "item": item})
     with pytest.raises(TurnFailed) as caught:
         stage.call(keep_ledger)
     (error,) = caught.value.exceptions
     assert "fleet ocr: the ledger's item ledger#ocr, open#i-1 cannot be read" in str(error)
-    assert LedgerTable(boto3.client("dynamodb"), TABLE).open_items("search")
+    assert book().open_items("search")
 
 
-def test_groups_and_instances_of_all_fleets_are_read_together(
-    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_groups_and_instances_of_all_fleets_are_read_together(stage_of: StageOf) -> None:
     stage = stage_of(("ocr", "search", "images"))
-    keeping(monkeypatch)
     assert stage.call(keep_ledger).keys() == {"ocr", "search", "images"}
     calls = stage.counted("autoscaling", "ec2")
     assert (calls["DescribeAutoScalingGroups"], calls["DescribeInstances"]) == (1, 1)
 
 
-def test_a_hundred_fleets_are_looked_at_in_time_and_in_turn(
-    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hundred_fleets_are_looked_at_in_time_and_in_turn(stage_of: StageOf) -> None:
     names = tuple(f"fleet-{n:03}" for n in range(100))
     stage = stage_of(names, desired=1)
-    keeping(monkeypatch)
     # Its first look writes an item for each instance, and is over in the next.
     with suppress(TurnFailed):
         stage.call(keep_ledger)
@@ -254,12 +228,9 @@ def test_a_hundred_fleets_are_looked_at_in_time_and_in_turn(
     assert read["DescribeScalingActivities"] == 200, "each group once in half an hour"
 
 
-def test_what_there_was_no_time_for_is_named_and_is_first_another_time(
-    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_there_was_no_time_for_is_named_and_is_first_another_time(stage_of: StageOf) -> None:
     names = tuple(f"fleet-{n}" for n in range(10))
     stage = stage_of(names, desired=1)
-    keeping(monkeypatch)
     late = 0
     for _ in range(10):
         stage.latency_s = 1.0
@@ -272,16 +243,15 @@ def test_what_there_was_no_time_for_is_named_and_is_first_another_time(
         stage.latency_s = 0.0
         stage.at(stage.cloud.now_s + 300 - stage.took_s)
     assert late
-    assert all(wiring.ledger_ports().ledger.opened(name)[0] for name in names)
+    assert all(book().open_items(name) for name in names)
 
 
 @pytest.mark.parametrize("answer", ["hangs", "throttles"])
 def test_activities_that_cannot_be_read_are_named_and_stop_no_look(
-    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch, answer: str
+    stage_of: StageOf, answer: str
 ) -> None:
     stage = stage_of(("ocr", "search"))
-    keeping(monkeypatch)
-    table = LedgerTable(boto3.client("dynamodb"), TABLE)
+    table = book()
     if answer == "hangs":
         stage.hang.add("DescribeScalingActivities")
     else:

@@ -11,6 +11,7 @@ from functions.handle_interruption.app import handler as handle_interruption
 from spotkeeper_lab.cloud.values import Physics
 from tests.builders import at
 from tests.functions.conftest import NONCE, PATH, TABLE, Stage, StageOf, document
+from tests.functions.test_handle_interruption import event
 
 OLD = at(-86_400).isoformat()
 
@@ -24,13 +25,8 @@ def tag(instance_id: str, group: str = "ocr-spot", nonce: str = NONCE, at_: str 
 
 
 def warn(stage: Stage, instance_id: str) -> None:
-    event = {
-        "version": "0", "id": "1", "source": "aws.ec2", "account": "123456789012",
-        "region": "us-east-1", "resources": [], "time": stage.now.isoformat(),
-        "detail-type": "EC2 Spot Instance Interruption Warning",
-        "detail": {"instance-id": instance_id, "instance-action": "terminate"},
-    }  # fmt: skip
-    stage.call(handle_interruption, event)
+    told = event("spot_interruption_warning", instance_id)
+    stage.call(handle_interruption, told | {"time": stage.now.isoformat()})
 
 
 def turns(stage: Stage, minutes: int) -> None:

@@ -2,8 +2,9 @@
 
 import json
 import shutil
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
@@ -17,25 +18,32 @@ from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_worker.agent.queue_look import look, parse_address
 from tests.builders import at
-from tests.functions.conftest import Metrics, Stage, StageOf, document
-from tests.functions.test_check_health import served
+from tests.functions.conftest import Metrics, StageOf, document
 from tests.functions.test_collect_search_logs import record
-from tests.search_logs import packed
+from tests.search_logs import packed, served
 from tests.worker.brokers import redis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PROMISE = {"wait_s": 10, "share": 0.95}
 START_S, COLD_START_S = 600, 240
 
 
 class Quiet:
-    """A fleet of two spot instances, its request queue, and a minute hand."""
+    """A fleet of two spot instances, its request queue, and a minute hand.
 
-    def __init__(self, stage: Stage, **changes: Any) -> None:
-        self.stage, self.minute = stage, 0
-        self.sqs = boto3.client("sqs")
-        self.url = self.sqs.create_queue(QueueName="requests")["QueueUrl"]
-        self.stage.put("ocr", json.dumps(document("ocr", request_queue_url=self.url, **changes)))
+    Without a `url` the queue is on SQS. `look` happens some seconds before each turn.
+    """
+
+    def __init__(self, stage_of: StageOf, url: str = "", objective: object = PROMISE) -> None:
+        self.stage = stage_of(("ocr",), desired=2, physics=Physics(cold_start_s=COLD_START_S))
+        self.minute, self.sqs = 0, boto3.client("sqs")
+        self.url = url or self.sqs.create_queue(QueueName="requests")["QueueUrl"]
+        told = document("ocr", request_queue_url=self.url, objective=objective)
+        self.stage.put("ocr", json.dumps(told))
         self.stage.restart()
+        self.look: Callable[[datetime], object] = lambda at: None
 
     @property
     def desired(self) -> int:
@@ -50,6 +58,7 @@ class Quiet:
         """Let minutes pass, in which each instance serves or not, with a turn at each end."""
         for _ in range(minutes):
             self.minute += 1
+            self.look(at(START_S + 60 * self.minute - 20))
             self.stage.at(START_S + 60 * self.minute)
             if busy:
                 self.serve()
@@ -59,7 +68,7 @@ class Quiet:
         """Have each instance in service log a request of the last ten seconds."""
         now_s = self.stage.cloud.now_s
         members = self.stage.cloud.group("ocr-spot").instances
-        logs = [served(i.instance_id, now_s, 6.0) for i in members if i.state == "InService"]
+        logs = [served(i.instance_id, at(now_s), 6.0) for i in members if i.state == "InService"]
         wiring.load_table().add(digest(logs, at(now_s), "ocr"))
 
     def send(self, messages: int = 1) -> None:
@@ -77,8 +86,7 @@ class Quiet:
 @pytest.fixture
 def quiet(request: pytest.FixtureRequest, stage_of: StageOf) -> Quiet:
     """The fleet, sized to a promise where a test does not say otherwise."""
-    stage = stage_of(("ocr",), desired=2, physics=Physics(cold_start_s=COLD_START_S))
-    return Quiet(stage, objective=getattr(request, "param", PROMISE))
+    return Quiet(stage_of, objective=getattr(request, "param", PROMISE))
 
 
 @pytest.mark.parametrize(
@@ -114,76 +122,47 @@ def test_to_zero_after_a_quiet_time_and_back_on_the_first_request(
     assert quiet.desired == 0
 
 
-class ByAgent(Quiet):
-    """The same fleet, its queue on a broker of its own that an agent looks at."""
-
-    URL = "rabbitmq://%2F/requests"
-
-    def __init__(self, stage: Stage, **changes: Any) -> None:
-        super().__init__(stage, **changes)
-        self.waiting, self.looks = 0, True
-        self.stage.put("ocr", json.dumps(document("ocr", request_queue_url=self.URL, **changes)))
-        self.stage.restart()
-
-    def turns(self, minutes: int, *, busy: bool = False) -> None:
-        """Have an agent look some seconds before each turn."""
-        for _ in range(minutes):
-            if self.looks:
-                seen_at = at(START_S + 60 * (self.minute + 1) - 20)
-                length = QueueLength(waiting=self.waiting, in_flight=int(busy), seen_at=seen_at)
-                wiring.queue_looks().keep([QueueLook(url=self.URL, length=length)])
-            super().turns(1, busy=busy)
-
-
 def test_a_fleet_whose_agent_went_silent_does_not_sleep(stage_of: StageOf) -> None:
-    stage = stage_of(("ocr",), desired=2, physics=Physics(cold_start_s=COLD_START_S))
-    quiet = ByAgent(stage, objective=PROMISE)
+    """Its queue is on a broker of its own, at which an agent looks."""
+    quiet = Quiet(stage_of, "rabbitmq://%2F/requests")
+
+    def look(seen_at: datetime) -> None:
+        length = QueueLength(waiting=0, in_flight=0, seen_at=seen_at)
+        wiring.queue_looks().keep([QueueLook(url=quiet.url, length=length)])
+
+    quiet.look = look
     quiet.turns(6, busy=True)
     quiet.turns(2)
-    quiet.looks = False
+    quiet.look = lambda at: None
     quiet.turns(15)
     assert quiet.desired >= 1
     assert "no agent has reported its length for" in quiet.record["reason"]
     assert "request-queue-unread" in quiet.record["alarms"]
 
 
-class OnRedis(Quiet):
-    """The same fleet, its tasks Celery's on a real Redis, at which a real agent's code looks."""
-
-    def __init__(self, stage: Stage, broker: str, **changes: Any) -> None:
-        super().__init__(stage, **changes)
-        self.celery = Celery(broker=broker)
-        self.address = parse_address(f"{broker}/celery?kind=celery")
-        url = "redis://0/celery"
-        self.stage.put("ocr", json.dumps(document("ocr", request_queue_url=url, **changes)))
-        self.stage.restart()
-
-    def turns(self, minutes: int, *, busy: bool = False) -> None:
-        """Have the agent's look reach the search log queue some seconds before each turn."""
-        for _ in range(minutes):
-            sent_at = at(START_S + 60 * (self.minute + 1) - 20)
-            told = {"queue": look(self.address, sent_at.timestamp)}
-            body = packed(json.dumps({"version": 1, "agent": told}))
-            answer = self.stage.call(collect, {"Records": [record("a", body, sent_at)]})
-            assert answer == {"batchItemFailures": []}
-            super().turns(1, busy=busy)
-
-
 @pytest.mark.make_e2e
 @pytest.mark.allow_hosts(["127.0.0.1"])
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server here")
 def test_a_redis_fleet_sleeps_and_wakes(stage_of: StageOf, tmp_path: Path) -> None:
-    with redis(tmp_path) as broker:
-        stage = stage_of(("ocr",), desired=2, physics=Physics(cold_start_s=COLD_START_S))
-        quiet = OnRedis(stage, broker, objective=PROMISE)
+    """Its tasks are Celery's on a real Redis, at which a real agent's code looks."""
+    with redis(tmp_path) as broker, Celery(broker=broker) as celery:
+        quiet, address = Quiet(stage_of, "redis://0/celery"), f"{broker}/celery?kind=celery"
+
+        def shipped(sent_at: datetime) -> None:
+            told = {"queue": look(parse_address(address), sent_at.timestamp)}
+            body = packed(json.dumps({"version": 1, "agent": told}))
+            answer = quiet.stage.call(collect, {"Records": [record("a", body, sent_at)]})
+            assert answer == {"batchItemFailures": []}
+
+        quiet.look = shipped
         quiet.turns(6, busy=True)
         quiet.turns(11)
         assert quiet.desired == 0
-        quiet.celery.send_task("ocr.page")
+        celery.send_task("ocr.page")
         quiet.turns(1)
         assert (quiet.desired, quiet.record["rule"]) == (1, "wake")
         quiet.turns(4)
-        with quiet.celery.connection_for_read() as connection:
+        with celery.connection_for_read() as connection:
             (message,) = [connection.SimpleQueue("celery").get(timeout=5)]
             # A worker has it: nothing waits, and yet the fleet stays.
             quiet.turns(12)
@@ -192,7 +171,6 @@ def test_a_redis_fleet_sleeps_and_wakes(stage_of: StageOf, tmp_path: Path) -> No
             message.ack()
             quiet.turns(12)
             assert quiet.desired == 0
-        quiet.celery.close()
 
 
 def test_what_is_in_flight_keeps_the_fleet(quiet: Quiet) -> None:

@@ -13,43 +13,54 @@ from tests.functions.conftest import Stage, StageOf, document, slow_down
 
 # All spot capacity goes at minute 16.
 LOSES_ALL = ((0.0, 40), (960.0, 0))
+LOST = (900, 960, 1020)
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
+FIVE = tuple(f"fleet-{n}" for n in range(5))
 
 
-@pytest.mark.parametrize("fleets", [1, 5])
+def turn(
+    stage: Stage, seconds: float, handler: Callable[..., object] = availability, fails: str = ""
+) -> None:
+    """Call a function at an instant; it ends in time, and fails where that is expected."""
+    stage.at(seconds)
+    if fails:
+        with pytest.raises(TurnFailed, match=fails):
+            stage.call(handler)
+    else:
+        stage.call(handler)
+    assert stage.took_s <= 20
+
+
+def on_demand(stage: Stage, *fleets: str) -> list[int]:
+    return [stage.cloud.group(f"{fleet}-on-demand").desired for fleet in fleets]
+
+
+@pytest.mark.parametrize("names", [FIVE[:1], FIVE])
 @pytest.mark.parametrize(
     "hang", [{"ec2"}, {"ec2", "DescribeScalingActivities"}], ids=["EC2", "EC2 and activities"]
 )
 def test_an_api_that_does_not_answer_stops_no_backfill(
-    stage_of: StageOf, fleets: int, hang: set[str]
+    stage_of: StageOf, names: tuple[str, ...], hang: set[str]
 ) -> None:
-    names = tuple(f"fleet-{n}" for n in range(fleets))
     stage = stage_of(names, spot=LOSES_ALL)
     stage.call(availability)
     stage.hang |= hang
-    for seconds in (900, 960, 1020):
-        stage.at(seconds)
-        stage.call(availability)
-        assert stage.took_s <= 20
+    for seconds in LOST:
+        turn(stage, seconds)
+    assert min(on_demand(stage, *names)) >= 4
     for name in names:
-        assert stage.cloud.group(f"{name}-on-demand").desired >= 4
-        first, *_, last = stage.records(name)
-        assert (first["unread"], last["at"][:19]) == ([], "2026-11-20T12:17:00")
-        assert any(
-            "spot requests: TimedOut" in why for r in stage.records(name) for why in r["unread"]
-        )
+        first, *later = stage.records(name)
+        assert (first["unread"], later[-1]["at"][:19]) == ([], "2026-11-20T12:17:00")
+        assert any("spot requests: TimedOut" in why for r in later for why in r["unread"])
 
 
 def test_a_mark_that_hangs_is_asked_for_once_and_not_for_each_instance(stage_of: StageOf) -> None:
     stage = stage_of(("ocr",), desired=40, spot=((0.0, 40), (1020.0, 20)))
     stage.call(availability)
     stage.hang.add("CreateTags")
-    stage.at(900)
-    with pytest.raises(TurnFailed, match="TimedOut"):
-        stage.call(availability)
+    turn(stage, 900, fails="TimedOut")
     assert stage.counted("ec2")["CreateTags"] == 1
-    assert stage.took_s <= 20
-    assert stage.cloud.group("ocr-on-demand").desired == 20
+    assert on_demand(stage, "ocr") == [20]
 
 
 @pytest.mark.parametrize("handler", [availability, health])
@@ -58,9 +69,7 @@ def test_groups_that_hang_leave_a_record_in_every_fleet(
 ) -> None:
     stage = stage_of()
     stage.hang.add("autoscaling")
-    with pytest.raises(TurnFailed):
-        stage.call(handler)
-    assert stage.took_s <= 20
+    turn(stage, 600, handler, fails="TimedOut|Read timeout")
     for name in ("ocr", "search"):
         (record,) = stage.records(name)
         assert record["rule"] == "failed"
@@ -70,39 +79,29 @@ def test_groups_that_hang_leave_a_record_in_every_fleet(
 def test_a_request_queue_that_hangs_takes_no_time_of_other_fleets_for_longer_than_a_turn(
     stage_of: StageOf,
 ) -> None:
-    names = tuple(f"fleet-{n}" for n in range(5))
-    stage = stage_of(names)
-    for name in names:
+    stage = stage_of(FIVE)
+    for name in FIVE:
         stage.put(name, json.dumps(document(name, request_queue_url=QUEUE + name)))
     stage.restart()
     stage.hang.add("sqs")
-    turned = dict.fromkeys(names, 0)
+    turned = dict.fromkeys(FIVE, 0)
     for minute in range(11, 21):
-        stage.at(60 * minute)
-        with pytest.raises(TurnFailed):
-            stage.call(health)
-        assert stage.took_s <= 20
-        for name in names:
+        turn(stage, 60 * minute, health, fails="turns of some fleets failed")
+        for name in FIVE:
             turned[name] += stage.records(name)[-1]["rule"] != "failed"
     assert min(turned.values()) >= 3
 
 
 def test_a_table_that_hangs_stops_no_backfill(stage_of: StageOf) -> None:
-    names = tuple(f"fleet-{n}" for n in range(5))
-    stage = stage_of(names, spot=LOSES_ALL)
+    stage = stage_of(FIVE, spot=LOSES_ALL)
     stage.call(availability)
     stage.hang.add("dynamodb")
-    for seconds in (900, 960, 1020):
-        stage.at(seconds)
-        with pytest.raises(TurnFailed, match=r"TimedOut|Read timeout"):
-            stage.call(availability)
-        assert stage.took_s <= 20
-    for name in names:
-        assert stage.cloud.group(f"{name}-on-demand").desired == 4
-        assert stage.cloud.group(f"{name}-spot").desired == 4
+    for seconds in LOST:
+        turn(stage, seconds, fails=r"TimedOut|Read timeout")
+    assert set(on_demand(stage, *FIVE)) == {4}
+    assert {stage.cloud.group(f"{name}-spot").desired for name in FIVE} == {4}
     stage.hang.clear()
-    stage.at(1080)
-    stage.call(availability)
+    turn(stage, 1080)
     assert stage.records("fleet-0")[-1]["rule"] == "make before break"
 
 
@@ -117,11 +116,8 @@ def test_a_function_that_starts_without_the_parameter_store_takes_the_copy(
     else:
         stage.during["GetParametersByPath"] = slow_down
     stage.restart()
-    stage.at(1020)
-    with pytest.raises(TurnFailed, match="those that were read last stay in force"):
-        stage.call(availability)
-    assert stage.took_s <= 20
-    assert stage.cloud.group("ocr-on-demand").desired == 4
+    turn(stage, 1020, fails="those that were read last stay in force")
+    assert on_demand(stage, "ocr") == [4]
 
 
 def test_a_large_release_takes_several_turns_and_no_time_of_another_fleet(
@@ -129,19 +125,14 @@ def test_a_large_release_takes_several_turns_and_no_time_of_another_fleet(
 ) -> None:
     stage = stage_of(desired=80, spot=((0.0, 200), (960.0, 0), (2400.0, 200)))
     for minute in range(10, 40):
-        stage.at(60 * minute)
-        stage.call(availability)
+        turn(stage, 60 * minute)
     stage.latency_s = 0.25
-    left: list[int] = []
+    left: list[list[int]] = []
     for minute in range(40, 65):
-        stage.at(60 * minute)
-        stage.call(availability)
-        assert stage.took_s <= 20
-        left.append(stage.cloud.group("ocr-on-demand").desired)
-    assert left[0] == 80
-    assert left[-1] == 0
-    assert len(set(left)) > 4
-    assert stage.cloud.group("search-on-demand").desired == 0
+        turn(stage, 60 * minute)
+        left.append(on_demand(stage, "ocr", "search"))
+    assert (left[0][0], left[-1]) == (80, [0, 0])
+    assert len({ocr for ocr, _ in left}) > 4
 
 
 def test_a_large_scale_in_takes_several_turns_and_no_time_of_another_fleet(
@@ -155,9 +146,7 @@ def test_a_large_scale_in_takes_several_turns_and_no_time_of_another_fleet(
     stage.latency_s = 0.25
     left: list[int] = []
     for minute in range(11, 22):
-        stage.at(60 * minute)
-        stage.call(health)
-        assert stage.took_s <= 20
+        turn(stage, 60 * minute, health)
         left.append(stage.cloud.group("ocr-spot").desired)
     assert (left[0] > 40, left[-1]) == (True, 2)
     assert stage.cloud.group("search-spot").desired == 2
@@ -169,20 +158,13 @@ def test_a_table_and_queues_that_are_down_stop_no_invocation_of_many_fleets(
     names = tuple(f"fleet-{n:02}" for n in range(40))
     stage = stage_of(names, desired=1, spot=LOSES_ALL)
     for _ in range(8):
+        handed_on = {"fleets": list(names), "minute": stage.now.isoformat()}
         with suppress(TurnFailed):
-            stage.call(availability, {"Records": [{"body": json.dumps(message(stage, names))}]})
+            stage.call(availability, {"Records": [{"body": json.dumps(handed_on)}]})
     stage.down |= {"sqs", "dynamodb"}
-    for seconds in (900, 960, 1020):
-        stage.at(seconds)
-        with pytest.raises(TurnFailed):
-            stage.call(availability)
-        assert stage.took_s <= 20
-    assert all(stage.cloud.group(f"{name}-on-demand").desired == 1 for name in names)
-
-
-def message(stage: Stage, names: tuple[str, ...]) -> dict[str, object]:
-    """What a tick hands on to another invocation."""
-    return {"fleets": list(names), "minute": stage.now.isoformat()}
+    for seconds in LOST:
+        turn(stage, seconds, fails="turns of some fleets failed")
+    assert set(on_demand(stage, *names)) == {1}
 
 
 @pytest.mark.parametrize("handler", [availability, health])
@@ -190,8 +172,7 @@ def message(stage: Stage, names: tuple[str, ...]) -> dict[str, object]:
 def test_a_table_that_hangs_in_the_midst_of_a_turn_ends_no_function(
     stage_of: StageOf, handler: Callable[..., object], hang: str
 ) -> None:
-    names = tuple(f"fleet-{n}" for n in range(5))
-    stage = stage_of(names, spot=LOSES_ALL)
+    stage = stage_of(FIVE, spot=LOSES_ALL)
     stage.call(handler)
     stage.at(1020)
     stage.during["DescribeAutoScalingGroups"] = lambda: stage.hang.add(hang)

@@ -44,15 +44,9 @@ ADOPTING = "adopting"
 UNPROVEN = "unproven-marks"
 GROUP_MISSING = "group-missing"
 # Alarms of a decision that are metrics too.
+_CAPPED = (each for each in FailureClass if remedy(each) is Remedy.BACKFILL_CAPPED)
 _ALARM_METRICS: Mapping[str, frozenset[str]] = {
-    "ConfigurationFailure": frozenset(
-        {
-            *(each for each in FailureClass if remedy(each) is Remedy.BACKFILL_CAPPED),
-            ADOPTING,
-            UNPROVEN,
-            GROUP_MISSING,
-        }
-    ),
+    "ConfigurationFailure": frozenset({*_CAPPED, ADOPTING, UNPROVEN, GROUP_MISSING}),
     "BothShort": frozenset({"both-short"}),
 }
 
@@ -101,8 +95,7 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
     for fleet in turn.busy:
         logger.info("found another turn at work and left it a note", fleet=fleet)
     errors = [*document_errors, *turn.errors]
-    for error in errors:
-        logger.error(str(error), kind=type(error).__name__)
+    _log(errors)
     for defect in turn.defects:
         # The caller of the function sees neither a group's errors nor their origin.
         logger.error(f"a defect {defect.__notes__[0]}: {defect!r}", exc_info=defect)
@@ -120,18 +113,14 @@ def report_spending(report: LedgerReport) -> dict[str, float]:
 
     Raises `TurnFailed` when a fleet's ledger could not be kept, after all were tried.
     """
-    for each in report.spent:
-        emit(
-            each.fleet,
-            {"SpentSpot": each.spot, "SpentOnDemand": each.on_demand, "Saved": each.saved},
-        )
-        if each.unpriced_h:
-            logger.warning("instances without a price", fleet=each.fleet, hours=each.unpriced_h)
-    for error in report.errors:
-        logger.error(str(error), kind=type(error).__name__)
+    for fleet, figures in report.spent.items():
+        emit(fleet, figures)
+        if hours := figures["UnpricedHours"]:
+            logger.warning("instances without a price", fleet=fleet, hours=hours)
+    _log(report.errors)
     if report.errors:
         raise TurnFailed("not every ledger was kept", report.errors)
-    return {each.fleet: each.spot + each.on_demand for each in report.spent}
+    return {fleet: it["SpentSpot"] + it["SpentOnDemand"] for fleet, it in report.spent.items()}
 
 
 def report_jobs(turns: Sequence[JobTurn], unread: Sequence[str]) -> dict[str, list[str]]:
@@ -147,13 +136,10 @@ def report_jobs(turns: Sequence[JobTurn], unread: Sequence[str]) -> dict[str, li
         if turn.is_late:
             logger.warning("a job had no turn: the time was over", job=turn.name)
         if turn.stuck_for:
-            metrics = EphemeralMetrics()
-            metrics.add_metric(name="JobsStuck", unit=MetricUnit.Count, value=1)
-            metrics.flush_metrics()
+            _count("JobsStuck", 1)
             logger.warning("a job is stuck", job=turn.name, why=turn.stuck_for)
     errors = [turn.error for turn in turns if turn.error]
-    for error in errors:
-        logger.error(str(error), kind=type(error).__name__)
+    _log(errors)
     if errors:
         raise TurnFailed("not every job was turned: " + "; ".join(map(str, errors)), errors)
     return {turn.name: turn.steps for turn in turns}
@@ -171,10 +157,20 @@ def report_findings(findings: Sequence[Finding]) -> dict[str, int]:
             fix=each.fix,
         )
     counts = {s.value: sum(f.severity is s for f in findings) for s in Severity}
-    metrics = EphemeralMetrics()
-    metrics.add_metric(name=DAILY, unit=MetricUnit.Count, value=counts[Severity.ERROR])
-    metrics.flush_metrics()
+    _count(DAILY, counts[Severity.ERROR])
     return counts
+
+
+def _log(errors: Sequence[FleetError]) -> None:
+    for error in errors:
+        logger.error(str(error), kind=type(error).__name__)
+
+
+def _count(name: str, value: float) -> None:
+    """Send a metric of no fleet."""
+    metrics = EphemeralMetrics()
+    metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
+    metrics.flush_metrics()
 
 
 def _report_record(record: DecisionRecord) -> None:

@@ -18,7 +18,7 @@ from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper.domain.money.prices import PriceBook
-from spotkeeper.domain.permission import Control, Permission
+from spotkeeper.domain.permission import Control
 
 # A launch that a lifecycle hook gives up, or that never becomes healthy, began this long before.
 LONGEST_LAUNCH = timedelta(minutes=20)
@@ -212,8 +212,6 @@ class Lease:
     written_at: datetime | None = None
     unreadable: tuple[str, ...] = ()
     other_unreadable: bool = False
-    permission: Permission = Permission.ACT
-    paused_h: float = 0.0
 
 
 class FleetStates(Protocol):
@@ -385,9 +383,6 @@ class Ports:
     """Where changes of state are announced; None where they are not."""
     owner: str = ""
     """The stack whose turns these are; empty for turns that claim no group."""
-    permission: Permission = Permission.ACT
-    paused_h: float = 0.0
-    """How long the fleet has been paused."""
     clock: Callable[[], datetime] | None = None
     """What a turn's time is measured with; without one a turn takes no time."""
     last: LastKnown = field(default_factory=LastKnown)

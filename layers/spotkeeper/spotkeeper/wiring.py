@@ -2,7 +2,7 @@
 
 import os
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -37,13 +37,6 @@ from spotkeeper.turns.keep_ledger import LedgerPorts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from mypy_boto3_autoscaling import AutoScalingClient
-    from mypy_boto3_cloudwatch import CloudWatchClient
-    from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_ec2 import EC2Client
-    from mypy_boto3_events import EventBridgeClient
-    from mypy_boto3_sqs import SQSClient
 
     from spotkeeper.domain.doctor.facts import Facts
 
@@ -94,18 +87,22 @@ def fleet_documents(*, copies: bool = False) -> FleetDocuments:
 @cache
 def ports() -> Ports:
     """Put together what every turn needs of the world."""
-    nonce = _checker_settings().stack_nonce
+    settings = AvailabilitySettings.parse(os.environ)
+    ec2, dynamodb, table = _client("ec2", OPTIONAL), _client("dynamodb", TABLE), settings.table_name
+    nonce, autoscaling = settings.stack_nonce, _client("autoscaling", NEEDED)
+    activities, bus = _client("autoscaling", OPTIONAL), settings.event_bus
+    events = EventBus(lambda: _client("events", SENT_AGAIN), bus, settings.stack_name)
     return Ports(
-        groups=AutoScalingReader(_autoscaling(), _ec2(), nonce, _activities()),
-        writer=AutoScalingWriter(_autoscaling(), _ec2(), nonce),
+        groups=AutoScalingReader(autoscaling, ec2, nonce, activities),
+        writer=AutoScalingWriter(autoscaling, ec2, nonce),
         owner=nonce,
-        states=_states(),
+        states=FleetStateTable(dynamodb, table, timedelta(days=settings.record_days)),
         load=load_table(),
-        histories=LoadHistoryTable(_dynamodb(), _settings().table_name),
+        histories=LoadHistoryTable(dynamodb, table),
         queues=queue_looks(),
         wake_ups=availability_queue(),
-        controls=ControlTable(_dynamodb(), _settings().table_name),
-        announcements=_event_bus(),
+        controls=ControlTable(dynamodb, table),
+        announcements=events if bus else None,
         clock=lambda: now(),
     )
 
@@ -113,15 +110,13 @@ def ports() -> Ports:
 @cache
 def ledger_ports() -> LedgerPorts:
     """Put together what the ledger keeper needs of the world."""
-    region = _ec2().meta.region_name
-    where = price_list_region(region)
-    pricing = boto3.client("pricing", region_name=where, config=UNHURRIED) if where else None
+    autoscaling, ec2 = _client("autoscaling", NEEDED), _client("ec2", OPTIONAL)
     return LedgerPorts(
-        groups=AutoScalingReader(_autoscaling(), _ec2()),
-        ledger=LedgerTable(_dynamodb(), _settings().table_name),
-        lives=InstanceLives(_ec2()),
-        activities=ScalingActivities(_autoscaling()),
-        prices=MarketPrices(_ec2(), pricing, region),
+        groups=AutoScalingReader(autoscaling, ec2),
+        ledger=LedgerTable(_client("dynamodb", TABLE), _table()),
+        lives=InstanceLives(ec2),
+        activities=ScalingActivities(autoscaling),
+        prices=_prices(UNHURRIED),
         clock=lambda: now(),
     )
 
@@ -135,16 +130,13 @@ def job_ports() -> JobPorts:
     from spotkeeper.adapters.job_mail import JobMail
 
     settings = JobSettings.parse(os.environ)
-    mail = JobMail(boto3.client("sns", config=OPTIONAL), settings.topic, settings.bucket)
-    s3, launching = boto3.client("s3", config=OPTIONAL), boto3.client("ec2", config=LAUNCH)
-    cloud = AwsJobs(_ec2(), launching, s3, settings, mail.send)
-    region = _ec2().meta.region_name
-    where = price_list_region(region)
-    pricing = boto3.client("pricing", region_name=where, config=OPTIONAL) if where else None
+    mail = JobMail(_client("sns", OPTIONAL), settings.topic, settings.bucket)
+    ec2, launching, s3 = _client("ec2", OPTIONAL), _client("ec2", LAUNCH), _client("s3", OPTIONAL)
+    cloud = AwsJobs(ec2, launching, s3, settings, mail.send)
     return JobPorts(
-        table=JobItems(_dynamodb(), settings.table_name, cloud.zones),
+        table=JobItems(_client("dynamodb", TABLE), settings.table_name, cloud.zones),
         cloud=cloud,
-        prices=MarketPrices(_ec2(), pricing, region),
+        prices=_prices(OPTIONAL),
         clock=lambda: now(),
     )
 
@@ -164,7 +156,7 @@ def stack_facts() -> "Facts":
 @cache
 def availability_queue() -> TurnQueue:
     """Put together what has check_availability invoked again."""
-    return TurnQueue(_sqs, _checker_settings().wake_up_queue_url)
+    return TurnQueue(_sqs, CheckerSettings.parse(os.environ).wake_up_queue_url)
 
 
 @cache
@@ -176,87 +168,46 @@ def health_queue() -> TurnQueue:
 @cache
 def load_table() -> LoadDigestTable:
     """Put the load table together."""
-    return LoadDigestTable(_dynamodb(), _settings().table_name)
+    return LoadDigestTable(_client("dynamodb", TABLE), _table())
 
 
 @cache
 def queue_looks() -> EveryRequestQueue:
     """Put together what counts request queues, and keeps agents' looks at them."""
-    return EveryRequestQueue(_sqs, _cloudwatch, _dynamodb(), _settings().table_name, now)
+    cloudwatch = partial(_client, "cloudwatch", OPTIONAL)
+    return EveryRequestQueue(_sqs, cloudwatch, _client("dynamodb", TABLE), _table(), now)
 
 
-@cache
 def collect_settings() -> CollectSettings:
     """Read what collect_search_logs needs; raises `SettingsError`."""
     return CollectSettings.parse(os.environ)
 
 
 @cache
-def _settings() -> Settings:
-    return Settings.parse(os.environ)
-
-
-@cache
-def _checker_settings() -> CheckerSettings:
-    return CheckerSettings.parse(os.environ)
-
-
-@cache
-def _states() -> FleetStateTable:
-    settings = _checker_settings()
-    return FleetStateTable(_dynamodb(), settings.table_name, timedelta(days=settings.record_days))
-
-
-def _event_bus() -> EventBus | None:
-    settings = AvailabilitySettings.parse(os.environ)
-    bus = settings.event_bus
-    return EventBus(_events, bus, settings.stack_name) if bus else None
-
-
-@cache
 def _documents() -> FleetDocumentStore:
-    settings = _settings()
-    copy = DocumentCopy(boto3.client("dynamodb", config=COPY), settings.table_name)
-    ssm = boto3.client("ssm", config=OPTIONAL)
-    return FleetDocumentStore(ssm, settings.fleet_documents_path, copy)
+    settings = Settings.parse(os.environ)
+    copy = DocumentCopy(_client("dynamodb", COPY), settings.table_name)
+    return FleetDocumentStore(_client("ssm", OPTIONAL), settings.fleet_documents_path, copy)
 
 
-def _client(service: str) -> Any:
+def _table() -> str:
+    return Settings.parse(os.environ).table_name
+
+
+def _prices(config: Config) -> MarketPrices:
+    ec2 = _client("ec2", OPTIONAL)
+    region = ec2.meta.region_name
+    where = price_list_region(region)
+    pricing = _client("pricing", config, region_name=where) if where else None
+    return MarketPrices(ec2, pricing, region)
+
+
+def _sqs() -> Any:
+    return _client("sqs", OPTIONAL)
+
+
+@cache
+def _client(service: str, config: Config = UNHURRIED, **more: str) -> Any:
     # boto3's stubs know a service only where its name is written out.
     make: Callable[..., Any] = boto3.client
-    return make(service, config=UNHURRIED)
-
-
-@cache
-def _autoscaling() -> "AutoScalingClient":
-    return boto3.client("autoscaling", config=NEEDED)
-
-
-@cache
-def _activities() -> "AutoScalingClient":
-    return boto3.client("autoscaling", config=OPTIONAL)
-
-
-@cache
-def _ec2() -> "EC2Client":
-    return boto3.client("ec2", config=OPTIONAL)
-
-
-@cache
-def _dynamodb() -> "DynamoDBClient":
-    return boto3.client("dynamodb", config=TABLE)
-
-
-@cache
-def _cloudwatch() -> "CloudWatchClient":
-    return boto3.client("cloudwatch", config=OPTIONAL)
-
-
-@cache
-def _events() -> "EventBridgeClient":
-    return boto3.client("events", config=SENT_AGAIN)
-
-
-@cache
-def _sqs() -> "SQSClient":
-    return boto3.client("sqs", config=OPTIONAL)
+    return make(service, config=config, **more)

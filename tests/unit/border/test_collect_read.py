@@ -24,6 +24,12 @@ def look(**changed: object) -> dict[str, Any]:
     return {"agent": {"queue": queue | {"at": before(20).isoformat()} | changed}}
 
 
+def refusal(body: str) -> str:
+    with pytest.raises(MessageRefused) as caught:
+        read(body)
+    return str(caught.value)
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -43,16 +49,11 @@ def test_every_form_of_a_message_reads_alike(body: str) -> None:
 
 
 def test_unknown_fields_are_kept_out_and_braces_in_text_do_no_harm() -> None:
-    [only] = read(json.dumps(sent_log(request_id="}\n{", gpu={"model": "T4"}, note="} {"))).logs
-    assert only.request_id == "}\n{"
-    assert not hasattr(only, "gpu")
-
-
-def test_an_on_premises_worker_has_no_instance() -> None:
-    fields = sent_log(cluster="onprem", fleet="search.eu-1")
+    fields = sent_log(request_id="}\n{", gpu={"model": "T4"}, cluster="onprem", fleet="ocr.eu-1")
     del fields["instance_id"]
-    [only] = read(json.dumps(fields)).logs
-    assert (only.cluster, only.instance_id, only.fleet) == (Cluster.ONPREM, "", "search.eu-1")
+    [only] = read(json.dumps(fields | {"note": "} {"})).logs
+    assert (only.request_id, only.cluster, only.instance_id) == ("}\n{", Cluster.ONPREM, "")
+    assert (only.fleet, hasattr(only, "gpu")) == ("ocr.eu-1", False)
 
 
 @pytest.mark.parametrize(
@@ -92,10 +93,7 @@ def test_times_are_rfc_3339(text: str, milliseconds: int) -> None:
         ({"finished_at": before(38).isoformat()}, "logs[0].finished_at: lies more than 5 s before"),
         ({"enqueued_at": "2026-11-18T10:00:00Z"}, "logs[0].finished_at: lies more than 24 hours"),
         ({"agent": {"lost": -1}}, "logs[0].agent.lost"),
-        ({"agent": {"lost": "3"}}, "logs[0].agent.lost"),
-        ({"agent": {"clamped": None}}, "logs[0].agent.clamped"),
         (look(ready=None), "logs[0].agent.queue.ready"),
-        (look(unacknowledged=1.5), "logs[0].agent.queue.unacknowledged"),
         (look(name=""), "logs[0].agent.queue.name"),
         (look(vhost="v" * 256), "logs[0].agent.queue.vhost"),
         (look(at="2026-11-20T10:00:00"), "logs[0].agent.queue.at"),
@@ -104,16 +102,12 @@ def test_times_are_rfc_3339(text: str, milliseconds: int) -> None:
     ],
 )
 def test_a_wrong_field_is_named(changed: dict[str, object], wrong: str) -> None:
-    with pytest.raises(MessageRefused) as refusal:
-        read(json.dumps(sent_log() | changed))
-    assert str(refusal.value).startswith(wrong)
+    assert refusal(json.dumps(sent_log() | changed)).startswith(wrong)
 
 
 def test_every_missing_field_is_named() -> None:
-    with pytest.raises(MessageRefused) as refusal:
-        read(lines([sent_log(), {}]))
     required = sent_log().keys() - {"instance_id"}
-    assert set(re.findall(r"logs\[1\]\.(\w+): ", str(refusal.value))) == required
+    assert set(re.findall(r"logs\[1\]\.(\w+): ", refusal(lines([sent_log(), {}])))) == required
 
 
 GOOD = json.dumps(sent_log())
@@ -124,13 +118,10 @@ GOOD = json.dumps(sent_log())
     [
         ("", "body: should be a JSON object"),
         ("hello", "body: should be a JSON object"),
-        ("\x00\x01\x02", "body: should be a JSON object"),
         ("\ufeff" + GOOD, "body: should be a JSON object"),
         ("[]", "logs: the message holds no search log"),
-        (packed("[]"), "logs: the message holds no search log"),
         ("[[]]", "logs[0]: should be an object"),
         (f"[{GOOD}, [{GOOD}]]", "logs[1]: should be an object"),
-        ("{}", "logs[0].version: "),
         ('{"version": 2, "agent": {"lost": 1}}', "logs[0]"),
         ('{"version": 1}', "logs[0]"),
         ('{"version": 1, "agent": {"lost": ""}}', "logs[0]"),
@@ -138,7 +129,6 @@ GOOD = json.dumps(sent_log())
         (f"[{GOOD}", "body: Invalid JSON: EOF"),
         (f"{GOOD}\n{GOOD}\n{GOOD[:4]}", "body: Invalid JSON: EOF while parsing a string at line 3"),
         (f"{GOOD}{GOOD}", "body: Invalid JSON: expected `,`"),
-        (f"{GOOD}\nnonsense", "body: Invalid JSON: "),
         ("[" * 100_000, "body: Invalid JSON: recursion limit"),
         ('[{"version": ' + "9" * 10_000 + "}]", "body: Invalid JSON: number out of range"),
         ('{"version": NaN}', "logs[0].version: should be the number 1"),
@@ -154,24 +144,16 @@ GOOD = json.dumps(sent_log())
     ],
 )
 def test_a_mangled_message_is_refused_by_name(body: str, wrong: str) -> None:
-    with pytest.raises(MessageRefused) as refusal:
-        read(body)
-    assert str(refusal.value).startswith(wrong)
+    assert refusal(body).startswith(wrong)
 
 
 def test_every_wrong_field_of_every_log_is_named_up_to_a_bound() -> None:
     wrong = [sent_log(), sent_log(status="?", version=3), sent_log(cluster="onprem")]
-    with pytest.raises(MessageRefused) as refusal:
-        read(json.dumps(wrong))
-    assert re.findall(r"logs\[\d+\]\.\w+", str(refusal.value)) == [
-        "logs[1].version",
-        "logs[1].status",
-        "logs[2].instance_id",
-    ]
-    with pytest.raises(MessageRefused) as refusal:
-        read(json.dumps([sent_log(status="?")] * 1000))
-    assert str(refusal.value).count("status") == MAX_ERRORS
-    assert str(refusal.value).endswith("; and more")
+    named = ["logs[1].version", "logs[1].status", "logs[2].instance_id"]
+    assert re.findall(r"logs\[\d+\]\.\w+", refusal(json.dumps(wrong))) == named
+    many = refusal(json.dumps([sent_log(status="?")] * 1000))
+    assert many.count("status") == MAX_ERRORS
+    assert many.endswith("; and more")
 
 
 def test_a_log_of_two_clocks_is_read_up_to_five_seconds_and_alone_left_out_beyond() -> None:

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from spotkeeper.border.events import EventError, parse_event
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
+from tests.laws import JSON
 
 EVENTS = Path(__file__).parents[3] / "events"
 ACCOUNT = "123456789012"
 SPOT_INSTANCE = "i-0838c23d20458e79c"
+CHANGE = "health_scheduled_change"
 NOT_FOR_US = {"schedule", "search_logs", "wake_up"}
 
 
@@ -46,18 +48,11 @@ NEEDED = {
     "terminate_successful": ("AutoScalingGroupName",),
     "health_scheduled_change": ("service", "eventTypeCategory", "startTime"),
 }
-NEEDED_FIELDS = [(name, field) for name, fields in NEEDED.items() for field in fields]
 
 
 def event(name: str) -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads((EVENTS / f"{name}.json").read_text())
     return loaded
-
-
-def with_detail(name: str, **changes: object) -> dict[str, Any]:
-    changed = event(name)
-    changed["detail"] |= {key.replace("_", "-"): value for key, value in changes.items()}
-    return changed
 
 
 def test_every_event_file_is_expected_here() -> None:
@@ -69,64 +64,77 @@ def test_a_real_event_is_read(name: str) -> None:
     assert parse_event(event(name), ACCOUNT) == EXPECTED[name]
 
 
-@pytest.mark.parametrize("field", ["source", "detail-type", "account", "time", "detail"])
-def test_a_missing_field_of_the_envelope_is_named(field: str) -> None:
-    mangled = event("spot_interruption_warning")
-    del mangled[field]
-    with pytest.raises(EventError, match=f"{field}: Field required"):
-        parse_event(mangled, ACCOUNT)
+PARTS = ("source", "detail-type", "account", "time", "detail")
+ENVELOPE = [("spot_interruption_warning", "", field) for field in PARTS]
+DETAIL = [(name, "detail", field) for name, fields in NEEDED.items() for field in fields]
 
 
-@pytest.mark.parametrize(("name", "field"), NEEDED_FIELDS)
-def test_a_missing_field_of_the_detail_is_named(name: str, field: str) -> None:
+@pytest.mark.parametrize(("name", "part", "field"), [*ENVELOPE, *DETAIL])
+def test_a_missing_field_is_named(name: str, part: str, field: str) -> None:
     mangled = event(name)
-    del mangled["detail"][field]
-    with pytest.raises(EventError, match=f"{mangled['detail-type']}: .*{field}: Field required"):
+    del (mangled[part] if part else mangled)[field]
+    kind = mangled.get("detail-type", "of no known kind") if part else ""
+    with pytest.raises(EventError, match=f"{kind}.*{field}: Field required"):
         parse_event(mangled, ACCOUNT)
 
 
-@pytest.mark.parametrize("wrong", ["", "i-", "i-XYZ", "0838c23d20458e79c", "i-0838c23d20458e79c "])
-def test_what_is_no_instance_id_is_refused(wrong: str) -> None:
-    mangled = with_detail("spot_interruption_warning", instance_id=wrong)
-    with pytest.raises(EventError, match="instance-id"):
+NO_IDS = ("", "i-", "i-XYZ", "0838c23d20458e79c", "i-0838c23d20458e79c ")
+NO_TIMES: tuple[object, ...] = ("", "yesterday", "2026-11-20T10:02:31", None, {})
+NO_STARTS = (
+    "", "soon", "2026-13-45", "Sat, 05 Jun 99999999 15:10:09 GMT",
+    "Sat, 05 Jun 2016 15:10:99999999999999999999 GMT",
+    "Sat, 05 Jun 2016 15:10:09 +9999999999999999999",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "wrong"),
+    [
+        *(("spot_interruption_warning", "instance-id", wrong) for wrong in NO_IDS),
+        *(("spot_interruption_warning", "time", wrong) for wrong in NO_TIMES),
+        *((CHANGE, "startTime", wrong) for wrong in NO_STARTS),
+    ],
+)
+def test_what_is_no_instance_and_no_time_is_refused(name: str, field: str, wrong: object) -> None:
+    mangled = event(name)
+    (mangled if field == "time" else mangled["detail"])[field] = wrong
+    with pytest.raises(EventError, match=field):
         parse_event(mangled, ACCOUNT)
-
-
-@pytest.mark.parametrize("wrong", ["", "yesterday", "2026-11-20T10:02:31", None, {}])
-def test_a_time_without_sense_or_zone_is_refused(wrong: object) -> None:
-    with pytest.raises(EventError, match="time"):
-        parse_event(event("spot_interruption_warning") | {"time": wrong}, ACCOUNT)
 
 
 @pytest.mark.parametrize("name", ["launch_successful", "launch_unsuccessful"])
-@pytest.mark.parametrize("instance_id", [None, ""])
-def test_a_launch_may_name_no_instance(name: str, instance_id: str | None) -> None:
-    for unnamed in (with_detail(name, EC2InstanceId=instance_id), event(name)):
-        if unnamed["detail"]["EC2InstanceId"] == SPOT_INSTANCE:
-            del unnamed["detail"]["EC2InstanceId"]
-        parsed = parse_event(unnamed, ACCOUNT)
-        assert parsed is not None
-        assert (parsed.instance_ids, parsed.group) == ((), "ocr-spot")
+@pytest.mark.parametrize("detail", [{"EC2InstanceId": None}, {"EC2InstanceId": ""}, {}])
+def test_a_launch_may_name_no_instance(name: str, detail: dict[str, str | None]) -> None:
+    unnamed = event(name) | {"detail": {"AutoScalingGroupName": "ocr-spot"} | detail}
+    parsed = parse_event(unnamed, ACCOUNT)
+    assert parsed is not None
+    assert (parsed.instance_ids, parsed.group) == ((), "ocr-spot")
 
 
-@pytest.mark.parametrize("state", ["pending", "running", "stopped", "terminated", "dancing"])
-def test_an_instance_that_comes_or_has_gone_makes_no_turn(state: str) -> None:
-    assert parse_event(with_detail("instance_state_change", state=state), ACCOUNT) is None
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        *(
+            ("instance_state_change", {"state": state})
+            for state in ("pending", "running", "stopped", "terminated", "dancing")
+        ),
+        (CHANGE, {"service": "RDS"}),
+        (CHANGE, {"eventTypeCategory": "issue"}),
+        (CHANGE, {"affectedEntities": []}),
+        (CHANGE, {"affectedEntities": [{"entityValue": "vol-049df61146c4d7901"}]}),
+        # It was called off.
+        (CHANGE, {"statusCode": "closed"}),
+    ],
+)
+def test_what_tells_a_turn_nothing_is_ignored(name: str, changes: dict[str, Any]) -> None:
+    told = event(name)
+    assert parse_event(told | {"detail": told["detail"] | changes}, ACCOUNT) is None
 
 
-def test_aws_health_of_other_services_and_categories_is_ignored() -> None:
-    about = "health_scheduled_change"
-    assert parse_event(with_detail(about, service="RDS"), ACCOUNT) is None
-    assert parse_event(with_detail(about, eventTypeCategory="issue"), ACCOUNT) is None
-    other = event(about) | {"detail": {"service": "LAMBDA", "eventTypeCategory": "issue"}}
+def test_aws_health_of_other_services_needs_no_field_of_ours() -> None:
+    other = event(CHANGE) | {"detail": {"service": "LAMBDA", "eventTypeCategory": "issue"}}
     assert parse_event(other, ACCOUNT) is None
-
-
-def test_aws_health_without_instances_is_ignored() -> None:
-    for affected in ([], [{"entityValue": "vol-049df61146c4d7901"}]):
-        named = with_detail("health_scheduled_change", affectedEntities=affected)
-        assert parse_event(named, ACCOUNT) is None
-    unnamed = event("health_scheduled_change")
+    unnamed = event(CHANGE)
     del unnamed["detail"]["affectedEntities"]
     assert parse_event(unnamed, ACCOUNT) is None
 
@@ -141,32 +149,11 @@ def test_aws_health_without_instances_is_ignored() -> None:
     ],
 )
 def test_aws_health_writes_times_in_two_ways(text: str, due: datetime) -> None:
-    parsed = parse_event(with_detail("health_scheduled_change", startTime=text), ACCOUNT)
+    told = event(CHANGE)
+    told["detail"]["startTime"] = text
+    parsed = parse_event(told, ACCOUNT)
     assert parsed is not None
     assert parsed.due == due
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "soon",
-        "2026-13-45",
-        "Sat, 05 Jun 99999999 15:10:09 GMT",
-        "Sat, 05 Jun 2016 15:10:99999999999999999999 GMT",
-        "Sat, 05 Jun 2016 15:10:09 +9999999999999999999",
-    ],
-)
-def test_a_start_that_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(EventError, match="startTime"):
-        parse_event(with_detail("health_scheduled_change", startTime=text), ACCOUNT)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=4,
-)
 
 
 @given(JSON)
@@ -188,7 +175,3 @@ def test_a_mangled_event_raises_nothing_but_an_event_error(data: st.DataObject) 
         assert str(error).startswith("event ")
     else:
         assert parsed is None or isinstance(parsed, Interruption)
-
-
-def test_a_scheduled_change_that_was_called_off_is_ignored() -> None:
-    assert parse_event(with_detail("health_scheduled_change", statusCode="closed"), ACCOUNT) is None

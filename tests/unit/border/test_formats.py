@@ -57,14 +57,9 @@ def test_the_document_reads_with_what_it_says() -> None:
 
 @pytest.mark.parametrize("item", kept("0.1", "record_items"), ids=lambda item: item["sk"]["S"][:60])
 def test_a_record_reads_with_all_that_it_told(item: dict[str, dict[str, str]]) -> None:
-    text = item["record"]["S"]
-    record = read_record(text)
-    told = json.loads(text)
-    assert (record.action, record.rule, record.reason) == (
-        told["action"],
-        told["rule"],
-        told["reason"],
-    )
+    record, told = read_record(item["record"]["S"]), json.loads(item["record"]["S"])
+    for name in ("action", "rule", "reason"):
+        assert getattr(record, name) == told[name]
     assert sorted(record.seen.values()) == sorted(told["seen"].values())
     assert [o.asked for o in record.outcomes] == [o["asked"] for o in told["outcomes"]]
 
@@ -86,17 +81,14 @@ def test_a_state_is_taken_over_and_its_notes_are_not_lost(
 # --- 0.2 ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changes", "elevated_risk_s"), [({}, 900), ({"elevated_risk_s": 60}, 60)], ids=["", "twice"]
-)
+@pytest.mark.parametrize(("changes", "risk_s"), [({}, 900), ({"elevated_risk_s": 60}, 60)])
 def test_settings_go_by_their_earlier_names_where_todays_does_not_say_otherwise(
-    changes: dict[str, int], elevated_risk_s: int
+    changes: dict[str, int], risk_s: int
 ) -> None:
     told = kept("0.2", "fleet_document")
-    told["availability"] |= changes
-    fleet = parse_fleet("main", json.dumps(told))
-    assert fleet.availability.elevated_risk_s == elevated_risk_s
-    assert fleet.availability.deferral_margin_s == 30
+    fleet = parse_fleet("main", json.dumps(told), json.dumps({"availability": changes}))
+    policy = fleet.availability
+    assert (policy.elevated_risk_s, policy.deferral_margin_s) == (risk_s, 30)
     assert not fleet.unused
 
 

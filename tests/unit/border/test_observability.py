@@ -3,7 +3,7 @@
 import io
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any
@@ -18,15 +18,16 @@ from spotkeeper.observability import COUNTS, LEVELS, TurnFailed, emit, report, t
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns.turn import TurnReport
 from tests.builders import held
+from tests.functions.conftest import metrics_of
 
-type Lines = Callable[[], list[dict[str, Any]]]
+type Metrics = Callable[[str], dict[str, float]]
 type Told = Callable[[int], list[dict[str, Any]]]
 
 
 @pytest.fixture
-def lines(capsys: pytest.CaptureFixture[str]) -> Lines:
-    """The metric documents that were written so far."""
-    return lambda: [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+def metrics(capsys: pytest.CaptureFixture[str]) -> Metrics:
+    """The metrics of a fleet that were written so far."""
+    return lambda fleet: metrics_of(capsys.readouterr().out, fleet)
 
 
 @pytest.fixture
@@ -34,20 +35,6 @@ def told(caplog: pytest.LogCaptureFixture) -> Told:
     """The log records of a level, as they are given to the formatter."""
     caplog.set_level(logging.INFO)
     return lambda level: [vars(each) for each in caplog.records if each.levelno == level]
-
-
-def metrics(written: list[dict[str, Any]], fleet: str = "ocr") -> dict[str, float]:
-    """The metrics of a fleet; several documents of one name would be a fault."""
-    values: dict[str, float] = {}
-    for line in written:
-        for directive in line.get("_aws", {}).get("CloudWatchMetrics", []):
-            assert directive["Namespace"] == "Spotkeeper"
-            assert set(directive["Dimensions"][0]) == {"service", "fleet"}
-            if line["fleet"] == fleet:
-                named = [metric["Name"] for metric in directive["Metrics"]]
-                assert values.keys().isdisjoint(named)
-                values |= {name: line[name][0] for name in named}
-    return values
 
 
 def record(**changes: Any) -> DecisionRecord:
@@ -62,36 +49,25 @@ def _named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("alarm", "metric"),
+    ("alarms", "permission", "sent"),
     [
-        ("configuration", "ConfigurationFailure"),
-        ("permission", "ConfigurationFailure"),
-        ("bootstrap", "ConfigurationFailure"),
-        ("adopting", "ConfigurationFailure"),
-        ("both-short", "BothShort"),
+        *(
+            ((alarm,), Permission.ACT, {"ConfigurationFailure": 1})
+            for alarm in ("configuration", "permission", "bootstrap", "adopting")
+        ),
+        (("both-short",), Permission.ACT, {"BothShort": 1}),
+        # Nobody is rung for these: they are in the record alone.
+        (("quota", "late moon"), Permission.ACT, {}),
+        # The on-demand instances are their owner's, and nobody is about to end them.
+        (("adopting", "both-short"), Permission.OBSERVE, {"BothShort": 1, "Observing": 1}),
+        (("adopting", "both-short"), Permission.PAUSED, {"BothShort": 1, "Paused": 1}),
     ],
 )
-def test_an_alarm_is_a_metric_while_it_is_raised(alarm: str, metric: str, lines: Lines) -> None:
-    report(TurnReport(records=(record(alarms=(alarm,), seen={}),)))
-    assert metrics(lines()) == {metric: 1}
-
-
-@pytest.mark.parametrize("alarm", ["quota", "late moon"])
-def test_an_alarm_that_nobody_is_rung_for_is_in_the_record_alone(alarm: str, lines: Lines) -> None:
-    report(TurnReport(records=(record(alarms=(alarm,), seen={}),)))
-    assert metrics(lines()) == {}
-
-
-@pytest.mark.parametrize("permission", [Permission.OBSERVE, Permission.PAUSED])
-def test_nobody_is_rung_for_what_waits_to_be_adopted_while_turns_only_look(
-    permission: Permission, lines: Lines
+def test_an_alarm_is_a_metric_while_it_is_raised(
+    alarms: tuple[str, ...], permission: Permission, sent: dict[str, float], metrics: Metrics
 ) -> None:
-    """The on-demand instances are their owner's, and nobody is about to end them."""
-    watching = record(alarms=("adopting", "both-short"), permission=permission)
-    report(TurnReport(records=(watching,)))
-    sent = metrics(lines())
-    assert sent["BothShort"] == 1
-    assert "ConfigurationFailure" not in sent
+    report(TurnReport(records=[record(alarms=alarms, seen={}, permission=permission)]))
+    assert metrics("ocr") == sent
 
 
 @given(values=st.dictionaries(st.sampled_from([*LEVELS, *COUNTS, "Moonphase"]), st.integers(0, 1)))
@@ -100,7 +76,7 @@ def test_levels_are_sent_each_turn_counts_when_they_are_not_zero_and_nothing_els
 ) -> None:
     with redirect_stdout(io.StringIO()) as written:
         emit("ocr", values)
-    sent = metrics([json.loads(line) for line in written.getvalue().splitlines()])
+    sent = metrics_of(written.getvalue(), "ocr")
     assert sent == {n: v for n, v in values.items() if n in LEVELS or (n in COUNTS and v)}
 
 
@@ -111,11 +87,10 @@ def test_settings_of_an_earlier_release_are_logged_once(told: Told) -> None:
     assert (warned["fleet"], warned["settings"]) == ("of-0.1", ["availability.settle_s"])
 
 
-def test_errors_are_raised_together_after_all_was_told(lines: Lines, told: Told) -> None:
+def test_errors_are_raised_together_after_all_was_told(metrics: Metrics, told: Told) -> None:
     turn = TurnReport(
-        records=(record(fleet="search", outcomes=(Outcome(asked="x", error="y"),)),),
-        failed=("ocr",),
-        errors=(Throttled("fleet ocr: slow down"),),
+        records=[record(fleet="search", outcomes=(Outcome(asked="x", error="y"),))],
+        errors=[Throttled("fleet ocr: slow down")],
     )
     with pytest.raises(TurnFailed) as caught:
         report(turn, [FleetError("fleet document other: version: wrong")])
@@ -127,26 +102,25 @@ def test_errors_are_raised_together_after_all_was_told(lines: Lines, told: Told)
         "the turns of some fleets failed: fleet document other: version: wrong; fleet ocr: slow"
     )
     assert str(caught.value).startswith(told_alone)
-    assert metrics(lines(), "search") == {"SpotDesired": 4, "SpotServing": 4}
+    assert metrics("search") == {"SpotDesired": 4, "SpotServing": 4}
     assert [line["kind"] for line in told(logging.ERROR)] == ["FleetError", "Throttled"]
 
 
 def test_what_nobody_foresaw_is_told_with_its_place_after_the_records(
-    lines: Lines, told: Told
+    metrics: Metrics, told: Told
 ) -> None:
     defect = KeyError("digest")
     defect.add_note("in the turn of fleet ocr")
     with pytest.raises(ExceptionGroup, match="failed by a defect"):
-        report(TurnReport(records=(record(fleet="search"),), defects=(defect,)))
-    assert metrics(lines(), "search")["SpotDesired"] == 4
+        report(TurnReport(records=[record(fleet="search")], defects=[defect]))
+    assert metrics("search")["SpotDesired"] == 4
     (line,) = told(logging.ERROR)
     assert line["msg"] == "a defect in the turn of fleet ocr: KeyError('digest')"
     assert line["exc_info"]
 
 
-def test_a_metric_has_its_unit(lines: Lines) -> None:
-    health: Mapping[str, float] = {"OfferedLoad": 70.0, "WaitP95": 1.5}
-    emit("ocr", health)
-    (written,) = lines()
-    units = {m["Name"]: m["Unit"] for m in written["_aws"]["CloudWatchMetrics"][0]["Metrics"]}
+def test_a_metric_has_its_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    emit("ocr", {"OfferedLoad": 70.0, "WaitP95": 1.5})
+    (directive,) = json.loads(capsys.readouterr().out)["_aws"]["CloudWatchMetrics"]
+    units = {m["Name"]: m["Unit"] for m in directive["Metrics"]}
     assert units == {"OfferedLoad": "Count", "WaitP95": "Seconds"}

@@ -22,12 +22,9 @@ MODELS: dict[type[Settings], tuple[str, ...]] = {
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("FLEET_DOCUMENTS_PATH", "fleets"),
-        ("FLEET_DOCUMENTS_PATH", "/"),
-        *(("RECORD_DAYS", days) for days in ("", "0", "366", "1.5")),
-    ],
-)
+    [("FLEET_DOCUMENTS_PATH", "fleets"), ("FLEET_DOCUMENTS_PATH", "/"),
+     *(("RECORD_DAYS", days) for days in ("", "0", "366", "1.5"))],
+)  # fmt: skip
 def test_an_invalid_variable_is_named(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"^wrong environment: {name}: "):
         CheckerSettings.parse(WHOLE | {name: value})
@@ -40,4 +37,4 @@ def test_all_missing_and_empty_variables_are_named_at_once(
 ) -> None:
     with pytest.raises(SettingsError) as caught:
         model.parse(dict.fromkeys(MODELS[model], "") if empty else {})
-    assert [name for name in MODELS[model] if f"{name}: " not in str(caught.value)] == []
+    assert all(f"{name}: " in str(caught.value) for name in MODELS[model])

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from spotkeeper.border import search_log
-from spotkeeper.border.queue_messages import Message
+from spotkeeper.border.events import Message
 from spotkeeper.border.search_log import MAX_LOGS
 from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.load import LoadDigest
@@ -14,29 +14,24 @@ from spotkeeper.domain.load.request_queue import QueueLook
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns import collect_search_logs
-from spotkeeper.turns.collect_search_logs import BATCH_LOGS, CollectReport, NotStored, collect
+from spotkeeper.turns.collect_search_logs import BATCH_LOGS, CollectReport, collect
 from spotkeeper_lab.fakes import FakeLoadTable
 from tests.search_logs import FLEET, SENT, before, lines, message, packed, sent_log
 
 KNOWN = frozenset({FLEET, "search"})
 
 
-class FullTable(FakeLoadTable):
-    """A table that leaves some keys unprocessed."""
+class Table(FakeLoadTable):
+    """A table that leaves its first `unprocessed` digests, or raises."""
 
-    def __init__(self, refused: int) -> None:
-        super().__init__()
-        self._refused = refused
+    unprocessed = 0
+    error: FleetError | None = None
 
     def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
-        """Store all but the first digests."""
-        super().add(digests[self._refused :])
-        return [digest.key for digest in digests[: self._refused]]
-
-
-class DeadTable(FakeLoadTable):
-    def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
-        raise Throttled("writing to the load table: SlowDown")
+        if self.error:
+            raise self.error
+        super().add(digests[self.unprocessed :])
+        return [digest.key for digest in digests[: self.unprocessed]]
 
 
 def run(messages: Sequence[Message], table: FakeLoadTable) -> CollectReport:
@@ -56,7 +51,7 @@ def finished(table: FakeLoadTable, now: datetime = SENT, fleet: str = FLEET) -> 
 
 
 def test_one_log_of_a_wrong_clock_does_not_take_five_hundred_with_it() -> None:
-    table = FakeLoadTable()
+    table = Table()
     near, far = ({"enqueued_at": before(at).isoformat()} for at in (31.997, 20))
     logs = [sent_log(n) for n in range(498)] + [sent_log(498, **near), sent_log(499, **far)]
     report = run([message(lines(logs))], table)
@@ -65,12 +60,12 @@ def test_one_log_of_a_wrong_clock_does_not_take_five_hundred_with_it() -> None:
         "SearchLogsLost": 1,
     }
     assert (finished(table), report.refused) == (499, {})
-    report.settle("m")
+    assert not report.failed
     assert "logs[499].started_at" in report.left_out["m"][0]
 
 
 def test_a_log_in_several_messages_of_a_batch_counts_once() -> None:
-    table = FakeLoadTable()
+    table = Table()
     resent = message([sent_log(1), sent_log(2)], "resent", SENT + timedelta(seconds=2))
     report = run([resent, message([sent_log(0), sent_log(1)], "first")], table)
     assert report.counts == {FLEET: counted(3, duplicates=1)}
@@ -81,7 +76,7 @@ def test_a_log_in_several_messages_of_a_batch_counts_once() -> None:
 
 
 def test_logs_of_a_fleet_that_does_not_exist_fail_by_name() -> None:
-    table = FakeLoadTable()
+    table = Table()
     report = run([message([sent_log(0), sent_log(1, fleet="ghost")])], table)
     assert report.refused["m"] == ("fleet: ghost has no fleet document; known are ocr, search")
     assert finished(table) == 0
@@ -89,18 +84,25 @@ def test_logs_of_a_fleet_that_does_not_exist_fail_by_name() -> None:
     assert report.refused["m"] == "fleet: ocr has no fleet document; known are none"
 
 
-def test_skewed_and_late_logs_are_counted() -> None:
+def test_skewed_and_late_logs_and_those_left_out_are_counted() -> None:
+    """What arrived too late or was left out is lost to the load."""
     ahead = sent_log(finished_at=before(-60).isoformat())
-    old = sent_log(1, enqueued_at="2026-11-20T09:00:00Z", started_at="2026-11-20T09:00:00Z",
-                   finished_at="2026-11-20T09:00:01Z")  # fmt: skip
-    report = run([message(ahead, "a"), message(old, "b")], FakeLoadTable())
-    assert report.counts == {FLEET: counted(2, late=1, skewed=1) | {"SearchLogsLost": 1}}
+    ended = {"finished_at": 60.0, "started_at": 62.0, "enqueued_at": 62.5}
+    over = {name: before(LATE_AFTER_S + ago).isoformat() for name, ago in ended.items()}
+    far = {"enqueued_at": before(20).isoformat()}
+    messages = [
+        message(ahead, "a"),
+        message([sent_log(number, **over) for number in range(1, 4)], "late"),
+        message([sent_log(4), sent_log(5, **far)], "left out"),
+    ]
+    lost = {"SearchLogsLost": 4, "SearchLogsRefused": 1}
+    assert run(messages, Table()).counts == {FLEET: counted(5, late=3, skewed=1) | lost}
 
 
 def test_a_clock_hours_ahead_is_counted_and_a_day_ahead_fails_its_message_alone() -> None:
-    table = FakeLoadTable()
+    table = Table()
     hours = sent_log(finished_at=before(-3600).isoformat())
-    assert not run([message(hours)], FakeLoadTable()).refused
+    assert not run([message(hours)], Table()).refused
     began, ended = before(-90_000).isoformat(), before(-90_001).isoformat()
     far = {"enqueued_at": began, "started_at": began, "finished_at": ended}
     ahead = message(sent_log(0, **far), "ahead")
@@ -112,15 +114,18 @@ def test_a_clock_hours_ahead_is_counted_and_a_day_ahead_fails_its_message_alone(
 def test_what_was_not_stored_fails_with_all_its_messages_and_does_not_count() -> None:
     other = message(sent_log(1), "c", SENT + timedelta(seconds=1))
     same = [message(sent_log(), "a"), other, message(sent_log(), "b")]
-    report = run(same, FullTable(refused=1))
+    table = Table()
+    table.unprocessed = 1
+    report = run(same, table)
     assert report.unstored.keys() == {"a", "b"}
+    assert "delivered again" in report.failed["a"]
     assert report.counts == {FLEET: counted(1)}
-    with pytest.raises(NotStored, match="delivered again"):
-        report.settle("a")
 
 
 def test_a_table_that_fails_fails_every_message_that_was_read() -> None:
-    report = run([message(sent_log(), "a"), message("?", "b")], DeadTable())
+    table = Table()
+    table.error = Throttled("writing to the load table: SlowDown")
+    report = run([message(sent_log(), "a"), message("?", "b")], table)
     assert report.unstored == {"a": "writing to the load table: SlowDown"}
     assert report.refused.keys() == {"b"}
     assert report.counts == {FLEET: {"MessagesRefused": 1}}
@@ -144,7 +149,7 @@ def test_small_messages_of_very_many_logs_cost_the_honest_ones_nothing(
         message(packed(text.replace("r-", f"{name}-")), f"forged {name}")
         for name in range(messages)
     ]
-    table = FakeLoadTable()
+    table = Table()
     report = run([*forged, message(sent_log(), "honest")], table)
     refused = {**report.refused, **report.unstored}
     assert (len(refused), "honest" in refused) == (failed, False)
@@ -181,27 +186,16 @@ def test_what_machines_lost_is_told_by_fleet() -> None:
         message(told(1, 9, 0, **lost) | {"fleet": "search"}, "b"),
         message(told(0, 9, 0, **lost), "a again"),
     ]
-    metrics = run(messages, FakeLoadTable()).counts
+    metrics = run(messages, Table()).counts
     for fleet in (FLEET, "search"):
         assert (metrics[fleet]["SearchLogsLost"], metrics[fleet]["SearchLogsClamped"]) == (4, 2)
-
-
-def test_what_came_too_late_or_was_left_out_is_lost_to_the_load() -> None:
-    ended = {"finished_at": 60.0, "started_at": 62.0, "enqueued_at": 62.5}
-    over = {name: before(LATE_AFTER_S + ago).isoformat() for name, ago in ended.items()}
-    far = {"enqueued_at": before(20).isoformat()}
-    messages = [
-        message([sent_log(number, **over) for number in range(3)], "late"),
-        message([sent_log(3), sent_log(4, **far)], "left out"),
-    ]
-    assert run(messages, FakeLoadTable()).counts[FLEET]["SearchLogsLost"] == 4
 
 
 def test_the_newest_look_at_each_queue_is_kept() -> None:
     looks = Looks()
     alone = {"version": 1, "agent": told(0, 3, 8)["agent"]}
     messages = [message(told(1, 20, 5), "a"), message(alone, "b"), message(told(2, 9, 6), "c")]
-    report = collect(messages, FakeLoadTable(), KNOWN, FLEET, looks)
+    report = collect(messages, Table(), KNOWN, FLEET, looks)
     assert [(look.url, look.length.waiting) for look in looks.kept] == [
         ("rabbitmq://%2F/requests", 8)
     ]
@@ -209,8 +203,8 @@ def test_the_newest_look_at_each_queue_is_kept() -> None:
 
 
 def test_looks_that_cannot_be_kept_cost_no_log() -> None:
-    table = FakeLoadTable()
+    table = Table()
     looks = Looks(Throttled("SlowDown"))
     report = collect([message(told(0, 9, 0))], table, KNOWN, FLEET, looks)
     assert (report.looks_unkept, finished(table)) == ("SlowDown", 1)
-    report.settle("m")
+    assert not report.failed

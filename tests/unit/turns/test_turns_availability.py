@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from typing import NoReturn
 
 import pytest
 
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
-from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
 from spotkeeper.turns.check_availability import (
@@ -183,14 +183,14 @@ def test_a_chain_of_wake_ups_ends(woken: int, deferred: bool) -> None:
 def test_on_demand_is_given_back_when_nobody_can_say_who_is_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(fleet: str, since: datetime) -> tuple[LoadDigest, ...]:
-        raise Throttled(f"{fleet} since {since}")
+    def refuse(*_: object) -> NoReturn:
+        raise Throttled("slow down")
 
-    monkeypatch.setattr(FakeLoadTable, "since", staticmethod(refuse))
+    monkeypatch.setattr(FakeLoadTable, "since", refuse)
     fleet = FakeFleet(a=((0.0, 4), (1200.0, 2), (2400.0, 4)), policy=CALM)
     fleet.to(3000)
     (record,) = (r for r in fleet.states.records if r.action is Action.RELEASE)
-    assert record.unread[0].startswith("which instances are busy: Throttled: ")
+    assert record.unread == ("which instances are busy: Throttled: slow down",)
     assert fleet.on_demand == 0
 
 

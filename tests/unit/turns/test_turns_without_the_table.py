@@ -1,23 +1,23 @@
 """Turns whose table throttles or is away: what is missing is backfilled, and nothing else is done.
 
-Each story covers what the process knew before, and what it must not guess.
+Each story covers what the process knew before, and what it must not guess; and what a turn leaves
+behind that fails on its way.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from spotkeeper.domain.decision import Action, DecisionRecord
-from spotkeeper.domain.fleet import Group
+from spotkeeper.domain.decision import FAILED, Action, DecisionRecord, Outcome
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.ports import KNOWN_FOR, FleetError, Throttled, TimedOut, Unavailable
 from spotkeeper.turns.check_availability import NO_STATE, check_availability, handle_interruption
 from spotkeeper_lab.fakes import instant
-from tests.simulation.golden import FakeFleet
-from tests.unit.turns.stage import Controls
+from tests.simulation.golden import ON_DEMAND, FakeFleet
+from tests.unit.turns.stage import Controls, Stage
 
 AWAY: Sequence[FleetError] = [Throttled("slow down"), Unavailable("503"), TimedOut("no answer")]
 
@@ -75,45 +75,24 @@ def test_a_warning_counts_although_its_note_cannot_be_left() -> None:
     assert set(warned) < set(fleet.spot_ids())
 
 
-def test_what_another_turn_asked_for_meanwhile_is_not_lowered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of four warnings at once each reaches another process, that knows of its own."""
+@pytest.mark.parametrize("raced", [True, False])
+def test_what_another_turn_asked_for_meanwhile_is_not_lowered(raced: bool) -> None:
+    """Of warnings at once each reaches another process; perhaps the group cannot be read again."""
     fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)))
     fleet.to(1250)
     fleet.cloud.set_desired(fleet.fleet.on_demand_group, 0)
-    fleet.faults.refusals["acquire"] = Throttled("slow down")
-    describe = fleet.ports.groups.describe
+    fleet.faults.refusals["acquire"] = refused = Throttled("Rate exceeded")
 
-    def raced(names: Sequence[str]) -> Mapping[str, Group]:
-        read = describe(names)
-        fleet.cloud.set_desired(fleet.fleet.on_demand_group, 4)
-        return read
+    def after_the_first_look() -> None:
+        if raced:
+            fleet.cloud.set_desired(fleet.fleet.on_demand_group, 4)
+        else:
+            fleet.faults.refusals["describe"] = refused
 
-    monkeypatch.setattr(fleet.ports.groups, "describe", raced)
-    turned(fleet, 1320)
-    assert fleet.on_demand == 4
-
-
-def test_what_is_missing_is_backfilled_though_the_group_cannot_be_read_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)))
-    fleet.to(1250)
-    fleet.cloud.set_desired(fleet.fleet.on_demand_group, 0)
-    fleet.faults.refusals["acquire"] = Throttled("slow down")
-    describe, read = fleet.ports.groups.describe, list[Sequence[str]]()
-
-    def throttled(names: Sequence[str]) -> Mapping[str, Group]:
-        read.append(names)
-        if len(read) > 1:
-            raise Throttled("Rate exceeded")
-        return describe(names)
-
-    monkeypatch.setattr(fleet.ports.groups, "describe", throttled)
+    fleet.faults.meanwhile["describe"] = after_the_first_look
     done = turned(fleet, 1320)
-    assert (len(read), fleet.on_demand) == (2, 2)
-    assert any("Rate exceeded" in why for why in done.unread)
+    assert fleet.on_demand == (4 if raced else 2)
+    assert any("Rate exceeded" in why for why in done.unread) is not raced
 
 
 PAUSE = Pause(until=instant(9000), why="a repair", by="ann", at=instant(600))
@@ -142,3 +121,48 @@ def test_what_operators_said_is_good_for_hours_and_not_longer() -> None:
     late_s = 1190 + KNOWN_FOR / timedelta(seconds=1)
     assert turned(fleet, late_s - 60).rule == NO_STATE
     assert turned(fleet, late_s).rule == "failed"
+
+
+# --- a table that fails on the way of a turn ----------------------------------------------------
+
+
+def two_are_lost() -> FakeFleet:
+    """A fleet of four whose next turn backfills two."""
+    fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)))
+    fleet.to(1070)
+    return fleet
+
+
+def test_what_was_requested_before_the_table_failed_is_recorded() -> None:
+    fleet = two_are_lost()
+    fleet.faults.refusals["commit"] = Unavailable("503")
+    record = turned(fleet, 1330)
+    assert fleet.on_demand == 2
+    assert (record.rule, record.error) == (FAILED, "Unavailable: 503")
+    assert Outcome(asked=f"{ON_DEMAND}: desired 2") in record.outcomes
+
+
+def test_a_sizing_that_the_table_did_not_keep_is_recorded() -> None:
+    stage = Stage(4)
+    stage.faults.meanwhile["set_desired"] = lambda: stage.faults.refusals.update(
+        commit=Unavailable("503")
+    )
+    failed: list[DecisionRecord] = []
+    minute = 0
+    while not failed:
+        stage.serve(minute, dict.fromkeys(stage.spot, 0.99))
+        failed = [record for record in stage.turn(minute).records if record.rule == FAILED]
+        minute += 1
+    desired = stage.cloud.group("spot").desired
+    assert desired > 4
+    assert [outcome.asked for outcome in failed[0].outcomes] == [f"spot: desired {desired}"]
+
+
+def test_a_record_that_is_refused_once_is_tried_again_and_not_lost() -> None:
+    fleet = two_are_lost()
+    fleet.faults.refusals["record"] = Unavailable("503")
+    fleet.faults.meanwhile["release"] = fleet.faults.refusals.clear
+    record = turned(fleet, 1330)
+    assert (record.action, record.seen["Backfilled"]) == (Action.BACKFILL, 2)
+    assert (record.error, record.seen["TurnsFailed"]) == ("Unavailable: 503", 1)
+    assert fleet.states.records[-1] == record

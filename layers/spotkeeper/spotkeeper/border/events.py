@@ -1,17 +1,19 @@
-"""EventBridge events, parsed once at the border: an `Interruption`, or nothing for strangers.
+"""What Lambda hands to functions: EventBridge events, requests for turns, and a queue's messages.
 
-AWS documents these events as best effort: late, repeated, absent. Instance ids are read from the
-detail, never from an ARN (the zone in it may be wrong).
+An event becomes an `Interruption`, or nothing for strangers. AWS documents events as best effort:
+late, repeated, absent. Instance ids are read from the detail, never from an ARN (the zone in it may
+be wrong).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasPath, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
+from spotkeeper.border import wrong_fields
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 
 
@@ -19,14 +21,12 @@ class EventError(Exception):
     """An event of a known kind without its fields; names every wrong one."""
 
 
-class _Detail(BaseModel):
+class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class _Origin(BaseModel):
+class _Origin(_Part):
     """The source of an EventBridge event, whatever else is in it."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     source: str
     detail_type: Annotated[str, Field(alias="detail-type")]
@@ -40,18 +40,32 @@ class _Envelope(_Origin):
     detail: dict[str, Any]
 
 
-InstanceId = Annotated[str, Field(pattern=r"^i-[0-9a-f]{8,17}$")]
+class _Detail(_Part):
+    """The detail of an event."""
+
+    def about(self, detail: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the fields of the interruption; None where the event tells a turn nothing."""
+        raise NotImplementedError
 
 
-class _InstanceDetail(_Detail):
-    instance_id: Annotated[InstanceId, Field(alias="instance-id")]
+class _OfInstance(_Detail):
+    instance_id: Annotated[str, Field(alias="instance-id", pattern=r"^i-[0-9a-f]{8,17}$")]
+
+    def about(self, detail: Mapping[str, Any]) -> dict[str, Any] | None:
+        del detail
+        return {"instance_ids": (self.instance_id,)}
 
 
-class _StateDetail(_InstanceDetail):
+class _OfState(_OfInstance):
     state: str
 
+    def about(self, detail: Mapping[str, Any]) -> dict[str, Any] | None:
+        # The group reports when an instance serves, and an instance that has ended stopped counting
+        # when it began to end.
+        return super().about(detail) if self.state in ("stopping", "shutting-down") else None
 
-class _GroupDetail(_Detail):
+
+class _OfGroup(_Detail):
     """A failed launch names no instance, or an empty one."""
 
     group: Annotated[str, Field(alias="AutoScalingGroupName", min_length=1)]
@@ -59,72 +73,37 @@ class _GroupDetail(_Detail):
         str | None, Field(alias="EC2InstanceId", pattern=r"^(i-[0-9a-f]{8,17})?$")
     ] = None
 
+    def about(self, detail: Mapping[str, Any]) -> dict[str, Any] | None:
+        del detail
+        ids = (self.instance_id,) if self.instance_id else ()
+        return {"instance_ids": ids, "group": self.group}
 
-class _Affected(_Detail):
+
+class _Affected(_Part):
     entity: Annotated[str, Field(alias="entityValue")]
 
 
-class _HealthSubject(_Detail):
-    """What an AWS Health event is about, which is mostly not EC2."""
-
-    service: str
-    category: Annotated[str, Field(alias="eventTypeCategory")]
-
-
-class _HealthDetail(_Detail):
+class _Change(_Part):
     status: Annotated[str, Field(alias="statusCode")] = "upcoming"
     starts: Annotated[str, Field(alias="startTime")]
     affected: Annotated[tuple[_Affected, ...], Field(alias="affectedEntities")] = ()
 
 
-type _Reader = Callable[[_Envelope], Interruption | None]
+class _OfHealth(_Detail):
+    """What an AWS Health event is about, which is mostly not EC2."""
 
+    service: str
+    category: Annotated[str, Field(alias="eventTypeCategory")]
 
-def _of_instance(kind: InterruptionKind) -> _Reader:
-    def read(event: _Envelope) -> Interruption:
-        detail = _InstanceDetail.model_validate(event.detail)
-        return Interruption(kind=kind, at=event.time, instance_ids=(detail.instance_id,))
-
-    return read
-
-
-def _of_group(kind: InterruptionKind) -> _Reader:
-    def read(event: _Envelope) -> Interruption:
-        detail = _GroupDetail.model_validate(event.detail)
-        ids = (detail.instance_id,) if detail.instance_id else ()
-        return Interruption(kind=kind, at=event.time, instance_ids=ids, group=detail.group)
-
-    return read
-
-
-# Other states tell a turn nothing: the group reports when an instance serves, and an instance that
-# has ended stopped counting when it began to end.
-_LEAVING_STATES = frozenset({"stopping", "shutting-down"})
-
-
-def _state_change(event: _Envelope) -> Interruption | None:
-    detail = _StateDetail.model_validate(event.detail)
-    if detail.state not in _LEAVING_STATES:
-        return None
-    kind = InterruptionKind.STATE_CHANGE
-    return Interruption(kind=kind, at=event.time, instance_ids=(detail.instance_id,))
-
-
-def _scheduled_change(event: _Envelope) -> Interruption | None:
-    subject = _HealthSubject.model_validate(event.detail)
-    if (subject.service, subject.category) != ("EC2", "scheduledChange"):
-        return None
-    detail = _HealthDetail.model_validate(event.detail)
-    ids = tuple(a.entity for a in detail.affected if a.entity.startswith("i-"))
-    # AWS reports a change that is over or was called off once more, as closed.
-    if not ids or detail.status == "closed":
-        return None
-    return Interruption(
-        kind=InterruptionKind.SCHEDULED_CHANGE,
-        at=event.time,
-        instance_ids=ids,
-        due=_health_time(detail.starts),
-    )
+    def about(self, detail: Mapping[str, Any]) -> dict[str, Any] | None:
+        if (self.service, self.category) != ("EC2", "scheduledChange"):
+            return None
+        change = _Change.model_validate(detail)
+        ids = tuple(a.entity for a in change.affected if a.entity.startswith("i-"))
+        # AWS reports a change that is over or was called off once more, as closed.
+        if not ids or change.status == "closed":
+            return None
+        return {"instance_ids": ids, "due": _health_time(change.starts)}
 
 
 def _health_time(text: str) -> datetime:
@@ -136,25 +115,27 @@ def _health_time(text: str) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-_READERS: Mapping[tuple[str, str], _Reader] = {
-    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _of_instance(
-        InterruptionKind.INTERRUPTION_WARNING
+_KINDS: Mapping[tuple[str, str], tuple[InterruptionKind, type[_Detail]]] = {
+    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): (
+        InterruptionKind.INTERRUPTION_WARNING, _OfInstance
     ),
-    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _of_instance(
-        InterruptionKind.REBALANCE_RECOMMENDATION
+    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): (
+        InterruptionKind.REBALANCE_RECOMMENDATION, _OfInstance
     ),
-    ("aws.ec2", "EC2 Instance State-change Notification"): _state_change,
-    ("aws.autoscaling", "EC2 Instance Launch Unsuccessful"): _of_group(
-        InterruptionKind.LAUNCH_UNSUCCESSFUL
+    ("aws.ec2", "EC2 Instance State-change Notification"): (
+        InterruptionKind.STATE_CHANGE, _OfState
     ),
-    ("aws.autoscaling", "EC2 Instance Launch Successful"): _of_group(
-        InterruptionKind.LAUNCH_SUCCESSFUL
+    ("aws.autoscaling", "EC2 Instance Launch Unsuccessful"): (
+        InterruptionKind.LAUNCH_UNSUCCESSFUL, _OfGroup
     ),
-    ("aws.autoscaling", "EC2 Instance Terminate Successful"): _of_group(
-        InterruptionKind.TERMINATE_SUCCESSFUL
+    ("aws.autoscaling", "EC2 Instance Launch Successful"): (
+        InterruptionKind.LAUNCH_SUCCESSFUL, _OfGroup
     ),
-    ("aws.health", "AWS Health Event"): _scheduled_change,
-}
+    ("aws.autoscaling", "EC2 Instance Terminate Successful"): (
+        InterruptionKind.TERMINATE_SUCCESSFUL, _OfGroup
+    ),
+    ("aws.health", "AWS Health Event"): (InterruptionKind.SCHEDULED_CHANGE, _OfHealth),
+}  # fmt: skip
 
 
 def parse_event(event: object, account: str) -> Interruption | None:
@@ -162,20 +143,18 @@ def parse_event(event: object, account: str) -> Interruption | None:
 
     Raises `EventError` when it is no event, or a known kind lacks its fields.
     """
-    kind = "of no known kind"
+    told = "of no known kind"
     try:
         origin = _Origin.model_validate(event)
-        kind = origin.detail_type
-        reader = _READERS.get((origin.source, origin.detail_type))
-        if reader is None or origin.account != account:
+        told = origin.detail_type
+        known = _KINDS.get((origin.source, origin.detail_type))
+        if known is None or origin.account != account:
             return None
-        return reader(_Envelope.model_validate(event))
+        (kind, model), envelope = known, _Envelope.model_validate(event)
+        about = model.model_validate(envelope.detail).about(envelope.detail)
     except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(str(part) for part in e['loc']) or 'event'}: {e['msg']}"
-            for e in error.errors()
-        )
-        raise EventError(f"event {kind}: {wrong}") from error
+        raise EventError(f"event {told}: {wrong_fields(error, 'event')}") from error
+    return None if about is None else Interruption(kind=kind, at=envelope.time, **about)
 
 
 # A request for a minute's turns is of no use once the next minute has sent its own.
@@ -190,10 +169,8 @@ class TurnRequest:
     woken: int = 0
 
 
-class _Message(BaseModel):
+class _Message(_Part):
     """A message that asks for turns: a wake-up of one `fleet`, or a minute's turns of `fleets`."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     fleet: str = ""
     fleets: tuple[str, ...] = ()
@@ -217,3 +194,46 @@ def turn_request(event: object, now: datetime) -> TurnRequest:
     useful = [m for m in read if m.minute is None or (now - m.minute).total_seconds() < OF_USE_S]
     named = frozenset(name for m in useful for name in (m.fleet, *m.fleets) if name)
     return TurnRequest(fleets=named, woken=max((m.woken for m in useful), default=0))
+
+
+# --- messages of a queue --------------------------------------------------------------
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A queue message; `sent_at` is the queue's own clock."""
+
+    message_id: str
+    body: str
+    sent_at: datetime
+
+
+class _Record(_Part):
+    message_id: Annotated[str, Field(alias="messageId", min_length=1)]
+    body: str
+    sent_ms: Annotated[
+        int, Field(validation_alias=AliasPath("attributes", "SentTimestamp"), ge=0, lt=2**43)
+    ]
+
+
+class _QueueEvent(_Part):
+    records: Annotated[list[_Record], Field(alias="Records")]
+
+
+def read_messages(event: Mapping[str, Any]) -> list[Message]:
+    """Take the messages out of what SQS hands to a function; raises EventError otherwise."""
+    try:
+        records = _QueueEvent.model_validate(event).records
+    except ValidationError as error:
+        told = wrong_fields(error, "event")
+        raise EventError(f"not an event of an SQS queue: {told}") from None
+    return [
+        Message(
+            message_id=record.message_id,
+            body=record.body,
+            sent_at=_EPOCH + timedelta(milliseconds=record.sent_ms),
+        )
+        for record in records
+    ]

@@ -9,9 +9,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import TypeAdapter, ValidationError, model_validator
 
-from spotkeeper.border.sections import Section, build, section
+from spotkeeper.border import wrong_fields
+from spotkeeper.border.sections import Section, section
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
@@ -28,9 +29,9 @@ class FleetDocumentError(Exception):
 class _OrderedBounds(Section):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        bounds = build(Bounds, self.model_dump())
-        if bounds.spot_min > bounds.spot_max:
-            raise ValueError(f"spot_min {bounds.spot_min} is above spot_max {bounds.spot_max}")
+        least, most = (self.model_dump()[name] for name in ("spot_min", "spot_max"))
+        if least > most:
+            raise ValueError(f"spot_min {least} is above spot_max {most}")
         return self
 
 
@@ -75,6 +76,8 @@ FleetDocument = section(
     },
 )
 
+_FLEET = TypeAdapter(Fleet)
+
 
 # A warm function is given the same documents every minute.
 @lru_cache(maxsize=100)
@@ -94,10 +97,14 @@ def parse_fleet(name: str, text: str, overrides: str | None = None) -> Fleet:
             text = json.dumps(_merged(_object(name, text), _object(f"{name}.overrides", overrides)))
         document = FleetDocument.model_validate_json(text)
     except ValidationError as error:
-        raise FleetDocumentError(f"fleet document {name}: {_wrong(error)}") from error
+        told = f"fleet document {name}: {wrong_fields(error, 'document')}"
+        if any(e["type"] == "json_invalid" for e in error.errors()):
+            # Ciphertext is no JSON.
+            told += "; it must be one JSON object in a parameter of type String, not SecureString"
+        raise FleetDocumentError(told) from error
     except RecursionError as error:
         raise FleetDocumentError(f"fleet document {name}: is nested too deeply") from error
-    fleet = build(Fleet, document.model_dump(exclude={"version"}) | {"name": name})
+    fleet = _FLEET.validate_python(document.model_dump(exclude={"version"}) | {"name": name})
     if fleet.objective and not fleet.objective.wait_s:
         fleet = replace(fleet, objective=None)
     return replace(fleet, unused=_unused(json.loads(text)))
@@ -110,17 +117,6 @@ def _unused(document: dict[str, Any]) -> tuple[str, ...]:
         for name, of in SECTIONS.items()
         for setting in sorted(of.retired.intersection(document.get(name) or ()))
     )
-
-
-def _wrong(error: ValidationError) -> str:
-    """Name every wrong field; ciphertext is no JSON, and the error says so."""
-    told = [
-        f"{'.'.join(str(part) for part in e['loc']) or 'document'}: {e['msg']}"
-        for e in error.errors()
-    ]
-    if any(e["type"] == "json_invalid" for e in error.errors()):
-        told.append("it must be one JSON object in a parameter of type String, not SecureString")
-    return "; ".join(told)
 
 
 def _object(name: str, text: str) -> dict[str, Any]:

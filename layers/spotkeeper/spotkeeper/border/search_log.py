@@ -14,9 +14,11 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from pydantic import (
+    AwareDatetime,
     ConfigDict,
     FailFast,
     Field,
@@ -28,9 +30,9 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
-from spotkeeper.border.agent_note import AgentNote, read_alone
 from spotkeeper.domain.load.digest import MAX_INVERSION_S, MAX_SKEW_S, OWN_SKEW_S, SearchLog
 from spotkeeper.domain.load.load import Cluster
+from spotkeeper.domain.load.request_queue import RABBITMQ, REDIS, QueueLength, QueueLook
 
 # If every log of an unpacked body this large is wrong, refusing it takes 300 MiB of memory.
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -71,11 +73,76 @@ class _Rfc3339:
 
 type _Time = Annotated[datetime, _Rfc3339()]
 type _Id = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+type _Name = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+type _Count = Annotated[int, Field(ge=0, le=10**9)]
+_STRICT = ConfigDict(strict=True, extra="ignore")
+# An older look is not used; one without a time has that of the calendar's first day.
+_OLD = timedelta(days=1)
 
 
-@checked_dataclass(
-    frozen=True, slots=True, kw_only=True, config=ConfigDict(strict=True, extra="ignore")
-)
+@checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class _Queue:
+    """A look at a queue: its ready messages, and those that workers have received.
+
+    The `vhost` of a queue in Redis is the number of its database.
+    """
+
+    kind: Literal["rabbitmq", "redis"] = "rabbitmq"
+    vhost: _Name
+    name: _Name
+    ready: _Count
+    unacknowledged: _Count
+    at: AwareDatetime
+
+
+@checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class AgentNote:
+    """What the agent of a machine reports beside the search logs: the field `agent` of one of them.
+
+    It counts the logs that the machine lost, clamped or refused since its last message, and may
+    carry a look at a request queue that only the machine reaches. Where there was no log to send, a
+    message may be such a note alone: {"version": 1, "agent": {...}}.
+    """
+
+    lost: _Count = 0
+    clamped: _Count = 0
+    refused: _Count = 0
+    queue: _Queue | None = None
+
+    def look(self, sent_at: datetime) -> QueueLook | None:
+        """Return the look unless it is old; a time after `sent_at` is replaced by `sent_at`."""
+        found = self.queue
+        if found is None or sent_at - found.at > _OLD:
+            return None
+        scheme = REDIS if found.kind == "redis" else RABBITMQ
+        url = f"{scheme}{quote(found.vhost, safe='')}/{quote(found.name, safe='')}"
+        seen_at, in_flight = min(found.at, sent_at), found.unacknowledged
+        length = QueueLength(waiting=found.ready, in_flight=in_flight, seen_at=seen_at)
+        return QueueLook(url=url, length=length)
+
+
+@checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class _Alone:
+    """A message without a log."""
+
+    version: Annotated[int, Field(ge=1, le=1)]
+    agent: AgentNote
+
+
+_ALONE = TypeAdapter(Annotated[list[_Alone], Field(min_length=1)])
+
+
+def _read_alone(listed: bytes) -> tuple[AgentNote, ...]:
+    """Read notes without any log; return nothing if the list holds anything else."""
+    if b'"request_id"' in listed:
+        return ()
+    try:
+        return tuple(each.agent for each in _ALONE.validate_json(listed))
+    except ValidationError:
+        return ()
+
+
+@checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class _ReadLog(SearchLog):
     """A search log as it is sent, version 1; unknown fields are kept out."""
 
@@ -112,7 +179,7 @@ def read(body: str) -> Body:
     try:
         logs = _LOGS.validate_json(listed)
     except ValidationError as error:
-        if alone := read_alone(listed):
+        if alone := _read_alone(listed):
             return Body(logs=(), notes=tuple(("", note) for note in alone))
         raise _refused(listed, error) from None
     if not logs:
@@ -122,15 +189,12 @@ def read(body: str) -> Body:
             f"logs: the message holds {len(logs)}; send at most {MAX_LOGS} in a message"
         )
     notes = tuple((log.fleet, log.agent) for log in logs if log.agent is not None)
-    if all(map(_is_sound, logs)):
-        return Body(logs=logs, notes=notes)
+    wrong = [[*_mistimed(log)] for log in logs]
     misplaced = [f"logs[{at}].{why}" for at, log in enumerate(logs) for why in _misplaced(log)]
-    if misplaced:
-        raise _named(iter(misplaced))
-    sound = [log for log in logs if _is_sound(log)]
-    mistimed = [f"logs[{at}].{why}" for at, log in enumerate(logs) for why in _mistimed(log)]
-    if not sound:
-        raise _named(iter(mistimed))
+    mistimed = [f"logs[{at}].{why}" for at, found in enumerate(wrong) for why in found]
+    sound = [log for log, found in zip(logs, wrong, strict=True) if not found]
+    if misplaced or not sound:
+        raise _named(iter(misplaced or mistimed))
     return Body(logs=sound, left_out=tuple(mistimed), notes=notes)
 
 
@@ -148,22 +212,19 @@ def without_future(body: Body, sent_at: datetime) -> Body:
     Where all of a worker's logs lie in the future its clock is ahead, which is put right later. A
     message of which nothing would be left is refused as a whole where it is summed up.
     """
-    right = {_worker(log) for log in body.logs if log.finished_at <= sent_at}
-    latest = {True: sent_at + _OWN_SKEW, False: sent_at + _MAX_SKEW}
-    kept = [log for log in body.logs if log.finished_at <= latest[_worker(log) in right]]
-    if not kept or len(kept) == len(body.logs):
+    right = {(log.instance_id, log.worker_id) for log in body.logs if log.finished_at <= sent_at}
+    kept: list[SearchLog] = []
+    future: list[str] = []
+    for log in body.logs:
+        known = (log.instance_id, log.worker_id) in right
+        if log.finished_at <= sent_at + (_OWN_SKEW if known else _MAX_SKEW):
+            kept.append(log)
+        else:
+            when, who = log.finished_at.isoformat(), log.worker_id
+            future.append(f"finished_at: {when} of {who} lies after the message was sent")
+    if not kept or not future:
         return body
-    future = tuple(
-        f"finished_at: {log.finished_at.isoformat()} of {log.worker_id} lies after the message was "
-        f"sent"
-        for log in body.logs
-        if log.finished_at > latest[_worker(log) in right]
-    )
     return replace(body, logs=kept, left_out=(*body.left_out, *future))
-
-
-def _worker(log: SearchLog) -> tuple[str, str]:
-    return log.instance_id, log.worker_id
 
 
 def _as_list(body: str) -> bytes:
@@ -198,18 +259,11 @@ def _unpacked(text: str) -> bytes:
     return data
 
 
-# Any two times have a difference; one of the year 1 has no earlier one to compare with.
-def _is_sound(log: SearchLog) -> bool:
-    return (
-        log.enqueued_at - log.started_at <= _MAX_INVERSION
-        and log.started_at - log.finished_at <= _MAX_INVERSION
-        and log.finished_at - log.enqueued_at <= _MAX_DURATION
-        and (log.cluster is Cluster.AWS) == bool(log.instance_id)
-    )
-
-
 def _mistimed(log: SearchLog) -> Iterator[str]:
-    """Say which times of a log cannot be right."""
+    """Say which times of a log cannot be right.
+
+    Any two times have a difference; one of the year 1 has no earlier one to compare with.
+    """
     if log.enqueued_at - log.started_at > _MAX_INVERSION:
         yield f"started_at: lies more than {MAX_INVERSION_S} s before enqueued_at"
     if log.started_at - log.finished_at > _MAX_INVERSION:

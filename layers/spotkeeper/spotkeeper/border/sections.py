@@ -1,15 +1,14 @@
-"""Sections of a document, made of dataclasses whose fields are settings, and values made of them.
+"""Sections of a document, made of dataclasses whose fields are settings.
 
 A dataclass of the domain says type, default, bounds and meaning of each setting once; here it
-becomes a pydantic model that refuses what is wrong, and what it has read becomes the dataclass.
+becomes a pydantic model that refuses what is wrong.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields
 from enum import Enum
-from functools import cache
 from types import NoneType
-from typing import Annotated, Any, ClassVar, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, create_model, model_validator
@@ -69,39 +68,15 @@ def default_of(field: Field[Any]) -> Any:
     return field.default.value if isinstance(field.default, Enum) else field.default
 
 
-def build[T](cls: type[T], values: Mapping[str, Any]) -> T:
-    """Make a dataclass of what its section has read."""
-    hints = _hints(cast("Any", cls))
-    return cls(**{name: _value(hints[name], value) for name, value in values.items()})
-
-
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
-
-
 def _field(field: Field[Any], kind: Any, setting: Setting) -> tuple[Any, Any]:
     """Make a model's field of a setting; a choice is one of its words."""
     bounds = {"ge": setting.least, "gt": setting.above, "le": setting.most}
     given: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound is not None}
     if setting.pattern:
         given["pattern"] = setting.pattern
-    mine = _without_none(kind)
+    # X of X | None, and everything else as it is.
+    mine = next((part for part in get_args(kind) if part is not NoneType), kind)
     if issubclass(mine, Enum):
         mine = Literal[tuple(member.value for member in mine)]
     read: Any = Annotated[mine, pydantic.Field(**given)]
     return (read | None if NoneType in get_args(kind) else read), default_of(field)
-
-
-def _without_none(kind: Any) -> Any:
-    """Give X of X | None, and everything else as it is."""
-    return next((part for part in get_args(kind) if part is not NoneType), kind)
-
-
-def _value(kind: Any, value: Any) -> Any:
-    if value is None:
-        return None
-    kind = _without_none(kind)
-    if is_dataclass(kind) and isinstance(kind, type):
-        return build(kind, value)
-    return kind(value) if isinstance(kind, type) and issubclass(kind, Enum) else value

@@ -5,6 +5,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from spotkeeper.border import wrong_fields
+
 
 class SettingsError(Exception):
     """The environment is incomplete or wrong; names every variable."""
@@ -24,8 +26,8 @@ class Settings(BaseModel):
         try:
             return cls.model_validate(environment)
         except ValidationError as error:
-            wrong = "; ".join(f"{e['loc'][0]}: {e['msg']}" for e in error.errors())
-            raise SettingsError(f"wrong environment: {wrong}") from error
+            told = wrong_fields(error, "environment")
+            raise SettingsError(f"wrong environment: {told}") from error
 
 
 class CheckerSettings(Settings):

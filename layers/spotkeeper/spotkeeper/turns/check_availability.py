@@ -11,11 +11,13 @@ from datetime import datetime, timedelta
 from spotkeeper.domain.availability.actions import (
     AvailabilityAction,
     Backfill,
+    CancelBackfill,
+    EndBackfill,
     ReplaceEarly,
     RequestSpot,
 )
 from spotkeeper.domain.availability.announcements import announce
-from spotkeeper.domain.availability.decide import Plan, apply, assess, plan
+from spotkeeper.domain.availability.decide import Plan, alarms_of, apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord
@@ -27,13 +29,10 @@ from spotkeeper.domain.interruption import (
     action_for,
     risk_begins,
 )
-from spotkeeper.domain.permission import Control
-from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports
+from spotkeeper.ports import AtRiskNote, FleetError, Ports
 from spotkeeper.turns.act import Asked, act
-from spotkeeper.turns.availability_record import record_of
-from spotkeeper.turns.observe import permitted
-from spotkeeper.turns.reading import Reading, read_together, snapshot_of, with_busy_shares
-from spotkeeper.turns.turn import Budget, NoState, Round, TurnReport, Turns, group_named
+from spotkeeper.turns.reading import Together, read_together, snapshot_of, with_busy_shares
+from spotkeeper.turns.turn import Budget, NoState, Once, Round, TurnReport, Turns, group_named
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
 STALE_AFTER_ANOTHER = timedelta(seconds=45)
@@ -54,11 +53,21 @@ def check_availability(
 
     `woken` counts the wake-ups one after the other that led here.
     """
-    turns, told = Turns.of(Controller.AVAILABILITY, ports, now), notes or {}
-    reading = Reading(fleets=fleets, ports=ports, now=now, budget=turns.budget)
-    return turns.run(
-        fleets, lambda fleet: _turn(fleet, reading, turns, told.get(fleet.name), woken)
-    )
+    budget, told = Budget(began=now, clock=ports.clock), notes or {}
+    turns = Turns(controller=Controller.AVAILABILITY, ports=ports, now=now, budget=budget)
+    together = Once(lambda: read_together(fleets, ports, now, budget))
+
+    def turn(fleet: Fleet) -> None:
+        note = told.get(fleet.name)
+        try:
+            turns.rounds(fleet, note, lambda this: _round(this, together, woken))
+        except NoState as error:
+            record = _only_backfill(fleet, turns, together, note)
+            if record is None:
+                raise
+            turns.fail(fleet, error, record)
+
+    return turns.run(fleets, turn)
 
 
 def handle_interruption(
@@ -67,58 +76,77 @@ def handle_interruption(
     """Run a turn for the fleets that the event names; a foreign or ignored event does nothing."""
     notes: dict[str, AtRiskNote] = {}
     concerned: list[Fleet] = []
-    for fleet, instance_ids in _concerned(interruption, fleets, ports):
+    groups = _groups_of(interruption, fleets, ports)
+    for fleet in fleets:
+        mine = (fleet.spot_group, fleet.on_demand_group)
+        ids = tuple([i for i, group in groups.items() if group in mine])
         action = action_for(interruption.kind, fleet.availability.rebalance)
-        if action is InterruptionAction.IGNORE:
+        if not ids or action is InterruptionAction.IGNORE:
             continue
         concerned.append(fleet)
         if action is InterruptionAction.MARK_AT_RISK:
-            notes[fleet.name] = AtRiskNote(
-                instance_ids=instance_ids, at=risk_begins(interruption, now)
-            )
+            at = risk_begins(interruption, now)
+            notes[fleet.name] = AtRiskNote(instance_ids=ids, at=at)
         elif interruption.kind is InterruptionKind.LAUNCH_SUCCESSFUL:
             at = min(interruption.at, now)
-            notes[fleet.name] = AtRiskNote(instance_ids=(), at=at, served=instance_ids)
-    if not concerned:
-        return TurnReport()
-    return check_availability(concerned, ports, now, notes)
+            notes[fleet.name] = AtRiskNote(instance_ids=(), at=at, served=ids)
+    return check_availability(concerned, ports, now, notes) if concerned else TurnReport()
 
 
-def _turn(
-    fleet: Fleet, reading: Reading, turns: Turns, note: AtRiskNote | None, woken: int
-) -> None:
-    """Run one fleet's turn; where the table is away, only what needs no memory is done."""
+def _groups_of(
+    interruption: Interruption, fleets: Sequence[Fleet], ports: Ports
+) -> Mapping[str, str]:
+    """Return the group of each instance that the event names, or of none.
+
+    Most events of a region concern no fleet: what they cost must not grow with the fleets' number.
+    Raises what the lookup raises, and Lambda delivers the event again.
+    """
+    ids = interruption.instance_ids
+    if interruption.group:
+        return dict.fromkeys(ids or ("",), interruption.group)
+    if not ids:
+        return {}
     try:
-        _turn_under_lease(fleet, reading, turns, note, woken)
-    except NoState as error:
-        record = _only_backfill(fleet, reading, note)
-        if record is None:
-            raise
-        turns.fail(fleet, error.cause, record)
+        return ports.groups.groups_of(ids)
+    except FleetError:
+        names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
+        described = ports.groups.describe(names).values()
+        groups = {i.instance_id: group.name for group in described for i in group.instances}
+        return {i: groups[i] for i in ids if i in groups}
 
 
-def _turn_under_lease(
-    fleet: Fleet, reading: Reading, turns: Turns, note: AtRiskNote | None, woken: int
-) -> None:
-    """Run one fleet's turn under its lease: its note is left before anything is read."""
-    now, budget, last = reading.now, reading.budget, reading.ports.last
-    with budget.state():
-        ports, control = permitted(reading.ports, fleet, now)
-    last.permit(fleet.name, now, acts=ports is reading.ports)
-    for this in turns.rounds(ports, fleet.name, note):
-        with this as lease:
-            last.keep(lease, lease.availability)
-            stale = not reading.is_fresh and (this.number > 0 or _may_be_stale(lease, now))
-            read = read_together([fleet], ports, now, budget) if stale else reading.together()
-            snapshot = snapshot_of(fleet, ports, read, lease, now, budget)
-            memory, record = _round(snapshot, this, ports, woken, budget)
-            memory, record = _announced(memory, record, lease, control, ports, budget)
-            last.keep(lease, memory)
-            this.finish(memory, record)
+def _round(
+    this: Round, together: Once[Together], woken: int
+) -> tuple[AvailabilityMemory, DecisionRecord]:
+    """Observe, assess, plan, act and apply once; returns the memory and the record."""
+    lease, ports, now = this.lease, this.ports, this.now
+    ports.last.keep(lease, lease.availability)
+    # Another turn may have acted after the groups were read.
+    recent = lease.written_at is not None and now - lease.written_at < STALE_AFTER_ANOTHER
+    stale = not together.is_fresh and (this.number > 0 or recent)
+    read = read_together([this.fleet], ports, now, this.budget) if stale else together()
+    snapshot = replace(snapshot_of(this, read), can_defer=woken < MOST_WAKE_UPS)
+    wanted, asked = _planned(snapshot, this, woken)
+    first, then = _apart(wanted.actions)
+    asked += act(first, this)
+    memory = _applied(wanted.memory, asked, now)
+    if then:
+        intended = apply(memory, then, [Answer.LOST] * len(then), now)
+        ports.states.commit(lease, intended, now, release=False)
+        after = act(then, this, marked=memory.drained)
+        memory, asked = _applied(memory, after, now), asked + after
+    memory, record = _announced(memory, _record_of(wanted, asked, memory, this), this)
+    ports.last.keep(lease, memory)
+    return memory, record
+
+
+def _applied(memory: AvailabilityMemory, asked: Asked, now: datetime) -> AvailabilityMemory:
+    """Remember what AWS answered."""
+    return apply(memory, [action for action, _ in asked], [answer for _, answer in asked], now)
 
 
 def _only_backfill(
-    fleet: Fleet, reading: Reading, note: AtRiskNote | None
+    fleet: Fleet, turns: Turns, together: Once[Together], note: AtRiskNote | None
 ) -> DecisionRecord | None:
     """Backfill what is missing, on what this process knew last; None where it may not act.
 
@@ -126,94 +154,61 @@ def _only_backfill(
     may do the same at the same time, and know of other warnings. The on-demand group is read again
     if possible: a higher capacity that another turn has requested meanwhile is not lowered.
     """
-    now, budget, ports = reading.now, reading.budget, reading.ports
-    lease = ports.last.of(fleet.name, now)
-    if lease is None:
+    ports, now, name = turns.ports, turns.now, fleet.on_demand_group
+    known = ports.last.of(fleet.name, now)
+    if known is None:
         return None
-    known = replace(lease, notes=(note,) if note else ())
-    snapshot = snapshot_of(fleet, ports, reading.together(), known, now, budget)
-    wanted = plan(assess(replace(snapshot, can_defer=False), lease.availability))
+    lease = replace(known, notes=(note,) if note else ())
+    this = Round(fleet=fleet, ports=ports, budget=turns.budget, now=now, lease=lease)
+    snapshot = replace(snapshot_of(this, together()), can_defer=False)
+    wanted = plan(assess(snapshot, lease.availability))
     fill = [action for action in wanted.actions if isinstance(action, Backfill)]
-    name, unread = fleet.on_demand_group, list[str]()
     if fill:
-        desired = budget.optional(
-            unread,
+        desired = this.optional(
             f"the size of {name} now",
             0,
             lambda: group_named(ports.groups.describe([name]), name).desired,
             api="EC2 Auto Scaling",
         )
         fill = [action for action in fill if action.desired > desired]
-    asked = act(fill, ports, fleet.name, budget)
-    memory = apply(wanted.memory, asked.actions, asked.answers, now)
-    ports.last.keep(lease, memory)
-    record = record_of(wanted, Asked(), asked, memory)
+    asked = act(fill, this)
+    memory = _applied(wanted.memory, asked, now)
+    ports.last.keep(known, memory)
+    record = _record_of(wanted, asked, memory, this)
     return replace(
         record,
         action=Action.BACKFILL if fill else Action.HOLD,
         rule=NO_STATE,
         reason=f"the table does not answer, so nothing but backfill is done: {record.reason}",
-        unread=(*record.unread, *unread),
     )
 
 
-def _may_be_stale(lease: Lease, now: datetime) -> bool:
-    """Say whether another turn may have acted after the groups were read."""
-    return lease.written_at is not None and now - lease.written_at < STALE_AFTER_ANOTHER
-
-
-def _round(
-    snapshot: Snapshot, this: Round, ports: Ports, woken: int, budget: Budget
-) -> tuple[AvailabilityMemory, DecisionRecord]:
-    """Assess, plan, act and apply once; returns the memory and the record."""
-    fleet, now, lease = snapshot.fleet, snapshot.now, this.lease
-    wanted, woke = _planned(snapshot, lease.availability, ports, woken, budget)
-    first, then = _apart(wanted.actions)
-    asked = act(first, ports, fleet.name, budget)
-    this.asked += asked.outcomes
-    memory = apply(wanted.memory, woke.actions, woke.answers, now)
-    memory = apply(memory, asked.actions, asked.answers, now)
-    if then:
-        intended = apply(memory, then, [Answer.LOST] * len(then), now)
-        ports.states.commit(lease, intended, now, release=False)
-        after = act(then, ports, fleet.name, budget, marked=memory.drained)
-        this.asked += after.outcomes
-        memory = apply(memory, after.actions, after.answers, now)
-        asked = asked + after
-    return memory, record_of(wanted, woke, asked, memory)
-
-
 def _announced(
-    memory: AvailabilityMemory,
-    record: DecisionRecord,
-    lease: Lease,
-    control: Control,
-    ports: Ports,
-    budget: Budget,
+    memory: AvailabilityMemory, record: DecisionRecord, this: Round
 ) -> tuple[AvailabilityMemory, DecisionRecord]:
     """Send events of what changed, and of what an earlier turn could not send.
 
     A change is written before its event is sent: a turn that dies in between is followed by one
     that sends the same event, with the same id. Whatever fails here is tried again.
     """
-    bus = ports.announcements
+    bus = this.ports.announcements
     if bus is None:
         return memory, record
     before = memory.announced
-    announced = announce(before, replace(record, permission=lease.permission), control)
-    noted, unsent, unread = replace(memory, announced=announced), announced.unsent, list[str]()
+    announced = announce(before, replace(record, permission=this.permission), this.control)
+    noted, unsent = replace(memory, announced=announced), announced.unsent
 
     def send() -> AvailabilityMemory:
         if unsent != before.unsent:
-            ports.states.commit(lease, noted, record.at, release=False)
+            this.ports.states.commit(this.lease, noted, record.at, release=False)
         bus.send(unsent)
         return replace(noted, announced=replace(announced, unsent=()))
 
     if unsent:
-        noted = budget.optional(unread, "events", noted, send, api="the event bus")
+        noted = this.optional("events", noted, send, api="the event bus")
     waiting = len(noted.announced.unsent)
     seen = {**record.seen, "EventsUnsent": waiting} if waiting else record.seen
-    return noted, replace(record, seen=seen, unread=(*record.unread, *unread))
+    return noted, replace(record, seen=seen, unread=tuple(this.unread))
 
 
 def _apart(
@@ -231,59 +226,69 @@ def _apart(
     return actions, ()
 
 
-def _planned(
-    snapshot: Snapshot, memory: AvailabilityMemory, ports: Ports, woken: int, budget: Budget
-) -> tuple[Plan, Asked]:
+def _planned(snapshot: Snapshot, this: Round, woken: int) -> tuple[Plan, Asked]:
     """Plan, with a wake-up if backfill is deferred, and busy shares if backfill is released."""
-    fleet, asked = snapshot.fleet, Asked()
-    snapshot = replace(snapshot, can_defer=woken < MOST_WAKE_UPS)
+    memory, asked = this.lease.availability, list[tuple[AvailabilityAction, Answer]]()
     wanted = plan(assess(snapshot, memory))
     if wanted.wake_up:
-        asked = act([replace(wanted.wake_up, woken=woken + 1)], ports, fleet.name, budget)
-        if not asked.done():
+        asked = act([replace(wanted.wake_up, woken=woken + 1)], this)
+        if asked[0][1] is not Answer.DONE:
             # No turn would run in time: nothing is deferred.
             snapshot = replace(snapshot, can_defer=False)
             wanted = plan(assess(snapshot, memory))
     if wanted.action is Action.RELEASE:
-        wanted = plan(assess(with_busy_shares(snapshot, ports, budget), memory))
+        wanted = plan(assess(with_busy_shares(snapshot, this), memory))
     return wanted, asked
 
 
-def _concerned(
-    interruption: Interruption, fleets: Sequence[Fleet], ports: Ports
-) -> list[tuple[Fleet, tuple[str, ...]]]:
-    """Pair each fleet that the event names with its own instances among those named.
+def _record_of(
+    wanted: Plan, asked: Asked, memory: AvailabilityMemory, this: Round
+) -> DecisionRecord:
+    """Record a turn; only what AWS accepted counts as done."""
+    seen = wanted.assessment
+    failures = (*seen.snapshot.spot_failures, *seen.snapshot.on_demand_failures)
+    return DecisionRecord(
+        fleet=seen.snapshot.fleet.name,
+        controller=Controller.AVAILABILITY,
+        at=seen.now,
+        action=wanted.action,
+        rule=wanted.rule,
+        reason=wanted.reason,
+        seen=_figures(wanted, asked),
+        outcomes=tuple(this.asked),
+        alarms=alarms_of(seen, memory),
+        failures=tuple(dict.fromkeys(f"{f.failure_class}: {f.message}" for f in failures)),
+        unknown_failures=tuple(dict.fromkeys(f.message for f in failures if not f.known)),
+        unread=tuple(this.unread),
+    )
 
-    Raises what the lookup raises, and Lambda delivers the event again.
-    """
-    if interruption.group:
-        groups = dict.fromkeys(interruption.instance_ids or ("",), interruption.group)
-    elif interruption.instance_ids:
-        groups = _groups_of(interruption.instance_ids, fleets, ports)
-    else:
-        return []
-    pairs: list[tuple[Fleet, tuple[str, ...]]] = []
-    for fleet in fleets:
-        mine = (fleet.spot_group, fleet.on_demand_group)
-        if ids := [i for i, group in groups.items() if group in mine]:
-            pairs.append((fleet, tuple(ids)))
-    return pairs
 
-
-def _groups_of(
-    instance_ids: Sequence[str], fleets: Sequence[Fleet], ports: Ports
-) -> dict[str, str]:
-    """Look up the groups of instances; where that fails, look for them in the fleets' groups.
-
-    Most events of a region concern no fleet: what they cost must not grow with their number.
-    """
-    try:
-        return dict(ports.groups.groups_of(instance_ids))
-    except FleetError:
-        names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
-        return {
-            instance.instance_id: group.name
-            for group in ports.groups.describe(names).values()
-            for instance in group.instances
-            if instance.instance_id in instance_ids
-        }
+def _figures(wanted: Plan, asked: Asked) -> dict[str, float]:
+    """Count what was seen, and what AWS accepted; a lost answer is counted once it is known."""
+    seen = wanted.assessment
+    done = [action for action, answer in asked if answer is Answer.DONE]
+    spot, on_demand, snapshot = seen.spot, seen.on_demand, seen.snapshot
+    failures = (*snapshot.spot_failures, *snapshot.on_demand_failures)
+    raised = sum(a.count for a in done if isinstance(a, Backfill))
+    lowered = sum(a.count for a in done if isinstance(a, CancelBackfill))
+    lowered += sum(isinstance(a, EndBackfill) for a in done)
+    used_h = (seen.now - (seen.memory.on_demand_since or seen.now)) / timedelta(hours=1)
+    return {
+        "SpotDesired": spot.target,
+        "SpotSpare": snapshot.seen.spot.desired - spot.target,
+        "SpotServing": spot.serving,
+        "SpotLaunching": spot.launching,
+        "SpotAtRisk": spot.at_risk,
+        "Shortfall": seen.shortfall,
+        "ShortfallUnfilled": seen.unfilled,
+        "OnDemandDesired": on_demand.target + raised - lowered,
+        "OnDemandServing": on_demand.serving,
+        # Each metric is paid for while it is sent.
+        **({"OnDemandHours": used_h} if used_h >= 1 else {}),
+        "Backfilled": raised + max(0, seen.found),
+        "Released": lowered + max(0, -seen.found),
+        "Interruptions": len(seen.newly_risky),
+        "EarlyReplacements": sum(isinstance(a, ReplaceEarly) for a in done),
+        "LaunchFailures": len(failures),
+        "UnknownFailures": sum(not f.known for f in failures),
+    }

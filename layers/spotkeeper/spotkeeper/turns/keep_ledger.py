@@ -5,7 +5,7 @@ It runs every few minutes, beside the turns. An instance's times are EC2's, not 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -83,21 +83,13 @@ class LedgerPorts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
-    """What one fleet ran and spent since the last look, USD."""
-
-    fleet: str
-    spot: float
-    on_demand: float
-    saved: float
-    unpriced_h: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerReport:
-    """What was spent, and what could not be kept; one fleet's error stops no other's ledger."""
+    """The figures of each fleet since the last look, and what could not be kept.
 
-    spent: tuple[Spending, ...] = ()
+    One fleet's error stops no other's ledger.
+    """
+
+    spent: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     errors: tuple[FleetError, ...] = ()
 
 
@@ -142,8 +134,8 @@ def keep_ledger(
         # What all fleets need together.
         names = ", ".join(fleet.name for fleet in fleets)
         return LedgerReport(errors=(*errors, type(error)(f"fleets {names}: {error}")))
-    spent = [_spending(name, priced(some, book, now - every, now)) for name, some in items.items()]
-    return LedgerReport(spent=tuple(spent), errors=tuple(errors))
+    spent = {name: _figures(priced(some, book, now - every, now)) for name, some in items.items()}
+    return LedgerReport(spent=spent, errors=tuple(errors))
 
 
 @contextmanager
@@ -208,53 +200,44 @@ def _look(
 def _keep(
     fleet: str, look: _Look, lives: Mapping[str, Life], ports: LedgerPorts, now: datetime
 ) -> Sequence[LedgerItem]:
-    """Write what changed; return the items that run or have just ended."""
-    lives, opened = {i: lives[i] for i in sorted(look.ids) if i in lives}, look.opened
+    """Write what changed, and what EC2 has forgotten; return what runs or has just ended."""
+    ledger, lives = ports.ledger, {i: lives[i] for i in sorted(look.ids) if i in lives}
+    opened = look.opened
     if look.unread:
         # When the others ended is known once the activities can be read again.
         opened = tuple(item for item in opened if item.instance_id in lives)
     over = over_and_not_open(opened, lives)
     # A life is closed after it began, so that all that ended since then holds it.
-    closed = ports.ledger.ended(fleet, min(life.since for life in over)) if over else ()
+    closed = ledger.ended(fleet, min(life.since for life in over)) if over else ()
     changed = entries(fleet, opened, lives, now, closed, look.ends)
-    ports.ledger.put(changed)
+    ledger.put(changed)
     if not look.unread:
         if look.stood:
-            _name_gap(fleet, look, look.stood, lives, ports, now)
-        ports.ledger.looked(fleet, now)
-    running = {item.instance_id: item for item in (*look.opened, *changed) if item.until is None}
-    ended = [item for item in changed if item.until is not None]
-    gone = {item.instance_id for item in ended}
-    return [*(item for item in running.values() if item.instance_id not in gone), *ended]
+            known = {item.instance_id for item in look.opened}
+            booked = {item.instance_id for item in ledger.ended(fleet, look.stood - READ_BACK)}
+            # Nobody knows the type of these, or when and why they ended.
+            lost = tuple(sorted(look.ids - lives.keys() - booked - known))
+            ended = tuple(sorted(known - lives.keys()))
+            if lost or ended:
+                gap = Gap(since=look.stood, until=now, instances=lost, ended=ended)
+                ledger.stood_still(fleet, gap)
+        ledger.looked(fleet, now)
+    newest = {item.instance_id: item for item in (*look.opened, *changed)}
+    over_now = [item for item in changed if item.until is not None]
+    gone = {item.instance_id for item in over_now}
+    return [*(item for i, item in newest.items() if i not in gone), *over_now]
 
 
-def _name_gap(
-    fleet: str,
-    look: _Look,
-    stood: datetime,
-    lives: Mapping[str, Life],
-    ports: LedgerPorts,
-    now: datetime,
-) -> None:
-    """Name what EC2 has forgotten since the last look: its type, or when and why it ended."""
-    opened = {item.instance_id for item in look.opened}
-    closed = {item.instance_id for item in ports.ledger.ended(fleet, stood - READ_BACK)}
-    lost = tuple(sorted(look.ids - lives.keys() - closed - opened))
-    ended = tuple(sorted(opened - lives.keys()))
-    if lost or ended:
-        ports.ledger.stood_still(fleet, Gap(since=stood, until=now, instances=lost, ended=ended))
-
-
-def _spending(fleet: str, found: Sequence[Priced]) -> Spending:
+def _figures(found: Sequence[Priced]) -> dict[str, float]:
+    """Add up what was spent and saved, USD."""
     paid = {option: 0.0 for option in ("spot", "on-demand")}
     for each in found:
         paid[each.item.option] += each.paid
     # Hours without a price of their own are in no sum, on neither side.
     known = [each for each in found if not each.unpriced_h]
-    return Spending(
-        fleet=fleet,
-        spot=paid["spot"],
-        on_demand=paid["on-demand"],
-        saved=sum(each.on_demand - each.paid for each in known),
-        unpriced_h=sum(each.unpriced_h for each in found),
-    )
+    return {
+        "SpentSpot": paid["spot"],
+        "SpentOnDemand": paid["on-demand"],
+        "Saved": sum(each.on_demand - each.paid for each in known),
+        "UnpricedHours": sum(each.unpriced_h for each in found),
+    }

@@ -11,18 +11,17 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.count import has_gap, in_service, missing_group, overdue
 from spotkeeper.domain.availability.decide import LOOKED_AFTER_S
-from spotkeeper.domain.availability.memory import AvailabilityMemory, within
+from spotkeeper.domain.availability.memory import within
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation, Phase
 from spotkeeper.domain.health.reports import TURNS_STOPPED, not_met, requests_had_stopped
-from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.interruption import at_risk_since
 from spotkeeper.domain.load.flow import CERTAIN, SLOT_S
 from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.load.summarise import busy_shares
-from spotkeeper.ports import FleetError, Lease, Ports, SpotRequest
-from spotkeeper.turns.turn import TABLE, Budget, group_named
+from spotkeeper.ports import Ports, SpotRequest
+from spotkeeper.turns.turn import TABLE, Budget, Round, group_named
 
 # The APIs of optional reads: one that did not answer is not called again in an invocation.
 EC2, ACTIVITIES = "EC2", "the log of scaling activities"
@@ -43,223 +42,181 @@ class Together:
     unread: tuple[str, ...] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Reading:
-    """Reads once for all fleets of an invocation, when the first of them asks."""
-
-    fleets: Sequence[Fleet]
-    ports: Ports
-    now: datetime
-    budget: Budget
-    is_fresh: bool = True
-    """Whether nothing was read yet."""
-    _found: "Together | FleetError | None" = None
-
-    def together(self) -> Together:
-        """Return what all fleets need; raise the same error for each if groups cannot be read."""
-        if self._found is None:
-            self.is_fresh = False
-            try:
-                self._found = read_together(self.fleets, self.ports, self.now, self.budget)
-            except FleetError as error:
-                self._found = error
-        if isinstance(self._found, FleetError):
-            raise self._found
-        return self._found
-
-
 def read_together(fleets: Sequence[Fleet], ports: Ports, now: datetime, budget: Budget) -> Together:
     """Read the groups of some fleets, and the spot requests of their instances."""
     names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
-    groups = ports.groups.describe(names)
+    groups, unread = ports.groups.describe(names), list[str]()
     mine = {fleet.spot_group for fleet in fleets}
     ids = [i.instance_id for n, g in groups.items() if n in mine for i in g.instances]
-    unread: list[str] = []
-    since = now - FAILURE_MEMORY
-    requests = _requests(ports, ids, since, unread, budget)
+    requests = _requests(ids, ports, now, budget, unread)
     return Together(groups=groups, requests=requests, unread=tuple(unread))
 
 
-def snapshot_of(
-    fleet: Fleet, ports: Ports, read: Together, lease: Lease, now: datetime, budget: Budget
-) -> Snapshot:
+def _requests(
+    ids: Sequence[str], ports: Ports, now: datetime, budget: Budget, unread: list[str]
+) -> tuple[SpotRequest, ...]:
+    """Read the troubled spot requests of some instances."""
+    read, since, without = ports.groups.troubled_spot_requests, now - FAILURE_MEMORY, ()
+    return (
+        budget.optional(unread, "spot requests", without, lambda: read(ids, since), api=EC2)
+        if ids
+        else without
+    )
+
+
+def snapshot_of(this: Round, read: Together) -> Snapshot:
     """Put together what one fleet's decision needs; failures are read only to explain a gap.
 
     The sweep for marked instances is last: it must not take the time of any other read.
 
     Raises `Gone` if a group of the fleet does not exist, except a spot group that is remembered.
     """
-    memory, health, unread = lease.availability, lease.health, [*read.unread]
+    fleet, ports, lease, now = this.fleet, this.ports, this.lease, this.now
+    memory, health = lease.availability, lease.health
+    this.unread += read.unread
     on_demand = group_named(read.groups, fleet.on_demand_group, ports.owner)
     missing = None
     if fleet.spot_group not in read.groups:
         missing = missing_group(fleet.spot_group, memory)
     spot = missing or group_named(read.groups, fleet.spot_group, ports.owner)
-    spot_failures = [*(() if missing else _failures(fleet, spot, ports, now, unread, budget))]
-    on_demand_failures = _failures(fleet, on_demand, ports, now, unread, budget)
+    spot_failures = [] if missing else [*_failures(this, spot)]
+    on_demand_failures = _failures(this, on_demand)
     inside = {i.instance_id for i in spot.instances}
     # Detached instances, and those that vanished before they served.
     others = sorted({*memory.detached, *memory.spot_launching} - inside)
     requests = [
         *[request for request in read.requests if request.instance_id in inside],
-        *_requests(ports, others, now - FAILURE_MEMORY, unread, budget),
+        *_requests(others, ports, now, this.budget, this.unread),
     ]
     # Only the failed request of an instance that never served is a failed launch.
     spot_failures += [
         r.failure for r in requests if r.failure and r.instance_id in memory.launching_since
     ]
+    # What notes and spot requests report about the same instance.
+    warned: dict[str, datetime] = {}
+    notice = timedelta(seconds=fleet.availability.notice_s)
+    noted = [(i, note.at) for note in lease.notes for i in note.instance_ids]
+    marked = [(r.instance_id, r.at_risk_since) for r in requests if r.at_risk_since]
+    for i, at in (*noted, *marked):
+        warned[i] = at_risk_since(warned.get(i), at, now, notice)
     # Nobody knows what serves once the health controller's last turn is long ago.
     stopped = 0 < health.flow.counted < (now - TURNS_STOPPED).timestamp() // SLOT_S
     same = memory.groups == (spot.name, on_demand.name)
     looked_after = same and within(memory.seen_at, now, LOOKED_AFTER_S)
+    let_go = _let_go(this, spot)
+    due = sorted(overdue(memory, fleet.availability, now)) if memory.detached else []
+    running = (
+        this.optional("detached instances", None, lambda: ports.groups.running(due), api=EC2)
+        if due
+        else None
+    )
     return Snapshot(
         fleet=fleet,
         seen=Observation(seen_at=now, spot=spot, on_demand=on_demand),
         spot_failures=tuple(spot_failures),
         on_demand_failures=on_demand_failures,
-        warned=_warned(fleet, lease, requests, now),
+        warned=warned,
         served={i: note.at for note in lease.notes for i in note.served},
-        # Only the policy of elevated risk tells such losses from others.
-        let_go=_let_go(spot, memory, ports, unread, budget)
-        if fleet.availability.elevated_risk_s
-        else frozenset(),
+        let_go=let_go,
         taken=frozenset([r.instance_id for r in requests if r.taken]),
         silent=frozenset(health.silent),
         unreported=health.unreported,
-        unheard=_unheard(fleet, health, spot, now),
+        unheard=_unheard(this, spot),
         sized=health.capacity_request,
         # Only a fleet that was adopted waits for its load to be known.
-        load_known=(not looked_after or memory.adoption is not None)
-        and _is_load_known(fleet, health, now),
+        load_known=(not looked_after or memory.adoption is not None) and _is_load_known(this),
         logged=health.flow.newest is not None,
-        running=_running(fleet, ports, memory, now, unread, budget),
-        sweep=_sweep(ports, memory, (spot, on_demand), now, unread, budget),
+        running=running,
+        sweep=_sweep(this, (spot, on_demand)),
         claims=bool(ports.owner),
         spot_missing=missing is not None,
         health_lost=lease.other_unreadable or (stopped and fleet.worker_health.enabled),
-        unread=tuple(unread),
+        unread=tuple(this.unread),
     )
 
 
-def _unheard(fleet: Fleet, health: HealthMemory, spot: Group, now: datetime) -> frozenset[str]:
-    """Return the unproven instances, with those that the health controller has not seen yet."""
-    if not fleet.worker_health.enabled:
-        return frozenset()
-    there = [i.instance_id for i in spot.instances if i.phase is Phase.IN_SERVICE]
-    new = [i for i in there if i not in health.in_service_since]
-    return frozenset([*health.unheard, *(not_met(health, new, now) if new else ())])
-
-
-def _let_go(
-    spot: Group,
-    memory: AvailabilityMemory,
-    ports: Ports,
-    unread: list[str],
-    budget: Budget,
-) -> frozenset[str]:
-    """Read which instances the group was requested to end, where more left than it shrank by."""
-    smaller = max(0, (memory.spot_seen or 0) - spot.desired)
-    lost = memory.in_service - in_service(spot, frozenset())
-    if memory.seen_at is None or lost <= smaller:
-        return frozenset()
-    what, since = f"what {spot.name} was requested to end", memory.seen_at
-    return budget.optional(
-        unread, what, frozenset(), lambda: ports.groups.let_go(spot.name, since), api=ACTIVITIES
-    )
-
-
-def _is_load_known(fleet: Fleet, health: HealthMemory, now: datetime) -> bool:
-    """Tell whether a need was found in a whole window of logs: the first few show only a part.
-
-    The load is also known if the request queue proves that no request arrives, or if requests had
-    stopped while workers that served before were in service.
-    """
-    if not fleet.sizing.enabled:
-        return False
-    quiet = quiet_s(health.queue, now) >= fleet.sizing.quiet_after_s
-    if quiet or requests_had_stopped(health, CERTAIN, now):
-        return True
-    if not health.needed or health.needed[-1].held:
-        return False
-    # What was needed before a pause says nothing of now.
-    current = within(health.needed[-1].at, now, LOOKED_AFTER_S)
-    return current and health.flow.is_whole(fleet.sizing.window_s, now)
-
-
-def with_busy_shares(snapshot: Snapshot, ports: Ports, budget: Budget) -> Snapshot:
+def with_busy_shares(snapshot: Snapshot, this: Round) -> Snapshot:
     """Read from the search logs which instances are busy; without them, none counts as busy."""
-    name, now, unread = snapshot.fleet.name, snapshot.now, [*snapshot.unread]
 
     def read() -> BusyShares:
-        digests = ports.load.since(name, now - BUSY_WINDOW)
-        return busy_shares(digests, now, BUSY_WINDOW, snapshot.fleet.slots)
+        digests = this.ports.load.since(this.fleet.name, this.now - BUSY_WINDOW)
+        return busy_shares(digests, this.now, BUSY_WINDOW, this.fleet.slots)
 
-    shares = budget.optional(unread, "which instances are busy", None, read, api=TABLE)
-    return replace(snapshot, busy_shares=shares, unread=tuple(unread))
-
-
-def _requests(
-    ports: Ports, ids: Sequence[str], since: datetime, unread: list[str], budget: Budget
-) -> tuple[SpotRequest, ...]:
-    """Read the troubled spot requests of some instances."""
-    without: tuple[SpotRequest, ...] = ()
-    if not ids:
-        return without
-    read = ports.groups.troubled_spot_requests
-    return budget.optional(unread, "spot requests", without, lambda: read(ids, since), api=EC2)
+    shares = this.optional("which instances are busy", None, read, api=TABLE)
+    return replace(snapshot, busy_shares=shares, unread=tuple(this.unread))
 
 
-def _warned(
-    fleet: Fleet, lease: Lease, requests: Sequence[SpotRequest], now: datetime
-) -> dict[str, datetime]:
-    """Merge what notes and spot requests report about the same instance."""
-    notice = timedelta(seconds=fleet.availability.notice_s)
-    warned: dict[str, datetime] = {}
-    noted = [(i, note.at) for note in lease.notes for i in note.instance_ids]
-    marked = [(r.instance_id, r.at_risk_since) for r in requests if r.at_risk_since]
-    for i, at in (*noted, *marked):
-        warned[i] = at_risk_since(warned.get(i), at, now, notice)
-    return warned
-
-
-def _failures(
-    fleet: Fleet, group: Group, ports: Ports, now: datetime, unread: list[str], budget: Budget
-) -> tuple[LaunchFailure, ...]:
+def _failures(this: Round, group: Group) -> tuple[LaunchFailure, ...]:
     """Read the launches that failed lately, where the group has a gap.
 
     A launch that fails may have begun as long ago as the launch deadline.
     """
     if not has_gap(group):
         return ()
-    what, since = f"activities of {group.name}", now - FAILURE_MEMORY
-    longest = timedelta(seconds=fleet.availability.launch_deadline_s)
-    without: tuple[LaunchFailure, ...] = ()
-    read = ports.groups.failures
-    return budget.optional(
-        unread, what, without, lambda: read(group.name, since, longest), api=ACTIVITIES
+    what, since, read = f"activities of {group.name}", this.now - FAILURE_MEMORY, this.ports.groups
+    longest = timedelta(seconds=this.fleet.availability.launch_deadline_s)
+    return this.optional(
+        what, (), lambda: read.failures(group.name, since, longest), api=ACTIVITIES
     )
 
 
-def _sweep(
-    ports: Ports,
-    memory: AvailabilityMemory,
-    groups: Sequence[Group],
-    now: datetime,
-    unread: list[str],
-    budget: Budget,
-) -> Sweep | None:
+def _let_go(this: Round, spot: Group) -> frozenset[str]:
+    """Read which instances the group was requested to end, where more left than it shrank by.
+
+    Only the policy of elevated risk tells such losses from others.
+    """
+    memory, groups = this.lease.availability, this.ports.groups
+    smaller = max(0, (memory.spot_seen or 0) - spot.desired)
+    lost = memory.in_service - in_service(spot, frozenset())
+    since = memory.seen_at
+    if since is None or lost <= smaller or not this.fleet.availability.elevated_risk_s:
+        return frozenset()
+    what, none = f"what {spot.name} was requested to end", frozenset[str]()
+    return this.optional(what, none, lambda: groups.let_go(spot.name, since), api=ACTIVITIES)
+
+
+def _unheard(this: Round, spot: Group) -> frozenset[str]:
+    """Return the unproven instances, with those that the health controller has not seen yet."""
+    health = this.lease.health
+    if not this.fleet.worker_health.enabled:
+        return frozenset()
+    there = [i.instance_id for i in spot.instances if i.phase is Phase.IN_SERVICE]
+    new = [i for i in there if i not in health.in_service_since]
+    return frozenset([*health.unheard, *(not_met(health, new, this.now) if new else ())])
+
+
+def _is_load_known(this: Round) -> bool:
+    """Tell whether a need was found in a whole window of logs: the first few show only a part.
+
+    The load is also known if the request queue proves that no request arrives, or if requests had
+    stopped while workers that served before were in service.
+    """
+    health, sizing, now = this.lease.health, this.fleet.sizing, this.now
+    if not sizing.enabled:
+        return False
+    if quiet_s(health.queue, now) >= sizing.quiet_after_s:
+        return True
+    if requests_had_stopped(health, CERTAIN, now):
+        return True
+    if not health.needed or health.needed[-1].held:
+        return False
+    # What was needed before a pause says nothing of now.
+    current = within(health.needed[-1].at, now, LOOKED_AFTER_S)
+    return current and health.flow.is_whole(sizing.window_s, now)
+
+
+def _sweep(this: Round, groups: Sequence[Group]) -> Sweep | None:
     """Search for marked instances after a memory was lost; None when that is not due.
 
     A controller that remembers knows what it marked and detached. Tags that cannot be proven are
     looked at again each hour, until an operator removes them.
     """
-    names = [group.name for group in groups]
+    memory, names = this.lease.availability, [group.name for group in groups]
     known = memory.swept_at is not None and memory.groups == tuple(names)
-    if known and (not memory.unproven or within(memory.swept_at, now, SWEEP_EVERY_S)):
+    if known and (not memory.unproven or within(memory.swept_at, this.now, SWEEP_EVERY_S)):
         return None
-    marks = budget.optional(
-        unread, "marked instances", None, lambda: ports.groups.marked(names), api=EC2
-    )
+    read = this.ports.groups
+    marks = this.optional("marked instances", None, lambda: read.marked(names), api=EC2)
     if marks is None:
         return None
     members = {i.instance_id for group in groups for i in group.instances}
@@ -268,23 +225,4 @@ def _sweep(
         inside=frozenset([m.instance_id for m in marks if m.instance_id in members]),
         detached={m.instance_id: m.gone_at for m in outside if m.detached},
         unproven=tuple(sorted([m.instance_id for m in outside if not m.detached])),
-    )
-
-
-def _running(
-    fleet: Fleet,
-    ports: Ports,
-    memory: AvailabilityMemory,
-    now: datetime,
-    unread: list[str],
-    budget: Budget,
-) -> frozenset[str] | None:
-    """Return which overdue detached instances still run; None if none is overdue, or not read."""
-    if not memory.detached:
-        return None
-    due = sorted(overdue(memory, fleet.availability, now))
-    if not due:
-        return None
-    return budget.optional(
-        unread, "detached instances", None, lambda: ports.groups.running(due), api=EC2
     )

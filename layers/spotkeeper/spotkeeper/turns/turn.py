@@ -8,22 +8,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import batched
-from types import TracebackType
+from typing import NoReturn
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import FAILED, Action, Answer, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.domain.permission import Permission
+from spotkeeper.domain.permission import Control, Permission
 from spotkeeper.ports import (
     OWNER_TAG,
     AtRiskNote,
     FleetError,
-    FleetStates,
     Gone,
     Lease,
+    Observed,
     Owned,
     Ports,
     Throttled,
@@ -53,20 +53,19 @@ class NoState(FleetError):
         self.cause = cause
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TurnReport:
     """What the turns of an invocation did; `busy` names fleets that another turn held.
 
-    `failed` names the fleets that `errors` are about. `defects` are unforeseen errors.
-    `unrecorded` names the fleets whose failed turn left no record, as the table refused it.
+    `defects` are unforeseen errors. `unrecorded` names the fleets whose failed turn left no record,
+    as the table refused it.
     """
 
-    records: tuple[DecisionRecord, ...] = ()
-    busy: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    errors: tuple[FleetError, ...] = ()
-    defects: tuple[Exception, ...] = ()
-    unrecorded: tuple[str, ...] = ()
+    records: list[DecisionRecord] = field(default_factory=list)
+    busy: list[str] = field(default_factory=list)
+    errors: list[FleetError] = field(default_factory=list)
+    defects: list[Exception] = field(default_factory=list)
+    unrecorded: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,6 +90,10 @@ class Budget:
         """Say whether the present fleet has had its share of the time."""
         return self.spent_s() >= self._optional_until_s
 
+    def hung(self, api: str) -> bool:
+        """Say whether an API did not answer before, in time or without a fault of its own."""
+        return self._hung[api] > 0
+
     @contextmanager
     def state(self) -> Iterator[None]:
         """Read the state of a fleet; where the table throttles or is away, raise `NoState`.
@@ -104,10 +107,6 @@ class Budget:
         except (Throttled, Unavailable) as error:
             self._hung[TABLE] += isinstance(error, Unavailable)
             raise NoState(error) from error
-
-    def hung(self, api: str) -> bool:
-        """Say whether an API did not answer before, in time or without a fault of its own."""
-        return self._hung[api] > 0
 
     @contextmanager
     def watched(self, api: str) -> Iterator[None]:
@@ -124,54 +123,63 @@ class Budget:
         """Read something optional; if that fails, return `without` and note why in `unread`."""
         if self.hung(api):
             unread.append(f"{what}: skipped, as {api} did not answer before")
-            return without
-        if self.is_shared_out():
+        elif self.is_shared_out():
             unread.append(f"{what}: skipped, as no time was left for it")
-            return without
-        try:
-            with self.watched(api):
-                return read()
-        except FleetError as error:
-            unread.append(f"{what}: {type(error).__name__}: {error}")
-            return without
+        else:
+            try:
+                with self.watched(api):
+                    return read()
+            except FleetError as error:
+                unread.append(f"{what}: {type(error).__name__}: {error}")
+        return without
+
+
+class _Observer:
+    """Changes nothing; every method raises `Observed`."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise Observed("a turn that may only look requests nothing")
+
+    set_desired = end = detach = suspend_az_rebalance = claim = resume_launch = _refuse
+    drain = unmark = terminate = replace = _refuse
 
 
 @dataclass(slots=True, kw_only=True)
 class Round:
-    """One round as the only writer, under `lease`.
+    """One round of a fleet's turn as the only writer, under `lease`.
 
-    An error releases the lease, and its notes stay for the next turn. `asked` is what was requested
-    so far; `record` is the record of a round whose memory was written.
+    A fleet that observes, or is paused, has rounds too. Their `ports` refuse each change, which is
+    handled like any refusal: the change has not happened. `asked` is what was requested so far,
+    and `unread` what could not be read. `record` is the record of a round whose memory was written.
     """
 
-    states: FleetStates
+    fleet: Fleet
+    ports: Ports
     budget: Budget
-    lease: Lease
-    number: int
     now: datetime
+    lease: Lease
+    control: Control = field(default_factory=Control)
+    permission: Permission = Permission.ACT
+    number: int = 0
     asked: list[Outcome] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     record: DecisionRecord | None = None
-    is_last: bool = False
 
-    def __enter__(self) -> Lease:
-        return self.lease
+    def optional[T](self, what: str, without: T, read: Callable[[], T], *, api: str) -> T:
+        """Read something optional; if that fails, return `without` and note why."""
+        return self.budget.optional(self.unread, what, without, read, api=api)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception):
-            # What the table answers to this must not hide what went wrong.
-            with suppress(FleetError), self.budget.watched(TABLE):
-                self.states.release(self.lease)
+    def answered(self, asked: str, error: FleetError | None = None) -> Answer:
+        """Note a request and its outcome; return what became of it."""
+        would = isinstance(error, Observed)
+        told = f"{type(error).__name__}: {error}" if error and not would else ""
+        self.asked.append(Outcome(asked=asked, error=told, would=would))
+        if error is None:
+            return Answer.DONE
+        return Answer.LOST if isinstance(error, Unavailable) else Answer.REFUSED
 
-    def finish(self, memory: AvailabilityMemory | HealthMemory, record: DecisionRecord) -> None:
-        """Write the memory, release the lease, and record; the last round unless a note arrived."""
-        paused = {"PausedHours": self.lease.paused_h} if self.lease.paused_h else {}
-        seen = {**record.seen, **paused}
-        record = replace(record, permission=self.lease.permission, seen=seen)
-        self.is_last = self.states.commit(self.lease, memory, self.now)
-        self.record = record
-        self.states.record(record)
+
+type Memory = AvailabilityMemory | HealthMemory
 
 
 @dataclass(slots=True, kw_only=True)
@@ -179,52 +187,46 @@ class Turns:
     """The turns of one controller in an invocation, each fleet on its own."""
 
     controller: Controller
+    ports: Ports
     now: datetime
     budget: Budget
-    states: FleetStates
-    _records: list[DecisionRecord] = field(default_factory=list)
-    _busy: list[str] = field(default_factory=list)
-    _errors: list[tuple[str, FleetError]] = field(default_factory=list)
-    _defects: list[Exception] = field(default_factory=list)
-    _unrecorded: list[str] = field(default_factory=list)
+    report: TurnReport = field(default_factory=TurnReport)
     _round: Round | None = None
 
-    @classmethod
-    def of(cls, controller: Controller, ports: Ports, now: datetime) -> "Turns":
-        """Begin the turns of an invocation."""
-        budget = Budget(began=now, clock=ports.clock)
-        return cls(controller=controller, now=now, budget=budget, states=ports.states)
-
     def run(self, fleets: Sequence[Fleet], turn: Callable[[Fleet], None]) -> TurnReport:
-        """Run the turn of each fleet while there is time, another fleet first each minute."""
+        """Run the turn of each fleet while there is time, another fleet first each minute.
+
+        An error stops its own fleet only. It is recorded, and reported at the end, as is what AWS
+        refused to do.
+        """
         first = int(self.now.timestamp() // 60) % max(1, len(fleets))
         for number, fleet in enumerate((*fleets[first:], *fleets[:first])):
-            with self._isolated(fleet):
-                if (spent := self.budget.spent_s()) >= TURNS_S:
-                    message = f"no turn: other fleets took {spent:.0f} s"
-                    raise TimedOut(message)
-                self.budget.begin(len(fleets) - number)
+            self._round = None
+            if (spent := self.budget.spent_s()) >= TURNS_S:
+                self.fail(fleet, TimedOut(f"no turn: other fleets took {spent:.0f} s"))
+                continue
+            self.budget.begin(len(fleets) - number)
+            try:
                 turn(fleet)
-        return self.report()
-
-    @contextmanager
-    def _isolated(self, fleet: Fleet) -> Iterator[None]:
-        """Let an error stop its own fleet only; it is recorded, and reported at the end."""
-        self._round = None
-        try:
-            yield
-        except NoState as error:
-            self.fail(fleet, error.cause)
-        except FleetError as error:
-            self.fail(fleet, error)
-        except Exception as error:  # noqa: BLE001 - one fleet's defect must not stop the others
-            error.add_note(f"in the turn of fleet {fleet.name}")
-            self._defects.append(error)
-            self._record_failure(fleet, error)
+            except FleetError as error:
+                self.fail(fleet, error)
+            except Exception as error:  # noqa: BLE001 - one fleet's defect must not stop the others
+                error.add_note(f"in the turn of fleet {fleet.name}")
+                self.report.defects.append(error)
+                self._record_failure(fleet, error)
+        self.report.errors += [
+            FleetError(f"fleet {record.fleet}: {outcome.asked}: {outcome.error}")
+            for record in self.report.records
+            for outcome in record.outcomes
+            if outcome.error
+        ]
+        return self.report
 
     def fail(self, fleet: Fleet, error: FleetError, done: DecisionRecord | None = None) -> None:
         """Report a turn that failed; `done` records what it did nevertheless."""
-        self._errors.append((fleet.name, type(error)(f"fleet {fleet.name}: {error}")))
+        if isinstance(error, NoState):
+            error = error.cause
+        self.report.errors.append(type(error)(f"fleet {fleet.name}: {error}"))
         self._record_failure(fleet, error, done)
 
     def _record_failure(
@@ -244,63 +246,63 @@ class Turns:
             outcomes=tuple(this.asked) if this else (),
         )
         record = replace(record, seen={**record.seen, "TurnsFailed": 1}, error=told)
-        self._records.append(record)
-        if self.budget.hung(TABLE):
-            self._unrecorded.append(fleet.name)
-            return
-        try:
-            with self.budget.watched(TABLE):
-                self.states.record(record)
-        except FleetError:
-            self._unrecorded.append(fleet.name)
+        self.report.records.append(record)
+        if not self.budget.hung(TABLE):
+            with suppress(FleetError), self.budget.watched(TABLE):
+                self.ports.states.record(record)
+                return
+        self.report.unrecorded.append(fleet.name)
 
-    def rounds(self, ports: Ports, fleet: str, note: AtRiskNote | None) -> Iterator[Round]:
-        """Yield rounds as the only writer while notes arrive; none if another turn has the lease.
+    def rounds(
+        self,
+        fleet: Fleet,
+        note: AtRiskNote | None,
+        take: Callable[[Round], tuple[Memory, DecisionRecord]],
+    ) -> None:
+        """Take rounds as the only writer while notes arrive; none if another turn has the lease.
 
         A turn that may only look has a memory of its own: one that acts must not remember requests
-        that were never made.
+        that were never made. An error releases the lease, and its notes stay for the next turn.
         """
-        states, permission = ports.states, ports.permission
-        name = fleet if permission is Permission.ACT else f"{fleet}/observed"
+        with self.budget.state():
+            control = self.ports.controls.of(fleet.name)
+        ports, states, name = self.ports, self.ports.states, fleet.name
+        permission = control.permission(fleet.mode, self.now)
+        if permission is not Permission.ACT:
+            ports, name = replace(ports, writer=_Observer(), owner=""), f"{name}/observed"
+        if self.controller is Controller.AVAILABILITY:
+            ports.last.permit(fleet.name, self.now, acts=permission is Permission.ACT)
         for number in range(MOST_ROUNDS):
             with self.budget.state():
                 lease = states.acquire(name, self.controller, self.now, None if number else note)
             if lease is None:
                 if not number:
-                    self._busy.append(fleet)
+                    self.report.busy.append(fleet.name)
                 return
             if lease.unreadable:
-                self._records.append(_begun_afresh(lease, self.now))
-                states.record(self._records[-1])
-            lease = replace(lease, permission=permission, paused_h=ports.paused_h)
-            this = Round(
-                states=states, budget=self.budget, lease=lease, number=number, now=self.now
-            )
-            self._round = this
-            yield this
+                self.report.records.append(_begun_afresh(lease, self.now))
+                states.record(self.report.records[-1])
+            self._round = this = Round(
+                fleet=fleet, ports=ports, budget=self.budget, now=self.now, lease=lease,
+                control=control, permission=permission, number=number,
+            )  # fmt: skip
+            try:
+                memory, record = take(this)
+                is_last = states.commit(lease, memory, self.now)
+                seen, pause = record.seen, control.pause
+                if permission is Permission.PAUSED and pause:
+                    seen = {**seen, "PausedHours": (self.now - pause.at) / timedelta(hours=1)}
+                this.record = replace(record, permission=permission, seen=seen)
+                states.record(this.record)
+            except Exception:
+                # What the table answers to this must not hide what went wrong.
+                with suppress(FleetError), self.budget.watched(TABLE):
+                    states.release(lease)
+                raise
             self._round = None
-            if this.record:
-                self._records.append(this.record)
-            if this.is_last:
+            self.report.records.append(this.record)
+            if is_last:
                 return
-
-    def report(self) -> TurnReport:
-        """Say what was done; what AWS refused to do counts as an error too."""
-        refused = [
-            (record.fleet, FleetError(f"fleet {record.fleet}: {outcome.asked}: {outcome.error}"))
-            for record in self._records
-            for outcome in record.outcomes
-            if outcome.error
-        ]
-        errors = [*self._errors, *refused]
-        return TurnReport(
-            records=tuple(self._records),
-            busy=tuple(self._busy),
-            failed=tuple(dict.fromkeys(name for name, _ in errors)),
-            errors=tuple(error for _, error in errors),
-            defects=tuple(self._defects),
-            unrecorded=tuple(self._unrecorded),
-        )
 
 
 def own_share(
@@ -321,22 +323,29 @@ def own_share(
     return own, ()
 
 
-def once[T](read: Callable[[], T]) -> Callable[[], T]:
-    """Read at the first call; every call returns what was read, or raises the same error."""
-    found: list[T | FleetError] = []
+class Once[T]:
+    """Reads at the first call; every call returns what was read, or raises the same error."""
 
-    def answer() -> T:
-        if not found:
+    def __init__(self, read: Callable[[], T]) -> None:
+        self._read = read
+        self._found: list[T | FleetError] = []
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing was read yet."""
+        return not self._found
+
+    def __call__(self) -> T:
+        """Return what was read."""
+        if not self._found:
             try:
-                found.append(read())
+                self._found.append(self._read())
             except FleetError as error:
-                found.append(error)
-        (value,) = found
-        if isinstance(value, FleetError):
-            raise value
-        return value
-
-    return answer
+                self._found.append(error)
+        (found,) = self._found
+        if isinstance(found, FleetError):
+            raise found
+        return found
 
 
 def _begun_afresh(lease: Lease, now: datetime) -> DecisionRecord:
