@@ -14,7 +14,7 @@ from spotkeeper.turns.turn import FLEETS_AN_INVOCATION
 from spotkeeper_lab.cloud.values import IN_SERVICE, LAUNCH, TERMINATING, GroupView, InstanceView
 from spotkeeper_lab.faults import Fault, Kind
 from spotkeeper_lab.scenario import MAIN, WARM_UP_S, Scenario
-from spotkeeper_lab.troubles import Troubled
+from spotkeeper_lab.troubles import REPLACEMENTS_AN_HOUR, Troubled
 from spotkeeper_lab.world import AVAILABILITY, HEALTH, Invocation
 
 STEADY_S = 600.0
@@ -375,7 +375,7 @@ class Watched(Troubled):
         """Whether all missing instances are ill or just replaced, and the budget is spent."""
         ill = sum(not self.works(i.instance_id) for i in self.in_service())
         ages_s = [self.now_s - at_s for at_s in self.replaced]
-        return is_budget_spent(ages_s, short - ill, self.replacements_an_hour)
+        return is_budget_spent(ages_s, short - ill, REPLACEMENTS_AN_HOUR)
 
     def in_service(self) -> list[InstanceView]:
         members = self.cloud.instances()
@@ -595,7 +595,7 @@ class Watched(Troubled):
         if works_s > STEADY_S and instance_id not in self.hung:
             self._replaces_healthy(instance_id)
         hour = sum(at_s > self.now_s - 3600.0 for at_s in self.replaced)
-        if hour > self.replacements_an_hour * self._memories():
+        if hour > REPLACEMENTS_AN_HOUR * self._memories():
             self.broken(Promise.BUDGET, f"{hour} replacements in an hour")
 
     def _memories(self) -> int:
@@ -667,7 +667,7 @@ class Watched(Troubled):
                 min(ill_s, missed_s) <= CURED_AFTER_S
                 or self._excuse(len(self._ill_since))
                 or instance_id in self.replaced_ids
-                or lately >= self.replacements_an_hour
+                or lately >= REPLACEMENTS_AN_HOUR
             ):
                 continue
             if self._killed_s > lately_s:
