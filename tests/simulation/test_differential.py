@@ -101,7 +101,7 @@ def demo_turns(market: Market, world: World) -> list[Turn]:
     scene = scene_of(market, world)
     with running(scene) as day:
         day.run(lambda look: None)
-        records = [json.loads(decision.text) for decision in day.record.decisions]
+        records = [json.loads(text) for text in day.records]
     turns = (
         turn_of(record, (datetime.fromisoformat(record["at"]) - scene.start).total_seconds())
         for record in records

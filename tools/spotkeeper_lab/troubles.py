@@ -81,7 +81,7 @@ class Faulted(World):
             case Kind.LOSS:
                 self._take(fault)
             case Kind.UNWARNED_LOSS:
-                cloud.reclaim(self._share(fault), now_s)
+                cloud.reclaim(self.choose(fault), now_s)
             case Kind.SPOT_DRY:
                 cloud.fail_launches(spot, fault.at_s, fault.end_s, SPOT_DRY)
                 self._take(fault)
@@ -95,14 +95,14 @@ class Faulted(World):
             case Kind.BAD_SPOT_IMAGE:
                 # For as many as the replacements of an hour can mend.
                 cloud.break_image(spot, fault.at_s, fault.end_s)
-                cloud.reclaim(self._share(fault)[:REPLACEMENTS_AN_HOUR], now_s + NOTICE_S)
+                cloud.reclaim(self.choose(fault)[:REPLACEMENTS_AN_HOUR], now_s + NOTICE_S)
             case Kind.BAD_ON_DEMAND_IMAGE:
                 cloud.break_image(self.on_demand, fault.at_s, fault.end_s)
             case Kind.BOOT_LOOP:
-                cloud.reclaim(self._share(fault), now_s)
+                cloud.reclaim(self.choose(fault), now_s)
                 self._take_what_starts(fault)
             case Kind.EMPTY_WARNING:
-                for instance_id in self._share(fault):
+                for instance_id in self.choose(fault):
                     self._post(EventKind.WARNING, instance_id)
             case Kind.FOREIGN_EVENTS:
                 for number in range(1 + int(20 * fault.value)):
@@ -110,10 +110,10 @@ class Faulted(World):
                     foreign = f"i-0f00{number:013x}"
                     self.enter(at_s, partial(self._post, EventKind.WARNING, foreign))
             case Kind.REBALANCE:
-                for instance_id in self._share(fault):
+                for instance_id in self.choose(fault):
                     self._post(EventKind.REBALANCE, instance_id)
             case Kind.HANG:
-                for instance_id in self._share(fault, fault.value / 2):
+                for instance_id in self.choose(fault, fault.value / 2):
                     self.hung[instance_id] = now_s
                     self.force.hang(instance_id)
             case Kind.CLOCKS:
@@ -123,11 +123,11 @@ class Faulted(World):
                 self.logs.off_s = dict.fromkeys(self._half(), off_s)
             case Kind.OPERATOR_ENDS:
                 # An operator's role needs no mark.
-                for instance_id in self._share(fault, fault.value / 2):
+                for instance_id in self.choose(fault, fault.value / 2):
                     cloud.kill(instance_id)
             case Kind.ZONES_EVENED:
                 # As AZRebalance does: one ends, and another is launched.
-                for instance_id in self._share(fault, 0.0):
+                for instance_id in self.choose(fault, 0.0):
                     if "AZRebalance" not in self.group(spot).suspensions:
                         cloud.set_unhealthy(instance_id)
 
@@ -138,7 +138,7 @@ class Faulted(World):
         elif fault.kind is Kind.CLOCKS_FAR:
             self.logs.off_s = {}
 
-    def _share(self, fault: Fault, share: float | None = None) -> list[str]:
+    def choose(self, fault: Fault, share: float | None = None) -> list[str]:
         """Choose spot instances that are in service, at least one if there is any."""
         members = self.group(self.spot).instances
         there = [i.instance_id for i in members if i.state == IN_SERVICE]
@@ -152,7 +152,7 @@ class Faulted(World):
         return self.rng.sample(there, len(there) // 2)
 
     def _take(self, fault: Fault) -> None:
-        self.cloud.reclaim(self._share(fault), self.now_s + NOTICE_S)
+        self.cloud.reclaim(self.choose(fault), self.now_s + NOTICE_S)
 
     def _take_what_starts(self, fault: Fault) -> None:
         """Take what starts, again and again, until the fault is over."""
@@ -176,7 +176,7 @@ class Faulted(World):
     def event(self, event: dict[str, object], retries: tuple[float, ...] = RETRIES_S) -> None:
         """Deliver an event; a failed invocation is tried again."""
 
-        def again(invocation: Invocation, _: object) -> None:
+        def again(invocation: Invocation) -> None:
             if retries and invocation.failed:
                 self.enter(self.now_s + retries[0], lambda: self.event(event, retries[1:]))
 
@@ -338,7 +338,7 @@ class Troubled(Faulted):
 
     def _spoil_state(self, fault: Fault) -> None:
         item = dict(self.state_item(MAIN))
-        spoilt: dict[str, Any] = {f"{name}_memory": {"S": "{"} for name in ("availability", "health")}
+        spoilt: dict[str, Any] = {"availability_memory": {"S": "{"}, "health_memory": {"S": "{"}}
         if fault.value < 0.3:  # noqa: PLR2004
             spoilt["availability_notes"] = {"L": [{"S": "{"}]}
         if fault.value > 0.7:  # noqa: PLR2004
