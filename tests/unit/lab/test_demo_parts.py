@@ -73,14 +73,18 @@ def test_hours_that_the_market_does_not_have(wrong: dict[str, float]) -> None:
 # --- series ---------------------------------------------------------------------------------------
 
 
-def look(at_s: float, target: int, spot: int = 0) -> Look:
-    return Look(at_s=at_s, target=target, spot=spot, on_demand=0, on_demand_desired=0, workers=spot)
-
-
 def test_what_was_asked_for_is_due_once_it_can_have_started() -> None:
-    target = per_second([look(0, 2), look(10, 4), look(20, 1)], lambda one: one.target, 30.0)
-    owed = due(target, 5.0)
-    assert owed[9] == 2
-    assert owed[14] == 2
-    assert owed[15] == 4
-    assert owed[20] == 1
+    looks = [
+        Look(
+            at_s=at_s,
+            target=target,
+            spot=frozenset(),
+            on_demand=0,
+            coming=0,
+            on_demand_desired=0,
+            workers=0,
+        )
+        for at_s, target in ((0, 2), (10, 4), (20, 1))
+    ]
+    owed = due(per_second(looks, lambda one: one.target, 30.0), 5.0)
+    assert [owed[second] for second in (9, 14, 15, 20)] == [2, 2, 4, 1]

@@ -546,7 +546,7 @@ class Notice:
     back_after_s: float | None
 
 
-def _notices(day: Day) -> Iterator[Notice]:
+def _notices(day: Day) -> list[Notice]:
     """What became of the warnings after the lead."""
     times = [look.at_s for look in day.looks]
     pools = {view.instance_id: view.pool for view in day.cloud.history()}
@@ -559,20 +559,21 @@ def _notices(day: Day) -> Iterator[Notice]:
     def after(instant_s: float, since_s: float) -> float | None:
         return instant_s - since_s if instant_s < math.inf else None
 
-    for at_s, instance_id in ((one.at_s, one.instance_id) for one in day.warnings):
+    def of(at_s: float, instance_id: str) -> Notice:
         asked_s = first(at_s, lambda it: it.coming + it.on_demand_desired >= it.target)
-        stopped_s = first(at_s, lambda it, gone=instance_id: gone not in it.spot)
+        stopped_s = first(at_s, lambda it: instance_id not in it.spot)
         served_s = first(stopped_s, lambda it: it.serving >= it.target)
         back_s = first(stopped_s, lambda it: len(it.spot) >= it.target and not it.on_demand_desired)
-        if at_s >= LEAD_S:
-            yield Notice(
-                at_s=at_s,
-                instance_id=instance_id,
-                pool=pools[instance_id],
-                asked_after_s=after(asked_s, at_s),
-                whole_after_s=after(served_s, stopped_s),
-                back_after_s=after(back_s, at_s),
-            )
+        return Notice(
+            at_s=at_s,
+            instance_id=instance_id,
+            pool=pools[instance_id],
+            asked_after_s=after(asked_s, at_s),
+            whole_after_s=after(served_s, stopped_s),
+            back_after_s=after(back_s, at_s),
+        )
+
+    return [of(event.at_s, event.instance_id) for event in day.warnings if event.at_s >= LEAD_S]
 
 
 def per_second(looks: Sequence[Look], value: Callable[[Look], int], end_s: float) -> Ints:
@@ -611,8 +612,8 @@ def results(day: Day) -> Results:
     # Calls take no time, so that the records are in the order of their instants.
     lead = sum(at_s < LEAD_S for at_s, _ in every)
     records = every[lead:]
-    notices = list(_notices(day))
-    actions = Counter(record.action for _, record in records)
+    notices = _notices(day)
+    actions = Counter(str(record.action) for _, record in records)
     settings = day.scene.settings
     failed = [one for one in day.ended if one.failed]
 
