@@ -199,6 +199,11 @@ class GroupState:
         """How many instances are to be launched; below 0 there are too many."""
         return self.desired - len(self.present())
 
+    @property
+    def pool_size(self) -> int:
+        """How many instances its warm pool should have."""
+        return self.pool.size(self.desired, self.spec.maximum) if self.pool else 0
+
     def surplus(self) -> list[SimulatedMachine]:
         """The instances that a scale-in ends: those that are launching first, then the newest.
 
