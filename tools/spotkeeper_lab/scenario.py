@@ -118,11 +118,26 @@ def draw(seed: int) -> Scenario:
     rng = random.Random(f"chaos/{seed}")
     sized = rng.choice([True] * 5 + [False])
     queue_known = rng.choice([True, True, False])
+    start = rng.choice([StartState.SERVING] * 3 + [StartState.EMPTY, StartState.ON_DEMAND])
+    if sized:
+        count = rng.choice([0, 1, 2])
+        changes = sorted([0.0, *(WARM_UP_S + rng.uniform(0.0, FAULTS_S) for _ in range(count))])
+        least, most = rng.choice([(0.5, 7.0), (0.5, 7.0), (0.02, 0.3)])
+        loads = tuple((at_s, round(rng.uniform(least, most), 2)) for at_s in changes)
+    else:
+        # Where nobody sizes the spot group, it begins as its operator left it.
+        start, loads = StartState.SERVING, ((0.0, round(rng.uniform(0.5, 2.0), 1)),)
+    kinds = rng.choices([kind for kind in Kind if kind not in WIDE], k=rng.randint(2, 6))
+    faults = [_fault(rng, kind, rng.uniform(0.0, FAULTS_S)) for kind in kinds]
+    if rng.choice([True, False]):
+        together_s = rng.uniform(0.0, FAULTS_S)
+        pair = rng.choice(TOGETHER)
+        faults += [_fault(rng, kind, together_s + rng.uniform(0.0, 60.0)) for kind in pair]
     return Scenario(
         seed=seed,
-        start=_start(rng, sized=sized),
-        loads=_loads(rng) if sized else ((0.0, round(rng.uniform(0.5, 2.0), 1)),),
-        faults=tuple(sorted(_faults(rng), key=lambda fault: fault.at_s)),
+        start=start,
+        loads=loads,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
         objective=rng.choice([True, False]),
         queue_known=queue_known,
         spot_min=rng.choice([0, 1, 2]) if queue_known else rng.choice([1, 2]),
@@ -166,28 +181,6 @@ def draw_wide(seed: int) -> Scenario:
         latencies_s=rng.choice([LATENCIES_S, (0.01, 0.25), (0.05, 0.25)]),
         service_s=6.0 * min(10.0, scale),
     )
-
-
-def _start(rng: random.Random, *, sized: bool) -> StartState:
-    """Where nobody sizes the spot group, it begins as its operator left it."""
-    drawn = rng.choice([StartState.SERVING] * 3 + [StartState.EMPTY, StartState.ON_DEMAND])
-    return drawn if sized else StartState.SERVING
-
-
-def _loads(rng: random.Random) -> tuple[tuple[float, float], ...]:
-    changes = [WARM_UP_S + rng.uniform(0.0, FAULTS_S) for _ in range(rng.choice([0, 1, 2]))]
-    least, most = rng.choice([(0.5, 7.0), (0.5, 7.0), (0.02, 0.3)])
-    return tuple((at_s, round(rng.uniform(least, most), 2)) for at_s in sorted([0.0, *changes]))
-
-
-def _faults(rng: random.Random) -> list[Fault]:
-    kinds = rng.choices([kind for kind in Kind if kind not in WIDE], k=rng.randint(2, 6))
-    found = [_fault(rng, kind, rng.uniform(0.0, FAULTS_S)) for kind in kinds]
-    if rng.choice([True, False]):
-        together_s = rng.uniform(0.0, FAULTS_S)
-        pair = rng.choice(TOGETHER)
-        found += [_fault(rng, kind, together_s + rng.uniform(0.0, 60.0)) for kind in pair]
-    return found
 
 
 def _fault(rng: random.Random, kind: Kind, after_s: float) -> Fault:
