@@ -233,6 +233,12 @@ class SearchLogQueue:
             message.visible_s = at_s + VISIBILITY_TIMEOUT_S
         return {"Records": [self._record(message) for message in batch]} if batch else None
 
+    def _record(self, message: _Message) -> dict[str, object]:
+        sent_ms = int(self._time.at(message.sent_s).timestamp() * 1000)
+        return sqs_record(
+            "demo-SearchLogQueue", message.message_id, message.body, sent_ms, message.receives
+        )
+
     def settle(self, event: Mapping[str, object], failed: Iterable[str]) -> None:
         """Delete what a batch has done; what failed for the last time becomes a dead letter."""
         kept = set(failed)
@@ -245,24 +251,27 @@ class SearchLogQueue:
             elif message.receives >= MESSAGE_RECEIVES:
                 self.dead_letters.append(self._messages.pop(message.message_id).body)
 
-    def _record(self, message: _Message) -> dict[str, object]:
-        sent_ms = int(self._time.at(message.sent_s).timestamp() * 1000)
-        return {
-            "messageId": message.message_id,
-            "receiptHandle": message.message_id,
-            "body": message.body,
-            "attributes": {
-                "ApproximateReceiveCount": str(message.receives),
-                "SentTimestamp": str(sent_ms),
-                "SenderId": "AIDAIENQZJOLO23YVJ4VO",
-                "ApproximateFirstReceiveTimestamp": str(sent_ms),
-            },
-            "messageAttributes": {},
-            "md5OfBody": hashlib.md5(message.body.encode(), usedforsecurity=False).hexdigest(),
-            "eventSource": "aws:sqs",
-            "eventSourceARN": f"arn:aws:sqs:{REGION}:{ACCOUNT}:demo-SearchLogQueue",
-            "awsRegion": REGION,
-        }
+
+def sqs_record(
+    queue: str, message_id: str, body: str, sent_ms: int = 0, receives: int = 1
+) -> dict[str, object]:
+    """A message as SQS gives it to a function."""
+    return {
+        "messageId": message_id,
+        "receiptHandle": message_id,
+        "body": body,
+        "attributes": {
+            "ApproximateReceiveCount": str(receives),
+            "SentTimestamp": str(sent_ms),
+            "SenderId": "AIDAIENQZJOLO23YVJ4VO",
+            "ApproximateFirstReceiveTimestamp": str(sent_ms),
+        },
+        "messageAttributes": {},
+        "md5OfBody": hashlib.md5(body.encode(), usedforsecurity=False).hexdigest(),
+        "eventSource": "aws:sqs",
+        "eventSourceARN": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}",
+        "awsRegion": REGION,
+    }
 
 
 VISIBILITY_S = 30.0

@@ -39,7 +39,7 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError, CloudEvent
 from spotkeeper_lab.faults import OF_AWS, Fault, Kind, hanging, refusal_of
 from spotkeeper_lab.traces.requests import RequestTrace
-from spotkeeper_lab.workers import SearchLogQueue, SearchLogs, Served, Workforce
+from spotkeeper_lab.workers import SearchLogQueue, SearchLogs, Served, Workforce, sqs_record
 
 COLLECT, HEALTH = "collect_search_logs", "check_health"
 AVAILABILITY, INTERRUPTION = "check_availability", "handle_interruption"
@@ -516,20 +516,12 @@ class World:
 
     def _wake_up(self, params: Mapping[str, Any]) -> Answer:
         """Wake a turn up; one that fails is not woken again: the minute's turn is soon enough."""
-        record = {
-            "messageId": f"wake-up-{self._entered}",
-            "receiptHandle": "x",
-            "body": params["MessageBody"],
-            "attributes": {"ApproximateReceiveCount": "1"},
-            "messageAttributes": {},
-            "eventSource": "aws:sqs",
-            "eventSourceARN": f"arn:aws:sqs:{REGION}:{ACCOUNT}:wake-ups",
-            "awsRegion": REGION,
-        }
+        message_id = f"wake-up-{self._entered}"
+        event = {"Records": [sqs_record("wake-ups", message_id, params["MessageBody"])]}
         at_s = self.now_s + float(params.get("DelaySeconds", 0))
         function = HEALTH if params["QueueUrl"] == HEALTH_QUEUE else AVAILABILITY
-        self.enter(at_s, lambda: self.invoke(function, {"Records": [record]}))
-        return {"MessageId": record["messageId"]}
+        self.enter(at_s, lambda: self.invoke(function, event))
+        return {"MessageId": message_id}
 
     def _hand_on(self, params: Mapping[str, Any]) -> Answer:
         """Send several messages; each becomes an invocation."""

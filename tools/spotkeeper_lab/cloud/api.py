@@ -230,7 +230,7 @@ class Cloud:
     def tag(self, instance_ids: Sequence[str], tags: Mapping[str, str]) -> None:
         """Give instances other tags than that of a drain."""
         for machine in self._running(instance_ids):
-            machine.tags |= tags
+            machine.tags = {**machine.tags, **tags}
             self._touch(machine)
 
     def untag(self, instance_ids: Sequence[str], keys: Iterable[str]) -> None:
@@ -964,8 +964,7 @@ class Cloud:
             machine.warned_s = self.now_s
             self._warned[machine.instance_id] = machine
             self._touch(machine)
-            group = machine.group.spec.name if machine.group else ""
-            self._tell(EventKind.WARNING, group, machine.instance_id)
+            self._tell(EventKind.WARNING, machine.group_name, machine.instance_id)
 
     def _lose(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is None:

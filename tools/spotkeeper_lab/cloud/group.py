@@ -9,8 +9,9 @@ import math
 import random
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import cycle
+from operator import attrgetter
 
 from spotkeeper_lab.cloud.values import (
     CANCELLED,
@@ -93,22 +94,16 @@ class SimulatedMachine:
         )
 
     def view(self) -> InstanceView:
-        return InstanceView(
-            instance_id=self.instance_id,
-            pool=self.pool,
-            purchase=self.purchase,
-            group=self.group.spec.name if self.group else "",
-            state=self.state,
-            healthy=self.healthy,
-            launched_s=self.launched_s,
-            in_service_s=self.in_service_s,
-            serves_s=self.serves_s,
-            warned_s=self.warned_s,
-            gone_s=self.gone_s,
-            tags=dict(self.tags),
-            ended_s=self.ended_s,
-            lost=self.lost,
-        )
+        return InstanceView(*_SHOWN(self))
+
+    @property
+    def group_name(self) -> str:
+        return self.group.spec.name if self.group else ""
+
+
+_SHOWN = attrgetter(
+    *("group_name" if it.name == "group" else it.name for it in fields(InstanceView))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +293,6 @@ class GroupState:
             message=refusal.message,
             cause=DIFFERENCE.format(have=len(self.members), want=want),
             description=f"Launching a new EC2 instance.  Status Reason: {refusal.message}",
-            instance_id="",
             pool=refusal.pool,
         )
         self._failures.append(activity)
@@ -356,7 +350,6 @@ class GroupState:
                 start_s=now_s,
                 end_s=now_s,
                 status_code=SUCCESSFUL,
-                message="",
                 cause=why.format(have=have, left=have - 1),
                 description=f"Terminating EC2 instance: {machine.instance_id}",
                 instance_id=machine.instance_id,
