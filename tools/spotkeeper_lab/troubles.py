@@ -422,13 +422,7 @@ class Troubled(Faulted):
                 # The mark was taken away: what was warned serves again.
                 self.force.take(view.instance_id, takes=True)
         for instance_id in there - {view.instance_id for view in views}:
-            self._lose(instance_id)
-
-    def _lose(self, instance_id: str) -> None:
-        if not self.force.serving(instance_id):
-            self.queue.send(self.logs.ship(instance_id), self.now_s)
-        self.logs.lose(instance_id)
-        self.force.lose(instance_id)
+            self.queue.send(self.logs.dismiss(instance_id, self.force, now_s), now_s)
 
     # --- its state ------------------------------------------------------------------------------
 

@@ -196,6 +196,16 @@ class SearchLogs:
         """Forget what a machine that is gone had not sent."""
         self._machines.pop(instance_id, None)
 
+    def dismiss(self, instance_id: str, force: "Workforce", now_s: float) -> list[str]:
+        """Take a machine that is gone from the workforce; answers what it sent before its end.
+
+        One that could drain has sent its logs; one that could not takes them along.
+        """
+        bodies = [] if force.serving(instance_id) else self.ship(instance_id, now_s)
+        self.lose(instance_id)
+        force.lose(instance_id)
+        return bodies
+
     def _at(self, seconds: float) -> str:
         instant = self._time.start + timedelta(milliseconds=int(seconds * 1000))
         return f"{instant.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"

@@ -346,12 +346,8 @@ class Day(Faulted):
             self._musters_s = next_s
             self.enter(next_s, self._muster_again)
         for instance_id in self.force.instances - {view.instance_id for view in views}:
-            # One that could drain sends its last logs; one that could not takes them along.
-            if not self.force.serving(instance_id):
-                self.queue.send(self.logs.ship(instance_id, self.now_s), self.now_s)
-            if not self.logs.stopped:
-                self.logs.lose(instance_id)
-            self.force.lose(instance_id)
+            last = self.logs.dismiss(instance_id, self.force, self.now_s)
+            self.queue.send(last, self.now_s)
         return views
 
     def _muster_again(self) -> None:
