@@ -19,40 +19,21 @@ from spotkeeper_lab.world import AVAILABILITY, HEALTH, Invocation
 
 STEADY_S = 600.0
 """A fleet must serve the least load of the last this many seconds."""
-
 SHORT_S = 1200.0
 """The longest that a fleet may be short."""
-
 WHOLE_AFTER_S = 1200.0
 """How long after an unavoidable fault its effects are excused."""
-
-SERVED_AFTER_S = 1800.0
-"""The longest that requests may wait in the quiet."""
-
-BACK_AFTER_S = 3300.0
-"""The longest that on-demand may stay in the quiet while spot serves."""
-
-CURED_AFTER_S = 3000.0
-"""The longest that an instance known not to work may stay in the quiet."""
-
-ORPHAN_S = 1500.0
-"""The longest that an instance may run in no group."""
-
-CONFIGURATION_CAP = 2
+SILENT_S = 300.0
+"""The longest between two turns of another fleet."""
 
 CAPPED = frozenset(
     {Kind.LAUNCH_REFUSED, Kind.BAD_SPOT_IMAGE, Kind.BOOT_LOOP, Kind.OPERATOR_SUSPENDS}
 )
 """More instances do not cure these: the backfill has a cap of its own."""
 
-NEVER_READY = frozenset({Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE})
-"""Instances never complete their launch hook."""
-
 FORGETFUL = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})
-
 UNHEARD = frozenset({Kind.LOGS_STOP, Kind.COLLECTOR_DOWN})
 """No search log shows the instances that start meanwhile."""
-
 HELPLESS = frozenset(
     {
         Kind.ON_DEMAND_DRY,
@@ -68,10 +49,6 @@ HELPLESS = frozenset(
 )
 """Nobody can fill the gap, or nobody can know of it."""
 
-
-UNHEARD_REPLACED_AT_MOST = 2
-"""The most replaced instances that served without search logs; none that logged may be replaced."""
-
 DIMENSIONS = (
     {State.WHOLE, State.SHORT, State.BOTH_SHORT},
     {State.BACKFILLED, State.RELEASED},
@@ -79,26 +56,6 @@ DIMENSIONS = (
     {State.PAUSED},
 )
 """Of each of these, a fleet is in one state at a time."""
-
-LAUNCHES_AN_HOUR = 60
-
-LAUNCHES_IN_QUIET, QUIET_LAUNCHES_AFTER_S = 12, 1500.0
-"""The most launches allowed, counted after this much of the quiet."""
-
-REFILLS_AN_HOUR = 5
-"""How often in an hour on-demand may be filled again after a release."""
-
-SILENT_S = 300.0
-"""The longest between two turns of another fleet."""
-
-ALARMED_AFTER_S = 600.0
-"""The longest from requests that show that nobody serves to the alarm."""
-
-CHANCE = 1.5
-"""How many times the certain evidence must arrive before it must count."""
-
-FAILURES_AT_MOST, FAILURES_WITHIN_S = 6, 900.0
-"""The most invocations that fail within this time while nothing is wrong with AWS."""
 
 
 class Promise(StrEnum):
@@ -186,7 +143,10 @@ def evidence_of(
     if not serving:
         requests = 60.0 * loads[-1] / scenario.service_s / max(1, everybody)
         return requests, reported and not scenario.queue_known
-    at_ease = 3 * idle > there and _is_at_ease(loads, everybody, serving)
+    # Whether the load fell so far that missing logs explain the idle instances better: who is left
+    # is nearer to how busy all were than to how busy they would have become.
+    taken_over = max(loads) / everybody * (1 + everybody / serving) / 2
+    at_ease = 3 * idle > there and loads[-1] / serving < taken_over
     return logged / everybody, at_ease
 
 
@@ -198,15 +158,6 @@ def _loads(scenario: Scenario, now_s: float) -> list[float]:
         for (begins_s, load), (end_s, _) in pairwise(steps)
         if begins_s <= now_s < end_s + REMEMBERED_S
     ]
-
-
-def _is_at_ease(loads: list[float], everybody: int, serving: int) -> bool:
-    """Whether the load fell so far that missing logs explain the idle instances better.
-
-    Who is left is nearer to how busy all were than to how busy they would have become.
-    """
-    taken_over = max(loads) / everybody * (1 + everybody / serving) / 2
-    return loads[-1] / serving < taken_over
 
 
 def is_budget_spent(ages_s: list[float], short: int, budget: int) -> bool:
@@ -316,8 +267,7 @@ class Watched(Troubled):
         self._orphans()
         self._whole()
         if quiet_s > 0:
-            if quiet_s > SERVED_AFTER_S:
-                self._requests_served()
+            self._requests_served(quiet_s)
             self._lent()
             self._cured()
         self._launches(quiet_s)
@@ -374,15 +324,17 @@ class Watched(Troubled):
             self._unserved, self._alarm_due_s = 0.0, math.inf
             return
         self._unserved += 60.0 * min(_loads(scenario, self.now_s)) / scenario.service_s
-        if self._unserved >= CHANCE * CERTAIN:
-            self._alarm_due_s = min(self._alarm_due_s, self.now_s + ALARMED_AFTER_S)
+        # As much again as half of what is certain: requests arrive by chance.
+        longest_s = 600.0
+        if self._unserved >= 1.5 * CERTAIN:
+            self._alarm_due_s = min(self._alarm_due_s, self.now_s + longest_s)
         if self.now_s > self._alarm_due_s and not self._rings("nobody-serves"):
             self.broken(
                 Promise.ALARMED,
                 f"{self._unserved:.0f} requests arrived since the last was served, and no alarm "
                 "says that nobody serves",
-                self._trouble(ALARMED_AFTER_S),
-                self._wrong(ALARMED_AFTER_S),
+                self._trouble(longest_s),
+                self._wrong(longest_s),
             )
 
     def _bounds(self) -> None:
@@ -403,16 +355,16 @@ class Watched(Troubled):
             self.broken(Promise.COST, f"{mine} instances run at once")
 
     def _orphans(self) -> None:
-        known = self._outside_since
+        known, longest_s = self._outside_since, 1500.0
         outside = [i.instance_id for i in self.cloud.instances() if not i.group]
         self._outside_since = {i: known.get(i, self.now_s) for i in outside}
         for instance_id, since_s in self._outside_since.items():
-            if self.now_s - since_s > ORPHAN_S:
+            if self.now_s - since_s > longest_s:
                 self.broken(
                     Promise.ORPHANS,
                     f"{instance_id} runs in no group since {since_s:.0f} s",
-                    self._trouble(ORPHAN_S),
-                    self._wrong(ORPHAN_S),
+                    self._trouble(longest_s),
+                    self._wrong(longest_s),
                     Excuse.UNPROVEN if self._begun({Kind.GROUP_DELETED}) else None,
                 )
 
@@ -421,7 +373,8 @@ class Watched(Troubled):
         spot, on_demand = self.group(self.spot), self.group(self.on_demand)
         working, wanted = self.working(), min(spot.desired - self.spares, self.scenario.spot_max)
         if self._recently(CAPPED):
-            capped = min(wanted, CONFIGURATION_CAP)
+            configuration_cap = 2
+            capped = min(wanted, configuration_cap)
             self.excused[Excuse.CAPPED] += capped <= working < wanted
             wanted = capped
         missing = wanted - working
@@ -475,26 +428,29 @@ class Watched(Troubled):
         hour = sum(at_s > self.now_s - 3600.0 for at_s in launched)
         # AWS itself launches again and again what dies while it starts, or is abandoned.
         abandoned = scenario.launch_hook_s and not scenario.hook_continues
-        kinds = CAPPED | NEVER_READY if abandoned else CAPPED
-        looping = any(fault.kind in kinds for fault in scenario.faults)
-        if hour > LAUNCHES_AN_HOUR * scenario.scale and not looping:
+        never_ready = {Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE} if abandoned else set[Kind]()
+        looping = any(fault.kind in CAPPED | never_ready for fault in scenario.faults)
+        most_an_hour, most_in_quiet = 60, 12
+        if hour > most_an_hour * scenario.scale and not looping:
             self.broken(Promise.LAUNCHES, f"{hour} launches in an hour")
         # AWS launches all missing instances when its suspension ends: that is no loop.
         if LAUNCH in self.group(self.spot).suspensions:
             self._suspended_s = self.now_s
-        begin_s = max(scenario.quiet_from_s, self._suspended_s) + QUIET_LAUNCHES_AFTER_S
+        begin_s = max(scenario.quiet_from_s, self._suspended_s) + 1500.0
         late = sum(at_s > begin_s for at_s in launched)
-        if quiet_s > 0 and late > LAUNCHES_IN_QUIET * scenario.scale:
+        if quiet_s > 0 and late > most_in_quiet * scenario.scale:
             how = f"{late} launches within {(self.now_s - begin_s) / 60:.0f} min of quiet"
             self.broken(Promise.NO_LOOP, how)
 
     # --- once nothing goes wrong any more and the load is steady ----
 
-    def _requests_served(self) -> None:
+    def _requests_served(self, quiet_s: float) -> None:
+        longest_s = 1800.0
         spot, working, waiting = self.group(self.spot), self.working(), self.force.queued
         # Spotkeeper launches no more than bounds and operator allow, so the queue shrinks slowly.
         fewer = working < (self.scenario.spot_max if self.scenario.sized else spot.desired)
-        if fewer and waiting > 60.0 * self.load() / self.scenario.service_s + 20:
+        many = waiting > 60.0 * self.load() / self.scenario.service_s + 20
+        if fewer and many and quiet_s > longest_s:
             self.broken(
                 Promise.SERVED,
                 f"{waiting} requests wait, {working} instances serve, {self.load()} erlangs, "
@@ -517,7 +473,8 @@ class Watched(Troubled):
             and spot.desired < on_demand.desired
             and self._rings("adopting")
         )
-        if lent_s > BACK_AFTER_S:
+        longest_s = 3300.0
+        if lent_s > longest_s:
             self.broken(
                 Promise.GIVEN_BACK,
                 f"on-demand desired {on_demand.desired} since {lent_s / 60:.0f} min of quiet, "
@@ -527,7 +484,8 @@ class Watched(Troubled):
 
     def _cured(self) -> None:
         """Who is in service and does not work is replaced, once the budget of an hour allows it."""
-        known, lately_s = self._ill_since, 3600.0 + WHOLE_AFTER_S
+        longest_s, lately_s = 3000.0, 3600.0 + WHOLE_AFTER_S
+        known = self._ill_since
         self._ill_since = {i: known.get(i, self.now_s) for i in self._ill()}
         if self._replaced_within(lately_s) >= REPLACEMENTS_AN_HOUR:
             return
@@ -535,7 +493,7 @@ class Watched(Troubled):
             missed_s = self._evidence.missed_s.get(instance_id, self.now_s)
             known_s = self.now_s - max(since_s, missed_s)
             if (
-                known_s <= CURED_AFTER_S
+                known_s <= longest_s
                 or self._excuse(len(self._ill_since))
                 or instance_id in self.replaced
             ):
@@ -577,18 +535,19 @@ class Watched(Troubled):
         """Look at a call that asks on-demand for more, or for less."""
         if group != self.on_demand or not by:
             return
-        refills = self._refills
+        refills, most_an_hour = self._refills, 5
         if by > 0 and self._lowered_last:
             refills.append(self.now_s)
         self._lowered_last = by < 0
         while refills and refills[0] < self.now_s - 3600.0:
             refills.popleft()
-        if len(refills) > REFILLS_AN_HOUR:
+        if len(refills) > most_an_hour:
             how = f"on-demand was filled again after it was given back {len(refills)} times"
             self.broken(Promise.NO_FLAPPING, f"{how} in an hour")
 
     def _lowered(self, group: str, by: int, instance_id: str, function: str) -> None:
-        view, load, onprem = self.group(group), self.steady_load(STEADY_S), self._onprem
+        view, load = self.group(group), self.steady_load(STEADY_S)
+        onprem = self.scenario.onprem_workers
         if group == self.spot:
             self._slept |= view.desired == by
             left = view.desired - by + onprem
@@ -621,10 +580,6 @@ class Watched(Troubled):
         how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
         self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
 
-    @property
-    def _onprem(self) -> int:
-        return self.scenario.onprem_workers
-
     def _hang_unknown(self) -> int:
         """How many hang too briefly for anything to distinguish them from idle ones."""
         passed = self._evidence.passed.keys()
@@ -649,7 +604,7 @@ class Watched(Troubled):
             unheard = Excuse.UNHEARD if instance_id in self.muted else None
             self.broken(Promise.REASONED, f"{instance_id}, which served, was replaced", unheard)
             self._unheard_replaced += 1
-            if self._unheard_replaced > UNHEARD_REPLACED_AT_MOST * memories:
+            if self._unheard_replaced > 2 * memories:
                 how = f"{self._unheard_replaced} that served without logs were replaced"
                 self.broken(Promise.REASONED, f"{how}, the last {instance_id}")
         hour = self._replaced_within(3600.0)
@@ -694,17 +649,17 @@ class Watched(Troubled):
 
     def _failed(self, function: str, what: str) -> None:
         """Note that an invocation failed; without trouble of AWS's own that must soon be over."""
-        failures = self._failures
+        failures, most, within_s = self._failures, 6, 900.0
         failures.append(self.now_s)
-        while failures[0] < self.now_s - FAILURES_WITHIN_S:
+        while failures[0] < self.now_s - within_s:
             failures.popleft()
-        if len(failures) > FAILURES_AT_MOST:
+        if len(failures) > most:
             self.broken(
                 Promise.SETTLED,
-                f"{len(failures)} failures within {FAILURES_WITHIN_S / 60:.0f} min, the last of "
+                f"{len(failures)} failures within {within_s / 60:.0f} min, the last of "
                 f"{function}: {what[:160]}",
-                self._trouble(FAILURES_WITHIN_S),
-                self._wrong(FAILURES_WITHIN_S),
+                self._trouble(within_s),
+                self._wrong(within_s),
             )
 
     def result(self) -> Result:
