@@ -16,7 +16,7 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, two_groups
 from spotkeeper_lab.fakes import EPOCH
 from spotkeeper_lab.faults import TOGETHER, WIDE, Fault, Kind
 from spotkeeper_lab.traces.market import market_of
@@ -282,26 +282,17 @@ def documents_of(scenario: Scenario) -> dict[str, str]:
 
 
 def specs_of(scenario: Scenario, pools: tuple[str, ...]) -> list[GroupSpec]:
-    most = scenario.group_maximum
-    spot, on_demand = round(4 * scenario.scale), scenario.adopted
-    first = {
-        StartState.SERVING: (spot, 0),
-        StartState.EMPTY: (0, 0),
-        StartState.ON_DEMAND: (0, on_demand),
-    }[scenario.start]
-    sizes = {MAIN: (*first, most), **dict.fromkeys(scenario.others, (OTHERS, 0, OTHERS))}
-    return [
-        GroupSpec(
-            name=f"{fleet}-{purchase}",
-            purchase=purchase,
-            minimum=0,
-            maximum=maximum,
-            desired=desired,
-            pools=pools,
+    first = round(4 * scenario.scale) if scenario.start is StartState.SERVING else 0
+    sizes = {MAIN: (scenario.group_maximum, first), **dict.fromkeys(scenario.others, (OTHERS,) * 2)}
+    specs = [
+        spec
+        for name, (most, desired) in sizes.items()
+        for spec in two_groups(
+            f"{name}-spot", f"{name}-on-demand", pools=pools, maximum=most, desired=desired
         )
-        for fleet, (spot, on_demand, maximum) in sizes.items()
-        for purchase, desired in ((Purchase.SPOT, spot), (Purchase.ON_DEMAND, on_demand))
     ]
+    specs[1] = replace(specs[1], desired=scenario.adopted)
+    return specs
 
 
 def cloud_of(scenario: Scenario) -> Cloud:

@@ -521,7 +521,6 @@ def _stories(day: Day, records: Records) -> Iterator[dict[str, Any]]:
 
 # --- figures --------------------------------------------------------------------------------------
 
-type Floats = NDArray[np.float64]
 type Ints = NDArray[np.int64]
 
 
