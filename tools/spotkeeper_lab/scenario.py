@@ -6,10 +6,10 @@ faults begin once the fleet has settled.
 
 import json
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import yaml
@@ -291,31 +291,21 @@ def specs_of(scenario: Scenario, pools: tuple[str, ...]) -> list[GroupSpec]:
             f"{name}-spot", f"{name}-on-demand", pools=pools, maximum=most, desired=desired
         )
     ]
+    # The second is the main fleet's on-demand group.
     specs[1] = replace(specs[1], desired=scenario.adopted)
     return specs
 
 
 def cloud_of(scenario: Scenario) -> Cloud:
     """The cloud of a run, with as much spot capacity as anybody asks for."""
-    strict = scenario.strict
+    shared = {it.name for it in fields(Physics)} & {it.name for it in fields(scenario)}
+    strict = ("aws_scale_in", "cancellations_shown", "pending_ends_refused", "marks_needed")
+    changed: dict[str, Any] = {name: getattr(scenario, name) for name in shared}
     physics = Physics(
-        cold_start_s=scenario.cold_start_s,
+        **changed | dict.fromkeys(strict, scenario.strict),
         warm_start_s=min(60.0, scenario.cold_start_s) if scenario.warm_pool else None,
-        warm_pool=scenario.warm_pool,
-        notice_s=120.0,
-        event_delay_s=scenario.event_delay_s,
-        event_lost=scenario.event_lost,
-        event_twice=scenario.event_twice,
         retry_longest_s=240.0,
         terminate_hook_s=30.0,
-        launch_hook_s=scenario.launch_hook_s,
-        hook_continues=scenario.hook_continues,
-        ghost_s=scenario.ghost_s,
-        aws_scale_in=strict,
-        cancellations_shown=strict,
-        pending_ends_refused=strict,
-        marks_needed=strict,
-        suspend_after_s=scenario.suspend_after_s,
     )
     size = round(POOL_SIZE * scenario.scale) + OTHERS * scenario.fleets
     market = market_of("chaos", 1e6, {A: [(0.0, size)], B: [(0.0, size)]})

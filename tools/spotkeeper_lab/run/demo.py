@@ -637,11 +637,10 @@ def results(day: Day) -> Results:
         "settings": {
             "market": settings.market.name,
             "requests": settings.requests.name,
-            "hours": settings.hours,
-            "start_h": settings.start_h,
-            "seed": settings.seed,
-            "price_ratio": settings.price_ratio,
-            "wait_objective_s": settings.wait_objective_s,
+            **{
+                name: getattr(settings, name)
+                for name in ("hours", "start_h", "seed", "price_ratio", "wait_objective_s")
+            },
             "fleet": day.scene.fleet_document,
             "physics": asdict(day.scene.physics),
         },
