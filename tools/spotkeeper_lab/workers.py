@@ -265,7 +265,7 @@ class SearchLogQueue:
 def sqs_record(
     queue: str, message_id: str, body: str, sent_ms: int = 0, receives: int = 1
 ) -> dict[str, object]:
-    """A message as SQS gives it to a function."""
+    """A message as a function gets it from SQS."""
     return {
         "messageId": message_id,
         "receiptHandle": message_id,

@@ -475,7 +475,7 @@ class World:
         return Kind.ANSWERS_LOST in self.active and self.rng.random() < LOST_SHARE
 
     def _told(self, name: str, respond: Respond) -> Respond:
-        """An action that changes something: it is checked before, and told of after."""
+        """An action that changes something: it is checked before, and recorded after."""
 
         def act(params: Mapping[str, Any]) -> Answer:
             function = self._current.function if self._current else ""

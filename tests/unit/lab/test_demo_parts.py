@@ -80,7 +80,7 @@ def test_what_was_asked_for_is_due_once_it_can_have_started() -> None:
             target=target,
             spot=frozenset(),
             on_demand=0,
-            coming=0,
+            stays=0,
             on_demand_desired=0,
             workers=0,
         )

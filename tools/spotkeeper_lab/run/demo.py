@@ -243,17 +243,17 @@ ON_DEMAND_USD = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The fleet from `at_s` on: instances wanted, serving and coming, and workers.
+    """The fleet from `at_s` on: instances wanted and serving, and workers.
 
     Serving is an instance whose workers take requests: not one that was warned, drains or hangs.
-    Coming are the spot instances that launch or are in service, and that nobody warned.
+    `stays`: the spot instances that launch or are in service, and that nobody warned.
     """
 
     at_s: float
     target: int
     spot: frozenset[str]
     on_demand: int
-    coming: int
+    stays: int
     on_demand_desired: int
     workers: int
 
@@ -308,7 +308,7 @@ class Day(Faulted):
             target=group.desired,
             spot=spot,
             on_demand=len(serving) - len(spot),
-            coming=sum(
+            stays=sum(
                 v.state in (PENDING, IN_SERVICE) and v.warned_s is None and v.healthy
                 for v in group.instances
             ),
@@ -555,7 +555,7 @@ def _notices(day: Day) -> list[Notice]:
         return instant_s - since_s if instant_s < math.inf else None
 
     def of(at_s: float, instance_id: str) -> Notice:
-        asked_s = first(at_s, lambda it: it.coming + it.on_demand_desired >= it.target)
+        asked_s = first(at_s, lambda it: it.stays + it.on_demand_desired >= it.target)
         stopped_s = first(at_s, lambda it: instance_id not in it.spot)
         served_s = first(stopped_s, lambda it: it.serving >= it.target)
         back_s = first(stopped_s, lambda it: len(it.spot) >= it.target and not it.on_demand_desired)
