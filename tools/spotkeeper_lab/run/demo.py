@@ -745,8 +745,9 @@ def _share(value: float) -> float:
 SHOWN_ERRORS = 20
 
 
-# The figures that stand above the picture begin with these.
-PROMISED = "in time, promised"
+# Warnings of one burst arrive within seconds of each other.
+TOGETHER_S = 5.0
+WIDE = 120
 HEADLINE = (
     "time fully served",
     "saved",
@@ -754,114 +755,82 @@ HEADLINE = (
     "interruptions, losses",
     "requests late",
     "requests lost",
-    PROMISED,
+    "in time, promised",
 )
-# Warnings of one burst arrive within seconds of each other.
-TOGETHER_S = 5.0
-WIDE = 120
+"""The figures that stand above the picture begin with these."""
+FIGURES = (
+    ("time fully served", "{served_share:.2%}", "share of time in which at least the instances "
+     "serve that were requested a start-up time ago; a lost one is missed at once"),
+    ("instance time served", "{served_instance_share:.2%}",
+     "instance hours that served, of those owed in the same sense"),
+    ("cost of all on demand", "{cost_vs_on_demand:.1%}",
+     "at a spot price of {price_ratio:.2f} of on demand, start-up time and the warm pool's disks "
+     "paid: against the same target all on demand"),
+    ("saved", "{saved:.1%}", "the rest of it: not paid, against the same target all on demand"),
+    ("cost of a fixed fleet", "{cost_vs_fixed_on_demand:.1%}",
+     "against {target_peak} on-demand instances, the peak, all day"),
+    ("instance hours", "{spot_hours:.1f} spot, {on_demand_hours:.1f} on demand",
+     "{target_hours:.1f} were requested"),
+    ("interruptions, losses", "{interruptions}, {losses}",
+     "warnings of AWS, and spot instances that it took"),
+    ("replacement requested", "{replacement_asked_s}",
+     "from a warning until what serves, launches or was requested is as much as the target"),
+    ("whole again", "{whole_again_s}",
+     "from the end of a warned instance's work until others are as much as the target"),
+    ("back on spot", "{back_on_spot_s}",
+     "from a warning until spot alone is as much as the target, and the backfill gone"),
+    ("backfills, releases", "{backfills}, {releases}",
+     "turns that requested on-demand ({instances_backfilled} instances) and that released it "
+     "({instances_released})"),
+    ("requests late", "{late_requests:,} of {requests:,}",
+     "started over {wait_objective_s:g} s after their arrival; {retried_requests} were served "
+     "again because their worker was lost"),
+    ("in time, promised {promised:g} %", "{in_time_share:.1%} kept",
+     "requests that started in time, of all; those lost are not"),
+    ("requests lost", "{lost_requests:,}", "given up after their last try"),
+    ("wait", "{wait_p50_s:g} / {wait_p95_s:g} / {wait_p99_s:g} s",
+     "median, 95th and 99th percentile"),
+    ("turns", "{turns:,}", "decisions taken, each with its reason in decisions.jsonl"),
+    ("search-log messages", "{search_log_messages:,}",
+     "{messages_per_worker_hour:g} an hour of a worker that takes requests"),
+    ("failed invocations, dead letters", "{failed_invocations}, {dead_letters}", "{failures}"),
+)  # fmt: skip
+"""Each figure's label, its value by its names in summary.json, and what it is.
+
+Those of the calls of AWS are before the last one.
+"""
 
 
 def figures(values: dict[str, Any]) -> list[Figure]:
     """The figures of a day in the order in which they are read."""
-    v, settings = values, values["settings"]
-    promised = settings["fleet"]["objective"]["share"]
-    waits = " / ".join(f"{v[f'wait_p{p}_s']:g}" for p in (50, 95, 99))
-    rows = [
-        (
-            "time fully served",
-            _percent(v["served_share"]),
-            "share of time in which at least the instances serve that were requested a "
-            "start-up time ago; a lost one is missed at once",
-        ),
-        (
-            "instance time served",
-            _percent(v["served_instance_share"]),
-            "instance hours that served, of those owed in the same sense",
-        ),
-        (
-            "cost of all on demand",
-            _percent(v["cost_vs_on_demand"], 1),
-            f"at a spot price of {settings['price_ratio']:.2f} of on demand, start-up time and "
-            "the warm pool's disks paid: against the same target all on demand",
-        ),
-        (
-            "saved",
-            _percent(1 - v["cost_vs_on_demand"], 1),
-            "the rest of it: not paid, against the same target all on demand",
-        ),
-        (
-            "cost of a fixed fleet",
-            _percent(v["cost_vs_fixed_on_demand"], 1),
-            f"against {v['target_peak']} on-demand instances, the peak, all day",
-        ),
-        (
-            "instance hours",
-            f"{v['spot_hours']:.1f} spot, {v['on_demand_hours']:.1f} on demand",
-            f"{v['target_hours']:.1f} were requested",
-        ),
-        (
-            "interruptions, losses",
-            f"{v['interruptions']}, {v['losses']}",
-            "warnings of AWS, and spot instances that it took",
-        ),
-        (
-            "replacement requested",
-            _mean_and_longest(v["replacement_asked_s"]),
-            "from a warning until what serves, launches or was requested is as much as the target",
-        ),
-        (
-            "whole again",
-            _mean_and_longest(v["whole_again_s"]),
-            "from the end of a warned instance's work until others are as much as the target",
-        ),
-        (
-            "back on spot",
-            _mean_and_longest(v["back_on_spot_s"]),
-            "from a warning until spot alone is as much as the target, and the backfill gone",
-        ),
-        (
-            "backfills, releases",
-            f"{v['backfills']}, {v['releases']}",
-            f"turns that requested on-demand ({v['instances_backfilled']} instances) "
-            f"and that released it ({v['instances_released']})",
-        ),
-        (
-            "requests late",
-            f"{v['late_requests']:,} of {v['requests']:,}",
-            f"started over {settings['wait_objective_s']:g} s after their arrival; "
-            f"{v['retried_requests']} were served again because their worker was lost",
-        ),
-        (
-            f"{PROMISED} {100 * promised:g} %",
-            f"{_percent(v['in_time_share'], 1)} kept",
-            "requests that started in time, of all; those lost are not",
-        ),
-        ("requests lost", f"{v['lost_requests']:,}", "given up after their last try"),
-        ("wait", f"{waits} s", "median, 95th and 99th percentile"),
-        ("turns", f"{v['turns']:,}", "decisions taken, each with its reason in decisions.jsonl"),
-        (
-            "search-log messages",
-            f"{v['search_log_messages']:,}",
-            f"{v['messages_per_worker_hour']:g} an hour of a worker that takes requests",
-        ),
-        *_call_rows(v["aws_calls"]),
-        (
-            "failed invocations, dead letters",
-            f"{v['failed_invocations']}, {v['dead_letters']}",
-            "; ".join(v["errors"][:3]) or "none",
-        ),
+    shown = values["settings"] | values
+    shown["saved"] = 1 - values["cost_vs_on_demand"]
+    shown["promised"] = 100 * values["settings"]["fleet"]["objective"]["share"]
+    shown["failures"] = "; ".join(values["errors"][:3]) or "none"
+    for name in ("replacement_asked_s", "whole_again_s", "back_on_spot_s"):
+        shown[name] = _mean_and_longest(values[name])
+    found = [
+        Figure(
+            label=label.format_map(shown),
+            value=value.format_map(shown).replace("%", " %"),
+            meaning=meaning.format_map(shown),
+        )
+        for label, value, meaning in FIGURES
     ]
-    return [Figure(label=label, value=value, meaning=meaning) for label, value, meaning in rows]
+    return [*found[:-1], *_call_figures(values["aws_calls"]), found[-1]]
 
 
-def _call_rows(calls: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _call_figures(calls: dict[str, Any]) -> Iterator[Figure]:
     for name, those in calls.items():
         services = ", ".join(
             f"{service} {counts['mean']:g} (most {counts['max']})"
             for service, counts in those["services"].items()
         )
-        counted = f"{those['mean']:g} (most {those['max']})"
-        yield f"AWS calls, {name}", counted, f"{those['invocations']:,} invocations: {services}"
+        yield Figure(
+            label=f"AWS calls, {name}",
+            value=f"{those['mean']:g} (most {those['max']})",
+            meaning=f"{those['invocations']:,} invocations: {services}",
+        )
 
 
 def table(values: dict[str, Any], *, wide: bool) -> Grid:
@@ -878,10 +847,6 @@ def table(values: dict[str, Any], *, wide: bool) -> Grid:
     for row in rows:
         shown.add_row(*row[: 3 if wide else 2])
     return shown
-
-
-def _percent(share: float, digits: int = 2) -> str:
-    return f"{100 * share:.{digits}f} %"
 
 
 def _mean_and_longest(seconds: dict[str, float | None]) -> str:
