@@ -209,14 +209,9 @@ class GroupState:
         excess = max(0, -self.missing())
         if not excess or TERMINATE in self.suspensions:
             return []
-        if self.physics.aws_scale_in:
-            return self._by_zone_and_chance(self.present(), excess)
-        ranked = sorted(self.present(), key=lambda m: (m.state not in LAUNCHING, -m.number))
-        return ranked[:excess]
-
-    def _by_zone_and_chance(
-        self, left: list[SimulatedMachine], excess: int
-    ) -> list[SimulatedMachine]:
+        left = self.present()
+        if not self.physics.aws_scale_in:
+            return sorted(left, key=lambda m: (m.state not in LAUNCHING, -m.number))[:excess]
         chosen: list[SimulatedMachine] = []
         for _ in range(excess):
             held = Counter(machine.zone for machine in left)
