@@ -637,7 +637,7 @@ class Watched(Troubled):
             self.broken(Promise.NO_BUG, f"{function}: {invocation.bug}")
         fleets = (MAIN, *self.scenario.others)
         ticks = function in (HEALTH, AVAILABILITY) and "Records" not in invocation.event
-        if not ticks or not invocation.answered or len(fleets) > FLEETS_AN_INVOCATION:
+        if not ticks or invocation.failed or len(fleets) > FLEETS_AN_INVOCATION:
             return
         # A tick leaves a record of every fleet, unless another turn was at work on it.
         for fleet in fleets:

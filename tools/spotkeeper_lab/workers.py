@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import batched
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from spotkeeper_lab.aws.wire import ACCOUNT, REGION, VirtualTime
@@ -26,10 +25,6 @@ from spotkeeper_worker.logs.pace import MOST_LOGS, Pace, PaceSettings
 from spotkeeper_worker.notice import Notice
 from spotkeeper_worker.states import Leave, Local, Seen, State, leaving
 from spotkeeper_worker.worker import LAST_REQUESTS, MARGIN_S, last_start
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,10 +285,12 @@ MAX_RECEIVES = 3
 
 
 @dataclass(slots=True)
-class _Request:
+class Request:
+    """A request; `started_s` is the start that led to an answer."""
+
     arrival_s: float
     service_s: float
-    started_s: float = math.nan
+    started_s: float | None = None
     receives: int = 0
 
 
@@ -305,22 +302,6 @@ class _Worker:
     started_s: float = 0.0
     accepts: bool = True
     hangs: bool = False
-
-
-@dataclass(slots=True)
-class ServiceLedger:
-    """What became of each request; one entry per request, NaN where nobody served it."""
-
-    arrival_s: "NDArray[np.float64]"
-    started_s: "NDArray[np.float64]"
-    receives: "NDArray[np.int32]"
-    lost: list[int]
-
-    def waits(self, end_s: float) -> "NDArray[np.float64]":
-        """Seconds from arrival to the start that led to an answer, or to `end_s` without one."""
-        import numpy as np
-
-        return np.where(np.isnan(self.started_s), end_s, self.started_s) - self.arrival_s
 
 
 class Workforce:
@@ -342,7 +323,7 @@ class Workforce:
         """
         self.now_s = 0.0
         self.lost: list[int] = []
-        self._requests = [_Request(*request) for request in requests]
+        self.requests = [Request(*request) for request in requests]
         self._next_arrival = 0
         self._on_served = on_served
         self._chance = chance
@@ -357,19 +338,7 @@ class Workforce:
 
     def offer(self, arrival_s: float, service_s: float) -> None:
         """Add a request, which arrives after all others."""
-        self._requests.append(_Request(arrival_s, service_s))
-
-    @property
-    def ledger(self) -> ServiceLedger:
-        import numpy as np
-
-        requests = self._requests
-        return ServiceLedger(
-            arrival_s=np.array([one.arrival_s for one in requests], dtype=np.float64),
-            started_s=np.array([one.started_s for one in requests], dtype=np.float64),
-            receives=np.array([one.receives for one in requests], dtype=np.int32),
-            lost=self.lost,
-        )
+        self.requests.append(Request(arrival_s, service_s))
 
     @property
     def instances(self) -> frozenset[str]:
@@ -462,8 +431,8 @@ class Workforce:
 
     def _next_s(self) -> float:
         due_s = self._due[0][0] if self._due else math.inf
-        if self._next_arrival < len(self._requests):
-            return min(due_s, self._requests[self._next_arrival].arrival_s)
+        if self._next_arrival < len(self.requests):
+            return min(due_s, self.requests[self._next_arrival].arrival_s)
         return due_s
 
     def _step(self, at_s: float) -> None:
@@ -474,7 +443,7 @@ class Workforce:
         _, returns, request, worker_id = heapq.heappop(self._due)
         if not returns:
             self._finish(request, worker_id)
-        elif self._requests[request].receives >= MAX_RECEIVES:
+        elif self.requests[request].receives >= MAX_RECEIVES:
             self.lost.append(request)
         else:
             self._queue.appendleft(request)
@@ -485,7 +454,7 @@ class Workforce:
         if worker is None or worker.request != request:
             return
         worker.request = None
-        self._requests[request].started_s = worker.started_s
+        self.requests[request].started_s = worker.started_s
         if worker.accepts:
             self._idle[worker_id] = worker
         self._on_served(
@@ -493,7 +462,7 @@ class Workforce:
                 request=request,
                 worker_id=worker_id,
                 instance_id=worker.instance_id,
-                enqueued_s=self._requests[request].arrival_s,
+                enqueued_s=self.requests[request].arrival_s,
                 started_s=worker.started_s,
                 finished_s=self.now_s,
             )
@@ -507,7 +476,7 @@ class Workforce:
             else:
                 chosen = self._chance.choice(list(self._idle))
             worker, number = self._idle.pop(chosen), self._queue.popleft()
-            request = self._requests[number]
+            request = self.requests[number]
             request.receives += 1
             worker.request, worker.started_s = number, self.now_s
             due_s = self.now_s + request.service_s

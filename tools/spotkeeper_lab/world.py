@@ -136,7 +136,7 @@ class Process:
 class Invocation:
     """One call of a function: its latest end, its process, and the result.
 
-    `failed` is empty unless it ended failed, `bug` is an error that no function announces.
+    `failed` is empty once it has ended well, `bug` is an error that no function announces.
     `recorded` are the fleets that it left a record of, and `calls` counts AWS calls as
     "service.operation".
     """
@@ -149,9 +149,8 @@ class Invocation:
     recorded: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
     overlapped: bool = False
-    answered: bool = False
     answer: Any = None
-    failed: str = ""
+    failed: str = "killed"
     bug: str = ""
 
 
@@ -336,7 +335,7 @@ class World:
         context = Context(f"lab-{invocation.function}", str(UUID(int=self.invocations)))
         try:
             invocation.answer = handler(invocation.event, context)
-            invocation.answered = True
+            invocation.failed = ""
         except EXPECTED as error:
             # In one line, with those that a group holds.
             inner = getattr(error, "exceptions", ())
@@ -375,8 +374,6 @@ class World:
 
     def _done(self, invocation: Invocation) -> None:
         self._open.remove(invocation)
-        if not invocation.answered and not invocation.failed:
-            invocation.failed = "killed"
         self.done(invocation)
         if invocation.then:
             invocation.then(invocation)

@@ -57,7 +57,7 @@ def test_a_request_of_a_lost_worker_comes_back(end: str) -> None:
     force.join("i-2")
     force.advance(100)
     assert [(s.instance_id, s.started_s) for s in served] == [("i-2", 5 + VISIBILITY_S)]
-    assert force.ledger.lost == []
+    assert force.lost == []
 
 
 CHANGES = [(number, change) for number in range(4) for change in ("join", "lose", "hang")]
@@ -78,5 +78,5 @@ def test_every_request_is_served_once_lost_or_still_there(
         force.advance(step * 10.0)
         getattr(force, change)(f"i-{number}")
     force.advance(100_000.0)
-    assert sorted([*(s.request for s in served), *force.ledger.lost]) == list(range(len(requests)))
+    assert sorted([*(s.request for s in served), *force.lost]) == list(range(len(requests)))
     assert all(s.enqueued_s <= s.started_s <= s.finished_s for s in served)

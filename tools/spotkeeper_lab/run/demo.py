@@ -684,11 +684,11 @@ def _fleet_figures(day: Day) -> dict[str, Any]:
 
 def _request_figures(day: Day) -> dict[str, Any]:
     """Waits of the day, and the messages of logs, those of the lead too: their queue's bill."""
-    ledger, end_s = day.force.ledger, day.scene.end_s
-    mine = ledger.arrival_s >= LEAD_S
-    waits = ledger.waits(end_s)[mine]
-    count, lost = int(mine.sum()), sum(bool(mine[request]) for request in ledger.lost)
-    late = int((waits > day.scene.settings.wait_objective_s).sum()) - lost
+    end_s, longest_s = day.scene.end_s, day.scene.settings.wait_objective_s
+    mine = [request for request in day.force.requests if request.arrival_s >= LEAD_S]
+    waits = [(end_s if it.started_s is None else it.started_s) - it.arrival_s for it in mine]
+    lost = sum(day.force.requests[number].arrival_s >= LEAD_S for number in day.force.lost)
+    count, late = len(mine), sum(wait > longest_s for wait in waits) - lost
     points = np.quantile(waits, (0.5, 0.95, 0.99)) if count else np.zeros(3)
     worker_h = float(per_second(day.looks, lambda look: look.workers, end_s).sum()) / 3600.0
     return {
@@ -696,7 +696,7 @@ def _request_figures(day: Day) -> dict[str, Any]:
         "late_requests": late,
         "lost_requests": lost,
         "in_time_share": _share(1 - (late + lost) / count) if count else 1.0,
-        "retried_requests": int((ledger.receives[mine] > 1).sum()),
+        "retried_requests": sum(request.receives > 1 for request in mine),
         **{f"wait_p{p}_s": round(float(w), 2) for p, w in zip((50, 95, 99), points, strict=True)},
         "search_log_messages": day.logs.messages,
         "messages_per_worker_hour": round(day.logs.messages / worker_h, 1) if worker_h else 0.0,
