@@ -145,7 +145,7 @@ class Invocation:
     event: Mapping[str, Any]
     deadline_s: float
     then: "Then | None" = None
-    process: Process | None = None
+    process: Process = field(init=False)
     recorded: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
     overlapped: bool = False
@@ -347,7 +347,7 @@ class World:
     def spend(self, seconds: float) -> None:
         """Let the calling function wait, and whatever is due meanwhile happen."""
         invocation = self._current
-        if invocation is None or invocation.process is None or not seconds:
+        if invocation is None or not seconds:
             return
         at_s = self.now_s + seconds
         if late := at_s >= invocation.deadline_s:
@@ -365,23 +365,19 @@ class World:
 
     def _go_on(self, invocation: Invocation) -> None:
         before, self._current = self._current, invocation
-        assert invocation.process
         with redirect_stdout(io.StringIO()):
             invocation.process.resume()
         self._current = before
         if invocation.process.done:
-            self._done(invocation)
-
-    def _done(self, invocation: Invocation) -> None:
-        self._open.remove(invocation)
-        self.done(invocation)
-        if invocation.then:
-            invocation.then(invocation)
+            self._open.remove(invocation)
+            self.done(invocation)
+            if invocation.then:
+                invocation.then(invocation)
 
     def _kill_all(self) -> None:
         """End whatever still runs."""
         for invocation in self._open:
-            if invocation.process and not invocation.process.done:
+            if not invocation.process.done:
                 invocation.process.kill()
                 invocation.process.resume()
 
