@@ -253,32 +253,26 @@ class Troubled(Faulted):
         self._muster()
         self._loads.append((self.now_s, self.load()))
         self._note_trouble()
-        self._note_wrong()
         self.minute()
         self.enter(self.now_s + 60.0, self._minute)
 
     def _note_trouble(self) -> None:
+        """Note what is wrong now, as the watch excuses what follows from it."""
         troubles = [fault for fault in self.active.values() if disturbs(fault)]
+        cut_off = [f for f in troubles if not of_documents(f) and not of_the_table(f)]
         if troubles:
             self.last_trouble_s = self.now_s
-        borne = [f for f in troubles if of_documents(f) or of_the_table(f)]
-        if len(borne) < len(troubles) or (
-            Kind.COLD in self.active and any(map(of_the_table, borne))
-        ):
+        if cut_off or (Kind.COLD in self.active and any(map(of_the_table, troubles))):
             self.last_cut_off_s = self.now_s
-
-    def _note_wrong(self) -> None:
-        wrong = {Kind.WRONG_DOCUMENT, Kind.GROUP_DELETED} & self.active.keys()
         # More fleets than one invocation turns are handed on by a queue.
         many = len(self.others_recorded_s) >= FLEETS_AN_INVOCATION
         hangs = self._hangs("ec2") or self._hangs("ssm") or (many and self._hangs("sqs"))
-        if wrong or hangs:
+        if hangs or {Kind.WRONG_DOCUMENT, Kind.GROUP_DELETED} & self.active.keys():
             self.last_excused_s = self.now_s
 
     def do(self, fault: Fault) -> None:
         """Let a fault happen; those of the operator, the state and the document are here."""
         self._note_trouble()
-        self._note_wrong()
         cloud, spot = self.cloud, self.spot
         match fault.kind:
             case Kind.HALF_LOGS:
