@@ -241,9 +241,8 @@ class Cloud:
 
     def tag_group(self, group: str, key: str, value: str | None) -> None:
         state = self._group(group)
-        state.tags = {k: v for k, v in state.tags.items() if k != key}
-        if value is not None:
-            state.tags[key] = value
+        others = {k: v for k, v in state.tags.items() if k != key}
+        state.tags = others if value is None else {**others, key: value}
         state.touch()
 
     def set_bounds(self, group: str, minimum: int, maximum: int) -> None:
@@ -288,10 +287,7 @@ class Cloud:
 
     def instance(self, instance_id: str) -> InstanceView:
         """One that runs, or that ended within the last hour."""
-        machine = self._known(instance_id) or self._departed.get(instance_id)
-        if machine is None:
-            raise not_found(instance_id)
-        return machine.view()
+        return (self._known(instance_id) or self._departed[instance_id]).view()
 
     def member(self, instance_id: str) -> InstanceView:
         """One that is in a group, dead or alive."""
@@ -818,10 +814,9 @@ class Cloud:
             self._end(machine)
 
     def _cancel(self, machine: SimulatedMachine, message: str) -> None:
-        if machine.group:
-            activity = machine.group.cancel(machine, message)
-            name = machine.group.spec.name
-            self._tell(EventKind.LAUNCH_UNSUCCESSFUL, name, machine.instance_id, activity)
+        assert machine.group
+        activity, name = machine.group.cancel(machine, message), machine.group_name
+        self._tell(EventKind.LAUNCH_UNSUCCESSFUL, name, machine.instance_id, activity)
 
     # --- ends -----------------------------------------------------------------------------------
 
@@ -831,24 +826,24 @@ class Cloud:
             self._found(machine, USER_SHUTDOWN)
             return
         group = machine.group
-        reused = group is not None and group.pool is not None and group.pool.reuse
-        held = group is not None and (reused or bool(group.holding(Transition.TERMINATING)))
-        if group and held and machine.state == IN_SERVICE:
+        assert group
+        launching, hook_s = machine.state in LAUNCHING, self.physics.terminate_hook_s
+        held = (group.pool and group.pool.reuse) or group.holding(Transition.TERMINATING)
+        if held and machine.state == IN_SERVICE:
             self._dirty.add(group.spec.name)
             self._hold(machine, TERMINATING, Transition.TERMINATING)
             return
         if machine.state == TERMINATING and machine.waits:
             return
-        if machine.state in LAUNCHING and self.physics.cancellations_shown:
+        if launching and self.physics.cancellations_shown:
             self._cancel(machine, "")
-        if not self.physics.terminate_hook_s or machine.state in LAUNCHING:
+        if launching or not hook_s:
             self._end(machine)
-            return
-        if machine.state != TERMINATING:
+        elif machine.state != TERMINATING:
             machine.state = TERMINATING
-            self._touch(machine)
-            self._dirty.add(group.spec.name if group else "")
-            self._at(self.now_s + self.physics.terminate_hook_s, END, lambda: self._end(machine))
+            group.touch()
+            self._dirty.add(group.spec.name)
+            self._at(self.now_s + hook_s, END, lambda: self._end(machine))
 
     def _die(self, machine: SimulatedMachine, reason: str) -> None:
         """End an instance behind its group's back, which finds out at its next health check."""
@@ -870,11 +865,12 @@ class Cloud:
 
     def _found(self, machine: SimulatedMachine, reason: str) -> None:
         """Let the health check find a dead instance."""
-        if machine.group and machine.instance_id in machine.group.members:
-            machine.healthy = False
-            machine.group.touch()
-            if REPLACE_UNHEALTHY in machine.group.suspensions:
-                return
+        group = machine.group
+        if group is None or machine.instance_id not in group.members:
+            return
+        machine.healthy = False
+        group.touch()
+        if REPLACE_UNHEALTHY not in group.suspensions:
             if machine.state in LAUNCHING:
                 self._cancel(machine, DIED_STARTING.format(reason=reason))
             machine.state = TERMINATED
