@@ -23,14 +23,14 @@ def holds(scenario: Scenario) -> None:
     assert not result.violations, "\n".join(story_of(result))
 
 
-@pytest.mark.parametrize("name", sorted(QUICK))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.make_e2e)
+        for name in sorted(KEPT)
+    ],
+)
 def test_what_broke_once_holds(name: str) -> None:
-    holds(read(KEPT[name]))
-
-
-@pytest.mark.make_e2e
-@pytest.mark.parametrize("name", sorted(KEPT.keys() - QUICK))
-def test_what_else_broke_once_holds(name: str) -> None:
     holds(read(KEPT[name]))
 
 

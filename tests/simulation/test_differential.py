@@ -4,7 +4,7 @@ On the same market, with the same target, both must decide the same in every tur
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -40,26 +40,14 @@ class FixedScene(Scene):
     @property
     def fleet_document(self) -> dict[str, object]:
         """What `fleet_of` gives the backtest, as an operator writes it."""
-        fleet = fleet_of(world_of(self), deployed_settings())
+        world = NOTICED if self.first_desired == NOTICED.target else SURPRISED
+        fleet = fleet_of(world, deployed_settings())
         return super().fleet_document | {
             "bounds": asdict(fleet.bounds),
             "availability": asdict(fleet.availability),
             "sizing": {"enabled": False},
             "worker_health": {"enabled": False},
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    at_s: float
-    action: str
-    reason: str
-    on_demand: float
-    spot: float
-
-
-def world_of(scene: Scene) -> World:
-    return NOTICED if scene.first_desired == NOTICED.target else SURPRISED
 
 
 def scene_of(market: Market, world: World) -> Scene:
@@ -85,15 +73,14 @@ def scene_of(market: Market, world: World) -> Scene:
     )
 
 
+type Turn = tuple[float, str, str, float, float]
+
+
 def turn_of(record: dict[str, Any], at_s: float) -> Turn:
+    """When it was, what it did and why, and what both groups want after it."""
     seen = record["seen"]
-    return Turn(
-        at_s=at_s,
-        action=record["action"],
-        reason=record["reason"],
-        on_demand=seen["OnDemandDesired"],
-        spot=seen["SpotDesired"] + seen["SpotSpare"],
-    )
+    spot = seen["SpotDesired"] + seen["SpotSpare"]
+    return at_s, record["action"], record["reason"], seen["OnDemandDesired"], spot
 
 
 def demo_turns(market: Market, world: World) -> list[Turn]:
@@ -101,14 +88,13 @@ def demo_turns(market: Market, world: World) -> list[Turn]:
     scene = scene_of(market, world)
     with running(scene) as day:
         day.run(lambda look: None)
-        records = [json.loads(decision.text) for decision in day.record.decisions]
-    turns = (
+    turns = [
         turn_of(record, (datetime.fromisoformat(record["at"]) - scene.start).total_seconds())
-        for record in records
+        for record in map(json.loads, day.records)
         if record["controller"] == "availability"
-    )
+    ]
     # The demo ends with the turn of its last instant, the backtest before it.
-    return [turn for turn in turns if turn.at_s < market.end_s]
+    return [turn for turn in turns if turn[0] < market.end_s]
 
 
 def backtest_turns(market: Market, world: World) -> list[Turn]:
@@ -121,14 +107,11 @@ def backtest_turns(market: Market, world: World) -> list[Turn]:
     ]
 
 
-def assert_alike(market: Market, world: World) -> None:
-    demo, backtest = demo_turns(market, world), backtest_turns(market, world)
-    assert demo == backtest
-    assert {turn.action for turn in demo} >= {"hold", "backfill", "release"}
-
-
 @pytest.mark.parametrize("world", [NOTICED, SURPRISED], ids=["noticed", "surprised"])
 def test_on_a_generated_market_the_backtest_decides_as_the_deployed_handlers_do(
     world: World,
 ) -> None:
-    assert_alike(generate(5, hours=24.0).window(6 * 3600.0, 2 * 3600.0), world)
+    market = generate(5, hours=24.0).window(6 * 3600.0, 2 * 3600.0)
+    demo, backtest = demo_turns(market, world), backtest_turns(market, world)
+    assert demo == backtest
+    assert {action for _, action, *_ in demo} >= {"hold", "backfill", "release"}

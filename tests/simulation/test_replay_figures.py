@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from spotkeeper_lab.replay.values import ReplaySettings, Row
+from spotkeeper_lab.replay.values import ReplaySettings
 from spotkeeper_lab.run.replay import RULE_NAMES, run_rule
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read_requests
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    type Floats = NDArray[np.float64]
 
 REQUESTS = Path(__file__).parents[2].parent / "shared" / "traces" / "requests"
 SETTINGS = ReplaySettings()
@@ -26,8 +32,8 @@ def real(name: str) -> RequestTrace:
     return read_requests(path)
 
 
-def by_rule(trace: RequestTrace) -> dict[str, Row]:
-    return {rule: run_rule(trace, rule, SETTINGS).row for rule in RULE_NAMES}
+def of(arrival_s: Floats, service_s: Floats, end_s: float) -> RequestTrace:
+    return RequestTrace(name="made up", arrival_s=arrival_s, service_s=service_s, end_s=end_s)
 
 
 @ON_REAL_TRACES
@@ -42,7 +48,7 @@ def by_rule(trace: RequestTrace) -> dict[str, Row]:
 def test_the_promise_is_kept_for_few_worker_hours(name: str, fixed: float, peer: float) -> None:
     """A first hour is prudent: a fleet without a history keeps what bursts of a minute needed."""
     trace = real(name)
-    rows = by_rule(trace)
+    rows = {rule: run_rule(trace, rule, SETTINGS).row for rule in RULE_NAMES}
     ours, best = rows.pop("spotkeeper"), rows.pop("clairvoyant")
     # It knows the trace's peak beforehand, as nobody does who has to decide.
     known = rows.pop("fixed-peak")
@@ -80,9 +86,7 @@ def test_a_step_of_fifty_times_is_met_and_cleared(seed: int) -> None:
         [draw.uniform(0.0, step_s, 720), draw.uniform(step_s, end_s, 36_000)]
     )
     service_s = draw.lognormal(math.log(5.0) - 0.125, 0.5, len(arrival_s))
-    trace = RequestTrace(
-        name="step", arrival_s=np.sort(arrival_s), service_s=service_s, end_s=end_s
-    )
+    trace = of(np.sort(arrival_s), service_s, end_s)
     run = run_rule(trace, "spotkeeper", SETTINGS)
     assert run.row.lost == 0
     assert run.wait_s[trace.arrival_s > step_s + 1_200.0].max() < 60.0
@@ -103,8 +107,7 @@ def test_bursts_of_a_minute_are_in_time_once_they_are_known() -> None:
     )
     arrival_s = np.sort(arrival_s[arrival_s < 28_800.0])
     service_s = draw.lognormal(math.log(1.3) - 0.15, 0.55, len(arrival_s))
-    trace = RequestTrace(name="bursts", arrival_s=arrival_s, service_s=service_s, end_s=28_800.0)
-    row = run_rule(trace, "spotkeeper", SETTINGS).row
+    row = run_rule(of(arrival_s, service_s, 28_800.0), "spotkeeper", SETTINGS).row
     assert row.objective_met
     assert row.worker_hours < 8 * 1.5 * 15 * 1.3
 
@@ -117,8 +120,7 @@ def test_most_of_batches_out_of_nothing_are_in_time_once_they_are_known() -> Non
         np.concatenate([at + draw.uniform(0.0, 5.0, draw.integers(10, 61)) for at in starts_s])
     )
     service_s = draw.lognormal(math.log(3.0) - 0.2, 0.6, len(arrival_s))
-    end_s = float(starts_s[-1]) + 600.0
-    trace = RequestTrace(name="batches", arrival_s=arrival_s, service_s=service_s, end_s=end_s)
+    trace = of(arrival_s, service_s, float(starts_s[-1]) + 600.0)
     run = run_rule(trace, "spotkeeper", replace(SETTINGS, warmup_s=3_600.0))
     assert run.row.lost == 0
     assert run.row.share_in_time > 0.8
@@ -127,9 +129,7 @@ def test_most_of_batches_out_of_nothing_are_in_time_once_they_are_known() -> Non
 def test_a_pause_of_all_traffic_keeps_the_fleet() -> None:
     day = generate_requests(3, hours=2.0, mean_load=8.0)
     keep = (day.arrival_s < 3_600) | (day.arrival_s > 4_500)
-    trace = RequestTrace(
-        name="pause", arrival_s=day.arrival_s[keep], service_s=day.service_s[keep], end_s=day.end_s
-    )
+    trace = of(day.arrival_s[keep], day.service_s[keep], day.end_s)
     run = run_rule(trace, "spotkeeper", SETTINGS)
     during = run.timeline.serving[(run.timeline.time_s > 3_840) & (run.timeline.time_s < 4_500)]
     assert np.ptp(during) == 0
@@ -141,9 +141,7 @@ def test_endless_variance_of_service_times_is_held_within_the_bound() -> None:
     day = generate_requests(3, hours=2.0, mean_load=4.0)
     rng = np.random.default_rng(0)
     service_s = np.minimum(rng.pareto(1.3, len(day)) * 0.6 + 0.1, 3_600.0)
-    trace = RequestTrace(
-        name="heavy", arrival_s=day.arrival_s, service_s=service_s, end_s=day.end_s
-    )
+    trace = of(day.arrival_s, service_s, day.end_s)
     row = run_rule(trace, "spotkeeper", ReplaySettings(max_workers=60)).row
     assert row.lost == 0
     assert row.share_in_time > 0.9

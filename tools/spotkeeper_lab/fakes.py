@@ -101,9 +101,8 @@ def _refusable(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-for _name in dir(FakeGroups):
-    if not _name.startswith("_"):
-        setattr(FakeGroups, _name, _refusable(getattr(FakeGroups, _name)))
+for _name in [name for name in dir(FakeGroups) if not name.startswith("_")]:
+    setattr(FakeGroups, _name, _refusable(getattr(FakeGroups, _name)))
 
 
 @dataclass(slots=True)
@@ -137,23 +136,17 @@ class FakeStates:
             self._holders += 1
             state.holder, state.until = f"turn-{self._holders}", now + LEASE_LIFETIME
             state.notes += (note,) if note else ()
-            return self._lease(fleet, controller, state)
-
-    def _lease(self, fleet: str, controller: Controller, state: _State) -> Lease:
-        availability = self._of(fleet, Controller.AVAILABILITY).memory
-        health = self._of(fleet, Controller.HEALTH).memory
-        assert isinstance(availability, AvailabilityMemory)
-        assert isinstance(health, HealthMemory)
-        return Lease(
-            fleet=fleet,
-            controller=controller,
-            holder=state.holder,
-            availability=availability,
-            health=health,
-            notes=state.notes,
-            notes_seen=len(state.notes),
-            written_at=state.written_at,
-        )
+            memories: dict[Controller, Any] = {of: self._of(fleet, of).memory for of in Controller}
+            return Lease(
+                fleet=fleet,
+                controller=controller,
+                holder=state.holder,
+                availability=memories[Controller.AVAILABILITY],
+                health=memories[Controller.HEALTH],
+                notes=state.notes,
+                notes_seen=len(state.notes),
+                written_at=state.written_at,
+            )
 
     def commit(
         self,

@@ -6,17 +6,17 @@ faults begin once the fleet has settled.
 
 import json
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.values import GroupSpec, Physics, two_groups
 from spotkeeper_lab.fakes import EPOCH
 from spotkeeper_lab.faults import TOGETHER, WIDE, Fault, Kind
 from spotkeeper_lab.traces.market import market_of
@@ -118,11 +118,26 @@ def draw(seed: int) -> Scenario:
     rng = random.Random(f"chaos/{seed}")
     sized = rng.choice([True] * 5 + [False])
     queue_known = rng.choice([True, True, False])
+    start = rng.choice([StartState.SERVING] * 3 + [StartState.EMPTY, StartState.ON_DEMAND])
+    if sized:
+        count = rng.choice([0, 1, 2])
+        changes = sorted([0.0, *(WARM_UP_S + rng.uniform(0.0, FAULTS_S) for _ in range(count))])
+        least, most = rng.choice([(0.5, 7.0), (0.5, 7.0), (0.02, 0.3)])
+        loads = tuple((at_s, round(rng.uniform(least, most), 2)) for at_s in changes)
+    else:
+        # Where nobody sizes the spot group, it begins as its operator left it.
+        start, loads = StartState.SERVING, ((0.0, round(rng.uniform(0.5, 2.0), 1)),)
+    kinds = rng.choices([kind for kind in Kind if kind not in WIDE], k=rng.randint(2, 6))
+    faults = [_fault(rng, kind, rng.uniform(0.0, FAULTS_S)) for kind in kinds]
+    if rng.choice([True, False]):
+        together_s = rng.uniform(0.0, FAULTS_S)
+        pair = rng.choice(TOGETHER)
+        faults += [_fault(rng, kind, together_s + rng.uniform(0.0, 60.0)) for kind in pair]
     return Scenario(
         seed=seed,
-        start=_start(rng, sized=sized),
-        loads=_loads(rng) if sized else ((0.0, round(rng.uniform(0.5, 2.0), 1)),),
-        faults=tuple(sorted(_faults(rng), key=lambda fault: fault.at_s)),
+        start=start,
+        loads=loads,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
         objective=rng.choice([True, False]),
         queue_known=queue_known,
         spot_min=rng.choice([0, 1, 2]) if queue_known else rng.choice([1, 2]),
@@ -166,28 +181,6 @@ def draw_wide(seed: int) -> Scenario:
         latencies_s=rng.choice([LATENCIES_S, (0.01, 0.25), (0.05, 0.25)]),
         service_s=6.0 * min(10.0, scale),
     )
-
-
-def _start(rng: random.Random, *, sized: bool) -> StartState:
-    """Where nobody sizes the spot group, it begins as its operator left it."""
-    drawn = rng.choice([StartState.SERVING] * 3 + [StartState.EMPTY, StartState.ON_DEMAND])
-    return drawn if sized else StartState.SERVING
-
-
-def _loads(rng: random.Random) -> tuple[tuple[float, float], ...]:
-    changes = [WARM_UP_S + rng.uniform(0.0, FAULTS_S) for _ in range(rng.choice([0, 1, 2]))]
-    least, most = rng.choice([(0.5, 7.0), (0.5, 7.0), (0.02, 0.3)])
-    return tuple((at_s, round(rng.uniform(least, most), 2)) for at_s in sorted([0.0, *changes]))
-
-
-def _faults(rng: random.Random) -> list[Fault]:
-    kinds = rng.choices([kind for kind in Kind if kind not in WIDE], k=rng.randint(2, 6))
-    found = [_fault(rng, kind, rng.uniform(0.0, FAULTS_S)) for kind in kinds]
-    if rng.choice([True, False]):
-        together_s = rng.uniform(0.0, FAULTS_S)
-        pair = rng.choice(TOGETHER)
-        found += [_fault(rng, kind, together_s + rng.uniform(0.0, 60.0)) for kind in pair]
-    return found
 
 
 def _fault(rng: random.Random, kind: Kind, after_s: float) -> Fault:
@@ -289,49 +282,30 @@ def documents_of(scenario: Scenario) -> dict[str, str]:
 
 
 def specs_of(scenario: Scenario, pools: tuple[str, ...]) -> list[GroupSpec]:
-    most = scenario.group_maximum
-    spot, on_demand = round(4 * scenario.scale), scenario.adopted
-    first = {
-        StartState.SERVING: (spot, 0),
-        StartState.EMPTY: (0, 0),
-        StartState.ON_DEMAND: (0, on_demand),
-    }[scenario.start]
-    sizes = {MAIN: (*first, most), **dict.fromkeys(scenario.others, (OTHERS, 0, OTHERS))}
-    return [
-        GroupSpec(
-            name=f"{fleet}-{purchase}",
-            purchase=purchase,
-            minimum=0,
-            maximum=maximum,
-            desired=desired,
-            pools=pools,
+    first = round(4 * scenario.scale) if scenario.start is StartState.SERVING else 0
+    sizes = {MAIN: (scenario.group_maximum, first), **dict.fromkeys(scenario.others, (OTHERS,) * 2)}
+    specs = [
+        spec
+        for name, (most, desired) in sizes.items()
+        for spec in two_groups(
+            f"{name}-spot", f"{name}-on-demand", pools=pools, maximum=most, desired=desired
         )
-        for fleet, (spot, on_demand, maximum) in sizes.items()
-        for purchase, desired in ((Purchase.SPOT, spot), (Purchase.ON_DEMAND, on_demand))
     ]
+    # The second is the main fleet's on-demand group.
+    specs[1] = replace(specs[1], desired=scenario.adopted)
+    return specs
 
 
 def cloud_of(scenario: Scenario) -> Cloud:
     """The cloud of a run, with as much spot capacity as anybody asks for."""
-    strict = scenario.strict
+    shared = {it.name for it in fields(Physics)} & {it.name for it in fields(scenario)}
+    strict = ("aws_scale_in", "cancellations_shown", "pending_ends_refused", "marks_needed")
+    changed: dict[str, Any] = {name: getattr(scenario, name) for name in shared}
     physics = Physics(
-        cold_start_s=scenario.cold_start_s,
+        **changed | dict.fromkeys(strict, scenario.strict),
         warm_start_s=min(60.0, scenario.cold_start_s) if scenario.warm_pool else None,
-        warm_pool=scenario.warm_pool,
-        notice_s=120.0,
-        event_delay_s=scenario.event_delay_s,
-        event_lost=scenario.event_lost,
-        event_twice=scenario.event_twice,
         retry_longest_s=240.0,
         terminate_hook_s=30.0,
-        launch_hook_s=scenario.launch_hook_s,
-        hook_continues=scenario.hook_continues,
-        ghost_s=scenario.ghost_s,
-        aws_scale_in=strict,
-        cancellations_shown=strict,
-        pending_ends_refused=strict,
-        marks_needed=strict,
-        suspend_after_s=scenario.suspend_after_s,
     )
     size = round(POOL_SIZE * scenario.scale) + OTHERS * scenario.fleets
     market = market_of("chaos", 1e6, {A: [(0.0, size)], B: [(0.0, size)]})

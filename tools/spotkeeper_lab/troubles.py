@@ -1,9 +1,9 @@
-"""A world in which things go wrong: how each fault begins and ends, and what it affects."""
+"""Worlds in which things go wrong: how each fault begins and ends, and what it affects."""
 
 import json
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,7 @@ from spotkeeper_lab.cloud.values import (
 from spotkeeper_lab.faults import LAUNCH_TEXTS, Fault, Kind, disturbs, of_documents, of_the_table
 from spotkeeper_lab.scenario import MAIN, A, B, Scenario, documents_of, specs_of, stage_of
 from spotkeeper_lab.workers import Served
-from spotkeeper_lab.world import AVAILABILITY, HEALTH, INTERRUPTION, Invocation, World
+from spotkeeper_lab.world import AVAILABILITY, HEALTH, INTERRUPTION, Invocation, Stage, World
 
 TURN_EVERY_S, JITTER_S = 60.0, 59.0
 SHIP_EVERY_S, BATCHING_S = 45.0, 5.0
@@ -34,16 +34,174 @@ LAST_REQUEST_S = 30.0
 # EventBridge's retries of an invocation that failed (template.yaml: two, within two minutes).
 RETRIES_S = (60.0,)
 LONGEST_BOOT_S = 40.0
+REPLACEMENTS_AN_HOUR = 2
+NOTICE_S = 120.0
 
 
-class Troubled(World):
+class Faulted(World):
+    """A world whose first fleet has faults: those of its groups, its workers and their logs.
+
+    Faults of AWS and of the functions change how calls and invocations behave (`world.py`).
+    """
+
+    def __init__(self, stage: Stage, spot: str, on_demand: str) -> None:
+        super().__init__(stage)
+        self.spot, self.on_demand = spot, on_demand
+        self.hit: dict[Kind, list[str]] = {}
+        """The instances that the last fault of each kind chose."""
+        self.hung: dict[str, float] = {}
+
+    def play(self, faults: Iterable[Fault]) -> None:
+        """Have faults begin and end at their times."""
+        for fault in faults:
+            self.enter(fault.at_s, partial(self._begin, fault))
+            if fault.length_s:
+                self.enter(fault.end_s, partial(self._end, fault))
+
+    def _begin(self, fault: Fault) -> None:
+        self.tell(f"! {fault.kind} for {fault.length_s:.0f} s ({fault.value})")
+        self.active[fault.kind] = fault
+        self.logs.stopped = Kind.LOGS_STOP in self.active
+        # A group that is deleted meanwhile is spared.
+        with suppress(CloudError):
+            self.do(fault)
+
+    def _end(self, fault: Fault) -> None:
+        self.tell(f"! over: {fault.kind}")
+        if self.active.get(fault.kind) is fault:
+            del self.active[fault.kind]
+        self.logs.stopped = Kind.LOGS_STOP in self.active
+        with suppress(CloudError):
+            self.undo(fault)
+
+    def do(self, fault: Fault) -> None:
+        """Let a fault happen."""
+        cloud, spot, now_s = self.cloud, self.spot, self.now_s
+        match fault.kind:
+            case Kind.LOSS:
+                self._take(fault)
+            case Kind.UNWARNED_LOSS:
+                cloud.reclaim(self.choose(fault), now_s)
+            case Kind.SPOT_DRY:
+                cloud.fail_launches(spot, fault.at_s, fault.end_s, SPOT_DRY)
+                self._take(fault)
+            case Kind.ON_DEMAND_DRY:
+                text = ON_DEMAND_DRY.format(type="g5.xlarge", zone="us-east-1a")
+                cloud.fail_launches(self.on_demand, fault.at_s, fault.end_s, text)
+            case Kind.LAUNCH_REFUSED:
+                text = LAUNCH_TEXTS[int(fault.value * len(LAUNCH_TEXTS)) % len(LAUNCH_TEXTS)]
+                cloud.fail_launches(spot, fault.at_s, fault.end_s, text)
+                self._take(fault)
+            case Kind.BAD_SPOT_IMAGE:
+                # For as many as the replacements of an hour can mend.
+                cloud.break_image(spot, fault.at_s, fault.end_s)
+                cloud.reclaim(self.choose(fault)[:REPLACEMENTS_AN_HOUR], now_s + NOTICE_S)
+            case Kind.BAD_ON_DEMAND_IMAGE:
+                cloud.break_image(self.on_demand, fault.at_s, fault.end_s)
+            case Kind.BOOT_LOOP:
+                cloud.reclaim(self.choose(fault), now_s)
+                self._take_what_starts(fault)
+            case Kind.EMPTY_WARNING:
+                for instance_id in self.choose(fault):
+                    self._post(EventKind.WARNING, instance_id)
+            case Kind.FOREIGN_EVENTS:
+                for number in range(1 + int(20 * fault.value)):
+                    at_s = now_s + self.rng.uniform(0.0, 60.0)
+                    foreign = f"i-0f00{number:013x}"
+                    self.enter(at_s, partial(self._post, EventKind.WARNING, foreign))
+            case Kind.REBALANCE:
+                for instance_id in self.choose(fault):
+                    self._post(EventKind.REBALANCE, instance_id)
+            case Kind.HANG:
+                for instance_id in self.choose(fault, fault.value / 2):
+                    self.hung[instance_id] = now_s
+                    self.force.hang(instance_id)
+            case Kind.CLOCKS:
+                self.logs.ahead_s = 0.004 if fault.value < 0.5 else 1.5  # noqa: PLR2004
+            case Kind.CLOCKS_FAR:
+                off_s = -600.0 if fault.value < 0.5 else 600.0  # noqa: PLR2004
+                self.logs.off_s = dict.fromkeys(self._half(), off_s)
+            case Kind.OPERATOR_ENDS:
+                # An operator's role needs no mark.
+                for instance_id in self.choose(fault, fault.value / 2):
+                    cloud.kill(instance_id)
+            case Kind.ZONES_EVENED:
+                # As AZRebalance does: one ends, and another is launched.
+                for instance_id in self.choose(fault, 0.0):
+                    if "AZRebalance" not in self.group(spot).suspensions:
+                        cloud.set_unhealthy(instance_id)
+
+    def undo(self, fault: Fault) -> None:
+        """Undo what lasts no longer than its fault."""
+        if fault.kind is Kind.CLOCKS:
+            self.logs.ahead_s = 0.0
+        elif fault.kind is Kind.CLOCKS_FAR:
+            self.logs.off_s = {}
+
+    def choose(self, fault: Fault, share: float | None = None) -> list[str]:
+        """Choose spot instances that are in service, at least one if there is any."""
+        members = self.group(self.spot).instances
+        there = [i.instance_id for i in members if i.state == IN_SERVICE]
+        wanted = max(1, round((fault.value if share is None else share) * len(there)))
+        chosen = self.hit[fault.kind] = self.rng.sample(there, min(len(there), wanted))
+        return chosen
+
+    def _half(self) -> list[str]:
+        """Half of the instances with workers."""
+        there = sorted(self.force.instances)
+        return self.rng.sample(there, len(there) // 2)
+
+    def _take(self, fault: Fault) -> None:
+        self.cloud.reclaim(self.choose(fault), self.now_s + NOTICE_S)
+
+    def _take_what_starts(self, fault: Fault) -> None:
+        """Take what starts, again and again, until the fault is over."""
+        if fault.kind not in self.active:
+            return
+        starting = [
+            view.instance_id
+            for view in self.group(self.spot).instances
+            if view.state != IN_SERVICE and self.now_s - view.launched_s > LONGEST_BOOT_S
+        ]
+        self.cloud.reclaim(starting, self.now_s)
+        self.enter(self.now_s + 10.0, partial(self._take_what_starts, fault))
+
+    def _post(self, kind: EventKind, instance_id: str) -> None:
+        now_s = self.now_s
+        event = CloudEvent(
+            kind=kind, at_s=now_s, deliver_s=now_s, group="", instance_id=instance_id
+        )
+        self.event(self.events.of_cloud(event))
+
+    def event(self, event: dict[str, object], retries: tuple[float, ...] = RETRIES_S) -> None:
+        """Deliver an event; a failed invocation is tried again."""
+
+        def again(invocation: Invocation) -> None:
+            if retries and invocation.failed:
+                self.enter(self.now_s + retries[0], lambda: self.event(event, retries[1:]))
+
+        self.invoke(INTERRUPTION, event, again)
+
+    def group(self, name: str) -> GroupView:
+        """A group; an empty one where it was deleted."""
+        if name in self.cloud.groups():
+            return self.cloud.group(name)
+        return GroupView(
+            name=name,
+            purchase=Purchase.SPOT,
+            desired=0,
+            minimum=0,
+            maximum=0,
+            suspensions={},
+            instances=(),
+        )
+
+
+class Troubled(Faulted):
     """The fleets of a scenario, and the faults that happen to them."""
 
-    spot, on_demand = f"{MAIN}-spot", f"{MAIN}-on-demand"
-    replacements_an_hour = 2
-
     def __init__(self, scenario: Scenario) -> None:
-        super().__init__(stage_of(scenario))
+        super().__init__(stage_of(scenario), f"{MAIN}-spot", f"{MAIN}-on-demand")
         self.scenario = scenario
         self.spares = 0
         """Spot instances beyond the need, as the main fleet's newest record has them."""
@@ -51,7 +209,6 @@ class Troubled(World):
             f"{name}-{kind}" for name in scenario.others for kind in ("spot", "on-demand")
         )
         self.others_recorded_s = dict.fromkeys(scenario.others, 0.0)
-        self.hung: dict[str, float] = {}
         self.mute: set[str] = set()
         self.muted: set[str] = set()
         """Those that ship no search logs, once did not, or began to serve when none were read."""
@@ -85,10 +242,7 @@ class Troubled(World):
         self.enter(met_s + self.rng.uniform(0.0, 59.0), self._tick(AVAILABILITY, met_s))
         self.enter(met_s, self._ship)
         self.enter(60.0, self._minute)
-        for fault in self.scenario.faults:
-            self.enter(fault.at_s, partial(self._begin, fault))
-            if fault.length_s:
-                self.enter(fault.end_s, partial(self._end, fault))
+        self.play(self.scenario.faults)
         while (at_s := self.next_s()) <= self.scenario.end_s:
             self.step(at_s)
 
@@ -99,45 +253,92 @@ class Troubled(World):
         self._muster()
         self._loads.append((self.now_s, self.load()))
         self._note_trouble()
-        self._note_wrong()
         self.minute()
         self.enter(self.now_s + 60.0, self._minute)
 
     def _note_trouble(self) -> None:
+        """Note what is wrong now, as the watch excuses what follows from it."""
         troubles = [fault for fault in self.active.values() if disturbs(fault)]
+        cut_off = [f for f in troubles if not of_documents(f) and not of_the_table(f)]
         if troubles:
             self.last_trouble_s = self.now_s
-        borne = [f for f in troubles if of_documents(f) or of_the_table(f)]
-        if len(borne) < len(troubles) or (
-            Kind.COLD in self.active and any(map(of_the_table, borne))
-        ):
+        if cut_off or (Kind.COLD in self.active and any(map(of_the_table, troubles))):
             self.last_cut_off_s = self.now_s
-
-    def _note_wrong(self) -> None:
-        wrong = {Kind.WRONG_DOCUMENT, Kind.GROUP_DELETED} & self.active.keys()
         # More fleets than one invocation turns are handed on by a queue.
         many = len(self.others_recorded_s) >= FLEETS_AN_INVOCATION
         hangs = self._hangs("ec2") or self._hangs("ssm") or (many and self._hangs("sqs"))
-        if wrong or hangs:
+        if hangs or {Kind.WRONG_DOCUMENT, Kind.GROUP_DELETED} & self.active.keys():
             self.last_excused_s = self.now_s
 
-    # --- faults ---------------------------------------------------------------------------------
-
-    def _begin(self, fault: Fault) -> None:
-        self.tell(f"! {fault.kind} for {fault.length_s:.0f} s ({fault.value})")
-        self.active[fault.kind] = fault
+    def do(self, fault: Fault) -> None:
+        """Let a fault happen; those of the operator, the state and the document are here."""
         self._note_trouble()
-        self._note_wrong()
-        # A group that is deleted meanwhile is spared.
-        with suppress(CloudError):
-            _begin(self, fault)
+        cloud, spot = self.cloud, self.spot
+        match fault.kind:
+            case Kind.HALF_LOGS:
+                self.mute = set(self._half())
+                self.muted |= self.mute
+            case Kind.STATE_LOST:
+                self.table.delete_item(Key={"pk": {"S": f"fleet#{MAIN}"}, "sk": {"S": "state"}})
+            case Kind.STATE_UNREADABLE:
+                self._spoil_state(fault)
+            case Kind.OPERATOR_DESIRED:
+                group = self.group(spot)
+                # Where nothing changes no turn can see it.
+                if (asked := int(fault.value * group.maximum)) != group.desired:
+                    cloud.set_desired(spot, asked)
+                    self._operator_asked(asked)
+            case Kind.OPERATOR_MAXIMUM:
+                self.closed_at = self.asked
+                cloud.set_bounds(spot, 0, 0)
+                self._operator_asked(0)
+            case Kind.OPERATOR_SUSPENDS:
+                cloud.suspend(spot, "Launch")
+                self._take(fault)
+            case Kind.WRONG_DOCUMENT:
+                self.documents[MAIN] = '{"version": 1}'
+            case Kind.GROUP_DELETED if spot in cloud.groups():
+                cloud.delete_group(spot)
+            case _:
+                super().do(fault)
 
-    def _end(self, fault: Fault) -> None:
-        self.tell(f"! over: {fault.kind}")
-        if self.active.get(fault.kind) is fault:
-            del self.active[fault.kind]
-        with suppress(CloudError):
-            _end(self, fault)
+    def undo(self, fault: Fault) -> None:
+        """Undo what lasts no longer than its fault."""
+        cloud, spot, scenario = self.cloud, self.spot, self.scenario
+        match fault.kind:
+            case Kind.HALF_LOGS:
+                self.mute = set()
+            case Kind.OPERATOR_MAXIMUM:
+                cloud.set_bounds(spot, 0, scenario.group_maximum)
+                # Where sizing is off, the operator sets the desired capacity again.
+                if not scenario.sized:
+                    cloud.set_desired(spot, self.closed_at)
+                    self._operator_asked(self.closed_at)
+            case Kind.OPERATOR_SUSPENDS:
+                cloud.resume(spot, "Launch")
+            case Kind.WRONG_DOCUMENT:
+                self.documents = documents_of(scenario)
+            case Kind.GROUP_DELETED if spot not in cloud.groups():
+                # At 0; where sizing is off, the operator sets the desired capacity.
+                (spec,) = [one for one in specs_of(scenario, (A, B)) if one.name == spot]
+                cloud.create_group(replace(spec, desired=0 if scenario.sized else self.asked))
+            case _:
+                super().undo(fault)
+
+    def _operator_asked(self, desired: int) -> None:
+        """Note what an operator asks of the spot group."""
+        self.operator_said = True
+        self.asked, self.operator_desired = desired, max(self.operator_desired, desired)
+
+    def _spoil_state(self, fault: Fault) -> None:
+        item = dict(self.state_item(MAIN))
+        spoilt: dict[str, Any] = {"availability_memory": {"S": "{"}, "health_memory": {"S": "{"}}
+        if fault.value < 0.3:  # noqa: PLR2004
+            spoilt["availability_notes"] = {"L": [{"S": "{"}]}
+        if fault.value > 0.7:  # noqa: PLR2004
+            spoilt["availability_written"] = {"S": "2026-01-01T00:00:00"}
+        if item:
+            self.table.put_item(Item={**item, **spoilt})
 
     # --- functions ------------------------------------------------------------------------------
 
@@ -174,19 +375,9 @@ class Troubled(World):
 
         return tick
 
-    def event(self, event: dict[str, Any], retries: tuple[float, ...] = RETRIES_S) -> None:
-        """Deliver an event; a failed invocation is tried again."""
-
-        def again(invocation: Invocation, _: object) -> None:
-            if retries and invocation.failed:
-                at_s = self.now_s + retries[0]
-                self.enter(at_s, lambda: self.event(event, retries[1:]))
-
-        self.invoke(INTERRUPTION, event, again)
-
     def _ship(self) -> None:
         late = self.active.get(Kind.LOGS_LATE)
-        bodies = [] if Kind.LOGS_STOP in self.active else self.logs.ship()
+        bodies = self.logs.ship()
         if self.now_s <= self.scenario.met_at_s:
             bodies = []  # There is no queue yet.
         if not {Kind.LOGS_STOP, Kind.COLLECTOR_DOWN} & self.active.keys():
@@ -225,13 +416,7 @@ class Troubled(World):
                 # The mark was taken away: what was warned serves again.
                 self.force.take(view.instance_id, takes=True)
         for instance_id in there - {view.instance_id for view in views}:
-            self._lose(instance_id)
-
-    def _lose(self, instance_id: str) -> None:
-        if not self.force.serving(instance_id) and Kind.LOGS_STOP not in self.active:
-            self.queue.send(self.logs.ship(instance_id), self.now_s)
-        self.logs.lose(instance_id)
-        self.force.lose(instance_id)
+            self.queue.send(self.logs.dismiss(instance_id, self.force, now_s), now_s)
 
     # --- its state ------------------------------------------------------------------------------
 
@@ -262,183 +447,3 @@ class Troubled(World):
             return self.cloud.instance(instance_id).group
         except CloudError:
             return ""
-
-    def group(self, name: str) -> GroupView:
-        if name in self.cloud.groups():
-            return self.cloud.group(name)
-        return GroupView(
-            name=name,
-            purchase=Purchase.SPOT,
-            desired=0,
-            minimum=0,
-            maximum=0,
-            suspensions={},
-            instances=(),
-        )
-
-    def operator_asked(self, desired: int) -> None:
-        """Note what an operator asks of the spot group."""
-        self.operator_said = True
-        self.asked, self.operator_desired = desired, max(self.operator_desired, desired)
-
-
-# --- what each fault does -------------------------------------------------------------------------
-
-
-def _begin(world: Troubled, fault: Fault) -> None:
-    """Let a fault happen; those that are not here change how calls and functions behave."""
-    cloud, spot, now_s = world.cloud, world.spot, world.now_s
-    match fault.kind:
-        case Kind.LOSS:
-            _take(world, fault)
-        case Kind.UNWARNED_LOSS:
-            cloud.reclaim(_share(world, fault.value), now_s)
-        case Kind.SPOT_DRY:
-            cloud.fail_launches(spot, fault.at_s, fault.end_s, SPOT_DRY)
-            _take(world, fault)
-        case Kind.ON_DEMAND_DRY:
-            text = ON_DEMAND_DRY.format(type="g5.xlarge", zone="us-east-1a")
-            cloud.fail_launches(world.on_demand, fault.at_s, fault.end_s, text)
-        case Kind.LAUNCH_REFUSED:
-            text = LAUNCH_TEXTS[int(fault.value * len(LAUNCH_TEXTS)) % len(LAUNCH_TEXTS)]
-            cloud.fail_launches(spot, fault.at_s, fault.end_s, text)
-            _take(world, fault)
-        case Kind.BAD_SPOT_IMAGE:
-            # For as many as the replacements of an hour can mend.
-            cloud.break_image(spot, fault.at_s, fault.end_s)
-            cloud.reclaim(_share(world, fault.value)[: world.replacements_an_hour], now_s + 120.0)
-        case Kind.BAD_ON_DEMAND_IMAGE:
-            cloud.break_image(world.on_demand, fault.at_s, fault.end_s)
-        case Kind.BOOT_LOOP:
-            cloud.reclaim(_share(world, fault.value), now_s)
-            _take_what_starts(world, fault)
-        case Kind.EMPTY_WARNING:
-            for instance_id in _share(world, fault.value):
-                _post(world, EventKind.WARNING, instance_id)
-        case Kind.FOREIGN_EVENTS:
-            for number in range(1 + int(20 * fault.value)):
-                at_s = now_s + world.rng.uniform(0.0, 60.0)
-                instance_id = f"i-0f00{number:013x}"
-                world.enter(at_s, partial(_post, world, EventKind.WARNING, instance_id))
-        case Kind.REBALANCE:
-            for instance_id in _share(world, fault.value):
-                _post(world, EventKind.REBALANCE, instance_id)
-        case Kind.HANG:
-            for instance_id in _share(world, fault.value / 2):
-                world.hung[instance_id] = now_s
-                world.force.hang(instance_id)
-        case Kind.HALF_LOGS:
-            world.mute = set(_half(world))
-            world.muted |= world.mute
-        case Kind.CLOCKS:
-            world.logs.ahead_s = 0.004 if fault.value < 0.5 else 1.5  # noqa: PLR2004
-        case Kind.CLOCKS_FAR:
-            off_s = -600.0 if fault.value < 0.5 else 600.0  # noqa: PLR2004
-            world.logs.off_s = dict.fromkeys(_half(world), off_s)
-        case Kind.STATE_LOST:
-            world.table.delete_item(Key={"pk": {"S": "fleet#ocr"}, "sk": {"S": "state"}})
-        case Kind.STATE_UNREADABLE:
-            _spoil_state(world, fault)
-        case Kind.OPERATOR_DESIRED:
-            group = world.group(spot)
-            # Where nothing changes no turn can see it.
-            if (asked := int(fault.value * group.maximum)) != group.desired:
-                cloud.set_desired(spot, asked)
-                world.operator_asked(asked)
-        case Kind.OPERATOR_MAXIMUM:
-            world.closed_at = world.asked
-            cloud.set_bounds(spot, 0, 0)
-            world.operator_asked(0)
-        case Kind.OPERATOR_SUSPENDS:
-            cloud.suspend(spot, "Launch")
-            _take(world, fault)
-        case Kind.OPERATOR_ENDS:
-            # An operator's role needs no mark.
-            for instance_id in _share(world, fault.value / 2):
-                cloud.kill(instance_id)
-        case Kind.WRONG_DOCUMENT:
-            world.documents[MAIN] = '{"version": 1}'
-        case Kind.ZONES_EVENED:
-            # As AZRebalance does: one ends, and another is launched.
-            for instance_id in _share(world, 0.0)[:1]:
-                if "AZRebalance" not in world.group(spot).suspensions:
-                    cloud.set_unhealthy(instance_id)
-        case Kind.GROUP_DELETED if spot in cloud.groups():
-            cloud.delete_group(spot)
-        case _:
-            pass
-
-
-def _end(world: Troubled, fault: Fault) -> None:
-    """Undo what lasts no longer than its fault."""
-    cloud, spot, scenario = world.cloud, world.spot, world.scenario
-    match fault.kind:
-        case Kind.HALF_LOGS:
-            world.mute = set()
-        case Kind.CLOCKS:
-            world.logs.ahead_s = 0.0
-        case Kind.CLOCKS_FAR:
-            world.logs.off_s = {}
-        case Kind.OPERATOR_MAXIMUM:
-            cloud.set_bounds(spot, 0, scenario.group_maximum)
-            # Where sizing is off, the operator sets the desired capacity again.
-            if not scenario.sized:
-                cloud.set_desired(spot, world.closed_at)
-                world.operator_asked(world.closed_at)
-        case Kind.OPERATOR_SUSPENDS:
-            cloud.resume(spot, "Launch")
-        case Kind.WRONG_DOCUMENT:
-            world.documents = documents_of(scenario)
-        case Kind.GROUP_DELETED if spot not in cloud.groups():
-            # At 0; where sizing is off, the operator sets the desired capacity.
-            (spec,) = [one for one in specs_of(scenario, (A, B)) if one.name == spot]
-            cloud.create_group(replace(spec, desired=0 if scenario.sized else world.asked))
-        case _:
-            pass
-
-
-def _share(world: Troubled, share: float) -> list[str]:
-    """Some spot instances that are in service, at least one if there is any."""
-    members = world.group(world.spot).instances
-    there = [i.instance_id for i in members if i.state == IN_SERVICE]
-    return world.rng.sample(there, min(len(there), max(1, round(share * len(there)))))
-
-
-def _half(world: Troubled) -> list[str]:
-    """Half of the instances with workers."""
-    there = sorted(world.force.instances)
-    return world.rng.sample(there, len(there) // 2)
-
-
-def _take(world: Troubled, fault: Fault) -> None:
-    world.cloud.reclaim(_share(world, fault.value), world.now_s + 120.0)
-
-
-def _take_what_starts(world: Troubled, fault: Fault) -> None:
-    """Take what starts, again and again, until the fault is over."""
-    if fault.kind not in world.active:
-        return
-    starting = [
-        view.instance_id
-        for view in world.group(world.spot).instances
-        if view.state != IN_SERVICE and world.now_s - view.launched_s > LONGEST_BOOT_S
-    ]
-    world.cloud.reclaim(starting, world.now_s)
-    world.enter(world.now_s + 10.0, lambda: _take_what_starts(world, fault))
-
-
-def _post(world: Troubled, kind: EventKind, instance_id: str) -> None:
-    now_s = world.now_s
-    event = CloudEvent(kind=kind, at_s=now_s, deliver_s=now_s, group="", instance_id=instance_id)
-    world.event(world.events.of_cloud(event))
-
-
-def _spoil_state(world: Troubled, fault: Fault) -> None:
-    item = dict(world.state_item(MAIN))
-    spoilt = {"availability_memory": {"S": "{"}, "health_memory": {"S": "{"}}
-    if fault.value < 0.3:  # noqa: PLR2004
-        spoilt["availability_notes"] = {"L": [{"S": "{"}]}  # type: ignore[dict-item]
-    if fault.value > 0.7:  # noqa: PLR2004
-        spoilt["availability_written"] = {"S": "2026-01-01T00:00:00"}
-    if item:
-        world.table.put_item(Item={**item, **spoilt})

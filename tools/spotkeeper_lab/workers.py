@@ -13,9 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from enum import IntEnum
 from itertools import batched
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from spotkeeper_lab.aws.wire import ACCOUNT, REGION, VirtualTime
@@ -27,10 +25,6 @@ from spotkeeper_worker.logs.pace import MOST_LOGS, Pace, PaceSettings
 from spotkeeper_worker.notice import Notice
 from spotkeeper_worker.states import Leave, Local, Seen, State, leaving
 from spotkeeper_worker.worker import LAST_REQUESTS, MARGIN_S, last_start
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +40,12 @@ class Served:
 
 
 POLL_S = Settings().poll_s
-_TARGETS = {TERMINATING: "Terminated"}
 
 
 @dataclass(slots=True)
 class _Machine:
-    seen: Seen = field(default_factory=Seen)
-    leave: Leave | None = None
+    seen: Seen
+    leave: Leave | None
     polls_s: float | None = None
     took: deque[float] = field(default_factory=lambda: deque(maxlen=LAST_REQUESTS))
 
@@ -69,8 +62,7 @@ class Machines:
 
     def served(self, served: Served) -> None:
         """Learn how long a request took."""
-        machine = self._machines.get(served.instance_id)
-        if machine is not None:
+        if machine := self._machines.get(served.instance_id):
             machine.took.append(served.finished_s - served.started_s)
 
     def muster(self, views: Iterable[InstanceView], now_s: float) -> float | None:
@@ -92,36 +84,28 @@ class Machines:
         if told == machine.seen:
             machine.polls_s = None
         elif machine.polls_s is None:
-            machine.polls_s = self._next_poll_s(view.instance_id, now_s)
+            # Each machine's polls began at an instant of its own.
+            phase_s = zlib.crc32(view.instance_id.encode()) % 1000 / 1000 * self._poll_s
+            machine.polls_s = now_s + self._poll_s - (now_s - phase_s) % self._poll_s
         elif now_s >= machine.polls_s:
-            machine.seen, machine.polls_s = told, None
-            machine.leave = _leave(told)
-        stops_s = self._stops_s(machine)
+            machine.seen, machine.polls_s, machine.leave = told, None, _leave(told)
+        stops_s = None
+        if machine.leave is not None:
+            until_s = machine.leave.serve_until
+            notice = Notice(State.DRAINING, 0.0, draining=True, serve_until=until_s)
+            stops_s = last_start(notice, machine.took, MARGIN_S)
         takes = stops_s is None or now_s < stops_s
         self._force.take(view.instance_id, takes=takes)
         due = [at_s for at_s in (machine.polls_s, stops_s if takes else None) if at_s is not None]
         return min(due, default=None)
 
     def _told(self, view: InstanceView) -> Seen:
-        target = _TARGETS.get(view.state, "InService")
+        target = "Terminated" if view.state == TERMINATING else "InService"
         return Seen(
             target=target if view.group else "Detached",
             taken_at=None if view.warned_s is None else view.warned_s + self.notice_s,
             tagged_until=view.gone_s,
         )
-
-    @staticmethod
-    def _stops_s(machine: _Machine) -> float | None:
-        leave = machine.leave
-        if leave is None:
-            return None
-        notice = Notice(State.DRAINING, 0.0, draining=True, serve_until=leave.serve_until)
-        return last_start(notice, machine.took, MARGIN_S)
-
-    def _next_poll_s(self, instance_id: str, now_s: float) -> float:
-        """The machine's next poll: each began at an instant of its own."""
-        phase_s = zlib.crc32(instance_id.encode()) % 1000 / 1000 * self._poll_s
-        return now_s + self._poll_s - (now_s - phase_s) % self._poll_s
 
 
 def _leave(told: Seen) -> Leave | None:
@@ -165,7 +149,16 @@ class SearchLogs:
             origin = Origin("aws" if served.instance_id else "onprem", served.instance_id)
             machine = _Outbox(origin, Pace(PaceSettings(), served.finished_s))
             self._machines[served.instance_id] = machine
-        taken = take(self._log(served), machine.origin, CLAMP_S)
+        off_s = self.off_s.get(served.instance_id, 0.0)
+        log = {
+            "request_id": f"r-{served.request:08d}",
+            "worker_id": served.worker_id,
+            "enqueued_at": self._at(served.enqueued_s + self.ahead_s + off_s),
+            "started_at": self._at(served.started_s + off_s),
+            "finished_at": self._at(served.finished_s + off_s),
+            "status": "ok",
+        }
+        taken = take(log, machine.origin, CLAMP_S)
         machine.lines.append(taken.line)
         machine.pace.add(len(taken.line), taken.wait_s, served.finished_s)
 
@@ -184,8 +177,13 @@ class SearchLogs:
         """Give all that one machine, or every one, has not sent; nothing while it is stopped."""
         if self.stopped:
             return []
-        found = list(self._machines) if instance_id is None else [instance_id]
-        bodies = [body for name in found for body in self._bodies(name, now_s)]
+        bodies: list[str] = []
+        for name in list(self._machines) if instance_id is None else [instance_id]:
+            if machine := self._machines.get(name):
+                machine.pace.sent(now_s)
+                parts = batched(machine.lines, MOST_LOGS, strict=False)
+                bodies += [Segment(None, some).body() for some in parts]
+                machine.lines = []
         self.messages += len(bodies)
         return bodies
 
@@ -193,24 +191,15 @@ class SearchLogs:
         """Forget what a machine that is gone had not sent."""
         self._machines.pop(instance_id, None)
 
-    def _bodies(self, instance_id: str, now_s: float) -> list[str]:
-        machine = self._machines.get(instance_id)
-        if machine is None:
-            return []
-        machine.pace.sent(now_s)
-        lines, machine.lines = machine.lines, []
-        return [Segment(None, some).body() for some in batched(lines, MOST_LOGS, strict=False)]
+    def dismiss(self, instance_id: str, force: "Workforce", now_s: float) -> list[str]:
+        """Take a machine that is gone from the workforce; answers what it sent before its end.
 
-    def _log(self, served: Served) -> dict[str, str]:
-        off_s = self.off_s.get(served.instance_id, 0.0)
-        return {
-            "request_id": f"r-{served.request:08d}",
-            "worker_id": served.worker_id,
-            "enqueued_at": self._at(served.enqueued_s + self.ahead_s + off_s),
-            "started_at": self._at(served.started_s + off_s),
-            "finished_at": self._at(served.finished_s + off_s),
-            "status": "ok",
-        }
+        One that could drain has sent its logs; one that could not takes them along.
+        """
+        bodies = [] if force.serving(instance_id) else self.ship(instance_id, now_s)
+        self.lose(instance_id)
+        force.lose(instance_id)
+        return bodies
 
     def _at(self, seconds: float) -> str:
         instant = self._time.start + timedelta(milliseconds=int(seconds * 1000))
@@ -249,6 +238,12 @@ class SearchLogQueue:
             message.visible_s = at_s + VISIBILITY_TIMEOUT_S
         return {"Records": [self._record(message) for message in batch]} if batch else None
 
+    def _record(self, message: _Message) -> dict[str, object]:
+        sent_ms = int(self._time.at(message.sent_s).timestamp() * 1000)
+        return sqs_record(
+            "demo-SearchLogQueue", message.message_id, message.body, sent_ms, message.receives
+        )
+
     def settle(self, event: Mapping[str, object], failed: Iterable[str]) -> None:
         """Delete what a batch has done; what failed for the last time becomes a dead letter."""
         kept = set(failed)
@@ -261,24 +256,27 @@ class SearchLogQueue:
             elif message.receives >= MESSAGE_RECEIVES:
                 self.dead_letters.append(self._messages.pop(message.message_id).body)
 
-    def _record(self, message: _Message) -> dict[str, object]:
-        sent_ms = int(self._time.at(message.sent_s).timestamp() * 1000)
-        return {
-            "messageId": message.message_id,
-            "receiptHandle": message.message_id,
-            "body": message.body,
-            "attributes": {
-                "ApproximateReceiveCount": str(message.receives),
-                "SentTimestamp": str(sent_ms),
-                "SenderId": "AIDAIENQZJOLO23YVJ4VO",
-                "ApproximateFirstReceiveTimestamp": str(sent_ms),
-            },
-            "messageAttributes": {},
-            "md5OfBody": hashlib.md5(message.body.encode(), usedforsecurity=False).hexdigest(),
-            "eventSource": "aws:sqs",
-            "eventSourceARN": f"arn:aws:sqs:{REGION}:{ACCOUNT}:demo-SearchLogQueue",
-            "awsRegion": REGION,
-        }
+
+def sqs_record(
+    queue: str, message_id: str, body: str, sent_ms: int = 0, receives: int = 1
+) -> dict[str, object]:
+    """A message as a function gets it from SQS."""
+    return {
+        "messageId": message_id,
+        "receiptHandle": message_id,
+        "body": body,
+        "attributes": {
+            "ApproximateReceiveCount": str(receives),
+            "SentTimestamp": str(sent_ms),
+            "SenderId": "AIDAIENQZJOLO23YVJ4VO",
+            "ApproximateFirstReceiveTimestamp": str(sent_ms),
+        },
+        "messageAttributes": {},
+        "md5OfBody": hashlib.md5(body.encode(), usedforsecurity=False).hexdigest(),
+        "eventSource": "aws:sqs",
+        "eventSourceARN": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}",
+        "awsRegion": REGION,
+    }
 
 
 VISIBILITY_S = 30.0
@@ -286,9 +284,14 @@ VISIBILITY_S = 30.0
 MAX_RECEIVES = 3
 
 
-class _Kind(IntEnum):
-    FINISH = 0
-    RETURN = 1
+@dataclass(slots=True)
+class Request:
+    """A request; `started_s` is the start that led to an answer."""
+
+    arrival_s: float
+    service_s: float
+    started_s: float | None = None
+    receives: int = 0
 
 
 @dataclass(slots=True)
@@ -299,23 +302,6 @@ class _Worker:
     started_s: float = 0.0
     accepts: bool = True
     hangs: bool = False
-
-
-@dataclass(slots=True)
-class ServiceLedger:
-    """What became of each request; one entry per request, NaN where it did not happen."""
-
-    arrival_s: "NDArray[np.float64]"
-    started_s: "NDArray[np.float64]"
-    finished_s: "NDArray[np.float64]"
-    receives: "NDArray[np.int32]"
-    lost: list[int] = field(default_factory=list)
-
-    def waits(self, end_s: float) -> "NDArray[np.float64]":
-        """Seconds from arrival to the start that led to an answer, or to `end_s` without one."""
-        import numpy as np
-
-        return np.where(np.isnan(self.started_s), end_s, self.started_s) - self.arrival_s
 
 
 class Workforce:
@@ -337,13 +323,7 @@ class Workforce:
         """
         self.now_s = 0.0
         self.lost: list[int] = []
-        self._arrivals: list[float] = []
-        self._service: list[float] = []
-        self._started: list[float] = []
-        self._finished: list[float] = []
-        self._receives: list[int] = []
-        for arrival_s, service_s in requests:
-            self.offer(arrival_s, service_s)
+        self.requests = [Request(*request) for request in requests]
         self._next_arrival = 0
         self._on_served = on_served
         self._chance = chance
@@ -352,28 +332,13 @@ class Workforce:
         self._idle: dict[str, _Worker] = {}
         self._workers: dict[str, _Worker] = {}
         self._instances: dict[str, list[_Worker]] = {}
-        self._due: list[tuple[float, _Kind, int, str]] = []
+        # When a worker finishes a request, or it returns to the queue (no worker).
+        self._due: list[tuple[float, bool, int, str]] = []
         self._hire("", [f"onprem-{n}" for n in range(onprem_workers)])
 
     def offer(self, arrival_s: float, service_s: float) -> None:
         """Add a request, which arrives after all others."""
-        self._arrivals.append(arrival_s)
-        self._service.append(service_s)
-        self._started.append(math.nan)
-        self._finished.append(math.nan)
-        self._receives.append(0)
-
-    @property
-    def ledger(self) -> ServiceLedger:
-        import numpy as np
-
-        return ServiceLedger(
-            arrival_s=np.array(self._arrivals, dtype=np.float64),
-            started_s=np.array(self._started, dtype=np.float64),
-            finished_s=np.array(self._finished, dtype=np.float64),
-            receives=np.array(self._receives, dtype=np.int32),
-            lost=self.lost,
-        )
+        self.requests.append(Request(arrival_s, service_s))
 
     @property
     def instances(self) -> frozenset[str]:
@@ -399,7 +364,7 @@ class Workforce:
     @property
     def in_flight(self) -> int:
         """Requests that are being served, or were when their worker was lost and still count."""
-        return self.busy + sum(kind is _Kind.RETURN for _, kind, _, _ in self._due)
+        return self.busy + sum(returns for _, returns, _, _ in self._due)
 
     @property
     def accepting(self) -> int:
@@ -439,7 +404,10 @@ class Workforce:
         self.take(instance_id, takes=False)
         for worker in self._instances.get(instance_id, ()):
             worker.hangs = True
-            self._drop(worker)
+            if worker.request is not None:
+                entry = (self.now_s + VISIBILITY_S, True, worker.request, worker.worker_id)
+                heapq.heappush(self._due, entry)
+                worker.request = None
 
     def lose(self, instance_id: str) -> None:
         """Remove an instance; the requests that it was serving return to the queue later."""
@@ -463,20 +431,22 @@ class Workforce:
 
     def _next_s(self) -> float:
         due_s = self._due[0][0] if self._due else math.inf
-        if self._next_arrival < len(self._arrivals):
-            return min(due_s, self._arrivals[self._next_arrival])
+        if self._next_arrival < len(self.requests):
+            return min(due_s, self.requests[self._next_arrival].arrival_s)
         return due_s
 
     def _step(self, at_s: float) -> None:
-        if self._due and self._due[0][0] <= at_s:
-            _, kind, request, worker_id = heapq.heappop(self._due)
-            if kind is _Kind.RETURN:
-                self._come_back(request)
-            else:
-                self._finish(request, worker_id)
-        else:
+        if not self._due or self._due[0][0] > at_s:
             self._queue.append(self._next_arrival)
             self._next_arrival += 1
+            return
+        _, returns, request, worker_id = heapq.heappop(self._due)
+        if not returns:
+            self._finish(request, worker_id)
+        elif self.requests[request].receives >= MAX_RECEIVES:
+            self.lost.append(request)
+        else:
+            self._queue.appendleft(request)
 
     def _finish(self, request: int, worker_id: str) -> None:
         """Finish a request, unless its worker was lost or hangs."""
@@ -484,8 +454,7 @@ class Workforce:
         if worker is None or worker.request != request:
             return
         worker.request = None
-        self._started[request] = worker.started_s
-        self._finished[request] = self.now_s
+        self.requests[request].started_s = worker.started_s
         if worker.accepts:
             self._idle[worker_id] = worker
         self._on_served(
@@ -493,35 +462,22 @@ class Workforce:
                 request=request,
                 worker_id=worker_id,
                 instance_id=worker.instance_id,
-                enqueued_s=self._arrivals[request],
+                enqueued_s=self.requests[request].arrival_s,
                 started_s=worker.started_s,
                 finished_s=self.now_s,
             )
         )
 
-    def _come_back(self, request: int) -> None:
-        if self._receives[request] >= MAX_RECEIVES:
-            self.lost.append(request)
-        else:
-            self._queue.appendleft(request)
-
-    def _drop(self, worker: _Worker) -> None:
-        if worker.request is not None:
-            entry = (self.now_s + VISIBILITY_S, _Kind.RETURN, worker.request, worker.worker_id)
-            heapq.heappush(self._due, entry)
-            worker.request = None
-
     def _dispatch(self) -> None:
         """Give waiting requests to idle workers."""
         while self._queue and self._idle:
-            worker = self._idle.pop(self._next_idle())
-            request = self._queue.popleft()
-            worker.request, worker.started_s = request, self.now_s
-            self._receives[request] += 1
-            due_s = self.now_s + self._service[request]
-            heapq.heappush(self._due, (due_s, _Kind.FINISH, request, worker.worker_id))
-
-    def _next_idle(self) -> str:
-        if self._chance is None:
-            return next(iter(self._idle))
-        return self._chance.choice(list(self._idle))
+            if self._chance is None:
+                chosen = next(iter(self._idle))
+            else:
+                chosen = self._chance.choice(list(self._idle))
+            worker, number = self._idle.pop(chosen), self._queue.popleft()
+            request = self.requests[number]
+            request.receives += 1
+            worker.request, worker.started_s = number, self.now_s
+            due_s = self.now_s + request.service_s
+            heapq.heappush(self._due, (due_s, False, number, worker.worker_id))

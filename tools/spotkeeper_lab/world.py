@@ -39,7 +39,7 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError, CloudEvent
 from spotkeeper_lab.faults import OF_AWS, Fault, Kind, hanging, refusal_of
 from spotkeeper_lab.traces.requests import RequestTrace
-from spotkeeper_lab.workers import SearchLogQueue, SearchLogs, Served, Workforce
+from spotkeeper_lab.workers import SearchLogQueue, SearchLogs, Served, Workforce, sqs_record
 
 COLLECT, HEALTH = "collect_search_logs", "check_health"
 AVAILABILITY, INTERRUPTION = "check_availability", "handle_interruption"
@@ -92,7 +92,7 @@ class Process:
         self.done = False
         self._work = work
         self._killed = False
-        self._go, self._back = _closed(), _closed()
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         _THREADS.submit(self._run)
 
     def resume(self) -> None:
@@ -132,37 +132,29 @@ class Process:
             self._back.release()
 
 
-def _closed() -> threading.Lock:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
 @dataclass(slots=True, eq=False)
 class Invocation:
     """One call of a function: its latest end, its process, and the result.
 
-    `failed` is empty unless it ended failed, `bug` is an error that no function announces.
-    `recorded` are the fleets that it left a record of, `calls` counts AWS calls as
-    "service.operation", and `metrics` has the last value of each name.
+    `failed` is empty once it has ended well, `bug` is an error that no function announces.
+    `recorded` are the fleets that it left a record of, and `calls` counts AWS calls as
+    "service.operation".
     """
 
     function: str
     event: Mapping[str, Any]
     deadline_s: float
     then: "Then | None" = None
-    process: Process | None = None
+    process: Process = field(init=False)
     recorded: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
     overlapped: bool = False
-    answered: bool = False
     answer: Any = None
-    failed: str = ""
+    failed: str = "killed"
     bug: str = ""
-    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-type Then = Callable[[Invocation, Any], None]
+type Then = Callable[[Invocation], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +219,6 @@ class World:
         self._handlers: Mapping[str, Handler] = {}
         self._current: Invocation | None = None
         self._open: list[Invocation] = []
-        self._output = io.StringIO()
 
     @contextmanager
     def deployed(self) -> Iterator[Self]:
@@ -312,11 +303,14 @@ class World:
     # --- functions ------------------------------------------------------------------------------
 
     def invoke(self, function: str, event: Mapping[str, Any], then: Then | None = None) -> None:
-        """Call a function; `then` gets the invocation when it is done, and its answer."""
+        """Call a function; `then` gets the invocation when it is done."""
         if Kind.COLD in self.active:
             forget()
         self.invocations += 1
-        invocation = Invocation(function, event, self._deadline_s(), then)
+        lasts_s = TIME_OUT_S
+        if Kind.KILLED in self.active and self.rng.random() < KILLED_SHARE:
+            lasts_s = self.rng.uniform(0.0, KILLED_WITHIN_S)
+        invocation = Invocation(function, event, self.now_s + lasts_s, then)
         invocation.process = Process(lambda: self._work(invocation))
         if self._open:
             for other in (*self._open, invocation):
@@ -329,34 +323,31 @@ class World:
         while batch := self.queue.receive(self.now_s):
             self.invoke(COLLECT, batch, partial(self._settle, batch))
 
-    def _settle(self, batch: Mapping[str, Any], invocation: Invocation, answer: Any) -> None:
+    def _settle(self, batch: Mapping[str, Any], invocation: Invocation) -> None:
         """Deliver again what the function named, or all if it failed."""
         failed = [record["messageId"] for record in batch["Records"]]
-        if answer is not None and not invocation.failed:
-            failed = [one["itemIdentifier"] for one in answer["batchItemFailures"]]
+        if invocation.answer is not None and not invocation.failed:
+            failed = [one["itemIdentifier"] for one in invocation.answer["batchItemFailures"]]
         self.queue.settle(batch, failed)
-
-    def _deadline_s(self) -> float:
-        if Kind.KILLED in self.active and self.rng.random() < KILLED_SHARE:
-            return self.now_s + self.rng.uniform(0.0, KILLED_WITHIN_S)
-        return self.now_s + TIME_OUT_S
 
     def _work(self, invocation: Invocation) -> None:
         handler = self._handlers[invocation.function]
-        number = str(UUID(int=self.invocations))
-        context = Context(f"lab-{invocation.function}", number)
+        context = Context(f"lab-{invocation.function}", str(UUID(int=self.invocations)))
         try:
             invocation.answer = handler(invocation.event, context)
-            invocation.answered = True
+            invocation.failed = ""
         except EXPECTED as error:
-            invocation.failed = _in_one_line(error)
+            # In one line, with those that a group holds.
+            inner = getattr(error, "exceptions", ())
+            parts = [str(error), *(f"{type(one).__name__}: {one}" for one in inner)]
+            invocation.failed = f"{type(error).__name__}: {'; '.join(parts)}"
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
             invocation.failed = invocation.bug = repr(error)
 
     def spend(self, seconds: float) -> None:
         """Let the calling function wait, and whatever is due meanwhile happen."""
         invocation = self._current
-        if invocation is None or invocation.process is None or not seconds:
+        if invocation is None or not seconds:
             return
         at_s = self.now_s + seconds
         if late := at_s >= invocation.deadline_s:
@@ -374,27 +365,19 @@ class World:
 
     def _go_on(self, invocation: Invocation) -> None:
         before, self._current = self._current, invocation
-        assert invocation.process
-        with redirect_stdout(self._output):
+        with redirect_stdout(io.StringIO()):
             invocation.process.resume()
         self._current = before
         if invocation.process.done:
-            self._done(invocation)
-
-    def _done(self, invocation: Invocation) -> None:
-        self._open.remove(invocation)
-        if not invocation.answered and not invocation.failed:
-            invocation.failed = "killed"
-        # Of invocations that overlap, the first that is done is taken for the sender of both.
-        invocation.metrics = _metrics(self._output)
-        self.done(invocation)
-        if invocation.then:
-            invocation.then(invocation, invocation.answer)
+            self._open.remove(invocation)
+            self.done(invocation)
+            if invocation.then:
+                invocation.then(invocation)
 
     def _kill_all(self) -> None:
         """End whatever still runs."""
         for invocation in self._open:
-            if invocation.process and not invocation.process.done:
+            if not invocation.process.done:
                 invocation.process.kill()
                 invocation.process.resume()
 
@@ -405,21 +388,17 @@ class World:
         return Client(service, {name: self._called(service, name, config, known) for name in known})
 
     def _actions(self, service: str) -> Mapping[str, Respond]:
-        answers = Answers(self.cloud, self.time)
         match service:
-            case "autoscaling":
-                return self._acting(answers.auto_scaling())
-            case "ec2":
-                return self._acting(answers.ec2())
+            case "autoscaling" | "ec2":
+                answers = Answers(self.cloud, self.time)
+                actions = answers.ec2() if service == "ec2" else answers.auto_scaling()
+                return {
+                    name: respond if name.startswith("describe") else self._told(name, respond)
+                    for name, respond in actions.items()
+                }
             case "dynamodb":
                 tables = self.tables.answers()
-                put = tables["put_item"]
-
-                def put_item(params: Mapping[str, Any]) -> Answer:
-                    self._recorded(params["Item"])
-                    return put(params)
-
-                return {**tables, "put_item": put_item}
+                return {**tables, "put_item": partial(self._put_item, tables["put_item"])}
             case "events":
                 return {"put_events": self._put_events}
             case "ssm":
@@ -488,14 +467,9 @@ class World:
     def _loses_answer(self) -> bool:
         return Kind.ANSWERS_LOST in self.active and self.rng.random() < LOST_SHARE
 
-    def _acting(self, actions: Mapping[str, Respond]) -> dict[str, Respond]:
-        """Return the actions, of which those that change something are checked and logged."""
-        return {
-            name: respond if name.startswith("describe") else self._told(name, respond)
-            for name, respond in actions.items()
-        }
-
     def _told(self, name: str, respond: Respond) -> Respond:
+        """An action that changes something: it is checked before, and recorded after."""
+
         def act(params: Mapping[str, Any]) -> Answer:
             function = self._current.function if self._current else ""
             self.acts(name, params, function)
@@ -510,13 +484,14 @@ class World:
 
         return act
 
-    def _recorded(self, item: Mapping[str, Any]) -> None:
-        if not item["sk"]["S"].startswith("decision#"):
-            return
-        fleet = item["pk"]["S"].removeprefix("fleet#")
-        if self._current:
-            self._current.recorded.add(fleet)
-        self.recorded(fleet, item["record"]["S"])
+    def _put_item(self, put: Respond, params: Mapping[str, Any]) -> Answer:
+        item = params["Item"]
+        if item["sk"]["S"].startswith("decision#"):
+            fleet = item["pk"]["S"].removeprefix("fleet#")
+            if self._current:
+                self._current.recorded.add(fleet)
+            self.recorded(fleet, item["record"]["S"])
+        return put(params)
 
     def _parameters(self, _: Mapping[str, Any]) -> Answer:
         return {
@@ -529,25 +504,17 @@ class World:
     def _put_events(self, params: Mapping[str, Any]) -> Answer:
         for entry in params["Entries"]:
             self.announced(json.loads(entry["Detail"]))
-        ids = [{"EventId": f"event-{number}"} for number, _ in enumerate(params["Entries"])]
+        ids = [{"EventId": f"event-{number}"} for number in range(len(params["Entries"]))]
         return {"FailedEntryCount": 0, "Entries": ids}
 
     def _wake_up(self, params: Mapping[str, Any]) -> Answer:
         """Wake a turn up; one that fails is not woken again: the minute's turn is soon enough."""
-        record = {
-            "messageId": f"wake-up-{self._entered}",
-            "receiptHandle": "x",
-            "body": params["MessageBody"],
-            "attributes": {"ApproximateReceiveCount": "1"},
-            "messageAttributes": {},
-            "eventSource": "aws:sqs",
-            "eventSourceARN": f"arn:aws:sqs:{REGION}:{ACCOUNT}:wake-ups",
-            "awsRegion": REGION,
-        }
+        message_id = f"wake-up-{self._entered}"
+        event = {"Records": [sqs_record("wake-ups", message_id, params["MessageBody"])]}
         at_s = self.now_s + float(params.get("DelaySeconds", 0))
         function = HEALTH if params["QueueUrl"] == HEALTH_QUEUE else AVAILABILITY
-        self.enter(at_s, lambda: self.invoke(function, {"Records": [record]}))
-        return {"MessageId": record["messageId"]}
+        self.enter(at_s, lambda: self.invoke(function, event))
+        return {"MessageId": message_id}
 
     def _hand_on(self, params: Mapping[str, Any]) -> Answer:
         """Send several messages; each becomes an invocation."""
@@ -573,25 +540,3 @@ def forget() -> None:
     for part in vars(wiring).values():
         if hasattr(part, "cache_clear"):
             part.cache_clear()
-
-
-def _in_one_line(error: Exception) -> str:
-    """An error in one line, with those that a group holds."""
-    inner = getattr(error, "exceptions", ())
-    parts = [str(error), *(f"{type(one).__name__}: {one}" for one in inner)]
-    return f"{type(error).__name__}: {'; '.join(parts)}"
-
-
-def _metrics(output: io.StringIO) -> dict[str, float]:
-    """The metrics of all EMF documents that were written, which are forgotten."""
-    values: dict[str, float] = {}
-    for line in output.getvalue().splitlines():
-        if line.startswith("{") and '"CloudWatchMetrics"' in line:
-            document = json.loads(line)
-            for directive in document["_aws"]["CloudWatchMetrics"]:
-                for metric in directive["Metrics"]:
-                    value = document[metric["Name"]]
-                    values[metric["Name"]] = value[-1] if isinstance(value, list) else value
-    output.seek(0)
-    output.truncate()
-    return values

@@ -1,6 +1,6 @@
 """Workers serve every request once, in order; instances serve as the agent's rules say."""
 
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,42 +11,36 @@ from spotkeeper_lab.traces.requests import generate_requests
 from spotkeeper_lab.workers import POLL_S, VISIBILITY_S, Machines, Served, Workforce
 
 ONE = "i-00000000000000001"
-NOTICE_S = 120.0
-
-
-def view(**changed: Any) -> InstanceView:
-    """An instance in service that nobody has warned."""
-    fields: dict[str, Any] = {
-        "instance_id": ONE,
-        "pool": "a/x",
-        "purchase": Purchase.SPOT,
-        "group": "spot",
-        "state": IN_SERVICE,
-        "healthy": True,
-        "launched_s": 0.0,
-        "in_service_s": 0.0,
-        "serves_s": 0.0,
-        "warned_s": None,
-        "gone_s": None,
-        "ended_s": None,
-        "lost": False,
-    }
-    return InstanceView(**fields | changed)
+IN_USE = InstanceView(
+    instance_id=ONE,
+    pool="a/x",
+    purchase=Purchase.SPOT,
+    group="spot",
+    state=IN_SERVICE,
+    healthy=True,
+    launched_s=0.0,
+    in_service_s=0.0,
+    serves_s=0.0,
+    warned_s=None,
+    gone_s=None,
+    ended_s=None,
+    lost=False,
+)
 
 
 def test_a_warning_that_is_taken_back_means_serving_again() -> None:
     force = Workforce((), lambda _: None)
-    machines = Machines(force, NOTICE_S)
-    machines.muster([view()], 0.0)
-    at_s = 100.0
-    next_s = machines.muster([view(gone_s=101.0)], at_s)
+    machines = Machines(force, notice_s=120.0)
+    machines.muster([IN_USE], 0.0)
+    at_s, marked = 100.0, replace(IN_USE, gone_s=101.0)
+    next_s = machines.muster([marked], at_s)
     while next_s is not None and force.serving(ONE):
         at_s = next_s
-        next_s = machines.muster([view(gone_s=101.0)], at_s)
+        next_s = machines.muster([marked], at_s)
     assert not force.serving(ONE)
     assert at_s <= 100.0 + POLL_S
-    machines.muster([view()], 110.0)
-    machines.muster([view()], 110.0 + POLL_S)
+    machines.muster([IN_USE], 110.0)
+    machines.muster([IN_USE], 110.0 + POLL_S)
     assert force.serving(ONE)
 
 
@@ -63,7 +57,7 @@ def test_a_request_of_a_lost_worker_comes_back(end: str) -> None:
     force.join("i-2")
     force.advance(100)
     assert [(s.instance_id, s.started_s) for s in served] == [("i-2", 5 + VISIBILITY_S)]
-    assert force.ledger.lost == []
+    assert force.lost == []
 
 
 CHANGES = [(number, change) for number in range(4) for change in ("join", "lose", "hang")]
@@ -84,5 +78,5 @@ def test_every_request_is_served_once_lost_or_still_there(
         force.advance(step * 10.0)
         getattr(force, change)(f"i-{number}")
     force.advance(100_000.0)
-    assert sorted([*(s.request for s in served), *force.ledger.lost]) == list(range(len(requests)))
+    assert sorted([*(s.request for s in served), *force.lost]) == list(range(len(requests)))
     assert all(s.enqueued_s <= s.started_s <= s.finished_s for s in served)

@@ -19,10 +19,10 @@ on the same one. What it promises:
 import heapq
 import math
 import random
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from spotkeeper_lab.cloud.group import GroupState, Refusal, SimulatedMachine
 from spotkeeper_lab.cloud.values import (
@@ -65,9 +65,9 @@ from spotkeeper_lab.cloud.values import (
     Transition,
     WarmPool,
 )
-from spotkeeper_lab.traces.market import Market, Steps
+from spotkeeper_lab.traces.market import Market
 
-LOSS, START, END, RETRY = range(4)
+LOSS, MARKET, START, END, RETRY = range(5)
 
 type _Task = tuple[float, int, int, Callable[[], None]]
 
@@ -89,63 +89,6 @@ SHOWN_S = 3600.0
 
 DETACHED_AT_MOST = 20
 MARKS_NEEDED = frozenset({"spotkeeper:group", "spotkeeper:nonce"})
-
-
-def _may_be_ended(machine: SimulatedMachine) -> bool:
-    """The condition of the role: a spot instance with all marks, which end with the instance."""
-    marked = machine.gone_s is not None and machine.tags.keys() >= MARKS_NEEDED
-    return marked and machine.purchase is Purchase.SPOT and machine.ended_s is None
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class MarketMove:
-    """At `at_s` a pool's capacity becomes `capacity`; an `announced` one does so at `due_s`."""
-
-    at_s: float
-    announced: bool
-    pool: str
-    capacity: int
-    due_s: float
-
-
-class Offer:
-    """How many instances one pool gives out over time: the least capacity within the notice."""
-
-    __slots__ = ("_least", "_times")
-
-    def __init__(self, steps: Steps, notice_s: float) -> None:
-        edges = {*steps.times, *(max(0.0, time - notice_s) for time in steps.times)}
-        self._times = sorted(edges)
-        self._least = [_least(steps, time, time + notice_s) for time in self._times]
-
-    def at(self, now_s: float) -> int:
-        """The most instances that the pool may hold by launching now."""
-        return self._least[bisect_right(self._times, now_s) - 1]
-
-
-def _least(steps: Steps, start_s: float, end_s: float) -> int:
-    first, last = steps.index(start_s), steps.index(end_s)
-    return min(steps.capacities[first : last + 1])
-
-
-def moves(market: Market, start_s: float, notice_s: float) -> Iterator[MarketMove]:
-    """All announcements of drops and all changes from `start_s` on, in time order."""
-    return heapq.merge(
-        *(_of_pool(pool, market.of(pool), start_s, notice_s) for pool in market.pools)
-    )
-
-
-def _of_pool(pool: str, steps: Steps, start_s: float, notice_s: float) -> Iterator[MarketMove]:
-    found: list[MarketMove] = []
-    before = steps.capacities[0]
-    for due_s, capacity in zip(steps.times, steps.capacities, strict=True):
-        if due_s >= start_s:
-            found.append(MarketMove(due_s, False, pool, capacity, due_s))
-            if capacity < before and notice_s > 0:
-                told_s = max(start_s, due_s - notice_s)
-                found.append(MarketMove(told_s, True, pool, capacity, due_s))
-        before = capacity
-    return iter(sorted(found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,16 +123,12 @@ class Cloud:
         self._machines: dict[str, SimulatedMachine] = {}
         self._departed: dict[str, SimulatedMachine] = {}
         self._held: dict[str, dict[str, SimulatedMachine]] = {}
-        self._offers: dict[str, Offer] = {}
         self._capacity: dict[str, int] = {}
         self._numbered = 0
         self._dirty: set[str] = set(self._groups)
         self._warned: dict[str, SimulatedMachine] = {}
         self._taken: deque[SimulatedMachine] = deque()
-        self._moves: Iterator[MarketMove] = iter(())
-        self._move: MarketMove | None = None
-        self._take_market(market)
-        self._happen()
+        self.set_market(market)
 
     # --- AWS's verbs ----------------------------------------------------------------------------
 
@@ -212,8 +151,7 @@ class Cloud:
 
     def end(self, instance_id: str) -> None:
         """End an instance of a group and lower its desired capacity (TerminateInstanceIn...)."""
-        machine = self._member(instance_id)
-        state = self._of(machine)
+        machine, state = self._member(instance_id)
         if machine.state == TERMINATING:
             return
         if machine.state in LAUNCHING and self.physics.pending_ends_refused:
@@ -240,8 +178,15 @@ class Cloud:
                 f"Member must have length less than or equal to {DETACHED_AT_MOST}"
             )
             raise CloudError("ValidationError", message)
-        machines = [self._detachable(state, instance_id) for instance_id in instance_ids]
-        for machine in machines:
+        for instance_id in instance_ids:
+            machine = state.members.get(instance_id)
+            if machine is None:
+                why = f"is not part of Auto Scaling group {group}"
+                raise CloudError("ValidationError", f"The instance {instance_id} {why}.")
+            if machine.state != IN_SERVICE:
+                why = "is not in InService or Standby"
+                raise CloudError("ValidationError", f"The instance {instance_id} {why}.")
+        for machine in [state.members[instance_id] for instance_id in instance_ids]:
             del state.members[machine.instance_id]
             state.detached.append((self.now_s, machine.instance_id))
             machine.group = None
@@ -253,13 +198,20 @@ class Cloud:
 
         Where marks are needed, this role may end running spot instances with all of them only.
         """
-        machines = [self._known(instance_id) for instance_id in instance_ids]
-        if self.physics.marks_needed and not all(m and _may_be_ended(m) for m in machines):
+        machines = self._running(instance_ids)
+        if self.physics.marks_needed and (
+            len(machines) < len(instance_ids)
+            or any(
+                m.gone_s is None
+                or m.purchase is not Purchase.SPOT
+                or not m.tags.keys() >= MARKS_NEEDED
+                for m in machines
+            )
+        ):
             message = "You are not authorized to perform this operation."
             raise CloudError("UnauthorizedOperation", message)
         for machine in machines:
-            if machine:
-                self._die(machine, USER_SHUTDOWN)
+            self._die(machine, USER_SHUTDOWN)
         self._fill_dirty()
 
     def drain(self, instance_ids: Sequence[str], gone_s: float) -> None:
@@ -278,7 +230,7 @@ class Cloud:
     def tag(self, instance_ids: Sequence[str], tags: Mapping[str, str]) -> None:
         """Give instances other tags than that of a drain."""
         for machine in self._running(instance_ids):
-            machine.tags |= tags
+            machine.tags = {**machine.tags, **tags}
             self._touch(machine)
 
     def untag(self, instance_ids: Sequence[str], keys: Iterable[str]) -> None:
@@ -289,9 +241,8 @@ class Cloud:
 
     def tag_group(self, group: str, key: str, value: str | None) -> None:
         state = self._group(group)
-        state.tags = {k: v for k, v in state.tags.items() if k != key}
-        if value is not None:
-            state.tags[key] = value
+        others = {k: v for k, v in state.tags.items() if k != key}
+        state.tags = others if value is None else {**others, key: value}
         state.touch()
 
     def set_bounds(self, group: str, minimum: int, maximum: int) -> None:
@@ -336,14 +287,11 @@ class Cloud:
 
     def instance(self, instance_id: str) -> InstanceView:
         """One that runs, or that ended within the last hour."""
-        machine = self._known(instance_id) or self._departed.get(instance_id)
-        if machine is None:
-            raise not_found(instance_id)
-        return machine.view()
+        return (self._known(instance_id) or self._departed[instance_id]).view()
 
     def member(self, instance_id: str) -> InstanceView:
         """One that is in a group, dead or alive."""
-        return self._member(instance_id).view()
+        return self._member(instance_id)[0].view()
 
     def failures(self, group: str, since_s: float) -> list[Activity]:
         """The failed launches of a group since an instant, newest first."""
@@ -495,10 +443,8 @@ class Cloud:
         hooks = group.holding(transition)
         machine.state, machine.held_s = state, self.now_s
         self._touch(machine)
-        kind = {
-            Transition.LAUNCHING: EventKind.LAUNCH_ACTION,
-            Transition.TERMINATING: EventKind.TERMINATE_ACTION,
-        }[transition]
+        launching = transition is Transition.LAUNCHING
+        kind = EventKind.LAUNCH_ACTION if launching else EventKind.TERMINATE_ACTION
         for hook in hooks:
             self._wait_until(machine, hook, self.now_s + hook.heartbeat_s)
             self._tell(kind, group.spec.name, machine.instance_id)
@@ -554,19 +500,17 @@ class Cloud:
         if group.pool is None or LAUNCH in group.suspensions or group.block_message(self.now_s):
             return
         there = list(group.warm.values())
-        missing = group.pool.size(group.desired, group.spec.maximum) - len(there)
-        for _ in range(missing):
-            self._prepare(group)
-        for machine in there[len(there) + missing :] if missing < 0 else ():
+        for _ in range(group.pool_size - len(there)):
+            machine = self._made(group, group.pools_by_use()[0])
+            self._enter(machine, group, self.physics.cold_start_s)
+        for machine in there[group.pool_size :]:
             self._end(machine)
 
-    def _prepare(self, group: GroupState) -> None:
-        """Launch an instance into the pool."""
+    def _made(self, group: GroupState, pool: str) -> SimulatedMachine:
         self._numbered += 1
-        pool = group.pools_by_use()[0]
         machine = SimulatedMachine(self._numbered, pool, group.spec.purchase, self.now_s, group)
         self._machines[machine.instance_id] = machine
-        self._enter(machine, group, self.physics.cold_start_s)
+        return machine
 
     def _enter(self, machine: SimulatedMachine, group: GroupState, in_s: float) -> None:
         machine.state, machine.serves_s = _PREPARING, None
@@ -580,31 +524,25 @@ class Cloud:
     def _proceed(self, machine: SimulatedMachine) -> None:
         """Go on to where the hooks held an instance back from."""
         group = machine.group
-        if machine.warm and group and group.pool:
-            machine.state = WARMED + group.pool.state
-        elif group and self._reused(machine, group):
+        pool = group.pool if group else None
+        leaves, reuse = machine.state == TERMINATING, pool and pool.reuse and machine.healthy
+        if machine.warm and pool:
+            machine.state = WARMED + pool.state
+        elif group and pool and leaves and reuse and len(group.warm) < group.pool_size:
             del group.members[machine.instance_id]
             group.touch()
             self._dirty.add(group.spec.name)
             self._enter(machine, group, START_S)
-        elif machine.state == TERMINATING or machine.state.startswith(f"{WARMED}Terminating"):
+        elif leaves or machine.state.startswith(f"{WARMED}Terminating"):
             self._end(machine)
         else:
             self._serve(machine)
-
-    def _reused(self, machine: SimulatedMachine, group: GroupState) -> bool:
-        """Whether an instance that leaves its group is stopped and kept."""
-        pool = group.pool
-        if machine.state != TERMINATING or pool is None or not pool.reuse or not machine.healthy:
-            return False
-        return len(group.warm) < pool.size(group.desired, group.spec.maximum)
 
     # --- health ---------------------------------------------------------------------------------
 
     def set_unhealthy(self, instance_id: str, *, after_grace: bool = False) -> None:
         """Have its group replace an instance; with `after_grace` not within its grace period."""
-        machine = self._member(instance_id)
-        state = self._of(machine)
+        machine, state = self._member(instance_id)
         young = self.now_s < (machine.in_service_s or self.now_s) + state.spec.grace_s
         if after_grace and young:
             return
@@ -662,29 +600,14 @@ class Cloud:
     def _running(self, instance_ids: Iterable[str]) -> list[SimulatedMachine]:
         return [one for one in map(self._known, instance_ids) if one]
 
-    def _member(self, instance_id: str) -> SimulatedMachine:
+    def _member(self, instance_id: str) -> tuple[SimulatedMachine, GroupState]:
         machine = self._machines.get(instance_id) or self._departed.get(instance_id)
         if machine is None or machine.group is None or machine.state == TERMINATED:
             message = (
                 f"Instance Id not found - No managed instance found for instance ID: {instance_id}"
             )
             raise CloudError("ValidationError", message)
-        return machine
-
-    def _of(self, machine: SimulatedMachine) -> GroupState:
-        return self._group(machine.group.spec.name if machine.group else "")
-
-    def _detachable(self, state: GroupState, instance_id: str) -> SimulatedMachine:
-        machine = state.members.get(instance_id)
-        if machine is None:
-            message = (
-                f"The instance {instance_id} is not part of Auto Scaling group {state.spec.name}."
-            )
-            raise CloudError("ValidationError", message)
-        if machine.state != IN_SERVICE:
-            message = f"The instance {instance_id} is not in InService or Standby."
-            raise CloudError("ValidationError", message)
-        return machine
+        return machine, self._group(machine.group.spec.name)
 
     def _act(self, state: GroupState) -> None:
         self._dirty.add(state.spec.name)
@@ -701,8 +624,8 @@ class Cloud:
 
     def advance(self, to_s: float) -> list[CloudEvent]:
         """Let time pass; answers what happened since the last call, in time order."""
-        while (next_s := self._next_happening()) <= to_s:
-            self.now_s = next_s
+        while self._tasks and self._tasks[0][0] <= to_s:
+            self.now_s = max(self.now_s, self._tasks[0][0])
             self._happen()
         self.now_s = max(self.now_s, to_s)
         told, self._events = self._events, []
@@ -714,26 +637,14 @@ class Cloud:
             return self.now_s
         while self._deliveries and self._deliveries[0] <= self.now_s:
             heapq.heappop(self._deliveries)
-        delivery = self._deliveries[0] if self._deliveries else math.inf
-        soonest = min(self._next_happening(), delivery)
-        return None if soonest == math.inf else soonest
-
-    def _next_happening(self) -> float:
-        task = self._tasks[0][0] if self._tasks else math.inf
-        return min(task, self._move.at_s) if self._move else task
+        tasks = self._tasks[0][:1] if self._tasks else ()
+        return min((*tasks, *self._deliveries[:1]), default=None)
 
     def _happen(self) -> None:
         """Do all that is due now: losses, the market's moves, starts, ends, launches, retries."""
-        self._work(LOSS)
-        while self._move and self._move.at_s <= self.now_s:
-            self._follow(self._move)
-            self._move = next(self._moves, None)
-        self._work(RETRY)
-        self._fill_dirty()
-
-    def _work(self, rank: int) -> None:
-        while self._tasks and self._tasks[0][:2] <= (self.now_s, rank):
+        while self._tasks and self._tasks[0][0] <= self.now_s:
             heapq.heappop(self._tasks)[3]()
+        self._fill_dirty()
 
     def _at(self, at_s: float, rank: int, task: Callable[[], None]) -> None:
         self._tasked += 1
@@ -768,20 +679,20 @@ class Cloud:
         """Let groups that can launch in a pool again retry at their next instant of the grid."""
         if self.physics.retry_longest_s is not None:
             return  # AWS does not tell a group that it could launch; its next retry finds out.
-        if len(self._held[pool]) >= self._offers[pool].at(self.now_s):
+        if not self._offers(pool):
             return
         for group in self._groups.values():
             if group.spec.purchase is Purchase.SPOT and pool in group.spec.pools:
                 self._retry_at(group, group.retry_from(self.now_s))
 
     def _retry_at(self, group: GroupState, retry_s: float) -> None:
+        def retry() -> None:
+            group.retry_s = math.inf
+            self._dirty.add(group.spec.name)
+
         if retry_s < group.retry_s and group.missing() > 0:
             group.retry_s = retry_s
-            self._at(retry_s, RETRY, lambda: self._retry(group))
-
-    def _retry(self, group: GroupState) -> None:
-        group.retry_s = math.inf
-        self._dirty.add(group.spec.name)
+            self._at(retry_s, RETRY, retry)
 
     def _plan_retry(self, group: GroupState, refusals: list[Refusal]) -> None:
         """Retry when it can succeed; until then, the retries are a drought."""
@@ -797,16 +708,16 @@ class Cloud:
 
     def _note_failing(self, group: GroupState) -> None:
         """Have AWS suspend a group that has launched nothing for long enough."""
-        after_s = self.physics.suspend_after_s
-        if after_s is None or group.failing_since_s is not None:
-            return
-        since_s = group.failing_since_s = self.now_s
-        self._at(since_s + after_s, RETRY, lambda: self._give_up(group, since_s))
+        after_s, since_s = self.physics.suspend_after_s, self.now_s
 
-    def _give_up(self, group: GroupState, since_s: float) -> None:
-        if group.failing_since_s == since_s and group.missing() > 0:
-            group.suspensions.setdefault(LAUNCH, ADMINISTRATIVE)
-            group.touch()
+        def give_up() -> None:
+            if group.failing_since_s == since_s and group.missing() > 0:
+                group.suspensions.setdefault(LAUNCH, ADMINISTRATIVE)
+                group.touch()
+
+        if after_s is not None and group.failing_since_s is None:
+            group.failing_since_s = since_s
+            self._at(since_s + after_s, RETRY, give_up)
 
     # --- launches -------------------------------------------------------------------------------
 
@@ -834,32 +745,35 @@ class Cloud:
     def _launch_missing(self, group: GroupState) -> list[Refusal]:
         if message := group.block_message(self.now_s):
             return [Refusal(group.pools_by_use()[0], message)]
+        refused: list[Refusal] = []
         if group.spec.purchase is Purchase.ON_DEMAND:
-            tries = [self._try_on_demand(group) for _ in range(group.missing())]
-            return [refusal for refusal in tries if refusal]
-        refused: dict[str, Refusal] = {}
+            risk = self.physics.on_demand_failure
+            for _ in range(group.missing()):
+                pool = group.pools_by_use()[0]
+                if risk and self._chances.random() < risk:
+                    zone, _, kind = pool.partition("/")
+                    message = ON_DEMAND_DRY.format(type=kind or pool, zone=zone)
+                    refused.append(Refusal(pool, message))
+                else:
+                    self._launch(group, pool)
+            return refused
+        dry: set[str] = set()
         while group.missing() > 0:
-            pools = [pool for pool in group.pools_by_use() if pool not in refused]
-            if not pools:
+            pool = next((pool for pool in group.pools_by_use() if pool not in dry), "")
+            if not pool:
                 break
-            self._try_spot(group, pools[0], refused)
-        return list(refused.values())
+            if self._offers(pool):
+                self._launch(group, pool)
+            else:
+                dry.add(pool)
+                refused.append(Refusal(pool, SPOT_FULL if self._capacity[pool] else SPOT_DRY))
+        return refused
 
-    def _try_spot(self, group: GroupState, pool: str, refused: dict[str, Refusal]) -> None:
-        if len(self._held[pool]) < self._offers[pool].at(self.now_s):
-            self._launch(group, pool)
-            return
-        message = SPOT_FULL if self._capacity[pool] else SPOT_DRY
-        refused[pool] = Refusal(pool, message)
-
-    def _try_on_demand(self, group: GroupState) -> Refusal | None:
-        pool = group.pools_by_use()[0]
-        risk = self.physics.on_demand_failure
-        if risk and self._chances.random() < risk:
-            zone, _, kind = pool.partition("/")
-            return Refusal(pool, ON_DEMAND_DRY.format(type=kind or pool, zone=zone))
-        self._launch(group, pool)
-        return None
+    def _offers(self, pool: str) -> bool:
+        """Whether a pool gives out one more: it will hold it for as long as a notice takes."""
+        steps = self._market.of(pool)
+        last = steps.index(self.now_s + self.physics.notice_s)
+        return len(self._held[pool]) < min(steps.capacities[steps.index(self.now_s) : last + 1])
 
     def _launch(self, group: GroupState, pool: str) -> None:
         """Launch an instance of a pool, or one that stands in the warm pool."""
@@ -872,15 +786,12 @@ class Cloud:
             warm_s = self.physics.warm_start_s
             self._begin(warm, group, START_S if warm_s is None else warm_s)
             return
-        self._numbered += 1
-        spec = group.spec
-        machine = SimulatedMachine(self._numbered, pool, spec.purchase, self.now_s, group)
-        self._machines[machine.instance_id] = machine
+        machine = self._made(group, pool)
         group.launched(machine)
         self._begin(machine, group, group.start_s(self.now_s))
-        if spec.purchase is Purchase.SPOT:
+        if machine.purchase is Purchase.SPOT:
             self._held[pool][machine.instance_id] = machine
-            self._tell(EventKind.FULFILLED, spec.name, machine.instance_id)
+            self._tell(EventKind.FULFILLED, group.spec.name, machine.instance_id)
 
     def _wait(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is None and machine.state in LAUNCHING and machine.group:
@@ -903,10 +814,9 @@ class Cloud:
             self._end(machine)
 
     def _cancel(self, machine: SimulatedMachine, message: str) -> None:
-        if machine.group:
-            activity = machine.group.cancel(machine, message)
-            name = machine.group.spec.name
-            self._tell(EventKind.LAUNCH_UNSUCCESSFUL, name, machine.instance_id, activity)
+        assert machine.group
+        activity, name = machine.group.cancel(machine, message), machine.group_name
+        self._tell(EventKind.LAUNCH_UNSUCCESSFUL, name, machine.instance_id, activity)
 
     # --- ends -----------------------------------------------------------------------------------
 
@@ -916,51 +826,51 @@ class Cloud:
             self._found(machine, USER_SHUTDOWN)
             return
         group = machine.group
-        reused = group is not None and group.pool is not None and group.pool.reuse
-        held = group is not None and (reused or bool(group.holding(Transition.TERMINATING)))
-        if group and held and machine.state == IN_SERVICE:
+        assert group
+        launching, hook_s = machine.state in LAUNCHING, self.physics.terminate_hook_s
+        held = (group.pool and group.pool.reuse) or group.holding(Transition.TERMINATING)
+        if held and machine.state == IN_SERVICE:
             self._dirty.add(group.spec.name)
             self._hold(machine, TERMINATING, Transition.TERMINATING)
             return
         if machine.state == TERMINATING and machine.waits:
             return
-        if machine.state in LAUNCHING and self.physics.cancellations_shown:
+        if launching and self.physics.cancellations_shown:
             self._cancel(machine, "")
-        if not self.physics.terminate_hook_s or machine.state in LAUNCHING:
+        if launching or not hook_s:
             self._end(machine)
-            return
-        if machine.state != TERMINATING:
+        elif machine.state != TERMINATING:
             machine.state = TERMINATING
-            self._touch(machine)
-            self._dirty.add(group.spec.name if group else "")
-            self._at(self.now_s + self.physics.terminate_hook_s, END, lambda: self._end(machine))
+            group.touch()
+            self._dirty.add(group.spec.name)
+            self._at(self.now_s + hook_s, END, lambda: self._end(machine))
 
     def _die(self, machine: SimulatedMachine, reason: str) -> None:
         """End an instance behind its group's back, which finds out at its next health check."""
         if machine.ended_s is not None:
             return
         group = machine.group
-        if not group or machine.state == TERMINATING or machine.warm or self._found_at_once(group):
+        checked = group is not None and HEALTH_CHECK not in group.suspensions
+        at_once = checked and not self.physics.ghost_s
+        if group is None or machine.state == TERMINATING or machine.warm or at_once:
             self._end(machine, FOUND_GONE)
             return
         shown = machine.state
         self._stop(machine)
         machine.state = shown
         self._tell(EventKind.TERMINATED, "", machine.instance_id)
-        if HEALTH_CHECK not in group.suspensions:
+        if checked:
             found_s = self.now_s + self._ghosts.uniform(0.0, self.physics.ghost_s)
             self._at(found_s, END, lambda: self._found(machine, reason))
 
-    def _found_at_once(self, group: GroupState) -> bool:
-        return not self.physics.ghost_s and HEALTH_CHECK not in group.suspensions
-
     def _found(self, machine: SimulatedMachine, reason: str) -> None:
         """Let the health check find a dead instance."""
-        if machine.group and machine.instance_id in machine.group.members:
-            machine.healthy = False
-            machine.group.touch()
-            if REPLACE_UNHEALTHY in machine.group.suspensions:
-                return
+        group = machine.group
+        if group is None or machine.instance_id not in group.members:
+            return
+        machine.healthy = False
+        group.touch()
+        if REPLACE_UNHEALTHY not in group.suspensions:
             if machine.state in LAUNCHING:
                 self._cancel(machine, DIED_STARTING.format(reason=reason))
             machine.state = TERMINATED
@@ -1000,29 +910,38 @@ class Cloud:
     # --- the market -----------------------------------------------------------------------------
 
     def set_market(self, market: Market) -> None:
-        """Exchange the market; its times are the cloud's, and its capacity holds from now on."""
-        self._take_market(market)
-        self._happen()
-
-    def _take_market(self, market: Market) -> None:
-        notice_s = self.physics.notice_s
-        self._offers = {pool: Offer(market.of(pool), notice_s) for pool in market.pools}
+        """Take a market; its times are the cloud's, and its capacity holds from now on."""
+        self._market, now_s, notice_s = market, self.now_s, self.physics.notice_s
         self._held = {pool: self._held.get(pool, {}) for pool in market.pools}
         for group in self._groups.values():
             if group.spec.purchase is Purchase.SPOT:
                 for pool in group.spec.pools:
                     market.of(pool)
-        self._capacity = {pool: market.capacity(pool, self.now_s) for pool in market.pools}
-        self._moves = moves(market, self.now_s, notice_s)
-        self._move = next(self._moves, None)
+        self._capacity = {pool: market.capacity(pool, now_s) for pool in market.pools}
+        moves: list[tuple[float, bool, str, int, float]] = []
         for pool in market.pools:
-            self._doom(pool, self._capacity[pool], self.now_s)
+            steps = market.of(pool)
+            before = steps.capacities[0]
+            for due_s, capacity in zip(steps.times, steps.capacities, strict=True):
+                if due_s >= now_s:
+                    moves.append((due_s, False, pool, capacity, due_s))
+                    if capacity < before and notice_s > 0:
+                        moves.append((max(now_s, due_s - notice_s), True, pool, capacity, due_s))
+                before = capacity
+        self._tasks = [task for task in self._tasks if task[1] != MARKET]
+        heapq.heapify(self._tasks)
+        for at_s, announced, pool, capacity, due_s in sorted(moves):
+            self._at(at_s, MARKET, partial(self._follow, announced, pool, capacity, due_s))
+        for pool in market.pools:
+            self._doom(pool, self._capacity[pool], now_s)
+        self._happen()
 
-    def _follow(self, move: MarketMove) -> None:
-        if not move.announced:
-            self._capacity[move.pool] = move.capacity
-            self._wake(move.pool)
-        self._doom(move.pool, move.capacity, move.due_s)
+    def _follow(self, announced: bool, pool: str, capacity: int, due_s: float) -> None:
+        """Let a pool's capacity change now, or announce that it drops at `due_s`."""
+        if not announced:
+            self._capacity[pool] = capacity
+            self._wake(pool)
+        self._doom(pool, capacity, due_s)
 
     def _doom(self, pool: str, capacity: int, due_s: float) -> None:
         """Choose the instances that a drop takes: the newest of those not yet chosen."""
@@ -1041,8 +960,7 @@ class Cloud:
             machine.warned_s = self.now_s
             self._warned[machine.instance_id] = machine
             self._touch(machine)
-            group = machine.group.spec.name if machine.group else ""
-            self._tell(EventKind.WARNING, group, machine.instance_id)
+            self._tell(EventKind.WARNING, machine.group_name, machine.instance_id)
 
     def _lose(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is None:

@@ -9,8 +9,9 @@ import math
 import random
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import cycle
+from operator import attrgetter
 
 from spotkeeper_lab.cloud.values import (
     CANCELLED,
@@ -93,22 +94,16 @@ class SimulatedMachine:
         )
 
     def view(self) -> InstanceView:
-        return InstanceView(
-            instance_id=self.instance_id,
-            pool=self.pool,
-            purchase=self.purchase,
-            group=self.group.spec.name if self.group else "",
-            state=self.state,
-            healthy=self.healthy,
-            launched_s=self.launched_s,
-            in_service_s=self.in_service_s,
-            serves_s=self.serves_s,
-            warned_s=self.warned_s,
-            gone_s=self.gone_s,
-            tags=dict(self.tags),
-            ended_s=self.ended_s,
-            lost=self.lost,
-        )
+        return InstanceView(*_SHOWN(self))
+
+    @property
+    def group_name(self) -> str:
+        return self.group.spec.name if self.group else ""
+
+
+_SHOWN = attrgetter(
+    *("group_name" if it.name == "group" else it.name for it in fields(InstanceView))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +194,11 @@ class GroupState:
         """How many instances are to be launched; below 0 there are too many."""
         return self.desired - len(self.present())
 
+    @property
+    def pool_size(self) -> int:
+        """How many instances its warm pool should have."""
+        return self.pool.size(self.desired, self.spec.maximum) if self.pool else 0
+
     def surplus(self) -> list[SimulatedMachine]:
         """The instances that a scale-in ends: those that are launching first, then the newest.
 
@@ -209,14 +209,9 @@ class GroupState:
         excess = max(0, -self.missing())
         if not excess or TERMINATE in self.suspensions:
             return []
-        if self.physics.aws_scale_in:
-            return self._by_zone_and_chance(self.present(), excess)
-        ranked = sorted(self.present(), key=lambda m: (m.state not in LAUNCHING, -m.number))
-        return ranked[:excess]
-
-    def _by_zone_and_chance(
-        self, left: list[SimulatedMachine], excess: int
-    ) -> list[SimulatedMachine]:
+        left = self.present()
+        if not self.physics.aws_scale_in:
+            return sorted(left, key=lambda m: (m.state not in LAUNCHING, -m.number))[:excess]
         chosen: list[SimulatedMachine] = []
         for _ in range(excess):
             held = Counter(machine.zone for machine in left)
@@ -293,7 +288,6 @@ class GroupState:
             message=refusal.message,
             cause=DIFFERENCE.format(have=len(self.members), want=want),
             description=f"Launching a new EC2 instance.  Status Reason: {refusal.message}",
-            instance_id="",
             pool=refusal.pool,
         )
         self._failures.append(activity)
@@ -351,7 +345,6 @@ class GroupState:
                 start_s=now_s,
                 end_s=now_s,
                 status_code=SUCCESSFUL,
-                message="",
                 cause=why.format(have=have, left=have - 1),
                 description=f"Terminating EC2 instance: {machine.instance_id}",
                 instance_id=machine.instance_id,

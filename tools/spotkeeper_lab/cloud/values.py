@@ -224,7 +224,7 @@ class Physics:
     ends_untold: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class InstanceView:
     """An instance; `state` is AWS's LifecycleState, `group` is empty once it is in none.
 
@@ -281,11 +281,11 @@ class Activity:
     start_s: float
     end_s: float | None
     status_code: str
-    message: str
     cause: str
     description: str
-    instance_id: str
     pool: str
+    message: str = ""
+    instance_id: str = ""
 
     @property
     def zone(self) -> str:

@@ -5,9 +5,9 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from multiprocessing import Pool
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +30,9 @@ def run(scenario: Scenario) -> Result:
 
 def minimise(scenario: Scenario, promise: Promise) -> Scenario:
     """The same run with as few and as short faults as still break the promise."""
-
-    def breaks(smaller: Scenario) -> bool:
-        return promise in {violation.promise for violation in run(smaller).violations}
-
-    changed = True
-    while changed:
-        changed = False
-        for smaller in _smaller(scenario):
-            if breaks(smaller):
-                scenario, changed = smaller, True
-                break
+    for smaller in _smaller(scenario):
+        if promise in {violation.promise for violation in run(smaller).violations}:
+            return minimise(smaller, promise)
     return scenario
 
 
@@ -60,23 +52,6 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the seeds or the scenario of the arguments; return 1 when a promise was broken."""
-    asked = _parser().parse_args(arguments)
-    if asked.replay:
-        return _replay(read(asked.replay))
-    console = Console()
-    began = time.monotonic()
-    seeds = range(asked.first, asked.first + asked.seeds)
-    results = _run_all(seeds, asked.jobs, console, wide=asked.wide)
-    broken = _by_promise(results)
-    console.print(_table(results, broken))
-    console.print(_excuses(results))
-    console.print(f"{len(results)} seeds in {time.monotonic() - began:.0f} s")
-    if broken and not asked.no_stories:
-        _tell(broken, asked, console)
-    return 1 if broken else 0
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--seeds", type=int, default=300, help="how many runs")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
@@ -85,44 +60,53 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--replay", type=Path, help="run one kept scenario and tell its story")
     parser.add_argument("--no-stories", action="store_true", help="do not make failures smaller")
     parser.add_argument("--wide", action="store_true", help="slow APIs, quiet nights, many fleets")
-    return parser
+    asked, console = parser.parse_args(arguments), Console()
+    if asked.replay:
+        result = run(read(asked.replay))
+        console.print("\n".join(story_of(result)), markup=False)
+        return 1 if result.violations else 0
+    began = time.monotonic()
+    drawn = map(draw_wide if asked.wide else draw, range(asked.first, asked.first + asked.seeds))
+    with Pool(asked.jobs) as pool:
+        results = _run_all(list(drawn), pool, console)
+        broken: dict[Promise, list[tuple[Result, Violation]]] = defaultdict(list)
+        for result in results:
+            for violation in result.violations:
+                broken[violation.promise].append((result, violation))
+        _print_tables(results, broken, console)
+        console.print(f"{len(results)} seeds in {time.monotonic() - began:.0f} s")
+        failing = [(found[0][0].scenario, promise) for promise, found in broken.items()]
+        smallest = [] if asked.no_stories else pool.starmap(minimise, failing)
+    for scenario, (_, promise) in zip(smallest, failing, strict=False):
+        console.rule(f"{promise}, seed {scenario.seed}")
+        console.print("\n".join(story_of(run(scenario), promise)), markup=False)
+        if asked.keep:
+            name = promise.name.lower().replace("_", "-")
+            write(scenario, asked.keep / f"{name}-{scenario.seed}.json")
+    return 1 if broken else 0
 
 
-def _seed(drawn: tuple[int, bool]) -> Result:
-    seed, wide = drawn
-    return run(draw_wide(seed) if wide else draw(seed))
-
-
-def _smallest(failing: tuple[Scenario, Promise]) -> Scenario:
-    return minimise(*failing)
-
-
-def _run_all(seeds: Sequence[int], jobs: int, console: Console, *, wide: bool) -> list[Result]:
+def _run_all(scenarios: Sequence[Scenario], pool: Pool, console: Console) -> list[Result]:
     results: list[Result] = []
-    with Pool(jobs) as pool, Progress(console=console) as progress:
-        task = progress.add_task("seeds", total=len(seeds))
-        for result in pool.imap_unordered(_seed, [(seed, wide) for seed in seeds]):
+    with Progress(console=console) as progress:
+        task = progress.add_task("seeds", total=len(scenarios))
+        for result in pool.imap_unordered(run, scenarios):
             results.append(result)
             failing = sum(bool(one.violations) for one in results)
             progress.update(task, advance=1, description=f"seeds, {failing} failing")
             for one in result.violations:
                 console.print(f"seed {result.scenario.seed}: {one.promise}: {one.how}")
             if not console.is_terminal and len(results) % 50 == 0:
-                console.print(f"{len(results)} of {len(seeds)} seeds, {failing} failing")
+                console.print(f"{len(results)} of {len(scenarios)} seeds, {failing} failing")
     return sorted(results, key=lambda result: result.scenario.seed)
 
 
-def _by_promise(results: Iterable[Result]) -> dict[Promise, list[tuple[Result, Violation]]]:
-    broken: dict[Promise, list[tuple[Result, Violation]]] = defaultdict(list)
-    for result in results:
-        for violation in result.violations:
-            broken[violation.promise].append((result, violation))
-    return broken
-
-
-def _table(
-    results: Sequence[Result], broken: dict[Promise, list[tuple[Result, Violation]]]
-) -> Table:
+def _print_tables(
+    results: Sequence[Result],
+    broken: Mapping[Promise, list[tuple[Result, Violation]]],
+    console: Console,
+) -> None:
+    """What broke, and how often a promise that did not hold was excused, and by what."""
     hours = sum(result.scenario.end_s for result in results) / 3600.0
     losses = sum(result.losses for result in results)
     invocations = sum(result.invocations for result in results)
@@ -132,37 +116,24 @@ def _table(
         found = broken.get(promise, [])
         seeds = ", ".join(str(result.scenario.seed) for result, _ in found[:8])
         table.add_row(promise, str(len(found)), seeds, found[0][1].how if found else "")
-    return table
-
-
-def _excuses(results: Sequence[Result]) -> Table:
-    """How often a promise that did not hold was excused, and by what."""
-    table = Table("excuse", "checks excused", "in seeds", title="What the watch excused")
+    console.print(table)
+    excuses = Table("excuse", "checks excused", "in seeds", title="What the watch excused")
     for excuse in Excuse:
         counts = [result.excused[excuse] for result in results]
-        table.add_row(excuse, str(sum(counts)), str(sum(map(bool, counts))))
-    return table
-
-
-def _tell(
-    broken: dict[Promise, list[tuple[Result, Violation]]],
-    asked: argparse.Namespace,
-    console: Console,
-) -> None:
-    failing = [(found[0][0].scenario, promise) for promise, found in broken.items()]
-    with Pool(asked.jobs) as pool:
-        for scenario, (_, promise) in zip(pool.imap(_smallest, failing), failing, strict=True):
-            console.rule(f"{promise}, seed {scenario.seed}")
-            console.print("\n".join(story_of(run(scenario), promise)), markup=False)
-            if asked.keep:
-                name = promise.name.lower().replace("_", "-")
-                write(scenario, asked.keep / f"{name}-{scenario.seed}.json")
+        excuses.add_row(excuse, str(sum(counts)), str(sum(map(bool, counts))))
+    console.print(excuses)
 
 
 def story_of(result: Result, promise: Promise | None = None) -> list[str]:
     """A run line by line up to the break of a promise; the last lines of it."""
     scenario = result.scenario
-    lines = [f"starts with: {scenario.start}; loads {scenario.loads}", *_settings(scenario)]
+    plain = Scenario(seed=scenario.seed)
+    names = [name for name in Scenario.__slots__ if name not in ("faults", "loads", "start")]
+    differs = [n for n in names if getattr(scenario, n) != getattr(plain, n)]
+    lines = [
+        f"starts with: {scenario.start}; loads {scenario.loads}",
+        ", ".join(f"{name} {getattr(scenario, name)}" for name in differs),
+    ]
     ends = [v for v in result.violations if promise in (None, v.promise)]
     stop_s = min((v.at_s for v in ends), default=scenario.end_s)
     told = _folded([line for line in result.story if _second(line) <= stop_s])
@@ -173,40 +144,20 @@ def story_of(result: Result, promise: Promise | None = None) -> list[str]:
 
 def _folded(lines: Sequence[str]) -> list[str]:
     """The lines with those that say the same again soon after only counted."""
-    kept: list[str] = []
-    counts: list[int] = []
+    kept: list[list[Any]] = []
     for line in lines:
-        recent = range(max(0, len(kept) - FOLDED_WITHIN), len(kept))
-        same = [at for at in recent if _text(kept[at]) == _text(line)]
+        said = line.partition("  ")[2]
+        same = [one for one in kept[-FOLDED_WITHIN:] if one[0].partition("  ")[2] == said]
         if same:
-            counts[same[-1]] += 1
+            same[-1][1] += 1
         else:
-            kept.append(line)
-            counts.append(1)
-    pairs = zip(kept, counts, strict=True)
-    return [f"{line} (x{count})" if count > 1 else line for line, count in pairs]
-
-
-def _text(line: str) -> str:
-    return line.partition("  ")[2]
-
-
-def _settings(scenario: Scenario) -> list[str]:
-    plain = Scenario(seed=scenario.seed)
-    names = [name for name in Scenario.__slots__ if name not in ("faults", "loads", "start")]
-    differs = [n for n in names if getattr(scenario, n) != getattr(plain, n)]
-    return [", ".join(f"{name} {getattr(scenario, name)}" for name in differs)]
+            kept.append([line, 1])
+    return [f"{line} (x{count})" if count > 1 else line for line, count in kept]
 
 
 def _second(line: str) -> float:
     minutes, _, rest = line.partition(":")
     return 60.0 * float(minutes) + float(rest.split()[0])
-
-
-def _replay(scenario: Scenario) -> int:
-    result = run(scenario)
-    Console().print("\n".join(story_of(result)), markup=False)
-    return 1 if result.violations else 0
 
 
 if __name__ == "__main__":

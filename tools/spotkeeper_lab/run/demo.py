@@ -7,11 +7,13 @@ out. Times are float seconds from the start of the lead.
 import heapq
 import json
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +26,7 @@ from rich.table import Table as Grid
 
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.decision_records import read_record
+from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper_charts.page import (
     Chart,
@@ -43,29 +46,20 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
     IN_SERVICE,
     PENDING,
-    Bill,
     CloudEvent,
     EventKind,
-    GroupSpec,
     InstanceView,
     Physics,
     Purchase,
     two_groups,
 )
+from spotkeeper_lab.faults import Fault, Kind
 from spotkeeper_lab.files import write_whole
 from spotkeeper_lab.traces.market import Market, MarketError, Steps
 from spotkeeper_lab.traces.requests import RequestTrace
-from spotkeeper_lab.workers import Machines, Served, Workforce
-from spotkeeper_lab.world import (
-    AVAILABILITY,
-    HEALTH,
-    INTERRUPTION,
-    LEDGER,
-    REQUEST_QUEUE,
-    Invocation,
-    Stage,
-    World,
-)
+from spotkeeper_lab.troubles import Faulted
+from spotkeeper_lab.workers import Machines, Served
+from spotkeeper_lab.world import AVAILABILITY, HEALTH, LEDGER, REQUEST_QUEUE, Invocation, Stage
 from spotkeeper_operator.explain import records_timeline
 from spotkeeper_operator.text import spoken
 
@@ -115,7 +109,7 @@ class DemoSettings:
     wait_share: float = 0.95
     queue_known: bool = True
     spot_min: int = SPOT_MIN
-    physics: Physics = field(default=PHYSICS)
+    physics: Physics = PHYSICS
     workers_per_instance: int | None = None
 
 
@@ -140,26 +134,22 @@ class Scene:
         offset_s = self.settings.start_h * 3600.0 - LEAD_S
         return datetime.fromtimestamp(EPOCH.timestamp() + offset_s, tz=UTC)
 
-    def stage(self, cloud: Cloud) -> Stage:
-        """The world of the day; calls take no time in it."""
-        return Stage(
-            cloud=cloud,
-            documents={FLEET: json.dumps(self.fleet_document)},
-            requests=self.requests,
-            start=self.start,
-            workers_per_instance=self.workers_per_instance,
-            onprem_workers=self.settings.onprem_workers,
-        )
-
-    @property
-    def groups(self) -> tuple[GroupSpec, GroupSpec]:
-        """The spot group over all pools of the market, and the on-demand group."""
-        return two_groups(
+    def stage(self) -> Stage:
+        """The world of the day, its spot group over all pools; calls take no time in it."""
+        groups = two_groups(
             SPOT_GROUP,
             ON_DEMAND_GROUP,
             pools=self.market.pools,
             maximum=self.spot_max,
             desired=self.first_desired,
+        )
+        return Stage(
+            cloud=Cloud(self.market, groups, self.physics, self.settings.seed),
+            documents={FLEET: json.dumps(self.fleet_document)},
+            requests=self.requests,
+            start=self.start,
+            workers_per_instance=self.workers_per_instance,
+            onprem_workers=self.settings.onprem_workers,
         )
 
     @property
@@ -187,16 +177,19 @@ class Scene:
 
 def scene(settings: DemoSettings) -> Scene:
     """Cut the traces and fit a fleet; raises MarketError when the market is too short."""
-    length_s = settings.hours * 3600.0
-    if not length_s > 0 or settings.start_h < 0:
+    start_s, length_s = settings.start_h * 3600.0, settings.hours * 3600.0
+    if not length_s > 0 or start_s < 0:
         raise MarketError("a demo lasts more than 0 hours and starts at 0 or later")
-    market = _cut_market(settings.market, settings.start_h * 3600.0, length_s)
-    requests = _cut_requests(settings.requests, settings.start_h * 3600.0, length_s)
+    market = _cut_market(settings.market, start_s, length_s)
+    requests = _cut_requests(settings.requests, start_s, length_s)
+    arrival_s, service_s = requests.arrival_s, requests.service_s
+    # The offered load of the busiest window, and that of the lead, in erlangs.
+    offered = np.bincount((arrival_s // PEAK_WINDOW_S).astype(np.int64), weights=service_s)
+    peak = float(offered.max(initial=0.0)) / PEAK_WINDOW_S / TARGET_LOAD_RATE
+    mean = float(service_s[arrival_s < LEAD_S].sum()) / LEAD_S / TARGET_LOAD_RATE
     most = sum(max(steps.capacities) for steps in market.steps)
-    peak = _peak_load(requests) / TARGET_LOAD_RATE
     fitted = max(1, math.ceil(ROOM * peak / max(most, 1)))
     per_instance = settings.workers_per_instance or fitted
-    first = math.ceil(_mean_load(requests, LEAD_S) / TARGET_LOAD_RATE / per_instance)
     spot_max = max(4, math.ceil(ROOM * peak / per_instance))
     warm_pool = settings.warm_pool
     if warm_pool is None:
@@ -207,7 +200,7 @@ def scene(settings: DemoSettings) -> Scene:
         requests=requests,
         workers_per_instance=per_instance,
         spot_max=spot_max,
-        first_desired=min(spot_max, max(2, first)),
+        first_desired=min(spot_max, max(2, math.ceil(mean / per_instance))),
         physics=replace(settings.physics, warm_pool=warm_pool),
     )
 
@@ -224,294 +217,22 @@ def _cut_market(market: Market, start_s: float, length_s: float) -> Market:
 
 def _cut_requests(trace: RequestTrace, start_s: float, length_s: float) -> RequestTrace:
     """The requests of the lead and the hours; a trace that ends before them begins again."""
-    parts = list(_parts(trace, (start_s - LEAD_S) % trace.end_s, LEAD_S + length_s))
+    end_s, done_s, from_s = LEAD_S + length_s, 0.0, (start_s - LEAD_S) % trace.end_s
+    arrivals, services = [], []
+    while done_s < end_s:
+        part = trace.window(from_s, end_s - done_s)
+        arrivals.append(part.arrival_s + done_s)
+        services.append(part.service_s)
+        done_s, from_s = done_s + part.end_s, 0.0
     return RequestTrace(
         name=trace.name,
-        arrival_s=np.concatenate([part.arrival_s + at_s for at_s, part in parts]),
-        service_s=np.concatenate([part.service_s for _, part in parts]),
-        end_s=LEAD_S + length_s,
+        arrival_s=np.concatenate(arrivals),
+        service_s=np.concatenate(services),
+        end_s=end_s,
     )
 
 
-def _parts(
-    trace: RequestTrace, from_s: float, length_s: float
-) -> Iterator[tuple[float, RequestTrace]]:
-    done_s = 0.0
-    while done_s < length_s:
-        part = trace.window(from_s, length_s - done_s)
-        yield done_s, part
-        done_s, from_s = done_s + part.end_s, 0.0
-
-
-def _peak_load(trace: RequestTrace) -> float:
-    """The highest offered load of a window, in erlangs."""
-    windows = (trace.arrival_s // PEAK_WINDOW_S).astype(np.int64)
-    if not len(windows):
-        return 0.0
-    return float(np.bincount(windows, weights=trace.service_s).max()) / PEAK_WINDOW_S
-
-
-def _mean_load(trace: RequestTrace, until_s: float) -> float:
-    """The offered load up to a moment, in erlangs."""
-    return float(trace.service_s[trace.arrival_s < until_s].sum()) / until_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """The fleet from `at_s` on, in instances: wanted and serving, by purchase option.
-
-    Serving is an instance whose workers take requests: not one that was warned, drains or hangs.
-    """
-
-    at_s: float
-    target: int
-    spot: int
-    on_demand: int
-    on_demand_desired: int
-    workers: int
-
-
-@dataclass(slots=True, kw_only=True)
-class Notice:
-    """A warning and its result; the warned instance serves until `stopped_s`.
-
-    `asked_s` is when its replacement was requested, `served_s` when enough served without it, and
-    `back_s` when spot alone did.
-    """
-
-    at_s: float
-    instance_id: str
-    pool: str
-    asked_s: float | None = None
-    stopped_s: float | None = None
-    served_s: float | None = None
-    back_s: float | None = None
-
-    @property
-    def whole_after_s(self) -> float | None:
-        """How long the fleet was short of the warned instance; None while it still is."""
-        if self.served_s is None or self.stopped_s is None:
-            return None
-        return self.served_s - self.stopped_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """A decision record as the functions left it, at its second."""
-
-    at_s: float
-    text: str
-
-    @property
-    def values(self) -> dict[str, object]:
-        """The record's fields."""
-        values: dict[str, object] = json.loads(self.text)
-        return values
-
-
-@dataclass(slots=True)
-class Record:
-    looks: list[Look] = field(default_factory=list)
-    notices: list[Notice] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)
-    _open: list[Notice] = field(default_factory=list)
-
-    def warn(self, event: CloudEvent, pool: str) -> None:
-        notice = Notice(at_s=event.at_s, instance_id=event.instance_id, pool=pool)
-        self.notices.append(notice)
-        self._open.append(notice)
-
-    def look(self, cloud: Cloud, force: Workforce, instances: Sequence[InstanceView]) -> Look:
-        """Note the fleet as it is now, where it differs from before; bring notices up to now."""
-        spot_group, on_demand_group = cloud.group(SPOT_GROUP), cloud.group(ON_DEMAND_GROUP)
-        serving = [view for view in instances if force.serving(view.instance_id)]
-        spot = sum(view.purchase is Purchase.SPOT for view in serving)
-        lost = cloud.bill().losses - len(self.losses)
-        self.losses.extend([cloud.now_s] * lost)
-        look = Look(
-            at_s=cloud.now_s,
-            target=spot_group.desired,
-            spot=spot,
-            on_demand=len(serving) - spot,
-            on_demand_desired=on_demand_group.desired,
-            workers=force.accepting,
-        )
-        if not self.looks or _state(self.looks[-1]) != _state(look):
-            self.looks.append(look)
-        if self._open:
-            self._follow_notices(look, sum(map(_will_serve, spot_group.instances)), force)
-        return look
-
-    def _follow_notices(self, look: Look, spot_launching: int, force: Workforce) -> None:
-        """Note when enough instances serve, launch or are requested to replace each warned one.
-
-        As long as the warned instance serves itself, the fleet is not whole without it.
-        """
-        now_s = look.at_s
-        for notice in self._open:
-            if notice.asked_s is None and spot_launching + look.on_demand_desired >= look.target:
-                notice.asked_s = now_s
-            if force.serving(notice.instance_id):
-                continue
-            if notice.stopped_s is None:
-                notice.stopped_s = now_s
-            if notice.served_s is None and look.spot + look.on_demand >= look.target:
-                notice.served_s = now_s
-            if look.spot >= look.target and not look.on_demand_desired:
-                notice.back_s = now_s
-        self._open = [notice for notice in self._open if notice.back_s is None]
-
-
-def _will_serve(view: InstanceView) -> bool:
-    return view.state in (PENDING, IN_SERVICE) and view.warned_s is None and view.healthy
-
-
-def _state(look: Look) -> tuple[int, ...]:
-    return (look.target, look.spot, look.on_demand, look.on_demand_desired, look.workers)
-
-
-HANG_AT, CONFIGURATION_AT, LOGS_AT = 0.25, 0.5, 0.75
-"""Shares of the hours; far enough apart that each ends before the next one of an hour begins."""
-CONFIGURATION_S = 300.0
-LOGS_S = 600.0
-CONFIGURATION_TEXT = (
-    "Could not launch Spot Instances. InvalidFleetConfiguration - Your requested instance type "
-    "({type}) is not supported in your requested Availability Zone ({zone}). "
-    "Launching EC2 instance failed."
-)
-
-
-@dataclass(slots=True, kw_only=True)
-class Story:
-    """One incident: when it began and ended, whether it ended as it should, in words."""
-
-    name: str
-    at_s: float
-    what: str
-    started_s: float | None = None
-    ended_s: float | None = None
-    ended_well: bool = False
-    outcome: str = "did not begin"
-
-
-type Incident = Generator[None, Invocation | None]
-"""Something that goes wrong: it gets None at every moment, and every invocation that is done."""
-
-
-def incidents(world: World, end_s: float) -> list[tuple[Story, Incident]]:
-    """All that goes wrong, each with its story."""
-    length_s = end_s - LEAD_S
-    logs_s = min(LOGS_S, 0.2 * length_s)
-    hung = _begins("hung worker", length_s, HANG_AT, "the workers of an instance hang")
-    burst = _begins(
-        "configuration failures",
-        length_s,
-        CONFIGURATION_AT,
-        "spot launches fail by configuration for five minutes, and an instance is taken",
-    )
-    logs = _begins("search logs stop", length_s, LOGS_AT, "no search logs for ten minutes")
-    found = [
-        (hung, _hung_worker(world, hung)),
-        (burst, _configuration_burst(world, burst)),
-        (logs, _logs_stop(world, logs, logs_s)),
-    ]
-    for _, incident in found:
-        next(incident)
-    return found
-
-
-def _begins(name: str, length_s: float, share: float, what: str) -> Story:
-    # Half a minute after a turn, so that no incident hides behind one.
-    at_s = LEAD_S + share * length_s // 60.0 * 60.0 + 30.0
-    return Story(name=name, at_s=at_s, what=what)
-
-
-def _until(world: World, story: Story, serving: int) -> Incident:
-    """Wait until it is time, and as many spot instances are in service."""
-    while (yield) or world.now_s < story.at_s or len(_in_service(world)) < serving:
-        pass
-    story.started_s = world.now_s
-
-
-def _hung_worker(world: World, story: Story) -> Incident:
-    """The oldest instance stays in service and serves nothing; check_health replaces it."""
-    yield from _until(world, story, 2)
-    began_s, victim = world.now_s, _in_service(world)[0].instance_id
-    story.what = f"the workers of {victim} hang"
-    story.outcome = "still there at the end"
-    world.force.hang(victim)
-    while True:
-        seen = yield
-        view = {one.instance_id: one for one in world.cloud.instances()}.get(victim)
-        if seen is None:
-            if view is None and story.ended_s is None:
-                story.ended_s = world.now_s
-                if not story.ended_well:
-                    story.outcome = "AWS took the instance before it was found out"
-            continue
-        replaced = seen.function == HEALTH and seen.metrics.get("WorkersReplaced", 0) > 0
-        if replaced and not story.ended_well and (view is None or not view.healthy):
-            story.ended_well = True
-            story.outcome = f"replaced after {(world.now_s - began_s) / 60:.1f} min"
-
-
-def _configuration_burst(world: World, story: Story) -> Incident:
-    """Every spot launch fails by configuration for a while, and one instance is taken."""
-    yield from _until(world, story, 1)
-    cloud, began_s, victim = world.cloud, world.now_s, _in_service(world)[-1]
-    story.what = f"spot launches fail by configuration; {victim.instance_id} is taken"
-    story.outcome = "no alarm was raised"
-    zone, _, kind = victim.pool.partition("/")
-    text = CONFIGURATION_TEXT.format(type=kind or victim.pool, zone=zone)
-    cloud.fail_launches(SPOT_GROUP, began_s, began_s + CONFIGURATION_S, text)
-    cloud.reclaim([victim.instance_id], began_s + cloud.physics.notice_s)
-    is_cleared = False
-    while True:
-        seen = yield
-        if seen is None:
-            if story.ended_s is None and world.now_s >= began_s + CONFIGURATION_S:
-                story.ended_s = world.now_s
-            continue
-        raised, after_s = seen.metrics.get("ConfigurationFailure"), world.now_s - began_s
-        if raised is None or is_cleared or seen.function not in (AVAILABILITY, INTERRUPTION):
-            continue
-        if raised and not story.ended_well:
-            story.ended_well, story.outcome = True, f"alarm after {after_s:.0f} s"
-        elif not raised and story.ended_well and after_s > CONFIGURATION_S:
-            is_cleared = True
-            story.outcome += f", cleared after {after_s / 60:.1f} min"
-
-
-def _logs_stop(world: World, story: Story, length_s: float) -> Incident:
-    """Workers serve but ship no search logs; nothing may be scaled in on silence."""
-    yield from _until(world, story, 0)
-    began_s, before = world.now_s, world.cloud.group(SPOT_GROUP).desired
-    world.logs.stopped = True
-    is_stale, scaled_in = False, 0
-    while story.ended_s is None:
-        if seen := (yield):
-            is_stale |= bool(seen.metrics.get("StaleSearchLogs"))
-            continue
-        desired = world.cloud.group(SPOT_GROUP).desired
-        scaled_in += desired < before and is_stale
-        before = desired
-        if world.now_s >= began_s + length_s:
-            story.ended_s, world.logs.stopped = world.now_s, False
-            story.ended_well = is_stale and not scaled_in
-            stale = "alarm raised" if is_stale else "no alarm was raised"
-            scaled = f"scaled in {scaled_in} times" if scaled_in else "no scale-in"
-            story.outcome = f"{stale}, {scaled}"
-    while True:
-        yield
-
-
-def _in_service(world: World) -> Sequence[InstanceView]:
-    """Spot instances in service that nobody has warned, oldest first."""
-    views = world.cloud.group(SPOT_GROUP).instances
-    found = [view for view in views if view.state == IN_SERVICE and view.warned_s is None]
-    return sorted(found, key=lambda view: view.launched_s)
-
+# --- the day --------------------------------------------------------------------------------------
 
 TURN_EVERY_S = 60.0
 LEDGER_EVERY_S = 300.0
@@ -520,26 +241,44 @@ BATCHING_WINDOW_S = 5.0
 ON_DEMAND_USD = 1.0
 
 
-class Day(World):
-    """A running demo; `run` goes through it, everything found is in `record`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """The fleet from `at_s` on: instances wanted and serving, and workers.
+
+    Serving is an instance whose workers take requests: not one that was warned, drains or hangs.
+    `stays`: the spot instances that launch or are in service, and that nobody warned.
+    """
+
+    at_s: float
+    target: int
+    spot: frozenset[str]
+    on_demand: int
+    stays: int
+    on_demand_desired: int
+    workers: int
+
+    @property
+    def serving(self) -> int:
+        return len(self.spot) + self.on_demand
+
+
+class Day(Faulted):
+    """A running demo; `run` goes through it and keeps the looks, warnings and records."""
 
     def __init__(self, scene: Scene) -> None:
-        cloud = Cloud(scene.market, scene.groups, scene.physics, scene.settings.seed)
-        super().__init__(scene.stage(cloud))
+        super().__init__(scene.stage(), SPOT_GROUP, ON_DEMAND_GROUP)
         self.scene = scene
-        self.record = Record()
-        self.machines = Machines(self.force, scene.physics.notice_s)
+        self.looks: list[Look] = []
+        self.warnings: list[CloudEvent] = []
+        self.records: list[str] = []
         self.ended: list[Invocation] = []
-        self.lead_bill: Bill | None = None
+        self.machines = Machines(self.force, scene.physics.notice_s)
         self._musters_s = math.inf
         self._collects = False
-        self.incidents = incidents(self, scene.end_s) if scene.settings.incidents else []
-        for story, _ in self.incidents:
-            # A moment at which incidents are looked at.
-            self.enter(story.at_s, lambda: None)
+        self.faults = faults_of(scene) if scene.settings.incidents else []
+        self.play(self.faults)
         self.enter(0.0, self._turn)
         self.enter(BATCHING_WINDOW_S, self._ship)
-        self.enter(LEAD_S, self._begin)
         self.enter(LEAD_S + LEDGER_EVERY_S, self._keep_ledger)
 
     def run(self, on_minute: Callable[[Look], object]) -> None:
@@ -560,9 +299,25 @@ class Day(World):
             self.pass_to(at_s)
 
     def _look(self) -> Look:
-        for _, incident in self.incidents:
-            next(incident)
-        return self.record.look(self.cloud, self.force, self._muster())
+        """Look at the fleet; keep it where it differs from before."""
+        group = self.group(self.spot)
+        serving = [v for v in self._muster() if self.force.serving(v.instance_id)]
+        spot = frozenset(v.instance_id for v in serving if v.purchase is Purchase.SPOT)
+        look = Look(
+            at_s=self.now_s,
+            target=group.desired,
+            spot=spot,
+            on_demand=len(serving) - len(spot),
+            stays=sum(
+                v.state in (PENDING, IN_SERVICE) and v.warned_s is None and v.healthy
+                for v in group.instances
+            ),
+            on_demand_desired=self.group(self.on_demand).desired,
+            workers=self.force.accepting,
+        )
+        if not self.looks or replace(look, at_s=self.looks[-1].at_s) != self.looks[-1]:
+            self.looks.append(look)
+        return look
 
     def pass_to(self, to_s: float) -> None:
         """Let time pass, and bring the workers in line with the instances."""
@@ -572,10 +327,16 @@ class Day(World):
     def happened(self, event: CloudEvent) -> None:
         """Deliver an event that a rule of template.yaml lets through."""
         if event.kind is EventKind.WARNING:
-            self.record.warn(event, self.cloud.instance(event.instance_id).pool)
+            self.warnings.append(event)
         if event.kind not in UNHEARD:
-            delivered = lambda: self.invoke(INTERRUPTION, self.events.of_cloud(event))  # noqa: E731
-            self.enter(event.deliver_s, delivered)
+            self.enter(event.deliver_s, lambda: self.event(self.events.of_cloud(event)))
+
+    def choose(self, fault: Fault, share: float | None = None) -> list[str]:
+        """The oldest instance hangs, and the newest is taken, of those that nobody warned."""
+        there = sorted(self.group(self.spot).instances, key=lambda view: view.launched_s)
+        found = [v.instance_id for v in there if v.state == IN_SERVICE and v.warned_s is None]
+        self.hit[fault.kind] = found[:1] if fault.kind is Kind.HANG else found[-1:]
+        return self.hit[fault.kind]
 
     def _muster(self) -> tuple[InstanceView, ...]:
         """Start, drain or remove the workers of instances that are new, leave or are gone."""
@@ -585,7 +346,8 @@ class Day(World):
             self._musters_s = next_s
             self.enter(next_s, self._muster_again)
         for instance_id in self.force.instances - {view.instance_id for view in views}:
-            self._say_goodbye(instance_id)
+            last = self.logs.dismiss(instance_id, self.force, self.now_s)
+            self.queue.send(last, self.now_s)
         return views
 
     def _muster_again(self) -> None:
@@ -597,14 +359,6 @@ class Day(World):
         self.logs.write(served)
         self._sent(self.logs.completed(served), served.finished_s)
         self.machines.served(served)
-
-    def _say_goodbye(self, instance_id: str) -> None:
-        """A machine that could drain sends its last logs; one that could not takes them along."""
-        if not self.force.serving(instance_id):
-            self.queue.send(self.logs.ship(instance_id, self.now_s), self.now_s)
-        if not self.logs.stopped:
-            self.logs.lose(instance_id)
-        self.force.lose(instance_id)
 
     # --- what calls the functions ---------------------------------------------------------------
 
@@ -634,20 +388,14 @@ class Day(World):
         self._collects = False
         self.collect()
 
-    def _begin(self) -> None:
-        """The lead is over: what was used until now is not counted."""
-        self.lead_bill = self.cloud.bill()
-
     def recorded(self, fleet: str, text: str) -> None:
-        self.record.decisions.append(Decision(at_s=self.now_s, text=text))
+        self.records.append(text)
 
     def done(self, invocation: Invocation) -> None:
-        """Look at an invocation; an error that no function announces ends the demo."""
+        """Keep an invocation; an error that no function announces ends the demo."""
         if invocation.bug:
             raise RuntimeError(f"{invocation.function}: {invocation.bug}")
         self.ended.append(invocation)
-        for _, incident in self.incidents:
-            incident.send(invocation)
 
 
 @contextmanager
@@ -679,8 +427,148 @@ class FixedPrices:
         )
 
 
-type Floats = NDArray[np.float64]
+# --- what goes wrong on purpose -------------------------------------------------------------------
+
+type Records = Sequence[tuple[float, DecisionRecord]]
+"""Decision records, each with its second."""
+type Judge = Callable[[Day, Fault, Records], tuple[bool, str]]
+"""Whether a fault ended as it should, and in words, from the records since its begin."""
+
+
+def _hung(day: Day, fault: Fault, records: Records) -> tuple[bool, str]:
+    """An instance stays in service and serves nothing; check_health replaces it."""
+    (victim,) = (v for v in day.cloud.history() if v.instance_id in day.hung)
+    replaced = [at_s for at_s, record in records if record.seen.get("WorkersReplaced")]
+    if replaced and not victim.healthy:
+        return True, f"replaced after {(replaced[0] - fault.at_s) / 60:.1f} min"
+    if victim.ended_s is None:
+        return False, "still there at the end"
+    return False, "AWS took the instance before it was found out"
+
+
+def _refused(day: Day, fault: Fault, records: Records) -> tuple[bool, str]:
+    """Every spot launch fails by configuration for a while, and one instance is taken."""
+    alarms = [at_s for at_s, record in records if "configuration" in record.alarms]
+    if not alarms:
+        return False, "no alarm was raised"
+    return True, f"alarm after {alarms[0] - fault.at_s:.0f} s"
+
+
+def _silent(day: Day, fault: Fault, records: Records) -> tuple[bool, str]:
+    """Workers serve but ship no search logs; nothing may be scaled in on silence."""
+    stale = [at_s for at_s, record in records if record.seen.get("StaleSearchLogs")]
+    alarm_s = min(stale, default=math.inf)
+    scaled_in = sum(
+        later.target < before.target and alarm_s <= later.at_s <= fault.end_s
+        for before, later in pairwise(day.looks)
+    )
+    raised = alarm_s < fault.end_s
+    scaled = f"scaled in {scaled_in} times" if scaled_in else "no scale-in"
+    told = f"{'alarm raised' if raised else 'no alarm was raised'}, {scaled}"
+    return raised and not scaled_in, told
+
+
+INCIDENTS: Mapping[Kind, tuple[str, str, float, float, Judge]] = {
+    Kind.HANG: ("hung worker", "the workers of {} hang", 0.25, 0.0, _hung),
+    Kind.LAUNCH_REFUSED: (
+        "configuration failures",
+        "spot launches fail by configuration; {} is taken",
+        0.5,
+        300.0,
+        _refused,
+    ),
+    Kind.LOGS_STOP: ("search logs stop", "no search logs for ten minutes", 0.75, 600.0, _silent),
+}
+"""What is made to fail: its name and story, when as a share of the hours, and for how long.
+
+They are far enough apart that each ends before the next one of an hour begins.
+"""
+
+
+def faults_of(scene: Scene) -> list[Fault]:
+    """All that is made to fail, half a minute after a turn, so that none hides behind one."""
+    hours_s = scene.end_s - LEAD_S
+    return [
+        Fault(
+            kind=kind,
+            at_s=LEAD_S + share * hours_s // 60.0 * 60.0 + 30.0,
+            length_s=min(length_s, 0.2 * hours_s),
+        )
+        for kind, (_, _, share, length_s, _) in INCIDENTS.items()
+    ]
+
+
+def _stories(day: Day, records: Records) -> Iterator[dict[str, Any]]:
+    """What was made to fail and how it ended, with its times from the start of the day."""
+    ends = {view.instance_id: view.ended_s for view in day.cloud.history()}
+    for fault in day.faults:
+        name, what, _, _, judge = INCIDENTS[fault.kind]
+        victim = next(iter(day.hit.get(fault.kind, ())), None)
+        begun = victim is not None or fault.kind is Kind.LOGS_STOP
+        since = [(at_s, record) for at_s, record in records if at_s >= fault.at_s]
+        well, outcome = judge(day, fault, since) if begun else (False, "did not begin")
+        ended_s = fault.end_s if fault.length_s else ends[victim] if victim else None
+        yield {
+            "name": name,
+            "at_s": fault.at_s - LEAD_S,
+            "what": what.format(victim or "an instance"),
+            "started_s": fault.at_s - LEAD_S if begun else None,
+            "ended_s": ended_s - LEAD_S if begun and ended_s is not None else None,
+            "ended_well": well,
+            "outcome": outcome,
+        }
+
+
+# --- figures --------------------------------------------------------------------------------------
+
 type Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A warning, and how long it took; None for what did not happen before the end.
+
+    `asked_after_s` is from the warning until its replacement was requested, `whole_after_s` from
+    when the instance stopped until enough served without it, `back_after_s` from the warning until
+    spot alone did.
+    """
+
+    at_s: float
+    instance_id: str
+    pool: str
+    asked_after_s: float | None
+    whole_after_s: float | None
+    back_after_s: float | None
+
+
+def _notices(day: Day) -> list[Notice]:
+    """What became of the warnings after the lead."""
+    times = [look.at_s for look in day.looks]
+    pools = {view.instance_id: view.pool for view in day.cloud.history()}
+
+    def first(since_s: float, holds: Callable[[Look], bool]) -> float:
+        """The first instant since another at which something holds; endless for none."""
+        looks = day.looks[bisect_right(times, since_s) - 1 :] if since_s < math.inf else ()
+        return next((max(since_s, look.at_s) for look in looks if holds(look)), math.inf)
+
+    def after(instant_s: float, since_s: float) -> float | None:
+        return instant_s - since_s if instant_s < math.inf else None
+
+    def of(at_s: float, instance_id: str) -> Notice:
+        asked_s = first(at_s, lambda it: it.stays + it.on_demand_desired >= it.target)
+        stopped_s = first(at_s, lambda it: instance_id not in it.spot)
+        served_s = first(stopped_s, lambda it: it.serving >= it.target)
+        back_s = first(stopped_s, lambda it: len(it.spot) >= it.target and not it.on_demand_desired)
+        return Notice(
+            at_s=at_s,
+            instance_id=instance_id,
+            pool=pools[instance_id],
+            asked_after_s=after(asked_s, at_s),
+            whole_after_s=after(served_s, stopped_s),
+            back_after_s=after(back_s, at_s),
+        )
+
+    return [of(event.at_s, event.instance_id) for event in day.warnings if event.at_s >= LEAD_S]
 
 
 def per_second(looks: Sequence[Look], value: Callable[[Look], int], end_s: float) -> Ints:
@@ -703,57 +591,81 @@ def due(target: Ints, start_s: float) -> Ints:
     return least
 
 
-SHOWN_ERRORS = 20
-
-
 @dataclass(frozen=True, slots=True)
 class Results:
     """The figures of a day as JSON values, and its decisions and notices after the lead."""
 
     values: dict[str, Any]
-    decisions: Sequence[Decision]
+    records: Records
+    texts: Sequence[str]
     notices: Sequence[Notice]
 
 
 def results(day: Day) -> Results:
     """Work the figures of a finished day out."""
-    decisions = [decision for decision in day.record.decisions if decision.at_s >= LEAD_S]
-    notices = [notice for notice in day.record.notices if notice.at_s >= LEAD_S]
-    records = [decision.values for decision in decisions]
+    every = [(day.time.seconds(record.at), record) for record in map(read_record, day.records)]
+    # Calls take no time, so that the records are in the order of their instants.
+    lead = sum(at_s < LEAD_S for at_s, _ in every)
+    records = every[lead:]
+    notices = _notices(day)
+    actions = Counter(str(record.action) for _, record in records)
+    settings = day.scene.settings
+    failed = [one for one in day.ended if one.failed]
+
+    def total(name: str) -> int:
+        return round(sum(record.seen.get(name, 0) for _, record in records))
+
     values = {
         **_fleet_figures(day),
         "interruptions": len(notices),
-        **_decisions(records),
-        **_requests(day),
-        **_messages(day),
-        "turns": len(decisions),
-        "replacement_asked_s": _seconds(n.asked_s and n.asked_s - n.at_s for n in notices),
-        "whole_again_s": _seconds(n.whole_after_s for n in notices),
-        "back_on_spot_s": _seconds(n.back_s and n.back_s - n.at_s for n in notices),
-        "incidents": [_story_values(asdict(story)) for story, _ in day.incidents],
+        "backfills": actions["backfill"],
+        "releases": actions["release"],
+        "resizes": actions["resize"],
+        "instances_backfilled": total("Backfilled"),
+        "instances_released": total("Released"),
+        "workers_replaced": total("WorkersReplaced"),
+        **_request_figures(day),
+        "turns": len(records),
+        "replacement_asked_s": _seconds([notice.asked_after_s for notice in notices]),
+        "whole_again_s": _seconds([notice.whole_after_s for notice in notices]),
+        "back_on_spot_s": _seconds([notice.back_after_s for notice in notices]),
+        "incidents": list(_stories(day, records)),
         "aws_calls": _calls(day.ended),
-        **_failures(day),
-        "settings": _settings(day),
+        "failed_invocations": len(failed),
+        "errors": [f"{one.function}: {one.failed}" for one in failed[:SHOWN_ERRORS]],
+        "dead_letters": len(day.queue.dead_letters),
+        "settings": {
+            "market": settings.market.name,
+            "requests": settings.requests.name,
+            **{
+                name: getattr(settings, name)
+                for name in ("hours", "start_h", "seed", "price_ratio", "wait_objective_s")
+            },
+            "fleet": day.scene.fleet_document,
+            "physics": asdict(day.scene.physics),
+        },
     }
-    return Results(values, decisions, notices)
+    return Results(values, records, day.records[lead:], notices)
 
 
 def _fleet_figures(day: Day) -> dict[str, Any]:
     """Served share and cost; `served` counts an instance from when it can have started."""
-    looks, end_s, first = day.record.looks, day.scene.end_s, int(LEAD_S)
-    target = per_second(looks, lambda look: look.target, end_s)
-    serving = per_second(looks, lambda look: look.spot + look.on_demand, end_s)[first:]
-    owed = due(target, day.cloud.physics.cold_start_s)[first:]
+    settings, first, end_s = day.scene.settings, int(LEAD_S), day.scene.end_s
+    target = per_second(day.looks, lambda look: look.target, end_s)
+    serving = per_second(day.looks, lambda look: look.serving, end_s)[first:]
+    owed = due(target, day.scene.physics.cold_start_s)[first:]
     target = target[first:]
-    assert day.lead_bill is not None
-    bill, before = day.cloud.bill(), day.lead_bill
-    spot_h = (bill.spot_s - before.spot_s) / 3600.0
-    on_demand_h = (bill.on_demand_s - before.on_demand_s) / 3600.0
-    ratio = day.scene.settings.price_ratio
-    disks_h = day.scene.physics.warm_pool * day.scene.settings.hours
-    cost = ratio * spot_h + on_demand_h + WARM_DISK_RATIO * disks_h
+    used_h = dict.fromkeys(Purchase, 0.0)
+    losses = 0
+    for view in day.cloud.history():
+        ended_s = end_s if view.ended_s is None else view.ended_s
+        used_h[view.purchase] += max(0.0, ended_s - max(LEAD_S, view.launched_s)) / 3600.0
+        losses += view.lost and ended_s > LEAD_S
+    disks_h = day.scene.physics.warm_pool * settings.hours
+    cost = settings.price_ratio * used_h[Purchase.SPOT] + used_h[Purchase.ON_DEMAND]
+    cost += WARM_DISK_RATIO * disks_h
     asked_h = float(target.sum()) / 3600.0
-    fixed_h = float(target.max()) * day.scene.settings.hours
+    fixed_h = float(target.max()) * settings.hours
     return {
         "served_share": _share(float((serving >= owed).mean())),
         "served_share_at_once": _share(float((serving >= target).mean())),
@@ -762,121 +674,67 @@ def _fleet_figures(day: Day) -> dict[str, Any]:
         ),
         "cost_vs_on_demand": _share(cost / asked_h) if asked_h else 0.0,
         "cost_vs_fixed_on_demand": _share(cost / fixed_h) if fixed_h else 0.0,
-        "spot_hours": round(spot_h, 2),
-        "on_demand_hours": round(on_demand_h, 2),
+        "spot_hours": round(used_h[Purchase.SPOT], 2),
+        "on_demand_hours": round(used_h[Purchase.ON_DEMAND], 2),
         "target_hours": round(asked_h, 2),
         "target_peak": int(target.max()),
-        "losses": bill.losses - before.losses,
+        "losses": losses,
     }
 
 
-def _decisions(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How often the availability controller backfilled and released, and how many instances."""
-    actions = Counter(str(record["action"]) for record in records)
-    seen = [record["seen"] for record in records]
-    return {
-        "backfills": actions["backfill"],
-        "releases": actions["release"],
-        "resizes": actions["resize"],
-        "instances_backfilled": round(sum(values.get("Backfilled", 0) for values in seen)),
-        "instances_released": round(sum(values.get("Released", 0) for values in seen)),
-        "workers_replaced": round(sum(values.get("WorkersReplaced", 0) for values in seen)),
-    }
-
-
-def _requests(day: Day) -> dict[str, Any]:
-    ledger, end_s = day.force.ledger, day.scene.end_s
-    objective_s = day.scene.settings.wait_objective_s
-    mine = ledger.arrival_s >= LEAD_S
-    waits = ledger.waits(end_s)[mine]
-    count, lost = int(mine.sum()), sum(bool(mine[request]) for request in ledger.lost)
-    late = int((waits > objective_s).sum()) - lost
+def _request_figures(day: Day) -> dict[str, Any]:
+    """Waits of the day, and the messages of logs, those of the lead too: their queue's bill."""
+    end_s, longest_s = day.scene.end_s, day.scene.settings.wait_objective_s
+    mine = [request for request in day.force.requests if request.arrival_s >= LEAD_S]
+    waits = [(end_s if it.started_s is None else it.started_s) - it.arrival_s for it in mine]
+    lost = sum(day.force.requests[number].arrival_s >= LEAD_S for number in day.force.lost)
+    count, late = len(mine), sum(wait > longest_s for wait in waits) - lost
     points = np.quantile(waits, (0.5, 0.95, 0.99)) if count else np.zeros(3)
+    worker_h = float(per_second(day.looks, lambda look: look.workers, end_s).sum()) / 3600.0
     return {
         "requests": count,
         "late_requests": late,
         "lost_requests": lost,
         "in_time_share": _share(1 - (late + lost) / count) if count else 1.0,
-        "retried_requests": int((ledger.receives[mine] > 1).sum()),
+        "retried_requests": sum(request.receives > 1 for request in mine),
         **{f"wait_p{p}_s": round(float(w), 2) for p, w in zip((50, 95, 99), points, strict=True)},
+        "search_log_messages": day.logs.messages,
+        "messages_per_worker_hour": round(day.logs.messages / worker_h, 1) if worker_h else 0.0,
     }
 
 
-def _messages(day: Day) -> dict[str, Any]:
-    """Search-log messages, the lead's included: what the bill of their queue follows."""
-    looks, end_s = day.record.looks, day.scene.end_s
-    worker_h = float(per_second(looks, lambda look: look.workers, end_s).sum()) / 3600.0
-    sent = day.logs.messages
-    return {
-        "search_log_messages": sent,
-        "messages_per_worker_hour": round(sent / worker_h, 1) if worker_h else 0.0,
-    }
-
-
-def _seconds(values: Any) -> dict[str, float | int | None]:
+def _seconds(values: Sequence[float | None]) -> dict[str, float | int | None]:
     """Mean and longest of those that happened, and how many did not."""
-    every = list(values)
-    known = [value for value in every if value is not None]
+    known = [value for value in values if value is not None]
     return {
         "mean": round(sum(known) / len(known), 1) if known else None,
         "max": round(max(known), 1) if known else None,
-        "never": len(every) - len(known),
+        "never": len(values) - len(known),
     }
-
-
-def _story_values(story: dict[str, Any]) -> dict[str, Any]:
-    """An incident with its times from the start of the day."""
-    times = ("at_s", "started_s", "ended_s")
-    moved = {name: None if story[name] is None else story[name] - LEAD_S for name in times}
-    return story | moved
 
 
 def _calls(invocations: Sequence[Invocation]) -> dict[str, Any]:
     """AWS calls of an invocation, per function and service."""
-    by_function: dict[str, list[Invocation]] = defaultdict(list)
-    for invocation in invocations:
-        by_function[invocation.function].append(invocation)
-    return {name: _calls_of(those) for name, those in sorted(by_function.items())}
+    by_function: dict[str, list[Counter[str]]] = defaultdict(list)
+    for one in invocations:
+        services: Counter[str] = Counter()
+        for call, count in one.calls.items():
+            services[call.partition(".")[0]] += count
+        by_function[one.function].append(services)
 
+    def counted(counts: list[int]) -> dict[str, float]:
+        return {"mean": round(sum(counts) / len(counts), 2), "max": max(counts)}
 
-def _calls_of(invocations: Sequence[Invocation]) -> dict[str, Any]:
-    services: dict[str, list[int]] = defaultdict(lambda: [0] * len(invocations))
-    for number, invocation in enumerate(invocations):
-        for call, count in invocation.calls.items():
-            services[call.partition(".")[0]][number] += count
-    totals = [sum(invocation.calls.values()) for invocation in invocations]
     return {
-        "invocations": len(invocations),
-        "mean": round(sum(totals) / len(totals), 2),
-        "max": max(totals),
-        "services": {
-            service: {"mean": round(sum(counts) / len(counts), 2), "max": max(counts)}
-            for service, counts in sorted(services.items())
-        },
-    }
-
-
-def _failures(day: Day) -> dict[str, Any]:
-    failed = [i for i in day.ended if i.failed]
-    return {
-        "failed_invocations": len(failed),
-        "errors": [f"{i.function}: {i.failed}" for i in failed[:SHOWN_ERRORS]],
-        "dead_letters": len(day.queue.dead_letters),
-    }
-
-
-def _settings(day: Day) -> dict[str, Any]:
-    settings, scene = day.scene.settings, day.scene
-    return {
-        "market": settings.market.name,
-        "requests": settings.requests.name,
-        "hours": settings.hours,
-        "start_h": settings.start_h,
-        "seed": settings.seed,
-        "price_ratio": settings.price_ratio,
-        "wait_objective_s": settings.wait_objective_s,
-        "fleet": scene.fleet_document,
-        "physics": asdict(scene.physics),
+        function: {
+            "invocations": len(those),
+            **counted([one.total() for one in those]),
+            "services": {
+                service: counted([one[service] for one in those])
+                for service in sorted({service for one in those for service in one})
+            },
+        }
+        for function, those in sorted(by_function.items())
     }
 
 
@@ -884,123 +742,95 @@ def _share(value: float) -> float:
     return round(value, 5)
 
 
-HEADLINE = {
+SHOWN_ERRORS = 20
+
+
+# Warnings of one burst arrive within seconds of each other.
+TOGETHER_S = 5.0
+WIDE = 120
+HEADLINE = (
     "time fully served",
     "saved",
     "cost of all on demand",
     "interruptions, losses",
     "requests late",
     "requests lost",
-}
-PROMISED = "in time, promised"
+    "in time, promised",
+)
+"""The figures that stand above the picture begin with these."""
+FIGURES = (
+    ("time fully served", "{served_share:.2%}", "share of time in which at least the instances "
+     "serve that were requested a start-up time ago; a lost one is missed at once"),
+    ("instance time served", "{served_instance_share:.2%}",
+     "instance hours that served, of those owed in the same sense"),
+    ("cost of all on demand", "{cost_vs_on_demand:.1%}",
+     "at a spot price of {price_ratio:.2f} of on demand, start-up time and the warm pool's disks "
+     "paid: against the same target all on demand"),
+    ("saved", "{saved:.1%}", "the rest of it: not paid, against the same target all on demand"),
+    ("cost of a fixed fleet", "{cost_vs_fixed_on_demand:.1%}",
+     "against {target_peak} on-demand instances, the peak, all day"),
+    ("instance hours", "{spot_hours:.1f} spot, {on_demand_hours:.1f} on demand",
+     "{target_hours:.1f} were requested"),
+    ("interruptions, losses", "{interruptions}, {losses}",
+     "warnings of AWS, and spot instances that it took"),
+    ("replacement requested", "{replacement_asked_s}",
+     "from a warning until what serves, launches or was requested is as much as the target"),
+    ("whole again", "{whole_again_s}",
+     "from the end of a warned instance's work until others are as much as the target"),
+    ("back on spot", "{back_on_spot_s}",
+     "from a warning until spot alone is as much as the target, and the backfill gone"),
+    ("backfills, releases", "{backfills}, {releases}",
+     "turns that requested on-demand ({instances_backfilled} instances) and that released it "
+     "({instances_released})"),
+    ("requests late", "{late_requests:,} of {requests:,}",
+     "started over {wait_objective_s:g} s after their arrival; {retried_requests} were served "
+     "again because their worker was lost"),
+    ("in time, promised {promised:g} %", "{in_time_share:.1%} kept",
+     "requests that started in time, of all; those lost are not"),
+    ("requests lost", "{lost_requests:,}", "given up after their last try"),
+    ("wait", "{wait_p50_s:g} / {wait_p95_s:g} / {wait_p99_s:g} s",
+     "median, 95th and 99th percentile"),
+    ("turns", "{turns:,}", "decisions taken, each with its reason in decisions.jsonl"),
+    ("search-log messages", "{search_log_messages:,}",
+     "{messages_per_worker_hour:g} an hour of a worker that takes requests"),
+    ("failed invocations, dead letters", "{failed_invocations}, {dead_letters}", "{failures}"),
+)  # fmt: skip
+"""Each figure's label, its value by its names in summary.json, and what it is.
+
+Those of the calls of AWS are before the last one.
+"""
 
 
 def figures(values: dict[str, Any]) -> list[Figure]:
     """The figures of a day in the order in which they are read."""
-    v, settings = values, values["settings"]
-    promised = settings["fleet"]["objective"]["share"]
-    waits = " / ".join(f"{v[f'wait_p{p}_s']:g}" for p in (50, 95, 99))
-    rows = [
-        (
-            "time fully served",
-            _percent(v["served_share"]),
-            "share of time in which at least the instances serve that were requested a "
-            "start-up time ago; a lost one is missed at once",
-        ),
-        (
-            "instance time served",
-            _percent(v["served_instance_share"]),
-            "instance hours that served, of those owed in the same sense",
-        ),
-        (
-            "cost of all on demand",
-            _percent(v["cost_vs_on_demand"], 1),
-            f"at a spot price of {settings['price_ratio']:.2f} of on demand, start-up time and "
-            "the warm pool's disks paid: against the same target all on demand",
-        ),
-        (
-            "saved",
-            _percent(1 - v["cost_vs_on_demand"], 1),
-            "the rest of it: not paid, against the same target all on demand",
-        ),
-        (
-            "cost of a fixed fleet",
-            _percent(v["cost_vs_fixed_on_demand"], 1),
-            f"against {v['target_peak']} on-demand instances, the peak, all day",
-        ),
-        (
-            "instance hours",
-            f"{v['spot_hours']:.1f} spot, {v['on_demand_hours']:.1f} on demand",
-            f"{v['target_hours']:.1f} were requested",
-        ),
-        (
-            "interruptions, losses",
-            f"{v['interruptions']}, {v['losses']}",
-            "warnings of AWS, and spot instances that it took",
-        ),
-        (
-            "replacement requested",
-            _mean_and_longest(v["replacement_asked_s"]),
-            "from a warning until what serves, launches or was requested is as much as the target",
-        ),
-        (
-            "whole again",
-            _mean_and_longest(v["whole_again_s"]),
-            "from the end of a warned instance's work until others are as much as the target",
-        ),
-        (
-            "back on spot",
-            _mean_and_longest(v["back_on_spot_s"]),
-            "from a warning until spot alone is as much as the target, and the backfill gone",
-        ),
-        (
-            "backfills, releases",
-            f"{v['backfills']}, {v['releases']}",
-            f"turns that requested on-demand ({v['instances_backfilled']} instances) "
-            f"and that released it ({v['instances_released']})",
-        ),
-        (
-            "requests late",
-            f"{v['late_requests']:,} of {v['requests']:,}",
-            f"started over {settings['wait_objective_s']:g} s after their arrival; "
-            f"{v['retried_requests']} were served again because their worker was lost",
-        ),
-        (
-            f"{PROMISED} {100 * promised:g} %",
-            f"{_percent(v['in_time_share'], 1)} kept",
-            "requests that started in time, of all; those lost are not",
-        ),
-        ("requests lost", f"{v['lost_requests']:,}", "given up after their last try"),
-        ("wait", f"{waits} s", "median, 95th and 99th percentile"),
-        ("turns", f"{v['turns']:,}", "decisions taken, each with its reason in decisions.jsonl"),
-        (
-            "search-log messages",
-            f"{v['search_log_messages']:,}",
-            f"{v['messages_per_worker_hour']:g} an hour of a worker that takes requests",
-        ),
-        *_call_rows(v["aws_calls"]),
-        (
-            "failed invocations, dead letters",
-            f"{v['failed_invocations']}, {v['dead_letters']}",
-            "; ".join(v["errors"][:3]) or "none",
-        ),
+    shown = values["settings"] | values
+    shown["saved"] = 1 - values["cost_vs_on_demand"]
+    shown["promised"] = 100 * values["settings"]["fleet"]["objective"]["share"]
+    shown["failures"] = "; ".join(values["errors"][:3]) or "none"
+    for name in ("replacement_asked_s", "whole_again_s", "back_on_spot_s"):
+        shown[name] = _mean_and_longest(values[name])
+    found = [
+        Figure(
+            label=label.format_map(shown),
+            value=value.format_map(shown).replace("%", " %"),
+            meaning=meaning.format_map(shown),
+        )
+        for label, value, meaning in FIGURES
     ]
-    return [Figure(label=label, value=value, meaning=meaning) for label, value, meaning in rows]
+    return [*found[:-1], *_call_figures(values["aws_calls"]), found[-1]]
 
 
-def _call_rows(calls: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _call_figures(calls: dict[str, Any]) -> Iterator[Figure]:
     for name, those in calls.items():
         services = ", ".join(
             f"{service} {counts['mean']:g} (most {counts['max']})"
             for service, counts in those["services"].items()
         )
-        counted = f"{those['mean']:g} (most {those['max']})"
-        yield f"AWS calls, {name}", counted, f"{those['invocations']:,} invocations: {services}"
-
-
-def headline(rows: Sequence[Figure]) -> list[Figure]:
-    """The figures that stand above the picture."""
-    return [row for row in rows if row.label in HEADLINE or row.label.startswith(PROMISED)]
+        yield Figure(
+            label=f"AWS calls, {name}",
+            value=f"{those['mean']:g} (most {those['max']})",
+            meaning=f"{those['invocations']:,} invocations: {services}",
+        )
 
 
 def table(values: dict[str, Any], *, wide: bool) -> Grid:
@@ -1010,16 +840,13 @@ def table(values: dict[str, Any], *, wide: bool) -> Grid:
     shown.add_column("value", justify="right")
     if wide:
         shown.add_column("what it is", style="dim", overflow="fold")
-    for figure in figures(values):
-        shown.add_row(figure.label, figure.value, *([figure.meaning] if wide else []))
+    rows = [(figure.label, figure.value, figure.meaning) for figure in figures(values)]
     for story in values["incidents"]:
         outcome = f"[{'green' if story['ended_well'] else 'red'}]{story['outcome']}[/]"
-        shown.add_row(f"made to fail: {story['name']}", outcome, *([story["what"]] if wide else []))
+        rows.append((f"made to fail: {story['name']}", outcome, story["what"]))
+    for row in rows:
+        shown.add_row(*row[: 3 if wide else 2])
     return shown
-
-
-def _percent(share: float, digits: int = 2) -> str:
-    return f"{100 * share:.{digits}f} %"
 
 
 def _mean_and_longest(seconds: dict[str, float | None]) -> str:
@@ -1031,20 +858,26 @@ def _mean_and_longest(seconds: dict[str, float | None]) -> str:
 
 def line(day: Day, look: Look) -> str:
     return (
-        f"{day.time.at(look.at_s):%a %H:%M}  target {look.target}  spot {look.spot}  "
+        f"{day.time.at(look.at_s):%a %H:%M}  target {look.target}  spot {len(look.spot)}  "
         f"on-demand {look.on_demand}  busy {day.force.busy} of {look.workers}  "
-        f"queue {day.force.queued}  warnings {len(day.record.notices)}"
+        f"queue {day.force.queued}  warnings {len(day.warnings)}"
     )
 
 
-# Warnings of one burst arrive within seconds of each other.
-TOGETHER_S = 5.0
+# --- the page -------------------------------------------------------------------------------------
 
 
 def page(day: Day, found: Results) -> Page:
     """All that the demo's page shows."""
     settings, rows = day.scene.settings, figures(found.values)
-    moments = sorted([*_notices(day, found), *_stories(day, found.values)], key=_time_of)
+    moments = sorted(_moments(day, found), key=lambda row: row.at_s or 0.0)
+    happened = Table(
+        caption="What happened",
+        intro="Each row is one moment at which spot was taken away or something was made to go "
+        "wrong. Press it to see it in the picture.",
+        columns=("time", "what", "how it ended"),
+        rows=moments,
+    )
     return Page(
         title=f"{settings.hours:g} hours of Spotkeeper",
         subtitle=f"Spot market {settings.market.name}, requests {settings.requests.name}, "
@@ -1052,41 +885,34 @@ def page(day: Day, found: Results) -> Page:
         footer="Written by spotkeeper demo; the decisions are in decisions.jsonl, "
         "the figures in summary.json.",
         blocks=[
-            Tiles(headline(rows)),
+            Tiles([row for row in rows if row.label.startswith(HEADLINE)]),
             _timeline(day, found),
-            *([_happened(moments)] if moments else []),
-            _all_figures(rows),
+            *([happened] if moments else []),
+            Table(
+                caption="All figures",
+                columns=("figure", "value", "what it is"),
+                numbers=("value",),
+                rows=[Row(cells=(row.label, row.value, row.meaning)) for row in rows],
+            ),
         ],
     )
 
 
 def _timeline(day: Day, found: Results) -> Timeline:
     """The charts that `spotkeeper explain` draws of the same records, and the market below."""
-    first, last = (day.time.at(at_s) for at_s in (LEAD_S, day.scene.end_s))
-    losses = [loss - LEAD_S for loss in day.record.losses if loss >= LEAD_S]
-    records = [read_record(decision.text) for decision in found.decisions]
-    drawn = records_timeline(records, first, last)
-    fleet, *others = drawn.charts
-    return replace(
-        drawn,
-        start_at=losses[0] if losses else drawn.start_at,
-        bands=_made_to_fail(day, found.values),
-        charts=[fleet, _market_chart(day), *others],
-    )
-
-
-def _market_chart(day: Day) -> Chart:
-    """The capacity of all pools together."""
-    market, end_s = day.scene.market, day.scene.end_s - LEAD_S
+    end_s, market = day.scene.end_s, day.scene.market
+    lost_s = [v.ended_s - LEAD_S for v in day.cloud.history() if v.lost and v.ended_s]
+    records = [record for _, record in found.records]
+    drawn = records_timeline(records, day.time.at(LEAD_S), day.time.at(end_s))
     times = sorted({0.0, *(change.at_s for change in market.changes())})
     t = [max(0.0, time - LEAD_S) for time in times]
     capacity = [float(sum(market.capacity(pool, at_s) for pool in market.pools)) for at_s in times]
     dry = [
         (at, until, "no spot anywhere")
-        for at, until, held in zip(t, [*t[1:], end_s], capacity, strict=True)
+        for at, until, held in zip(t, [*t[1:], end_s - LEAD_S], capacity, strict=True)
         if not held
     ]
-    return Chart(
+    below = Chart(
         title="Spot market",
         unit="instances that AWS had to give, all zones",
         height=130,
@@ -1094,92 +920,56 @@ def _market_chart(day: Day) -> Chart:
         series=[Series(label="capacity", colour="spot", kind="area", t=t, values=capacity)],
         spans=[Spans(label="none anywhere", colour="dry", spans=dry)],
     )
-
-
-def _made_to_fail(day: Day, values: dict[str, Any]) -> Spans:
-    length_s = day.scene.end_s - LEAD_S
-    return Spans(
-        label="made to fail",
-        colour="band",
-        spans=[
-            (story["started_s"], story["ended_s"] or length_s, story["what"])
-            for story in values["incidents"]
-            if story["started_s"] is not None
-        ],
+    failing = [
+        (story["started_s"], story["ended_s"] or end_s - LEAD_S, story["what"])
+        for story in found.values["incidents"]
+        if story["started_s"] is not None
+    ]
+    return replace(
+        drawn,
+        start_at=min((at_s for at_s in lost_s if at_s >= 0), default=drawn.start_at),
+        bands=Spans(label="made to fail", colour="band", spans=failing),
+        charts=[drawn.charts[0], below, *drawn.charts[1:]],
     )
 
 
-def _happened(moments: Sequence[Row]) -> Table:
-    return Table(
-        caption="What happened",
-        intro="Each row is one moment at which spot was taken away or something was made to go "
-        "wrong. Press it to see it in the picture.",
-        columns=("time", "what", "how it ended"),
-        rows=moments,
-    )
+def _moments(day: Day, found: Results) -> Iterator[Row]:
+    """Each moment at which something went wrong, and how it ended."""
 
+    def moment(at_s: float, what: str, ended: str) -> Row:
+        clock = f"{day.time.at(LEAD_S + at_s):%H:%M:%S}"
+        return Row(cells=(clock, what, ended), at_s=round(at_s, 1))
 
-def _all_figures(rows: Sequence[Figure]) -> Table:
-    return Table(
-        caption="All figures",
-        columns=("figure", "value", "what it is"),
-        numbers=("value",),
-        rows=[Row(cells=(row.label, row.value, row.meaning)) for row in rows],
-    )
-
-
-def _notices(day: Day, found: Results) -> Iterator[Row]:
-    for group in _bursts(found.notices):
-        first = group[0]
-        zones = sorted({notice.pool.partition("/")[0] for notice in group})
-        count = f"{len(group)} spot instances" if len(group) > 1 else first.instance_id
-        yield _moment(
-            day,
-            first.at_s,
-            f"AWS warns that it takes {count} ({', '.join(zones)})",
-            f"replacement requested after {_after(group, 'asked_s')}, "
-            f"whole again {_after(group, 'served_s', 'stopped_s')} after it was gone, "
-            f"back on spot alone after {_after(group, 'back_s')}",
-        )
-
-
-def _bursts(notices: Sequence[Notice]) -> list[list[Notice]]:
-    """Warnings that arrived together."""
     bursts: list[list[Notice]] = []
-    for notice in notices:
+    for notice in found.notices:
         if bursts and notice.at_s - bursts[-1][-1].at_s <= TOGETHER_S:
             bursts[-1].append(notice)
         else:
             bursts.append([notice])
-    return bursts
-
-
-def _after(group: Sequence[Notice], name: str, since: str = "at_s") -> str:
-    """The longest time that one of them took, in words."""
-    if any(getattr(notice, name) is None for notice in group):
-        return "the end of the day"
-    return spoken(max(getattr(notice, name) - getattr(notice, since) for notice in group))
-
-
-def _stories(day: Day, values: dict[str, Any]) -> Iterator[Row]:
-    for story in values["incidents"]:
+    for burst in bursts:
+        zones = sorted({notice.pool.partition("/")[0] for notice in burst})
+        count = f"{len(burst)} spot instances" if burst[1:] else burst[0].instance_id
+        yield moment(
+            burst[0].at_s - LEAD_S,
+            f"AWS warns that it takes {count} ({', '.join(zones)})",
+            f"replacement requested after {_longest(n.asked_after_s for n in burst)}, "
+            f"whole again {_longest(n.whole_after_s for n in burst)} after it was gone, "
+            f"back on spot alone after {_longest(n.back_after_s for n in burst)}",
+        )
+    for story in found.values["incidents"]:
         if story["started_s"] is not None:
-            at_s = story["started_s"] + LEAD_S
-            yield _moment(day, at_s, f"Made to fail: {story['what']}", story["outcome"])
+            yield moment(story["started_s"], f"Made to fail: {story['what']}", story["outcome"])
 
 
-def _moment(day: Day, at_s: float, what: str, ended: str) -> Row:
-    """Something that went wrong at a moment, and how it ended."""
-    clock = f"{day.time.at(at_s):%H:%M:%S}"
-    return Row(cells=(clock, what, ended), at_s=round(at_s - LEAD_S, 1))
+def _longest(durations_s: Iterable[float | None]) -> str:
+    """The longest time that one of several took, in words."""
+    known = list(durations_s)
+    if None in known:
+        return "the end of the day"
+    return spoken(max(it for it in known if it is not None))
 
 
-def _time_of(moment: Row) -> float:
-    return moment.at_s or 0.0
-
-
-# Narrower terminals show the figures without what they mean.
-WIDE = 120
+# --- the command ----------------------------------------------------------------------------------
 
 
 class DemoError(Exception):
@@ -1197,34 +987,26 @@ def run_demo(
     Raises MarketError when the market is too short, DemoError when `out` cannot be written.
     """
     stage = scene(settings)
-    _make(out)
-    with running(stage) as day:
-        day.run(lambda look: show(int(look.at_s), int(stage.end_s), line(day, look)))
-        found = results(day)
-        drawn = page(day, found)
-    _write(out, found, drawn)
-    console.print(table(found.values, wide=console.width >= WIDE))
-    for name in ("report.html", "summary.json", "decisions.jsonl"):
-        console.print(f"{out / name}", highlight=False, soft_wrap=True)
-    return found.values
-
-
-def _make(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DemoError(f"{out}: cannot be made: {error.strerror}; give another --out") from error
-
-
-def _write(out: Path, found: Results, drawn: Page) -> None:
-    lines = (f"{decision.text}\n" for decision in found.decisions)
-    _put(out / "decisions.jsonl", "".join(lines))
-    _put(out / "report.html", page_html(drawn))
-    _put(out / "summary.json", json.dumps(found.values, indent=1) + "\n")
-
-
-def _put(path: Path, text: str) -> None:
-    try:
-        write_whole(path, text)
-    except OSError as error:
-        raise DemoError(f"{path}: cannot be written: {error.strerror}; name another") from error
+    with running(stage) as day:
+        day.run(lambda look: show(int(look.at_s), int(stage.end_s), line(day, look)))
+        found = results(day)
+        files = {
+            "report.html": page_html(page(day, found)),
+            "summary.json": json.dumps(found.values, indent=1) + "\n",
+            "decisions.jsonl": "".join(f"{text}\n" for text in found.texts),
+        }
+    for name, text in files.items():
+        try:
+            write_whole(out / name, text)
+        except OSError as error:
+            why = f"{out / name}: cannot be written: {error.strerror}; name another"
+            raise DemoError(why) from error
+    # Narrower terminals show the figures without what they mean.
+    console.print(table(found.values, wide=console.width >= WIDE))
+    for name in files:
+        console.print(f"{out / name}", highlight=False, soft_wrap=True)
+    return found.values

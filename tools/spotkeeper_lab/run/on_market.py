@@ -109,8 +109,8 @@ def _row(day: Day, trace: RequestTrace, settings: ReplaySettings) -> MarketRow:
 
 def _changes(day: Day) -> tuple[int, int]:
     """Return how often the spot group's desired capacity rose and fell after the lead."""
-    before = [look.target for look in day.record.looks if look.at_s <= LEAD_S]
-    asked = before[-1:] + [look.target for look in day.record.looks if look.at_s > LEAD_S]
+    before = [look.target for look in day.looks if look.at_s <= LEAD_S]
+    asked = before[-1:] + [look.target for look in day.looks if look.at_s > LEAD_S]
     steps = np.diff(asked)
     return int((steps > 0).sum()), int((steps < 0).sum())
 

@@ -34,15 +34,11 @@ def soon_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spotkeeper_lab.scenario.TAIL_S", 300.0)
 
 
-def test_the_same_seed_is_the_same_run() -> None:
-    scenario = replace(SHORT, faults=(Fault(kind=Kind.SLOW, at_s=600.0, length_s=300.0),))
-    assert run(scenario) == run(scenario)
-
-
 def test_calls_that_take_time_make_turns_meet() -> None:
-    slow = Fault(kind=Kind.SLOW, at_s=600.0, length_s=3000.0)
-    story = run(replace(SHORT, faults=(slow,))).story
-    assert any("ran into its time-out" in line for line in story)
+    slow = replace(SHORT, faults=(Fault(kind=Kind.SLOW, at_s=600.0, length_s=3000.0),))
+    first = run(slow)
+    assert any("ran into its time-out" in line for line in first.story)
+    assert run(slow) == first
 
 
 def test_a_broken_promise_is_found_and_its_cause_is_what_is_left(
@@ -53,8 +49,6 @@ def test_a_broken_promise_is_found_and_its_cause_is_what_is_left(
         Fault(kind=kind, at_s=600.0, length_s=60.0, value=0.1)
         for kind in (Kind.COLD, Kind.EMPTY_WARNING)
     )
-    broken = replace(SHORT, faults=faults)
-
     minute = Watched.minute
 
     def and_breaks(world: Watched) -> None:
@@ -63,7 +57,7 @@ def test_a_broken_promise_is_found_and_its_cause_is_what_is_left(
         minute(world)
 
     monkeypatch.setattr(Watched, "minute", and_breaks)
-    smallest = minimise(broken, Promise.COST)
+    smallest = minimise(replace(SHORT, faults=faults), Promise.COST)
     assert [fault.kind for fault in smallest.faults] == [Kind.EMPTY_WARNING]
     story = story_of(run(smallest), Promise.COST)
     assert story[-1].startswith("BROKEN at 10")
@@ -89,18 +83,14 @@ def test_a_wide_run_is_drawn_beside_the_plain_one() -> None:
     assert all(fault.kind not in WIDE for seed in range(1, 200) for fault in draw(seed).faults)
 
 
-def test_scenarios_are_kept_as_files(tmp_path: Path) -> None:
+def test_scenarios_are_kept_as_files_and_come_with_the_lab(tmp_path: Path) -> None:
     path = tmp_path / "kept" / "one.json"
     write(draw(7), path)
     assert read(path) == draw(7)
-
-
-def test_scenarios_come_with_the_lab_and_say_what_they_are_about() -> None:
     assert "spot-dry" in shipped()
-    for path in shipped().values():
-        scenario = read(path)
-        assert scenario.about
-        assert scenario.faults
+    assert all(it.about and it.faults for it in map(read, shipped().values()))
+    with pytest.raises(ScenarioError, match="spot-dry"):
+        find("no-such")
 
 
 @pytest.mark.parametrize(
@@ -122,11 +112,6 @@ def test_a_wrong_file_is_refused_with_each_wrong_field(
         read(path)
 
 
-def test_an_unknown_scenario_is_answered_with_those_that_exist() -> None:
-    with pytest.raises(ScenarioError, match="spot-dry"):
-        find("no-such")
-
-
 def test_the_command_prints_every_promise_and_fails_when_one_is_broken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,11 +120,7 @@ def test_the_command_prints_every_promise_and_fails_when_one_is_broken(
     kept = CliRunner().invoke(lab, ["run", str(path)])
     assert kept.exit_code == 0, kept.output
     assert all(promise in kept.output for promise in Promise)
-
-    def broken(world: Watched) -> None:
-        world.broken(Promise.COST, "made up")
-
-    monkeypatch.setattr(Watched, "minute", broken)
+    monkeypatch.setattr(Watched, "minute", lambda it: it.broken(Promise.COST, "made up"))
     failed = CliRunner().invoke(lab, ["run", str(path)])
     assert (failed.exit_code, "made up" in failed.output) == (1, True)
 

@@ -1,4 +1,8 @@
-"""The simulated cloud behaves as AWS does: its market, its groups, its verbs."""
+"""The simulated cloud behaves as AWS does: its market, its groups, its verbs, its stricter side."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -14,147 +18,305 @@ from spotkeeper_lab.cloud.values import (
     Purchase,
     two_groups,
 )
-from spotkeeper_lab.traces.market import Market, generate, market_of
+from spotkeeper_lab.traces.market import generate, market_of
 
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
+DAY_S = 86_400.0
+type Steps = Sequence[tuple[float, int]]
+PLENTY, NOTHING = ((0.0, 9),), ((0.0, 0),)
 
 
-QUIET = Physics(cold_start_s=120, notice_s=120)
-
-
-def market(a: list[tuple[float, int]], b: list[tuple[float, int]] | None = None) -> Market:
-    """Two pools for three hours."""
-    return market_of("test", 10_800.0, {A: a, B: b or [(0.0, 0)]})
-
-
-def cloud(
-    given_market: Market, desired: int, physics: Physics = QUIET, *, minimum: int = 0
+def make(
+    a: Steps = PLENTY,
+    b: Steps = NOTHING,
+    *,
+    desired: int = 2,
+    minimum: int = 0,
+    physics: Physics | None = None,
 ) -> Cloud:
-    """A spot group of `desired` beside an empty on-demand group."""
+    """A spot group of `desired` over two pools beside an empty on-demand group."""
     groups = two_groups("spot", "od", pools=(A, B), maximum=10, desired=desired, minimum=minimum)
-    return Cloud(given_market, groups, physics)
+    return Cloud(market_of("test", 3 * DAY_S, {A: a, B: b}), groups, physics or Physics())
 
 
-def ids(one: Cloud, group: str) -> list[str]:
-    return [instance.instance_id for instance in one.group(group).instances]
+def ids(cloud: Cloud) -> list[str]:
+    return [instance.instance_id for instance in cloud.group("spot").instances]
 
 
-def kinds(events: list[CloudEvent], *wanted: EventKind) -> list[tuple[EventKind, float, str]]:
-    return [(e.kind, e.at_s, e.instance_id) for e in events if e.kind in wanted]
+def states(cloud: Cloud) -> list[str]:
+    return [instance.state for instance in cloud.group("spot").instances]
+
+
+def kinds(events: list[CloudEvent], wanted: EventKind) -> list[tuple[float, str]]:
+    return [(e.at_s, e.instance_id) for e in events if e.kind is wanted]
+
+
+# --- the market -----------------------------------------------------------------------------------
 
 
 def test_a_drop_takes_the_newest_and_warns_them_the_notice_before() -> None:
-    one = cloud(market([(0.0, 5), (1000.0, 1)]), 3)
-    first, *rest = ids(one, "spot")
-    events = one.advance(1000)
-    assert kinds(events, EventKind.WARNING) == [
-        (EventKind.WARNING, 880.0, rest[1]),
-        (EventKind.WARNING, 880.0, rest[0]),
-    ]
-    assert kinds(events, EventKind.TERMINATED) == [
-        (EventKind.TERMINATED, 1000.0, rest[1]),
-        (EventKind.TERMINATED, 1000.0, rest[0]),
-    ]
-    assert ids(one, "spot") == [first]
-    assert one.bill().losses == 2
+    cloud = make([(0.0, 5), (1000.0, 1)], desired=3)
+    first, second, third = ids(cloud)
+    events = cloud.advance(1000)
+    assert kinds(events, EventKind.WARNING) == [(880.0, third), (880.0, second)]
+    assert kinds(events, EventKind.TERMINATED) == [(1000.0, third), (1000.0, second)]
+    assert ids(cloud) == [first]
+    assert cloud.bill().losses == 2
 
 
 def test_a_lost_notice_leaves_no_trace() -> None:
-    one = cloud(market([(0.0, 5), (1000.0, 0)]), 3, Physics(notice_lost=1.0))
-    assert not kinds(one.advance(999), EventKind.WARNING)
-    assert one.spot_requests() == ()
-    one.advance(1000)
-    assert {r.status_code for r in one.spot_requests()} == {"instance-terminated-no-capacity"}
+    cloud = make([(0.0, 5), (1000.0, 0)], desired=3, physics=Physics(notice_lost=1.0))
+    assert not kinds(cloud.advance(999), EventKind.WARNING)
+    assert cloud.spot_requests() == ()
+    cloud.advance(1000)
+    assert {r.status_code for r in cloud.spot_requests()} == {"instance-terminated-no-capacity"}
 
 
 def test_a_warned_instance_shows_in_its_spot_request() -> None:
-    one = cloud(market([(0.0, 1), (1000.0, 0)]), 1)
-    one.advance(880)
-    (request,) = one.spot_requests()
+    cloud = make([(0.0, 1), (1000.0, 0)], desired=1)
+    cloud.advance(880)
+    (request,) = cloud.spot_requests()
     assert request.status_code == "marked-for-termination"
-    assert request.instance_id == ids(one, "spot")[0]
-    assert request.updated_s == 880.0
+    assert (request.instance_id, request.updated_s) == (ids(cloud)[0], 880.0)
 
 
 def test_an_announced_drop_lets_nothing_launch_in_its_pool() -> None:
-    one = cloud(market([(0.0, 5), (1000.0, 2)]), 1)
-    one.advance(890)
-    one.set_desired("spot", 5)
-    assert len(ids(one, "spot")) == 2
-    assert one.failures("spot", 890.0)[0].message.startswith("Could not launch Spot Instances.")
+    cloud = make([(0.0, 5), (1000.0, 2)], desired=1)
+    cloud.advance(890)
+    cloud.set_desired("spot", 5)
+    assert len(ids(cloud)) == 2
+    assert cloud.failures("spot", 890.0)[0].message.startswith("Could not launch Spot Instances.")
 
 
 def test_a_drought_is_retried_every_retry_and_ends_on_the_grid() -> None:
-    one = cloud(market([(0.0, 0), (1007.0, 1)]), 1)
-    assert one.next_s() == 0.0
-    assert len(kinds(one.advance(1009), EventKind.LAUNCH_UNSUCCESSFUL)) == 2
-    assert [f.start_s for f in one.failures("spot", 950.0)] == [1005.0, 990.0, 975.0, 960.0]
-    assert one.next_s() == 1020.0
-    one.advance(1010)
-    assert ids(one, "spot") == []
-    one.advance(1020)
-    assert len(ids(one, "spot")) == 1
-    assert one.failures("spot", 1010.0) == []
+    cloud = make([(0.0, 0), (1007.0, 1)], desired=1)
+    assert cloud.next_s() == 0.0
+    assert len(kinds(cloud.advance(1009), EventKind.LAUNCH_UNSUCCESSFUL)) == 2
+    assert [f.start_s for f in cloud.failures("spot", 950.0)] == [1005.0, 990.0, 975.0, 960.0]
+    assert cloud.next_s() == 1020.0
+    cloud.advance(1010)
+    assert ids(cloud) == []
+    cloud.advance(1020)
+    assert len(ids(cloud)) == 1
+    assert cloud.failures("spot", 1010.0) == []
 
 
 def test_a_warm_pool_serves_sooner_until_it_is_used_up() -> None:
-    physics = Physics(cold_start_s=300, warm_start_s=60, warm_pool=2)
-    one = cloud(market([(0.0, 5)]), 0, physics)
-    one.set_desired("od", 3)
-    one.advance(60)
-    assert one.ready(Purchase.ON_DEMAND) == 2
-    one.advance(300)
-    assert one.ready(Purchase.ON_DEMAND) == 3
-    one.set_desired("od", 0)
-    one.advance(360)
-    one.set_desired("od", 2)
-    one.advance(420)
-    assert one.ready(Purchase.ON_DEMAND) == 2
+    cloud = make(desired=0, physics=Physics(cold_start_s=300, warm_start_s=60, warm_pool=2))
+    cloud.set_desired("od", 3)
+    cloud.advance(60)
+    assert cloud.ready(Purchase.ON_DEMAND) == 2
+    cloud.advance(300)
+    assert cloud.ready(Purchase.ON_DEMAND) == 3
+    cloud.set_desired("od", 0)
+    cloud.advance(360)
+    cloud.set_desired("od", 2)
+    cloud.advance(420)
+    assert cloud.ready(Purchase.ON_DEMAND) == 2
 
 
 def test_events_are_delivered_late_and_next_s_knows_when() -> None:
-    one = cloud(market([(0.0, 5)]), 1, Physics(event_delay_s=30))
-    (fulfilled,) = one.advance(0)
+    cloud = make(desired=1, physics=Physics(event_delay_s=30))
+    (fulfilled,) = cloud.advance(0)
     assert 0 < fulfilled.deliver_s <= 30
-    assert one.next_s() == fulfilled.deliver_s
-    assert one.advance(fulfilled.deliver_s) == []
-    assert one.next_s() == 120.0
+    assert cloud.next_s() == fulfilled.deliver_s
+    assert cloud.advance(fulfilled.deliver_s) == []
+    assert cloud.next_s() == 120.0
+
+
+def test_events_come_twice_or_never() -> None:
+    assert len(make(b=PLENTY, physics=Physics(event_twice=1.0)).advance(0)) == 4
+    assert make(physics=Physics(event_lost=1.0)).advance(0) == []
 
 
 @given(seed=st.integers(0, 10_000), notice=st.sampled_from([0.0, 45.0, 120.0]))
 def test_held_never_exceeds_the_market_and_time_is_in_order(seed: int, notice: float) -> None:
     pools = (A, B)
-    one_market = generate(seed, pools, hours=2, level=4)
+    market = generate(seed, pools, hours=2, level=4)
     spec = GroupSpec(
         name="spot", purchase=Purchase.SPOT, minimum=0, maximum=9, desired=6, pools=pools
     )
     physics = Physics(notice_s=notice, notice_lost=0.2, event_delay_s=20)
-    one, again = Cloud(one_market, [spec], physics, seed), Cloud(one_market, [spec], physics, seed)
+    one, again = Cloud(market, [spec], physics, seed), Cloud(market, [spec], physics, seed)
     seen: list[CloudEvent] = []
-    while (at_s := one.next_s()) is not None and at_s < one_market.end_s:
+    while (at_s := one.next_s()) is not None and at_s < market.end_s:
         seen += one.advance(at_s)
-        for pool in pools:
-            held = sum(i.pool == pool for i in one.instances())
-            assert held <= one_market.capacity(pool, at_s)
+        held = Counter(instance.pool for instance in one.instances())
+        assert all(held[pool] <= market.capacity(pool, at_s) for pool in pools)
     assert [e.at_s for e in seen] == sorted(e.at_s for e in seen)
     assert [e for e in again.advance(one.now_s) if e.at_s <= one.now_s][: len(seen)] == seen
 
 
+# --- its verbs ------------------------------------------------------------------------------------
+
+
 def test_the_verbs_keep_aws_bounds() -> None:
-    one = cloud(market([(0.0, 5)]), 2, minimum=2)
+    cloud = make(minimum=2)
     with pytest.raises(CloudError, match="above max value 10"):
-        one.set_desired("spot", 11)
+        cloud.set_desired("spot", 11)
     with pytest.raises(CloudError, match="below min value 2"):
-        one.set_desired("spot", 1)
+        cloud.set_desired("spot", 1)
     with pytest.raises(CloudError, match="equals minSize"):
-        one.end(ids(one, "spot")[0])
+        cloud.end(ids(cloud)[0])
     with pytest.raises(CloudError, match="No managed instance"):
-        one.end("i-00000000000000fff")
+        cloud.end("i-00000000000000fff")
     with pytest.raises(CloudError, match="not found"):
-        one.group("gone")
+        cloud.group("gone")
 
 
 def test_an_instance_that_has_not_come_cannot_be_detached() -> None:
-    one = cloud(market([(0.0, 5)]), 1)
+    cloud = make()
     with pytest.raises(CloudError, match="not in InService"):
-        one.detach("spot", ids(one, "spot"))
+        cloud.detach("spot", ids(cloud))
+
+
+def test_a_mark_is_needed_to_terminate_and_what_ended_has_none() -> None:
+    cloud = make(physics=Physics(marks_needed=True))
+    cloud.advance(600)
+    first, second = ids(cloud)
+    with pytest.raises(CloudError, match="not authorized"):
+        cloud.terminate([first])
+    cloud.drain([first], 700.0)
+    with pytest.raises(CloudError, match="not authorized"):
+        cloud.terminate([first])
+    cloud.tag([first], {"spotkeeper:group": "spot", "spotkeeper:nonce": "nonce"})
+    cloud.terminate([first])
+    with pytest.raises(CloudError, match="not authorized"):
+        cloud.terminate([first])
+    cloud.drain([second], 700.0)
+    cloud.undrain([second])
+    assert not cloud.instance(second).draining
+
+
+def test_aws_forgets_what_ended_an_hour_ago() -> None:
+    cloud = make()
+    cloud.advance(600)
+    first, _ = ids(cloud)
+    cloud.terminate([first])
+    cloud.advance(3000)
+    cloud.drain([first], 0.0)
+    cloud.advance(4201)
+    with pytest.raises(CloudError, match="does not exist"):
+        cloud.drain([first], 0.0)
+
+
+# --- what it does by itself -----------------------------------------------------------------------
+
+
+def test_a_ghost_is_shown_in_service_while_ec2_tells_that_it_is_gone() -> None:
+    cloud = make(physics=Physics(ghost_s=100.0))
+    cloud.advance(600)
+    first, _ = ids(cloud)
+    cloud.reclaim([first], 600)
+    assert [(e.kind, e.group) for e in cloud.advance(600)] == [(EventKind.TERMINATED, "")]
+    assert first in ids(cloud)
+    assert first not in {i.instance_id for i in cloud.instances()}
+    events = cloud.advance(700)
+    assert first not in ids(cloud)
+    assert (EventKind.TERMINATED, "spot") in [(e.kind, e.group) for e in events]
+
+
+def test_ending_a_ghost_by_name_lowers_desired() -> None:
+    cloud = make(physics=Physics(ghost_s=100.0))
+    cloud.advance(600)
+    first, second = ids(cloud)
+    cloud.reclaim([first], 600)
+    cloud.end(first)
+    assert (ids(cloud), cloud.group("spot").desired) == ([second], 1)
+
+
+def test_a_bad_image_comes_into_service_and_never_serves() -> None:
+    cloud = make(desired=0)
+    cloud.break_image("spot", 0.0, 100.0)
+    cloud.set_desired("spot", 1)
+    cloud.advance(200)
+    cloud.set_desired("spot", 2)
+    cloud.advance(400)
+    assert states(cloud) == ["InService", "InService"]
+    assert [i.serves_s for i in cloud.group("spot").instances] == [None, 320.0]
+
+
+def test_the_launch_hook_holds_an_instance_until_its_worker_is_ready() -> None:
+    cloud = make(desired=1, physics=Physics(cold_start_s=200.0, launch_hook_s=300.0))
+    for at_s, state in ((5, "Pending"), (11, "Pending:Wait"), (200, "InService")):
+        cloud.advance(at_s)
+        assert states(cloud) == [state]
+
+
+@pytest.mark.parametrize("continues", [True, False])
+def test_at_its_time_out_the_hook_continues_or_abandons(continues: bool) -> None:
+    cloud = make(desired=0, physics=Physics(launch_hook_s=300.0, hook_continues=continues))
+    cloud.break_image("spot", 0.0, 100.0)
+    cloud.set_desired("spot", 1)
+    (bad,) = ids(cloud)
+    cloud.advance(311)
+    if continues:
+        assert states(cloud) == ["InService"]
+        return
+    (cancelled,) = cloud.failures("spot", 0.0)
+    assert (cancelled.status_code, cancelled.start_s) == ("Cancelled", 0.0)
+    assert "was abandoned: Heartbeat Timeout" in cancelled.message
+    assert bad not in ids(cloud)
+
+
+def test_a_scale_in_of_aws_keeps_the_zones_even_and_takes_anybody() -> None:
+    cloud = make(b=PLENTY, desired=8, physics=Physics(aws_scale_in=True))
+    cloud.advance(600)
+    before = ids(cloud)
+    cloud.set_desired("spot", 4)
+    left = cloud.group("spot").instances
+    assert Counter(i.pool for i in left) == {A: 2, B: 2}
+    assert [i.instance_id for i in left] != before[:4]
+
+
+def test_an_instance_that_died_while_it_started_is_a_cancelled_launch() -> None:
+    cloud = make(desired=1, physics=Physics(ghost_s=50.0))
+    cloud.reclaim(ids(cloud), 0.0)
+    cloud.advance(60)
+    (cancelled,) = cloud.failures("spot", 0.0)
+    assert cancelled.message.startswith("Instance became unhealthy while waiting")
+
+
+def test_an_end_is_an_activity_with_its_cause() -> None:
+    cloud = make(desired=4)
+    cloud.advance(600)
+    taken, asked, sick, _ = ids(cloud)
+    cloud.reclaim([taken], 0.0)
+    cloud.advance(60)
+    cloud.set_unhealthy(sick)
+    cloud.end(asked)
+    cloud.advance(60)
+    ends = [a for a in cloud.activities("spot", 600.0) if a.description.startswith("Terminating")]
+    assert {end.instance_id: end.cause.partition("in response to ")[2] for end in ends} == {
+        taken: "an EC2 health check indicating it has been terminated or stopped.",
+        sick: "a user health-check.",
+        asked: "a difference between desired and actual capacity, shrinking the capacity "
+        "from 4 to 3.",
+    }
+
+
+def test_aws_suspends_a_group_that_launched_nothing_for_a_day_until_it_is_resumed() -> None:
+    dry = ((0.0, 0), (DAY_S + 60.0, 5))
+    cloud = make(dry, desired=1, physics=Physics(suspend_after_s=DAY_S))
+    cloud.advance(DAY_S - 1)
+    assert cloud.group("spot").suspensions == {}
+    cloud.advance(DAY_S + 600)
+    assert cloud.group("spot").suspensions == {"Launch": "Administrative suspension"}
+    assert ids(cloud) == []
+    cloud.resume("spot", "Launch")
+    assert len(ids(cloud)) == 1
+
+
+def test_a_suspension_of_a_user_says_so() -> None:
+    cloud = make()
+    cloud.suspend("spot", "AZRebalance")
+    assert cloud.group("spot").suspensions == {"AZRebalance": "User suspended"}
+
+
+def test_retries_back_off_and_a_launch_ends_that() -> None:
+    cloud = make([(0.0, 0), (1000.0, 5)], desired=1, physics=Physics(retry_longest_s=120.0))
+    cloud.advance(999)
+    times = sorted({f.start_s for f in cloud.failures("spot", 0.0)})
+    assert [b - a for a, b in pairwise(times)][:5] == [15, 30, 60, 120, 120]
+    cloud.advance(1120)
+    assert len(ids(cloud)) == 1

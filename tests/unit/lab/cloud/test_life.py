@@ -8,7 +8,6 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
     ABANDONED,
     CANCELLED,
-    HOOK_ABANDONED,
     CloudError,
     EventKind,
     LifecycleHook,
@@ -21,17 +20,10 @@ from spotkeeper_lab.cloud.values import (
 )
 from spotkeeper_lab.traces.market import market_of
 
-POOL = "us-east-1a/g5.xlarge"
-
-
-SPOT, ON_DEMAND = "spot", "od"
-
-
+POOL, SPOT, ON_DEMAND = "us-east-1a/g5.xlarge", "spot", "od"
 READY = LifecycleHook(
     name="ready", transition=Transition.LAUNCHING, heartbeat_s=300.0, default=Result.CONTINUE
 )
-
-
 DRAIN = LifecycleHook(name="drain", transition=Transition.TERMINATING, heartbeat_s=90.0)
 
 
@@ -82,20 +74,17 @@ def test_a_launch_that_is_abandoned_is_cancelled_and_done_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("default", "state"), [(Result.CONTINUE, "InService"), (Result.ABANDON, "Pending")]
+    ("default", "state", "told"),
+    [(Result.CONTINUE, "InService", []), (Result.ABANDON, "Pending", ["Heartbeat Timeout"])],
 )
-def test_a_time_out_ends_as_the_hook_says(default: Result, state: str) -> None:
-    hook = LifecycleHook(
-        name="h", transition=Transition.LAUNCHING, heartbeat_s=60.0, default=default
-    )
-    cloud = make(hook, desired=1)
+def test_a_time_out_ends_as_the_hook_says(default: Result, state: str, told: list[str]) -> None:
+    cloud = make(replace(READY, heartbeat_s=60.0, default=default), desired=1)
     cloud.advance(69.0)
     assert states(cloud) == ["Pending:Wait"]
     cloud.advance(70.0)
     assert states(cloud) == [state]
-    told = [one.message.rpartition(": ")[2] for one in cloud.failures(ON_DEMAND, 0.0)]
-    assert told == (["Heartbeat Timeout"] if default is Result.ABANDON else [])
-    assert HOOK_ABANDONED.endswith("Heartbeat Timeout")
+    failures = cloud.failures(ON_DEMAND, 0.0)
+    assert [one.message.rpartition(": ")[2] for one in failures] == told
 
 
 def test_a_heartbeat_begins_the_time_out_anew_a_hundred_times_at_most() -> None:
@@ -165,27 +154,18 @@ def test_a_warm_pool_is_filled_beside_the_group_and_used_first() -> None:
     assert len(pool_states(cloud)) == 1
 
 
-def test_used_instances_come_back_where_the_policy_says_so() -> None:
+@pytest.mark.parametrize("reuse", [True, False])
+def test_used_instances_come_back_where_the_policy_says_so(reuse: bool) -> None:
     cloud = make(desired=1)
-    cloud.put_warm_pool(ON_DEMAND, WarmPool(prepared=1, reuse=True))
+    cloud.put_warm_pool(ON_DEMAND, WarmPool(prepared=1, reuse=reuse))
     cloud.advance(60.0)
     assert pool_states(cloud) == []
     used = first(cloud)
     cloud.set_desired(ON_DEMAND, 0)
     cloud.advance(120.0)
-    assert [one.instance_id for one in cloud.warm_pool(ON_DEMAND)[1]] == [used]
     assert (states(cloud), pool_states(cloud)) == ([], ["Warmed:Stopped"])
-
-
-def test_without_reuse_used_instances_end_and_others_are_prepared() -> None:
-    cloud = make(desired=1)
-    cloud.put_warm_pool(ON_DEMAND, WarmPool(prepared=1))
-    cloud.advance(60.0)
-    used = first(cloud)
-    cloud.set_desired(ON_DEMAND, 0)
-    cloud.advance(120.0)
-    assert cloud.instance(used).ended_s == 60.0
-    assert pool_states(cloud) == ["Warmed:Stopped"]
+    assert ([one.instance_id for one in cloud.warm_pool(ON_DEMAND)[1]] == [used]) is reuse
+    assert cloud.instance(used).ended_s == (None if reuse else 60.0)
 
 
 def test_a_group_that_buys_spot_gets_no_warm_pool() -> None:
