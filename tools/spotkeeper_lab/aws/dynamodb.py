@@ -105,11 +105,11 @@ def _condition(text: str) -> Callable[[Asked, Item], bool]:
     between = _TEST.sub("{}", text)
     if not re.fullmatch(r"(?:\{\}|[() ]| AND | OR )+", between):
         raise NotUnderstood(text)
-    calls = (f"test(asked, item, **tests[{number}])" for number in range(len(tests)))
+    calls = (f"test(call, item, **tests[{number}])" for number in range(len(tests)))
     source = between.replace(" AND ", " and ").replace(" OR ", " or ").format(*calls)
     try:
         found: Callable[[Asked, Item], bool] = eval(
-            f"lambda asked, item: {source}", {"test": _holds, "tests": tests}
+            f"lambda call, item: {source}", {"test": _holds, "tests": tests}
         )
     except SyntaxError as error:
         raise NotUnderstood(text) from error
