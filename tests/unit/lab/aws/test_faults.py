@@ -11,9 +11,8 @@ from spotkeeper.adapters.errors import classify
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.run.serve import (
     ORDERS,
-    FailingCalls,
     Faults,
-    LabPages,
+    Front,
     Message,
     Receive,
     Send,
@@ -38,7 +37,7 @@ class Lab:
         self.workers = Workers(self.world.time)
         faults = Faults(SETTINGS, self.world, self.workers)
         look = {"fleets": [], "why": "no stack"}
-        self.pages = LabPages(FailingCalls(self._behind, faults), faults, lambda: dict(look))
+        self.pages = Front(self._behind, faults, lambda: dict(look))
         self.now_s = 1.0
 
     async def _behind(self, _scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
