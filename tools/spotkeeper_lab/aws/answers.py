@@ -461,7 +461,7 @@ def hook_of(asked: Params) -> LifecycleHook:
     try:
         return LifecycleHook(
             name=asked["LifecycleHookName"],
-            transition=Transition(asked.get("LifecycleTransition")),
+            transition=Transition(str(asked.get("LifecycleTransition"))),
             heartbeat_s=heartbeat_s,
             default=Result(asked.get("DefaultResult", "ABANDON")),
         )
