@@ -18,7 +18,6 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -326,112 +325,71 @@ def may(function: Mapping[str, Any], action: str, resource: str) -> bool:
 # --- asynchronous invocations ---------------------------------------------------------------------
 
 # A failed invocation is tried again after one minute, then after two.
-RETRY_S, LONGEST_RETRY_S = 60.0, 120.0
+RETRY_S, LONGEST_RETRY_S, RETRIES = 60.0, 120.0, 2
 # One that finds no free concurrency stays in its queue, and is tried after up to five minutes.
-THROTTLED_S, LONGEST_THROTTLED_S = 1.0, 300.0
-OLDEST_S, RETRIES = 21_600.0, 2
-EXHAUSTED, TOO_OLD = "RetriesExhausted", "EventAgeExceeded"
-
-
-@dataclass(slots=True)
-class Invocation:
-    """An event on its way to a function, and what became of it so far."""
-
-    function: Mapping[str, Any]
-    event: Any
-    began_s: float
-    failures: int = 0
-    throttles: int = 0
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The function's configuration."""
-        return self.function.get("config") or self.function
-
-    @property
-    def limits(self) -> Mapping[str, Any]:
-        """What the function is configured for asynchronous invocations with."""
-        return self.function.get("event_invoke_config") or {}
-
-    def after(self, result: Mapping[str, Any]) -> tuple[str, float]:
-        """What a failure means: why it is given up, or nothing and when it is tried again."""
-        if result.get("throttle"):
-            self.throttles += 1
-            wait_s = min(LONGEST_THROTTLED_S, THROTTLED_S * 2.0 ** (self.throttles - 1))
-        else:
-            self.failures += 1
-            wait_s = min(LONGEST_RETRY_S, RETRY_S * self.failures)
-            retries = self.limits.get("MaximumRetryAttempts")
-            if self.failures > (RETRIES if retries is None else int(retries)):
-                return EXHAUSTED, 0.0
-        oldest_s = float(self.limits.get("MaximumEventAgeInSeconds") or OLDEST_S)
-        too_old = time.monotonic() - self.began_s + wait_s > oldest_s
-        return (TOO_OLD, 0.0) if too_old else ("", wait_s)
+THROTTLED_S, LONGEST_THROTTLED_S, OLDEST_S = 1.0, 300.0, 21_600.0
 
 
 def invocations_are_lambda_s() -> None:
-    """Throttled events wait, failed ones are tried again, and the destination gets a record."""
-    functions = module("services.lambda_svc")
+    """Throttled events wait, failed ones are tried again, and the destination gets a record.
+
+    Rules and schedules invoke in this way, too.
+    """
+    events, functions = module("services.eventbridge"), module("services.lambda_svc")
 
     def invoke(function: Mapping[str, Any], event: Any) -> None:
-        invocation = Invocation(function, event, time.monotonic())
         run = contextvars.copy_context().run
-        threading.Thread(target=run, args=(_run, invocation), daemon=True).start()
-
-    functions.invoke_async_with_retry = invoke
-
-
-def rules_and_schedules_invoke_asynchronously() -> None:
-    """Targets get retries, the function's limits on them, and its destination on failure."""
-    events, functions = module("services.eventbridge"), module("services.lambda_svc")
+        threading.Thread(target=run, args=(_invoke, function, event), daemon=True).start()
 
     def dispatch(arn: str, payload: str) -> None:
         found, config, _name = functions._get_func_record_for_ref(arn)
         if found and config:
-            functions.invoke_async_with_retry(found, json.loads(payload))
+            invoke(found, json.loads(payload))
 
+    functions.invoke_async_with_retry = invoke
     events._dispatch_to_lambda = dispatch
 
 
-def _run(invocation: Invocation) -> None:
-    functions = module("services.lambda_svc")
-    account, region = functions._account_region_from_function_config(invocation.config)
+def _invoke(function: Mapping[str, Any], event: Any) -> None:
+    """Invoke until it succeeds, or for as often and as long as the function's limits allow.
+
+    The record of a failure is sent to its destination, which the function's role must allow.
+    """
+    functions, began_s = module("services.lambda_svc"), time.monotonic()
+    config = function.get("config") or function
+    limits = function.get("event_invoke_config") or {}
+    retries = limits.get("MaximumRetryAttempts")
+    oldest_s = float(limits.get("MaximumEventAgeInSeconds") or OLDEST_S)
+    account, region = functions._account_region_from_function_config(config)
     functions._request_account_id.set(account)
     functions._request_region.set(region)
+    failures = throttles = 0
     while True:
-        result = functions._execute_function(invocation.function, invocation.event)
+        result = functions._execute_function(function, event)
         if told := result.get("log"):
-            functions.logger.info("%s\n%s", invocation.config.get("FunctionName"), told)
+            functions.logger.info("%s\n%s", config.get("FunctionName"), told)
         if not result.get("error"):
             return
-        why, wait_s = invocation.after(result)
-        if why:
-            _tell(invocation, why, result)
-            return
+        if result.get("throttle"):
+            wait_s = min(LONGEST_THROTTLED_S, THROTTLED_S * 2.0**throttles)
+            throttles += 1
+        else:
+            failures += 1
+            wait_s = min(LONGEST_RETRY_S, RETRY_S * failures)
+        exhausted = failures > (RETRIES if retries is None else int(retries))
+        if exhausted or time.monotonic() - began_s + wait_s > oldest_s:
+            break
         time.sleep(wait_s)
-
-
-def _tell(invocation: Invocation, why: str, result: Mapping[str, Any]) -> None:
-    """Send the record of a failure to its destination, which the function's role must allow."""
-    on_failure = (invocation.limits.get("DestinationConfig") or {}).get("OnFailure") or {}
-    target = on_failure.get("Destination", "")
-    if target and may(invocation.config, "sqs:SendMessage", target):
-        text = json.dumps(_record(invocation, why, result))
-        send_message(target.rpartition(":")[2], text)
-
-
-def _record(invocation: Invocation, why: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    now = datetime.fromtimestamp(time.time(), UTC)
     record: dict[str, Any] = {
         "version": "1.0",
-        "timestamp": now.isoformat(timespec="milliseconds"),
+        "timestamp": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),
         "requestContext": {
             "requestId": str(uuid4()),
-            "functionArn": f"{invocation.config.get('FunctionArn', '')}:$LATEST",
-            "condition": why,
-            "approximateInvokeCount": invocation.failures,
+            "functionArn": f"{config.get('FunctionArn', '')}:$LATEST",
+            "condition": "RetriesExhausted" if exhausted else "EventAgeExceeded",
+            "approximateInvokeCount": failures,
         },
-        "requestPayload": invocation.event,
+        "requestPayload": event,
     }
     if not result.get("throttle"):
         record["responseContext"] = {
@@ -440,7 +398,10 @@ def _record(invocation: Invocation, why: str, result: Mapping[str, Any]) -> dict
             "functionError": "Unhandled",
         }
         record["responsePayload"] = result.get("body")
-    return record
+    on_failure = (limits.get("DestinationConfig") or {}).get("OnFailure") or {}
+    target = on_failure.get("Destination", "")
+    if target and may(config, "sqs:SendMessage", target):
+        send_message(target.rpartition(":")[2], json.dumps(record))
 
 
 # --- functions and their processes ----------------------------------------------------------------

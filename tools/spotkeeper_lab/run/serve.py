@@ -690,7 +690,6 @@ def join(world: LiveWorld, settings: LabSettings) -> None:
     ministack.conditions_on_lists()
     ministack.functions_have_only_their_layers()
     ministack.archives_are_unpacked_once()
-    ministack.rules_and_schedules_invoke_asynchronously()
     ministack.invocations_are_lambda_s()
     ministack.exceptions_have_their_type()
     ministack.processes_start_in_turn()

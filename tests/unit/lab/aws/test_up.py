@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from spotkeeper_lab.aws import ministack
 from spotkeeper_lab.checkout import ROOT
-from spotkeeper_lab.run.up import FOLDER, PYTHON, LabError, LabSettings, environment, running
+from spotkeeper_lab.run.up import FOLDER, PYTHON, LabError, LabSettings, running
 from tests.ports import free_ports
 
 
@@ -44,6 +45,12 @@ def test_the_process_imports_only_what_its_environment_has() -> None:
     assert not others & {name.partition(".")[0] for name in told.stdout.split()}
 
 
+def test_another_release_is_refused_and_both_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ministack, "version", lambda _: "9.9.9")
+    with pytest.raises(ministack.SeamError, match=f"9.9.9 is installed and {ministack.MINISTACK}"):
+        ministack.check_release()
+
+
 def test_without_its_environment_the_lab_says_how_to_make_it(tmp_path: Path) -> None:
     assert "make local-aws" in refusal(tmp_path)
 
@@ -71,9 +78,3 @@ def test_a_second_lab_is_refused(checkout: Path) -> None:
 @pytest.mark.enable_socket
 def test_an_endpoint_that_ends_at_once_says_why(checkout: Path) -> None:
     assert "ministack is of another version" in refusal(checkout, *free_ports(1))
-
-
-def test_what_is_pasted_points_to_this_machine_only() -> None:
-    pasted = environment(4567, Path("/checkout"))
-    assert pasted["AWS_ENDPOINT_URL"] == "http://127.0.0.1:4567"
-    assert pasted["SAM_TEMPLATE_FILE"] == "/checkout/build/local-aws/sam/template.yaml"

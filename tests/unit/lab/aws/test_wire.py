@@ -41,7 +41,8 @@ class Wire:
     """Calls as they go over the wire; an answer is what boto3 makes of it."""
 
     def __init__(self) -> None:
-        self.by_moto = ByMoto(world())
+        self.world = world()
+        self.by_moto = ByMoto(self.world)
 
     def call(self, action: str, service: str = "autoscaling", **params: str) -> Any:
         """The answer to a call; its error where it is refused."""
@@ -105,6 +106,20 @@ def test_a_refusal_has_aws_s_code_and_says_what_is_wrong(
     found, message = wire.refused(action, service, **params)
     assert found == (code or "ValidationError")
     assert told in message
+
+
+def test_more_names_than_a_page_are_refused(wire: Wire) -> None:
+    names = [f"g{number:02d}" for number in range(60)]
+    with wire.world.now() as cloud:
+        for name in names:
+            cloud.create_group(
+                GroupSpec(name=name, purchase=Purchase.SPOT, minimum=0, maximum=5, pools=(POOL,))
+            )
+    asked = {f"AutoScalingGroupNames.member.{n}": name for n, name in enumerate(names, 1)}
+    assert "limited to 50" in wire.refused("DescribeAutoScalingGroups", **asked)[1]
+    whole = wire.call("DescribeAutoScalingGroups", **asked, MaxRecords="100")
+    assert len(whole["AutoScalingGroups"]) == 60
+    assert len(wire.call("DescribeAutoScalingGroups")["AutoScalingGroups"]) == 50
 
 
 def test_other_calls_are_left_to_the_endpoint(wire: Wire) -> None:
