@@ -1,7 +1,5 @@
 """Functions, their files, their environment, and where their failures go."""
 
-from typing import Any
-
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.fleet_state import LEASE_LIFETIME
 from spotkeeper.adapters.dynamodb.jobs import LEASE as JOB_LEASE
@@ -23,16 +21,6 @@ SETTINGS: dict[str, type[Settings]] = {
     "ExamineAccount": ExamineSettings,
 }
 CHECKERS = ("CheckHealth", "CheckAvailability")
-
-
-def sources(stack: Stack, kind: str) -> list[tuple[str, dict[str, Any]]]:
-    """Whatever of a type invokes functions, with the function's name."""
-    return [
-        (name, event["Properties"])
-        for name, function in stack.functions().items()
-        for event in function["Events"].values()
-        if event["Type"] == kind
-    ]
 
 
 def test_every_function_has_its_file_and_every_file_its_function() -> None:
@@ -61,12 +49,12 @@ def test_a_function_ends_before_the_lease_that_it_holds(stack: Stack) -> None:
 def test_what_fails_for_good_is_kept_and_news_is_tried_again_only_while_it_is_news(
     stack: Stack,
 ) -> None:
-    events = sources(stack, "ScheduleV2") + sources(stack, "EventBridgeRule")
+    events = stack.sources("ScheduleV2") + stack.sources("EventBridgeRule")
     for name in {name for name, _ in events}:
         config = stack.functions()[name]["EventInvokeConfig"]
         kept = {"Type": "SQS", "Destination": "FailedInvocations.Arn"}
         assert config["DestinationConfig"]["OnFailure"] == kept, name
-    for name, _ in sources(stack, "EventBridgeRule"):
+    for name, _ in stack.sources("EventBridgeRule"):
         assert stack.functions()[name]["EventInvokeConfig"]["MaximumEventAgeInSeconds"] <= 120
 
 
@@ -77,7 +65,7 @@ def test_a_chain_of_wake_ups_is_not_stopped_as_a_recursive_loop(stack: Stack) ->
 
 
 def test_a_wake_up_is_a_turn_and_waits_for_no_other(stack: Stack) -> None:
-    [source] = [it for name, it in sources(stack, "SQS") if name == "CheckAvailability"]
+    [source] = [it for name, it in stack.sources("SQS") if name == "CheckAvailability"]
     assert source["Queue"] == "WakeUpQueue.Arn"
     assert "MaximumBatchingWindowInSeconds" not in source
     for name in (*CHECKERS, "HandleInterruption"):
@@ -87,7 +75,7 @@ def test_a_wake_up_is_a_turn_and_waits_for_no_other(stack: Stack) -> None:
 
 def test_a_checker_runs_every_minute_and_is_not_repeated(stack: Stack) -> None:
     """Nor is anything else that a schedule runs; the ledger is kept as often as it says."""
-    schedules = sources(stack, "ScheduleV2")
+    schedules = stack.sources("ScheduleV2")
     rates = {name: schedule["ScheduleExpression"] for name, schedule in schedules}
     assert {rates[name] for name in CHECKERS} == {"rate(1 minute)"}
     minutes = int(wiring.LEDGER_EVERY.total_seconds()) // 60
@@ -108,7 +96,7 @@ def test_the_own_layer_is_the_package_and_nothing_else() -> None:
 
 
 def test_new_accounts_have_concurrency_for_ten_invocations(stack: Stack) -> None:
-    found = sum(it["ScalingConfig"]["MaximumConcurrency"] for _, it in sources(stack, "SQS"))
+    found = sum(it["ScalingConfig"]["MaximumConcurrency"] for _, it in stack.sources("SQS"))
     # Three queues and two schedules leave some for events. Only a stack of more than five fleets
     # uses the queue of further health turns.
     assert found + 2 <= (10 if "KeepJobs" in stack.functions() else 8)
@@ -121,6 +109,6 @@ def test_checkers_keep_concurrency_where_the_account_has_enough() -> None:
     reserved = {n: it.get("ReservedConcurrentExecutions") for n, it in stack.functions().items()}
     kept = {"CheckHealth": 4, "CheckAvailability": 6, "HandleInterruption": 10}
     assert {name: count for name, count in reserved.items() if count} == kept
-    for name, source in sources(stack, "SQS"):
+    for name, source in stack.sources("SQS"):
         # The tick needs one beside the queue's.
         assert source["ScalingConfig"]["MaximumConcurrency"] < (reserved[name] or 10)
