@@ -157,7 +157,9 @@ def role(endpoint: Endpoint) -> Callable[..., str]:
     def make(name: str, *statements: dict[str, object]) -> str:
         iam = endpoint.aws("iam")
         lambda_s = {"Service": "lambda.amazonaws.com"}
-        assumed = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": lambda_s}
+        assumed: dict[str, object] = {
+            "Effect": "Allow", "Action": "sts:AssumeRole", "Principal": lambda_s,
+        }  # fmt: skip
         document = policy(assumed)
         arn = iam.create_role(RoleName=name, AssumeRolePolicyDocument=document)["Role"]["Arn"]
         if statements:

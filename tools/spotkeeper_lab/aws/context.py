@@ -7,16 +7,15 @@ given has the shape that it would have read off the wire.
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import boto3
-from botocore import handlers, useragent, xform_name
+from botocore import handlers, xform_name
 from botocore.model import OperationModel
-from botocore.signers import RequestSigner
 from moto import backend_index, mock_aws
 from moto.core import responses
 from moto.core.utils import method_names_from_class
@@ -40,7 +39,6 @@ SERVICES = frozenset({
     "cloudformation", "cloudwatch", "fis", "iam", "kms", "awslambda", "scheduler",
     "events", "servicequotas", "sns", "sts",
 })  # fmt: skip
-_SANITIZE = "sanitize_user_agent_string_component"
 _PARAMS = "spotkeeper_lab.params"
 
 type _Answers = Mapping[str, Mapping[str, Respond]]
@@ -48,40 +46,34 @@ type _Answered = tuple[SimpleNamespace, dict[str, Any]]
 
 
 @contextmanager
-def local_aws(cloud: Cloud, time: VirtualTime) -> Iterator[Tables]:
-    """Answer every call from a cloud and from tables, which it gives, and the rest from moto."""
-    answers, tables = Answers(cloud, time), Tables()
-    known: _Answers = {
+def local_aws(cloud: Cloud, time: VirtualTime) -> Iterator[None]:
+    """Answer every call from a cloud and from tables of its own, and the rest from moto."""
+    answers = Answers(cloud, time)
+    known = {
         "autoscaling": answers.auto_scaling(),
         "ec2": answers.ec2(),
-        "dynamodb": tables.answers(),
+        "dynamodb": Tables().answers(),
     }
+
+    def unix_s() -> float:
+        return time.at(cloud.now_s).timestamp()
+
+    before = boto3.DEFAULT_SESSION
     with (
         patch.dict(os.environ, CREDENTIALS | NO_IMAGES),
         mock_aws(),
         faster_moto(),
         answering(known),
         # Queues send, delay and drop their messages in virtual time: moto drops those of four days.
-        patch.object(sqs_models, "unix_time_millis", lambda: 1000.0 * _unix_s(cloud, time)),
-        patch.object(sqs_models, "unix_time", lambda: _unix_s(cloud, time)),
-        _own_session(),
+        patch.object(sqs_models, "unix_time_millis", lambda: 1000.0 * unix_s()),
+        patch.object(sqs_models, "unix_time", unix_s),
     ):
-        yield tables
-
-
-def _unix_s(cloud: Cloud, time: VirtualTime) -> float:
-    return time.at(cloud.now_s).timestamp()
-
-
-@contextmanager
-def _own_session() -> Iterator[None]:
-    """Restore boto3's default session and what is registered on it at the end."""
-    before = boto3.DEFAULT_SESSION
-    boto3.setup_default_session()
-    try:
-        yield
-    finally:
-        boto3.DEFAULT_SESSION = before
+        # What is registered on the session goes with it.
+        boto3.setup_default_session()
+        try:
+            yield
+        finally:
+            boto3.DEFAULT_SESSION = before
 
 
 # --- answers instead of requests ------------------------------------------------------------------
@@ -136,27 +128,16 @@ def _read(shape: Any, value: Any) -> Any:
     return value
 
 
-# --- what botocore and moto work out anew on every call is remembered -----------------------------
-
-
 @contextmanager
 def faster_moto() -> Iterator[None]:
-    """Speed moto up; valid requests get the same answers."""
+    """Have moto remember what it works out anew on every call, and look through fewer services."""
     ours = [known for known in backend_index.backend_url_patterns if known[0] in SERVICES]
-    exchanged: tuple[tuple[Any, str, Any], ...] = (
-        (responses, "method_names_from_class", cache(method_names_from_class)),
-        (backend_index, "backend_url_patterns", ours),
-        (useragent, _SANITIZE, cache(getattr(useragent, _SANITIZE))),
-        (RequestSigner, "sign", _unsigned),
-    )
-    with ExitStack() as stack:
-        for owner, name, replacement in exchanged:
-            stack.enter_context(patch.object(owner, name, replacement))
+    methods = cache(method_names_from_class)
+    with (
+        patch.object(responses, "method_names_from_class", methods),
+        patch.object(backend_index, "backend_url_patterns", ours),
+    ):
         yield
-
-
-def _unsigned(signer: RequestSigner, *_: object, **__: object) -> None:
-    """Leave a request without a signature; nothing here checks one."""
 
 
 def create_table(dynamodb: "DynamoDBClient", name: str) -> None:

@@ -285,11 +285,11 @@ class Faults:
         self.workers = workers
         self.rng = random.Random(0)
         self._settings = settings
-        self._until_s: dict[Kind, tuple[Fault, float]] = {}
+        self._ordered: dict[Kind, Fault] = {}
 
     def active(self) -> list[Fault]:
         now_s = self.world.seconds()
-        return [fault for fault, until_s in self._until_s.values() if now_s < until_s]
+        return [fault for fault in self._ordered.values() if now_s < fault.end_s]
 
     def order(self, order: Order) -> str:
         """Do it now; return what was done. Raises CloudError for what cannot be done here."""
@@ -309,7 +309,7 @@ class Faults:
                         kind=kind, at_s=cloud.now_s, length_s=order.length_s, value=order.value
                     )
                     done = self._in_cloud(cloud, fault, order.instances)
-                    self._until_s[kind] = fault, fault.end_s
+                    self._ordered[kind] = fault
                     return done
 
     def _in_cloud(self, cloud: Cloud, fault: Fault, instances: tuple[str, ...]) -> str:
