@@ -65,11 +65,10 @@ def answer_instead(service: str, answering: Answering) -> None:
     target.handle_request = handle
 
 
-def provision(kind: str, **handlers: Callable[..., Any]) -> None:
-    """Let CloudFormation make, change and delete a kind of resource by these."""
-    known = module("services.cloudformation.provisioners")
-    registry = known._RESOURCE_HANDLERS
-    registry[kind] = dict(handlers)
+def provision(kind: str, handlers: Any) -> None:
+    """Let CloudFormation create, update and delete a kind of resource by these."""
+    registry = module("services.cloudformation.provisioners")._RESOURCE_HANDLERS
+    registry[kind] = {does: getattr(handlers, does) for does in ("create", "update", "delete")}
 
 
 def zone_of(subnet: str) -> str:
@@ -182,14 +181,12 @@ used: Counter[tuple[str, str]] = Counter()
 refused: Counter[tuple[str, str]] = Counter()
 
 
-def authorize_as_aws(
-    tags_of: Callable[[str], Mapping[str, str]], group_of: Callable[[str], str]
-) -> None:
+def authorize_as_aws(tags_of: Callable[[str], Mapping[str, str]]) -> None:
     """Roles are enforced on the resources and condition keys that AWS names for a call.
 
-    `tags_of` answers the tags of an instance, `group_of` the group that it is in.
+    `tags_of` answers the tags of an instance, its group's name among them.
     """
-    _name_resources(group_of)
+    _name_resources(tags_of)
     _name_actions()
     evaluator = module("core.iam_evaluator")
     enforce = evaluator.enforce
@@ -217,7 +214,7 @@ def loopback_is_secure() -> None:
     app.pin_request_origin = lambda address, _secure: pin(address, True)
 
 
-def _name_resources(group_of: Callable[[str], str]) -> None:
+def _name_resources(tags_of: Callable[[str], Mapping[str, str]]) -> None:
     actions = module("core.iam_actions")
     original = actions.extract_resource_arn
 
@@ -228,16 +225,20 @@ def _name_resources(group_of: Callable[[str], str]) -> None:
         if service == "ssm" and "GetParametersByPath" in headers.get("x-amz-target", ""):
             path = str(json.loads(body)["Path"]).rstrip("/")
             return f"arn:aws:ssm:{where}:parameter{path}"
-        if service == "autoscaling" and "InstanceId" in query:
-            group = group_of(actions._query_param(query, "InstanceId"))
-            return f"arn:aws:autoscaling:{where}:autoScalingGroup:*:autoScalingGroupName/{group}"
-        if service == "autoscaling" and "Tags.member.1.ResourceId" in query:
+        if service == "autoscaling" and {"InstanceId", "Tags.member.1.ResourceId"} & query.keys():
             group = actions._query_param(query, "Tags.member.1.ResourceId")
+            if "InstanceId" in query:
+                tags = tags_of(actions._query_param(query, "InstanceId"))
+                group = tags.get("aws:autoscaling:groupName", "")
             return f"arn:aws:autoscaling:{where}:autoScalingGroup:*:autoScalingGroupName/{group}"
-        if service == "ec2" and (ids := _instance_ids(query)):
-            arns = tuple(f"arn:aws:ec2:{where}:instance/{one}" for one in ids)
+        if service == "ec2":
+            # Under whatever name a call lists them.
+            listed = (n for n in query if n.startswith(("ResourceId.", "InstanceId.")))
+            named = (str(actions._query_param(query, name)) for name in listed)
+            arns = tuple(f"arn:aws:ec2:{where}:instance/{one}" for one in named if one[:2] == "i-")
             _instances.set(arns)
-            return arns[0]
+            if arns:
+                return arns[0]
         return str(original(*call))
 
     actions.extract_resource_arn = extract
@@ -258,15 +259,6 @@ def _name_actions() -> None:
         return named
 
     actions._lambda_action = action
-
-
-def _instance_ids(query: Mapping[str, Any]) -> list[str]:
-    """The instances that a call of EC2 names, under whatever name it lists them."""
-    read = module("core.iam_actions")._query_param
-    found = (
-        str(read(query, name)) for name in query if name.startswith(("ResourceId.", "InstanceId."))
-    )
-    return [value for value in found if value.startswith("i-")]
 
 
 def _principal(key: str) -> str:

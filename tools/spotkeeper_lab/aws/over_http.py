@@ -136,10 +136,6 @@ def instance_tags(world: LiveWorld, instance_id: str) -> dict[str, str]:
             return {}
 
 
-def member_of(world: LiveWorld, instance_id: str) -> str:
-    return instance_tags(world, instance_id).get("aws:autoscaling:groupName", "")
-
-
 # --- calls over the wire --------------------------------------------------------------------------
 
 # Calls of EC2 that would make or change instances which no group and no market knows.

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,6 @@ from spotkeeper_lab.aws.over_http import (
     LiveWorld,
     WarmPools,
     instance_tags,
-    member_of,
 )
 from spotkeeper_lab.aws.wire import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.cloud.api import Cloud, Held
@@ -674,16 +673,8 @@ def join(world: LiveWorld, settings: LabSettings) -> None:
     for service in ("autoscaling", "ec2"):
         ministack.answer_instead(service, by_moto)
     groups = Groups(world, ministack.zone_of, max(settings.pools.values(), default=0))
-    ministack.provision(
-        "AWS::AutoScaling::AutoScalingGroup",
-        create=groups.create,
-        update=groups.update,
-        delete=groups.delete,
-    )
-    pools = WarmPools(world)
-    ministack.provision(
-        "AWS::AutoScaling::WarmPool", create=pools.create, update=pools.update, delete=pools.delete
-    )
+    ministack.provision("AWS::AutoScaling::AutoScalingGroup", groups)
+    ministack.provision("AWS::AutoScaling::WarmPool", WarmPools(world))
     ministack.keep_parameters(IMAGES)
     ministack.service_linked_roles()
     ministack.alarms_do_not_ring()
@@ -695,9 +686,7 @@ def join(world: LiveWorld, settings: LabSettings) -> None:
     ministack.processes_start_in_turn()
     ministack.logs_end_with_their_function()
     ministack.loopback_is_secure()
-    ministack.authorize_as_aws(
-        lambda one: instance_tags(world, one), lambda one: member_of(world, one)
-    )
+    ministack.authorize_as_aws(partial(instance_tags, world))
 
 
 def _deliver(world: LiveWorld, stop: threading.Event) -> None:
