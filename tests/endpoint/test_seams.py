@@ -34,10 +34,6 @@ def spot(endpoint: Endpoint) -> list[str]:
     return [one["InstanceId"] for one in group["Instances"]]
 
 
-def test_the_groups_are_those_of_the_cloud(endpoint: Endpoint) -> None:
-    assert len(spot(endpoint)) == SETTINGS.desired
-
-
 def test_aws_s_own_parameters_are_there_and_nobody_s_to_write(endpoint: Endpoint) -> None:
     ssm = endpoint.aws("ssm")
     for name in IMAGES:

@@ -10,12 +10,12 @@ import re
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from moto.dynamodb.parsing.reserved_keywords import ReservedKeywords
 
-from spotkeeper_lab.aws.wire import Answer, Respond
+from spotkeeper_lab.aws.wire import Answer, Params, Respond
 from spotkeeper_lab.cloud.values import CloudError
 
 MOST_BYTES = 4096
@@ -248,7 +248,9 @@ class Tables(dict[str, Table]):
     def answers(self) -> dict[str, Respond]:
         """The operations that they answer, by their names."""
         one = ("put_item", "get_item", "delete_item", "update_item", "query", "scan")
-        named = {operation: self._of_one(operation) for operation in one}
+        named: dict[str, Respond] = {
+            operation: partial(self._of_one, operation) for operation in one
+        }
         return {**named, "create_table": self._create, "batch_write_item": self._write}
 
     def create(self, name: str) -> Table:
@@ -256,19 +258,16 @@ class Tables(dict[str, Table]):
         self[name] = Table()
         return self[name]
 
-    def _create(self, params: Mapping[str, Any]) -> Answer:
+    def _create(self, params: Params) -> Answer:
         self.create(params["TableName"])
         return {}
 
-    def _of_one(self, operation: str) -> Respond:
-        def respond(params: Mapping[str, Any]) -> Answer:
-            asked = dict(params)
-            answer: Answer = getattr(self._named(asked.pop("TableName")), operation)(**asked)
-            return answer
+    def _of_one(self, operation: str, params: Params) -> Answer:
+        asked = dict(params)
+        answer: Answer = getattr(self._named(asked.pop("TableName")), operation)(**asked)
+        return answer
 
-        return respond
-
-    def _write(self, params: Mapping[str, Any]) -> Answer:
+    def _write(self, params: Params) -> Answer:
         for name, requests in params["RequestItems"].items():
             if len(requests) > MOST_ITEMS_A_BATCH:
                 raise CloudError("ValidationException", "Too many items requested")

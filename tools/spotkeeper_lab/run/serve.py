@@ -622,8 +622,7 @@ def main() -> None:
     endpoint = ministack.module("app").app
     front = Front(endpoint, faults, watch(f"http://{HOST}:{settings.port}"))
     stop = threading.Event()
-    for task in (lambda: _deliver(world, stop), lambda: _work(world, workers, stop)):
-        threading.Thread(target=task, daemon=True).start()
+    threading.Thread(target=_live, args=(world, workers, stop), daemon=True).start()
     try:
         asyncio.run(_serve(front, settings.port))
     finally:
@@ -689,18 +688,14 @@ def join(world: LiveWorld, settings: LabSettings) -> None:
     ministack.authorize_as_aws(partial(instance_tags, world))
 
 
-def _deliver(world: LiveWorld, stop: threading.Event) -> None:
+def _live(world: LiveWorld, workers: Workers, stop: threading.Event) -> None:
+    """Deliver events, let workers serve, and send their logs to the stacks with their groups."""
+    agents = Agents()
+    groups: dict[str, str] = {}
     while not stop.wait(TICK_S):
         for event in world.due():
             log.info("%s %s", event["detail-type"], json.dumps(event["detail"])[:160])
             ministack.put_event(event)
-
-
-def _work(world: LiveWorld, workers: Workers, stop: threading.Event) -> None:
-    """Let workers serve, and send what they log to the stacks that have their groups."""
-    agents = Agents()
-    groups: dict[str, str] = {}
-    while not stop.wait(TICK_S):
         with world.now() as cloud:
             views = cloud.instances()
             groups |= {view.instance_id: view.group for view in views if view.group}
