@@ -64,7 +64,6 @@ class Answers:
             "describe_warm_pool": self._describe_warm_pool,
             "describe_policies": lambda _: {"ScalingPolicies": []},
             "describe_scheduled_actions": lambda _: {"ScheduledUpdateGroupActions": []},
-            "describe_tags": lambda _: {"Tags": []},
             "terminate_instance_in_auto_scaling_group": self._end,
             "detach_instances": self._detach,
             "set_instance_health": self._set_health,
@@ -93,7 +92,6 @@ class Answers:
         return {
             "describe_spot_instance_requests": _by_thousand(self._describe_spot_requests),
             "describe_instances": _by_thousand(self._describe_instances),
-            "describe_tags": _by_thousand(self._describe_tags),
             "describe_spot_price_history": _by_thousand(self._describe_prices),
             "create_tags": _does(self._create_tags),
             "delete_tags": _does(self._delete_tags),
@@ -294,7 +292,8 @@ class Answers:
         }
         for name in filters:
             if name not in had and not name.startswith("tag:"):
-                raise _unknown_filter(name)
+                why = f"The filter '{name}' is not simulated"
+                raise CloudError("InvalidParameterValue", why)
         return all(
             any(fnmatchcase(one, value) for one in had.get(name, ()) for value in values)
             for name, values in filters.items()
@@ -309,7 +308,7 @@ class Answers:
             "State": {"Name": state, "Code": 48 if state == "terminated" else 16},
             "Placement": {"AvailabilityZone": zone},
             "LaunchTime": self._time.at(view.launched_s),
-            "Tags": _listed(self._shown_tags(view)),
+            "Tags": [{"Key": k, "Value": v} for k, v in self._shown_tags(view).items()],
         }
         if view.purchase is Purchase.SPOT:
             answer["InstanceLifecycle"] = "spot"
@@ -342,19 +341,6 @@ class Answers:
                 for one in params["InstanceIds"]
             ]
         }
-
-    def _describe_tags(self, params: Params) -> Answer:
-        found = [
-            dict[str, object](ResourceId=view.instance_id, ResourceType="instance", **tag)
-            for view in self._cloud.instances()
-            for tag in _listed(self.tags_of(view))
-        ]
-        names = {"key": "Key", "resource-type": "ResourceType", "resource-id": "ResourceId"}
-        for name, values in _filters(params).items():
-            if name not in names:
-                raise _unknown_filter(name)
-            found = [one for one in found if one[names[name]] in values]
-        return {"Tags": found}
 
     def _describe_prices(self, params: Params) -> Answer:
         """The price that was always in force, in every zone of the groups."""
@@ -411,10 +397,6 @@ def _filters(params: Params) -> _Filters:
     return {it["Name"]: it.get("Values", it.get("Value")) for it in params.get("Filters", [])}
 
 
-def _listed(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"Key": key, "Value": value} for key, value in tags.items()]
-
-
 def _state(view: InstanceView) -> str:
     """EC2's word for what an instance is in."""
     if view.ended_s is not None:
@@ -445,10 +427,6 @@ def _by_user(group: str, verb: str, instance_id: str, at_s: float) -> Activity:
 
 def _invalid(message: str) -> CloudError:
     return CloudError("ValidationError", message)
-
-
-def _unknown_filter(name: str) -> CloudError:
-    return CloudError("InvalidParameterValue", f"The filter '{name}' is not simulated")
 
 
 def hook_of(asked: Params) -> LifecycleHook:

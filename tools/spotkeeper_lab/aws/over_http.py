@@ -138,11 +138,11 @@ def instance_tags(world: LiveWorld, instance_id: str) -> dict[str, str]:
 
 # --- calls over the wire --------------------------------------------------------------------------
 
-# Calls of EC2 that would make or change instances which no group and no market knows.
+# Calls of EC2 that would make, change or show instances which no group and no market knows.
 NOT_SIMULATED = frozenset({
     "RunInstances", "StartInstances", "StopInstances", "RebootInstances", "CreateFleet",
     "RequestSpotInstances", "CancelSpotInstanceRequests", "RequestSpotFleet",
-    "ModifyInstanceAttribute", "DescribeInstanceStatus",
+    "ModifyInstanceAttribute", "DescribeInstanceStatus", "DescribeTags",
 })  # fmt: skip
 PROTOCOLS = {"autoscaling": "query", "ec2": "ec2"}
 model_of = cache(get_service_model)

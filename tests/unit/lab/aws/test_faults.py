@@ -149,14 +149,6 @@ def test_the_words_of_a_refused_launch_mean_what_was_ordered(
     assert classify(lab.order(kind, value=value)) == (found, True)
 
 
-def test_load_and_logs_are_the_workers(lab: Lab) -> None:
-    lab.order("load", value=3)
-    lab.order(Kind.LOGS_STOP, length_s=60)
-    assert (lab.workers.erlangs, lab.workers.logging) == (3.0, False)
-    lab.workers.advance(61.0, ())
-    assert lab.workers.logging
-
-
 # --- calls that fail ------------------------------------------------------------------------------
 
 

@@ -154,17 +154,6 @@ def test_a_group_is_changed_and_its_grace_is_respected_unless_a_call_says_otherw
     assert (before["InstanceId"] not in after) is replaced
 
 
-def test_tags_and_prices_are_the_cloud_s(wire: Wire) -> None:
-    (one,) = wire.group()["Instances"]
-    draining = {"Tag.1.Key": "mine", "Tag.1.Value": "1", "ResourceId.1": one["InstanceId"]}
-    wire.call("CreateTags", "ec2", **draining)
-    wanted = {"Filter.1.Name": "resource-id", "Filter.1.Value.1": one["InstanceId"]}
-    tags = wire.call("DescribeTags", "ec2", **wanted)["Tags"]
-    assert {tag["Key"] for tag in tags} == {"aws:autoscaling:groupName", "mine"}
-    (price,) = wire.call("DescribeSpotPriceHistory", "ec2")["SpotPriceHistory"]
-    assert (price["InstanceType"], float(price["SpotPrice"])) == ("g5.xlarge", 0.35)
-
-
 # --- groups that a stack makes --------------------------------------------------------------------
 
 ZONES = {"subnet-1": "us-east-1a", "subnet-2": "us-east-1b"}
