@@ -119,37 +119,25 @@ def alarms_do_not_ring() -> None:
 
 def conditions_on_lists() -> None:
     """Conditions may look at what Fn::Split makes of a parameter; ministack leaves it as it is."""
-    original = module("services.cloudformation.engine")._evaluate_conditions
+    engine = module("services.cloudformation.engine")
+    original = engine._evaluate_conditions
+
+    def split(value: Any, params: Mapping[str, Any]) -> Any:
+        match value:
+            case {"Fn::Split": _}:
+                return engine._resolve_refs(value, {}, params, {}, {}, "", "")
+            case dict():
+                return {key: split(inner, params) for key, inner in value.items()}
+            case list():
+                return [split(inner, params) for inner in value]
+        return value
 
     def evaluate(template: dict[str, Any], params: Mapping[str, Any]) -> Any:
-        plain = _without_splits(template.get("Conditions", {}), params)
+        plain = split(template.get("Conditions", {}), params)
         return original({**template, "Conditions": plain}, params)
 
     for name in ("engine", "changesets", "handlers", "stacks"):
         module(f"services.cloudformation.{name}")._evaluate_conditions = evaluate
-
-
-def _without_splits(value: Any, params: Mapping[str, Any]) -> Any:
-    """Do every Fn::Split of a condition, and the Fn::Join and Ref within it."""
-    match value:
-        case {"Fn::Split": [separator, text]}:
-            return str(_text_of(text, params)).split(separator)
-        case dict():
-            return {key: _without_splits(inner, params) for key, inner in value.items()}
-        case list():
-            return [_without_splits(inner, params) for inner in value]
-        case _:
-            return value
-
-
-def _text_of(value: Any, params: Mapping[str, Any]) -> str:
-    match value:
-        case {"Ref": name}:
-            return str(params[name]["Value"])
-        case {"Fn::Join": [separator, parts]}:
-            return str(separator).join(_text_of(part, params) for part in parts)
-        case _:
-            return str(value)
 
 
 def keep_parameters(parameters: Mapping[str, str]) -> None:
