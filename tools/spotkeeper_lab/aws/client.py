@@ -58,30 +58,28 @@ class Client:
         if name not in self._answers:
             raise NotImplementedError(f"{self._service}.{name} is not simulated: teach the lab")
         operation, respond = self._operations[name], self._answers[name]
-
-        def call(**params: Any) -> Any:
-            self._check(operation, params)
-            try:
-                return dict(respond(params))
-            except CloudError as refusal:
-                error: Any = {"Error": {"Code": refusal.code, "Message": refusal.message}}
-                raise ClientError(error, operation.name) from refusal
-
-        return call
+        return lambda **params: answered(operation, respond, params)
 
     def get_paginator(self, name: str) -> "Paginator[Any]":
         """botocore's paginator over the operation."""
         operation = self._operations[name]
         return Paginator(getattr(self, name), self._pages[operation.name], operation)
 
-    def _check(self, operation: OperationModel, params: Mapping[str, Any]) -> None:
-        key = (f"{self._service}.{operation.name}", frozenset(params))
-        if key not in _CHECKED:
-            assert operation.input_shape
-            report = ParamValidator().validate(params, operation.input_shape)
-            if report.has_errors():
-                raise NotImplementedError(f"{key[0]}: {report.generate_report()}")
-            _CHECKED.add(key)
+
+def answered(operation: OperationModel, respond: Respond, params: Mapping[str, Any]) -> Any:
+    """The answer to a call, its parameters checked; what is refused is an error of botocore's."""
+    key = (f"{operation.service_model.service_name}.{operation.name}", frozenset(params))
+    if key not in _CHECKED:
+        assert operation.input_shape
+        report = ParamValidator().validate(params, operation.input_shape)
+        if report.has_errors():
+            raise NotImplementedError(f"{key[0]}: {report.generate_report()}")
+        _CHECKED.add(key)
+    try:
+        return dict(respond(params))
+    except CloudError as refusal:
+        error: Any = {"Error": {"Code": refusal.code, "Message": refusal.message}}
+        raise ClientError(error, operation.name) from refusal
 
 
 @cache

@@ -1,32 +1,25 @@
-"""AWS in this process, as boto3's own clients find it, with moto behind them.
-
-botocore checks a call's parameters against AWS's own models, and then asks whether somebody has an
-answer: here a simulated cloud, tables of our own, and whatever else a caller brings. What it is
-given has the shape that it would have read off the wire.
-"""
+"""AWS in this process, as boto3's own clients find it: a simulated cloud and tables, and moto."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import boto3
-from botocore import handlers, xform_name
-from botocore.model import OperationModel
+from botocore import xform_name
+from botocore.client import BaseClient
 from moto import backend_index, mock_aws
 from moto.core import responses
 from moto.core.utils import method_names_from_class
 from moto.sqs import models as sqs_models
 
 from spotkeeper_lab.aws.answers import Answers
-from spotkeeper_lab.aws.client import CREDENTIALS
+from spotkeeper_lab.aws.client import CREDENTIALS, answered
 from spotkeeper_lab.aws.dynamodb import Tables
 from spotkeeper_lab.aws.wire import Respond, VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import CloudError
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -39,10 +32,6 @@ SERVICES = frozenset({
     "cloudformation", "cloudwatch", "fis", "iam", "kms", "awslambda", "scheduler",
     "events", "servicequotas", "sns", "sts",
 })  # fmt: skip
-_PARAMS = "spotkeeper_lab.params"
-
-type _Answers = Mapping[str, Mapping[str, Respond]]
-type _Answered = tuple[SimpleNamespace, dict[str, Any]]
 
 
 @contextmanager
@@ -76,56 +65,26 @@ def local_aws(cloud: Cloud, time: VirtualTime) -> Iterator[None]:
             boto3.DEFAULT_SESSION = before
 
 
-# --- answers instead of requests ------------------------------------------------------------------
-
-
 @contextmanager
-def answering(answers: _Answers) -> Iterator[None]:
-    """Answer these operations for every session that is made meanwhile."""
+def answering(answers: Mapping[str, Mapping[str, Respond]]) -> Iterator[None]:
+    """Have every client of boto3 answered where there is an answer, without a request.
 
-    def known(model: OperationModel) -> Respond | None:
-        return answers.get(model.service_model.service_name, {}).get(xform_name(model.name))
+    Whoever counts calls hears of these, too.
+    """
+    original = BaseClient._make_api_call
 
-    def keep(params: object, model: OperationModel, context: dict[str, Any], **_: object) -> None:
-        if known(model):
-            context[_PARAMS] = params
+    def call(client: BaseClient, name: str, params: dict[str, Any]) -> Any:
+        model, events = client.meta.service_model, client.meta.events
+        respond = answers.get(model.service_name, {}).get(xform_name(name))
+        if respond is None:
+            return original(client, name, params)
+        operation, context = model.operation_model(name), {"client_config": client.meta.config}
+        event = f"provide-client-params.{model.service_name}.{name}"
+        events.emit(event, params=params, model=operation, context=context)
+        return answered(operation, respond, params)
 
-    def answer(model: OperationModel, context: dict[str, Any], **_: object) -> _Answered | None:
-        respond = known(model)
-        return _answered(respond, model, context[_PARAMS]) if respond else None
-
-    ours: list[tuple[str, Callable[..., Any], Any]] = [
-        ("before-parameter-build", keep, handlers.REGISTER_LAST),
-        # Registered last: calls are counted before.
-        ("before-call", answer, handlers.REGISTER_LAST),
-    ]
-    with patch.object(handlers, "BUILTIN_HANDLERS", [*handlers.BUILTIN_HANDLERS, *ours]):
+    with patch.object(BaseClient, "_make_api_call", call):
         yield
-
-
-def _answered(respond: Respond, model: OperationModel, params: Mapping[str, Any]) -> _Answered:
-    """The answer and its status; what is refused is an error of the service."""
-    status, parsed = 200, dict[str, Any]()
-    try:
-        answer = respond(params)
-        parsed = _read(model.output_shape, answer) if model.output_shape else {}
-    except CloudError as refusal:
-        status, parsed = 400, {"Error": {"Code": refusal.code, "Message": refusal.message}}
-    told = {"HTTPStatusCode": status, "RetryAttempts": 0}
-    return SimpleNamespace(status_code=status), {**parsed, "ResponseMetadata": told}
-
-
-def _read(shape: Any, value: Any) -> Any:
-    """A value as botocore reads it: without what is None; KeyError for what AWS does not have."""
-    match shape.type_name:
-        case "structure":
-            members = shape.members
-            return {n: _read(members[n], one) for n, one in value.items() if one is not None}
-        case "list":
-            return [_read(shape.member, one) for one in value]
-        case "map":
-            return {key: _read(shape.value, one) for key, one in value.items()}
-    return value
 
 
 @contextmanager
