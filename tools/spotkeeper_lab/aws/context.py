@@ -69,7 +69,7 @@ def local_aws(cloud: Cloud, time: VirtualTime) -> Iterator[None]:
 def answering(answers: Mapping[str, Mapping[str, Respond]]) -> Iterator[None]:
     """Have every client of boto3 answered where there is an answer, without a request.
 
-    Whoever counts calls hears of these, too.
+    Whoever counts calls counts these, too.
     """
     original = BaseClient._make_api_call
 
