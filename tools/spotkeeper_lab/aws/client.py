@@ -28,7 +28,6 @@ CREDENTIALS = {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-_CHECKED: set[tuple[str, frozenset[str]]] = set()
 
 
 @contextmanager
@@ -41,8 +40,8 @@ def in_process(client: Callable[..., "Client"]) -> Iterator[None]:
 class Client:
     """A client of one service without the wire, which costs a hundredth of boto3's.
 
-    Parameters are checked against botocore's own models, once for each set of their names; lists
-    are paged by botocore's own paginators, and errors are botocore's.
+    Parameters are checked against botocore's own models, lists are paged by its own paginators, and
+    errors are botocore's.
     """
 
     def __init__(self, service: str, answers: Mapping[str, Respond]) -> None:
@@ -68,13 +67,11 @@ class Client:
 
 def answered(operation: OperationModel, respond: Respond, params: Mapping[str, Any]) -> Any:
     """The answer to a call, its parameters checked; what is refused is an error of botocore's."""
-    key = (f"{operation.service_model.service_name}.{operation.name}", frozenset(params))
-    if key not in _CHECKED:
-        assert operation.input_shape
-        report = ParamValidator().validate(params, operation.input_shape)
-        if report.has_errors():
-            raise NotImplementedError(f"{key[0]}: {report.generate_report()}")
-        _CHECKED.add(key)
+    assert operation.input_shape
+    report = ParamValidator().validate(params, operation.input_shape)
+    if report.has_errors():
+        name = f"{operation.service_model.service_name}.{operation.name}"
+        raise NotImplementedError(f"{name}: {report.generate_report()}")
     try:
         return dict(respond(params))
     except CloudError as refusal:
