@@ -45,7 +45,6 @@ def check_release() -> None:
 
 # --- its account ----------------------------------------------------------------------------------
 
-type Headers = Mapping[str, str]
 type Response = tuple[int, dict[str, str], bytes]
 type Answering = Callable[[str, bytes], Response | None]
 """Answers one call of a service from its body, or leaves it to ministack."""
@@ -56,9 +55,7 @@ def answer_instead(service: str, answering: Answering) -> None:
     target = module(f"services.{service}")
     original: Callable[..., Awaitable[Response]] = target.handle_request
 
-    async def handle(
-        method: str, path: str, headers: Headers, body: bytes, query: dict[str, Any]
-    ) -> Response:
+    async def handle(method: str, path: str, headers: Any, body: bytes, query: Any) -> Response:
         response = await asyncio.to_thread(answering, service, body)
         return response or await original(method, path, headers, body, query)
 
@@ -262,23 +259,20 @@ def _role(arn: str) -> str:
 
 def permissions(account: str) -> dict[str, object]:
     """What each principal used and was refused so far, and what a role has and never used."""
+    policies_of = module("core.iam_evaluator")._gather_role_policies
     found: dict[str, object] = {}
     for who in sorted({who for who, _ in (*used, *refused)}):
         mine = {action for one, action in used if one == who}
-        role = who.removeprefix("role/")
+        kind, _, role = who.partition("/")
+        policies = policies_of(role, account) if kind == "role" else []
+        allowing = (one for policy in policies for one in policy if one.effect == "Allow")
+        allowed = {action for statement in allowing for action in statement.actions}
         found[who] = {
             "used": sorted(mine),
             "refused": sorted(action for one, action in refused if one == who),
-            "unused": sorted(_allowed(role, account) - mine if role != who else ()),
+            "unused": sorted(allowed - mine),
         }
     return found
-
-
-def _allowed(role: str, account: str) -> set[str]:
-    """The actions that the policies of a role name."""
-    policies = module("core.iam_evaluator")._gather_role_policies(role, account)
-    allowing = (one for policy in policies for one in policy if one.effect == "Allow")
-    return {action for statement in allowing for action in statement.actions}
 
 
 def may(function: Mapping[str, Any], action: str, resource: str) -> bool:
@@ -508,7 +502,7 @@ def kill_workers(function: str) -> int:
     found = [
         worker
         for workers in runtime._workers.values()
-        for worker in (workers if isinstance(workers, list) else [workers])
+        for worker in workers
         if function in worker.func_name and worker._proc is not None
     ]
     for worker in found:

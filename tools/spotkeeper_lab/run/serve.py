@@ -367,22 +367,13 @@ _SIGNED_BY_A_ROLE = re.compile(r"Credential=ASIA[^/]*/\d+/[^/]+/([a-z0-9-]+)/")
 HANGS_S = 5.0
 # As EC2, Auto Scaling and the services that speak JSON say the same.
 _CODES: Mapping[str, tuple[tuple[int, str], tuple[int, str], tuple[int, str]]] = {
-    "Throttling": (
-        (503, "RequestLimitExceeded"),
-        (400, "Throttling"),
-        (400, "ThrottlingException"),
-    ),
-    "AccessDenied": (
-        (403, "UnauthorizedOperation"),
-        (403, "AccessDenied"),
-        (400, "AccessDeniedException"),
-    ),
-    "InternalFailure": (
-        (500, "InternalError"),
-        (500, "InternalFailure"),
-        (500, "InternalServerError"),
-    ),
-}
+    "Throttling":
+        ((503, "RequestLimitExceeded"), (400, "Throttling"), (400, "ThrottlingException")),
+    "AccessDenied":
+        ((403, "UnauthorizedOperation"), (403, "AccessDenied"), (400, "AccessDeniedException")),
+    "InternalFailure":
+        ((500, "InternalError"), (500, "InternalFailure"), (500, "InternalServerError")),
+}  # fmt: skip
 PATH = "/_lab/"
 STACK = "spotkeeper"
 CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
