@@ -57,26 +57,25 @@ class Client:
         if name not in self._answers:
             raise NotImplementedError(f"{self._service}.{name} is not simulated: teach the lab")
         operation, respond = self._operations[name], self._answers[name]
-        return lambda **params: answered(operation, respond, params)
+
+        def call(**params: Any) -> Any:
+            assert operation.input_shape
+            report = ParamValidator().validate(params, operation.input_shape)
+            if report.has_errors():
+                told = f"{self._service}.{operation.name}: {report.generate_report()}"
+                raise NotImplementedError(told)
+            try:
+                return dict(respond(params))
+            except CloudError as refusal:
+                error: Any = {"Error": {"Code": refusal.code, "Message": refusal.message}}
+                raise ClientError(error, operation.name) from refusal
+
+        return call
 
     def get_paginator(self, name: str) -> "Paginator[Any]":
         """botocore's paginator over the operation."""
         operation = self._operations[name]
         return Paginator(getattr(self, name), self._pages[operation.name], operation)
-
-
-def answered(operation: OperationModel, respond: Respond, params: Mapping[str, Any]) -> Any:
-    """The answer to a call, its parameters checked; what is refused is an error of botocore's."""
-    assert operation.input_shape
-    report = ParamValidator().validate(params, operation.input_shape)
-    if report.has_errors():
-        name = f"{operation.service_model.service_name}.{operation.name}"
-        raise NotImplementedError(f"{name}: {report.generate_report()}")
-    try:
-        return dict(respond(params))
-    except CloudError as refusal:
-        error: Any = {"Error": {"Code": refusal.code, "Message": refusal.message}}
-        raise ClientError(error, operation.name) from refusal
 
 
 @cache

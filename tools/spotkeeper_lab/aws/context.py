@@ -1,25 +1,27 @@
 """AWS in this process, as boto3's own clients find it: a simulated cloud and tables, and moto."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import boto3
-from botocore import xform_name
-from botocore.client import BaseClient
+from botocore import handlers, xform_name
+from botocore.model import OperationModel
 from moto import backend_index, mock_aws
 from moto.core import responses
 from moto.core.utils import method_names_from_class
 from moto.sqs import models as sqs_models
 
 from spotkeeper_lab.aws.answers import Answers
-from spotkeeper_lab.aws.client import CREDENTIALS, answered
+from spotkeeper_lab.aws.client import CREDENTIALS
 from spotkeeper_lab.aws.dynamodb import Tables
 from spotkeeper_lab.aws.wire import Respond, VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import CloudError
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -32,6 +34,7 @@ SERVICES = frozenset({
     "cloudformation", "cloudwatch", "fis", "iam", "kms", "awslambda", "scheduler",
     "events", "servicequotas", "sns", "sts",
 })  # fmt: skip
+_PARAMS = "spotkeeper_lab.params"
 
 
 @contextmanager
@@ -67,23 +70,32 @@ def local_aws(cloud: Cloud, time: VirtualTime) -> Iterator[None]:
 
 @contextmanager
 def answering(answers: Mapping[str, Mapping[str, Respond]]) -> Iterator[None]:
-    """Have every client of boto3 answered where there is an answer, without a request.
+    """Answer these operations, without a request, for every session that is made meanwhile."""
 
-    Whoever counts calls counts these, too.
-    """
-    original = BaseClient._make_api_call
+    def known(model: OperationModel) -> Respond | None:
+        return answers.get(model.service_model.service_name, {}).get(xform_name(model.name))
 
-    def call(client: BaseClient, name: str, params: dict[str, Any]) -> Any:
-        model, events = client.meta.service_model, client.meta.events
-        respond = answers.get(model.service_name, {}).get(xform_name(name))
-        if respond is None:
-            return original(client, name, params)
-        operation, context = model.operation_model(name), {"client_config": client.meta.config}
-        event = f"provide-client-params.{model.service_name}.{name}"
-        events.emit(event, params=params, model=operation, context=context)
-        return answered(operation, respond, params)
+    def keep(params: object, model: OperationModel, context: dict[str, Any], **_: object) -> None:
+        if known(model):
+            context[_PARAMS] = params
 
-    with patch.object(BaseClient, "_make_api_call", call):
+    def answer(model: OperationModel, context: dict[str, Any], **_: object) -> Any:
+        if (respond := known(model)) is None:
+            return None
+        status = 200
+        try:
+            parsed = dict(respond(context[_PARAMS]))
+        except CloudError as refusal:
+            status, parsed = 400, {"Error": {"Code": refusal.code, "Message": refusal.message}}
+        told = {"HTTPStatusCode": status, "RetryAttempts": 0}
+        return SimpleNamespace(status_code=status), {**parsed, "ResponseMetadata": told}
+
+    ours: list[tuple[str, Callable[..., Any], Any]] = [
+        ("before-parameter-build", keep, handlers.REGISTER_LAST),
+        # Registered last: calls are counted before.
+        ("before-call", answer, handlers.REGISTER_LAST),
+    ]
+    with patch.object(handlers, "BUILTIN_HANDLERS", [*handlers.BUILTIN_HANDLERS, *ours]):
         yield
 
 
