@@ -78,7 +78,10 @@ class LiveWorld:
             answers = Answers(self._cloud, self.time)
             self.actions: Mapping[str, Mapping[str, Respond]] = {
                 "autoscaling": answers.auto_scaling(),
-                "ec2": answers.ec2(),
+                "ec2": {
+                    **answers.ec2(),
+                    "describe_spot_price_history": answers.describe_prices,
+                },
             }
 
     @contextmanager
