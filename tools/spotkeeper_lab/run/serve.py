@@ -399,11 +399,12 @@ class Front:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        body, more = b"", True
+        read, more = list[bytes](), True
         while more:
             message = await receive()
-            body += message.get("body", b"")
+            read.append(message.get("body", b""))
             more = message.get("more_body", False)
+        body = b"".join(read)
         parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:
