@@ -133,18 +133,6 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterat
     shutil.copy(mine / FOLDER / "endpoint.log", CHECKOUT / f"build/e2e-{worker_id}.log")
 
 
-ASSUMED_BY_LAMBDA = {
-    "Version": "2012-10-17",
-    "Statement": [
-        {
-            "Effect": "Allow",
-            "Action": "sts:AssumeRole",
-            "Principal": {"Service": "lambda.amazonaws.com"},
-        }
-    ],
-}
-
-
 def policy(*statements: dict[str, object]) -> str:
     return json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
 
@@ -168,7 +156,11 @@ def role(endpoint: Endpoint) -> Callable[..., str]:
 
     def make(name: str, *statements: dict[str, object]) -> str:
         iam = endpoint.aws("iam")
-        document = json.dumps(ASSUMED_BY_LAMBDA)
+        lambda_s = {"Service": "lambda.amazonaws.com"}
+        assumed: dict[str, object] = {
+            "Effect": "Allow", "Action": "sts:AssumeRole", "Principal": lambda_s,
+        }  # fmt: skip
+        document = policy(assumed)
         arn = iam.create_role(RoleName=name, AssumeRolePolicyDocument=document)["Role"]["Arn"]
         if statements:
             iam.put_role_policy(RoleName=name, PolicyName="p", PolicyDocument=policy(*statements))
@@ -231,13 +223,9 @@ _KINDS: Mapping[str, tuple[str, str, str, str]] = {
     "dashboards": ("cloudwatch", "list_dashboards", "DashboardEntries", "DashboardName"),
     "topics": ("sns", "list_topics", "Topics", "TopicArn"),
     "keys": ("kms", "list_aliases", "Aliases", "AliasName"),
-    "groups": (
-        "autoscaling",
-        "describe_auto_scaling_groups",
-        "AutoScalingGroups",
-        "AutoScalingGroupName",
-    ),
-}
+    "groups": ("autoscaling", "describe_auto_scaling_groups", "AutoScalingGroups",
+               "AutoScalingGroupName"),
+}  # fmt: skip
 _ASKED: Mapping[str, Mapping[str, str]] = {"policies": {"Scope": "Local"}}
 # sam keeps its bucket, and the stack that made it, for the next deployment.
 _OF_SAM = "aws-sam-cli-managed-default"
@@ -245,17 +233,15 @@ _OF_SAM = "aws-sam-cli-managed-default"
 
 def inventory(aws: Callable[[str], Any]) -> Inventory:
     """The names of all that there is; `aws` makes a client of a service."""
-    return {kind: _names(aws, kind) for kind in _KINDS}
+    found = {}
+    for kind, (service, call, answer, key) in _KINDS.items():
+        listed = getattr(aws(service), call)(**_ASKED.get(kind, {})).get(answer, [])
+        names = sorted(one[key] if key else one for one in listed)
+        found[kind] = [name for name in names if name != _OF_SAM]
+    return found
 
 
 def left(before: Inventory, after: Inventory) -> dict[str, list[str]]:
     """What there is now and was not before, by kind; what is nothing is left out."""
     more = {kind: sorted(set(after[kind]) - set(before[kind])) for kind in after}
     return {kind: names for kind, names in more.items() if names}
-
-
-def _names(aws: Callable[[str], Any], kind: str) -> list[str]:
-    service, call, answer, key = _KINDS[kind]
-    found = getattr(aws(service), call)(**_ASKED.get(kind, {})).get(answer, [])
-    names = sorted(one[key] if key else one for one in found)
-    return [name for name in names if name != _OF_SAM]

@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from html import unescape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from spotkeeper.domain.decision import Controller
+from spotkeeper.domain.decision import Action, Controller, Outcome
 from spotkeeper_charts.page import page_html
 from spotkeeper_lab.backtest.policies import choose
 from spotkeeper_lab.backtest.world import World
@@ -25,50 +26,27 @@ from spotkeeper_lab.run.serve import ORDERS
 from spotkeeper_lab.traces.market import generate
 from spotkeeper_lab.traces.requests import generate_requests
 from spotkeeper_operator.explain import explain_page
-from spotkeeper_operator.watch import html
-from tests.builders import NOON, held
+from spotkeeper_operator.watch import fleet_picture, html
+from tests.builders import NOON, fleet, group, held, instances
 
 QUIET = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
 WITHIN_S = 60
+FLEET = replace(fleet(), name="main", spot_group="ocr-spot", on_demand_group="ocr-od")
+DECISION = held(
+    controller=Controller.AVAILABILITY,
+    action=Action.BACKFILL,
+    rule="backfill",
+    reason="spot 1 of 2 serving <b>1 short</b>",
+    outcomes=(Outcome(asked="ocr-od: desired 0 -> 1"),),
+)
+THERE = {"ocr-spot": group("ocr-spot", 2, instances(serving=["i-1"], launching=["i-2"]))}
 STATE = json.dumps(
     {
         "at": "2026-11-20T12:00:30+00:00",
-        "fleets": [
-            {
-                "name": "main",
-                "groups": [
-                    {
-                        "kind": "spot",
-                        "name": "ocr-spot",
-                        "desired": 2,
-                        "instances": [
-                            {"id": "i-1", "pool": "us-east-1a/g5.xlarge", "phase": "in_service"},
-                            {"id": "i-2", "pool": "us-east-1b/g5.xlarge", "phase": "launching"},
-                        ],
-                    },
-                    {"kind": "on-demand", "name": "ocr-od", "desired": None, "instances": []},
-                ],
-                "decisions": [
-                    {
-                        "at": "2026-11-20T12:00:02+00:00",
-                        "controller": "availability",
-                        "action": "backfill",
-                        "rule": "backfill",
-                        "reason": "spot 1 of 2 serving <b>1 short</b>",
-                        "asked": ["ocr-od: desired 0 -> 1"],
-                    }
-                ],
-            }
-        ],
+        "fleets": [fleet_picture(FLEET, THERE, [DECISION], {})],
         "lab": {
             "market": {"us-east-1a/g5.xlarge": 4},
             "workers": {"erlangs": 2, "queued": 0, "served": 9, "lost": 0, "logging": True},
@@ -253,12 +231,9 @@ def test_a_page_is_readable(
     name: str, filled: int, marks: int, width: int, pages: str, tmp_path: Path
 ) -> None:
     shown = dumped(f"{pages}frame/{width}/{name}", tmp_path, "--virtual-time-budget=8000")
-    told = unescape(shown.partition("PROBE ")[2].partition(" END")[0])
-    seen = json.loads(told)
+    seen = json.loads(unescape(shown.partition("PROBE ")[2].partition(" END")[0]))
     assert seen["overflow"] == 0
-    assert seen["overlap"] == []
-    assert seen["narrow"] == []
-    assert seen["cut"] == []
+    assert [seen[wrong] for wrong in ("overlap", "narrow", "cut")] == [[], [], []]
     assert seen["icon"]
     assert seen["text"] > 200
     assert not seen["wrong"]

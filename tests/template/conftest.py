@@ -1,13 +1,13 @@
-"""The stack in its two shapes: two groups adopted, two groups created."""
+"""The stack in its shapes: two groups adopted, two groups created, and with jobs."""
 
 import pytest
 
-from tests.template.stack import ADOPT, CREATE, Stack
+from tests.template.stack import ADOPT, CREATE, JOBS, Stack
 
 
-@pytest.fixture(params=[ADOPT, CREATE], ids=["adopt", "create"])
+@pytest.fixture(params=[ADOPT, CREATE, JOBS], ids=["adopt", "create", "jobs"])
 def stack(request: pytest.FixtureRequest) -> Stack:
-    """Every promise of the template holds in both shapes."""
+    """Every promise of the template holds in each shape."""
     return Stack.with_parameters(request.param)
 
 

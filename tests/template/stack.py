@@ -68,6 +68,15 @@ class Stack:
             own["Variables"] |= shared
         return functions
 
+    def sources(self, kind: str) -> list[tuple[str, dict[str, Any]]]:
+        """Whatever of a type invokes functions, with the function's name."""
+        return [
+            (name, event["Properties"])
+            for name, function in self.functions().items()
+            for event in function["Events"].values()
+            if event["Type"] == kind
+        ]
+
     def resolve(self, node: Any) -> Any:
         """Work out the intrinsic functions below a node."""
         if isinstance(node, list):

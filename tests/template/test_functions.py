@@ -1,11 +1,8 @@
 """Functions, their files, their environment, and where their failures go."""
 
-from pathlib import Path
-
-import pytest
-
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.fleet_state import LEASE_LIFETIME
+from spotkeeper.adapters.dynamodb.jobs import LEASE as JOB_LEASE
 from spotkeeper.border.settings import (
     AvailabilitySettings,
     CollectSettings,
@@ -30,7 +27,6 @@ def test_every_function_has_its_file_and_every_file_its_function() -> None:
     functions = Stack.with_parameters(JOBS).functions()
     files = {path.parent.name for path in (ROOT / "functions").glob("*/app.py")}
     assert {snake(name) for name in functions} == files
-    assert {Path(function["CodeUri"]).name for function in functions.values()} == files
     assert all(function["CodeUri"] == f"functions/{snake(n)}" for n, function in functions.items())
 
 
@@ -44,15 +40,22 @@ def test_every_variable_that_is_set_is_read_and_accepted_and_the_reverse(stack: 
 
 def test_a_function_ends_before_the_lease_that_it_holds(stack: Stack) -> None:
     assert template()["Globals"]["Function"]["Timeout"] < LEASE_LIFETIME.total_seconds()
+    # One only reads, and the leases of jobs are longer.
     longer = {name for name, it in stack.functions().items() if "Timeout" in it}
-    # It only reads.
-    assert longer == {"ExamineAccount"}
+    assert longer <= {"ExamineAccount", "KeepJobs"}
+    assert stack.functions().get("KeepJobs", {"Timeout": 0})["Timeout"] < JOB_LEASE.total_seconds()
 
 
-def test_what_fails_for_good_is_kept(stack: Stack) -> None:
-    for name in (*CHECKERS, "HandleInterruption", "KeepLedger", "ExamineAccount"):
-        config = stack.functions()[name]["EventInvokeConfig"]["DestinationConfig"]
-        assert config["OnFailure"] == {"Type": "SQS", "Destination": "FailedInvocations.Arn"}, name
+def test_what_fails_for_good_is_kept_and_news_is_tried_again_only_while_it_is_news(
+    stack: Stack,
+) -> None:
+    events = stack.sources("ScheduleV2") + stack.sources("EventBridgeRule")
+    for name in {name for name, _ in events}:
+        config = stack.functions()[name]["EventInvokeConfig"]
+        kept = {"Type": "SQS", "Destination": "FailedInvocations.Arn"}
+        assert config["DestinationConfig"]["OnFailure"] == kept, name
+    for name, _ in stack.sources("EventBridgeRule"):
+        assert stack.functions()[name]["EventInvokeConfig"]["MaximumEventAgeInSeconds"] <= 120
 
 
 def test_a_chain_of_wake_ups_is_not_stopped_as_a_recursive_loop(stack: Stack) -> None:
@@ -62,8 +65,7 @@ def test_a_chain_of_wake_ups_is_not_stopped_as_a_recursive_loop(stack: Stack) ->
 
 
 def test_a_wake_up_is_a_turn_and_waits_for_no_other(stack: Stack) -> None:
-    events = stack.functions()["CheckAvailability"]["Events"]
-    [source] = [event["Properties"] for event in events.values() if event["Type"] == "SQS"]
+    [source] = [it for name, it in stack.sources("SQS") if name == "CheckAvailability"]
     assert source["Queue"] == "WakeUpQueue.Arn"
     assert "MaximumBatchingWindowInSeconds" not in source
     for name in (*CHECKERS, "HandleInterruption"):
@@ -71,29 +73,19 @@ def test_a_wake_up_is_a_turn_and_waits_for_no_other(stack: Stack) -> None:
         assert variables["WAKE_UP_QUEUE_URL"] == "WakeUpQueue"
 
 
-def test_an_event_is_tried_again_only_while_it_is_news(stack: Stack) -> None:
-    invoke = stack.functions()["HandleInterruption"]["EventInvokeConfig"]
-    assert invoke["MaximumEventAgeInSeconds"] <= 120
-
-
-@pytest.mark.parametrize("name", CHECKERS)
-def test_a_checker_runs_every_minute_and_is_not_repeated(stack: Stack, name: str) -> None:
-    function = stack.functions()[name]
-    [schedule] = [it for it in function["Events"].values() if it["Type"] == "ScheduleV2"]
-    assert schedule["Properties"]["ScheduleExpression"] == "rate(1 minute)"
-    # SAM's own name for it would be the same in every stack of the account.
-    assert schedule["Properties"]["Name"].startswith("ocr-")
-    # A schedule's name has 64 letters at most, and a stack's should have room for a few words.
-    assert len(schedule["Properties"]["Name"]) - len("ocr") <= 64 - 50
-    assert function["EventInvokeConfig"]["MaximumRetryAttempts"] == 0
-
-
-def test_the_ledger_is_kept_as_often_as_it_says_that_it_is(stack: Stack) -> None:
-    events = stack.functions()["KeepLedger"]["Events"].values()
-    [schedule] = [it["Properties"] for it in events if it["Type"] == "ScheduleV2"]
+def test_a_checker_runs_every_minute_and_is_not_repeated(stack: Stack) -> None:
+    """Nor is anything else that a schedule runs; the ledger is kept as often as it says."""
+    schedules = stack.sources("ScheduleV2")
+    rates = {name: schedule["ScheduleExpression"] for name, schedule in schedules}
+    assert {rates[name] for name in CHECKERS} == {"rate(1 minute)"}
     minutes = int(wiring.LEDGER_EVERY.total_seconds()) // 60
-    assert schedule["ScheduleExpression"] == f"rate({minutes} minutes)"
-    assert schedule["Name"] == "ocr-keep-ledger"
+    assert rates["KeepLedger"] == f"rate({minutes} minutes)"
+    for name, schedule in schedules:
+        # SAM's own name for it would be the same in every stack of the account.
+        assert schedule["Name"].startswith("ocr-")
+        # A schedule's name has 64 letters at most, and a stack's should have room for a few words.
+        assert len(schedule["Name"]) - len("ocr") <= 64 - 50
+        assert stack.functions()[name]["EventInvokeConfig"]["MaximumRetryAttempts"] == 0
 
 
 def test_the_own_layer_is_the_package_and_nothing_else() -> None:
@@ -104,26 +96,19 @@ def test_the_own_layer_is_the_package_and_nothing_else() -> None:
 
 
 def test_new_accounts_have_concurrency_for_ten_invocations(stack: Stack) -> None:
-    sources = [
-        event["Properties"]["ScalingConfig"]["MaximumConcurrency"]
-        for function in stack.functions().values()
-        for event in function["Events"].values()
-        if event["Type"] == "SQS"
-    ]
+    found = sum(it["ScalingConfig"]["MaximumConcurrency"] for _, it in stack.sources("SQS"))
     # Three queues and two schedules leave some for events. Only a stack of more than five fleets
     # uses the queue of further health turns.
-    assert sum(sources) + 2 <= 8
+    assert found + 2 <= (10 if "KeepJobs" in stack.functions() else 8)
     assert not any("ReservedConcurrentExecutions" in it for it in stack.functions().values())
 
 
 def test_checkers_keep_concurrency_where_the_account_has_enough() -> None:
     """A hundred of the 120 that it asks for are left."""
-    functions = Stack.with_parameters({**ADOPT, "ReserveConcurrency": "true"}).functions()
-    reserved = {name: it.get("ReservedConcurrentExecutions") for name, it in functions.items()}
+    stack = Stack.with_parameters({**ADOPT, "ReserveConcurrency": "true"})
+    reserved = {n: it.get("ReservedConcurrentExecutions") for n, it in stack.functions().items()}
     kept = {"CheckHealth": 4, "CheckAvailability": 6, "HandleInterruption": 10}
     assert {name: count for name, count in reserved.items() if count} == kept
-    for name, function in functions.items():
-        for event in function["Events"].values():
-            if scaling := event["Properties"].get("ScalingConfig"):
-                # The tick needs one beside the queue's.
-                assert scaling["MaximumConcurrency"] < (reserved[name] or 10)
+    for name, source in stack.sources("SQS"):
+        # The tick needs one beside the queue's.
+        assert source["ScalingConfig"]["MaximumConcurrency"] < (reserved[name] or 10)

@@ -4,12 +4,13 @@ import json
 import re
 from typing import Any
 
+from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.observability import COUNTS, DAILY, LEVELS
 from spotkeeper_operator.status import ALARMS
-from tests.template.stack import JOBS, ROOT, Stack
+from tests.template.stack import ROOT, Stack
 
-LAUNCH_DEADLINE_S = 600
-"""The default of a fleet document."""
+OF_JOBS = "JobsStuck"
+"""The metric of a stack with jobs."""
 QUERY = re.compile(
     r"SELECT \w+\((\w+)\) FROM SCHEMA\(Spotkeeper, service, fleet\) WHERE service = 'ocr'$"
 )
@@ -41,40 +42,32 @@ def expressions(widget: dict[str, Any]) -> list[str]:
     return [line["expression"] for [line] in widget["properties"].get("metrics", [])]
 
 
-def metrics_shown(stack: Stack) -> list[str]:
-    """Name the metrics of ours that the dashboard shows."""
+def test_the_status_knows_every_alarm(stack: Stack) -> None:
+    names = {alarm["AlarmName"].removeprefix("ocr-") for alarm in alarms(stack).values()}
+    assert names | {"job-stuck"} == ALARMS
+    assert ("job-stuck" in names) is ("KeepJobs" in stack.functions())
+
+
+def test_what_is_emitted_is_what_alarms_and_dashboard_look_at(stack: Stack) -> None:
+    watched = {name for alarm in alarms(stack).values() if (name := own_metric(alarm))}
     searched = [
         found["names"]
         for widget in dashboard(stack)
         for expression in expressions(widget)
         for found in SEARCH.finditer(expression)
     ]
-    return [name for names in searched for name in re.findall(r'"(\w+)"', names)]
-
-
-def test_the_status_knows_every_alarm(stack: Stack) -> None:
-    names = {alarm["AlarmName"].removeprefix("ocr-") for alarm in alarms(stack).values()}
-    assert names == ALARMS
-
-
-def test_what_is_emitted_is_what_alarms_and_dashboard_look_at(stack: Stack) -> None:
-    watched = {name for alarm in alarms(stack).values() if (name := own_metric(alarm))}
-    assert watched | set(metrics_shown(stack)) == LEVELS.keys() | COUNTS | {DAILY}
+    shown = {name for names in searched for name in re.findall(r'"(\w+)"', names)}
+    assert (watched | shown) - {OF_JOBS} == LEVELS.keys() | COUNTS | {DAILY}
 
 
 def test_a_stack_with_jobs_shows_their_steps_and_their_alarm(stack: Stack) -> None:
     source = (ROOT / "layers/spotkeeper/spotkeeper/observability.py").read_text()
-    for board, expected in (
-        (dashboard(stack), False),
-        (dashboard(Stack.with_parameters(JOBS)), True),
-    ):
-        shown = [it["properties"].get("query", "") for it in board]
-        steps = [query for query in shown if "took steps" in query]
-        assert bool(steps) is expected
-        assert ("JobStuckAlarm.Arn" in str(board)) is expected
-        for message in re.findall(r"\[(.*?)\]", "".join(steps)):
-            for each in re.findall(r"'(.+?)'", message):
-                assert f'"{each}"' in source
+    shown = [it["properties"].get("query", "") for it in dashboard(stack)]
+    steps = [query for query in shown if "took steps" in query]
+    assert bool(steps) is ("KeepJobs" in stack.functions())
+    for message in re.findall(r"\[(.*?)\]", "".join(steps)):
+        for each in re.findall(r"'(.+?)'", message):
+            assert f'"{each}"' in source
 
 
 def test_only_what_is_sent_each_turn_may_have_gaps_in_a_line_of_the_dashboard(stack: Stack) -> None:
@@ -88,13 +81,8 @@ def test_the_dashboard_says_whether_it_is_whole_what_share_is_on_demand_and_what
     stack: Stack,
 ) -> None:
     numbers = [it for it in dashboard(stack) if it["properties"].get("view") == "singleValue"]
-    shown = [
-        line.get("label", line["id"])
-        for widget in numbers
-        for [line] in widget["properties"]["metrics"]
-        if line.get("visible", True)
-    ]
-    assert shown == [
+    lines = [line for widget in numbers for [line] in widget["properties"]["metrics"]]
+    assert [line.get("label", line["id"]) for line in lines if line.get("visible", True)] == [
         "serving, % of wanted",
         "on demand, % of serving",
         "seconds",
@@ -127,38 +115,31 @@ def looked_at(alarm: dict[str, Any], name: str) -> list[str]:
 
 
 def test_every_function_has_a_part_in_the_alarm_on_throttles(stack: Stack) -> None:
-    for each in (stack, Stack.with_parameters(JOBS)):
-        assert set(looked_at(alarms(each)["ThrottlesAlarm"], "Throttles")) == set(each.functions())
+    assert set(looked_at(alarms(stack)["ThrottlesAlarm"], "Throttles")) == set(stack.functions())
 
 
 def test_whoever_fails_rings_by_errors_or_where_it_runs_seldom_by_what_failed(
     stack: Stack,
 ) -> None:
-    """A function that runs every five minutes or daily cannot fail in two of three minutes."""
+    """A function that runs every five minutes or daily cannot fail in two of three minutes.
+
+    That it is not repeated and that its failure is kept, test_functions.py says of every one.
+    """
     alarm = alarms(stack)["ErrorsAlarm"]
     assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]) == (2, 3)
     seldom = stack.functions().keys() - set(looked_at(alarm, "Errors"))
     assert seldom == {"KeepLedger", "ExamineAccount"}
-    with_jobs = alarms(Stack.with_parameters(JOBS))["ErrorsAlarm"]
-    assert "KeepJobs" in looked_at(with_jobs, "Errors")
-    for name in seldom:
-        config = stack.functions()[name]["EventInvokeConfig"]
-        assert config["MaximumRetryAttempts"] == 0
-        assert config["DestinationConfig"]["OnFailure"]["Destination"] == "FailedInvocations.Arn"
     failed = alarms(stack)["FailedInvocationsAlarm"]
-    assert looked_at(failed, "ApproximateNumberOfMessagesVisible") == [
-        "FailedInvocations.QueueName"
-    ]
     assert (failed["DatapointsToAlarm"], failed["Threshold"]) == (1, 0)
 
 
 def test_dead_letters_ring_when_more_come_and_not_while_they_lie_there(stack: Stack) -> None:
-    queues = stack.resources("AWS::SQS::Queue").keys() - {
-        "SearchLogQueue",
-        "WakeUpQueue",
-        "HealthQueue",
+    redriven = stack.resources("AWS::SQS::Queue").values()
+    targets = {
+        it["RedrivePolicy"]["deadLetterTargetArn"] for it in redriven if "Redrive" in str(it)
     }
-    for queue in queues:
+    assert targets == {"SearchLogDeadLetters.Arn", "FailedInvocations.Arn"}
+    for queue in (target.removesuffix(".Arn") for target in targets):
         alarm = alarms(stack)[f"{queue}Alarm"]
         assert looked_at(alarm, "ApproximateNumberOfMessagesVisible") == [f"{queue}.QueueName"]
         assert alarm["Metrics"][0]["Expression"] == "DIFF(FILL(m, 0))"
@@ -213,13 +194,14 @@ def test_every_fleet_that_pays_for_on_demand_for_hours_rings(stack: Stack) -> No
     assert "SELECT MAX(OnDemandHours)" in alarm["Metrics"][0]["Expression"]
     assert alarm["Threshold"] == 6
     of_one = {own_metric(it) for it in alarms(stack).values() if "Dimensions" in it}
-    assert of_one <= {None, DAILY}, "no alarm watches the first fleet only"
+    assert of_one <= {None, DAILY, OF_JOBS}, "no alarm watches the first fleet only"
 
 
 def test_a_shortfall_rings_when_it_lasts_longer_than_launches_may_take(stack: Stack) -> None:
     """A fleet that grows is short for a cold start: a demo's day rang 29 times at five minutes."""
     alarm = alarms(stack)["ShortfallUnfilledAlarm"]
-    assert alarm["Metrics"][0]["Period"] * alarm["EvaluationPeriods"] == 900 > LAUNCH_DEADLINE_S
+    lasts_s = alarm["Metrics"][0]["Period"] * alarm["EvaluationPeriods"]
+    assert lasts_s > AvailabilityPolicy().launch_deadline_s
 
 
 def test_alarms_go_to_a_topic_of_the_operators_where_one_is_given(stack: Stack) -> None:

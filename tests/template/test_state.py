@@ -12,8 +12,10 @@ from spotkeeper.border.sections import settings_of
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective
+from spotkeeper_lab.cloud.values import Transition
 from tests.template.stack import ADOPT, CREATE, JOBS, Stack, template
 
+QUEUES = "https://sqs.us-west-2.amazonaws.com/123456789012"
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
 
@@ -37,27 +39,20 @@ def test_all_that_is_kept_is_encrypted_with_the_key_that_is_given(given: str) ->
 
 
 def test_a_message_that_fails_goes_to_the_dead_letters_after_a_few_tries(stack: Stack) -> None:
-    redrive = stack.resources("AWS::SQS::Queue")["SearchLogQueue"]["RedrivePolicy"]
-    assert redrive == {"deadLetterTargetArn": "SearchLogDeadLetters.Arn", "maxReceiveCount": 5}
-
-
-@pytest.mark.parametrize("name", ["WakeUpQueue", "HealthQueue"])
-def test_a_message_that_fails_is_kept_with_the_failed_invocations(stack: Stack, name: str) -> None:
-    queue = stack.resources("AWS::SQS::Queue")[name]
-    assert queue["RedrivePolicy"]["deadLetterTargetArn"] == "FailedInvocations.Arn"
-    # The minute's turn has made up for it; what is older says nothing.
-    assert queue["MessageRetentionPeriod"] <= 900
-
-
-@pytest.mark.parametrize("name", ["SearchLogQueue", "WakeUpQueue", "HealthQueue"])
-def test_a_batch_is_not_delivered_again_while_it_is_handled(stack: Stack, name: str) -> None:
-    visible_after = stack.resources("AWS::SQS::Queue")[name]["VisibilityTimeout"]
-    assert visible_after >= 6 * template()["Globals"]["Function"]["Timeout"]
-
-
-def test_only_the_messages_that_failed_come_again(stack: Stack) -> None:
-    source = stack.functions()["CollectSearchLogs"]["Events"]["SearchLogs"]["Properties"]
-    assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    """Of a batch of search logs, only the messages that failed; and none while it is handled."""
+    functions, queues = stack.functions(), stack.resources("AWS::SQS::Queue")
+    usual_s = template()["Globals"]["Function"]["Timeout"]
+    for name, source in stack.sources("SQS"):
+        queue = queues[source["Queue"].removesuffix(".Arn")]
+        assert queue["VisibilityTimeout"] >= 6 * functions[name].get("Timeout", usual_s)
+        logs = name == "CollectSearchLogs"
+        dead = "SearchLogDeadLetters.Arn" if logs else "FailedInvocations.Arn"
+        assert queue["RedrivePolicy"]["deadLetterTargetArn"] == dead
+        assert 2 <= queue["RedrivePolicy"]["maxReceiveCount"] <= 5
+        assert ("ReportBatchItemFailures" in source.get("FunctionResponseTypes", [])) is logs
+        if name.startswith("Check"):
+            # The minute's turn has made up for it; what is older says nothing.
+            assert queue["MessageRetentionPeriod"] <= 900
 
 
 def test_the_table_is_on_demand_encrypted_expiring_and_can_be_restored(stack: Stack) -> None:
@@ -85,23 +80,20 @@ def test_the_fleet_document_lies_where_the_functions_look_and_has_the_defaults(
 
 
 @pytest.mark.parametrize(
-    ("wait_s", "objective"), [("2.5", Objective(wait_s=2.5, share=0.99)), ("0", None)]
-)
-def test_the_objective_is_a_parameter_and_can_be_switched_off(
-    wait_s: str, objective: Objective | None
-) -> None:
-    changed = ADOPT | {"ObjectiveWaitSeconds": wait_s, "ObjectiveShare": "0.99"}
-    document = Stack.with_parameters(changed).resources("AWS::SSM::Parameter")["FleetDocument"]
-    assert parse_fleet("main", document["Value"]).objective == objective
-
-
-@pytest.mark.parametrize("name", ["requests", "requests.fifo"])
-def test_the_request_queue_is_a_parameter(name: str) -> None:
-    stack = Stack.with_parameters(ADOPT | {"RequestQueueName": name})
-    document = stack.resources("AWS::SSM::Parameter")["FleetDocument"]
-    url = f"https://sqs.us-west-2.amazonaws.com/123456789012/{name}"
-    assert parse_fleet("main", document["Value"]).request_queue_url == url
-    assert re.fullmatch(template()["Parameters"]["RequestQueueName"]["AllowedPattern"], name)
+    ("given", "field", "value"),
+    [
+        ({"ObjectiveWaitSeconds": "2.5", "ObjectiveShare": "0.99"}, "objective",
+         Objective(wait_s=2.5, share=0.99)),
+        ({"ObjectiveWaitSeconds": "0"}, "objective", None),
+        ({"RequestQueueName": "requests"}, "request_queue_url", f"{QUEUES}/requests"),
+        ({"RequestQueueName": "requests.fifo"}, "request_queue_url", f"{QUEUES}/requests.fifo"),
+    ],
+)  # fmt: skip
+def test_parameters_become_the_fleet_s(given: dict[str, str], field: str, value: object) -> None:
+    document = Stack.with_parameters(ADOPT | given).resources("AWS::SSM::Parameter")
+    assert getattr(parse_fleet("main", document["FleetDocument"]["Value"]), field) == value
+    for name, text in given.items():
+        assert re.fullmatch(template()["Parameters"][name]["AllowedPattern"], text)
 
 
 def test_the_launch_hook_ends_before_the_launch_deadline() -> None:
@@ -109,19 +101,12 @@ def test_the_launch_hook_ends_before_the_launch_deadline() -> None:
     assert template()["Parameters"]["ReadySeconds"]["MaxValue"] < deadline
 
 
-def test_adopting_two_groups_creates_none(adopted: Stack) -> None:
-    assert not adopted.resources("AWS::AutoScaling")
-
-
-def test_created_groups_spread_over_types_and_have_bounded_hooks(created: Stack) -> None:
-    groups = created.resources("AWS::AutoScaling::AutoScalingGroup")
+def test_created_groups_have_bounded_hooks_and_adopted_ones_are_not_created(stack: Stack) -> None:
+    groups = stack.resources("AWS::AutoScaling::AutoScalingGroup")
+    assert bool(groups) is (stack.parameters["SpotGroupName"] == "")
     for group in groups.values():
-        assert len(set(_types(group))) == 4
         hooks = {it["LifecycleTransition"]: it for it in group["LifecycleHookSpecificationList"]}
-        assert hooks.keys() == {
-            "autoscaling:EC2_INSTANCE_LAUNCHING",
-            "autoscaling:EC2_INSTANCE_TERMINATING",
-        }
+        assert hooks.keys() == set(Transition)
         assert all(30 <= hook["HeartbeatTimeout"] <= 7200 for hook in hooks.values())
 
 

@@ -27,13 +27,9 @@ def test_a_text_of_the_code_has_no_retired_words(tmp_path: Path, source: str, fo
     assert bool(list(PROSE.retired(PROSE.texts(module)))) is found
 
 
-def test_the_help_of_a_command_is_a_docstring(tmp_path: Path) -> None:
-    module = tmp_path / "lab_commands.py"
-    module.write_text('def run():\n    """Say what was told."""\n')
-    assert [line.partition(":")[0] for line in PROSE.retired(PROSE.texts(module))] == ["line 2"]
-
-
-def test_descriptions_of_the_template_are_read(tmp_path: Path) -> None:
-    template = tmp_path / "template.yaml"
+def test_descriptions_of_the_template_and_the_help_of_commands_are_read(tmp_path: Path) -> None:
+    template, module = tmp_path / "template.yaml", tmp_path / "lab_commands.py"
     template.write_text('A:\n  AlarmDescription: !Sub "it is told"\n  Other: told\n')
-    assert len(list(PROSE.retired(PROSE.descriptions(template)))) == 1
+    module.write_text('def run():\n    """Say what was told."""\n')
+    for read, path in ((PROSE.descriptions, template), (PROSE.texts, module)):
+        assert [line.partition(":")[0] for line in PROSE.retired(read(path))] == ["line 2"]

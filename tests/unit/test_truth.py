@@ -36,8 +36,3 @@ def test_every_behaviour_that_hurt_has_its_row_and_its_test(number: int) -> None
     mine = [row for row in ROWS if str(number) in re.findall(r"\d+", row[0])]
     assert mine, f"docs/truth.md has no row for number {number}"
     assert any(re.search(r"test_\w+", " ".join(row[1:])) for row in mine), mine
-
-
-def test_there_are_sixty_behaviours_with_their_tests() -> None:
-    tested = [row for row in ROWS if re.search(r"test_\w+", " ".join(row[1:]))]
-    assert len(tested) >= 60

@@ -655,9 +655,10 @@ AGE_KNOWN = timedelta(minutes=3)
 # The alarms of template.yaml.
 ALARMS = frozenset({
     "both-short", "checker-not-running", "configuration-failure", "doctor", "errors",
-    "events-unsent", "failed-invocations", "nobody-serves", "oldest-message", "on-demand-too-long",
-    "onprem-workers", "paused-too-long", "request-queue-unread", "search-log-dead-letters",
-    "search-logs-lost", "shortfall-unfilled", "stale-search-logs", "throttles",
+    "events-unsent", "failed-invocations", "job-stuck", "nobody-serves", "oldest-message",
+    "on-demand-too-long", "onprem-workers", "paused-too-long", "request-queue-unread",
+    "search-log-dead-letters", "search-logs-lost", "shortfall-unfilled", "stale-search-logs",
+    "throttles",
 })  # fmt: skip
 # Of checkers that have no turn at all there is no data.
 NOT_HEARD_OF = ("checker-not-running", "INSUFFICIENT_DATA")

@@ -28,7 +28,6 @@ CREDENTIALS = {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-_CHECKED: set[tuple[str, frozenset[str]]] = set()
 
 
 @contextmanager
@@ -41,8 +40,8 @@ def in_process(client: Callable[..., "Client"]) -> Iterator[None]:
 class Client:
     """A client of one service without the wire, which costs a hundredth of boto3's.
 
-    Parameters are checked against botocore's own models, once for each set of their names; lists
-    are paged by botocore's own paginators, and errors are botocore's.
+    Parameters are checked against botocore's own models, lists are paged by its own paginators, and
+    errors are botocore's.
     """
 
     def __init__(self, service: str, answers: Mapping[str, Respond]) -> None:
@@ -60,7 +59,11 @@ class Client:
         operation, respond = self._operations[name], self._answers[name]
 
         def call(**params: Any) -> Any:
-            self._check(operation, params)
+            assert operation.input_shape
+            report = ParamValidator().validate(params, operation.input_shape)
+            if report.has_errors():
+                told = f"{self._service}.{operation.name}: {report.generate_report()}"
+                raise NotImplementedError(told)
             try:
                 return dict(respond(params))
             except CloudError as refusal:
@@ -73,15 +76,6 @@ class Client:
         """botocore's paginator over the operation."""
         operation = self._operations[name]
         return Paginator(getattr(self, name), self._pages[operation.name], operation)
-
-    def _check(self, operation: OperationModel, params: Mapping[str, Any]) -> None:
-        key = (f"{self._service}.{operation.name}", frozenset(params))
-        if key not in _CHECKED:
-            assert operation.input_shape
-            report = ParamValidator().validate(params, operation.input_shape)
-            if report.has_errors():
-                raise NotImplementedError(f"{key[0]}: {report.generate_report()}")
-            _CHECKED.add(key)
 
 
 @cache

@@ -18,7 +18,6 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -46,7 +45,6 @@ def check_release() -> None:
 
 # --- its account ----------------------------------------------------------------------------------
 
-type Headers = Mapping[str, str]
 type Response = tuple[int, dict[str, str], bytes]
 type Answering = Callable[[str, bytes], Response | None]
 """Answers one call of a service from its body, or leaves it to ministack."""
@@ -57,20 +55,17 @@ def answer_instead(service: str, answering: Answering) -> None:
     target = module(f"services.{service}")
     original: Callable[..., Awaitable[Response]] = target.handle_request
 
-    async def handle(
-        method: str, path: str, headers: Headers, body: bytes, query: dict[str, Any]
-    ) -> Response:
+    async def handle(method: str, path: str, headers: Any, body: bytes, query: Any) -> Response:
         response = await asyncio.to_thread(answering, service, body)
         return response or await original(method, path, headers, body, query)
 
     target.handle_request = handle
 
 
-def provision(kind: str, **handlers: Callable[..., Any]) -> None:
-    """Let CloudFormation make, change and delete a kind of resource by these."""
-    known = module("services.cloudformation.provisioners")
-    registry = known._RESOURCE_HANDLERS
-    registry[kind] = dict(handlers)
+def provision(kind: str, handlers: Any) -> None:
+    """Let CloudFormation create, update and delete a kind of resource by these."""
+    registry = module("services.cloudformation.provisioners")._RESOURCE_HANDLERS
+    registry[kind] = {does: getattr(handlers, does) for does in ("create", "update", "delete")}
 
 
 def zone_of(subnet: str) -> str:
@@ -121,37 +116,25 @@ def alarms_do_not_ring() -> None:
 
 def conditions_on_lists() -> None:
     """Conditions may look at what Fn::Split makes of a parameter; ministack leaves it as it is."""
-    original = module("services.cloudformation.engine")._evaluate_conditions
+    engine = module("services.cloudformation.engine")
+    original = engine._evaluate_conditions
+
+    def split(value: Any, params: Mapping[str, Any]) -> Any:
+        match value:
+            case {"Fn::Split": _}:
+                return engine._resolve_refs(value, {}, params, {}, {}, "", "")
+            case dict():
+                return {key: split(inner, params) for key, inner in value.items()}
+            case list():
+                return [split(inner, params) for inner in value]
+        return value
 
     def evaluate(template: dict[str, Any], params: Mapping[str, Any]) -> Any:
-        plain = _without_splits(template.get("Conditions", {}), params)
+        plain = split(template.get("Conditions", {}), params)
         return original({**template, "Conditions": plain}, params)
 
     for name in ("engine", "changesets", "handlers", "stacks"):
         module(f"services.cloudformation.{name}")._evaluate_conditions = evaluate
-
-
-def _without_splits(value: Any, params: Mapping[str, Any]) -> Any:
-    """Do every Fn::Split of a condition, and the Fn::Join and Ref within it."""
-    match value:
-        case {"Fn::Split": [separator, text]}:
-            return str(_text_of(text, params)).split(separator)
-        case dict():
-            return {key: _without_splits(inner, params) for key, inner in value.items()}
-        case list():
-            return [_without_splits(inner, params) for inner in value]
-        case _:
-            return value
-
-
-def _text_of(value: Any, params: Mapping[str, Any]) -> str:
-    match value:
-        case {"Ref": name}:
-            return str(params[name]["Value"])
-        case {"Fn::Join": [separator, parts]}:
-            return str(separator).join(_text_of(part, params) for part in parts)
-        case _:
-            return str(value)
 
 
 def keep_parameters(parameters: Mapping[str, str]) -> None:
@@ -183,14 +166,12 @@ used: Counter[tuple[str, str]] = Counter()
 refused: Counter[tuple[str, str]] = Counter()
 
 
-def authorize_as_aws(
-    tags_of: Callable[[str], Mapping[str, str]], group_of: Callable[[str], str]
-) -> None:
+def authorize_as_aws(tags_of: Callable[[str], Mapping[str, str]]) -> None:
     """Roles are enforced on the resources and condition keys that AWS names for a call.
 
-    `tags_of` answers the tags of an instance, `group_of` the group that it is in.
+    `tags_of` answers the tags of an instance, its group's name among them.
     """
-    _name_resources(group_of)
+    _name_resources(tags_of)
     _name_actions()
     evaluator = module("core.iam_evaluator")
     enforce = evaluator.enforce
@@ -218,7 +199,7 @@ def loopback_is_secure() -> None:
     app.pin_request_origin = lambda address, _secure: pin(address, True)
 
 
-def _name_resources(group_of: Callable[[str], str]) -> None:
+def _name_resources(tags_of: Callable[[str], Mapping[str, str]]) -> None:
     actions = module("core.iam_actions")
     original = actions.extract_resource_arn
 
@@ -229,16 +210,20 @@ def _name_resources(group_of: Callable[[str], str]) -> None:
         if service == "ssm" and "GetParametersByPath" in headers.get("x-amz-target", ""):
             path = str(json.loads(body)["Path"]).rstrip("/")
             return f"arn:aws:ssm:{where}:parameter{path}"
-        if service == "autoscaling" and "InstanceId" in query:
-            group = group_of(actions._query_param(query, "InstanceId"))
-            return f"arn:aws:autoscaling:{where}:autoScalingGroup:*:autoScalingGroupName/{group}"
-        if service == "autoscaling" and "Tags.member.1.ResourceId" in query:
+        if service == "autoscaling" and {"InstanceId", "Tags.member.1.ResourceId"} & query.keys():
             group = actions._query_param(query, "Tags.member.1.ResourceId")
+            if "InstanceId" in query:
+                tags = tags_of(actions._query_param(query, "InstanceId"))
+                group = tags.get("aws:autoscaling:groupName", "")
             return f"arn:aws:autoscaling:{where}:autoScalingGroup:*:autoScalingGroupName/{group}"
-        if service == "ec2" and (ids := _instance_ids(query)):
-            arns = tuple(f"arn:aws:ec2:{where}:instance/{one}" for one in ids)
+        if service == "ec2":
+            # Under whatever name a call lists them.
+            listed = (n for n in query if n.startswith(("ResourceId.", "InstanceId.")))
+            named = (str(actions._query_param(query, name)) for name in listed)
+            arns = tuple(f"arn:aws:ec2:{where}:instance/{one}" for one in named if one[:2] == "i-")
             _instances.set(arns)
-            return arns[0]
+            if arns:
+                return arns[0]
         return str(original(*call))
 
     actions.extract_resource_arn = extract
@@ -261,15 +246,6 @@ def _name_actions() -> None:
     actions._lambda_action = action
 
 
-def _instance_ids(query: Mapping[str, Any]) -> list[str]:
-    """The instances that a call of EC2 names, under whatever name it lists them."""
-    read = module("core.iam_actions")._query_param
-    found = (
-        str(read(query, name)) for name in query if name.startswith(("ResourceId.", "InstanceId."))
-    )
-    return [value for value in found if value.startswith("i-")]
-
-
 def _principal(key: str) -> str:
     found = module("core.iam_evaluator").resolve_caller_identity(key) or {}
     return _role(str(found.get("userArn", key)))
@@ -283,23 +259,20 @@ def _role(arn: str) -> str:
 
 def permissions(account: str) -> dict[str, object]:
     """What each principal used and was refused so far, and what a role has and never used."""
+    policies_of = module("core.iam_evaluator")._gather_role_policies
     found: dict[str, object] = {}
     for who in sorted({who for who, _ in (*used, *refused)}):
         mine = {action for one, action in used if one == who}
-        role = who.removeprefix("role/")
+        kind, _, role = who.partition("/")
+        policies = policies_of(role, account) if kind == "role" else []
+        allowing = (one for policy in policies for one in policy if one.effect == "Allow")
+        allowed = {action for statement in allowing for action in statement.actions}
         found[who] = {
             "used": sorted(mine),
             "refused": sorted(action for one, action in refused if one == who),
-            "unused": sorted(_allowed(role, account) - mine if role != who else ()),
+            "unused": sorted(allowed - mine),
         }
     return found
-
-
-def _allowed(role: str, account: str) -> set[str]:
-    """The actions that the policies of a role name."""
-    policies = module("core.iam_evaluator")._gather_role_policies(role, account)
-    allowing = (one for policy in policies for one in policy if one.effect == "Allow")
-    return {action for statement in allowing for action in statement.actions}
 
 
 def may(function: Mapping[str, Any], action: str, resource: str) -> bool:
@@ -326,112 +299,71 @@ def may(function: Mapping[str, Any], action: str, resource: str) -> bool:
 # --- asynchronous invocations ---------------------------------------------------------------------
 
 # A failed invocation is tried again after one minute, then after two.
-RETRY_S, LONGEST_RETRY_S = 60.0, 120.0
+RETRY_S, LONGEST_RETRY_S, RETRIES = 60.0, 120.0, 2
 # One that finds no free concurrency stays in its queue, and is tried after up to five minutes.
-THROTTLED_S, LONGEST_THROTTLED_S = 1.0, 300.0
-OLDEST_S, RETRIES = 21_600.0, 2
-EXHAUSTED, TOO_OLD = "RetriesExhausted", "EventAgeExceeded"
-
-
-@dataclass(slots=True)
-class Invocation:
-    """An event on its way to a function, and what became of it so far."""
-
-    function: Mapping[str, Any]
-    event: Any
-    began_s: float
-    failures: int = 0
-    throttles: int = 0
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The function's configuration."""
-        return self.function.get("config") or self.function
-
-    @property
-    def limits(self) -> Mapping[str, Any]:
-        """What the function is configured for asynchronous invocations with."""
-        return self.function.get("event_invoke_config") or {}
-
-    def after(self, result: Mapping[str, Any]) -> tuple[str, float]:
-        """What a failure means: why it is given up, or nothing and when it is tried again."""
-        if result.get("throttle"):
-            self.throttles += 1
-            wait_s = min(LONGEST_THROTTLED_S, THROTTLED_S * 2.0 ** (self.throttles - 1))
-        else:
-            self.failures += 1
-            wait_s = min(LONGEST_RETRY_S, RETRY_S * self.failures)
-            retries = self.limits.get("MaximumRetryAttempts")
-            if self.failures > (RETRIES if retries is None else int(retries)):
-                return EXHAUSTED, 0.0
-        oldest_s = float(self.limits.get("MaximumEventAgeInSeconds") or OLDEST_S)
-        too_old = time.monotonic() - self.began_s + wait_s > oldest_s
-        return (TOO_OLD, 0.0) if too_old else ("", wait_s)
+THROTTLED_S, LONGEST_THROTTLED_S, OLDEST_S = 1.0, 300.0, 21_600.0
 
 
 def invocations_are_lambda_s() -> None:
-    """Throttled events wait, failed ones are tried again, and the destination gets a record."""
-    functions = module("services.lambda_svc")
+    """Throttled events wait, failed ones are tried again, and the destination gets a record.
+
+    Rules and schedules invoke in this way, too.
+    """
+    events, functions = module("services.eventbridge"), module("services.lambda_svc")
 
     def invoke(function: Mapping[str, Any], event: Any) -> None:
-        invocation = Invocation(function, event, time.monotonic())
         run = contextvars.copy_context().run
-        threading.Thread(target=run, args=(_run, invocation), daemon=True).start()
-
-    functions.invoke_async_with_retry = invoke
-
-
-def rules_and_schedules_invoke_asynchronously() -> None:
-    """Targets get retries, the function's limits on them, and its destination on failure."""
-    events, functions = module("services.eventbridge"), module("services.lambda_svc")
+        threading.Thread(target=run, args=(_invoke, function, event), daemon=True).start()
 
     def dispatch(arn: str, payload: str) -> None:
         found, config, _name = functions._get_func_record_for_ref(arn)
         if found and config:
-            functions.invoke_async_with_retry(found, json.loads(payload))
+            invoke(found, json.loads(payload))
 
+    functions.invoke_async_with_retry = invoke
     events._dispatch_to_lambda = dispatch
 
 
-def _run(invocation: Invocation) -> None:
-    functions = module("services.lambda_svc")
-    account, region = functions._account_region_from_function_config(invocation.config)
+def _invoke(function: Mapping[str, Any], event: Any) -> None:
+    """Invoke until it succeeds, or for as often and as long as the function's limits allow.
+
+    The record of a failure is sent to its destination, which the function's role must allow.
+    """
+    functions, began_s = module("services.lambda_svc"), time.monotonic()
+    config = function.get("config") or function
+    limits = function.get("event_invoke_config") or {}
+    retries = limits.get("MaximumRetryAttempts")
+    oldest_s = float(limits.get("MaximumEventAgeInSeconds") or OLDEST_S)
+    account, region = functions._account_region_from_function_config(config)
     functions._request_account_id.set(account)
     functions._request_region.set(region)
+    failures = throttles = 0
     while True:
-        result = functions._execute_function(invocation.function, invocation.event)
+        result = functions._execute_function(function, event)
         if told := result.get("log"):
-            functions.logger.info("%s\n%s", invocation.config.get("FunctionName"), told)
+            functions.logger.info("%s\n%s", config.get("FunctionName"), told)
         if not result.get("error"):
             return
-        why, wait_s = invocation.after(result)
-        if why:
-            _tell(invocation, why, result)
-            return
+        if result.get("throttle"):
+            wait_s = min(LONGEST_THROTTLED_S, THROTTLED_S * 2.0**throttles)
+            throttles += 1
+        else:
+            failures += 1
+            wait_s = min(LONGEST_RETRY_S, RETRY_S * failures)
+        exhausted = failures > (RETRIES if retries is None else int(retries))
+        if exhausted or time.monotonic() - began_s + wait_s > oldest_s:
+            break
         time.sleep(wait_s)
-
-
-def _tell(invocation: Invocation, why: str, result: Mapping[str, Any]) -> None:
-    """Send the record of a failure to its destination, which the function's role must allow."""
-    on_failure = (invocation.limits.get("DestinationConfig") or {}).get("OnFailure") or {}
-    target = on_failure.get("Destination", "")
-    if target and may(invocation.config, "sqs:SendMessage", target):
-        text = json.dumps(_record(invocation, why, result))
-        send_message(target.rpartition(":")[2], text)
-
-
-def _record(invocation: Invocation, why: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    now = datetime.fromtimestamp(time.time(), UTC)
     record: dict[str, Any] = {
         "version": "1.0",
-        "timestamp": now.isoformat(timespec="milliseconds"),
+        "timestamp": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),
         "requestContext": {
             "requestId": str(uuid4()),
-            "functionArn": f"{invocation.config.get('FunctionArn', '')}:$LATEST",
-            "condition": why,
-            "approximateInvokeCount": invocation.failures,
+            "functionArn": f"{config.get('FunctionArn', '')}:$LATEST",
+            "condition": "RetriesExhausted" if exhausted else "EventAgeExceeded",
+            "approximateInvokeCount": failures,
         },
-        "requestPayload": invocation.event,
+        "requestPayload": event,
     }
     if not result.get("throttle"):
         record["responseContext"] = {
@@ -440,7 +372,10 @@ def _record(invocation: Invocation, why: str, result: Mapping[str, Any]) -> dict
             "functionError": "Unhandled",
         }
         record["responsePayload"] = result.get("body")
-    return record
+    on_failure = (limits.get("DestinationConfig") or {}).get("OnFailure") or {}
+    target = on_failure.get("Destination", "")
+    if target and may(config, "sqs:SendMessage", target):
+        send_message(target.rpartition(":")[2], json.dumps(record))
 
 
 # --- functions and their processes ----------------------------------------------------------------
@@ -567,7 +502,7 @@ def kill_workers(function: str) -> int:
     found = [
         worker
         for workers in runtime._workers.values()
-        for worker in (workers if isinstance(workers, list) else [workers])
+        for worker in workers
         if function in worker.func_name and worker._proc is not None
     ]
     for worker in found:

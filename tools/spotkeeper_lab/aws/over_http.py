@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qsl
 
 from moto.core.exceptions import ServiceException
@@ -22,12 +22,11 @@ from werkzeug.datastructures import MultiDict
 from spotkeeper_lab.aws.answers import Answers, hook_of, warm_pool_of
 from spotkeeper_lab.aws.ministack import Response
 from spotkeeper_lab.aws.wire import (
-    Answer,
     Event,
     Events,
-    Get,
+    Params,
+    Respond,
     VirtualTime,
-    WireAction,
     group_arn,
 )
 from spotkeeper_lab.cloud.api import Cloud
@@ -77,9 +76,12 @@ class LiveWorld:
             self._cloud = Cloud(market_of("lab", A_MONTH_S, start), groups, physics)
             self._told: list[CloudEvent] = []
             answers = Answers(self._cloud, self.time)
-            self.actions: Mapping[str, Mapping[str, WireAction]] = {
-                "autoscaling": answers.auto_scaling() | answers.lifecycle(),
-                "ec2": answers.ec2(over_the_wire=True),
+            self.actions: Mapping[str, Mapping[str, Respond]] = {
+                "autoscaling": answers.auto_scaling(),
+                "ec2": {
+                    **answers.ec2(),
+                    "describe_spot_price_history": answers.describe_prices,
+                },
             }
 
     @contextmanager
@@ -111,17 +113,6 @@ class LiveWorld:
                 self.capacities[pool] = capacity
             cloud.set_market(market_of("lab", A_MONTH_S, steps))
 
-    def create_group(self, spec: GroupSpec, capacity: int) -> None:
-        """Make a group; a pool that was not known holds `capacity`."""
-        if unknown := [pool for pool in spec.pools if pool not in self.capacities]:
-            self.set_capacity(unknown, capacity)
-        with self.now() as cloud:
-            cloud.create_group(spec)
-
-    def delete_group(self, group: str) -> None:
-        with self.now() as cloud:
-            cloud.delete_group(group)
-
     def seconds(self) -> float:
         """The lab's clock."""
         return self._clock() + self._ahead_s
@@ -148,23 +139,16 @@ def instance_tags(world: LiveWorld, instance_id: str) -> dict[str, str]:
             return {}
 
 
-def member_of(world: LiveWorld, instance_id: str) -> str:
-    return instance_tags(world, instance_id).get("aws:autoscaling:groupName", "")
-
-
 # --- calls over the wire --------------------------------------------------------------------------
 
-# Calls of EC2 that would make or change instances which no group and no market knows.
+# Calls of EC2 that would make, change or show instances which no group and no market knows.
 NOT_SIMULATED = frozenset({
     "RunInstances", "StartInstances", "StopInstances", "RebootInstances", "CreateFleet",
     "RequestSpotInstances", "CancelSpotInstanceRequests", "RequestSpotFleet",
-    "ModifyInstanceAttribute", "DescribeInstanceStatus",
+    "ModifyInstanceAttribute", "DescribeInstanceStatus", "DescribeTags",
 })  # fmt: skip
 PROTOCOLS = {"autoscaling": "query", "ec2": "ec2"}
-
-
-class _Refused(ServiceException):
-    """What the cloud refuses, as moto writes errors."""
+model_of = cache(get_service_model)
 
 
 class ByMoto:
@@ -174,53 +158,34 @@ class ByMoto:
         self._world = world
 
     def __call__(self, service: str, body: bytes) -> Response | None:
-        """Answer a call from its body, or None for an action that is not the cloud's to answer."""
+        """Answer a call from its body, or None for an action that is not the cloud's to answer.
+
+        An action that would be accepted and forgotten is refused by its name.
+        """
         values = MultiDict(parse_qsl(body.decode(), keep_blank_values=True))
         name = values.get("Action", "")
-        action = self._world.actions[service].get(camelcase_to_underscores(name))
-        if action is None and (service == "autoscaling" or name in NOT_SIMULATED):
-            action = _refused(name)
-        return None if action is None else self._answer(service, name, action, values)
-
-    def _answer(
-        self, service: str, name: str, action: WireAction, values: "MultiDict[str, str]"
-    ) -> Response:
-        operation = _model(service).operation_model(name)
-        parser = PROTOCOL_PARSERS[PROTOCOLS[service]](operation)
-        params: Mapping[str, Any] = parser.parse(
-            cast("Any", {"values": values, "headers": {}, "body": b""})
-        )
-        written = get_serializer_class(service, PROTOCOLS[service])(operation).serialize(
-            self._result(action, params)
-        )
-        return written["status_code"], dict(written["headers"]), str(written["body"]).encode()
-
-    def _result(self, action: WireAction, params: Mapping[str, Any]) -> object:
+        respond = self._world.actions[service].get(camelcase_to_underscores(name))
+        if respond is None and service == "ec2" and name not in NOT_SIMULATED:
+            return None
+        protocol, operation = PROTOCOLS[service], model_of(service).operation_model(name)
+        request: Any = {"values": values, "headers": {}, "body": b""}
+        params = PROTOCOL_PARSERS[protocol](operation).parse(request)
+        result: object
         with self._world.now():
             try:
-                return action.respond(params.get)
+                if respond is None:
+                    why = f"{name} is not simulated by the local AWS (docs/lab.md says what is)"
+                    raise CloudError("ValidationError", why)
+                result = respond(params)
             except CloudError as refusal:
-                return _Refused(refusal.code, refusal.message)
-
-
-def _refused(name: str) -> WireAction:
-    """An action that would be accepted and forgotten is refused by its name."""
-
-    def answer(_: Get) -> Answer:
-        message = f"{name} is not simulated by the local AWS (docs/lab.md says what is)"
-        raise CloudError("ValidationError", message)
-
-    return WireAction(answer)
-
-
-@cache
-def _model(service: str) -> Any:
-    return get_service_model(service)
+                # As moto writes errors.
+                result = type("Refused", (ServiceException,), {})(refusal.code, refusal.message)
+        written = get_serializer_class(service, protocol)(operation).serialize(result)
+        return written["status_code"], dict(written["headers"]), str(written["body"]).encode()
 
 
 # --- groups and warm pools that a stack creates ---------------------------------------------------
 
-type Properties = Mapping[str, Any]
 SIMULATED = frozenset({
     "AutoScalingGroupName", "AvailabilityZoneDistribution", "DesiredCapacity",
     "HealthCheckGracePeriod", "HealthCheckType", "LifecycleHookSpecificationList", "MaxSize",
@@ -242,13 +207,17 @@ class Groups:
     zone_of: Callable[[str], str]
     capacity: int
 
-    def create(self, logical_id: str, properties: Properties, stack: str) -> Made:
+    def create(self, logical_id: str, asked: Params, stack: str) -> Made:
         """Make a group; raises CloudError when there is one of its name."""
-        spec = group_spec(logical_id, properties, stack, self.zone_of, self.world.capacities)
-        self.world.create_group(spec, self.capacity)
+        known = self.world.capacities
+        spec = group_spec(logical_id, asked, stack, self.zone_of, known)
+        if unknown := [pool for pool in spec.pools if pool not in known]:
+            self.world.set_capacity(unknown, self.capacity)
+        with self.world.now() as cloud:
+            cloud.create_group(spec)
         return _made(spec.name)
 
-    def update(self, group: str, _old: Properties, new: Properties, stack: str) -> Made:
+    def update(self, group: str, _old: Params, new: Params, stack: str) -> Made:
         """Change a group's bounds, hooks and grace; what it launches stays."""
         spec = group_spec(group, new, stack, self.zone_of, self.world.capacities)
         with self.world.now() as cloud:
@@ -261,13 +230,14 @@ class Groups:
                 cloud.put_hook(group, hook)
         return _made(group)
 
-    def delete(self, group: str, _properties: Properties) -> None:
-        self.world.delete_group(group)
+    def delete(self, group: str, _asked: Params) -> None:
+        with self.world.now() as cloud:
+            cloud.delete_group(group)
 
 
 def group_spec(
     logical_id: str,
-    properties: Properties,
+    asked: Params,
     stack: str,
     zone_of: Callable[[str], str],
     market: Iterable[str] = (),
@@ -275,88 +245,81 @@ def group_spec(
     """The group that a template asks for; one that buys no on-demand buys spot.
 
     Attributes select among the types of the market's pools. Raises CloudError for a property that
-    would have no effect.
+    would have no effect; one that is off asks for nothing.
     """
-    if unknown := sorted(_asked(properties) - SIMULATED):
-        raise CloudError("ValidationError", f"{', '.join(unknown)}: not simulated by the local AWS")
-    policy = properties.get("MixedInstancesPolicy", {})
-    share = int(
-        policy.get("InstancesDistribution", {}).get("OnDemandPercentageAboveBaseCapacity", 100)
-    )
-    overrides = policy.get("LaunchTemplate", {}).get("Overrides", [])
+    on = {name for name, value in asked.items() if str(value).lower() != "false"}
+    _refuse(on - SIMULATED)
+    policy = asked.get("MixedInstancesPolicy", {})
+    distribution = policy.get("InstancesDistribution", {})
     types: list[str] = []
-    strategy = policy.get("InstancesDistribution", {}).get("OnDemandAllocationStrategy")
-    for one in overrides:
+    for one in policy.get("LaunchTemplate", {}).get("Overrides", []):
         attributes = one.get("InstanceRequirements")
-        if attributes and strategy == "prioritized":
-            why = (
-                "The prioritized allocation strategy is not compatible with instance requirements."
-            )
-            raise CloudError("ValidationError", why)
+        if attributes and distribution.get("OnDemandAllocationStrategy") == "prioritized":
+            why = "prioritized allocation strategy is not compatible with instance requirements"
+            raise CloudError("ValidationError", f"The {why}.")
         types += selected(attributes, market) if attributes else [one["InstanceType"]]
-    subnets = properties.get("VPCZoneIdentifier", [])
+    subnets = asked.get("VPCZoneIdentifier", [])
     names = subnets.split(",") if isinstance(subnets, str) else subnets
-    minimum, maximum = _bounds(properties)
     zones = dict.fromkeys(zone_of(subnet) for subnet in names)
+    share = int(distribution.get("OnDemandPercentageAboveBaseCapacity", 100))
     return GroupSpec(
-        name=properties.get("AutoScalingGroupName") or f"{stack}-{logical_id}",
+        name=asked.get("AutoScalingGroupName") or f"{stack}-{logical_id}",
         purchase=Purchase.SPOT if share == 0 else Purchase.ON_DEMAND,
-        minimum=minimum,
-        maximum=maximum,
-        desired=int(properties.get("DesiredCapacity", minimum)),
+        minimum=int(asked.get("MinSize", 0)),
+        maximum=int(asked.get("MaxSize", 0)),
+        desired=int(asked.get("DesiredCapacity", asked.get("MinSize", 0))),
         pools=tuple(f"{zone}/{kind}" for kind in types for zone in zones),
-        grace_s=float(properties.get("HealthCheckGracePeriod", 0)),
-        hooks=tuple(
-            hook_of(one.get) for one in properties.get("LifecycleHookSpecificationList", [])
-        ),
+        grace_s=float(asked.get("HealthCheckGracePeriod", 0)),
+        hooks=tuple(hook_of(one) for one in asked.get("LifecycleHookSpecificationList", [])),
     )
 
 
-ATTRIBUTES = frozenset({
-    "VCpuCount", "MemoryMiB", "AcceleratorCount", "AcceleratorTypes", "AcceleratorManufacturers",
-    "AcceleratorNames", "AcceleratorTotalMemoryMiB",
-})  # fmt: skip
+def _refuse(unknown: set[str]) -> None:
+    if unknown:
+        told = f"{', '.join(sorted(unknown))}: not simulated by the local AWS"
+        raise CloudError("ValidationError", told)
+
+
+def _gpus(kind: Params, figure: str) -> list[Any]:
+    return [gpu[figure] for gpu in kind.get("GpuInfo", {}).get("Gpus", [])]
+
+
+# What moto's data says of an instance type: a figure, or the names of what it has.
+ATTRIBUTES: Mapping[str, Callable[[Params], int | set[str]]] = {
+    "VCpuCount": lambda kind: int(kind["VCpuInfo"]["DefaultVCpus"]),
+    "MemoryMiB": lambda kind: int(kind["MemoryInfo"]["SizeInMiB"]),
+    "AcceleratorCount": lambda kind: sum(_gpus(kind, "Count")),
+    "AcceleratorTotalMemoryMiB": lambda kind: kind.get("GpuInfo", {}).get("TotalGpuMemoryInMiB", 0),
+    "AcceleratorTypes": lambda kind: {"gpu" for _ in _gpus(kind, "Count")},
+    "AcceleratorManufacturers": lambda kind: {n.lower() for n in _gpus(kind, "Manufacturer")},
+    "AcceleratorNames": lambda kind: {name.lower() for name in _gpus(kind, "Name")},
+}
 PRICE_PROTECTION = frozenset(
     {"SpotMaxPricePercentageOverLowestPrice", "OnDemandMaxPricePercentageOverLowestPrice"}
 )
 """Accepted without an effect: the market has one price."""
 
 
-def selected(attributes: Properties, market: Iterable[str]) -> list[str]:
-    """The types of the market's pools that have the attributes, by the data of moto.
+def selected(attributes: Params, market: Iterable[str]) -> list[str]:
+    """The types of the market's pools that have the attributes.
 
     Raises CloudError for attributes that are not simulated, and where no type has them.
     """
-    if unknown := sorted(attributes.keys() - ATTRIBUTES - PRICE_PROTECTION):
-        raise CloudError("ValidationError", f"{', '.join(unknown)}: not simulated by the local AWS")
+    _refuse(attributes.keys() - ATTRIBUTES.keys() - PRICE_PROTECTION)
     if not (attributes.get("VCpuCount") and attributes.get("MemoryMiB")):
         raise CloudError("ValidationError", "VCpuCount and MemoryMiB are required")
     known = importlib.import_module("moto.ec2.models.instance_types").INSTANCE_TYPES
     kinds = sorted({pool.partition("/")[2] for pool in market} & known.keys())
-    if found := [kind for kind in kinds if _has(known[kind], attributes)]:
+    wanted = [(ATTRIBUTES[name], it) for name, it in attributes.items() if name in ATTRIBUTES]
+    if found := [kind for kind in kinds if all(_has(get(known[kind]), it) for get, it in wanted)]:
         return found
     raise CloudError("ValidationError", "no type of the local market has these attributes")
 
 
-def _has(kind: Properties, attributes: Properties) -> bool:
-    found = kind.get("GpuInfo", {})
-    gpus = found.get("Gpus", [])
-    figures = {
-        "VCpuCount": kind["VCpuInfo"]["DefaultVCpus"],
-        "MemoryMiB": kind["MemoryInfo"]["SizeInMiB"],
-        "AcceleratorCount": sum(gpu["Count"] for gpu in gpus),
-        "AcceleratorTotalMemoryMiB": found.get("TotalGpuMemoryInMiB", 0),
-    }
-    names = {
-        "AcceleratorTypes": {"gpu" for _ in gpus},
-        "AcceleratorManufacturers": {gpu["Manufacturer"].lower() for gpu in gpus},
-        "AcceleratorNames": {gpu["Name"].lower() for gpu in gpus},
-    }
-    for name, figure in figures.items():
-        bounds = attributes.get(name, {})
-        if not int(bounds.get("Min", 0)) <= figure <= int(bounds.get("Max", figure)):
-            return False
-    return all(names[name] & set(attributes[name]) for name in names.keys() & attributes.keys())
+def _has(has: int | set[str], wanted: Any) -> bool:
+    if isinstance(has, set):
+        return not has.isdisjoint(wanted)
+    return int(wanted.get("Min", 0)) <= has <= int(wanted.get("Max", has))
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,31 +328,22 @@ class WarmPools:
 
     world: LiveWorld
 
-    def create(self, _logical_id: str, properties: Properties, _stack: str) -> Made:
+    def create(self, _logical_id: str, asked: Params, _stack: str) -> Made:
         """Give a group its warm pool; raises CloudError for a group that buys spot."""
-        group = str(properties["AutoScalingGroupName"])
+        group = str(asked["AutoScalingGroupName"])
         with self.world.now() as cloud:
-            cloud.put_warm_pool(group, warm_pool_of(properties.get))
+            cloud.put_warm_pool(group, warm_pool_of(asked))
         return group, {}
 
-    def update(self, _group: str, _old: Properties, new: Properties, stack: str) -> Made:
+    def update(self, _group: str, _old: Params, new: Params, stack: str) -> Made:
         """Change a warm pool."""
         return self.create("", new, stack)
 
-    def delete(self, group: str, _properties: Properties) -> None:
+    def delete(self, group: str, _asked: Params) -> None:
         """End a warm pool with what is in it, unless its group took it along."""
         with self.world.now() as cloud:
             if group in cloud.groups() and cloud.warm_pool(group)[0]:
                 cloud.delete_warm_pool(group)
-
-
-def _asked(properties: Properties) -> set[str]:
-    """The properties that ask for something: those that are off ask for nothing."""
-    return {name for name, value in properties.items() if str(value).lower() != "false"}
-
-
-def _bounds(properties: Properties) -> tuple[int, int]:
-    return int(properties.get("MinSize", 0)), int(properties.get("MaxSize", 0))
 
 
 def _made(group: str) -> Made:

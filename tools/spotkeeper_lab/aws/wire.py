@@ -11,9 +11,9 @@ from spotkeeper_lab.cloud.values import CloudEvent, EventKind, Transition
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
 
-type Get = Callable[..., Any]
+type Params = Mapping[str, Any]
 type Answer = Mapping[str, object]
-type Respond = Callable[[Mapping[str, Any]], Answer]
+type Respond = Callable[[Params], Answer]
 """What answers to the parameters of a call."""
 
 
@@ -30,39 +30,18 @@ class VirtualTime:
         return (instant - self.start).total_seconds()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """The default and the largest size of a page, and the parameter that sets it."""
+def paged(respond: Respond, usual: int, most: int, asked_by: str = "MaxRecords") -> Respond:
+    """Answer a list in pages of a usual and a largest size; the token is where the next begins."""
 
-    usual: int
-    most: int
-    asked_by: str = "MaxRecords"
+    def one_page(params: Params) -> Answer:
+        ((name, items),) = respond(params).items()
+        assert isinstance(items, list)
+        first = int(params.get("NextToken") or 0)
+        stop = first + min(most, int(params.get(asked_by) or usual))
+        token = {"NextToken": str(stop)} if stop < len(items) else {}
+        return {name: items[first:stop], **token}
 
-
-@dataclass(frozen=True, slots=True)
-class WireAction:
-    """One action: how it answers, and the sizes of its pages if it has any."""
-
-    answer: Callable[[Get], Answer]
-    page: Page | None = None
-
-    def respond(self, get: Get) -> Answer:
-        """Answer to a call, its parameters read by `get`."""
-        answer = self.answer(get)
-        return page(answer, get, self.page) if self.page else answer
-
-    def __call__(self, params: Mapping[str, Any]) -> Answer:
-        return self.respond(params.get)
-
-
-def page(answer: Answer, get: Get, size: Page) -> Answer:
-    """One page of an answer that is a list; the token is where the next one begins."""
-    ((name, items),) = answer.items()
-    assert isinstance(items, list)
-    first = int(get("NextToken") or 0)
-    stop = first + min(size.most, int(get(size.asked_by) or size.usual))
-    token = {"NextToken": str(stop)} if stop < len(items) else {}
-    return {name: items[first:stop], **token}
+    return one_page
 
 
 def group_arn(name: str) -> str:

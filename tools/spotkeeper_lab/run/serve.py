@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,6 @@ from spotkeeper_lab.aws.over_http import (
     LiveWorld,
     WarmPools,
     instance_tags,
-    member_of,
 )
 from spotkeeper_lab.aws.wire import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.cloud.api import Cloud, Held
@@ -61,7 +60,6 @@ from spotkeeper_lab.cloud.values import (
     TERMINATING,
     WARMED,
     CloudError,
-    GroupView,
     InstanceView,
     Result,
     Transition,
@@ -175,9 +173,6 @@ def addressed(
             yield stack, Segment(None, theirs).body()
 
 
-_HOOKS = {Transition.LAUNCHING: Hook.READY, Transition.TERMINATING: Hook.DRAIN}
-
-
 class Agents:
     """What each agent remembers of its hooks, for the instances that are held."""
 
@@ -189,57 +184,39 @@ class Agents:
         """Ask for what each agent asks now."""
         held = sorted(cloud.held(), key=lambda one: one.instance.instance_id)
         before, self._memories = self._memories, {}
-        for instance_id, hooks in groupby(held, lambda one: one.instance.instance_id):
-            memory = before.get(instance_id, HookMemory())
-            self._memories[instance_id] = self._asked(cloud, memory, list(hooks), busy)
-
-    def _asked(
-        self, cloud: Cloud, memory: HookMemory, held: list[Held], busy: Collection[str]
-    ) -> HookMemory:
-        instance, now_s = held[0].instance, cloud.now_s
-        memory = watch_target(memory, _target(instance), now_s)
-        idle = instance.instance_id not in busy
-        ready = _ready(instance, now_s)
-        for call in calls(memory, self._policy, now_s, ready=ready, idle=idle):
-            accepted = _answered(cloud, call, held)
-            memory = after(memory, self._policy, call, accepted, now_s)
-        return memory
+        for name, hooks in groupby(held, lambda one: one.instance.instance_id):
+            mine, now_s = list(hooks), cloud.now_s
+            instance = mine[0].instance
+            memory = watch_target(before.get(name, HookMemory()), _target(instance), now_s)
+            # What is made for the pool is held once its worker can serve.
+            serves_s = now_s if instance.state.startswith(WARMED) else instance.serves_s
+            ready = serves_s is not None and serves_s <= now_s
+            for call in calls(memory, self._policy, now_s, ready=ready, idle=name not in busy):
+                accepted = _answered(cloud, call, mine)
+                memory = after(memory, self._policy, call, accepted, now_s)
+            self._memories[name] = memory
 
 
 def _answered(cloud: Cloud, call: Call, held: Iterable[Held]) -> bool:
     """Whether a hook that holds the instance took the call."""
+    transitions = {Hook.READY: Transition.LAUNCHING, Hook.DRAIN: Transition.TERMINATING}
     found = False
     for one in held:
-        kinds = {hook.name: _HOOKS[hook.transition] for hook in cloud.hooks(one.group)}
-        if kinds[one.hook] is not call.hook:
-            continue
-        found = True
-        name = one.instance.instance_id
-        if call.heartbeat:
-            cloud.beat(one.group, one.hook, name)
-        else:
-            cloud.complete(one.group, one.hook, name, Result.CONTINUE)
+        kinds = {hook.name: hook.transition for hook in cloud.hooks(one.group)}
+        if kinds[one.hook] is transitions[call.hook]:
+            found = True
+            if call.heartbeat:
+                cloud.beat(one.group, one.hook, one.instance.instance_id)
+            else:
+                cloud.complete(one.group, one.hook, one.instance.instance_id, Result.CONTINUE)
     return found
 
 
 def _target(instance: InstanceView) -> str:
     """Where the group wants an instance that a hook holds."""
-    match instance.state:
-        case state if state == PENDING_WAIT:
-            return "InService"
-        case state if state == TERMINATING:
-            return "Terminated"
-        case state if state.startswith(f"{WARMED}Terminating"):
-            return "Warmed:Terminated"
-        case _:
-            return "Warmed:Stopped"
-
-
-def _ready(instance: InstanceView, now_s: float) -> bool:
-    """Whether the worker can serve; what is made for the pool is held once it can."""
-    if instance.state.startswith(WARMED):
-        return True
-    return instance.serves_s is not None and instance.serves_s <= now_s
+    states = {PENDING_WAIT: "InService", TERMINATING: "Terminated"}
+    leaves = instance.state.startswith(f"{WARMED}Terminating")
+    return states.get(instance.state, "Warmed:Terminated" if leaves else "Warmed:Stopped")
 
 
 class Change(StrEnum):
@@ -307,11 +284,11 @@ class Faults:
         self.workers = workers
         self.rng = random.Random(0)
         self._settings = settings
-        self._until_s: dict[Kind, tuple[Fault, float]] = {}
+        self._ordered: dict[Kind, Fault] = {}
 
     def active(self) -> list[Fault]:
         now_s = self.world.seconds()
-        return [fault for fault, until_s in self._until_s.values() if now_s < until_s]
+        return [fault for fault in self._ordered.values() if now_s < fault.end_s]
 
     def order(self, order: Order) -> str:
         """Do it now; return what was done. Raises CloudError for what cannot be done here."""
@@ -326,15 +303,13 @@ class Faults:
                 self.world.set_capacity(list(self.world.capacities), int(order.value), notice_s)
                 return f"each pool holds {order.value:g}"
             case kind:
-                return self._begin(kind, order)
-
-    def _begin(self, kind: Kind, order: Order) -> str:
-        with self.world.now() as cloud:
-            now_s = cloud.now_s
-            fault = Fault(kind=kind, at_s=now_s, length_s=order.length_s, value=order.value)
-            done = self._in_cloud(cloud, fault, order.instances)
-            self._until_s[kind] = fault, fault.end_s
-            return done
+                with self.world.now() as cloud:
+                    fault = Fault(
+                        kind=kind, at_s=cloud.now_s, length_s=order.length_s, value=order.value
+                    )
+                    done = self._in_cloud(cloud, fault, order.instances)
+                    self._ordered[kind] = fault
+                    return done
 
     def _in_cloud(self, cloud: Cloud, fault: Fault, instances: tuple[str, ...]) -> str:
         """Change the cloud as the fault does; return what it took, or its text."""
@@ -378,126 +353,27 @@ class Faults:
         return ", ".join(taken) or "no instance is left"
 
 
-# --- calls that fail ------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
 
 type Message = dict[str, Any]
 type Receive = Callable[[], Awaitable[Message]]
 type Send = Callable[[Message], Awaitable[None]]
 type App = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
+type Answer = tuple[int, str, bytes]
+"""Status, content type and body."""
 
 # Roles have temporary keys; operators and deployments of this endpoint are never disturbed.
 _SIGNED_BY_A_ROLE = re.compile(r"Credential=ASIA[^/]*/\d+/[^/]+/([a-z0-9-]+)/")
 HANGS_S = 5.0
 # As EC2, Auto Scaling and the services that speak JSON say the same.
 _CODES: Mapping[str, tuple[tuple[int, str], tuple[int, str], tuple[int, str]]] = {
-    "Throttling": (
-        (503, "RequestLimitExceeded"),
-        (400, "Throttling"),
-        (400, "ThrottlingException"),
-    ),
-    "AccessDenied": (
-        (403, "UnauthorizedOperation"),
-        (403, "AccessDenied"),
-        (400, "AccessDeniedException"),
-    ),
-    "InternalFailure": (
-        (500, "InternalError"),
-        (500, "InternalFailure"),
-        (500, "InternalServerError"),
-    ),
-}
-
-
-class FailingCalls:
-    """Lets calls of the functions fail while a fault lasts that refuses, loses or hangs them."""
-
-    def __init__(self, app: App, faults: Faults) -> None:
-        self._app = app
-        self._faults = faults
-
-    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Serve a request, or fail it."""
-        faults = self._faults.active() if scope["type"] == "http" else []
-        if not faults:
-            await self._app(scope, receive, send)
-            return
-        body, replayed = await _body_of(receive)
-        service, operation = _call(scope, body)
-        for fault in faults:
-            if not service:
-                break
-            if refused := refusal_of(fault, service, operation, self._faults.rng):
-                await respond(send, *refusal(service, *refused))
-                return
-            if fault.kind is Kind.HANGING and hanging(fault) == service:
-                await asyncio.sleep(HANGS_S)
-                await respond(send, *refusal(service, "InternalFailure", "no answer"))
-                return
-            if fault.kind is Kind.ANSWERS_LOST and self._faults.rng.random() < fault.value:
-                await self._app(scope, replayed, _nowhere)
-                await respond(send, *refusal(service, "InternalFailure", "the answer is lost"))
-                return
-        await self._app(scope, replayed, send)
-
-
-def refusal(service: str, code: str, message: str) -> tuple[int, str, bytes]:
-    """Status, content type and body of a refusal, in the words and the protocol of a service."""
-    index = {"ec2": 0, "autoscaling": 1}.get(service, 2)
-    status, code = _CODES.get(code, ((500, code),) * 3)[index]
-    error = f"<Error><Code>{code}</Code><Message>{escape(message)}</Message></Error>"
-    if service == "ec2":
-        text = f"<Response><Errors>{error}</Errors><RequestID>lab</RequestID></Response>"
-    elif service == "autoscaling":
-        text = f"<ErrorResponse>{error}<RequestId>lab</RequestId></ErrorResponse>"
-    else:
-        body = json.dumps({"__type": code, "message": message}).encode()
-        return status, "application/x-amz-json-1.0", body
-    return status, "text/xml", text.encode()
-
-
-def _call(scope: Mapping[str, Any], body: bytes) -> tuple[str, str]:
-    """The service and operation of a request that a function signed, or nothing."""
-    headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
-    signed = _SIGNED_BY_A_ROLE.search(headers.get("authorization", ""))
-    if signed is None:
-        return "", ""
-    target = headers.get("x-amz-target", "").rpartition(".")[2]
-    named = parse_qs(body.decode(errors="replace")).get("Action", [""])[0]
-    return signed[1], xform_name(target or named)
-
-
-async def _body_of(receive: Receive) -> tuple[bytes, Receive]:
-    """Return the body of a request, and a `receive` that returns it again."""
-    body = await read_body(receive)
-    given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def again() -> Message:
-        return given.pop() if given else await receive()
-
-    return body, again
-
-
-async def read_body(receive: Receive) -> bytes:
-    """The whole body of a request."""
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    return body
-
-
-async def _nowhere(_message: Message) -> None:
-    return None
-
-
-async def respond(send: Send, status: int, kind: str, body: bytes) -> None:
-    """Answer a request."""
-    headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
+    "Throttling":
+        ((503, "RequestLimitExceeded"), (400, "Throttling"), (400, "ThrottlingException")),
+    "AccessDenied":
+        ((403, "UnauthorizedOperation"), (403, "AccessDenied"), (400, "AccessDeniedException")),
+    "InternalFailure":
+        ((500, "InternalError"), (500, "InternalFailure"), (500, "InternalServerError")),
+}  # fmt: skip
 PATH = "/_lab/"
 STACK = "spotkeeper"
 CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
@@ -511,8 +387,8 @@ type Look = Callable[[], dict[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
-class LabPages:
-    """Serves `/_lab/...` and the price list, and leaves every other request to the endpoint."""
+class Front:
+    """What a request finds first: pages, the price list, and faults; then the endpoint."""
 
     app: App
     faults: Faults
@@ -520,29 +396,80 @@ class LabPages:
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] == "http" and scope["path"].startswith(PATH):
-            path, body = scope["path"].removeprefix(PATH), await read_body(receive)
-            if (scope["method"], path) == ("GET", ""):
-                await respond(send, 200, "text/html; charset=utf-8", html().encode())
-                return
-            status, answer = await asyncio.to_thread(self._answer, scope["method"], path, body)
-            await respond(send, status, "application/json", json.dumps(answer).encode())
-        elif (b"x-amz-target", b"AWSPriceListService.GetProducts") in scope.get("headers", ()):
-            await respond(send, 200, "application/x-amz-json-1.1", price_list())
-        elif service := _not_there(scope):
-            why = f"{service} is not simulated by the local AWS (docs/lab.md says what is)"
-            refusal = {"__type": "ValidationException", "message": why}
-            body = json.dumps(refusal).encode()
-            await respond(send, 400, "application/x-amz-json-1.1", body)
-        else:
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
+            return
+        read, more = list[bytes](), True
+        while more:
+            message = await receive()
+            read.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        body = b"".join(read)
+        parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    def _answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
+        async def again() -> Message:
+            return parts.pop() if parts else await receive()
+
+        answer = await self._own(scope, body) or await self._failed(scope, body, again)
+        if answer is None:
+            await self.app(scope, again, send)
+            return
+        status, kind, content = answer
+        headers = [
+            (b"content-type", kind.encode()),
+            (b"content-length", str(len(content)).encode()),
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+    async def _own(self, scope: Mapping[str, Any], body: bytes) -> Answer | None:
+        """The answer of a page, of the price list, or of a service that is not there."""
+        headers, method = dict(scope.get("headers", ())), scope["method"]
+        if scope["path"].startswith(PATH):
+            path = scope["path"].removeprefix(PATH)
+            if (method, path) == ("GET", ""):
+                return 200, "text/html; charset=utf-8", html().encode()
+            status, found = await asyncio.to_thread(self._page, method, path, body)
+            return status, "application/json", json.dumps(found).encode()
+        if headers.get(b"x-amz-target") == b"AWSPriceListService.GetProducts":
+            return 200, "application/x-amz-json-1.1", price_list()
+        signed = headers.get(b"authorization", b"").decode()
+        for service in NOT_THERE:
+            if f"/{service}/aws4_request" in signed:
+                why = f"{service} is not simulated by the local AWS (docs/lab.md says what is)"
+                return refusal(service, "ValidationException", why, 400)
+        return None
+
+    async def _failed(
+        self, scope: Mapping[str, Any], body: bytes, receive: Receive
+    ) -> Answer | None:
+        """The failure of a function's call, while a fault lasts that refuses, loses or hangs it."""
+        headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
+        signed = _SIGNED_BY_A_ROLE.search(headers.get("authorization", ""))
+        if signed is None:
+            return None
+        service, target = signed[1], headers.get("x-amz-target", "").rpartition(".")[2]
+        named = parse_qs(body.decode(errors="replace")).get("Action", [""])[0]
+        rng = self.faults.rng
+        for fault in self.faults.active():
+            if refused := refusal_of(fault, service, xform_name(target or named), rng):
+                return refusal(service, *refused)
+            if fault.kind is Kind.HANGING and hanging(fault) == service:
+                await asyncio.sleep(HANGS_S)
+                return refusal(service, "InternalFailure", "no answer")
+            if fault.kind is Kind.ANSWERS_LOST and rng.random() < fault.value:
+                await self.app(scope, receive, _nowhere)
+                return refusal(service, "InternalFailure", "the answer is lost")
+        return None
+
+    def _page(self, method: str, path: str, body: bytes) -> tuple[int, object]:
         world = self.faults.world
         try:
             match method, path:
                 case "GET", "state.json":
-                    return 200, self._picture()
+                    market, at = world.capacities, world.time.at(world.seconds()).isoformat()
+                    lab = {"market": market, "workers": self._workers(), "orders": ORDERS}
+                    return 200, {"at": at, "lab": lab, **self.look()}
                 case "GET", "state":
                     return 200, self._state()
                 case "GET", "permissions":
@@ -556,24 +483,32 @@ class LabPages:
                     settings = LabSettings.model_validate_json(body)
                     world.begin(settings.groups(), settings.pools, settings.made())
                     return 200, {"now_s": world.seconds()}
-        except (ValidationError, CloudError) as refusal:
-            return 400, {"error": str(refusal)}
+        except (ValidationError, CloudError) as refused:
+            return 400, {"error": str(refused)}
         return 404, {"error": f"there is no {method} {PATH}{path}"}
-
-    def _picture(self) -> object:
-        """What the page asks for, with the lab's own part."""
-        world = self.faults.world
-        mine = {"market": world.capacities, "workers": self._workers(), "orders": ORDERS}
-        return {"at": world.time.at(world.seconds()).isoformat(), "lab": mine, **self.look()}
 
     def _state(self) -> object:
         world = self.faults.world
         with world.now() as cloud:
-            return {
-                "at": world.time.at(cloud.now_s).isoformat(),
-                "groups": [_group(cloud.group(name)) for name in cloud.groups()],
-                "workers": self._workers(),
-            }
+            groups = [
+                {
+                    "name": view.name,
+                    "purchase": view.purchase,
+                    "desired": view.desired,
+                    "instances": [
+                        {
+                            "id": one.instance_id,
+                            "state": one.state,
+                            "draining": one.draining,
+                            "warned": one.warned_s is not None,
+                        }
+                        for one in view.instances
+                    ],
+                }
+                for view in map(cloud.group, cloud.groups())
+            ]
+            at = world.time.at(cloud.now_s).isoformat()
+            return {"at": at, "groups": groups, "workers": self._workers()}
 
     def _workers(self) -> dict[str, object]:
         workers = self.faults.workers
@@ -586,28 +521,23 @@ class LabPages:
         }
 
 
-def _group(view: GroupView) -> dict[str, object]:
-    return {
-        "name": view.name,
-        "purchase": view.purchase,
-        "desired": view.desired,
-        "instances": [_instance(one) for one in view.instances],
-    }
+def refusal(service: str, code: str, message: str, otherwise: int = 500) -> Answer:
+    """A refusal in the words and the protocol of a service."""
+    index = {"ec2": 0, "autoscaling": 1}.get(service, 2)
+    status, code = _CODES.get(code, ((otherwise, code),) * 3)[index]
+    error = f"<Error><Code>{code}</Code><Message>{escape(message)}</Message></Error>"
+    if service == "ec2":
+        text = f"<Response><Errors>{error}</Errors><RequestID>lab</RequestID></Response>"
+    elif service == "autoscaling":
+        text = f"<ErrorResponse>{error}<RequestId>lab</RequestId></ErrorResponse>"
+    else:
+        body = json.dumps({"__type": code, "message": message}).encode()
+        return status, "application/x-amz-json-1.0", body
+    return status, "text/xml", text.encode()
 
 
-def _instance(view: InstanceView) -> dict[str, object]:
-    return {
-        "id": view.instance_id,
-        "state": view.state,
-        "draining": view.draining,
-        "warned": view.warned_s is not None,
-    }
-
-
-def _not_there(scope: Mapping[str, Any]) -> str | None:
-    """Name the service of a request that nothing here answers."""
-    signed = dict(scope.get("headers", ())).get(b"authorization", b"").decode()
-    return next((s for s in NOT_THERE if f"/{s}/aws4_request" in signed), None)
+async def _nowhere(_message: Message) -> None:
+    return None
 
 
 def price_list() -> bytes:
@@ -681,13 +611,12 @@ def main() -> None:
     join(world, settings)
     workers = Workers(world.time)
     faults = Faults(settings, world, workers)
-    calls = FailingCalls(ministack.module("app").app, faults)
-    pages = LabPages(calls, faults, watch(f"http://{HOST}:{settings.port}"))
+    endpoint = ministack.module("app").app
+    front = Front(endpoint, faults, watch(f"http://{HOST}:{settings.port}"))
     stop = threading.Event()
-    for task in (lambda: _deliver(world, stop), lambda: _work(world, workers, stop)):
-        threading.Thread(target=task, daemon=True).start()
+    threading.Thread(target=_live, args=(world, workers, stop), daemon=True).start()
     try:
-        asyncio.run(_serve(pages, settings.port))
+        asyncio.run(_serve(front, settings.port))
     finally:
         stop.set()
         ministack.end()
@@ -735,45 +664,30 @@ def join(world: LiveWorld, settings: LabSettings) -> None:
     for service in ("autoscaling", "ec2"):
         ministack.answer_instead(service, by_moto)
     groups = Groups(world, ministack.zone_of, max(settings.pools.values(), default=0))
-    ministack.provision(
-        "AWS::AutoScaling::AutoScalingGroup",
-        create=groups.create,
-        update=groups.update,
-        delete=groups.delete,
-    )
-    pools = WarmPools(world)
-    ministack.provision(
-        "AWS::AutoScaling::WarmPool", create=pools.create, update=pools.update, delete=pools.delete
-    )
+    ministack.provision("AWS::AutoScaling::AutoScalingGroup", groups)
+    ministack.provision("AWS::AutoScaling::WarmPool", WarmPools(world))
     ministack.keep_parameters(IMAGES)
     ministack.service_linked_roles()
     ministack.alarms_do_not_ring()
     ministack.conditions_on_lists()
     ministack.functions_have_only_their_layers()
     ministack.archives_are_unpacked_once()
-    ministack.rules_and_schedules_invoke_asynchronously()
     ministack.invocations_are_lambda_s()
     ministack.exceptions_have_their_type()
     ministack.processes_start_in_turn()
     ministack.logs_end_with_their_function()
     ministack.loopback_is_secure()
-    ministack.authorize_as_aws(
-        lambda one: instance_tags(world, one), lambda one: member_of(world, one)
-    )
+    ministack.authorize_as_aws(partial(instance_tags, world))
 
 
-def _deliver(world: LiveWorld, stop: threading.Event) -> None:
+def _live(world: LiveWorld, workers: Workers, stop: threading.Event) -> None:
+    """Deliver events, let workers serve, and send their logs to the stacks with their groups."""
+    agents = Agents()
+    groups: dict[str, str] = {}
     while not stop.wait(TICK_S):
         for event in world.due():
             log.info("%s %s", event["detail-type"], json.dumps(event["detail"])[:160])
             ministack.put_event(event)
-
-
-def _work(world: LiveWorld, workers: Workers, stop: threading.Event) -> None:
-    """Let workers serve, and send what they log to the stacks that have their groups."""
-    agents = Agents()
-    groups: dict[str, str] = {}
-    while not stop.wait(TICK_S):
         with world.now() as cloud:
             views = cloud.instances()
             groups |= {view.instance_id: view.group for view in views if view.group}

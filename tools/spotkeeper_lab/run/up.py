@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import boto3
 from botocore.config import Config
@@ -169,62 +169,54 @@ def environment(port: int, checkout: Path) -> dict[str, str]:
 @contextmanager
 def running(settings: LabSettings, checkout: Path) -> Iterator[Lab]:
     """A lab, until the block ends in whatever way; raises LabError when there can be none."""
-    folder = checkout / FOLDER
-    python = checkout / PYTHON
+    folder, python = checkout / FOLDER, checkout / PYTHON
     if not python.exists():
         raise LabError(f"{PYTHON} is missing: run make local-aws once, which makes it")
-    folder.mkdir(parents=True, exist_ok=True)
-    with (
-        _signals_end_it(),
-        _only_one(folder / "lock"),
-        (folder / "endpoint.log").open("wb") as log,
-    ):
+    (folder / "tmp").mkdir(parents=True, exist_ok=True)
+    log = folder / "endpoint.log"
+    with _signals_end_it(), _only_one(folder / "lock"), log.open("wb") as output:
         _free(settings.port)
-        lab = _start(settings, checkout, log)
+        (folder / "settings.json").write_text(settings.model_dump_json())
+        sources = (checkout / each for each in ("tools", "layers/spotkeeper", "worker"))
+        began_s = time.monotonic()
+        process = subprocess.Popen(
+            [str(python), "-m", "spotkeeper_lab.run.serve", str(folder / "settings.json")],
+            cwd=folder,
+            env={
+                "PATH": os.environ.get("PATH", ""),
+                "HOME": os.environ.get("HOME", ""),
+                "PYTHONPATH": os.pathsep.join(map(str, sources)),
+                "TMPDIR": str(folder / "tmp"),
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
-            yield _ready(lab, folder / "endpoint.log")
+            _wait_for(process, settings.port, log)
+            yield Lab(settings.port, process, time.monotonic() - began_s)
         finally:
-            _end(lab.process)
+            # With its whole session, every function that it runs.
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_WITHIN_S)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
-def _start(settings: LabSettings, checkout: Path, log: IO[bytes]) -> Lab:
-    began = time.monotonic()
-    folder = checkout / FOLDER
-    (folder / "tmp").mkdir(exist_ok=True)
-    (folder / "settings.json").write_text(settings.model_dump_json())
-    process = subprocess.Popen(
-        [str(checkout / PYTHON), "-m", "spotkeeper_lab.run.serve", str(folder / "settings.json")],
-        cwd=folder,
-        env={
-            "PATH": os.environ.get("PATH", ""),
-            "HOME": os.environ.get("HOME", ""),
-            "PYTHONPATH": os.pathsep.join(_sources(checkout)),
-            "TMPDIR": str(folder / "tmp"),
-        },
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    return Lab(settings.port, process, began)
-
-
-def _sources(checkout: Path) -> list[str]:
-    return [str(checkout / each) for each in ("tools", "layers/spotkeeper", "worker")]
-
-
-def _ready(lab: Lab, log: Path) -> Lab:
-    while time.monotonic() - lab.took_s < READY_WITHIN_S:
-        if lab.process.poll() is not None:
-            raise LabError(f"the endpoint ended at once:\n{_tail(log)}")
-        with suppress(OSError), urllib.request.urlopen(f"{lab.url}/_ministack/health", timeout=1):
-            return Lab(lab.port, lab.process, time.monotonic() - lab.took_s)
+def _wait_for(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    until_s = time.monotonic() + READY_WITHIN_S
+    while process.poll() is None and time.monotonic() < until_s:
+        health = f"http://{HOST}:{port}/_ministack/health"
+        with suppress(OSError), urllib.request.urlopen(health, timeout=1):
+            return
         time.sleep(0.1)
-    raise LabError(f"the endpoint does not answer within {READY_WITHIN_S:g} s:\n{_tail(log)}")
-
-
-def _tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+    ended = process.poll() is not None
+    why = "ended at once" if ended else f"does not answer within {READY_WITHIN_S:g} s"
+    last = "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+    raise LabError(f"the endpoint {why}:\n{last}")
 
 
 @contextmanager
@@ -261,13 +253,3 @@ def _free(port: int) -> None:
             probe.bind((HOST, port))
         except OSError:
             raise LabError(f"port {port} is in use: choose another with --port") from None
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the endpoint and, with its whole session, every function that it runs."""
-    process.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(END_WITHIN_S)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

@@ -11,9 +11,8 @@ from spotkeeper.adapters.errors import classify
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.run.serve import (
     ORDERS,
-    FailingCalls,
     Faults,
-    LabPages,
+    Front,
     Message,
     Receive,
     Send,
@@ -38,7 +37,7 @@ class Lab:
         self.workers = Workers(self.world.time)
         faults = Faults(SETTINGS, self.world, self.workers)
         look = {"fleets": [], "why": "no stack"}
-        self.pages = LabPages(FailingCalls(self._behind, faults), faults, lambda: dict(look))
+        self.pages = Front(self._behind, faults, lambda: dict(look))
         self.now_s = 1.0
 
     async def _behind(self, _scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -148,14 +147,6 @@ def test_the_words_of_a_refused_launch_mean_what_was_ordered(
     lab: Lab, kind: Kind, value: float, found: str
 ) -> None:
     assert classify(lab.order(kind, value=value)) == (found, True)
-
-
-def test_load_and_logs_are_the_workers(lab: Lab) -> None:
-    lab.order("load", value=3)
-    lab.order(Kind.LOGS_STOP, length_s=60)
-    assert (lab.workers.erlangs, lab.workers.logging) == (3.0, False)
-    lab.workers.advance(61.0, ())
-    assert lab.workers.logging
 
 
 # --- calls that fail ------------------------------------------------------------------------------

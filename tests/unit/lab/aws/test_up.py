@@ -1,14 +1,11 @@
 import fcntl
-import re
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from spotkeeper_lab.checkout import ROOT
-from spotkeeper_lab.run.up import FOLDER, PYTHON, LabError, LabSettings, environment, running
+from spotkeeper_lab.aws import ministack
+from spotkeeper_lab.run.up import FOLDER, PYTHON, LabError, LabSettings, running
 from tests.ports import free_ports
 
 
@@ -28,20 +25,10 @@ def refusal(checkout: Path, port: int = 4566) -> str:
     return str(caught.value)
 
 
-def test_the_process_imports_only_what_its_environment_has() -> None:
-    """It runs on requirements/aws.txt, which has none of the other packages of the tests."""
-    pinned = [
-        set(re.findall(r"^([a-z0-9-]+)==", (ROOT / f"requirements/{name}.txt").read_text(), re.M))
-        for name in ("dev", "aws")
-    ]
-    others = {name.replace("-", "_") for name in pinned[0] - pinned[1]}
-    told = subprocess.run(
-        [sys.executable, "-c", "import sys, spotkeeper_lab.run.serve; print(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert not others & {name.partition(".")[0] for name in told.stdout.split()}
+def test_another_release_is_refused_and_both_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ministack, "version", lambda _: "9.9.9")
+    with pytest.raises(ministack.SeamError, match=f"9.9.9 is installed and {ministack.MINISTACK}"):
+        ministack.check_release()
 
 
 def test_without_its_environment_the_lab_says_how_to_make_it(tmp_path: Path) -> None:
@@ -71,9 +58,3 @@ def test_a_second_lab_is_refused(checkout: Path) -> None:
 @pytest.mark.enable_socket
 def test_an_endpoint_that_ends_at_once_says_why(checkout: Path) -> None:
     assert "ministack is of another version" in refusal(checkout, *free_ports(1))
-
-
-def test_what_is_pasted_points_to_this_machine_only() -> None:
-    pasted = environment(4567, Path("/checkout"))
-    assert pasted["AWS_ENDPOINT_URL"] == "http://127.0.0.1:4567"
-    assert pasted["SAM_TEMPLATE_FILE"] == "/checkout/build/local-aws/sam/template.yaml"

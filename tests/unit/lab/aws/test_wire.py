@@ -41,7 +41,8 @@ class Wire:
     """Calls as they go over the wire; an answer is what boto3 makes of it."""
 
     def __init__(self) -> None:
-        self.by_moto = ByMoto(world())
+        self.world = world()
+        self.by_moto = ByMoto(self.world)
 
     def call(self, action: str, service: str = "autoscaling", **params: str) -> Any:
         """The answer to a call; its error where it is refused."""
@@ -107,6 +108,20 @@ def test_a_refusal_has_aws_s_code_and_says_what_is_wrong(
     assert told in message
 
 
+def test_more_names_than_a_page_are_refused(wire: Wire) -> None:
+    names = [f"g{number:02d}" for number in range(60)]
+    with wire.world.now() as cloud:
+        for name in names:
+            cloud.create_group(
+                GroupSpec(name=name, purchase=Purchase.SPOT, minimum=0, maximum=5, pools=(POOL,))
+            )
+    asked = {f"AutoScalingGroupNames.member.{n}": name for n, name in enumerate(names, 1)}
+    assert "limited to 50" in wire.refused("DescribeAutoScalingGroups", **asked)[1]
+    whole = wire.call("DescribeAutoScalingGroups", **asked, MaxRecords="100")
+    assert len(whole["AutoScalingGroups"]) == 60
+    assert len(wire.call("DescribeAutoScalingGroups")["AutoScalingGroups"]) == 50
+
+
 def test_other_calls_are_left_to_the_endpoint(wire: Wire) -> None:
     assert wire.by_moto("ec2", b"Action=DescribeVpcs&Version=x") is None
 
@@ -137,17 +152,6 @@ def test_a_group_is_changed_and_its_grace_is_respected_unless_a_call_says_otherw
     )  # fmt: skip
     after = [one["InstanceId"] for one in wire.group()["Instances"]]
     assert (before["InstanceId"] not in after) is replaced
-
-
-def test_tags_and_prices_are_the_cloud_s(wire: Wire) -> None:
-    (one,) = wire.group()["Instances"]
-    draining = {"Tag.1.Key": "mine", "Tag.1.Value": "1", "ResourceId.1": one["InstanceId"]}
-    wire.call("CreateTags", "ec2", **draining)
-    wanted = {"Filter.1.Name": "resource-id", "Filter.1.Value.1": one["InstanceId"]}
-    tags = wire.call("DescribeTags", "ec2", **wanted)["Tags"]
-    assert {tag["Key"] for tag in tags} == {"aws:autoscaling:groupName", "mine"}
-    (price,) = wire.call("DescribeSpotPriceHistory", "ec2")["SpotPriceHistory"]
-    assert (price["InstanceType"], float(price["SpotPrice"])) == ("g5.xlarge", 0.35)
 
 
 # --- groups that a stack makes --------------------------------------------------------------------
