@@ -293,8 +293,7 @@ def replay(
     """Replay requests with every sizing rule: which keep the promise, with how many workers."""
     from spotkeeper_lab.backtest.policies import UnknownNameError
     from spotkeeper_lab.checkout import NotACheckout
-    from spotkeeper_lab.replay.output import as_json, choices_table, table
-    from spotkeeper_lab.replay.report import report_html
+    from spotkeeper_lab.replay.report import as_json, choices_table, report_html, table
     from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
     from spotkeeper_lab.run.on_market import market_table
     from spotkeeper_lab.run.replay import RULE_NAMES, check_room

@@ -1,45 +1,40 @@
 """All rules on all traces."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from spotkeeper_lab.replay.clairvoyant import clairvoyant
-from spotkeeper_lab.replay.engine import replay
-from spotkeeper_lab.replay.peers import AwsBacklog, Hpa, KedaQueue, Kpa, SkyServe
+from spotkeeper_lab.replay.engine import Rule, replay
 from spotkeeper_lab.replay.rules import (
+    AwsBacklog,
     ErlangC,
     FixedRule,
+    Hpa,
+    KedaQueue,
+    Kpa,
     LoadRate,
+    SkyServe,
     Spotkeeper,
     SquareRoot,
     fixed_peak,
 )
-from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from spotkeeper_lab.replay.engine import Rule
-    from spotkeeper_lab.replay.values import Run
-    from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper_lab.replay.values import ReplayError, ReplaySettings, Run
+from spotkeeper_lab.traces.requests import LONGEST_S, RequestTrace
 
 RULES: dict[str, Callable[[RequestTrace, ReplaySettings], Rule]] = {
     "fixed-peak": fixed_peak,
-    "load-rate": lambda _, settings: LoadRate(settings=settings),
+    "load-rate": lambda _, settings: LoadRate(settings),
     "aws-backlog": lambda _, settings: AwsBacklog(settings),
     "keda-queue": lambda _, __: KedaQueue(),
     "hpa": lambda _, __: Hpa(),
     "kpa": lambda _, __: Kpa(),
     "skyserve": lambda _, __: SkyServe(),
-    "erlang-c": lambda _, settings: ErlangC(settings=settings),
-    "square-root": lambda _, settings: SquareRoot(settings=settings),
+    "erlang-c": lambda _, settings: ErlangC(settings),
+    "square-root": lambda _, settings: SquareRoot(settings),
     "spotkeeper": lambda _, settings: Spotkeeper(settings),
 }
 RULE_NAMES: tuple[str, ...] = (*RULES, "clairvoyant")
 MEMBERS_TRIED = 4
-LONGEST_S = 400 * 86_400.0
 
 
 def check(trace: RequestTrace) -> None:

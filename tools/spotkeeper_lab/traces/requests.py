@@ -4,25 +4,17 @@ Three sources give the same value: a file of requests, a file of rates, and a ge
 needs no file. All times are float seconds from the trace's start.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spotkeeper_lab.files import name_of, named_apart, read_text
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    type Floats = NDArray[np.float64]
-    type NumberedRow = tuple[int, float, float]
+type Floats = NDArray[np.float64]
 
 REQUEST_HEADER = "arrival_s,service_s"
 RATE_HEADER = "time_s,rate_per_s"
@@ -43,7 +35,7 @@ class RequestTraceError(ValueError):
     """A trace cannot be read or cut; the message names file and line and says what to do."""
 
     @classmethod
-    def at(cls, path: Path, line: int | None, problem: str) -> RequestTraceError:
+    def at(cls, path: Path, line: int | None, problem: str) -> "RequestTraceError":
         return cls(f"{path}: {problem}" if line is None else f"{path}, line {line}: {problem}")
 
 
@@ -70,7 +62,7 @@ class RequestTrace:
         """Mean number of busy workers that the trace needs, in erlangs."""
         return float(self.service_s.sum()) / self.end_s
 
-    def window(self, start_s: float, length_s: float) -> RequestTrace:
+    def window(self, start_s: float, length_s: float) -> "RequestTrace":
         """Return the requests of `[start_s, start_s + length_s)`, with times from `start_s` on.
 
         The window ends with the trace when the trace is shorter. Raises RequestTraceError when
@@ -83,14 +75,8 @@ class RequestTrace:
             )
         end_s = min(start_s + length_s, self.end_s)
         first, last = np.searchsorted(self.arrival_s, (start_s, start_s + length_s))
-        return RequestTrace(
-            name=self.name,
-            arrival_s=self.arrival_s[first:last] - start_s,
-            service_s=self.service_s[first:last],
-            end_s=end_s - start_s,
-            drawn=self.drawn,
-            note=self.note,
-        )
+        arrival_s, service_s = self.arrival_s[first:last] - start_s, self.service_s[first:last]
+        return replace(self, arrival_s=arrival_s, service_s=service_s, end_s=end_s - start_s)
 
 
 def read_requests(
@@ -109,16 +95,23 @@ def read_requests(
         found = f"found {header[:60]!r}" if header else "the file is empty"
         expected = f"{REQUEST_HEADER!r} or {RATE_HEADER!r}"
         raise RequestTraceError.at(path, 1, f"expected the header {expected}, {found}")
-    rows: list[NumberedRow] = []
+    rates = header == RATE_HEADER
+    rows: list[tuple[float, float]] = []
     for number, line in enumerate(lines[1:], start=2):
         if text := line.strip():
             try:
-                rows.append((number, *_row(text)))
+                rows.append(_row(text, rates, rows[-1][0] if rows else None))
             except ValueError as error:
                 raise RequestTraceError.at(path, number, str(error)) from None
-    if header == RATE_HEADER:
-        return _from_rates(path, rows, np.random.default_rng(seed), mean_rate_per_s)
-    return _from_requests(path, rows)
+    if len(rows) < 1 + rates:
+        least = "a file of rates needs at least two rows"
+        problem = least if rates else "no request after the header; give at least one row"
+        raise RequestTraceError.at(path, None, problem)
+    first, second = np.array(rows, dtype=np.float64).T.copy()
+    if rates:
+        return _from_rates(path, first - first[0], second, seed, mean_rate_per_s)
+    end_s = max(float(first[-1]), 1.0)
+    return RequestTrace(name=name_of(path), arrival_s=first, service_s=second, end_s=end_s)
 
 
 def read_request_traces(
@@ -194,34 +187,9 @@ def _draw(
     )
 
 
-def _from_requests(path: Path, rows: Sequence[NumberedRow]) -> RequestTrace:
-    if not rows:
-        raise RequestTraceError.at(path, None, "no request after the header; give at least one row")
-    for (_, earlier, _), (line, later, _) in pairwise(rows):
-        if later < earlier:
-            problem = f"arrival_s {later:g} is before {earlier:g}; sort the rows by arrival_s"
-            raise RequestTraceError.at(path, line, problem)
-    table = np.array(rows, dtype=np.float64)
-    arrival_s, service_s = table[:, 1].copy(), table[:, 2].copy()
-    end_s = max(float(arrival_s[-1]), 1.0)
-    return RequestTrace(name=name_of(path), arrival_s=arrival_s, service_s=service_s, end_s=end_s)
-
-
 def _from_rates(
-    path: Path, rows: Sequence[NumberedRow], rng: np.random.Generator, asked_per_s: float | None
+    path: Path, time_s: Floats, rate: Floats, seed: int, asked_per_s: float | None
 ) -> RequestTrace:
-    if not rows[1:]:
-        raise RequestTraceError.at(path, None, "a file of rates needs at least two rows")
-    for (_, earlier, _), (line, later, _) in pairwise(rows):
-        if later <= earlier:
-            problem = f"time_s {later:g} is not after {earlier:g}; sort by time_s"
-            raise RequestTraceError.at(path, line, problem)
-    line, _, highest = max(rows, key=lambda row: row[2])
-    if highest > LARGEST_RATE_PER_S:
-        problem = f"{highest:g} requests per second are too many; give the rate per second"
-        raise RequestTraceError.at(path, line, problem)
-    table = np.array(rows, dtype=np.float64)
-    time_s, rate = table[:, 1] - table[0, 1], table[:, 2]
     end_s = float(2 * time_s[-1] - time_s[-2])
     mean = float((rate * np.diff(np.append(time_s, end_s))).sum()) / end_s
     if mean <= 0:
@@ -240,11 +208,12 @@ def _from_rates(
             f"cut the file, or ask for fewer with --mean-rate (its mean is {mean:g} per second)"
         )
         raise RequestTraceError.at(path, None, problem)
+    rng = np.random.default_rng(seed)
     return replace(_draw(name_of(path), rng, time_s, rate * factor, end_s), note=note)
 
 
-def _row(text: str) -> tuple[float, float]:
-    """Read the two numbers of a row; raises ValueError, quoting it."""
+def _row(text: str, rates: bool, before: float | None) -> tuple[float, float]:
+    """Read the two numbers of a row after one of a time; raises ValueError, quoting it."""
     try:
         first, second = map(float, text.split(","))
     except ValueError:
@@ -257,4 +226,10 @@ def _row(text: str) -> tuple[float, float]:
         raise ValueError(
             f"{first:g} s is more than 400 days; give times in seconds from the start of the trace"
         )
+    if rates and second > LARGEST_RATE_PER_S:
+        raise ValueError(f"{second:g} requests per second are too many; give the rate per second")
+    if rates and before is not None and first <= before:
+        raise ValueError(f"time_s {first:g} is not after {before:g}; sort by time_s")
+    if before is not None and first < before:
+        raise ValueError(f"arrival_s {first:g} is before {before:g}; sort the rows by arrival_s")
     return first, second
