@@ -160,26 +160,23 @@ class RunResult:
 def account(lives: Iterable[PaidLife], window: Market, world: World) -> RunResult:
     """Add up a policy's instances; the warm pool's stopped instances are paid for their disks."""
     lives = tuple(lives)
-    spot = tuple(life for life in lives if life.pool is not None)
-    on_demand = tuple(life for life in lives if life.pool is None)
-    held = _counts(((life.launched_s, life.ended_s) for life in on_demand), window, world)
+    spot = [(life.pool, life.launched_s, life.ended_s) for life in lives if life.pool is not None]
+    on_demand = [(life.launched_s, life.ended_s) for life in lives if life.pool is None]
+    held = _counts(on_demand, window, world)
     stopped = np.maximum(world.warm_pool - held, 0) * world.tick_s * world.warm_disk_ratio
     return RunResult(
         target=world.target,
         first=world.ticks(world.cold_start_s),
         ready=_counts(((life.ready_s, life.ended_s) for life in lives), window, world),
-        spot=_counts(((life.launched_s, life.ended_s) for life in spot), window, world),
+        spot=_counts(((start_s, end_s) for _, start_s, end_s in spot), window, world),
         on_demand=held,
-        paid=sum(
-            spot_paid(life.pool or "", life.launched_s, life.ended_s, window, world)
-            for life in spot
-        )
-        + sum(life.ended_s - life.launched_s for life in on_demand)
+        paid=sum(spot_paid(*life, window, world) for life in spot)
+        + sum(end_s - start_s for start_s, end_s in on_demand)
         + float(stopped.sum()),
         all_on_demand=world.target * window.end_s,
         spot_launches=len(spot),
         on_demand_launches=len(on_demand),
-        losses=sum(life.lost for life in spot),
+        losses=sum(life.lost for life in lives if life.pool is not None),
     )
 
 

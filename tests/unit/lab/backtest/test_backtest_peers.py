@@ -7,15 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_lab.backtest import peers as ticks
 from spotkeeper_lab.backtest.peers import (
-    EvenSpread,
-    OnDemandOnly,
     RoundRobin,
     SpotGroup,
     SpotHedge,
     TickPolicy,
     TwoGroupLoop,
+    run,
 )
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import Market, market_of
@@ -33,20 +31,15 @@ def market(ticks: int, **capacities: list[tuple[int, int]]) -> Market:
     return market_of("m", ticks * TICK, steps)
 
 
-def hedge(target: int = 2, pools: int = 3, extra: int = 1) -> SpotHedge:
-    return SpotHedge(target, pools, extra, random.Random(0))
-
-
 def test_on_demand_only_is_ready_after_the_cold_start_and_costs_all() -> None:
-    result = ticks.run(OnDemandOnly(2), market(8, a=[(0, 0)]), WORLD)
+    result = run(TickPolicy(0, on_demand=2), market(8, a=[(0, 0)]), WORLD)
     assert result.ready.tolist() == [0, 0, 2, 2, 2, 2, 2, 2]
     assert (result.cost, result.served_share) == (1, 1)
 
 
 def test_what_the_market_takes_is_lost_newest_first_and_paid_until_then() -> None:
-    result = ticks.run(
-        EvenSpread(2), market(8, a=[(0, 1), (1, 2), (4, 1), (5, 0)], b=[(0, 0)]), WORLD
-    )
+    window = market(8, a=[(0, 1), (1, 2), (4, 1), (5, 0)], b=[(0, 0)])
+    result = run(TickPolicy(2), window, WORLD)
     assert result.spot.tolist() == [1, 1, 1, 1, 1, 0, 0, 0]
     assert result.losses == 1
     assert result.paid == 5 * TICK * 0.5
@@ -65,7 +58,7 @@ makers = st.sampled_from(
     [
         lambda: SpotGroup(3),
         lambda: SpotGroup(3, 0.3),
-        lambda: EvenSpread(4),
+        lambda: TickPolicy(4),
         lambda: RoundRobin(4),
         lambda: TwoGroupLoop(3, 2),
         lambda: SpotHedge(3, 2, 1, random.Random(1)),
@@ -77,7 +70,7 @@ makers = st.sampled_from(
 def test_no_policy_holds_more_than_the_market_or_serves_more_than_it_holds(
     window: Market, make: Callable[[], TickPolicy]
 ) -> None:
-    result = ticks.run(make(), window, World(target=3, tick_s=TICK))
+    result = run(make(), window, World(target=3, tick_s=TICK))
     for tick, (spot, on_demand, ready) in enumerate(
         zip(result.spot, result.on_demand, result.ready, strict=True)
     ):
@@ -89,6 +82,6 @@ def test_no_policy_holds_more_than_the_market_or_serves_more_than_it_holds(
 @pytest.mark.parametrize("extra", [0, 1])
 def test_spothedge_with_one_pool_never_runs_out_of_pools(extra: int) -> None:
     window = market(40, a=[(0, 4), (10, 0), (20, 4)])
-    result = ticks.run(hedge(target=3, pools=1, extra=extra), window, World(target=3, tick_s=TICK))
-    assert result.spot[-1] == 3 + extra
-    assert result.ready[-1] == 3 + extra
+    policy = SpotHedge(3, 1, extra, random.Random(0))
+    result = run(policy, window, World(target=3, tick_s=TICK))
+    assert result.spot[-1] == result.ready[-1] == 3 + extra
