@@ -20,7 +20,7 @@ from bench._figures import narrow_table
 from spotkeeper_cli.options import counted, screen
 from spotkeeper_lab.backtest.policies import choose, configure
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.run.backtest import BacktestPlan, Row, Windows, run_backtest
+from spotkeeper_lab.run.backtest import Row, Windows, run_backtest
 from spotkeeper_lab.traces.market import Market, generate, market_of, read_market
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces" / "market"
@@ -147,14 +147,10 @@ def measured(
     market: Market, world: World, policies: Sequence[str] = POLICIES, seed: int = 0
 ) -> Rows:
     hours = DAY_H if market.end_s >= DAY_H * 3600 else SHORT_H
-    plan = BacktestPlan(
-        markets=[market],
-        worlds=[world],
-        policies=configure(choose(policies), UNWARNED if not world.notice_s else ()),
-        windows=Windows(count=24, hours=hours, seed=seed),
-    )
+    chosen = configure(choose(policies), UNWARNED if not world.notice_s else ())
+    cut, cores = Windows(count=24, hours=hours, seed=seed), os.cpu_count() or 1
     with counted(market.name) as show:
-        rows = run_backtest(plan, progress=show, workers=os.cpu_count() or 1)
+        rows = run_backtest([market], [world], chosen, cut, progress=show, workers=cores)
     return {row.policy: row for row in rows}
 
 

@@ -115,14 +115,7 @@ def backtest(
         return
     from spotkeeper_lab.backtest.policies import SettingError, UnknownNameError, choose, configure
     from spotkeeper_lab.backtest.world import World, WorldError
-    from spotkeeper_lab.run.backtest import (
-        BacktestPlan,
-        Windows,
-        json_text,
-        report_html,
-        run_backtest,
-        tables,
-    )
+    from spotkeeper_lab.run.backtest import Windows, json_text, report_html, run_backtest, tables
     from spotkeeper_lab.traces.market import MarketError
 
     if window_hours is not None and windows is None:
@@ -144,14 +137,12 @@ def backtest(
             seed=seed,
         )
         hours = WINDOW_H if window_hours is None else window_hours
-        plan = BacktestPlan(
-            markets=_markets(market or (), region, seed),
-            worlds=[world],
-            policies=configure(choose(policy or ()), set or ()),
-            windows=Windows(count=windows, hours=hours, seed=seed),
-        )
+        cut = Windows(count=windows, hours=hours, seed=seed)
+        markets = _markets(market or (), region, seed)
+        policies = configure(choose(policy or ()), set or ())
+        cores = os.cpu_count() or 1
         with counted("backtest") as show:
-            rows = run_backtest(plan, progress=show, workers=os.cpu_count() or 1)
+            rows = run_backtest(markets, [world], policies, cut, progress=show, workers=cores)
         command = f"spotkeeper {shlex.join(sys.argv[1:])}"
         shown = tables(rows, wide=screen().width >= WIDE)
         give(shown, json_text(rows), json, lambda: report_html(rows, command), report)
