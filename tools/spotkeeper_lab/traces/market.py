@@ -94,12 +94,8 @@ class Market:
                 f"market {self.name} has no pool in {region!r}; "
                 f"its regions are {', '.join(self.regions)}"
             )
-        return Market(
-            tuple(self.pools[n] for n in kept),
-            self.end_s,
-            f"{self.name} ({region})",
-            tuple(self.steps[n] for n in kept),
-        )
+        pools, steps = tuple(self.pools[n] for n in kept), tuple(self.steps[n] for n in kept)
+        return Market(pools, self.end_s, f"{self.name} ({region})", steps)
 
     def of(self, pool: str) -> Steps:
         """One pool's steps; raises MarketError for a pool that the market does not have."""
@@ -150,15 +146,13 @@ def market_of(
     name: str, end_s: float, capacities: Mapping[str, Iterable[tuple[float, int]]]
 ) -> Market:
     """A market from (time, capacity) steps per pool; equal neighbours are merged."""
-    steps = tuple(_steps(list(pairs)) for pairs in capacities.values())
-    return Market(tuple(capacities), end_s, name, steps)
-
-
-def _steps(pairs: list[tuple[float, int]]) -> Steps:
-    if not pairs or pairs[0][0] != 0.0 or any(b[0] <= a[0] for a, b in pairwise(pairs)):
-        raise MarketError("the steps of a pool start at 0 and go up in time")
-    kept = [pairs[0], *(b for a, b in pairwise(pairs) if a[1] != b[1])]
-    return Steps(tuple(time for time, _ in kept), tuple(capacity for _, capacity in kept))
+    steps = []
+    for pairs in map(list, capacities.values()):
+        if not pairs or pairs[0][0] != 0.0 or any(b[0] <= a[0] for a, b in pairwise(pairs)):
+            raise MarketError("the steps of a pool start at 0 and go up in time")
+        kept = [pairs[0], *(b for a, b in pairwise(pairs) if a[1] != b[1])]
+        steps.append(Steps(tuple(time for time, _ in kept), tuple(held for _, held in kept)))
+    return Market(tuple(capacities), end_s, name, tuple(steps))
 
 
 COLUMNS = ("time_s", "pool", "capacity")
@@ -194,16 +188,13 @@ def market_text(market: Market) -> str:
             )
     if market.end_s > LONGEST_S:
         raise MarketError(f"a market of {market.end_s / DAY_S:,.0f} days is too long; 400 are most")
-    return "".join(f"{line}\n" for line in _lines(market))
-
-
-def _lines(market: Market) -> Iterator[str]:
-    priced = market.has_prices
-    yield ",".join((*COLUMNS, PRICE_COLUMN) if priced else COLUMNS)
+    lines = [",".join((*COLUMNS, PRICE_COLUMN) if market.has_prices else COLUMNS)]
     for change in market.changes():
         row = f"{_number(change.at_s)},{change.pool},{change.capacity}"
-        yield f"{row},{market.price(change.pool, change.at_s):g}" if priced else row
-    yield f"{_number(market.end_s)},," + ("," if priced else "")
+        price = market.price(change.pool, change.at_s)
+        lines.append(f"{row},{price:g}" if market.has_prices else row)
+    lines.append(f"{_number(market.end_s)},," + ("," if market.has_prices else ""))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _number(value: float) -> str:
@@ -217,18 +208,19 @@ def read_markets(paths: Sequence[Path]) -> list[Market]:
 
 def read_market(path: Path | str) -> Market:
     """Read a market file (`-`: standard input); raises MarketFileError naming file and line."""
-    path, line = Path(path), 0
+    path = Path(path)
+    line: int | None = None
     columns: list[str] = []
     pools: dict[str, list[tuple[float, int, float]]] = {}
     start = last = 0.0
-    end: float | None = None
+    ended = False
     try:
         for number, row in read_rows(path, MarketFileError):
             line = number
             if not columns:
                 columns = _header(row)
                 continue
-            if end is not None:
+            if ended:
                 raise ValueError("a row follows the end row (the one with only a time); remove it")
             time = _number_of("time_s", row[0], "a number of seconds")
             start, last = (start, last) if pools else (time, time)
@@ -236,46 +228,40 @@ def read_market(path: Path | str) -> Market:
                 raise ValueError(f"time_s goes back from {last:g} to {time:g}; sort the rows")
             last = time
             if any(row[1:]):
-                _take_step(pools, start, time, row, columns)
+                if len(row) != len(columns):
+                    raise ValueError(f"{len(row)} fields where the header has {len(columns)}")
+                _take_step(pools, start, time, dict(zip(columns, row, strict=True)))
             elif not pools or time <= start:
                 raise ValueError("the end row is not after the start; the market has no length")
             else:
-                end = time
+                ended = True
         if not columns:
             raise ValueError("is empty; a market file has a header and rows")
         if not pools:
             raise ValueError("no rows after the header; a market has at least one pool")
-        if end is None:
+        if not ended:
             raise ValueError("no end row; the last row must hold only the time the market ends")
-        if end - start > LONGEST_S:
-            days = f"{(end - start) / DAY_S:,.0f} days"
+        if last - start > LONGEST_S:
+            days = f"{(last - start) / DAY_S:,.0f} days"
             raise ValueError(f"the market lasts {days}, more than 400; give times in seconds")
     except MarketFileError:
         raise
     except ValueError as error:
-        raise MarketFileError(path, line or None, str(error)) from None
-    priced = PRICE_COLUMN in columns
-    steps = tuple(
-        Steps(
-            tuple(time - start for time, _, _ in rows),
-            tuple(capacity for _, capacity, _ in rows),
-            tuple(price for _, _, price in rows) if priced else None,
-        )
-        for rows in pools.values()
-    )
-    return Market(tuple(pools), end - start, name_of(path), steps)
+        raise MarketFileError(path, line, str(error)) from None
+    steps = []
+    for rows in pools.values():
+        times, capacities, prices = zip(*rows, strict=True)
+        priced = prices if PRICE_COLUMN in columns else None
+        steps.append(Steps(tuple(time - start for time in times), capacities, priced))
+    return Market(tuple(pools), last - start, name_of(path), tuple(steps))
 
 
 def _take_step(
     pools: dict[str, list[tuple[float, int, float]]],
     start: float,
     time: float,
-    row: list[str],
-    columns: list[str],
+    fields: Mapping[str, str],
 ) -> None:
-    if len(row) != len(columns):
-        raise ValueError(f"{len(row)} fields where the header has {len(columns)}")
-    fields = dict(zip(columns, row, strict=True))
     pool = fields["pool"]
     if not pool:
         raise ValueError("no pool in a row with a capacity")
@@ -360,21 +346,13 @@ def generate(
         )
     end_s = hours * 3600.0
     shocks = list(_shocks(random.Random(f"{seed}/shocks"), end_s))
-    capacities = {
-        pool: _zone(random.Random(f"{seed}/{pool}"), _share(rank, len(pools)), shocks, end_s, level)
-        for rank, pool in enumerate(_shuffled(seed, pools))
-    }
+    capacities = {}
+    for rank, pool in enumerate(random.Random(f"{seed}/rank").sample(list(pools), len(pools))):
+        # How much of the time the zone of this rank has capacity.
+        step = rank / (len(pools) - 1) if len(pools) > 1 else 0.0
+        share = BEST_SHARE + (WORST_SHARE - BEST_SHARE) * step
+        capacities[pool] = _zone(random.Random(f"{seed}/{pool}"), share, shocks, end_s, level)
     return market_of(f"generated-{seed}", end_s, {pool: capacities[pool] for pool in pools})
-
-
-def _shuffled(seed: int, pools: Sequence[str]) -> list[str]:
-    return random.Random(f"{seed}/rank").sample(list(pools), len(pools))
-
-
-def _share(rank: int, count: int) -> float:
-    """How much of the time the zone of a rank has capacity."""
-    step = rank / (count - 1) if count > 1 else 0.0
-    return BEST_SHARE + (WORST_SHARE - BEST_SHARE) * step
 
 
 def _shocks(rng: random.Random, end_s: float) -> Iterator[float]:
