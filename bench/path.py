@@ -59,8 +59,8 @@ def main() -> None:
     show(
         f"a warning to {CALL}",
         [
-            Figure(name="files", value=len(path.files), unit="", limit=MOST_FILES),
-            Figure(name="functions", value=len(path.functions), unit="", limit=MOST_FUNCTIONS),
+            Figure("files", len(path.files), limit=MOST_FILES),
+            Figure("functions", len(path.functions), limit=MOST_FUNCTIONS),
         ],
     )
 
