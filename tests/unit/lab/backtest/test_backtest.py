@@ -52,13 +52,6 @@ def test_no_name_is_every_policy_and_a_name_twice_is_one() -> None:
     assert [policy.name for policy in choose(["limit", "spot", "limit"])] == ["limit", "spot"]
 
 
-def test_the_nearest_names_of_an_unknown_policy_are_offered() -> None:
-    with pytest.raises(UnknownNameError, match="'spothegde'; did you mean spothedge"):
-        choose(["spothegde"])
-    with pytest.raises(UnknownNameError, match="known: even-spread"):
-        choose(["zzz"])
-
-
 def test_a_setting_reaches_every_policy_that_has_it_or_the_one_named() -> None:
     policies = choose(["spothedge", "round-robin", "two-group-loop"])
     everywhere = configure(policies, ["extra=2", "every_s=2m"])

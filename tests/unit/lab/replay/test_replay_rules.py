@@ -63,11 +63,6 @@ def test_a_rule_does_with_a_step_what_its_documents_say(rule: str) -> None:
     assert found == GOLDEN[rule]
 
 
-def test_an_unknown_rule_is_refused_with_the_names() -> None:
-    with pytest.raises(ReplayError, match="no rule is called 'magic'; there are fixed-peak, load-"):
-        run_rule(generate_requests(0, hours=0.1), "magic", SETTINGS)
-
-
 def test_a_trace_that_no_replay_can_hold_is_refused() -> None:
     day = generate_requests(0, hours=0.1)
     endless = replace(day, arrival_s=np.append(day.arrival_s[:-1], 1e15), end_s=1e15)
