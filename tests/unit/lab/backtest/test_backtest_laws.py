@@ -1,4 +1,7 @@
-"""The optimum and the limit: against the program written out tick by tick, and each other."""
+"""Laws of the peers, and of the optimum and the limit: against the program written out by ticks."""
+
+import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -7,7 +10,14 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from spotkeeper_lab.backtest.bounds import limit, optimum
-from spotkeeper_lab.backtest.peers import TickPolicy, run
+from spotkeeper_lab.backtest.peers import (
+    RoundRobin,
+    SpotGroup,
+    SpotHedge,
+    TickPolicy,
+    TwoGroupLoop,
+    run,
+)
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import Market, Steps, market_of
 from tests.laws import some
@@ -120,9 +130,30 @@ def test_the_limit_buys_no_spot_that_is_dearer_than_on_demand() -> None:
     assert limit(window, World(target=3, tick_s=TICK, price_ratio=2.0)).cost == 1
 
 
-def test_the_optimum_gives_back_before_a_loss_and_starts_before_it() -> None:
-    window = market_of("m", 40 * TICK, {"a": [(0.0, 1), (20 * TICK, 0), (30 * TICK, 1)]})
-    result = optimum(window, World(target=1, tick_s=TICK, cold_start_s=60, price_ratio=0.5))
-    assert result.spot.tolist() == [1] * 20 + [0] * 10 + [1] * 10
-    assert result.on_demand.tolist() == [0] * 18 + [1] * 14 + [0] * 8
-    assert (result.spot_launches, result.on_demand_launches, result.losses) == (2, 1, 0)
+PEERS: tuple[Callable[[], TickPolicy], ...] = (
+    lambda: SpotGroup(3),
+    lambda: SpotGroup(3, 0.3),
+    lambda: TickPolicy(4),
+    lambda: RoundRobin(4),
+    lambda: TwoGroupLoop(3, 2),
+    lambda: SpotHedge(3, 2, 1, random.Random(1)),
+)
+
+
+@given(window=windows, make=st.sampled_from(PEERS))
+def test_no_policy_holds_more_than_the_market_or_serves_more_than_it_holds(
+    window: Market, make: Callable[[], TickPolicy]
+) -> None:
+    result = run(make(), window, World(target=3, tick_s=TICK))
+    for tick, spot in enumerate(result.spot):
+        assert spot <= sum(window.capacity(pool, tick * TICK) for pool in window.pools)
+    assert (result.ready <= result.spot + result.on_demand).all()
+    assert result.losses <= result.spot_launches
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_spothedge_with_one_pool_never_runs_out_of_pools(extra: int) -> None:
+    window = market_of("m", 40 * TICK, {"a": [(0.0, 4), (10 * TICK, 0), (20 * TICK, 4)]})
+    policy = SpotHedge(3, 1, extra, random.Random(0))
+    result = run(policy, window, World(target=3, tick_s=TICK))
+    assert result.spot[-1] == result.ready[-1] == 3 + extra
