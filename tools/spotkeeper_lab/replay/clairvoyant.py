@@ -41,9 +41,11 @@ class Schedule(Rule):
     name = "clairvoyant"
     reason = "knows the arrivals"
 
-    def __init__(self, serving: Sequence[int], cold_start_s: float) -> None:
+    def __init__(self, settings: ReplaySettings, serving: Sequence[int]) -> None:
+        super().__init__(settings)
+        self.start = serving[0]
         self._serving = serving
-        self._ahead = math.ceil(cold_start_s / MINUTE_S)
+        self._ahead = math.ceil(settings.cold_start_s / MINUTE_S)
 
     def workers(self, seen: Seen) -> int:
         """Return the most workers that serve between now and the end of a start-up."""
@@ -79,9 +81,8 @@ def clairvoyant(trace: RequestTrace, settings: ReplaySettings) -> Run:
         for _ in range(PRICES):
             price = (low + high) / 2
             serving = [count // slots for count in _best_schedule(slowed, each, math.exp(price))]
-            start = replace(settings, initial_workers=serving[0])
-            run = replay(trace, Schedule(serving, settings.cold_start_s), start)
-            runs.append(replace(run, row=replace(run.row, settings=settings)))
+            run = replay(trace, Schedule(settings, serving), settings)
+            runs.append(run)
             low, high = (low, price) if run.row.objective_met else (price, high)
     met = [run for run in runs if run.row.objective_met]
     if met:

@@ -7,11 +7,13 @@ takes: as NVIDIA measured it for Llama 3.3 70B on two H100, 5,000 tokens in and 
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import pairwise
 
 import numpy as np
 
+from spotkeeper.domain.sizing.shadows import Choice
 from spotkeeper_lab.replay.seen import Seen, SeenLogs
 from spotkeeper_lab.replay.values import ReplaySettings, Row, Run, Timeline
 from spotkeeper_lab.traces.requests import RequestTrace
@@ -27,13 +29,19 @@ TOKENS_PER_S = ((1, 51.67), (5, 218.48), (25, 623.4), (50, 814.37), (100, 917.26
 class Rule:
     """A sizing rule that decides every `every_s`; a released worker has `grace_s` to finish.
 
-    `reason` is that of its last decision.
+    `reason` is that of its last decision. It may say with how many workers to `start`, and which
+    choices it `followed`, each from a second on.
     """
 
     name = ""
     every_s = 60.0
     grace_s = math.inf
     reason = ""
+    start: int | None = None
+    followed: Sequence[tuple[float, Choice]] = ()
+
+    def __init__(self, settings: ReplaySettings) -> None:
+        self.settings = settings
 
     def workers(self, seen: Seen) -> int:
         """Return the workers to have in all, on-premises and booting ones included."""
@@ -161,8 +169,9 @@ def replay(trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> Run:
     Each request goes to the worker that is free first. The rule has its turns between.
     """
     fleet, logs = ReplayFleet(settings), SeenLogs(trace.end_s, settings.wait_s)
-    initial = warm_start(trace, settings) - settings.onprem
-    fleet.launch(-(-max(0, initial) // settings.workers_per_instance), 0.0, 0.0)
+    initial = warm_start(trace, settings) if rule.start is None else rule.start
+    cloud = max(0, initial - settings.onprem)
+    fleet.launch(-(-cloud // settings.workers_per_instance), 0.0, 0.0)
     starts = [math.inf] * len(trace)
     took: dict[int, tuple[float, int]] = {}
     coming: defaultdict[int, list[int]] = defaultdict(list)
@@ -236,4 +245,4 @@ def replay(trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> Run:
     *counts, reasons = zip(*picture, strict=True)
     time_s, wanted_at, serving = np.array(counts, dtype=np.float64)
     timeline = Timeline(time_s=time_s, wanted=wanted_at, serving=serving, reasons=reasons)
-    return Run(row=row, wait_s=wait_s, timeline=timeline)
+    return Run(row=row, wait_s=wait_s, timeline=timeline, choices=rule.followed)

@@ -69,59 +69,30 @@ class Highest:
 
     def of(self, now_s: float, value: int) -> int:
         """Add a value and return the highest that is not too old."""
-        while self._values and self._values[-1][1] <= value:
-            self._values.pop()
         self._values.append((now_s, value))
         while self._values[0][0] <= now_s - self._window_s:
             self._values.popleft()
-        return self._values[0][1]
+        return max(value for _, value in self._values)
 
 
-class FixedRule(Rule):
+class FixedPeak(Rule):
     """`fixed-peak`: Erlang C for the trace's highest five minutes, from the start, for good."""
 
     name = "fixed-peak"
     reason = "fixed"
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, settings: ReplaySettings, trace: RequestTrace) -> None:
+        super().__init__(settings)
+        slots = (trace.arrival_s // LOAD_WINDOW_S).astype(np.int64)
+        load = float(np.bincount(slots, weights=trace.service_s).max()) / LOAD_WINDOW_S
+        mean_s = float(trace.service_s.mean())
+        load, mean_s = (each * slower(settings.slots) for each in (load, mean_s))
+        self.count = math.ceil(erlang_workers(load, mean_s, settings) / settings.slots)
+        self.start = self.count
 
     def workers(self, seen: Seen) -> int:
         """Return the same count always."""
         return self.count
-
-
-def fixed_peak(trace: RequestTrace, settings: ReplaySettings) -> FixedRule:
-    """Size for the highest five minutes of the trace, known beforehand."""
-    slots = (trace.arrival_s // LOAD_WINDOW_S).astype(np.int64)
-    load = float(np.bincount(slots, weights=trace.service_s).max()) / LOAD_WINDOW_S
-    mean_s = float(trace.service_s.mean())
-    load, mean_s = (each * slower(settings.slots) for each in (load, mean_s))
-    return FixedRule(math.ceil(erlang_workers(load, mean_s, settings) / settings.slots))
-
-
-class LogRule(Rule, ABC):
-    """Rules that read the search logs once a minute; scale-in after `down_s` of less need."""
-
-    down_s = 300.0
-
-    def __init__(self, settings: ReplaySettings) -> None:
-        self.settings = settings
-        self._kept = Highest(self.down_s)
-
-    def workers(self, seen: Seen) -> int:
-        """Return the rule's count for the logged load, or hold while there is no log."""
-        mean_s, _ = seen.logs.moments(seen.now_s)
-        if mean_s == 0:
-            return seen.have
-        want = max(1, math.ceil(self.count(seen, mean_s) / seen.slots))
-        young = seen.now_s < self.down_s
-        self.reason = f"{want} for the load"
-        return self._kept.of(seen.now_s, max(want, seen.have) if young else want)
-
-    @abstractmethod
-    def count(self, seen: Seen, mean_s: float) -> int:
-        """Return the slots for what is seen, given the mean service time."""
 
 
 def offered_load(seen: Seen) -> float:
@@ -134,18 +105,41 @@ def offered_load(seen: Seen) -> float:
     return float(seen.logs.work_s[last - length : last].sum()) / (SLOT_S * length)
 
 
+class LogRule(Rule, ABC):
+    """Rules that read the search logs once a minute; scale-in after `down_s` of less need."""
+
+    down_s = 300.0
+
+    def __init__(self, settings: ReplaySettings) -> None:
+        super().__init__(settings)
+        self._kept = Highest(self.down_s)
+
+    def workers(self, seen: Seen) -> int:
+        """Return the rule's count for the logged load, or hold while there is no log."""
+        mean_s, _ = seen.logs.moments(seen.now_s)
+        if mean_s == 0:
+            return seen.have
+        want = max(1, math.ceil(math.ceil(self.slots(seen, mean_s)) / seen.slots))
+        young = seen.now_s < self.down_s
+        self.reason = f"{want} for the load"
+        return self._kept.of(seen.now_s, max(want, seen.have) if young else want)
+
+    @abstractmethod
+    def slots(self, seen: Seen, mean_s: float) -> float:
+        """Return the slots for what is seen, given the mean service time."""
+
+
 class LoadRate(LogRule):
     """`load-rate`: ceil(busy time / (window x 0.7)) over five minutes, down after fifteen."""
 
     name = "load-rate"
     down_s = 900.0
 
-    def count(self, seen: Seen, mean_s: float) -> int:
-        """Return busy workers over the target load rate."""
+    def slots(self, seen: Seen, mean_s: float) -> float:
         last = int(seen.now_s / SLOT_S)
         length = int(min(LOAD_WINDOW_S, seen.now_s) / SLOT_S)
         busy_s = float(seen.logs.finished_work_s[last - length : last].sum())
-        return math.ceil(busy_s / (SLOT_S * length) / TARGET)
+        return busy_s / (SLOT_S * length) / TARGET
 
 
 class ErlangC(LogRule):
@@ -153,8 +147,7 @@ class ErlangC(LogRule):
 
     name = "erlang-c"
 
-    def count(self, seen: Seen, mean_s: float) -> int:
-        """Return M/M/c's workers."""
+    def slots(self, seen: Seen, mean_s: float) -> float:
         return erlang_workers(offered_load(seen), mean_s, self.settings)
 
 
@@ -163,10 +156,8 @@ class SquareRoot(LogRule):
 
     name = "square-root"
 
-    def count(self, seen: Seen, mean_s: float) -> int:
-        """Return load plus safety."""
-        load = offered_load(seen)
-        return math.ceil(load + 1.645 * math.sqrt(load))
+    def slots(self, seen: Seen, mean_s: float) -> float:
+        return (load := offered_load(seen)) + 1.645 * math.sqrt(load)
 
 
 class AwsBacklog(Rule):
@@ -180,13 +171,13 @@ class AwsBacklog(Rule):
     name = "aws-backlog"
 
     def __init__(self, settings: ReplaySettings) -> None:
-        self._wait_s = settings.wait_s
+        super().__init__(settings)
         self._points: deque[float] = deque(maxlen=15)
 
     def workers(self, seen: Seen) -> int:
         """Return in-service workers times metric over target, added to what boots."""
         mean_s, _ = seen.logs.moments(seen.now_s)
-        target = max(self._wait_s / max(mean_s, 1e-9), 1e-9) if mean_s else math.inf
+        target = max(self.settings.wait_s / max(mean_s, 1e-9), 1e-9) if mean_s else math.inf
         target *= seen.slots
         self._points.append(seen.queue / max(1, seen.live) / target)
         recent = list(self._points)
@@ -205,7 +196,8 @@ class _PodRule(Rule):
     every_s = 15.0
     grace_s = KUBERNETES_GRACE_S
 
-    def __init__(self) -> None:
+    def __init__(self, settings: ReplaySettings) -> None:
+        super().__init__(settings)
         self._kept = Highest(300.0)
 
     def _held(self, seen: Seen, pods: int, reason: str) -> int:
@@ -241,8 +233,8 @@ class Hpa(_PodRule):
 
     name = "hpa"
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, settings: ReplaySettings) -> None:
+        super().__init__(settings)
         self._running: deque[float] = deque(maxlen=4)
 
     def workers(self, seen: Seen) -> int:
@@ -271,7 +263,8 @@ class Kpa(Rule):
     every_s = 2.0
     grace_s = KUBERNETES_GRACE_S
 
-    def __init__(self) -> None:
+    def __init__(self, settings: ReplaySettings) -> None:
+        super().__init__(settings)
         self._concurrency: deque[float] = deque(maxlen=30)
         self._panic_until_s = -math.inf
         self._panic_workers = 0
@@ -302,7 +295,8 @@ class SkyServe(Rule):
     name = "skyserve"
     every_s = 20.0
 
-    def __init__(self) -> None:
+    def __init__(self, settings: ReplaySettings) -> None:
+        super().__init__(settings)
         self._above = self._below = 0
 
     def workers(self, seen: Seen) -> int:
@@ -325,19 +319,18 @@ class SkyServe(Rule):
 class Spotkeeper(Rule):
     """`spotkeeper`: the production rule on what the search logs say, and the queue if known.
 
-    With a `member` it follows that one of the family always, and needs no shadows. `followed` are
-    the choices and when they began.
+    With a `member` it follows that one of the family always, and needs no shadows.
     """
 
     name = "spotkeeper"
 
     def __init__(self, settings: ReplaySettings, member: Member | None = None) -> None:
-        self.followed: list[tuple[float, Choice]] = []
+        super().__init__(settings)
+        self.name = f"best member: {member}" if member else self.name
         self._member = member
         # Late requests and worker-hours of each shadow, over all.
         self._sums = np.zeros((2, len(FAMILY)))
         self._requests = 0.0
-        self._settings = settings
         self._policy = self._of_workers(settings.slots)
         self._scores = Scores()
         self._needs: deque[tuple[float, int, bool]] = deque(maxlen=60)
@@ -345,7 +338,7 @@ class Spotkeeper(Rule):
 
     def _of_workers(self, slots: int) -> ObjectivePolicy:
         """Return what the production rule is given, for workers with this number of slots."""
-        settings = self._settings
+        settings = self.settings
         return ObjectivePolicy(
             wait_s=settings.wait_s,
             share=settings.share,
@@ -360,11 +353,11 @@ class Spotkeeper(Rule):
     def workers(self, seen: Seen) -> int:
         """Run one turn of the production rule."""
         past = [PastNeed(seen.now_s - at_s, workers, held) for at_s, workers, held in self._needs]
-        slots = seen.logs.as_if_full(seen.now_s, self._settings.slots)
+        slots = seen.logs.as_if_full(seen.now_s, self.settings.slots)
         if slots != self._policy.slots:
             self._policy = self._of_workers(slots)
         summary, quiet = seen.logs.summary(seen.now_s), 0.0
-        if self._settings.queue_known:
+        if self.settings.queue_known:
             # This turn's look at the queue, as check_health has it.
             length = QueueLength(waiting=seen.queue, in_flight=seen.running)
             now, newest_s = EPOCH + timedelta(seconds=seen.now_s), seen.logs.newest_log_s
@@ -374,7 +367,7 @@ class Spotkeeper(Rule):
             quiet = quiet_s(self._queue, now)
         choice = Choice() if self._member else self._choice(seen)
         if not self.followed or choice.index != self.followed[-1][1].index:
-            self.followed.append((seen.now_s, choice))
+            self.followed = [*self.followed, (seen.now_s, choice)]
         live, booting = seen.live * slots, seen.booting * slots
         silent = seen.now_s - seen.logs.newest_log_s > STALE_S and (summary.queued or not seen.live)
         held = False

@@ -13,7 +13,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from spotkeeper_lab.replay.report import seconds
-from spotkeeper_lab.replay.rules import fixed_peak
+from spotkeeper_lab.replay.rules import FixedPeak
 from spotkeeper_lab.replay.values import MarketRow, ReplaySettings
 from spotkeeper_lab.run.demo import LEAD_S, PHYSICS, SPOT_MIN, DemoSettings, results, running, scene
 from spotkeeper_lab.run.replay import check
@@ -58,7 +58,7 @@ def on_market(
         day.run(lambda look: progress(int(look.at_s / 60), minutes, f"{trace.name} on the market"))
         values, size = results(day).values, day.scene.workers_per_instance
         looks = day.record.looks
-    peak = fixed_peak(trace.window(0.0, demo.hours * 3600.0), settings).count - settings.onprem
+    peak = FixedPeak(settings, trace.window(0.0, demo.hours * 3600.0)).count - settings.onprem
     sizing = values["target_hours"] / (max(1, math.ceil(peak / size)) * demo.hours)
     # The spot group's desired capacity from the end of the lead on.
     lead = sum(look.at_s <= LEAD_S for look in looks)

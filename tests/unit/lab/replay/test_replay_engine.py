@@ -12,11 +12,14 @@ from spotkeeper_lab.replay.seen import Seen
 from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
 from spotkeeper_lab.traces.requests import RequestTrace
 
+COLD = ReplaySettings(initial_workers=1, warmup_s=0.0)
+
 
 class Script(Rule):
     """A rule that asks for given counts at its turns, the last one for good."""
 
     def __init__(self, *counts: int, grace_s: float = math.inf) -> None:
+        super().__init__(COLD)
         self.counts, self.seen, self.grace_s = counts, list[Seen](), grace_s
 
     def workers(self, seen: Seen) -> int:
@@ -28,9 +31,6 @@ def trace_of(*requests: tuple[float, float], end_s: float | None = None) -> Requ
     arrivals, services = np.array(requests, dtype=np.float64).T
     end_s = end_s if end_s is not None else float(arrivals.max())
     return RequestTrace(name="t", arrival_s=arrivals, service_s=services, end_s=end_s)
-
-
-COLD = ReplaySettings(initial_workers=1, warmup_s=0.0)
 
 
 def test_first_come_first_served_on_one_worker() -> None:

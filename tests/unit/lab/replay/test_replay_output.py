@@ -14,7 +14,7 @@ from spotkeeper_lab.replay.report import (
     report_html,
     table,
 )
-from spotkeeper_lab.replay.rules import fixed_peak
+from spotkeeper_lab.replay.rules import FixedPeak
 from spotkeeper_lab.replay.values import ReplayError, ReplaySettings, Run
 from spotkeeper_lab.run.on_market import market_table, on_market
 from spotkeeper_lab.run.replay import iter_runs
@@ -102,7 +102,7 @@ def test_on_a_market_the_cost_is_sizing_times_spot_against_the_fixed_peak(capaci
         (row.spot_hours + row.on_demand_hours) * size, abs=0.01
     )
     bought = 0.30 * row.spot_hours + row.on_demand_hours
-    fixed = fixed_peak(requests, SETTINGS).count
+    fixed = FixedPeak(SETTINGS, requests).count
     assert row.cost >= bought / (fixed * row.hours) - 0.01
     assert row.cost == pytest.approx(row.sizing_factor * row.spot_factor, abs=1e-4)
     shown = printed(market_table([row]))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from spotkeeper_lab.replay.engine import replay
-from spotkeeper_lab.replay.rules import Spotkeeper, erlang_workers, fixed_peak
+from spotkeeper_lab.replay.rules import FixedPeak, Spotkeeper, erlang_workers
 from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
 from spotkeeper_lab.run.replay import RULE_NAMES, run_rule
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
@@ -30,7 +30,7 @@ def test_erlang_c_against_a_known_table() -> None:
 def test_the_fixed_fleet_is_sized_for_the_highest_five_minutes() -> None:
     arrival_s = np.concatenate([np.arange(0, 3_000, 2.0), np.arange(3_000, 3_300, 0.25)])
     trace = steady("t", arrival_s, 2.0, HOUR_S)
-    assert fixed_peak(trace, SETTINGS).count == erlang_workers(8.0, 2.0, SETTINGS)
+    assert FixedPeak(SETTINGS, trace).count == erlang_workers(8.0, 2.0, SETTINGS)
 
 
 GOLDEN = {
