@@ -79,7 +79,7 @@ def run(window: Market, world: World, settings: Settings) -> RunResult:
 
 @dataclass(slots=True, kw_only=True)
 class Replay:
-    """A cloud and the turns that keep one fleet on it whole; `turns` counts them.
+    """A cloud and the turns that keep one fleet on it whole.
 
     A minute's turn starts `jitter` after the minute, as a schedule's does.
     """
@@ -89,7 +89,6 @@ class Replay:
     ports: Ports
     wake_ups: FakeWakeUps
     jitter: Callable[[], float] = lambda: 0.0
-    turns: int = 0
     _on_the_way: list[tuple[float, int, CloudEvent]] = field(default_factory=list)
     _told: int = 0
     _events: Events = field(default_factory=lambda: Events(TIME))
@@ -114,18 +113,14 @@ class Replay:
         while self._on_the_way and self._on_the_way[0][0] <= at_s:
             event = self._events.of_cloud(heapq.heappop(self._on_the_way)[2])
             if interruption := parse_event(event, ACCOUNT):
-                self.turns += 1
                 _done(handle_interruption(interruption, [self.fleet], self.ports, instant(at_s)))
-        for _ in range(self.wake_ups.take(at_s)):
-            self._turn(at_s)
+        turns = self.wake_ups.take(at_s)
         if at_s >= self._next_turn_s:
             self._minute_s += TURN_EVERY_S
             self._next_turn_s = self._minute_s + self.jitter()
-            self._turn(at_s)
-
-    def _turn(self, at_s: float) -> None:
-        self.turns += 1
-        _done(check_availability([self.fleet], self.ports, instant(at_s)))
+            turns += 1
+        for _ in range(turns):
+            _done(check_availability([self.fleet], self.ports, instant(at_s)))
 
     def _take(self, at_s: float) -> None:
         for event in self.cloud.advance(at_s):

@@ -227,14 +227,29 @@ def read_market(path: Path | str) -> Market:
             if time < last:
                 raise ValueError(f"time_s goes back from {last:g} to {time:g}; sort the rows")
             last = time
-            if any(row[1:]):
-                if len(row) != len(columns):
-                    raise ValueError(f"{len(row)} fields where the header has {len(columns)}")
-                _take_step(pools, start, time, dict(zip(columns, row, strict=True)))
-            elif not pools or time <= start:
-                raise ValueError("the end row is not after the start; the market has no length")
-            else:
+            if not any(row[1:]):
+                if not pools or time <= start:
+                    raise ValueError("the end row is not after the start; the market has no length")
                 ended = True
+                continue
+            if len(row) != len(columns):
+                raise ValueError(f"{len(row)} fields where the header has {len(columns)}")
+            fields = dict(zip(columns, row, strict=True))
+            if not (pool := fields["pool"]):
+                raise ValueError("no pool in a row with a capacity")
+            known = pools.setdefault(pool, [])
+            if not known and time != start:
+                raise ValueError(
+                    f"pool {pool!r} starts at {time:g} s but the market at {start:g} s; "
+                    "give every pool a row at the common start (capacity 0 where none is known)"
+                )
+            if known and known[-1][0] == time:
+                raise ValueError(f"pool {pool!r} has two rows at {time:g} s; keep one")
+            capacity = _number_of("capacity", fields["capacity"], "a whole number")
+            if not capacity.is_integer():
+                raise ValueError(f"capacity is {fields['capacity']!r}, not a whole number")
+            price = _number_of(PRICE_COLUMN, fields.get(PRICE_COLUMN, "0"), "spot over on-demand")
+            known.append((time, int(capacity), price))
         if not columns:
             raise ValueError("is empty; a market file has a header and rows")
         if not pools:
@@ -254,30 +269,6 @@ def read_market(path: Path | str) -> Market:
         priced = prices if PRICE_COLUMN in columns else None
         steps.append(Steps(tuple(time - start for time in times), capacities, priced))
     return Market(tuple(pools), last - start, name_of(path), tuple(steps))
-
-
-def _take_step(
-    pools: dict[str, list[tuple[float, int, float]]],
-    start: float,
-    time: float,
-    fields: Mapping[str, str],
-) -> None:
-    pool = fields["pool"]
-    if not pool:
-        raise ValueError("no pool in a row with a capacity")
-    known = pools.setdefault(pool, [])
-    if not known and time != start:
-        raise ValueError(
-            f"pool {pool!r} starts at {time:g} s but the market at {start:g} s; "
-            "give every pool a row at the common start (capacity 0 where none is known)"
-        )
-    if known and known[-1][0] == time:
-        raise ValueError(f"pool {pool!r} has two rows at {time:g} s; keep one")
-    capacity = _number_of("capacity", fields["capacity"], "a whole number")
-    if not capacity.is_integer():
-        raise ValueError(f"capacity is {fields['capacity']!r}, not a whole number")
-    price = _number_of(PRICE_COLUMN, fields.get(PRICE_COLUMN, "0"), "spot over on-demand")
-    known.append((time, int(capacity), price))
 
 
 def _header(row: list[str]) -> list[str]:
@@ -368,37 +359,26 @@ def _zone(
     """One zone's steps: calm and spells in turn, starting somewhere in one of them."""
     steps: dict[float, int] = {}
     at_s, calm = 0.0, rng.random() < share
+    dry = (1 - share) / (share - FALSE_DAWN_SHARE * share)
     while at_s < end_s:
+        # The whole region is tight in the busy half of the day (above 1), and not in the other.
+        tide = math.exp(DAILY_SWING * math.sin(2 * math.pi * at_s / DAY_S))
         if calm:
+            # It ends by itself, or with a regional squeeze.
             steps[at_s] = level
-            at_s = _calm_end(rng, at_s, shocks)
+            lasts_s = min(SHORTEST_CALM_S * rng.paretovariate(CALM_TAIL), LONGEST_CALM_S)
+            own_s = at_s + lasts_s / tide
+            hits = (hit for hit in shocks if at_s < hit < own_s and rng.random() < SHOCK_REACH)
+            at_s = float(round(next(hits, own_s)))
         else:
-            until_s = at_s + round(_spell_s(rng, share) * _tide(at_s))
+            # As long as the share asks for: lognormal, at least ten minutes.
+            length_s = MEAN_CALM_S * dry * rng.lognormvariate(-0.5, 1.0)
+            until_s = at_s + round(max(600.0, length_s) * tide)
             steps |= _fall(rng, at_s, level) if at_s else {0.0: 0}
             steps |= _false_dawns(rng, at_s + 180.0, until_s, level)
             at_s = until_s
         calm = not calm
     return sorted((at, capacity) for at, capacity in steps.items() if at < end_s)
-
-
-def _tide(at_s: float) -> float:
-    """How tight the whole region is: above 1 in the busy half of the day, below 1 in the other."""
-    return math.exp(DAILY_SWING * math.sin(2 * math.pi * at_s / 86400.0))
-
-
-def _calm_end(rng: random.Random, at_s: float, shocks: Sequence[float]) -> float:
-    """When the calm that begins now ends: by itself, or with a regional squeeze."""
-    own_s = at_s + min(SHORTEST_CALM_S * rng.paretovariate(CALM_TAIL), LONGEST_CALM_S) / _tide(at_s)
-    hits = (shock for shock in shocks if at_s < shock < own_s and rng.random() < SHOCK_REACH)
-    return float(round(next(hits, own_s)))
-
-
-def _spell_s(rng: random.Random, share: float) -> float:
-    """A spell as long as the zone's share asks for: lognormal, at least ten minutes."""
-    dry = (1 - share) / (share - FALSE_DAWN_SHARE * share)
-    spread = 1.0
-    length_s: float = MEAN_CALM_S * dry * rng.lognormvariate(-(spread**2) / 2, spread)
-    return max(600.0, length_s)
 
 
 def _fall(rng: random.Random, at_s: float, level: int) -> dict[float, int]:

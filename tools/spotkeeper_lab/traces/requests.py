@@ -7,6 +7,7 @@ needs no file. All times are float seconds from the trace's start.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -144,31 +145,20 @@ def generate_requests(seed: int, hours: float = 24.0, *, mean_load: float = 2.0)
     rng = np.random.default_rng(seed)
     time_s = np.arange(0.0, hours * 3600.0, BURST_SLOT_S)
     cycle = 1.0 - 0.55 * np.cos(2 * math.pi * (time_s - 4 * 3600.0) / DAY_S)
-    rate = cycle * _noise(rng, len(time_s), 0.2) * _surges(rng, time_s)
-    rate *= mean_load / MEAN_SERVICE_S / float(rate.mean())
-    return _draw(f"generated-{seed}", rng, time_s, rate, hours * 3600.0)
-
-
-def _noise(rng: np.random.Generator, slots: int, deviation: float) -> Floats:
-    """Return a lognormal process of mean 1 whose logarithm is AR(1) over ten minutes."""
-    memory = math.exp(-BURST_SLOT_S / 600.0)
-    steps = rng.normal(0.0, deviation * math.sqrt(1 - memory**2), slots)
-    level, log_rate = 0.0, np.empty(slots)
-    for slot, step in enumerate(steps):
-        level = memory * level + step
-        log_rate[slot] = level
-    return np.exp(log_rate - deviation**2 / 2)
-
-
-def _surges(rng: np.random.Generator, time_s: Floats) -> Floats:
-    """Return factors of 1 and, about every four hours for 3 to 12 minutes, of 1.3 to 2."""
-    factor = np.ones_like(time_s)
-    at = rng.exponential(4 * 3600.0)
+    # Of mean 1; its logarithm is AR(1).
+    deviation, memory = 0.2, math.exp(-BURST_SLOT_S / 600.0)
+    draws = rng.normal(0.0, deviation * math.sqrt(1 - memory**2), len(time_s))
+    log_rate = np.array([*accumulate(draws, lambda level, step: memory * level + step)])
+    noise = np.exp(log_rate - deviation**2 / 2)
+    # About every four hours for 3 to 12 minutes.
+    surges, at = np.ones_like(time_s), rng.exponential(4 * 3600.0)
     while time_s.size and at < time_s[-1]:
         length = rng.uniform(180.0, 720.0)
-        factor[(time_s >= at) & (time_s < at + length)] = rng.uniform(1.3, 2.0)
+        surges[(time_s >= at) & (time_s < at + length)] = rng.uniform(1.3, 2.0)
         at += length + rng.exponential(4 * 3600.0)
-    return factor
+    rate = cycle * noise * surges
+    rate *= mean_load / MEAN_SERVICE_S / float(rate.mean())
+    return _draw(f"generated-{seed}", rng, time_s, rate, hours * 3600.0)
 
 
 def _draw(
