@@ -382,13 +382,13 @@ def convert(
 ) -> None:
     """Convert public recordings, the zones of one market together, to a market trace."""
     from spotkeeper_lab.files import name_of
-    from spotkeeper_lab.traces.export import TraceReading, read_public_traces
+    from spotkeeper_lab.traces.export import read_public_traces
     from spotkeeper_lab.traces.market import MarketError
 
     with exits_on(MarketError, OutputError):
         check_outputs([out], files)
-        reading = TraceReading(gap_s=gap, inverted=inverted, pool=pool)
-        _give_market(read_public_traces(files, name_of(out), reading), out)
+        market = read_public_traces(files, name_of(out), gap_s=gap, inverted=inverted, pool=pool)
+        _give_market(market, out)
 
 
 @trace.command()

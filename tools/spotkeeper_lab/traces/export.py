@@ -45,22 +45,6 @@ type Steps = list[tuple[float, int]]
 type Rows = Sequence[tuple[int, list[str]]]
 
 
-class TraceReading(NamedTuple):
-    """How to read what a file leaves open or gets wrong.
-
-    ``gap_s`` overrides a JSON file's step (one published file says 300 s but was probed every
-    195 s); ``inverted`` says that 1 means not available, as in SkyNomad's converted JSON; ``pool``
-    names the pool of a single file.
-    """
-
-    gap_s: float | None = None
-    inverted: bool | None = None
-    pool: str | None = None
-
-
-AS_GIVEN = TraceReading()
-
-
 class Series(NamedTuple):
     """One pool as recorded: (seconds, capacity) from 0 on, its length, when it began if known."""
 
@@ -70,42 +54,49 @@ class Series(NamedTuple):
 
 
 def read_public_traces(
-    paths: Sequence[Path], name: str, reading: TraceReading = AS_GIVEN
+    paths: Sequence[Path],
+    name: str,
+    *,
+    gap_s: float | None = None,
+    inverted: bool | None = None,
+    pool: str | None = None,
 ) -> Market:
     """One market from the files of its pools, cut to the time that all of them cover.
 
-    Raises MarketFileError naming the file and the line that cannot be read, and MarketError for a
-    step without a length.
+    ``gap_s`` overrides a JSON file's step (one published file says 300 s but was probed every
+    195 s); ``inverted`` says that 1 means not available, as in SkyNomad's converted JSON; ``pool``
+    names the pool of a single file. Raises MarketFileError naming the file and the line that cannot
+    be read, and MarketError for a step without a length.
     """
-    if reading.gap_s is not None and not 0 < reading.gap_s < inf:
-        raise MarketError(f"a step of {reading.gap_s:g} s has no length; give more than 0 s")
+    if gap_s is not None and not 0 < gap_s < inf:
+        raise MarketError(f"a step of {gap_s:g} s has no length; give more than 0 s")
     if not paths:
         raise MarketFileError(name, None, "no trace file given")
-    if reading.pool and len(paths) > 1:
+    if pool and len(paths) > 1:
         raise MarketFileError(paths[1], None, "one pool name cannot be given to several files")
     pools: dict[str, Series] = {}
     for path in paths:
-        pool, series = reading.pool or pool_name(path), _read(path, reading)
+        own, series = pool or pool_name(path), _read(path, gap_s, inverted)
         first = next(iter(pools.values()), series)
-        if pool in pools:
-            raise MarketFileError(path, None, f"a second file for the pool {pool!r}")
+        if own in pools:
+            raise MarketFileError(path, None, f"a second file for the pool {own!r}")
         if (series.began is None) != (first.began is None):
             problem = "times that cannot be laid beside the first file's: one has dates"
             raise MarketFileError(path, None, problem)
-        pools[pool] = series
+        pools[own] = series
     start = max((one.began for one in pools.values() if one.began), default=None)
     skipped = {
-        pool: (start - one.began).total_seconds() if start and one.began else 0.0
-        for pool, one in pools.items()
+        own: (start - one.began).total_seconds() if start and one.began else 0.0
+        for own, one in pools.items()
     }
-    end_s = min(one.length_s - skipped[pool] for pool, one in pools.items())
+    end_s = min(one.length_s - skipped[own] for own, one in pools.items())
     if end_s <= 0:
         raise MarketFileError(paths[-1], None, "the files have no time in common")
     cut: dict[str, Steps] = {}
-    for pool, one in pools.items():
-        moved = [(time - skipped[pool], capacity) for time, capacity in one.steps]
+    for own, one in pools.items():
+        moved = [(time - skipped[own], capacity) for time, capacity in one.steps]
         held = [capacity for time, capacity in moved if time <= 0][-1]
-        cut[pool] = [(0.0, held), *(step for step in moved if 0 < step[0] < end_s)]
+        cut[own] = [(0.0, held), *(step for step in moved if 0 < step[0] < end_s)]
     return market_of(name, end_s, cut)
 
 
@@ -116,10 +107,10 @@ def pool_name(path: Path) -> str:
     return f"{zone}/{kind}" if kind else f"any/{zone}"
 
 
-def _read(path: Path, reading: TraceReading) -> Series:
+def _read(path: Path, gap_s: float | None, inverted: bool | None) -> Series:
     if path.suffix == ".json":
-        return _json(path, reading)
-    if reading.gap_s is not None or reading.inverted is not None:
+        return _json(path, gap_s, inverted)
+    if gap_s is not None or inverted is not None:
         problem = "has its own times and counts: --gap and --inverted are for JSON files only"
         raise MarketFileError(path, None, problem)
     rows = list(read_rows(path, MarketFileError))
@@ -146,21 +137,21 @@ def _at(path: Path, line: int | None) -> Iterator[None]:
         raise MarketFileError(path, line, str(error)) from None
 
 
-def _json(path: Path, reading: TraceReading) -> Series:
+def _json(path: Path, gap_s: float | None, inverted: bool | None) -> Series:
     try:
         found = json.loads(read_text(path, MarketFileError))
     except json.JSONDecodeError as error:
         raise MarketFileError(path, error.lineno, f"is not JSON: {error.msg}") from None
     match found:
         case {"metadata": {"gap_seconds": int() | float() as gap, **metadata}, "data": [_, *_]}:
-            data, gap_s = found["data"], float(gap) if reading.gap_s is None else reading.gap_s
+            data, step_s = found["data"], float(gap) if gap_s is None else gap_s
         case _:
             shape = '{"metadata": {"gap_seconds": ...}, "data": [...]}'
             raise MarketFileError(path, 1, f"has no {shape}, or no data in it")
-    if isinstance(gap, bool) or not 0 < gap_s < inf:
+    if isinstance(gap, bool) or not 0 < step_s < inf:
         raise MarketFileError(path, 1, f"gap_seconds is {gap}; it must be more than 0")
     with _at(path, None):
-        if "price_info" in metadata and reading.inverted is None:
+        if "price_info" in metadata and inverted is None:
             raise ValueError(
                 "looks like SkyNomad's converted JSON, where 1 means not available; "
                 "give --inverted or --no-inverted"
@@ -168,10 +159,10 @@ def _json(path: Path, reading: TraceReading) -> Series:
         for index, value in enumerate(data):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ValueError(f"data[{index}] is {value!r}, not a number of instances")
-            if reading.inverted and value > 1:
+            if inverted and value > 1:
                 raise ValueError(f"data[{index}] is {value}; inverted is 0 or 1")
-    counts = [1 - value if reading.inverted else value for value in data]
-    return Series([(n * gap_s, count) for n, count in enumerate(counts)], len(counts) * gap_s)
+    counts = [1 - value if inverted else value for value in data]
+    return Series([(n * step_s, count) for n, count in enumerate(counts)], len(counts) * step_s)
 
 
 def _samples(path: Path, rows: Rows) -> Series:

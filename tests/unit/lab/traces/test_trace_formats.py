@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from spotkeeper_lab.traces.export import TraceReading, pool_name, read_public_traces
+from spotkeeper_lab.traces.export import pool_name, read_public_traces
 from spotkeeper_lab.traces.market import (
     Change,
     MarketError,
@@ -43,7 +44,7 @@ def test_skypilot_json_is_one_pool_per_file(tmp_path: Path) -> None:
 
 def test_a_wrong_step_can_be_corrected(tmp_path: Path) -> None:
     path = write(tmp_path, "z_v100.json", trace())
-    assert read_public_traces([path], "m", TraceReading(gap_s=195)).end_s == 4 * 195
+    assert read_public_traces([path], "m", gap_s=195).end_s == 4 * 195
 
 
 @pytest.mark.parametrize(("inverted", "capacities"), [(True, [1, 0, 1]), (False, [0, 1, 0])])
@@ -53,7 +54,7 @@ def test_inverted_json_has_to_be_said(
     path = write(tmp_path, "z_v100_1/full.json", trace(data=[0, 1, 0], price_info={"price": 1}))
     with pytest.raises(MarketFileError, match="1 means not available; give --inverted"):
         read_public_traces([path], "m")
-    market = read_public_traces([path], "m", TraceReading(inverted=inverted))
+    market = read_public_traces([path], "m", inverted=inverted)
     assert market.pools == ("z/v100_1",)
     assert [change.capacity for change in market.changes()] == capacities
 
@@ -96,7 +97,7 @@ BAMBOO = "0,add,node1\n0,add,node2\n60000,remove,node1\n120000,add,node3\n120000
 
 def test_bamboo_events_count_the_nodes(tmp_path: Path) -> None:
     path = write(tmp_path, "p3-trace.csv", BAMBOO)
-    market = read_public_traces([path], "m", TraceReading(pool="us-east-1/p3.2xlarge"))
+    market = read_public_traces([path], "m", pool="us-east-1/p3.2xlarge")
     assert market.end_s == 180
     found = [(change.at_s, change.capacity) for change in market.changes()]
     assert found == [(0, 2), (60, 1), (120, 3)]
@@ -167,22 +168,22 @@ def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         with pytest.raises(MarketFileError, match=problem):
             read_public_traces(paths, "m")
     with pytest.raises(MarketFileError, match="one pool name"):
-        read_public_traces([dated, undated], "m", TraceReading(pool="a/b"))
+        read_public_traces([dated, undated], "m", pool="a/b")
 
 
 @pytest.mark.parametrize(
-    ("name", "reading", "problem"),
+    ("name", "option", "problem"),
     [
-        ("a.json", TraceReading(gap_s=0.0), "a step of 0 s has no length"),
-        ("a.json", TraceReading(gap_s=float("nan")), "a step of nan s has no length"),
-        ("a.json", TraceReading(inverted=True), r"data\[1\] is 4; inverted is 0 or 1"),
-        ("a.csv", TraceReading(gap_s=60.0), "are for JSON files only"),
-        ("a.csv", TraceReading(inverted=True), "are for JSON files only"),
+        ("a.json", {"gap_s": 0.0}, "a step of 0 s has no length"),
+        ("a.json", {"gap_s": float("nan")}, "a step of nan s has no length"),
+        ("a.json", {"inverted": True}, r"data\[1\] is 4; inverted is 0 or 1"),
+        ("a.csv", {"gap_s": 60.0}, "are for JSON files only"),
+        ("a.csv", {"inverted": True}, "are for JSON files only"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused(
-    tmp_path: Path, name: str, reading: TraceReading, problem: str
+    tmp_path: Path, name: str, option: dict[str, Any], problem: str
 ) -> None:
     path = write(tmp_path, name, trace() if name.endswith("json") else BAMBOO)
     with pytest.raises(MarketError, match=problem):
-        read_public_traces([path], "m", reading)
+        read_public_traces([path], "m", **option)
