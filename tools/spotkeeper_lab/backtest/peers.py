@@ -12,6 +12,7 @@ import random
 from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,28 +23,13 @@ type Counts = Mapping[int, int]
 """Instances by pool."""
 
 
-class TickedFleet:
-    """What a policy holds at a tick; pools are numbered in the market's order.
+class Held(NamedTuple):
+    """What a policy holds at a tick: spot instances, ready ones of them, and on-demand ones."""
 
-    ``spot`` has, per pool, the tick at which each instance is ready, oldest first; ``on_demand``
-    pairs of ready tick and launch tick, readiest first.
-    """
-
-    __slots__ = ("on_demand", "spot", "tick")
-
-    def __init__(self, pools: int) -> None:
-        self.tick = 0
-        self.spot: list[list[int]] = [[] for _ in range(pools)]
-        self.on_demand: list[tuple[int, int]] = []
-
-    @property
-    def held(self) -> list[int]:
-        """Spot instances per pool, ready or not."""
-        return [len(pool) for pool in self.spot]
-
-    @property
-    def spot_ready(self) -> int:
-        return sum(bisect_right(pool, self.tick) for pool in self.spot)
+    tick: int
+    spot: int
+    ready: int
+    on_demand: int
 
 
 class TickPolicy:
@@ -56,16 +42,16 @@ class TickPolicy:
         self._spot = spot
         self._on_demand = on_demand
 
-    def ask(self, fleet: TickedFleet) -> Sequence[int]:
-        """The pool of each further spot instance to launch now."""
-        held, asked = fleet.held, []
+    def ask(self, held: Sequence[int]) -> Counts:
+        """How many further spot instances to launch now by pool, of which so many are held."""
+        after, asked = list(held), Counter[int]()
         missing = self._spot - sum(held)
         if missing > 0:
-            self.begin(len(held))
+            self.begin(len(after))
         for _ in range(missing):
-            pool = self.next_pool(held)
-            held[pool] += 1
-            asked.append(pool)
+            pool = self.next_pool(after)
+            after[pool] += 1
+            asked[pool] += 1
         return asked
 
     def begin(self, pools: int) -> None:
@@ -78,7 +64,7 @@ class TickPolicy:
     def told(self, asked: Counts, given: Counts) -> None:
         """Note how many instances were requested of each pool, and how many it launched."""
 
-    def on_demand(self, fleet: TickedFleet) -> int:
+    def on_demand(self, held: Held) -> int:
         """How many on-demand instances to hold from now on."""
         return self._on_demand
 
@@ -123,9 +109,9 @@ class SpotHedge(TickPolicy):
             move = self._active.discard if given[pool] < count else self._active.add
             move(pool)
 
-    def on_demand(self, fleet: TickedFleet) -> int:
+    def on_demand(self, held: Held) -> int:
         """What ready spot lacks of target and extra, at most the target."""
-        return max(0, min(self._target, self._spot - fleet.spot_ready))
+        return max(0, min(self._target, self._spot - held.ready))
 
 
 class SpotGroup(TickPolicy):
@@ -161,57 +147,53 @@ class TwoGroupLoop(SpotGroup):
         super().__init__(target)
         self._every = every_ticks
 
-    def on_demand(self, fleet: TickedFleet) -> int:
+    def on_demand(self, held: Held) -> int:
         """What running spot lacks of the target, looked at every interval."""
-        if fleet.tick % self._every:
-            return len(fleet.on_demand)
-        return max(0, self._spot - sum(fleet.held))
+        return held.on_demand if held.tick % self._every else max(0, self._spot - held.spot)
 
 
 def run(policy: TickPolicy, window: Market, world: World) -> RunResult:
-    """Run every tick of a window, then account."""
-    fleet, lives = TickedFleet(len(window.pools)), list[PaidLife]()
+    """Run every tick of a window, then account.
+
+    An instance is the ticks at which it is ready and was launched. Those of a pool are in the order
+    of their launch, and those on demand in the order in which they are ready.
+    """
+    spot: list[list[tuple[int, int]]] = [[] for _ in window.pools]
+    on_demand: list[tuple[int, int]] = []
+    lives: list[PaidLife] = []
+    ticks, failure = world.length(window), world.on_demand_failure
     cold, warm = world.ticks(world.cold_start_s), world.ticks(world.warm_start_s or 0.0)
     rng = random.Random(f"on-demand/{world.seed}")
 
-    def close(pool: str | None, ready: int, launched: int, *, lost: bool = False) -> None:
-        lives.append(
-            PaidLife(
-                pool=pool,
-                launched_s=launched * world.tick_s,
-                ready_s=ready * world.tick_s,
-                ended_s=min(fleet.tick * world.tick_s, window.end_s),
-                lost=lost,
-            )
+    def close(
+        pool: str | None, instance: tuple[int, int], tick: int, *, lost: bool = False
+    ) -> None:
+        ready_s, launched_s = (at * world.tick_s for at in instance)
+        ended_s = min(tick * world.tick_s, window.end_s)
+        life = PaidLife(
+            pool=pool, launched_s=launched_s, ready_s=ready_s, ended_s=ended_s, lost=lost
         )
+        lives.append(life)
 
-    ticks = world.length(window)
     capacities, _ = sampled(window, world, np.arange(ticks))
     for tick, capacity in enumerate(capacities.T.tolist()):
-        fleet.tick = tick
-        if any(map(int.__gt__, fleet.held, capacity)):
-            for pool, most, spot in zip(window.pools, capacity, fleet.spot, strict=True):
-                while len(spot) > most:
-                    ready = spot.pop()
-                    close(pool, ready, ready - cold, lost=True)
-        asked, given = Counter(policy.ask(fleet)), {}
+        for pool, most, instances in zip(window.pools, capacity, spot, strict=True):
+            while len(instances) > most:
+                close(pool, instances.pop(), tick, lost=True)
+        asked, given = policy.ask([*map(len, spot)]), {}
         for number, count in asked.items():
-            spot = fleet.spot[number]
-            given[number] = max(0, min(count, capacity[number] - len(spot)))
-            spot.extend([tick + cold] * given[number])
+            given[number] = max(0, min(count, capacity[number] - len(spot[number])))
+            spot[number] += [(tick + cold, tick)] * given[number]
         policy.told(asked, given)
-        on_demand, wanted = fleet.on_demand, policy.on_demand(fleet)
+        ready = sum(bisect_right(instances, (tick, tick)) for instances in spot)
+        wanted = policy.on_demand(Held(tick, sum(map(len, spot)), ready, len(on_demand)))
         for _ in range(wanted - len(on_demand)):
-            share = world.on_demand_failure
-            if not (share > 0 and rng.random() < share):
+            if not (failure > 0 and rng.random() < failure):
                 start = warm if len(on_demand) < world.warm_pool else cold
                 insort(on_demand, (tick + start, tick))
         while len(on_demand) > wanted:
-            close(None, *on_demand.pop())
-    fleet.tick = ticks
-    for pool, spot in zip(window.pools, fleet.spot, strict=True):
-        for ready in spot:
-            close(pool, ready, ready - cold)
-    for ready, launched in fleet.on_demand:
-        close(None, ready, launched)
+            close(None, on_demand.pop(), tick)
+    for kind, instances in zip((*window.pools, None), (*spot, on_demand), strict=True):
+        for instance in instances:
+            close(kind, instance, ticks)
     return account(lives, window, world)
