@@ -98,23 +98,13 @@ class Market:
         return Market(pools, self.end_s, f"{self.name} ({region})", steps)
 
     def of(self, pool: str) -> Steps:
-        """One pool's steps; raises MarketError for a pool that the market does not have."""
-        try:
-            return self.steps[self.pools.index(pool)]
-        except ValueError:
-            raise MarketError(
-                f"market {self.name} has no pool {pool!r}; it has {', '.join(self.pools)}"
-            ) from None
+        """One pool's steps."""
+        return self.steps[self.pools.index(pool)]
 
     def capacity(self, pool: str, at_s: float) -> int:
         """How many instances a pool can hold at a time; the last step holds for ever."""
         steps = self.of(pool)
         return steps.capacities[steps.index(at_s)]
-
-    def price(self, pool: str, at_s: float) -> float | None:
-        """Spot price over on-demand price, or None where the market has no prices."""
-        steps = self.of(pool)
-        return None if steps.prices is None else steps.prices[steps.index(at_s)]
 
     @property
     def has_prices(self) -> bool:
@@ -190,9 +180,9 @@ def market_text(market: Market) -> str:
         raise MarketError(f"a market of {market.end_s / DAY_S:,.0f} days is too long; 400 are most")
     lines = [",".join((*COLUMNS, PRICE_COLUMN) if market.has_prices else COLUMNS)]
     for change in market.changes():
-        row = f"{_number(change.at_s)},{change.pool},{change.capacity}"
-        price = market.price(change.pool, change.at_s)
-        lines.append(f"{row},{price:g}" if market.has_prices else row)
+        steps = market.of(change.pool)
+        price = f",{steps.prices[steps.index(change.at_s)]:g}" if steps.prices else ""
+        lines.append(f"{_number(change.at_s)},{change.pool},{change.capacity}{price}")
     lines.append(f"{_number(market.end_s)},," + ("," if market.has_prices else ""))
     return "".join(f"{line}\n" for line in lines)
 

@@ -33,8 +33,8 @@ def written_out(window: Market, world: World) -> float:
     # The start, most and price per tick: of each pool, on demand, and from the warm pool.
     kinds: list[tuple[int, list[float], list[float]]] = [
         (cold, [float(window.capacity(pool, at * TICK)) for at in range(ticks)],
-         [world.spot_price(window, pool, at * TICK) for at in range(ticks)])
-        for pool in window.pools
+         [world.prices(steps)[steps.index(at * TICK)] for at in range(ticks)])
+        for pool, steps in zip(window.pools, window.steps, strict=True)
     ] + [
         (cold, [np.inf] * ticks, [1.0] * ticks),
         (warm, [float(world.warm_pool)] * ticks, [1.0 - world.warm_disk_ratio] * ticks),

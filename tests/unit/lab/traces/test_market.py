@@ -12,6 +12,7 @@ from spotkeeper_lab.traces.market import (
     MarketError,
     MarketFileError,
     market_of,
+    market_text,
     read_market,
     region_of,
     write_market,
@@ -74,8 +75,9 @@ def test_prices_are_an_extra_column(tmp_path: Path) -> None:
     text = "time_s,pool,capacity,price\n0,a,2,0.3\n60,a,2,0.5\n120,,,\n"
     priced = read_market(write(tmp_path, text))
     assert priced.has_prices
-    assert [priced.price("a", at) for at in (0, 60)] == [0.3, 0.5]
-    assert priced.window(61, 9).price("a", 0) == 0.5
+    assert priced.of("a").prices == (0.3, 0.5)
+    assert priced.window(61, 9).of("a").prices == (0.5,)
+    assert market_text(priced) == text
 
 
 HEAD = "time_s,pool,capacity\n"
