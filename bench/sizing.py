@@ -171,22 +171,18 @@ def _rows(path: Path, rule: str) -> list[Played]:
     """Replay one rule; after Spotkeeper's own, the best member of its family known afterwards."""
     trace = _requests(path)
     if rule == RELEASE:
-        return [_played(*_of_release(path), trace)]
+        folders = (RELEASED / "layers/spotkeeper", RELEASED / "tools")
+        code = [sys.executable, "-c", REPLAY_RELEASE, str(path), str(RATE_PER_S)]
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
+        found = json.loads(subprocess.run(code, env=env, capture_output=True, check=True).stdout)
+        row = Row(**found["row"] | {"rule": RELEASE, "settings": SETTINGS})
+        return [_played(row, np.array(found["wait_s"]), trace)]
     if rule != Spotkeeper.name:
         runs: list[Run | None] = [run_rule(trace, rule, SETTINGS)]
     else:
         own = Spotkeeper(SETTINGS)
         runs = [replay(trace, own, SETTINGS), best_member(trace, own, SETTINGS)]
     return [_played(run.row, run.wait_s, trace) for run in runs if run]
-
-
-def _of_release(path: Path) -> tuple[Row, Floats]:
-    folders = (RELEASED / "layers/spotkeeper", RELEASED / "tools")
-    code = [sys.executable, "-c", REPLAY_RELEASE, str(path), str(RATE_PER_S)]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
-    found = json.loads(subprocess.run(code, env=env, capture_output=True, check=True).stdout)
-    row = Row(**found["row"] | {"rule": RELEASE, "settings": SETTINGS})
-    return row, np.array(found["wait_s"])
 
 
 def _batching(path: Path) -> list[Figure]:

@@ -7,7 +7,6 @@ serve from then on is launched one start earlier. It holds nothing at the start 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -47,15 +46,6 @@ def _seconds(edges: Grid, window: Market, world: World) -> Counts:
     return np.diff(np.minimum(edges * world.tick_s, window.end_s))
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """One way to hold instances: its start in ticks; per stretch, the most there is and price."""
-
-    start: int
-    most: Counts
-    price: Counts
-
-
 def optimum(window: Market, world: World) -> RunResult:
     """The least cost with the target ready from the end of the first cold start on.
 
@@ -68,20 +58,41 @@ def optimum(window: Market, world: World) -> RunResult:
     cold, warm = world.ticks(world.cold_start_s), world.ticks(world.warm_start_s or 0.0)
     switches, edges = _grids(window, world)
     lengths = _seconds(edges, window, world)
-    capacity, price = sampled(window, world, edges[:-1])
+    capacity, spot_price = sampled(window, world, edges[:-1])
     one = np.ones(len(lengths))
-    kinds = [
-        *map(lambda most, paid: _Kind(cold, most, paid), np.minimum(capacity, target) * 1.0, price),
-        _Kind(cold, one * target, one),
-    ]
+    # Of each kind: its start; per stretch, the most there is and the price.
+    starts = [cold] * (pools + 1)
+    most = [*(np.minimum(capacity, target) * 1.0), one * target]
+    price = [*spot_price, one]
     if world.warm_pool:
-        most = one * min(world.warm_pool, target)
-        kinds.append(_Kind(warm, most, one - world.warm_disk_ratio))
-    # Held per kind and stretch.
-    held = _solved(kinds, switches, edges, lengths, cold, target, window.name)
+        starts.append(warm)
+        most.append(one * min(world.warm_pool, target))
+        price.append(one - world.warm_disk_ratio)
+    rules = [
+        _held_long_enough(start, each, switches, edges)
+        for start, each in zip(starts, most, strict=True)
+    ]
+    # Rows that sum what serves, for every stretch after the first cold start.
+    needed = eye_array(len(switches) - 1, format="csr")[switches[:-1] >= cold]
+    cost = np.concatenate([each * lengths for each in price])
+    nothing = csr_array((needed.shape[0], cost.size))
+    enough = hstack([nothing, *([needed] * len(starts))], format="csc")
+    held_rows = block_diag([rule for _, rule, _ in rules])
+    serving = block_diag([rule for _, _, rule in rules])
+    solved = milp(
+        np.concatenate([cost, np.zeros(serving.shape[1])]),
+        bounds=Bounds(0.0, np.concatenate([*most, *(serves for serves, _, _ in rules)])),
+        constraints=[
+            LinearConstraint(hstack([-held_rows, serving], format="csc"), -np.inf, 0.0),
+            LinearConstraint(enough, target, np.inf),
+        ],
+    )
+    if solved.x is None:
+        raise OptimumError(f"HiGHS found no optimum for {window.name}: {solved.message}")
+    held: Counts = solved.x[: cost.size].reshape(len(starts), -1)
     ready = np.full(ticks, float(target))
     ready[:cold] = 0
-    paid = sum((row * kind.price) @ lengths for row, kind in zip(held, kinds, strict=True))
+    paid = sum((row * each) @ lengths for row, each in zip(held, price, strict=True))
     spot, on_demand = held[:pools], held[pools:]
     launches = [
         round(float(np.clip(np.diff(rows, axis=1, prepend=0), 0, None).sum()))
@@ -119,40 +130,8 @@ def _grids(window: Market, world: World) -> tuple[Grid, Grid]:
     return grid(switches), grid(edges)
 
 
-def _solved(
-    kinds: list[_Kind],
-    switches: Grid,
-    edges: Grid,
-    lengths: Counts,
-    cold: int,
-    target: int,
-    name: str,
-) -> Counts:
-    rules = [_held_long_enough(kind, switches, edges) for kind in kinds]
-    most = [kind.most for kind in kinds] + [serving for serving, _, _ in rules]
-    cost = np.concatenate([kind.price * lengths for kind in kinds])
-    held = block_diag([rule for _, rule, _ in rules])
-    serving = block_diag([rule for _, _, rule in rules])
-    # Rows that sum what serves, for every stretch after the first cold start.
-    needed = eye_array(len(switches) - 1, format="csr")[switches[:-1] >= cold]
-    nothing = csr_array((needed.shape[0], cost.size))
-    enough = hstack([nothing, *([needed] * len(kinds))], format="csc")
-    solved = milp(
-        np.concatenate([cost, np.zeros(serving.shape[1])]),
-        bounds=Bounds(0.0, np.concatenate(most)),
-        constraints=[
-            LinearConstraint(hstack([-held, serving], format="csc"), -np.inf, 0.0),
-            LinearConstraint(enough, target, np.inf),
-        ],
-    )
-    if solved.x is None:
-        raise OptimumError(f"HiGHS found no optimum for {name}: {solved.message}")
-    found: Counts = solved.x[: cost.size]
-    return found.reshape(len(kinds), -1)
-
-
 def _held_long_enough(
-    kind: _Kind, switches: Grid, edges: Grid
+    start: int, most_held: Counts, switches: Grid, edges: Grid
 ) -> tuple[Counts, csr_array, csr_array]:
     """The most that can serve per stretch, and the rows "serving - held <= 0" as two halves.
 
@@ -160,9 +139,9 @@ def _held_long_enough(
     its end; none where nothing can serve anyway.
     """
     starts, ends = switches[:-1], switches[1:]
-    first, stop = np.searchsorted(edges, starts - kind.start), np.searchsorted(edges, ends)
-    most = np.array([kind.most[a:b].min() for a, b in zip(first, stop, strict=True)])
-    most[starts < kind.start] = 0
+    first, stop = np.searchsorted(edges, starts - start), np.searchsorted(edges, ends)
+    most = np.array([most_held[a:b].min() for a, b in zip(first, stop, strict=True)])
+    most[starts < start] = 0
     counts = np.where(most > 0, stop - first, 0)
     rows, total = np.arange(counts.sum()), int(counts.sum())
     held = rows - np.repeat(np.cumsum(counts) - counts - first, counts)
@@ -170,6 +149,6 @@ def _held_long_enough(
     ones = np.ones(total)
     return (
         most,
-        csr_array((ones, (rows, held)), shape=(total, kind.most.size)),
+        csr_array((ones, (rows, held)), shape=(total, most_held.size)),
         csr_array((ones, (rows, serving)), shape=(total, counts.size)),
     )

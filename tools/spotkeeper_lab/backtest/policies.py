@@ -50,15 +50,6 @@ def _peer(make: Callable[[World, Settings, int], peers.TickPolicy]) -> Runner:
     )
 
 
-def _spothedge(world: World, settings: Settings, pools: int) -> peers.TickPolicy:
-    rng = random.Random(f"spothedge/{world.seed}")
-    return peers.SpotHedge(world.target, pools, int(settings["extra"]), rng)
-
-
-def _two_group_loop(world: World, settings: Settings, _: int) -> peers.TickPolicy:
-    return peers.TwoGroupLoop(world.target, max(1, world.ticks(float(settings["every_s"]))))
-
-
 def _spotkeeper(window: Market, world: World, settings: Settings) -> RunResult:
     # Only this policy needs what is deployed, with all that it imports.
     from spotkeeper_lab.backtest import deployed
@@ -89,8 +80,18 @@ RUNNERS: dict[str, tuple[Runner, Settings]] = {
         _peer(lambda w, s, _: peers.RoundRobin(w.target + int(s["extra"]))),
         {"extra": 1},
     ),
-    "two-group-loop": (_peer(_two_group_loop), {"every_s": 60.0}),
-    "spothedge": (_peer(_spothedge), {"extra": 1}),
+    "two-group-loop": (
+        _peer(lambda w, s, _: peers.TwoGroupLoop(w.target, w.ticks(float(s["every_s"])) or 1)),
+        {"every_s": 60.0},
+    ),
+    "spothedge": (
+        _peer(
+            lambda w, s, pools: peers.SpotHedge(
+                w.target, pools, int(s["extra"]), random.Random(f"spothedge/{w.seed}")
+            )
+        ),
+        {"extra": 1},
+    ),
     "spotkeeper": (_spotkeeper, deployed_settings()),
     "optimum": (lambda market, world, _: bounds.optimum(market, world), {}),
     "limit": (lambda market, world, _: bounds.limit(market, world), {}),

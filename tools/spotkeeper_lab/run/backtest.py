@@ -93,7 +93,19 @@ class Windows:
 
         Refuses windows that end with the first cold start, or that take too long.
         """
-        windows, tick_s = self._cut(market, world.tick_s), world.tick_s
+        windows, tick_s = [market], world.tick_s
+        if self.count is not None:
+            if self.count < 1:
+                raise MarketError(f"{self.count} windows are none; ask for 1 or more")
+            if not 0 < self.hours < math.inf:
+                raise MarketError(
+                    f"a window of {self.hours:g} h has no length; ask for more than 0 h"
+                )
+            length_s = self.hours * 3600.0
+            market.window(0.0, length_s)
+            latest, rng = int((market.end_s - length_s) // tick_s), random.Random(self.seed)
+            starts = [rng.randint(0, latest) * tick_s for _ in range(self.count)]
+            windows = [market.window(start_s, length_s) for start_s in starts]
         end_s, ticks = windows[0].end_s, world.length(windows[0])
         if ticks > MOST_TICKS:
             raise MarketError(
@@ -106,20 +118,6 @@ class Windows:
                 f"{world.cold_start_s:g} s does; ask for longer windows"
             )
         return windows
-
-    def _cut(self, market: Market, tick_s: float) -> list[Market]:
-        if self.count is None:
-            return [market]
-        if self.count < 1:
-            raise MarketError(f"{self.count} windows are none; ask for 1 or more")
-        if not 0 < self.hours < math.inf:
-            raise MarketError(f"a window of {self.hours:g} h has no length; ask for more than 0 h")
-        length_s = self.hours * 3600.0
-        market.window(0.0, length_s)
-        latest = int((market.end_s - length_s) // tick_s)
-        rng = random.Random(self.seed)
-        starts = [rng.randint(0, latest) * tick_s for _ in range(self.count)]
-        return [market.window(start_s, length_s) for start_s in starts]
 
 
 def run_backtest(

@@ -171,32 +171,24 @@ def _samples(path: Path, rows: Rows) -> Series:
         with _at(path, line):
             if len(row) != 2:  # noqa: PLR2004
                 raise ValueError(f"{len(row)} fields where the header has 2")
-            at, count = _date(row[0]), _count(row[1])
+            try:
+                at = datetime.fromisoformat(row[0])
+            except ValueError:
+                raise ValueError(f"{row[0][:40]!r} is not a date and time") from None
+            at, count = at if at.tzinfo else at.replace(tzinfo=UTC), -1.0
+            with suppress(ValueError):
+                count = float(row[1])
+            if count < 0 or not count.is_integer():
+                raise ValueError(f"{row[1][:40]!r} is not a number of instances (0 or more)")
             if samples and at <= samples[-1][0]:
                 raise ValueError(f"{row[0]} is not after the row before; sort")
-            samples.append((at, count))
+            samples.append((at, int(count)))
     if not samples[1:]:
         raise MarketFileError(path, None, "has fewer than two samples")
     began = samples[0][0]
     steps = [((at - began).total_seconds(), count) for at, count in samples]
     last_s = median(b[0] - a[0] for a, b in pairwise(steps))
     return Series(steps, steps[-1][0] + last_s, began)
-
-
-def _date(text: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text[:40]!r} is not a date and time") from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
-def _count(text: str) -> int:
-    with suppress(ValueError):
-        count = float(text)
-        if count >= 0 and count.is_integer():
-            return int(count)
-    raise ValueError(f"{text[:40]!r} is not a number of instances (0 or more)")
 
 
 def _is_event(row: Sequence[str]) -> bool:

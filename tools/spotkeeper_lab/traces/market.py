@@ -17,7 +17,7 @@ import math
 import random
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -326,7 +326,11 @@ def generate(
             "a market needs a pool, a length of more than 0 h and a level of 1 or more"
         )
     end_s = hours * 3600.0
-    shocks = list(_shocks(random.Random(f"{seed}/shocks"), end_s))
+    rng, shocks = random.Random(f"{seed}/shocks"), list[float]()
+    at_s = rng.expovariate(1 / SHOCK_EVERY_S)
+    while at_s < end_s:
+        shocks.append(at_s)
+        at_s += rng.expovariate(1 / SHOCK_EVERY_S)
     capacities = {}
     for rank, pool in enumerate(random.Random(f"{seed}/rank").sample(list(pools), len(pools))):
         # How much of the time the zone of this rank has capacity.
@@ -334,13 +338,6 @@ def generate(
         share = BEST_SHARE + (WORST_SHARE - BEST_SHARE) * step
         capacities[pool] = _zone(random.Random(f"{seed}/{pool}"), share, shocks, end_s, level)
     return market_of(f"generated-{seed}", end_s, {pool: capacities[pool] for pool in pools})
-
-
-def _shocks(rng: random.Random, end_s: float) -> Iterator[float]:
-    at_s = rng.expovariate(1 / SHOCK_EVERY_S)
-    while at_s < end_s:
-        yield at_s
-        at_s += rng.expovariate(1 / SHOCK_EVERY_S)
 
 
 def _zone(

@@ -109,10 +109,30 @@ def read_requests(
         problem = least if rates else "no request after the header; give at least one row"
         raise RequestTraceError.at(path, None, problem)
     first, second = np.array(rows, dtype=np.float64).T.copy()
-    if rates:
-        return _from_rates(path, first - first[0], second, seed, mean_rate_per_s)
-    end_s = max(float(first[-1]), 1.0)
-    return RequestTrace(name=name_of(path), arrival_s=first, service_s=second, end_s=end_s)
+    if not rates:
+        end_s = max(float(first[-1]), 1.0)
+        return RequestTrace(name=name_of(path), arrival_s=first, service_s=second, end_s=end_s)
+    time_s, rate, asked_per_s = first - first[0], second, mean_rate_per_s
+    end_s = float(2 * time_s[-1] - time_s[-2])
+    mean = float((rate * np.diff(np.append(time_s, end_s))).sum()) / end_s
+    if mean <= 0:
+        raise RequestTraceError.at(path, None, "every rate_per_s is 0; nothing to replay")
+    in_file, note = mean * end_s, ""
+    if asked_per_s is None and in_file > MOST_DRAWN:
+        asked_per_s = MEAN_RATE_PER_S
+        note = (
+            f"{path}: {in_file:,.0f} requests are too many to draw: drawn at a mean of "
+            f"{asked_per_s:g} a second in place of {mean:g} (--mean-rate asks for another)"
+        )
+    factor = 1.0 if asked_per_s is None else asked_per_s / mean
+    if in_file * factor > MOST_DRAWN:
+        problem = (
+            f"{in_file * factor:,.0f} requests are too many to draw, more than {MOST_DRAWN:,}; "
+            f"cut the file, or ask for fewer with --mean-rate (its mean is {mean:g} per second)"
+        )
+        raise RequestTraceError.at(path, None, problem)
+    rng = np.random.default_rng(seed)
+    return replace(_draw(name_of(path), rng, time_s, rate * factor, end_s), note=note)
 
 
 def read_request_traces(
@@ -175,31 +195,6 @@ def _draw(
     return RequestTrace(
         name=name, arrival_s=arrival_s, service_s=service_s, end_s=end_s, drawn=True
     )
-
-
-def _from_rates(
-    path: Path, time_s: Floats, rate: Floats, seed: int, asked_per_s: float | None
-) -> RequestTrace:
-    end_s = float(2 * time_s[-1] - time_s[-2])
-    mean = float((rate * np.diff(np.append(time_s, end_s))).sum()) / end_s
-    if mean <= 0:
-        raise RequestTraceError.at(path, None, "every rate_per_s is 0; nothing to replay")
-    in_file, note = mean * end_s, ""
-    if asked_per_s is None and in_file > MOST_DRAWN:
-        asked_per_s = MEAN_RATE_PER_S
-        note = (
-            f"{path}: {in_file:,.0f} requests are too many to draw: drawn at a mean of "
-            f"{asked_per_s:g} a second in place of {mean:g} (--mean-rate asks for another)"
-        )
-    factor = 1.0 if asked_per_s is None else asked_per_s / mean
-    if in_file * factor > MOST_DRAWN:
-        problem = (
-            f"{in_file * factor:,.0f} requests are too many to draw, more than {MOST_DRAWN:,}; "
-            f"cut the file, or ask for fewer with --mean-rate (its mean is {mean:g} per second)"
-        )
-        raise RequestTraceError.at(path, None, problem)
-    rng = np.random.default_rng(seed)
-    return replace(_draw(name_of(path), rng, time_s, rate * factor, end_s), note=note)
 
 
 def _row(text: str, rates: bool, before: float | None) -> tuple[float, float]:
