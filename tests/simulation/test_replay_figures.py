@@ -85,7 +85,7 @@ def test_a_step_of_fifty_times_is_met_and_cleared(seed: int) -> None:
     run = sized(arrival_s, service_s, end_s)
     assert run.row.lost == 0
     assert run.wait_s[arrival_s > step_s + 1_200.0].max() < 60.0
-    assert run.timeline.wanted.max() < 300
+    assert run.wanted.max() < 300
 
 
 def test_bursts_of_a_minute_are_in_time_once_they_are_known() -> None:
@@ -124,7 +124,7 @@ def test_a_pause_of_all_traffic_keeps_the_fleet() -> None:
     keep = (day.arrival_s < 3_600) | (day.arrival_s > 4_500)
     arrival_s = day.arrival_s[keep]
     run = sized(arrival_s, day.service_s[keep], day.end_s)
-    during = run.timeline.serving[(run.timeline.time_s > 3_840) & (run.timeline.time_s < 4_500)]
+    during = run.serving[(run.time_s > 3_840) & (run.time_s < 4_500)]
     assert np.ptp(during) == 0
     # One worker goes in the three minutes before silence counts as such, and is started again.
     assert float(np.mean(run.wait_s[arrival_s > 4_500] <= 10.0)) > 0.93

@@ -77,7 +77,7 @@ def test_what_begins_after_a_sleep_is_late_and_not_lost() -> None:
 
 def test_without_the_queue_silence_never_lets_it_sleep() -> None:
     blind = of(one_an_hour(), ReplaySettings(min_workers=0))
-    assert blind.timeline.wanted.min() == 1
+    assert blind.wanted.min() == 1
 
 
 @pytest.mark.parametrize("least", [-1, 1_001])

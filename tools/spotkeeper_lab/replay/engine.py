@@ -15,7 +15,7 @@ import numpy as np
 
 from spotkeeper.domain.sizing.shadows import Choice
 from spotkeeper_lab.replay.seen import Seen, SeenLogs
-from spotkeeper_lab.replay.values import ReplaySettings, Row, Run, Timeline
+from spotkeeper_lab.replay.values import ReplaySettings, Row, Run
 from spotkeeper_lab.traces.requests import RequestTrace
 
 DRAIN_LIMIT_S = 4 * 3600.0
@@ -153,23 +153,18 @@ class ReplayFleet:
         return (self._billed_s + held) * self._settings.workers_per_instance / 3600.0
 
 
-def warm_start(trace: RequestTrace, settings: ReplaySettings) -> int:
-    """Return the workers to start with: the warm-up's load at a load rate of 0.7, or as set."""
-    if settings.initial_workers is not None:
-        return settings.initial_workers
-    length_s = max(min(settings.warmup_s, trace.end_s), 60.0)
-    work_s = float(trace.service_s[trace.arrival_s < length_s].sum())
-    load = work_s / length_s / settings.slots
-    return min(max(1, math.ceil(load / WARM_LOAD_RATE)), settings.max_workers)
-
-
 def replay(trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> Run:
     """Serve the whole trace with the fleet that the rule asks for.
 
-    Each request goes to the worker that is free first. The rule has its turns between.
+    Each request goes to the worker that is free first. The rule has its turns between. The fleet
+    starts as the rule or the settings say, else with what the warm-up needs at a load rate of 0.7.
     """
     fleet, logs = ReplayFleet(settings), SeenLogs(trace.end_s, settings.wait_s)
-    initial = warm_start(trace, settings) if rule.start is None else rule.start
+    warm_s = max(min(settings.warmup_s, trace.end_s), 60.0)
+    load = float(trace.service_s[trace.arrival_s < warm_s].sum()) / warm_s / settings.slots
+    warm = min(max(1, math.ceil(load / WARM_LOAD_RATE)), settings.max_workers)
+    start = settings.initial_workers if rule.start is None else rule.start
+    initial = warm if start is None else start
     cloud = max(0, initial - settings.onprem)
     fleet.launch(-(-cloud // settings.workers_per_instance), 0.0, 0.0)
     starts = [math.inf] * len(trace)
@@ -244,5 +239,12 @@ def replay(trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> Run:
     )
     *counts, reasons = zip(*picture, strict=True)
     time_s, wanted_at, serving = np.array(counts, dtype=np.float64)
-    timeline = Timeline(time_s=time_s, wanted=wanted_at, serving=serving, reasons=reasons)
-    return Run(row=row, wait_s=wait_s, timeline=timeline, choices=rule.followed)
+    return Run(
+        row=row,
+        wait_s=wait_s,
+        time_s=time_s,
+        wanted=wanted_at,
+        serving=serving,
+        reasons=reasons,
+        choices=rule.followed,
+    )

@@ -180,8 +180,8 @@ def _chapter(pairs: Sequence[tuple[RequestTrace, Run]]) -> Iterator[Block]:
         notes=[
             Notes(
                 name="spotkeeper's reason",
-                t=run.timeline.time_s.tolist(),
-                texts=run.timeline.reasons,
+                t=run.time_s.tolist(),
+                texts=run.reasons,
             )
             for run in runs
             if run.row.rule == "spotkeeper"
@@ -194,10 +194,8 @@ def _chart(trace: RequestTrace, run: Run) -> Chart:
     kept = f"{row.settings.share * 100:g} % promised, {row.share_in_time * 100:.1f} % kept"
     edges = np.linspace(0.0, trace.end_s, BUCKETS + 1)
     load = np.histogram(trace.arrival_s, bins=edges, weights=trace.service_s)[0] / edges[1]
-    times = run.timeline.time_s.tolist()
-    wanted, serving = (
-        changed(times, values.tolist()) for values in (run.timeline.wanted, run.timeline.serving)
-    )
+    times = run.time_s.tolist()
+    wanted, serving = (changed(times, values.tolist()) for values in (run.wanted, run.serving))
     return Chart(
         title=row.rule,
         unit=f"{kept}, {row.worker_hours:.1f} worker-hours",

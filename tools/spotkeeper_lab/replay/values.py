@@ -93,25 +93,19 @@ class Row(Served):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Timeline:
-    """The picture of a run, one entry per minute: workers requested and serving, and the reason."""
-
-    time_s: Floats
-    wanted: Floats
-    serving: Floats
-    reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
     """A row with what happened behind it; `wait_s` is infinite for a request that was lost.
 
+    The picture has an entry per minute: workers `wanted` and `serving` at `time_s`, and the reason.
     `choices` are the rules that Spotkeeper followed, each with the second from which on.
     """
 
     row: Row
     wait_s: Floats
-    timeline: Timeline
+    time_s: Floats
+    wanted: Floats
+    serving: Floats
+    reasons: tuple[str, ...]
     choices: Sequence[tuple[float, Choice]] = ()
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper_lab.replay.engine import Rule, replay, slower, warm_start
+from spotkeeper_lab.replay.engine import Rule, replay, slower
 from spotkeeper_lab.replay.seen import Seen
 from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
 from spotkeeper_lab.traces.requests import RequestTrace
@@ -71,7 +71,7 @@ def test_requests_that_share_a_worker_take_longer() -> None:
 
 def test_the_warm_start_is_the_first_quarter_of_an_hour_at_seven_tenths() -> None:
     requests = trace_of(*[(float(at), 7.0) for at in range(900)])
-    assert warm_start(requests, ReplaySettings()) == 10
+    assert replay(requests, Script(1), ReplaySettings()).wanted[0] == 10
 
 
 @pytest.mark.parametrize(
