@@ -43,7 +43,7 @@ class TickPolicy:
         self._on_demand = on_demand
 
     def ask(self, held: Sequence[int]) -> Counts:
-        """How many further spot instances to launch now by pool, of which so many are held."""
+        """How many further spot instances to launch now, by pool; `held` is what each holds."""
         after, asked = list(held), Counter[int]()
         missing = self._spot - sum(held)
         if missing > 0:
@@ -58,7 +58,7 @@ class TickPolicy:
         """Prepare for asking; some are missing."""
 
     def next_pool(self, held: Sequence[int]) -> int:
-        """The pool to ask next, by what it holds and was asked for: the one with the fewest."""
+        """The pool of the next launch, with those before it in `held`: one with the fewest."""
         return held.index(min(held))
 
     def told(self, asked: Counts, given: Counts) -> None:
