@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from itertools import chain
 from typing import Any
 from unittest.mock import patch
 
@@ -40,15 +41,12 @@ ENVIRONMENT = {
 @contextmanager
 def deployed(fleets: Sequence[str], desired: int, most: int) -> Iterator[Cloud]:
     """Deploy fleets whose spot groups ask for `desired` instances, half of them in each zone."""
-    specs = [
-        spec
-        for fleet in fleets
-        for spec in two_groups(
-            f"{fleet}-spot", f"{fleet}-on-demand", pools=ZONES, maximum=most, desired=desired
-        )
+    names = {fleet: (f"{fleet}-spot", f"{fleet}-on-demand") for fleet in fleets}
+    made = [
+        two_groups(*groups, pools=ZONES, maximum=most, desired=desired) for groups in names.values()
     ]
     capacity = {zone: [(0.0, 2 * most * len(fleets))] for zone in ZONES}
-    cloud = Cloud(market_of("bench", 86_400.0, capacity), specs, Physics())
+    cloud = Cloud(market_of("bench", 86_400.0, capacity), [*chain(*made)], Physics())
     bounds = {"spot_min": 0, "spot_max": most, "on_demand_max": most}
     with (
         local_aws(cloud, VirtualTime(START)),
@@ -59,8 +57,8 @@ def deployed(fleets: Sequence[str], desired: int, most: int) -> Iterator[Cloud]:
         create_table(boto3.client("dynamodb"), TABLE)
         for name in ("wake-ups", "health"):
             boto3.client("sqs").create_queue(QueueName=name)
-        for fleet in fleets:
-            groups = {"spot_group": f"{fleet}-spot", "on_demand_group": f"{fleet}-on-demand"}
+        for fleet, (spot, on_demand) in names.items():
+            groups = {"spot_group": spot, "on_demand_group": on_demand}
             document = json.dumps({"version": 1, "bounds": bounds, **groups})
             boto3.client("ssm").put_parameter(Name=f"{PATH}/{fleet}", Type="String", Value=document)
         yield cloud
@@ -102,7 +100,3 @@ def warning(instance_id: str, at: datetime) -> dict[str, Any]:
         "detail-type": "EC2 Spot Instance Interruption Warning",
         "detail": {"instance-id": instance_id, "instance-action": "terminate"},
     }  # fmt: skip
-
-
-def service_of(model: Any) -> str:
-    return str(model.service_model.service_name)

@@ -18,19 +18,9 @@ from unittest.mock import patch
 
 from moto.sqs.models import sqs_backends
 from rich.console import Console
-from rich.table import Table
 
-from bench._stack import (
-    ACCOUNT,
-    REGION,
-    START,
-    deployed,
-    invoke,
-    on_each_call,
-    output,
-    service_of,
-    warning,
-)
+from bench._figures import table
+from bench._stack import ACCOUNT, REGION, START, deployed, invoke, on_each_call, output, warning
 from bench.cost import (
     LAMBDA_CALL_USD,
     LAMBDA_GB_S_USD,
@@ -52,7 +42,7 @@ RUNS = 10
 # Goals: an invocation; the whole of a storm; deciding.
 INVOCATION_S, STORM_S, DECIDING_MS = 20.0, 60.0, 1.0
 # How many invocations of a queue run at once, in a new account and with ReserveConcurrency.
-CONCURRENCY = {"new account": 2, "reserved": 5}
+AT_ONCE = (2, 5)
 # Invocations of handle_interruption beside the first one, in a new account.
 EVENTS_AT_ONCE = 9
 # What AWS documents, calls a minute (docs/truth.md); it documents no number for the others.
@@ -75,15 +65,20 @@ class Account:
     deciding_s: list[float] = field(default_factory=list)
     during: Callable[[], None] | None = None
 
-    def now(self) -> datetime:
-        """The clock of the running function."""
-        return self.minute + timedelta(seconds=self.spent_s)
-
     def note(self, params: Mapping[str, Any], model: Any, **_: object) -> None:
-        """Count a call, and let its time pass."""
-        self.calls[f"{service_of(model)}.{model.name}"] += 1
+        """Count a call and its write units, and let its time pass."""
+        self.calls[f"{model.service_model.service_name}.{model.name}"] += 1
         self.spent_s += CALL_S
-        self.write_units += _units(model.name, params)
+        items: list[Mapping[str, Any]] = []
+        if model.name == "UpdateItem":
+            # An update is of the small item of leases.
+            items = [{}]
+        elif model.name == "PutItem":
+            items = [params["Item"]]
+        elif model.name == "BatchWriteItem":
+            (requests,) = params["RequestItems"].values()
+            items = [next(iter(request.values())).get("Item", {}) for request in requests]
+        self.write_units += sum(max(1, ceil(item_bytes(item) / 1024)) for item in items)
         if model.name == "DescribeSpotInstanceRequests" and self.during:
             during, self.during = self.during, None
             during()
@@ -95,32 +90,25 @@ class Account:
         took, self.spent_s = self.spent_s, before
         return took, answer
 
+    def timed[**P, T](self, step: Callable[P, T]) -> Callable[P, T]:
+        """Note how long a step of deciding takes: it is pure, and all but the fastest is noise."""
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            took: list[float] = []
+            for _ in range(RUNS):
+                began = time.process_time()
+                decided = step(*args, **kwargs)
+                took.append(time.process_time() - began)
+            self.deciding_s.append(min(took))
+            return decided
+
+        return run
+
     def at(self, seconds: float) -> None:
-        """Let time pass up to a second."""
+        """Let time pass up to a second, and count from there."""
         self.cloud.advance(seconds)
         self.minute = START + timedelta(seconds=seconds)
-
-
-def _units(operation: str, params: Mapping[str, Any]) -> int:
-    """Count the write units of a call; an update is of the small item of leases."""
-    if operation == "UpdateItem":
-        return 1
-    if operation == "PutItem":
-        return _kib(params["Item"])
-    if operation == "BatchWriteItem":
-        (requests,) = params["RequestItems"].values()
-        return sum(_kib(next(iter(request.values())).get("Item", {})) for request in requests)
-    return 0
-
-
-def _kib(item: Mapping[str, Any]) -> int:
-    return max(1, ceil(item_bytes(item) / 1024))
-
-
-def _takes(message: str) -> list[dict[str, Any]]:
-    queue = sqs_backends[ACCOUNT][REGION].queues[message]
-    taken, queue._messages = queue._messages, []
-    return [{"Records": [{"body": each.body}]} for each in taken]
+        self.calls, self.write_units, self.deciding_s = Counter(), 0, []
 
 
 @contextmanager
@@ -129,29 +117,13 @@ def account(fleets: Sequence[str], desired: int) -> Iterator[Account]:
     with deployed(fleets, desired, 2 * desired) as cloud:
         made = Account(cloud)
         on_each_call(made.note)
-
-        def timed[**P, T](step: Callable[P, T]) -> Callable[P, T]:
-            def run(*args: P.args, **kwargs: P.kwargs) -> T:
-                # Deciding is pure: the fastest of some runs is what it takes, the rest is noise.
-                decided: list[T] = []
-                took: list[float] = []
-                for _ in range(RUNS):
-                    began = time.process_time()
-                    decided.append(step(*args, **kwargs))
-                    took.append(time.process_time() - began)
-                made.deciding_s.append(min(took))
-                return decided[-1]
-
-            return run
-
         with (
-            patch.object(wiring, "now", made.now),
-            patch.object(check_availability, "assess", timed(decide.assess)),
-            patch.object(check_availability, "plan", timed(decide.plan)),
-            patch.object(check_availability, "apply", timed(decide.apply)),
+            patch.object(wiring, "now", lambda: made.minute + timedelta(seconds=made.spent_s)),
+            patch.object(check_availability, "assess", made.timed(decide.assess)),
+            patch.object(check_availability, "plan", made.timed(decide.plan)),
+            patch.object(check_availability, "apply", made.timed(decide.apply)),
             output(),
         ):
-            made.at(WARM_S)
             yield made
 
 
@@ -167,58 +139,59 @@ def last_end_s(own_s: float, others_s: Sequence[float], at_once: int) -> float:
 def hundred_fleets(console: Console) -> bool:
     """Turn 100 fleets of 10 for three minutes; print the last one. Returns whether goals hold."""
     names = [f"fleet-{n:03}" for n in range(100)]
-    rows: list[tuple[str, int, float, int, list[float]]] = []
-    good, seconds, calls = True, 0.0, Counter[str]()
+    rows: list[tuple[str, ...]] = []
+    good, seconds, invocations = True, 0.0, 0
     with account(names, 10) as stack:
         for minute in range(3):
             stack.at(WARM_S + 60 * minute)
-            stack.calls, stack.write_units, rows, seconds = Counter(), 0, [], 0.0
+            rows, seconds, invocations = [], 0.0, 0
             for function, queue in (("check_availability", "wake-ups"), ("check_health", "health")):
-                own_s, own = stack.invoke(function, {})
-                others = [stack.invoke(function, message) for message in _takes(queue)]
-                turned = {*own, *(name for _, answer in others for name in answer)}
-                times = [took for took, _ in others]
-                ends = [last_end_s(own_s, times, at_once) for at_once in CONCURRENCY.values()]
-                rows.append((function, 1 + len(others), max(own_s, *times), len(turned), ends))
-                good &= turned == set(names) and max(own_s, *times) <= INVOCATION_S
-                good &= max(ends) < STORM_S
+                own_s, turned = stack.invoke(function, {})
+                sent = sqs_backends[ACCOUNT][REGION].queues[queue]
+                messages, sent._messages = sent._messages, []
+                times: list[float] = []
+                for message in messages:
+                    took, answer = stack.invoke(function, {"Records": [{"body": message.body}]})
+                    times.append(took)
+                    turned |= answer
+                longest, count = max(own_s, *times), 1 + len(times)
+                ends = [last_end_s(own_s, times, at_once) for at_once in AT_ONCE]
+                good &= turned.keys() == set(names)
+                good &= longest <= INVOCATION_S and max(ends) < STORM_S
+                lasts = (f"{end:.1f}" for end in ends)
+                rows.append((function, f"{count}", f"{longest:.1f}", f"{len(turned)}", *lasts))
+                invocations += count
                 seconds += own_s + sum(times)
-            calls = stack.calls
-        units = stack.write_units
+        calls, units = stack.calls, stack.write_units
     heads = ("invocations", "longest, s", "fleets turned", "last ends, s, new account", "reserved")
-    shown = Table("a minute of 100 fleets of 10", *heads)
-    for name, count, longest, turned_count, ends in rows:
-        cells = (f"{count}", f"{longest:.1f}", f"{turned_count}", *(f"{end:.1f}" for end in ends))
-        shown.add_row(name, *cells)
-    console.print(shown)
-    _print_calls(console, calls)
-    invocations = sum(row[1] for row in rows)
-    bill = {
-        "metrics": METRICS_A_FLEET * len(names) * METRIC_USD,
-        "functions": MINUTES
-        * (seconds * MEMORY_GB * LAMBDA_GB_S_USD + invocations * LAMBDA_CALL_USD),
-        "table": MINUTES * units * WRITE_USD,
-        "queues": MINUTES * 3 * invocations * SQS_USD,
-    }
-    _print_bill(console, "100 fleets of 10, without their search logs", bill)
+    console.print(table(("a minute of 100 fleets of 10", *heads), rows))
+    _print(
+        console,
+        calls,
+        "100 fleets of 10, without their search logs",
+        {
+            "metrics": METRICS_A_FLEET * len(names) * METRIC_USD,
+            "functions": MINUTES
+            * (seconds * MEMORY_GB * LAMBDA_GB_S_USD + invocations * LAMBDA_CALL_USD),
+            "table": MINUTES * units * WRITE_USD,
+            "queues": MINUTES * 3 * invocations * SQS_USD,
+        },
+    )
     return good
 
 
 def one_of_a_thousand(console: Console) -> bool:
     """Lose a zone of 400 of a fleet of 1,000; returns whether the goals hold."""
     with account(["big"], 1_000) as stack:
-        for minute in range(5):
-            stack.at(WARM_S + 60 * minute)
-            for function in ("check_availability", "check_health"):
-                stack.invoke(function, {})
-        stack.write_units = 0
-        seconds = sum(stack.invoke(f, {})[0] for f in ("check_availability", "check_health"))
-        quiet_units = stack.write_units
+        seconds, quiet_units = 0.0, 0
+        # The last minute is the quiet one.
+        for at_s in (*range(WARM_S, WARM_S + 300, 60), WARM_S + 240):
+            stack.at(at_s)
+            seconds = sum(stack.invoke(f, {})[0] for f in ("check_availability", "check_health"))
+            quiet_units = stack.write_units
         stack.at(stack.cloud.now_s + 30)
-        members = stack.cloud.group("big-spot").instances
-        lost = [i.instance_id for i in members][:400]
+        lost = [i.instance_id for i in stack.cloud.group("big-spot").instances][:400]
         stack.cloud.reclaim(lost, stack.cloud.now_s + 120)
-        stack.calls, stack.write_units, stack.deciding_s = Counter(), 0, []
         others: list[float] = []
 
         def warned_s(instance_id: str) -> float:
@@ -232,40 +205,39 @@ def one_of_a_thousand(console: Console) -> bool:
         asked = len(set(lost) - left)
         calls, units = stack.calls, stack.write_units
         decided_ms = 1000 * max(stack.deciding_s)
-    whole_s = first_s + arrived_s
-    good = whole_s <= STORM_S and on_demand >= len(lost) and asked == len(lost)
-    good &= decided_ms <= DECIDING_MS
-    shown = Table("one fleet of 1,000 loses a zone of 400, a warning each", "", "goal")
-    shown.add_row("on-demand asked for", f"{on_demand}", f"{len(lost)}")
-    shown.add_row("marked and replaced in the spot group", f"{asked}", f"{len(lost)}")
-    shown.add_row("warnings arrive, the turn asks, s", f"{arrived_s:.1f} + {first_s:.1f}", "60")
-    shown.add_row("write units", f"{units:,}", "1,000 a second")
-    shown.add_row("slowest step of deciding, ms", f"{decided_ms:.1f}", f"{DECIDING_MS:g}")
-    console.print(shown)
-    _print_calls(console, calls)
-    bill = {
-        "metrics": METRICS_A_FLEET * METRIC_USD,
-        "functions": MINUTES * (seconds * MEMORY_GB * LAMBDA_GB_S_USD + 2 * LAMBDA_CALL_USD),
-        "table": MINUTES * quiet_units * WRITE_USD,
-    }
-    _print_bill(console, "one fleet of 1,000, without its search logs", bill)
-    return good
+    rows = (
+        ("on-demand asked for", f"{on_demand}", f"{len(lost)}"),
+        ("marked and replaced in the spot group", f"{asked}", f"{len(lost)}"),
+        ("warnings arrive, the turn asks, s", f"{arrived_s:.1f} + {first_s:.1f}", "60"),
+        ("write units", f"{units:,}", "1,000 a second"),
+        ("slowest step of deciding, ms", f"{decided_ms:.1f}", f"{DECIDING_MS:g}"),
+    )
+    heads = ("one fleet of 1,000 loses a zone of 400, a warning each", "", "goal")
+    console.print(table(heads, rows))
+    _print(
+        console,
+        calls,
+        "one fleet of 1,000, without its search logs",
+        {
+            "metrics": METRICS_A_FLEET * METRIC_USD,
+            "functions": MINUTES * (seconds * MEMORY_GB * LAMBDA_GB_S_USD + 2 * LAMBDA_CALL_USD),
+            "table": MINUTES * quiet_units * WRITE_USD,
+        },
+    )
+    good = first_s + arrived_s <= STORM_S and on_demand >= len(lost) and asked == len(lost)
+    return good and decided_ms <= DECIDING_MS
 
 
-def _print_calls(console: Console, calls: Counter[str]) -> None:
-    shown = Table("call", "times", "AWS documents, a minute")
+def _print(console: Console, calls: Counter[str], title: str, bill: Mapping[str, float]) -> None:
+    """Print the calls, and what a month costs."""
+    rows = []
     for name, count in sorted(calls.items()):
         limit = next((text for start, text in LIMITS.items() if name.startswith(start)), "none")
-        shown.add_row(name, f"{count:,}", limit)
-    console.print(shown)
-
-
-def _print_bill(console: Console, title: str, bill: Mapping[str, float]) -> None:
-    shown = Table("part", "USD a month", title=title)
-    for part, usd in bill.items():
-        shown.add_row(part, f"{usd:.2f}")
-    shown.add_row("in all", f"{sum(bill.values()):.2f}")
-    console.print(shown)
+        rows.append((name, f"{count:,}", limit))
+    console.print(table(("call", "times", "AWS documents, a minute"), rows))
+    whole = {**bill, "in all": sum(bill.values())}
+    parts = [(part, f"{usd:.2f}") for part, usd in whole.items()]
+    console.print(table(("part", "USD a month"), parts, title=title))
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from itertools import batched
 from math import ceil
 from random import Random
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import boto3
@@ -26,7 +26,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench._stack import START, TABLE, deployed, invoke, on_each_call, output, service_of
+from bench._figures import table
+from bench._stack import ACCOUNT, START, TABLE, deployed, invoke, on_each_call, output
 from spotkeeper.adapters.ec2 import prices
 from spotkeeper_lab.checkout import read_template
 from spotkeeper_lab.cloud.api import Cloud
@@ -88,14 +89,15 @@ GOAL_USD = 8.0
 
 @dataclass(slots=True)
 class Turn:
-    calls: Counter[str] = field(default_factory=Counter)
-    cpu_s: float = 0.0
+    """What a turn of a function calls, takes and writes."""
+
+    calls: Counter[str]
+    cpu_s: float
     log_bytes: int = 0
     metrics: set[str] = field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(NamedTuple):
     """A quiet turn of each function, and what it leaves in the table.
 
     `sizes` are the mean KiB of an item by kind; `items` is how many a batch of messages leaves.
@@ -106,13 +108,21 @@ class Work:
     sizes: Mapping[str, float]
 
 
+class Item(NamedTuple):
+    """A line of the bill, in USD a month."""
+
+    what: str
+    how: str
+    usd: float
+
+
 def measure() -> Work:
     """Run ten quiet minutes; keep the last turn of each function, at its least processor time."""
     runs: dict[str, list[Turn]] = {}
     calls: Counter[str] = Counter()
 
     def note(model: Any, **_: object) -> None:
-        calls[service_of(model)] += 1
+        calls[model.service_model.service_name] += 1
 
     def turn(name: str, event: object) -> None:
         calls.clear()
@@ -136,8 +146,9 @@ def measure() -> Work:
                 cloud.advance(begin_s + SHIPPED_EVERY_S)
                 for batch in batched(_messages(begin_s), MESSAGES_A_CALL, strict=False):
                     turn("collect_search_logs", {"Records": list(batch)})
-            for name, event in _checks(cloud):
-                turn(name, event)
+            for name in ("check_availability", "check_health", "keep_ledger"):
+                turn(name, {})
+            turn("handle_interruption", launched(cloud))
         load = _sizes("load#ocr", "2")
         return Work(
             turns={
@@ -154,19 +165,18 @@ def measure() -> Work:
         )
 
 
-def _checks(cloud: Cloud) -> list[tuple[str, dict[str, object]]]:
-    event: dict[str, object] = {
+def launched(cloud: Cloud) -> dict[str, object]:
+    """Make Auto Scaling's event that an instance was launched."""
+    return {
         "source": "aws.autoscaling",
         "detail-type": "EC2 Instance Launch Successful",
-        "account": "123456789012",
+        "account": ACCOUNT,
         "time": START.isoformat(),
         "detail": {
             "AutoScalingGroupName": "ocr-spot",
             "EC2InstanceId": cloud.group("ocr-spot").instances[0].instance_id,
         },
     }
-    names = ("check_availability", "check_health", "keep_ledger")
-    return [*((name, {}) for name in names), ("handle_interruption", event)]
 
 
 def _sizes(pk: str, beginning: str) -> list[float]:
@@ -226,28 +236,39 @@ def _logs(worker: int, begin_s: float) -> Iterator[str]:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A line of the bill, in USD a month."""
-
-    what: str
-    how: str
-    usd: float
-
-
 def bill(work: Work) -> Iterator[Item]:
     """Price a month of one fleet."""
-    messages = TIMES["collect_search_logs"] * MESSAGES_A_CALL
+    sizes, batches = work.sizes, TIMES["collect_search_logs"]
+    messages = batches * MESSAGES_A_CALL
     logs = MINUTES * 60 * REQUESTS_PER_S / messages
-    requests = messages * (1 + 2 / POLL)
-    yield Item("queue", f"{messages:,.0f} messages of {logs:.0f} logs", requests * SQS_USD)
+    how = f"{messages:,.0f} messages of {logs:.0f} logs"
+    yield Item("queue", how, messages * (1 + 2 / POLL) * SQS_USD)
     for name, times in TIMES.items():
         turn = work.turns[name]
         seconds = turn.cpu_s * VCPU_GB / MEMORY_GB + turn.calls.total() * CALL_S
         usd = times * (seconds * MEMORY_GB * LAMBDA_GB_S_USD + LAMBDA_CALL_USD)
         yield Item(name, f"{times:,.0f} times {1000 * seconds:.0f} ms", usd)
-    yield from _table(work)
-    yield _events(work)
+    items = batches * work.items
+    how = f"{items:,.0f} writes of {sizes['load']:.2f} KiB"
+    yield Item("table: digests", how, items * ceil(sizes["load"]) * WRITE_USD)
+    turns = 2 * MINUTES + EVENTS / 2
+    units = turns * (2 + ceil(sizes["memory"]) + ceil(sizes["record"]))
+    yield Item("table: turns", f"{units:,.0f} write units", units * WRITE_USD)
+    in_window = WINDOW_S / SHIPPED_EVERY_S * WORKERS / MESSAGES_A_CALL
+    window_kib = in_window * work.items * sizes["load"]
+    usd = MINUTES * window_kib / 8 * READ_USD
+    yield Item("table: load read", f"{window_kib:.0f} KiB a minute", usd)
+    # Each look reads what is open; an instance is written when it is opened, closed and dropped.
+    usd = LEDGERS * WORKERS * sizes["ledger"] / 8 * READ_USD + 3 * EVENTS / 8 * WRITE_USD
+    yield Item("table: ledger", f"{WORKERS} items of {sizes['ledger']:.2f} KiB a look", usd)
+    kept_gb = turns * sizes["record"] * RECORD_DAYS / DAYS / 1024**2
+    yield Item("table: stored", f"{1024 * kept_gb:.0f} MiB of records", kept_gb * STORED_GB_USD)
+    # A change of state costs its event, one more write of the memory, and the call.
+    changes = 3 * EVENTS / 8
+    usd = EVENT_USD + ceil(sizes["memory"]) * WRITE_USD + 2 * CALL_S * MEMORY_GB * LAMBDA_GB_S_USD
+    most = EVENT_USD * MINUTES
+    how = f"{changes:,.0f} changes of state; the events of one in each minute: {most:.3f}"
+    yield Item("events out", how, changes * usd)
     names = set[str]().union(*(turn.metrics for turn in work.turns.values()))
     how = f"{len(names)} names; others in the hours in which something happens"
     yield Item("metrics", how, len(names) * METRIC_USD)
@@ -256,48 +277,21 @@ def bill(work: Work) -> Iterator[Item]:
     yield Item("logs", f"{size / 1e6:,.0f} MB", size / 1e9 * LOG_GB_USD)
 
 
-def _events(work: Work) -> Item:
-    """Price what a change of state costs: its event, one more write of the memory, and the call."""
-    changes = 3 * EVENTS / 8
-    writes = ceil(work.sizes["memory"]) * WRITE_USD
-    usd = EVENT_USD + writes + 2 * CALL_S * MEMORY_GB * LAMBDA_GB_S_USD
-    most = EVENT_USD * MINUTES
-    how = f"{changes:,.0f} changes of state; the events of one in each minute: {most:.3f}"
-    return Item("events out", how, changes * usd)
-
-
-def _table(work: Work) -> Iterator[Item]:
-    sizes = work.sizes
-    items = TIMES["collect_search_logs"] * work.items
-    how = f"{items:,.0f} writes of {sizes['load']:.2f} KiB"
-    yield Item("table: digests", how, items * ceil(sizes["load"]) * WRITE_USD)
-    turns = 2 * MINUTES + EVENTS / 2
-    units = turns * (2 + ceil(sizes["memory"]) + ceil(sizes["record"]))
-    yield Item("table: turns", f"{units:,.0f} write units", units * WRITE_USD)
-    batches = WINDOW_S / SHIPPED_EVERY_S * WORKERS / MESSAGES_A_CALL
-    window_kib = batches * work.items * sizes["load"]
-    usd = MINUTES * window_kib / 8 * READ_USD
-    yield Item("table: load read", f"{window_kib:.0f} KiB a minute", usd)
-    # Each look reads what is open; an instance is written when it is opened, closed and dropped.
-    usd = LEDGERS * WORKERS * sizes["ledger"] / 8 * READ_USD + 3 * EVENTS / 8 * WRITE_USD
-    yield Item("table: ledger", f"{WORKERS} items of {sizes['ledger']:.2f} KiB a look", usd)
-    kept_gb = turns * sizes["record"] * RECORD_DAYS / DAYS / 1024**2
-    yield Item("table: stored", f"{1024 * kept_gb:.0f} MiB of records", kept_gb * STORED_GB_USD)
-
-
 def alarms_and_metrics() -> tuple[int, int]:
     """Count the alarms of a stack without jobs, and the metrics that are paid for them."""
     every = read_template()["Resources"].values()
     resources = [one for one in every if one.get("Condition") != "HasJobs"]
     alarms = [one["Properties"] for one in resources if one["Type"] == "AWS::CloudWatch::Alarm"]
     parts = [part for alarm in alarms for part in alarm.get("Metrics", [alarm])]
-    return len(alarms), sum(map(_is_metric, parts))
-
-
-def _is_metric(part: Mapping[str, Any]) -> bool:
-    """Tell a metric, or a query that finds one a fleet, from arithmetic over other parts."""
-    query = "SELECT" in str(part.get("Expression", ""))  # as it is, or below Fn::Sub
-    return query or "MetricStat" in part or "MetricName" in part
+    # A metric, or a query that finds one a fleet; the rest is arithmetic over other parts.
+    metrics = [
+        part
+        for part in parts
+        if "MetricStat" in part
+        or "MetricName" in part
+        or "SELECT" in str(part.get("Expression", ""))  # as it is, or below Fn::Sub
+    ]
+    return len(alarms), len(metrics)
 
 
 def _once_a_stack() -> Item:
@@ -313,8 +307,7 @@ def _once_a_stack() -> Item:
     return Item("once a stack", how, looks * ALARM_USD + DASHBOARD_USD + polls_usd + doctor)
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """Count a day's search-log messages, and a log's age when it is sent."""
 
     messages_an_hour: float
@@ -375,42 +368,36 @@ def _finished(trace: RequestTrace, workers: int) -> list[tuple[float, int, float
     return sorted(done)
 
 
-def _calls(work: Work) -> Table:
-    """Calls of AWS in a quiet turn, beside the limits of check_availability."""
+def main() -> None:
+    """Print the calls, the bill beside what the workers cost, and search logs by their pace."""
+    work, console = measure(), Console()
     limits = ", ".join(f"{most} {service}" for service, most in MOST_CALLS.items())
-    shown = Table("a quiet turn of", *MOST_CALLS, "parameters", "ms of a core", title="Calls")
-    shown.caption = f"limits of check_availability: {limits}"
+    caption = f"limits of check_availability: {limits}"
+    heads = ("a quiet turn of", *MOST_CALLS, "parameters", "ms of a core")
+    shown = Table(*heads, title="Calls", caption=caption)
     for name, turn in work.turns.items():
         counts = (turn.calls["autoscaling"] + turn.calls["ec2"], turn.calls["dynamodb"])
         over = [count > most for count, most in zip(counts, MOST_CALLS.values(), strict=True)]
-        missed = name == "check_availability" and any(over)
+        style = "red" if name == "check_availability" and any(over) else None
         cells = [f"{count}" for count in (*counts, turn.calls["ssm"])]
-        milliseconds = f"{1000 * turn.cpu_s:.0f}"
-        shown.add_row(name, *cells, milliseconds, style="red" if missed else None)
-    return shown
+        shown.add_row(name, *cells, f"{1000 * turn.cpu_s:.0f}", style=style)
+    console.print(shown)
 
-
-def main() -> None:
-    """Print the calls, the bill beside what the workers cost, and search logs by their pace."""
-    work = measure()
     items = list(bill(work))
-    total = sum(item.usd for item in items)
-    title = f"A fleet and month: {WORKERS} workers, {REQUESTS_PER_S} requests/s"
-    shown = Table("part", "how much", "USD", title=title)
-    for item in items:
-        shown.add_row(item.what, item.how, f"{item.usd:.2f}")
-    shown.add_section()
     fleet = WORKERS * MINUTES / 60 * SPOT_USD_PER_HOUR
+    total = sum(item.usd for item in items)
     share = f"{total / fleet:.2%} of {fleet:,.0f} USD for {WORKERS} spot g5.xlarge"
-    shown.add_row("in all", share, f"{total:.2f}")
-    once = _once_a_stack()
-    shown.add_row(once.what, once.how, f"{once.usd:.2f}")
+    title = f"A fleet and month: {WORKERS} workers, {REQUESTS_PER_S} requests/s"
+    lines = [(what, how, f"{usd:.2f}") for what, how, usd in items]
+    shown = table(("part", "how much", "USD"), lines, title=title)
+    shown.add_section()
+    for what, how, usd in (Item("in all", share, total), _once_a_stack()):
+        shown.add_row(what, how, f"{usd:.2f}")
+    console.print(shown)
+
     # They follow the calls of the function, not the messages.
     counted = sum(i.usd for i in items if i.what in ("collect_search_logs", "table: digests"))
-    paces = Table("sent", "an hour, each", "age of a log: mean, p95 s", "USD a month")
-    paces.title = f"Search-log messages of {WORKERS} workers"
-    paces.caption = f"goal: below {GOAL_USD:g} USD, and as fresh as every 10 s"
-    day = generate_requests(0, mean_load=10.0)
+    day, rows = generate_requests(0, mean_load=10.0), []
     for name, settings in (
         ("the agent", PaceSettings()),
         ("10 s apart", PaceSettings(10, 10)),
@@ -418,11 +405,11 @@ def main() -> None:
     ):
         found = sent(day, settings)
         age = f"{found.mean_age_s:.1f}, {found.p95_age_s:.1f}"
-        usd = f"{found.usd(counted):.2f}"
-        paces.add_row(name, f"{found.messages_an_hour:.0f}", age, usd)
-    console = Console()
-    for table in (_calls(work), shown, paces):
-        console.print(table)
+        rows.append((name, f"{found.messages_an_hour:.0f}", age, f"{found.usd(counted):.2f}"))
+    heads = ("sent", "an hour, each", "age of a log: mean, p95 s", "USD a month")
+    title = f"Search-log messages of {WORKERS} workers"
+    caption = f"goal: below {GOAL_USD:g} USD, and as fresh as every 10 s"
+    console.print(table(heads, rows, title=title, caption=caption))
 
 
 if __name__ == "__main__":

@@ -22,69 +22,59 @@ MOST_FILES, MOST_FUNCTIONS = 30, 120
 CALL = "SetDesiredCapacity"
 
 
-class Trail:
-    """The code of the package that runs until an operation is called, in order."""
-
-    def __init__(self) -> None:
-        self.codes: list[CodeType] = []
-        self.complete = False
-
-    def note(self, frame: FrameType, event: str, _: object) -> None:
-        """Note a call; registered with the interpreter."""
-        if event == "call" and not self.complete and frame.f_code.co_filename.startswith(OURS):
-            self.codes.append(frame.f_code)
-
-    def end(self, model: Any, **_: object) -> None:
-        """End at the operation; registered with botocore."""
-        self.complete = self.complete or model.name == CALL
-
-    @property
-    def files(self) -> list[str]:
-        """The files, in the order in which they are entered first."""
-        return list(dict.fromkeys(str(Path(c.co_filename).relative_to(ROOT)) for c in self.codes))
-
-    @property
-    def functions(self) -> list[CodeType]:
-        """The functions, in the order in which they are called first."""
-        return list(dict.fromkeys(self.codes))
-
-
 def main() -> None:
     """Print the figures; with `-v` every function, too."""
-    path = measured()
+    found = measured()
     if "-v" in sys.argv:
-        for name in path.files:
-            mine = [c.co_qualname for c in path.functions if c.co_filename.endswith(name)]
-            print(name, *mine, sep="\n    ")  # noqa: T201
+        for name, functions in found.items():
+            print(name, *functions, sep="\n    ")  # noqa: T201
+    count = sum(map(len, found.values()))
     show(
         f"a warning to {CALL}",
         [
-            Figure(name="files", value=len(path.files), unit="", limit=MOST_FILES),
-            Figure(name="functions", value=len(path.functions), unit="", limit=MOST_FUNCTIONS),
+            Figure("files", len(found), limit=MOST_FILES),
+            Figure("functions", count, limit=MOST_FUNCTIONS),
         ],
     )
 
 
-def measured() -> Trail:
-    """Warn an instance of a fleet at rest, and follow the function that handles the event."""
-    path = Trail()
+def measured() -> dict[str, list[str]]:
+    """Warn an instance of a fleet at rest, and follow the function that handles the event.
+
+    Returns the functions by file, in the order in which they are entered first.
+    """
+    codes: dict[CodeType, None] = {}
+    done: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and not done and frame.f_code.co_filename.startswith(OURS):
+            codes[frame.f_code] = None
+
+    def end(model: Any, **_: object) -> None:
+        if model.name == CALL:
+            done.append(CALL)
+
     with deployed(["ocr"], 4, 100) as cloud, output():
         handler = import_module("functions.handle_interruption.app").handler
-        on_each_call(path.end)
+        on_each_call(end)
         for minute in (10, 11):
             cloud.advance(60.0 * minute)
             invoke("check_health", {})
             invoke("check_availability", {})
         first = cloud.group("ocr-spot").instances[0].instance_id
         event = warning(first, START + timedelta(seconds=cloud.now_s))
-        sys.setprofile(path.note)
+        sys.setprofile(note)
         try:
             handler(event, Context())
         finally:
             sys.setprofile(None)
-        assert path.complete
+        assert done
         assert cloud.group("ocr-on-demand").desired == 1
-    return path
+    found: dict[str, list[str]] = {}
+    for code in codes:
+        name = str(Path(code.co_filename).relative_to(ROOT))
+        found.setdefault(name, []).append(code.co_qualname)
+    return found
 
 
 if __name__ == "__main__":

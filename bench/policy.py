@@ -9,18 +9,19 @@ on which no setting was chosen, in world B. Needs ../shared/traces/market.
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
+from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from bench._figures import narrow_table
+from bench._figures import table
 from spotkeeper_cli.options import counted, screen
 from spotkeeper_lab.backtest.policies import choose, configure
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.run.backtest import BacktestPlan, Row, Windows, run_backtest
+from spotkeeper_lab.run.backtest import Row, Windows, run_backtest
 from spotkeeper_lab.traces.market import Market, generate, market_of, read_market
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces" / "market"
@@ -32,6 +33,8 @@ ROUNDING = 5e-6
 H100 = "gcp-h100-16-2025-10-six-zones.csv.gz"
 AWS = "aws-p3.2xlarge-4-2023-08.csv.gz"
 FORTNIGHT_H = 240.0
+# A table whose rows fit 80 columns.
+NARROW: dict[str, Any] = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
 
 A = World(target=3, tick_s=30.0, cold_start_s=120.0, price_ratio=1 / 3, notice_s=120.0)
 B = replace(A, notice_s=0.0)
@@ -53,8 +56,7 @@ def world_c(market: Market) -> World:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
+class Goal(NamedTuple):
     """One thing that a world asks: at least or at most a figure."""
 
     name: str
@@ -81,36 +83,42 @@ type Rows = Mapping[str, Row]
 """The rows of one market and world, by policy."""
 
 
-def goals_a(rows: Rows) -> Iterator[Goal]:
-    """Whole in every window, next to the optimum."""
-    yield Goal("served, worst window,", rows["spotkeeper"].served_share_min, 1.0)
-    yield _cost(rows, "optimum", 1.02)
-
-
-def goals_b(rows: Rows) -> Iterator[Goal]:
-    """SpotHedge's service for less."""
-    hedge = rows["spothedge"]
-    yield Goal("served as SpotHedge", rows["spotkeeper"].served_share, hedge.served_share)
-    yield _cost(rows, "spothedge", 0.90)
-
-
-def goals_c(rows: Rows) -> Iterator[Goal]:
-    """Whole but for what cannot be known, next to the limit."""
-    yield Goal("served", rows["spotkeeper"].served_share, 0.998)
-    yield Goal("instance-time", rows["spotkeeper"].capacity_share, 0.9997)
-    yield _cost(rows, "limit", 1.08)
-
-
 def _cost(rows: Rows, beside: str, times: float) -> Goal:
     ratio = rows["spotkeeper"].cost / rows[beside].cost
     return Goal(f"cost / {beside}", ratio, times, at_most=True, shown="{:.3f}")
 
 
-WORLDS: Sequence[tuple[str, Callable[[Market], World], Callable[[Rows], Iterator[Goal]]]] = (
-    ("A", lambda market: A, goals_a),
-    ("B", lambda market: B, goals_b),
-    ("C", world_c, goals_c),
-)
+WORLDS: Mapping[str, tuple[Callable[[Market], World], Callable[[Rows], Sequence[Goal]]]] = {
+    # Whole in every window, next to the optimum.
+    "A": (
+        lambda market: A,
+        lambda rows: (
+            Goal("served, worst window,", rows["spotkeeper"].served_share_min, 1.0),
+            _cost(rows, "optimum", 1.02),
+        ),
+    ),
+    # SpotHedge's service for less.
+    "B": (
+        lambda market: B,
+        lambda rows: (
+            Goal(
+                "served as SpotHedge",
+                rows["spotkeeper"].served_share,
+                rows["spothedge"].served_share,
+            ),
+            _cost(rows, "spothedge", 0.90),
+        ),
+    ),
+    # Whole but for what cannot be known, next to the limit.
+    "C": (
+        world_c,
+        lambda rows: (
+            Goal("served", rows["spotkeeper"].served_share, 0.998),
+            Goal("instance-time", rows["spotkeeper"].capacity_share, 0.9997),
+            _cost(rows, "limit", 1.08),
+        ),
+    ),
+}
 
 
 def by_region(market: Market) -> Iterator[Market]:
@@ -130,63 +138,57 @@ def main() -> None:
         console.print("[b]World B, other markets[/]", _unseen(), sep="\n")
     else:
         markets = [market for path in paths for market in by_region(read_market(path))]
-        for name, world_of, goals_of in WORLDS:
-            facts = narrow_table(
-                "trace", "served", "worst", "cost", "SpotHedge", "optimum", "limit"
-            )
-            goals = narrow_table("trace", "goal", "measured", "")
+        for name, (world_of, goals_of) in WORLDS.items():
+            facts, goals = [], []
             for market in markets:
                 rows = measured(market, world_of(market))
-                facts.add_row(market.name, *_facts(rows))
-                for goal in goals_of(rows):
-                    goals.add_row(market.name, *goal.cells())
-            console.print(f"[b]World {name}[/]", facts, "", goals, "", sep="\n")
+                own, hedge = rows["spotkeeper"], rows["spothedge"]
+                facts.append(
+                    (
+                        market.name,
+                        f"{own.served_share:.3%}",
+                        f"{own.served_share_min:.2%}",
+                        f"{own.cost:.2%}",
+                        f"{hedge.served_share:.3%} at {hedge.cost:.2%}",
+                        f"{rows['optimum'].cost:.2%}",
+                        f"{rows['limit'].cost:.2%}",
+                    )
+                )
+                goals += [(market.name, *goal.cells()) for goal in goals_of(rows)]
+            heads = ("trace", "served", "worst", "cost", "SpotHedge", "optimum", "limit")
+            asked = ("trace", "goal", "measured", "")
+            shown = table(heads, facts, **NARROW), "", table(asked, goals, **NARROW)
+            console.print(f"[b]World {name}[/]", *shown, "", sep="\n")
 
 
 def measured(
     market: Market, world: World, policies: Sequence[str] = POLICIES, seed: int = 0
 ) -> Rows:
     hours = DAY_H if market.end_s >= DAY_H * 3600 else SHORT_H
-    plan = BacktestPlan(
-        markets=[market],
-        worlds=[world],
-        policies=configure(choose(policies), UNWARNED if not world.notice_s else ()),
-        windows=Windows(count=24, hours=hours, seed=seed),
-    )
+    chosen = configure(choose(policies), UNWARNED if not world.notice_s else ())
+    cut, cores = Windows(count=24, hours=hours, seed=seed), os.cpu_count() or 1
     with counted(market.name) as show:
-        rows = run_backtest(plan, progress=show, workers=os.cpu_count() or 1)
+        rows = run_backtest([market], [world], chosen, cut, progress=show, workers=cores)
     return {row.policy: row for row in rows}
-
-
-def _facts(rows: Rows) -> tuple[str, ...]:
-    own, hedge = rows["spotkeeper"], rows["spothedge"]
-    return (
-        f"{own.served_share:.3%}",
-        f"{own.served_share_min:.2%}",
-        f"{own.cost:.2%}",
-        f"{hedge.served_share:.3%} at {hedge.cost:.2%}",
-        f"{rows['optimum'].cost:.2%}",
-        f"{rows['limit'].cost:.2%}",
-    )
 
 
 def _unseen() -> Table:
     """A row for each family of markets: how many keep each half of world B's goal, and means."""
-    heads = ("served as\nSpotHedge", "at 0.90\nof its\ncost", "unserved", "SpotHedge")
-    table = narrow_table("markets", *heads, "cost /\nSpotHedge")
+    lines = []
     for family, members in groupby(cases(), key=lambda case: case[0]):
         found = [
             measured(market, B, ("spotkeeper", "spothedge"), seed) for _, market, seed in members
         ]
-        kept = zip(*([goal.kept for goal in goals_b(rows)] for rows in found), strict=True)
+        kept = zip(*([goal.kept for goal in WORLDS["B"][1](rows)] for rows in found), strict=True)
         unserved = [
             1 - fmean(rows[policy].served_share for rows in found)
             for policy in ("spotkeeper", "spothedge")
         ]
         cost = fmean(rows["spotkeeper"].cost / rows["spothedge"].cost for rows in found)
         halves = (f"{sum(half)} of {len(found)}" for half in kept)
-        table.add_row(family, *halves, *(f"{share:.3%}" for share in unserved), f"{cost:.3f}")
-    return table
+        lines.append((family, *halves, *(f"{share:.3%}" for share in unserved), f"{cost:.3f}"))
+    heads = ("served as\nSpotHedge", "at 0.90\nof its\ncost", "unserved", "SpotHedge")
+    return table(("markets", *heads, "cost /\nSpotHedge"), lines, **NARROW)
 
 
 def cases() -> Iterator[tuple[str, Market, int]]:
@@ -195,38 +197,33 @@ def cases() -> Iterator[tuple[str, Market, int]]:
         market = read_market(TRACES / path)
         for seed in (0, 1, 2):
             yield f"{name}, windows of three seeds", market, seed
-        yield f"{name}, backwards", _backwards(market), 0
+        mirrored = {
+            pool: [
+                (market.end_s - end, held)
+                for end, held in zip((*of.times[1:], market.end_s), of.capacities, strict=True)
+            ][::-1]
+            for pool, of in zip(market.pools, market.steps, strict=True)
+        }
+        yield f"{name}, backwards", market_of(market.name, market.end_s, mirrored), 0
         for out in market.pools:
             pools = tuple(pool for pool in market.pools if pool != out)
             fewer = replace(market, pools=pools, steps=tuple(map(market.of, pools)))
             yield f"{name}, without one of its zones", fewer, 0
         for most in (1, 2):
-            yield f"{name}, a zone holds 1 or 2", _clipped(market, most), 0
+            held = {
+                pool: [
+                    (at_s, min(capacity, most))
+                    for at_s, capacity in zip(of.times, of.capacities, strict=True)
+                ]
+                for pool, of in zip(market.pools, market.steps, strict=True)
+            }
+            clipped = market_of(market.name, market.end_s, held)
+            yield f"{name}, a zone holds 1 or 2", clipped, 0
     for zones, level, count in ((3, 8, 4), (4, 2, 3), (6, 4, 3)):
         pools = tuple(f"zone-{zone}/g5.xlarge" for zone in range(zones))
         for seed in range(count):
             market = generate(100 * zones + seed, pools, FORTNIGHT_H, level)
             yield f"generated, {zones} zones of {level}", market, 0
-
-
-def _clipped(market: Market, most: int) -> Market:
-    steps = {
-        pool: [(change.at_s, min(change.capacity, most)) for change in market.changes()
-               if change.pool == pool]
-        for pool in market.pools
-    }  # fmt: skip
-    return market_of(market.name, market.end_s, steps)
-
-
-def _backwards(market: Market) -> Market:
-    steps = {
-        pool: [
-            (market.end_s - end, held)
-            for end, held in zip((*of.times[1:], market.end_s), of.capacities, strict=True)
-        ][::-1]
-        for pool, of in zip(market.pools, market.steps, strict=True)
-    }
-    return market_of(market.name, market.end_s, steps)
 
 
 if __name__ == "__main__":

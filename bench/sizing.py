@@ -16,14 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from functools import cache
-from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.table import Table
 
 from bench._figures import Figure, show
@@ -31,13 +29,18 @@ from spotkeeper.domain.load.history import ArrivalLog
 from spotkeeper.domain.sizing.shadows import ObjectivePolicy, judged
 from spotkeeper_cli.options import counted, screen
 from spotkeeper_lab.replay.engine import replay
-from spotkeeper_lab.replay.output import cheapest, seconds
+from spotkeeper_lab.replay.report import cheapest, seconds
 from spotkeeper_lab.replay.rules import Spotkeeper
 from spotkeeper_lab.replay.values import MarketRow, ReplaySettings, Row, Run
 from spotkeeper_lab.run.on_market import on_market
 from spotkeeper_lab.run.replay import RULE_NAMES, best_member, run_rule
 from spotkeeper_lab.traces.market import read_market
-from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read_requests
+from spotkeeper_lab.traces.requests import (
+    Floats,
+    RequestTrace,
+    generate_requests,
+    read_requests,
+)
 
 TRACES = Path(os.environ.get("TRACES") or Path(__file__).parents[2] / "shared" / "traces")
 MARKET = "aws-p3.2xlarge-4-2023-08.csv.gz"
@@ -49,7 +52,6 @@ RATE_PER_S = 1.0
 
 LIMIT_STEP_MS, LIMIT_DAY_S = 20.0, 20.0
 LIMIT_MEDIAN, LIMIT_WORST, LIMIT_COST = 1.10, 1.25, 0.30
-# Of an hour, without a history: the hours of release 0.2, and 5 % more.
 # Logs replayed with workers that batch, and the slots of a worker.
 BATCHING = {
     "azure-llm-conv-2023-11": 16,
@@ -57,15 +59,17 @@ BATCHING = {
     "servegen-mm-image-tenth": 4,
 }
 LIMIT_BATCHING = 1.25
+# Of an hour, without a history: the hours of release 0.2, and 5 % more.
 FIRST_HOURS = {"azure-llm-conv-2023-11": 36.7, "mooncake-conversation": 43.0}
 BEST = "best member"
 PROMISE = f"{SETTINGS.share:.0%} within {SETTINGS.wait_s:g} s"
 ROOT = Path(__file__).parents[1]
 RELEASE, COMMIT = "release 0.2", "3cb3adf753157bdfa129e2ea726f92fe59f2b013"
+RELEASED = ROOT / "build" / "release-0.2"
 REPLAY_RELEASE = """
 import json, sys
 from pathlib import Path
-from spotkeeper_lab.run.replay import run_rule
+from spotkeeper_lab.replay.run import run_rule
 from spotkeeper_lab.replay.values import ReplaySettings
 from spotkeeper_lab.traces.requests import read_requests
 trace = read_requests(Path(sys.argv[1]), mean_rate_per_s=float(sys.argv[2]))
@@ -89,14 +93,14 @@ class Played(NamedTuple):
     worst_day: float
 
 
-type Floats = NDArray[np.float64]
 type Rows = Mapping[str, Played]
 """What was played of one trace, by rule; `BEST` is the best member known afterwards."""
 
 
 def main() -> None:
     """Replay everything and print a table for each log, then the verdicts."""
-    console, named = screen(), _named()
+    console = screen()
+    named = tuple(it.removeprefix("--log=") for it in sys.argv if it.startswith("--log="))
     paths = sorted(
         path
         for path in (TRACES / "requests").glob("*.csv.gz")
@@ -105,7 +109,12 @@ def main() -> None:
     if not paths:
         console.print(f"no traces in {TRACES}: nothing is replayed")
         return
-    _take_release()
+    # The release is in the history, without which its rule is left out.
+    archive = ["git", "archive", COMMIT, "layers/spotkeeper/spotkeeper", "tools/spotkeeper_lab"]
+    taken = subprocess.run(archive, cwd=ROOT, capture_output=True, check=False)
+    if taken.returncode == 0:
+        with tarfile.open(fileobj=io.BytesIO(taken.stdout)) as tar:
+            tar.extractall(RELEASED, filter="data")
     traces, both, batching = _replayed(paths)
     for rows in traces.values():
         console.print(_table(rows))
@@ -114,26 +123,16 @@ def main() -> None:
     if batching:
         show("Workers that serve several requests at once", batching)
     if both:
-        show(f"Both checkers on {both.market}, {both.hours:g} hours", _market_goals(both))
+        # The cost against a fixed on-demand fleet for the peak, and where it comes from.
+        figures = (
+            _late(both.trace, both.share_in_time),
+            Figure("cost / fixed on demand", both.cost, "x", LIMIT_COST),
+            Figure("  = sizing: hours asked for / fixed", both.sizing_factor, "x"),
+            Figure("  x spot: cost / the same on demand", both.spot_factor, "x"),
+        )
+        show(f"Both checkers on {both.market}, {both.hours:g} hours", figures)
     if not named:
         show("Speed and cost of the rule", [step(), day()])
-
-
-def _named() -> tuple[str, ...]:
-    return tuple(each.removeprefix("--log=") for each in sys.argv if each.startswith("--log="))
-
-
-def _take_release() -> None:
-    """Take the release from the history, without which its rule is left out."""
-    archive = ["git", "archive", COMMIT, "layers/spotkeeper/spotkeeper", "tools/spotkeeper_lab"]
-    taken = subprocess.run(archive, cwd=ROOT, capture_output=True, check=False)
-    if taken.returncode == 0:
-        with tarfile.open(fileobj=io.BytesIO(taken.stdout)) as tar:
-            tar.extractall(_release(), filter="data")
-
-
-def _release() -> Path:
-    return ROOT / "build" / "release-0.2"
 
 
 def _replayed(
@@ -145,7 +144,7 @@ def _replayed(
         runs: dict[tuple[Path, str], Future[list[Played]]] = {
             (path, rule): pool.submit(_rows, path, rule)
             for rule in reversed(RULES)
-            if rule != RELEASE or _release().exists()
+            if rule != RELEASE or RELEASED.exists()
             for path in sorted(paths, key=lambda path: "14d" not in path.name)
         }
         slotted = [pool.submit(_batching, path) for path in paths if _name(path) in BATCHING]
@@ -153,16 +152,12 @@ def _replayed(
         with counted("replay") as progress:
             for done, _ in enumerate(as_completed(waited), start=1):
                 progress(done, len(waited), "rules on logs")
-        played = {
-            path: [runs[path, rule].result() for rule in RULES if (path, rule) in runs]
-            for path in paths
-        }
-        rows = {
-            path: {
-                BEST if one.row.rule.startswith(BEST) else one.row.rule: one for one in chain(*each)
-            }
-            for path, each in played.items()
-        }
+        rows: dict[Path, dict[str, Played]] = {path: {} for path in paths}
+        for path in paths:
+            for rule in RULES:
+                for one in runs[path, rule].result() if (path, rule) in runs else ():
+                    name = BEST if one.row.rule.startswith(BEST) else one.row.rule
+                    rows[path][name] = one
         batching = [figure for each in slotted for figure in each.result()]
         return rows, both[0].result() if both else None, batching
 
@@ -176,22 +171,18 @@ def _rows(path: Path, rule: str) -> list[Played]:
     """Replay one rule; after Spotkeeper's own, the best member of its family known afterwards."""
     trace = _requests(path)
     if rule == RELEASE:
-        return [_played(*_of_release(path), trace)]
+        folders = (RELEASED / "layers/spotkeeper", RELEASED / "tools")
+        code = [sys.executable, "-c", REPLAY_RELEASE, str(path), str(RATE_PER_S)]
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
+        found = json.loads(subprocess.run(code, env=env, capture_output=True, check=True).stdout)
+        row = Row(**found["row"] | {"rule": RELEASE, "settings": SETTINGS})
+        return [_played(row, np.array(found["wait_s"]), trace)]
     if rule != Spotkeeper.name:
         runs: list[Run | None] = [run_rule(trace, rule, SETTINGS)]
     else:
         own = Spotkeeper(SETTINGS)
         runs = [replay(trace, own, SETTINGS), best_member(trace, own, SETTINGS)]
     return [_played(run.row, run.wait_s, trace) for run in runs if run]
-
-
-def _of_release(path: Path) -> tuple[Row, Floats]:
-    folders = (_release() / "layers/spotkeeper", _release() / "tools")
-    code = [sys.executable, "-c", REPLAY_RELEASE, str(path), str(RATE_PER_S)]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
-    found = json.loads(subprocess.run(code, env=env, capture_output=True, check=True).stdout)
-    row = Row(**found["row"] | {"rule": RELEASE, "settings": SETTINGS})
-    return row, np.array(found["wait_s"])
 
 
 def _batching(path: Path) -> list[Figure]:
@@ -204,18 +195,9 @@ def _batching(path: Path) -> list[Figure]:
     name, hours = f"{trace.name}, {slots} slots", own.worker_hours
     return [
         _late(name, own.share_in_time),
-        Figure(name=f"{name}: hours", value=hours, unit="h"),
-        Figure(
-            name=f"{name}: hours / clairvoyant",
-            value=hours / known.worker_hours,
-            unit="x",
-            limit=LIMIT_BATCHING,
-        ),
-        Figure(
-            name=f"{name}: requests as workers / hours",
-            value=single.worker_hours / hours,
-            unit="x",
-        ),
+        Figure(f"{name}: hours", hours, "h"),
+        Figure(f"{name}: hours / clairvoyant", hours / known.worker_hours, "x", LIMIT_BATCHING),
+        Figure(f"{name}: requests as workers / hours", single.worker_hours / hours, "x"),
     ]
 
 
@@ -226,10 +208,7 @@ def _name(path: Path) -> str:
 def _played(row: Row, wait_s: Floats, trace: RequestTrace) -> Played:
     """Count the days that kept the promise: of those with requests enough to tell."""
     days = (trace.arrival_s // 86_400).astype(int)
-    in_time, requests = (
-        np.bincount(days, weights=wait_s <= SETTINGS.wait_s),
-        np.bincount(days),
-    )
+    in_time, requests = np.bincount(days, weights=wait_s <= SETTINGS.wait_s), np.bincount(days)
     shares = (in_time / np.maximum(requests, 1))[requests > FEWEST_A_DAY]
     kept = int((shares >= SETTINGS.share).sum())
     return Played(row, kept, len(shares), float(shares.min(initial=1.0)))
@@ -243,13 +222,13 @@ def _table(rows: Rows) -> Table:
     """Every rule on one trace; bold is what keeps the promise with the fewest hours."""
     known, member = rows["clairvoyant"].row, rows.get(BEST)
     best = cheapest([one.row for one in rows.values() if one is not member])
-    table = Table(title=f"{known.trace}: {PROMISE}", title_justify="left")
+    shown = Table(title=f"{known.trace}: {PROMISE}", title_justify="left")
     columns = ("rule", "in time", "days kept", "worst day", "p95", "hours", "/ member", "/ known")
     for number, header in enumerate(columns):
-        table.add_column(header, justify="right" if number else "left")
+        shown.add_column(header, justify="right" if number else "left")
     for one in rows.values():
         row = one.row
-        table.add_row(
+        shown.add_row(
             row.rule,
             f"{row.share_in_time:.2%}",
             f"{one.days_kept}/{one.days}",
@@ -260,22 +239,20 @@ def _table(rows: Rows) -> Table:
             f"{row.worker_hours / known.worker_hours:.2f}",
             style="bold" if row is best else "" if row.objective_met else "dim",
         )
-    return table
+    return shown
 
 
 def _goals(rows: Rows, end_s: float) -> Iterator[Figure]:
     """What the rule must do on one trace: keep the promise, with few hours."""
     own, known = rows["spotkeeper"].row, rows["clairvoyant"].row
-    yield _late(own.trace, own.share_in_time)
-    if own.trace in FIRST_HOURS:
-        limit = FIRST_HOURS[own.trace]
-        yield Figure(name=f"{own.trace}: hours", value=own.worker_hours, unit="h", limit=limit)
+    name, hours = own.trace, own.worker_hours
+    yield _late(name, own.share_in_time)
+    if name in FIRST_HOURS:
+        yield Figure(f"{name}: hours", hours, "h", FIRST_HOURS[name])
     if end_s >= DAY_LONG_S and BEST in rows:
-        ratio = own.worker_hours / rows[BEST].row.worker_hours
-        name = f"{own.trace}: hours / best member known afterwards"
-        yield Figure(name=name, value=ratio, unit="x", limit=LIMIT_WORST)
-    ratio = own.worker_hours / known.worker_hours
-    yield Figure(name=f"{own.trace}: hours / clairvoyant", value=ratio, unit="x")
+        ratio = hours / rows[BEST].row.worker_hours
+        yield Figure(f"{name}: hours / best member known afterwards", ratio, "x", LIMIT_WORST)
+    yield Figure(f"{name}: hours / clairvoyant", hours / known.worker_hours, "x")
 
 
 def _over_all(traces: Sequence[Rows]) -> Iterator[Figure]:
@@ -287,30 +264,18 @@ def _over_all(traces: Sequence[Rows]) -> Iterator[Figure]:
     ]
     if ratios:
         name = "median log of days: hours / best member known afterwards"
-        yield Figure(name=name, value=median(ratios), unit="x", limit=LIMIT_MEDIAN)
+        yield Figure(name, median(ratios), "x", LIMIT_MEDIAN)
+    ours = sum(rows["spotkeeper"].row.worker_hours for rows in traces)
     for rule in RULES:
-        if any(rule not in rows for rows in traces):
-            continue
-        rows_of = [rows[rule].row for rows in traces]
-        if rule in NO_PEERS or sum(row.objective_met for row in rows_of) < 0.9 * len(rows_of):
-            continue
-        ours = sum(rows["spotkeeper"].row.worker_hours for rows in traces)
-        name = f"all logs: hours / {rule}, which keeps nine of ten"
-        theirs = sum(row.worker_hours for row in rows_of)
-        yield Figure(name=name, value=ours / theirs, unit="x", limit=1.0)
+        peer = [rows[rule].row for rows in traces if rule in rows and rule not in NO_PEERS]
+        if len(peer) == len(traces) and sum(r.objective_met for r in peer) >= 0.9 * len(peer):
+            name = f"all logs: hours / {rule}, which keeps nine of ten"
+            yield Figure(name, ours / sum(row.worker_hours for row in peer), "x", 1.0)
 
 
 def _late(name: str, in_time: float) -> Figure:
     limit = round(100 * (1 - SETTINGS.share), 6)
-    return Figure(name=f"{name}: late", value=100 * (1 - in_time), unit="%", limit=limit)
-
-
-def _market_goals(row: MarketRow) -> Iterator[Figure]:
-    """The cost against a fixed on-demand fleet for the peak, and where it comes from."""
-    yield _late(row.trace, row.share_in_time)
-    yield Figure(name="cost / fixed on demand", value=row.cost, unit="x", limit=LIMIT_COST)
-    yield Figure(name="  = sizing: hours asked for / fixed", value=row.sizing_factor, unit="x")
-    yield Figure(name="  x spot: cost / the same on demand", value=row.spot_factor, unit="x")
+    return Figure(f"{name}: late", 100 * (1 - in_time), "%", limit)
 
 
 def step() -> Figure:
@@ -326,12 +291,8 @@ def step() -> Figure:
         began = time.process_time()
         judged(log, len(log), policy, 0.5)
         times_s.append(time.process_time() - began)
-    return Figure(
-        name="all shadows of 500 workers, five minutes",
-        value=1000 * min(times_s),
-        unit="ms",
-        limit=LIMIT_STEP_MS,
-    )
+    name = "all shadows of 500 workers, five minutes"
+    return Figure(name, 1000 * min(times_s), "ms", LIMIT_STEP_MS)
 
 
 def day() -> Figure:
@@ -341,7 +302,7 @@ def day() -> Figure:
     for rule in RULE_NAMES:
         run_rule(trace, rule, SETTINGS)
     name = f"a day of {len(trace) / trace.end_s:.1f} requests/s, all {len(RULE_NAMES)} rules"
-    return Figure(name=name, value=time.process_time() - began, unit="s", limit=LIMIT_DAY_S)
+    return Figure(name, time.process_time() - began, "s", LIMIT_DAY_S)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from spotkeeper.domain.decision import Action, Controller, Outcome
 from spotkeeper_charts.page import page_html
 from spotkeeper_lab.backtest.policies import choose
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.run.backtest import BacktestPlan, Windows, report_html, run_backtest
+from spotkeeper_lab.run.backtest import Windows, report_html, run_backtest
 from spotkeeper_lab.run.demo import DemoSettings, run_demo
 from spotkeeper_lab.run.serve import ORDERS
 from spotkeeper_lab.traces.market import generate
@@ -184,13 +184,8 @@ frame.onload = () => setTimeout(() => {
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where each page is, and behind /frame/WIDTH/NAME a frame of a width around it."""
     folder = tmp_path_factory.mktemp("pages")
-    policies = choose([])
-    plan = BacktestPlan(
-        markets=[generate(0, hours=6)],
-        worlds=[World(target=3)],
-        policies=policies,
-        windows=Windows(count=2, hours=3.0),
-    )
+    windows = Windows(count=2, hours=3.0)
+    rows = run_backtest([generate(0, hours=6)], [World(target=3)], choose([]), windows)
     hour = DemoSettings(market=generate(0), requests=generate_requests(0), hours=1.0)
     run_demo(hour, folder / "demo", Console(file=io.StringIO()))
     begin = NOON - timedelta(hours=3)
@@ -208,7 +203,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "live": html(),
         "state.json": STATE,
         "explain": page_html(explain_page(records, begin, NOON)),
-        "backtest": report_html(run_backtest(plan)),
+        "backtest": report_html(rows),
         "demo": (folder / "demo/report.html").read_text(),
     }
 

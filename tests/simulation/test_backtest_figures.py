@@ -7,7 +7,7 @@ import pytest
 
 from spotkeeper_lab.backtest.policies import choose, configure
 from spotkeeper_lab.backtest.world import RunResult, World
-from spotkeeper_lab.run.backtest import BacktestPlan, Windows, run_backtest
+from spotkeeper_lab.run.backtest import Windows, run_backtest
 from spotkeeper_lab.traces.market import read_market
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces" / "market"
@@ -23,7 +23,7 @@ def tried(trace: Path, policy: str, count: int, *settings: str) -> list[RunResul
     if not trace.exists():
         pytest.skip("../shared/traces/market is not here")
     chosen = configure(choose([policy]), settings)[0]
-    windows = Windows(count=count, hours=24.0, seed=0).of(read_market(trace), PUBLISHED.tick_s)
+    windows = Windows(count=count, hours=24.0, seed=0).of(read_market(trace), PUBLISHED)
     return [chosen.run(window, PUBLISHED, chosen.settings) for window in windows]
 
 
@@ -69,16 +69,12 @@ def test_the_order_of_the_policies_is_the_published_one() -> None:
     if not AWS1.exists():
         pytest.skip("../shared/traces/market is not here")
     names = ["even-spread", "round-robin", "two-group-loop", "spothedge", "on-demand"]
-    plan = BacktestPlan(
-        markets=[read_market(AWS1)],
-        worlds=[PUBLISHED],
-        policies=choose([*names, "optimum", "limit"]),
-        windows=Windows(count=24, hours=24.0, seed=0),
-    )
-    rows = {row.policy: row for row in run_backtest(plan)}
-    assert [rows[name].served_share for name in names] == sorted(
-        rows[name].served_share for name in names
-    )
+    policies, windows = choose([*names, "optimum", "limit"]), Windows(count=24)
+    rows = {
+        row.policy: row for row in run_backtest([read_market(AWS1)], [PUBLISHED], policies, windows)
+    }
+    served = [rows[name].served_share for name in names]
+    assert served == sorted(served)
     assert rows["limit"].cost < rows["optimum"].cost < rows["spothedge"].cost < 1
     assert rows["optimum"].served_share_min == 1
 

@@ -1,25 +1,17 @@
 """The sizing figures that docs/sizing-measured.md states, on the real traces, and bad days."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from spotkeeper_lab.replay.values import ReplaySettings
+from spotkeeper_lab.replay.values import ReplaySettings, Run
 from spotkeeper_lab.run.replay import RULE_NAMES, run_rule
-from spotkeeper_lab.traces.requests import RequestTrace, generate_requests, read_requests
+from spotkeeper_lab.traces.requests import Floats, RequestTrace, generate_requests, read_requests
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    type Floats = NDArray[np.float64]
-
-REQUESTS = Path(__file__).parents[2].parent / "shared" / "traces" / "requests"
+REQUESTS = Path(__file__).parents[3] / "shared" / "traces" / "requests"
 SETTINGS = ReplaySettings()
 # They need traces that are no part of the repository, and take minutes.
 ON_REAL_TRACES = pytest.mark.make_e2e
@@ -32,8 +24,12 @@ def real(name: str) -> RequestTrace:
     return read_requests(path)
 
 
-def of(arrival_s: Floats, service_s: Floats, end_s: float) -> RequestTrace:
-    return RequestTrace(name="made up", arrival_s=arrival_s, service_s=service_s, end_s=end_s)
+def sized(
+    arrival_s: Floats, service_s: Floats, end_s: float, settings: ReplaySettings = SETTINGS
+) -> Run:
+    """What Spotkeeper does with a day that nobody recorded."""
+    trace = RequestTrace(name="day", arrival_s=arrival_s, service_s=service_s, end_s=end_s)
+    return run_rule(trace, "spotkeeper", settings)
 
 
 @ON_REAL_TRACES
@@ -75,22 +71,21 @@ def test_seconds_more_or_less_do_not_break_the_promise(seed: int) -> None:
     trace = real("mooncake-conversation")
     moved_s = np.random.default_rng(seed).normal(0.0, 5.0, len(trace))
     arrival_s = np.sort(np.clip(trace.arrival_s + moved_s, 0.0, trace.end_s))
-    assert run_rule(replace(trace, arrival_s=arrival_s), "spotkeeper", SETTINGS).row.objective_met
+    assert sized(arrival_s, trace.service_s, trace.end_s).row.objective_met
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_step_of_fifty_times_is_met_and_cleared(seed: int) -> None:
     """One erlang for an hour, then fifty: twenty minutes later nobody waits for a minute."""
     draw, step_s, end_s = np.random.default_rng(seed), 3_600.0, 7_200.0
-    arrival_s = np.concatenate(
-        [draw.uniform(0.0, step_s, 720), draw.uniform(step_s, end_s, 36_000)]
-    )
+    calm, busy = draw.uniform(0.0, step_s, 720), draw.uniform(step_s, end_s, 36_000)
+    arrival_s = np.concatenate([calm, busy])
     service_s = draw.lognormal(math.log(5.0) - 0.125, 0.5, len(arrival_s))
-    trace = of(np.sort(arrival_s), service_s, end_s)
-    run = run_rule(trace, "spotkeeper", SETTINGS)
+    arrival_s = np.sort(arrival_s)
+    run = sized(arrival_s, service_s, end_s)
     assert run.row.lost == 0
-    assert run.wait_s[trace.arrival_s > step_s + 1_200.0].max() < 60.0
-    assert run.timeline.wanted.max() < 300
+    assert run.wait_s[arrival_s > step_s + 1_200.0].max() < 60.0
+    assert run.wanted.max() < 300
 
 
 def test_bursts_of_a_minute_are_in_time_once_they_are_known() -> None:
@@ -98,16 +93,15 @@ def test_bursts_of_a_minute_are_in_time_once_they_are_known() -> None:
     draw = np.random.default_rng(1)
     calm_s, burst_s = draw.exponential(240.0, 100), draw.exponential(45.0, 100)
     starts_s = np.cumsum(calm_s + burst_s) - burst_s
-    bursts = zip(starts_s, burst_s, strict=True)
-    arrival_s = np.concatenate(
-        [
-            draw.uniform(0.0, 28_800.0, 8_700),
-            *(draw.uniform(at, at + long, draw.poisson(15 * long)) for at, long in bursts),
-        ]
-    )
+    between = draw.uniform(0.0, 28_800.0, 8_700)
+    bursts = [
+        draw.uniform(at, at + long, draw.poisson(15 * long))
+        for at, long in zip(starts_s, burst_s, strict=True)
+    ]
+    arrival_s = np.concatenate([between, *bursts])
     arrival_s = np.sort(arrival_s[arrival_s < 28_800.0])
     service_s = draw.lognormal(math.log(1.3) - 0.15, 0.55, len(arrival_s))
-    row = run_rule(of(arrival_s, service_s, 28_800.0), "spotkeeper", SETTINGS).row
+    row = sized(arrival_s, service_s, 28_800.0).row
     assert row.objective_met
     assert row.worker_hours < 8 * 1.5 * 15 * 1.3
 
@@ -116,32 +110,30 @@ def test_most_of_batches_out_of_nothing_are_in_time_once_they_are_known() -> Non
     """Ten to sixty requests of three seconds within five, every two to twenty minutes."""
     draw = np.random.default_rng(0)
     starts_s = np.cumsum(draw.uniform(120.0, 1_200.0, 20))
-    arrival_s = np.sort(
-        np.concatenate([at + draw.uniform(0.0, 5.0, draw.integers(10, 61)) for at in starts_s])
-    )
+    batches = [at + draw.uniform(0.0, 5.0, draw.integers(10, 61)) for at in starts_s]
+    arrival_s = np.sort(np.concatenate(batches))
     service_s = draw.lognormal(math.log(3.0) - 0.2, 0.6, len(arrival_s))
-    trace = of(arrival_s, service_s, float(starts_s[-1]) + 600.0)
-    run = run_rule(trace, "spotkeeper", replace(SETTINGS, warmup_s=3_600.0))
-    assert run.row.lost == 0
-    assert run.row.share_in_time > 0.8
+    end_s = float(starts_s[-1]) + 600.0
+    row = sized(arrival_s, service_s, end_s, replace(SETTINGS, warmup_s=3_600.0)).row
+    assert row.lost == 0
+    assert row.share_in_time > 0.8
 
 
 def test_a_pause_of_all_traffic_keeps_the_fleet() -> None:
     day = generate_requests(3, hours=2.0, mean_load=8.0)
     keep = (day.arrival_s < 3_600) | (day.arrival_s > 4_500)
-    trace = of(day.arrival_s[keep], day.service_s[keep], day.end_s)
-    run = run_rule(trace, "spotkeeper", SETTINGS)
-    during = run.timeline.serving[(run.timeline.time_s > 3_840) & (run.timeline.time_s < 4_500)]
+    arrival_s = day.arrival_s[keep]
+    run = sized(arrival_s, day.service_s[keep], day.end_s)
+    during = run.serving[(run.time_s > 3_840) & (run.time_s < 4_500)]
     assert np.ptp(during) == 0
     # One worker goes in the three minutes before silence counts as such, and is started again.
-    assert float(np.mean(run.wait_s[trace.arrival_s > 4_500] <= 10.0)) > 0.93
+    assert float(np.mean(run.wait_s[arrival_s > 4_500] <= 10.0)) > 0.93
 
 
 def test_endless_variance_of_service_times_is_held_within_the_bound() -> None:
     day = generate_requests(3, hours=2.0, mean_load=4.0)
-    rng = np.random.default_rng(0)
-    service_s = np.minimum(rng.pareto(1.3, len(day)) * 0.6 + 0.1, 3_600.0)
-    trace = of(day.arrival_s, service_s, day.end_s)
-    row = run_rule(trace, "spotkeeper", ReplaySettings(max_workers=60)).row
+    service_s = np.random.default_rng(0).pareto(1.3, len(day)) * 0.6 + 0.1
+    settings = ReplaySettings(max_workers=60)
+    row = sized(day.arrival_s, np.minimum(service_s, 3_600.0), day.end_s, settings).row
     assert row.lost == 0
     assert row.share_in_time > 0.9

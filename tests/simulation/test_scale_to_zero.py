@@ -50,7 +50,7 @@ def test_one_worker_is_kept_where_zero_is_not_allowed() -> None:
     assert row.share_in_time == 1.0
     assert row.worker_hours == pytest.approx(6.0, rel=0.01)
     # Without the queue, silence never lets it sleep.
-    assert of("one an hour", ReplaySettings(min_workers=0)).timeline.wanted.min() == 1
+    assert of("one an hour", ReplaySettings(min_workers=0)).wanted.min() == 1
 
 
 def test_a_fleet_sleeps_by_night_and_keeps_its_promise_by_day() -> None:

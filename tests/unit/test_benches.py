@@ -1,6 +1,11 @@
 """The benches: the bill counts what the template has; few files are behind a warning."""
 
-from bench import path
+import re
+import subprocess
+
+import pytest
+
+from bench import path, sizing
 from bench.cost import alarms_and_metrics
 from tests.template.stack import ADOPT, ROOT, Stack
 
@@ -17,6 +22,17 @@ def test_alarms_are_paid_for_each_metric_that_they_look_at() -> None:
 
 
 def test_from_a_warning_to_the_request_there_is_little_to_read() -> None:
-    trail = path.measured()
-    assert len(trail.files) <= path.MOST_FILES
-    assert len(trail.functions) <= path.MOST_FUNCTIONS
+    found = path.measured()
+    assert len(found) <= path.MOST_FILES
+    assert sum(map(len, found.values())) <= path.MOST_FUNCTIONS
+
+
+def test_what_replays_the_release_imports_what_the_release_has() -> None:
+    git = ["git", "ls-tree", "-r", "--name-only", sizing.COMMIT]
+    listed = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("a clone without the history has no release")
+    modules = re.findall(r"from (spotkeeper_lab\S+) import", sizing.REPLAY_RELEASE)
+    files = {f"tools/{module.replace('.', '/')}.py" for module in modules}
+    assert len(files) == 3
+    assert files <= set(listed.stdout.splitlines())

@@ -115,14 +115,7 @@ def backtest(
         return
     from spotkeeper_lab.backtest.policies import SettingError, UnknownNameError, choose, configure
     from spotkeeper_lab.backtest.world import World, WorldError
-    from spotkeeper_lab.run.backtest import (
-        BacktestPlan,
-        Windows,
-        json_text,
-        report_html,
-        run_backtest,
-        tables,
-    )
+    from spotkeeper_lab.run.backtest import Windows, json_text, report_html, run_backtest, tables
     from spotkeeper_lab.traces.market import MarketError
 
     if window_hours is not None and windows is None:
@@ -144,14 +137,12 @@ def backtest(
             seed=seed,
         )
         hours = WINDOW_H if window_hours is None else window_hours
-        plan = BacktestPlan(
-            markets=_markets(market or (), region, seed),
-            worlds=[world],
-            policies=configure(choose(policy or ()), set or ()),
-            windows=Windows(count=windows, hours=hours, seed=seed),
-        )
+        cut = Windows(count=windows, hours=hours, seed=seed)
+        markets = _markets(market or (), region, seed)
+        policies = configure(choose(policy or ()), set or ())
+        cores = os.cpu_count() or 1
         with counted("backtest") as show:
-            rows = run_backtest(plan, progress=show, workers=os.cpu_count() or 1)
+            rows = run_backtest(markets, [world], policies, cut, progress=show, workers=cores)
         command = f"spotkeeper {shlex.join(sys.argv[1:])}"
         shown = tables(rows, wide=screen().width >= WIDE)
         give(shown, json_text(rows), json, lambda: report_html(rows, command), report)
@@ -293,8 +284,7 @@ def replay(
     """Replay requests with every sizing rule: which keep the promise, with how many workers."""
     from spotkeeper_lab.backtest.policies import UnknownNameError
     from spotkeeper_lab.checkout import NotACheckout
-    from spotkeeper_lab.replay.output import as_json, choices_table, table
-    from spotkeeper_lab.replay.report import report_html
+    from spotkeeper_lab.replay.report import as_json, choices_table, report_html, table
     from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
     from spotkeeper_lab.run.on_market import market_table
     from spotkeeper_lab.run.replay import RULE_NAMES, check_room
@@ -392,13 +382,13 @@ def convert(
 ) -> None:
     """Convert public recordings, the zones of one market together, to a market trace."""
     from spotkeeper_lab.files import name_of
-    from spotkeeper_lab.traces.export import TraceReading, read_public_traces
+    from spotkeeper_lab.traces.export import read_public_traces
     from spotkeeper_lab.traces.market import MarketError
 
     with exits_on(MarketError, OutputError):
         check_outputs([out], files)
-        reading = TraceReading(gap_s=gap, inverted=inverted, pool=pool)
-        _give_market(read_public_traces(files, name_of(out), reading), out)
+        market = read_public_traces(files, name_of(out), gap_s=gap, inverted=inverted, pool=pool)
+        _give_market(market, out)
 
 
 @trace.command()

@@ -21,7 +21,7 @@ from spotkeeper.turns.turn import TurnReport
 from spotkeeper_lab.aws.wire import ACCOUNT, UNHEARD, Events
 from spotkeeper_lab.backtest.world import PaidLife, RunResult, Settings, World, account
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import CloudEvent, InstanceView, Physics, Purchase, two_groups
+from spotkeeper_lab.cloud.values import CloudEvent, Physics, Purchase, two_groups
 from spotkeeper_lab.fakes import TIME, FakeStates, FakeWakeUps, fake_ports, instant
 from spotkeeper_lab.traces.market import Market
 
@@ -62,12 +62,24 @@ def run(window: Market, world: World, settings: Settings) -> RunResult:
     """Try the deployed policy over one window."""
     replay = replay_of(window, world, settings)
     replay.run(window.end_s)
-    return account(lives_of(replay.cloud, window.end_s), window, world)
+    lives = []
+    # A draining worker still works until its instance goes: it counts, as the peers' do.
+    for view in replay.cloud.history():
+        ended_s = window.end_s if view.ended_s is None else view.ended_s
+        life = PaidLife(
+            pool=view.pool if view.purchase is Purchase.SPOT else None,
+            launched_s=view.launched_s,
+            ready_s=ended_s if view.in_service_s is None else view.in_service_s,
+            ended_s=ended_s,
+            lost=view.lost,
+        )
+        lives.append(life)
+    return account(lives, window, world)
 
 
 @dataclass(slots=True, kw_only=True)
 class Replay:
-    """A cloud and the turns that keep one fleet on it whole; `turns` counts them.
+    """A cloud and the turns that keep one fleet on it whole.
 
     A minute's turn starts `jitter` after the minute, as a schedule's does.
     """
@@ -77,7 +89,6 @@ class Replay:
     ports: Ports
     wake_ups: FakeWakeUps
     jitter: Callable[[], float] = lambda: 0.0
-    turns: int = 0
     _on_the_way: list[tuple[float, int, CloudEvent]] = field(default_factory=list)
     _told: int = 0
     _events: Events = field(default_factory=lambda: Events(TIME))
@@ -102,18 +113,14 @@ class Replay:
         while self._on_the_way and self._on_the_way[0][0] <= at_s:
             event = self._events.of_cloud(heapq.heappop(self._on_the_way)[2])
             if interruption := parse_event(event, ACCOUNT):
-                self.turns += 1
                 _done(handle_interruption(interruption, [self.fleet], self.ports, instant(at_s)))
-        for _ in range(self.wake_ups.take(at_s)):
-            self._turn(at_s)
+        turns = self.wake_ups.take(at_s)
         if at_s >= self._next_turn_s:
             self._minute_s += TURN_EVERY_S
             self._next_turn_s = self._minute_s + self.jitter()
-            self._turn(at_s)
-
-    def _turn(self, at_s: float) -> None:
-        self.turns += 1
-        _done(check_availability([self.fleet], self.ports, instant(at_s)))
+            turns += 1
+        for _ in range(turns):
+            _done(check_availability([self.fleet], self.ports, instant(at_s)))
 
     def _take(self, at_s: float) -> None:
         for event in self.cloud.advance(at_s):
@@ -135,26 +142,6 @@ def replay_of(
         ports=fake_ports(cloud, states=states or FakeStates(remember=0), wake_ups=wake_ups),
         wake_ups=wake_ups,
         jitter=lambda: chance.uniform(0.0, world.turn_jitter_s),
-    )
-
-
-def lives_of(cloud: Cloud, end_s: float) -> list[PaidLife]:
-    """Every instance as the accounting counts it.
-
-    A draining worker still works until its instance goes: it counts, as the peers' do.
-    """
-    return [
-        _life(view, end_s if view.ended_s is None else view.ended_s) for view in cloud.history()
-    ]
-
-
-def _life(view: InstanceView, ended_s: float) -> PaidLife:
-    return PaidLife(
-        pool=view.pool if view.purchase is Purchase.SPOT else None,
-        launched_s=view.launched_s,
-        ready_s=ended_s if view.in_service_s is None else view.in_service_s,
-        ended_s=ended_s,
-        lost=view.lost,
     )
 
 

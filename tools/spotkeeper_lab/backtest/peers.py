@@ -10,7 +10,9 @@ notice.
 import math
 import random
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,89 +23,61 @@ type Counts = Mapping[int, int]
 """Instances by pool."""
 
 
-class TickedFleet:
-    """What a policy holds at a tick; pools are numbered in the market's order.
+class Held(NamedTuple):
+    """What a policy holds at a tick: spot instances, ready ones of them, and on-demand ones."""
 
-    ``spot`` has, per pool, the tick at which each instance is ready, oldest first; ``on_demand``
-    pairs of ready tick and launch tick, readiest first.
-    """
-
-    __slots__ = ("on_demand", "spot", "tick")
-
-    def __init__(self, pools: int) -> None:
-        self.tick = 0
-        self.spot: list[list[int]] = [[] for _ in range(pools)]
-        self.on_demand: list[tuple[int, int]] = []
-
-    @property
-    def held(self) -> list[int]:
-        """Spot instances per pool, ready or not."""
-        return [len(pool) for pool in self.spot]
-
-    @property
-    def spot_held(self) -> int:
-        return sum(map(len, self.spot))
-
-    @property
-    def spot_ready(self) -> int:
-        return sum(bisect_right(pool, self.tick) for pool in self.spot)
+    tick: int
+    spot: int
+    ready: int
+    on_demand: int
 
 
 class TickPolicy:
-    """A policy that acts at every tick; this one holds nothing."""
+    """A policy that acts at every tick; this one spreads spot evenly, past failures ignored.
 
-    def ask(self, fleet: TickedFleet) -> Sequence[int]:
-        """The pool of each further spot instance to launch now."""
-        return ()
+    ``spot`` is how much it holds if it can, ``on_demand`` how much it holds beside it.
+    """
+
+    def __init__(self, spot: int, on_demand: int = 0) -> None:
+        self._spot = spot
+        self._on_demand = on_demand
+
+    def ask(self, held: Sequence[int]) -> Counts:
+        """How many further spot instances to launch now, by pool; `held` is what each holds."""
+        after, asked = list(held), Counter[int]()
+        missing = self._spot - sum(held)
+        if missing > 0:
+            self.begin(len(after))
+        for _ in range(missing):
+            pool = self.next_pool(after)
+            after[pool] += 1
+            asked[pool] += 1
+        return asked
+
+    def begin(self, pools: int) -> None:
+        """Prepare for asking; some are missing."""
+
+    def next_pool(self, held: Sequence[int]) -> int:
+        """The pool of the next launch, with those before it in `held`: one with the fewest."""
+        return held.index(min(held))
 
     def told(self, asked: Counts, given: Counts) -> None:
         """Note how many instances were requested of each pool, and how many it launched."""
 
-    def on_demand(self, fleet: TickedFleet) -> int:
+    def on_demand(self, held: Held) -> int:
         """How many on-demand instances to hold from now on."""
-        return 0
+        return self._on_demand
 
 
-class OnDemandOnly(TickPolicy):
-    def __init__(self, target: int) -> None:
-        self._target = target
-
-    def on_demand(self, fleet: TickedFleet) -> int:
-        return self._target
-
-
-class EvenSpread(TickPolicy):
-    """Spot only: missing replicas to the pools that hold the fewest, past failures ignored."""
-
-    def __init__(self, target: int) -> None:
-        self._target = target
-
-    def ask(self, fleet: TickedFleet) -> Sequence[int]:
-        """Each missing one to the pool with the fewest, ties in the market's order."""
-        held, asked = fleet.held, []
-        for _ in range(self._target - sum(held)):
-            pool = held.index(min(held))
-            held[pool] += 1
-            asked.append(pool)
-        return asked
-
-
-class RoundRobin(EvenSpread):
+class RoundRobin(TickPolicy):
     """Spot only: one pointer over the pools, advancing on every attempt."""
 
-    def __init__(self, target: int) -> None:
-        super().__init__(target)
-        self._next = 0
+    _next = 0
 
-    def ask(self, fleet: TickedFleet) -> Sequence[int]:
+    def next_pool(self, held: Sequence[int]) -> int:
         """Each missing one to the next pool."""
-        missing = self._target - fleet.spot_held
-        if missing <= 0:
-            return ()
-        pools = len(fleet.spot)
-        asked = [(self._next + step) % pools for step in range(missing)]
-        self._next = (self._next + missing) % pools
-        return asked
+        pool, self._next = self._next, (self._next + 1) % len(held)
+        return pool
 
 
 class SpotHedge(TickPolicy):
@@ -114,39 +88,30 @@ class SpotHedge(TickPolicy):
     """
 
     def __init__(self, target: int, pools: int, extra: int, rng: random.Random) -> None:
+        super().__init__(target + extra)
         self._target = target
-        self._extra = extra
         self._rng = rng
-        self._pools = pools
         self._active = set(range(pools))
 
-    def ask(self, fleet: TickedFleet) -> Sequence[int]:
+    def begin(self, pools: int) -> None:
+        """Have all pools active where too few are."""
+        if len(self._active) <= max(0, min(1, pools - 3)):
+            self._active = set(range(pools))
+
+    def next_pool(self, held: Sequence[int]) -> int:
         """Each missing one to a random active pool that holds none of ours, else any active one."""
-        held, asked = fleet.held, []
-        missing = self._target + self._extra - sum(held)
-        if missing <= 0:
-            return ()
-        if len(self._active) <= max(0, min(1, self._pools - 3)):
-            self._active = set(range(self._pools))
         active = sorted(self._active)
-        for _ in range(missing):
-            empty = [pool for pool in active if not held[pool]]
-            pool = self._rng.choice(empty or active)
-            held[pool] += 1
-            asked.append(pool)
-        return asked
+        return self._rng.choice([pool for pool in active if not held[pool]] or active)
 
     def told(self, asked: Counts, given: Counts) -> None:
         """Move pools between active and preempting."""
         for pool, count in asked.items():
-            if given[pool] < count:
-                self._active.discard(pool)
-            else:
-                self._active.add(pool)
+            move = self._active.discard if given[pool] < count else self._active.add
+            move(pool)
 
-    def on_demand(self, fleet: TickedFleet) -> int:
+    def on_demand(self, held: Held) -> int:
         """What ready spot lacks of target and extra, at most the target."""
-        return max(0, min(self._target, self._target + self._extra - fleet.spot_ready))
+        return max(0, min(self._target, self._spot - held.ready))
 
 
 class SpotGroup(TickPolicy):
@@ -157,31 +122,22 @@ class SpotGroup(TickPolicy):
     """
 
     def __init__(self, target: int, on_demand_share: float = 0.0) -> None:
-        self._on_demand = math.ceil(target * on_demand_share - 1e-9)
-        self._spot = target - self._on_demand
+        on_demand = math.ceil(target * on_demand_share - 1e-9)
+        super().__init__(target - on_demand, on_demand)
         self._failed: set[int] = set()
 
-    def ask(self, fleet: TickedFleet) -> Sequence[int]:
-        """Each missing one to the zone with the fewest of ours."""
-        held, asked = fleet.held, []
-        missing = self._spot - sum(held)
-        if missing <= 0:
-            return ()
-        if len(self._failed) == len(held):
+    def begin(self, pools: int) -> None:
+        """Forget the failures once all zones have failed."""
+        if len(self._failed) == pools:
             self._failed.clear()
-        zones = [zone for zone in range(len(held)) if zone not in self._failed]
-        for _ in range(missing):
-            zone = min(zones, key=held.__getitem__)
-            held[zone] += 1
-            asked.append(zone)
-        return asked
+
+    def next_pool(self, held: Sequence[int]) -> int:
+        """Each missing one to the zone with the fewest of ours."""
+        return min(set(range(len(held))) - self._failed, key=lambda zone: (held[zone], zone))
 
     def told(self, asked: Counts, given: Counts) -> None:
         """Remember the zones that failed."""
         self._failed |= {zone for zone, count in asked.items() if given[zone] < count}
-
-    def on_demand(self, fleet: TickedFleet) -> int:
-        return self._on_demand
 
 
 class TwoGroupLoop(SpotGroup):
@@ -189,97 +145,55 @@ class TwoGroupLoop(SpotGroup):
 
     def __init__(self, target: int, every_ticks: int) -> None:
         super().__init__(target)
-        self._target = target
         self._every = every_ticks
 
-    def on_demand(self, fleet: TickedFleet) -> int:
+    def on_demand(self, held: Held) -> int:
         """What running spot lacks of the target, looked at every interval."""
-        if fleet.tick % self._every:
-            return len(fleet.on_demand)
-        return max(0, self._target - fleet.spot_held)
+        return held.on_demand if held.tick % self._every else max(0, self._spot - held.spot)
 
 
 def run(policy: TickPolicy, window: Market, world: World) -> RunResult:
-    return _Run(policy, window, world).result()
+    """Run every tick of a window, then account.
 
+    An instance is the ticks at which it is ready and was launched. Those of a pool are in the order
+    of their launch, and those on demand in the order in which they are ready.
+    """
+    spot: list[list[tuple[int, int]]] = [[] for _ in window.pools]
+    on_demand: list[tuple[int, int]] = []
+    lives: list[PaidLife] = []
+    ticks, failure = world.length(window), world.on_demand_failure
+    cold, warm = world.ticks(world.cold_start_s), world.ticks(world.warm_start_s or 0.0)
+    rng = random.Random(f"on-demand/{world.seed}")
 
-class _Run:
-    def __init__(self, policy: TickPolicy, window: Market, world: World) -> None:
-        self._policy = policy
-        self._window = window
-        self._world = world
-        self._fleet = TickedFleet(len(window.pools))
-        self._lives: list[PaidLife] = []
-        self._cold = world.ticks(world.cold_start_s)
-        self._warm = world.ticks(world.warm_start_s or 0.0)
-        self._rng = random.Random(f"on-demand/{world.seed}")
-
-    def result(self) -> RunResult:
-        """Run every tick, then account."""
-        ticks = self._world.length(self._window)
-        capacities, _ = sampled(self._window, self._world, np.arange(ticks))
-        for tick, capacity in enumerate(capacities.T.tolist()):
-            self._fleet.tick = tick
-            self._turn(capacity)
-        self._end(ticks)
-        return account(self._lives, self._window, self._world)
-
-    def _turn(self, capacity: Sequence[int]) -> None:
-        fleet = self._fleet
-        if any(map(int.__gt__, fleet.held, capacity)):
-            self._lose(capacity)
-        asked: dict[int, int] = {}
-        for pool in self._policy.ask(fleet):
-            asked[pool] = asked.get(pool, 0) + 1
-        given = {pool: self._launch(pool, count, capacity) for pool, count in asked.items()}
-        self._policy.told(asked, given)
-        wanted = self._policy.on_demand(fleet)
-        if wanted != len(fleet.on_demand):
-            self._resize(wanted)
-
-    def _lose(self, capacity: Sequence[int]) -> None:
-        for pool, instances in enumerate(self._fleet.spot):
-            while len(instances) > capacity[pool]:
-                self._close(self._window.pools[pool], instances.pop(), lost=True)
-
-    def _launch(self, pool: int, count: int, capacity: Sequence[int]) -> int:
-        instances = self._fleet.spot[pool]
-        given = max(0, min(count, capacity[pool] - len(instances)))
-        instances.extend([self._fleet.tick + self._cold] * given)
-        return given
-
-    def _resize(self, wanted: int) -> None:
-        instances, now = self._fleet.on_demand, self._fleet.tick
-        for _ in range(wanted - len(instances)):
-            if not self._refused():
-                start = self._warm if len(instances) < self._world.warm_pool else self._cold
-                insort(instances, (now + start, now))
-        while len(instances) > wanted:
-            ready, launched = instances.pop()
-            self._close(None, ready, launched=launched)
-
-    def _refused(self) -> bool:
-        share = self._world.on_demand_failure
-        return share > 0 and self._rng.random() < share
-
-    def _close(
-        self, pool: str | None, ready: int, *, launched: int | None = None, lost: bool = False
+    def close(
+        pool: str | None, instance: tuple[int, int], tick: int, *, lost: bool = False
     ) -> None:
-        tick_s, now = self._world.tick_s, self._fleet.tick
-        self._lives.append(
-            PaidLife(
-                pool=pool,
-                launched_s=(ready - self._cold if launched is None else launched) * tick_s,
-                ready_s=ready * tick_s,
-                ended_s=min(now * tick_s, self._window.end_s),
-                lost=lost,
-            )
+        ready_s, launched_s = (at * world.tick_s for at in instance)
+        ended_s = min(tick * world.tick_s, window.end_s)
+        life = PaidLife(
+            pool=pool, launched_s=launched_s, ready_s=ready_s, ended_s=ended_s, lost=lost
         )
+        lives.append(life)
 
-    def _end(self, ticks: int) -> None:
-        self._fleet.tick = ticks
-        for pool, instances in zip(self._window.pools, self._fleet.spot, strict=True):
-            for ready in instances:
-                self._close(pool, ready)
-        for ready, launched in self._fleet.on_demand:
-            self._close(None, ready, launched=launched)
+    capacities, _ = sampled(window, world, np.arange(ticks))
+    for tick, capacity in enumerate(capacities.T.tolist()):
+        for pool, most, instances in zip(window.pools, capacity, spot, strict=True):
+            while len(instances) > most:
+                close(pool, instances.pop(), tick, lost=True)
+        asked, given = policy.ask([*map(len, spot)]), {}
+        for number, count in asked.items():
+            given[number] = max(0, min(count, capacity[number] - len(spot[number])))
+            spot[number] += [(tick + cold, tick)] * given[number]
+        policy.told(asked, given)
+        ready = sum(bisect_right(instances, (tick, tick)) for instances in spot)
+        wanted = policy.on_demand(Held(tick, sum(map(len, spot)), ready, len(on_demand)))
+        for _ in range(wanted - len(on_demand)):
+            if not (failure > 0 and rng.random() < failure):
+                start = warm if len(on_demand) < world.warm_pool else cold
+                insort(on_demand, (tick + start, tick))
+        while len(on_demand) > wanted:
+            close(None, on_demand.pop(), tick)
+    for kind, instances in zip((*window.pools, None), (*spot, on_demand), strict=True):
+        for instance in instances:
+            close(kind, instance, ticks)
+    return account(lives, window, world)

@@ -7,14 +7,12 @@ from dataclasses import asdict, dataclass, replace
 
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper_lab.backtest import bounds, peers
-from spotkeeper_lab.backtest.peers import TickPolicy
 from spotkeeper_lab.backtest.world import RunResult, Settings, Value, World
 from spotkeeper_lab.traces.market import Market
 from spotkeeper_operator.text import parse_duration
 
 type Runner = Callable[[Market, World, Settings], RunResult]
 """Tries a policy over one window."""
-type Check = Callable[[Settings], None]
 
 OF_THE_WORLD = {"notice_s": "--notice", "on_demand_warm": "--warm-start and --warm-pool"}
 """Deployed settings that a backtest takes from its world, with their options."""
@@ -38,31 +36,18 @@ class SettingError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One policy: how it is tried, its settings, and what refuses those that cannot be."""
+    """One policy: how it is tried, and its settings."""
 
     name: str
     run: Runner
     settings: Settings
-    check: Check | None = None
 
 
-def _peer(make: Callable[[World, Settings, int], TickPolicy]) -> Runner:
+def _peer(make: Callable[[World, Settings, int], peers.TickPolicy]) -> Runner:
     """Try a peer, made for a world, its settings and the number of pools."""
-
-    def run(window: Market, world: World, settings: Settings) -> RunResult:
-        return peers.run(make(world, settings, len(window.pools)), window, world)
-
-    return run
-
-
-def _spothedge(world: World, settings: Settings, pools: int) -> TickPolicy:
-    rng = random.Random(f"spothedge/{world.seed}")
-    return peers.SpotHedge(world.target, pools, int(settings["extra"]), rng)
-
-
-def _two_group_loop(world: World, settings: Settings, _: int) -> TickPolicy:
-    every = max(1, world.ticks(float(settings["every_s"])))
-    return peers.TwoGroupLoop(world.target, every)
+    return lambda window, world, settings: peers.run(
+        make(world, settings, len(window.pools)), window, world
+    )
 
 
 def _spotkeeper(window: Market, world: World, settings: Settings) -> RunResult:
@@ -72,53 +57,46 @@ def _spotkeeper(window: Market, world: World, settings: Settings) -> RunResult:
     return deployed.run(window, world, settings)
 
 
-def _as_deployed(settings: Settings) -> None:
-    """Refuse what a fleet document may not say, in its words."""
-    from pydantic import ValidationError
-
-    from spotkeeper.border.fleet_document import AvailabilitySection
-
-    try:
-        AvailabilitySection.model_validate(dict(settings))
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        name = wrong["loc"][0]
-        raise SettingError(f"{name} is {wrong['input']!r}; {wrong['msg']}") from None
-
-
 def deployed_settings() -> dict[str, Value]:
     """The settings of the deployed policy, by name, with the deployed defaults."""
     settings = {k: v for k, v in asdict(AvailabilityPolicy()).items() if k not in OF_THE_WORLD}
     return settings | {"rebalance": settings["rebalance"].value}
 
 
-_ALL = (
-    Policy("on-demand", _peer(lambda w, _, __: peers.OnDemandOnly(w.target)), {}),
-    Policy("spot", _peer(lambda w, _, __: peers.SpotGroup(w.target)), {}),
-    Policy(
-        "static-split",
+RUNNERS: dict[str, tuple[Runner, Settings]] = {
+    "on-demand": (_peer(lambda w, _, __: peers.TickPolicy(0, w.target)), {}),
+    "spot": (_peer(lambda w, _, __: peers.SpotGroup(w.target)), {}),
+    "static-split": (
         _peer(lambda w, s, _: peers.SpotGroup(w.target, float(s["on_demand_share"]))),
         {"on_demand_share": 0.3},
     ),
     # The published costs of both, 39 % at a price of a third, are those of one more than the
     # target.
-    Policy(
-        "even-spread",
-        _peer(lambda w, s, _: peers.EvenSpread(w.target + int(s["extra"]))),
+    "even-spread": (
+        _peer(lambda w, s, _: peers.TickPolicy(w.target + int(s["extra"]))),
         {"extra": 1},
     ),
-    Policy(
-        "round-robin",
+    "round-robin": (
         _peer(lambda w, s, _: peers.RoundRobin(w.target + int(s["extra"]))),
         {"extra": 1},
     ),
-    Policy("two-group-loop", _peer(_two_group_loop), {"every_s": 60.0}),
-    Policy("spothedge", _peer(_spothedge), {"extra": 1}),
-    Policy("spotkeeper", _spotkeeper, deployed_settings(), _as_deployed),
-    Policy("optimum", lambda market, world, _: bounds.optimum(market, world), {}),
-    Policy("limit", lambda market, world, _: bounds.limit(market, world), {}),
-)
-POLICIES = {policy.name: policy for policy in _ALL}
+    "two-group-loop": (
+        _peer(lambda w, s, _: peers.TwoGroupLoop(w.target, w.ticks(float(s["every_s"])) or 1)),
+        {"every_s": 60.0},
+    ),
+    "spothedge": (
+        _peer(
+            lambda w, s, pools: peers.SpotHedge(
+                w.target, pools, int(s["extra"]), random.Random(f"spothedge/{w.seed}")
+            )
+        ),
+        {"extra": 1},
+    ),
+    "spotkeeper": (_spotkeeper, deployed_settings()),
+    "optimum": (lambda market, world, _: bounds.optimum(market, world), {}),
+    "limit": (lambda market, world, _: bounds.limit(market, world), {}),
+}
+POLICIES = {name: Policy(name, run, settings) for name, (run, settings) in RUNNERS.items()}
 
 
 def choose(names: Sequence[str]) -> tuple[Policy, ...]:
@@ -126,7 +104,7 @@ def choose(names: Sequence[str]) -> tuple[Policy, ...]:
     for name in names:
         if name not in POLICIES:
             raise UnknownNameError("policy", name, POLICIES)
-    return tuple(POLICIES[name] for name in dict.fromkeys(names)) or _ALL
+    return tuple(POLICIES[name] for name in dict.fromkeys(names or POLICIES))
 
 
 def configure(policies: Sequence[Policy], texts: Sequence[str]) -> tuple[Policy, ...]:
@@ -136,6 +114,10 @@ def configure(policies: Sequence[Policy], texts: Sequence[str]) -> tuple[Policy,
     Raises UnknownNameError for a name that none of the policies has, SettingError for a value that
     is not of the setting's kind.
     """
+    from pydantic import ValidationError
+
+    from spotkeeper.border.fleet_document import AvailabilitySection
+
     changed = {policy.name: dict(policy.settings) for policy in policies}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -151,11 +133,15 @@ def configure(policies: Sequence[Policy], texts: Sequence[str]) -> tuple[Policy,
             raise UnknownNameError("setting", name.strip(), known)
         for policy in having:
             changed[policy.name][short] = _read(short, value.strip(), policy.settings[short])
-    configured = tuple(replace(policy, settings=changed[policy.name]) for policy in policies)
-    for policy in configured:
-        if policy.check:
-            policy.check(policy.settings)
-    return configured
+    if own := changed.get("spotkeeper"):
+        # What a fleet document may not say is refused in its words.
+        try:
+            AvailabilitySection.model_validate(own)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            problem = f"{wrong['loc'][0]} is {wrong['input']!r}; {wrong['msg']}"
+            raise SettingError(problem) from None
+    return tuple(replace(policy, settings=changed[policy.name]) for policy in policies)
 
 
 def _read(name: str, text: str, default: Value) -> Value:

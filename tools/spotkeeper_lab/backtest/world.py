@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from spotkeeper_lab.traces.market import Market
+from spotkeeper_lab.traces.market import Market, Steps
 
 type Value = bool | int | float | str
 type Settings = Mapping[str, Value]
@@ -89,12 +89,12 @@ class World:
     def length(self, market: Market) -> int:
         return math.ceil(market.end_s / self.tick_s - 1e-9)
 
-    def spot_price(self, market: Market, pool: str, at_s: float) -> float:
-        """Spot over on-demand: as set, else the market's own, else 0.30."""
-        if self.price_ratio is not None:
-            return self.price_ratio
-        price = market.price(pool, at_s)
-        return DEFAULT_PRICE_RATIO if price is None else price
+    def prices(self, steps: Steps) -> tuple[float, ...]:
+        """Spot over on-demand at each step: as set, else the market's own, else 0.30."""
+        if self.price_ratio is None and steps.prices is not None:
+            return steps.prices
+        ratio = DEFAULT_PRICE_RATIO if self.price_ratio is None else self.price_ratio
+        return (ratio,) * len(steps.times)
 
 
 type Counts = NDArray[np.float64]
@@ -160,26 +160,23 @@ class RunResult:
 def account(lives: Iterable[PaidLife], window: Market, world: World) -> RunResult:
     """Add up a policy's instances; the warm pool's stopped instances are paid for their disks."""
     lives = tuple(lives)
-    spot = tuple(life for life in lives if life.pool is not None)
-    on_demand = tuple(life for life in lives if life.pool is None)
-    held = _counts(((life.launched_s, life.ended_s) for life in on_demand), window, world)
+    spot = [(life.pool, life.launched_s, life.ended_s) for life in lives if life.pool is not None]
+    on_demand = [(life.launched_s, life.ended_s) for life in lives if life.pool is None]
+    held = _counts(on_demand, window, world)
     stopped = np.maximum(world.warm_pool - held, 0) * world.tick_s * world.warm_disk_ratio
     return RunResult(
         target=world.target,
         first=world.ticks(world.cold_start_s),
         ready=_counts(((life.ready_s, life.ended_s) for life in lives), window, world),
-        spot=_counts(((life.launched_s, life.ended_s) for life in spot), window, world),
+        spot=_counts(((start_s, end_s) for _, start_s, end_s in spot), window, world),
         on_demand=held,
-        paid=sum(
-            spot_paid(life.pool or "", life.launched_s, life.ended_s, window, world)
-            for life in spot
-        )
-        + sum(life.ended_s - life.launched_s for life in on_demand)
+        paid=sum(spot_paid(*life, window, world) for life in spot)
+        + sum(end_s - start_s for start_s, end_s in on_demand)
         + float(stopped.sum()),
         all_on_demand=world.target * window.end_s,
         spot_launches=len(spot),
         on_demand_launches=len(on_demand),
-        losses=sum(life.lost for life in spot),
+        losses=sum(life.lost for life in lives if life.pool is not None),
     )
 
 
@@ -198,22 +195,23 @@ def sampled(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Capacity and price per pool at ticks; both (pools, ticks)."""
     capacity, price = [], []
-    for pool, steps in zip(window.pools, window.steps, strict=True):
+    for steps in window.steps:
         starts = [world.ticks(time) for time in steps.times]
         index = np.searchsorted(starts, ticks, side="right") - 1
         capacity.append(np.array(steps.capacities)[index])
-        prices = [world.spot_price(window, pool, time) for time in steps.times]
-        price.append(np.array(prices, dtype=np.float64)[index])
+        price.append(np.array(world.prices(steps))[index])
     return np.array(capacity), np.array(price)
 
 
 def spot_paid(pool: str, start_s: float, end_s: float, window: Market, world: World) -> float:
     """What one spot instance costs from one time to another, in on-demand instance-seconds."""
     steps = window.of(pool)
-    if world.price_ratio is not None or steps.prices is None:
-        return (end_s - start_s) * world.spot_price(window, pool, start_s)
-    inside = steps.times[steps.index(start_s) + 1 : steps.index(end_s) + 1]
+    prices = world.prices(steps)
+    if prices is not steps.prices:
+        return (end_s - start_s) * prices[0]
+    first, last = steps.index(start_s), steps.index(end_s)
+    times = pairwise((start_s, *steps.times[first + 1 : last + 1], end_s))
     return sum(
-        (to_s - from_s) * world.spot_price(window, pool, from_s)
-        for from_s, to_s in pairwise((start_s, *inside, end_s))
+        (to_s - from_s) * price
+        for (from_s, to_s), price in zip(times, prices[first : last + 1], strict=True)
     )

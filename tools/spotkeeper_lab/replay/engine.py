@@ -1,164 +1,250 @@
-"""One rule on one trace: a first-in, first-out queue, workers that start late, late logs."""
+"""One rule on one trace: a first-in, first-out queue, workers that start late, late logs.
 
-from __future__ import annotations
+A worker may serve several requests at once, in as many slots. The more share it, the longer each
+takes: as NVIDIA measured it for Llama 3.3 70B on two H100, 5,000 tokens in and 500 out, NIM 1.8.0
+(https://docs.nvidia.com/nim/benchmarking/llm/1.0.0/performance).
+"""
 
 import math
 from collections import defaultdict
-from heapq import heapreplace
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import pairwise
 
 import numpy as np
 
-from spotkeeper_lab.replay.fleet import ReplayFleet
+from spotkeeper.domain.sizing.shadows import Choice
 from spotkeeper_lab.replay.seen import Seen, SeenLogs
-from spotkeeper_lab.replay.values import Row, Run, Timeline
-
-if TYPE_CHECKING:
-    from spotkeeper_lab.replay.values import Floats, ReplaySettings
-    from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper_lab.replay.values import ReplaySettings, Row, Run
+from spotkeeper_lab.traces.requests import RequestTrace
 
 DRAIN_LIMIT_S = 4 * 3600.0
 WARM_LOAD_RATE = 0.7
 PICTURE_S = 60.0
+ONPREM = -1
+# Tokens a second by requests at once; each request takes (requests / tokens a second) as long.
+TOKENS_PER_S = ((1, 51.67), (5, 218.48), (25, 623.4), (50, 814.37), (100, 917.26), (250, 920.12))
 
 
-class Rule(Protocol):
-    """A sizing rule that decides every `every_s`; a released worker has `grace_s` to finish."""
+class Rule:
+    """A sizing rule that decides every `every_s`; a released worker has `grace_s` to finish.
 
-    name: str
-    every_s: float
-    grace_s: float
-    reason: str
+    `reason` is that of its last decision. It may say with how many workers to `start`, and which
+    choices it `followed`, each from a second on.
+    """
+
+    name = ""
+    every_s = 60.0
+    grace_s = math.inf
+    reason = ""
+    start: int | None = None
+    followed: Sequence[tuple[float, Choice]] = ()
+
+    def __init__(self, settings: ReplaySettings) -> None:
+        self.settings = settings
 
     def workers(self, seen: Seen) -> int:
         """Return the workers to have in all, on-premises and booting ones included."""
-        ...
+        raise NotImplementedError
 
 
-def warm_start(trace: RequestTrace, settings: ReplaySettings) -> int:
-    """Return the workers to start with: the warm-up's load at a load rate of 0.7, or as set."""
-    if settings.initial_workers is not None:
-        return settings.initial_workers
-    length_s = max(min(settings.warmup_s, trace.end_s), 60.0)
-    work_s = float(trace.service_s[trace.arrival_s < length_s].sum())
-    load = work_s / length_s / settings.slots
-    return min(max(1, math.ceil(load / WARM_LOAD_RATE)), settings.max_workers)
+def slower(at_once: float) -> float:
+    """Return how many times as long a request takes as alone when it shares a worker."""
+    alone_s = 1 / TOKENS_PER_S[0][1]
+    for (low, low_rate), (high, high_rate) in pairwise(TOKENS_PER_S):
+        if at_once <= high:
+            part = (max(at_once, low) - low) / (high - low)
+            return (low / low_rate * (1 - part) + high / high_rate * part) / alone_s
+    return at_once / TOKENS_PER_S[-1][1] / alone_s
+
+
+class ReplayFleet:
+    """On-premises workers and cloud instances of equal size, which start late and are billed.
+
+    `free` is a heap of (when a slot is free, instance, request it is busy with); the replay
+    takes its first entry. A worker that starts is free when it is ready. `instances` have the
+    second of their launch and the one from which on their workers serve.
+    """
+
+    def __init__(self, settings: ReplaySettings) -> None:
+        self.free: list[tuple[float, int, int]] = (
+            [(0.0, ONPREM, -1)] * settings.onprem * settings.slots
+        )
+        self.instances: dict[int, tuple[float, float]] = {}
+        self._settings = settings
+        self._launched = 0
+        self._billed_s = 0.0
+        self._ends: defaultdict[int, list[float]] = defaultdict(list)
+
+    @property
+    def workers(self) -> int:
+        return len(self.free) // self._settings.slots
+
+    def serve(self, name: int, begin_s: float, service_s: float) -> float:
+        """Return when a request ends that an instance begins; alone it takes `service_s`.
+
+        How many share its worker then counts for all of it.
+        """
+        if self._settings.slots == 1:
+            return begin_s + service_s
+        ends = self._ends[name]
+        while ends and ends[0] <= begin_s:
+            heappop(ends)
+        settings = self._settings
+        workers = settings.onprem if name == ONPREM else settings.workers_per_instance
+        end_s = begin_s + service_s * slower((len(ends) + 1) / workers)
+        heappush(ends, end_s)
+        return end_s
+
+    def booting(self, now_s: float) -> int:
+        """Return the workers whose instance is not ready yet."""
+        waiting = sum(ready_s > now_s for _, ready_s in self.instances.values())
+        return waiting * self._settings.workers_per_instance
+
+    def running(self, now_s: float) -> int:
+        """Return the requests that are being served."""
+        return sum(request >= 0 and free_s > now_s for free_s, _, request in self.free)
+
+    def resize(self, workers: int, now_s: float, grace_s: float) -> list[int]:
+        """Launch or release whole instances; return the requests cut off after `grace_s`."""
+        settings = self._settings
+        cloud = -(-max(0, workers - settings.onprem) // settings.workers_per_instance)
+        if cloud >= len(self.instances):
+            self.launch(cloud - len(self.instances), now_s, now_s + settings.cold_start_s)
+            return []
+        return self._release(len(self.instances) - cloud, now_s, grace_s)
+
+    def launch(self, instances: int, now_s: float, ready_s: float) -> None:
+        """Add instances whose workers are free from `ready_s` on."""
+        slots = self._settings.workers_per_instance * self._settings.slots
+        for _ in range(instances):
+            self.instances[self._launched] = now_s, ready_s
+            self.free += [(ready_s, self._launched, -1)] * slots
+            self._launched += 1
+        heapify(self.free)
+
+    def _release(self, count: int, now_s: float, grace_s: float) -> list[int]:
+        """Release booting instances first (newest first), then those that are idle soonest."""
+        until = dict.fromkeys(self.instances, now_s)
+        for free_s, name, request in self.free:
+            if request >= 0 and name != ONPREM:
+                until[name] = max(until[name], free_s)
+        order = sorted(
+            (ready_s <= now_s, until[name], -name) for name, (_, ready_s) in self.instances.items()
+        )
+        gone = {-name for _, _, name in order[:count]}
+        cut = [
+            request
+            for free_s, name, request in self.free
+            if name in gone and free_s > now_s + grace_s and request >= 0
+        ]
+        for name in gone:
+            launched_s, _ = self.instances.pop(name)
+            self._billed_s += min(until[name], now_s + grace_s) - launched_s
+        self.free = [entry for entry in self.free if entry[1] not in gone]
+        heapify(self.free)
+        return cut
+
+    def worker_hours(self, trace_end_s: float) -> float:
+        """Return the hours billed, per worker, until trace and last request end."""
+        idle_s = max((free_s for free_s, _, request in self.free if request >= 0), default=0.0)
+        end_s = max(trace_end_s, idle_s)
+        held = sum(max(0.0, end_s - launched_s) for launched_s, _ in self.instances.values())
+        return (self._billed_s + held) * self._settings.workers_per_instance / 3600.0
 
 
 def replay(trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> Run:
-    """Serve the whole trace with the fleet that the rule asks for."""
-    return _Replay(trace, rule, settings).run()
+    """Serve the whole trace with the fleet that the rule asks for.
 
-
-class _Replay:
-    def __init__(self, trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> None:
-        self.trace, self.rule, self.settings = trace, rule, settings
-        self.fleet = ReplayFleet(
-            settings.onprem, settings.workers_per_instance, settings.cold_start_s, settings.slots
-        )
-        initial = warm_start(trace, settings) - settings.onprem
-        self.fleet.launch(-(-max(0, initial) // settings.workers_per_instance), 0.0, 0.0)
-        self.logs = SeenLogs(trace.end_s, settings.wait_s)
-        self.start_s: list[float] = [math.inf] * len(trace)
-        self.took: dict[int, tuple[float, int]] = {}
-        self.coming: defaultdict[int, list[int]] = defaultdict(list)
-        self.lost: list[int] = []
-        self.scale_outs = self.scale_ins = 0
-        self.at_most = False
-        start = self.fleet.workers
-        self.picture: list[tuple[float, int, int, str]] = [(0.0, start, start, "start")]
-
-    def run(self) -> Run:
-        """Give each request to the worker that is free first, and the rule its turns between."""
-        requests = zip(self.trace.arrival_s.tolist(), self.trace.service_s.tolist(), strict=True)
-        limit_s, every_s, turn = self.trace.end_s + DRAIN_LIMIT_S, self.rule.every_s, 1
-        batch_s, delay_s = self.settings.log_batch_s, self.settings.log_delay_s
-        fleet, coming, starts = self.fleet, self.coming, self.start_s
-        for request, (arrival_s, service_s) in enumerate(requests):
-            while True:
-                free_s, name, _ = fleet.free[0] if fleet.free else (math.inf, 0, 0)
-                begin_s = max(free_s, arrival_s)
-                if begin_s < turn * every_s or turn * every_s > limit_s:
-                    break
-                self._turn(turn, request)
-                turn += 1
-            if begin_s >= turn * every_s:
+    Each request goes to the worker that is free first. The rule has its turns between. The fleet
+    starts as the rule or the settings say, else with what the warm-up needs at a load rate of 0.7.
+    """
+    fleet, logs = ReplayFleet(settings), SeenLogs(trace.end_s, settings.wait_s)
+    warm_s = max(min(settings.warmup_s, trace.end_s), 60.0)
+    load = float(trace.service_s[trace.arrival_s < warm_s].sum()) / warm_s / settings.slots
+    warm = min(max(1, math.ceil(load / WARM_LOAD_RATE)), settings.max_workers)
+    start = settings.initial_workers if rule.start is None else rule.start
+    initial = warm if start is None else start
+    cloud = max(0, initial - settings.onprem)
+    fleet.launch(-(-cloud // settings.workers_per_instance), 0.0, 0.0)
+    starts = [math.inf] * len(trace)
+    took: dict[int, tuple[float, int]] = {}
+    coming: defaultdict[int, list[int]] = defaultdict(list)
+    lost: list[int] = []
+    outs, ins, at_most = 0, 0, False
+    picture = [(0.0, fleet.workers, fleet.workers, "start")]
+    turn, every_s, limit_s = 1, rule.every_s, trace.end_s + DRAIN_LIMIT_S
+    requests = zip(trace.arrival_s.tolist(), trace.service_s.tolist(), strict=True)
+    for request, (arrival_s, service_s) in enumerate(requests):
+        while True:
+            free_s, name, _ = fleet.free[0] if fleet.free else (math.inf, 0, 0)
+            begin_s, now_s = max(free_s, arrival_s), turn * every_s
+            if begin_s < now_s or now_s > limit_s:
                 break
-            end_s = fleet.serve(name, begin_s, service_s)
-            self.took[request] = end_s - begin_s, name
-            heapreplace(fleet.free, (end_s, name, request))
-            starts[request] = begin_s
-            readable_s = math.ceil(end_s / batch_s) * batch_s + delay_s
-            coming[math.ceil(readable_s / every_s)].append(request)
-        return self._result()
-
-    def _turn(self, turn: int, next_request: int) -> None:
-        now_s = turn * self.rule.every_s
-        finished = self.coming.pop(turn, [])
-        if finished:
-            starts = np.array([self.start_s[request] for request in finished])
-            took = [self.took.pop(request) for request in finished]
-            took_s = np.array([each_s for each_s, _ in took])
-            self.logs.add(self.trace.arrival_s[finished], starts, took_s)
-            if self.settings.slots > 1:
-                self.logs.share(starts, took_s, [name for _, name in took])
-        seen = self._look(now_s, next_request)
-        wanted = min(self.rule.workers(seen), self.settings.max_workers)
-        self.at_most |= wanted == self.settings.max_workers
-        before = len(self.fleet.instances)
-        self.lost += self.fleet.resize(wanted, now_s, self.rule.grace_s)
-        self.scale_outs += len(self.fleet.instances) > before
-        self.scale_ins += len(self.fleet.instances) < before
-        if now_s - self.picture[-1][0] >= PICTURE_S:
-            self.picture.append((now_s, wanted, seen.live, self.rule.reason))
-
-    def _look(self, now_s: float, next_request: int) -> Seen:
-        booting = self.fleet.booting(now_s)
-        arrived = int(self.trace.arrival_s.searchsorted(now_s, side="right"))
-        return Seen(
-            now_s=now_s,
-            live=self.fleet.workers - booting,
-            booting=booting,
-            queue=arrived - next_request,
-            running=self.fleet.running(now_s),
-            arrived_s=self.trace.arrival_s[:arrived],
-            logs=self.logs,
-            slots=self.settings.slots,
-        )
-
-    def _result(self) -> Run:
-        wait_s = np.array(self.start_s) - self.trace.arrival_s
-        wait_s[self.lost] = math.inf
-        row = self._row(wait_s)
-        time_s, wanted, serving, reasons = zip(*self.picture, strict=True)
-        timeline = Timeline(
-            time_s=np.array(time_s),
-            wanted=np.array(wanted, dtype=np.float64),
-            serving=np.array(serving, dtype=np.float64),
-            reasons=reasons,
-        )
-        return Run(row=row, wait_s=wait_s, timeline=timeline)
-
-    def _row(self, wait_s: Floats) -> Row:
-        counted = wait_s[self.trace.arrival_s >= self.settings.warmup_s]
-        counted = counted if counted.size else wait_s
-        share = float(np.mean(counted <= self.settings.wait_s))
-        p50, p95, p99 = np.quantile(counted, (0.5, 0.95, 0.99), method="higher").tolist()
-        return Row(
-            trace=self.trace.name,
-            rule=self.rule.name,
-            objective_met=share >= self.settings.share,
-            share_in_time=round(share, 6),
-            wait_p50=round(p50, 3),
-            wait_p95=round(p95, 3),
-            wait_p99=round(p99, 3),
-            worker_hours=round(
-                self.fleet.worker_hours(max(self.trace.end_s, self.fleet.idle_at())), 3
-            ),
-            scale_outs=self.scale_outs,
-            scale_ins=self.scale_ins,
-            lost=int(np.isinf(wait_s).sum()),
-            requests=len(self.trace),
-            at_most=self.at_most,
-            settings=self.settings,
-        )
+            if finished := coming.pop(turn, []):
+                begun_s = np.array([starts[each] for each in finished])
+                took_s, names = zip(*(took.pop(each) for each in finished), strict=True)
+                logs.add(trace.arrival_s[finished], begun_s, np.array(took_s))
+                if settings.slots > 1:
+                    logs.share(begun_s, np.array(took_s), names)
+            booting = fleet.booting(now_s)
+            arrived = int(trace.arrival_s.searchsorted(now_s, side="right"))
+            seen = Seen(
+                now_s=now_s,
+                live=fleet.workers - booting,
+                booting=booting,
+                queue=arrived - request,
+                running=fleet.running(now_s),
+                arrived_s=trace.arrival_s[:arrived],
+                logs=logs,
+                slots=settings.slots,
+            )
+            wanted = min(rule.workers(seen), settings.max_workers)
+            at_most |= wanted == settings.max_workers
+            before = len(fleet.instances)
+            lost += fleet.resize(wanted, now_s, rule.grace_s)
+            outs += len(fleet.instances) > before
+            ins += len(fleet.instances) < before
+            if now_s - picture[-1][0] >= PICTURE_S:
+                picture.append((now_s, wanted, seen.live, rule.reason))
+            turn += 1
+        if begin_s >= now_s:
+            break
+        end_s = fleet.serve(name, begin_s, service_s)
+        heapreplace(fleet.free, (end_s, name, request))
+        starts[request], took[request] = begin_s, (end_s - begin_s, name)
+        sent_s = math.ceil(end_s / settings.log_batch_s) * settings.log_batch_s
+        coming[math.ceil((sent_s + settings.log_delay_s) / every_s)].append(request)
+    wait_s = np.array(starts) - trace.arrival_s
+    wait_s[lost] = math.inf
+    counted = wait_s[trace.arrival_s >= settings.warmup_s]
+    counted = counted if counted.size else wait_s
+    share = float(np.mean(counted <= settings.wait_s))
+    p50, p95, p99 = np.quantile(counted, (0.5, 0.95, 0.99), method="higher").tolist()
+    row = Row(
+        trace=trace.name,
+        rule=rule.name,
+        objective_met=share >= settings.share,
+        share_in_time=round(share, 6),
+        wait_p50=round(p50, 3),
+        wait_p95=round(p95, 3),
+        wait_p99=round(p99, 3),
+        worker_hours=round(fleet.worker_hours(trace.end_s), 3),
+        scale_outs=outs,
+        scale_ins=ins,
+        lost=int(np.isinf(wait_s).sum()),
+        requests=len(trace),
+        at_most=at_most,
+        settings=settings,
+    )
+    *counts, reasons = zip(*picture, strict=True)
+    time_s, wanted_at, serving = np.array(counts, dtype=np.float64)
+    return Run(
+        row=row,
+        wait_s=wait_s,
+        time_s=time_s,
+        wanted=wanted_at,
+        serving=serving,
+        reasons=reasons,
+        choices=rule.followed,
+    )

@@ -4,19 +4,22 @@ The peers' platforms see the true queue and concurrency at once; Spotkeeper sees
 Numbers that a rule needs and its documents leave open are the promise's or 0.7 of a worker.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from spotkeeper.domain.load.history import FADE, SETTLED_SLOTS, STEP_SLOTS, Scores
-from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
+from spotkeeper.domain.load.history import FADE, SETTLED_SLOTS, STEP_SLOTS, LoadSummary, Scores
+from spotkeeper.domain.load.request_queue import (
+    QueueLength,
+    QueueMemory,
+    known_waiting,
+    quiet_s,
+    watch_queue,
+)
 from spotkeeper.domain.settings.sizing import SizingPolicy
 from spotkeeper.domain.sizing.shadows import (
     FAMILY,
@@ -26,28 +29,35 @@ from spotkeeper.domain.sizing.shadows import (
     advanced,
     choose,
 )
-from spotkeeper.domain.sizing.size import (
-    Need,
-    PastNeed,
-    size_to_objective,
-    to_drain,
-)
-from spotkeeper_lab.replay.erlang import erlang_workers
-from spotkeeper_lab.replay.fleet import slower
-from spotkeeper_lab.replay.seen import EPOCH, SLOT_S, STALE_S
-
-if TYPE_CHECKING:
-    from spotkeeper.domain.load.history import LoadSummary
-    from spotkeeper.domain.load.request_queue import QueueMemory
-    from spotkeeper_lab.replay.seen import Seen
-    from spotkeeper_lab.replay.values import ReplaySettings
-    from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper.domain.sizing.size import Need, PastNeed, size_to_objective, to_drain
+from spotkeeper_lab.replay.engine import Rule, slower
+from spotkeeper_lab.replay.seen import EPOCH, SLOT_S, STALE_S, Seen
+from spotkeeper_lab.replay.values import ReplaySettings
+from spotkeeper_lab.traces.requests import RequestTrace
 
 TARGET = 0.7
 KUBERNETES_GRACE_S = 30.0
 LOAD_WINDOW_S = 300.0
 SETTLED_S = 30.0
 QUIET_AFTER_S = SizingPolicy().quiet_after_s
+TOLERANCE = 0.1
+
+
+def erlang_workers(load: float, service_mean_s: float, settings: ReplaySettings) -> int:
+    """Return the fewest c with P(wait > wait_s) <= 1 - share in M/M/c (Erlang 1917).
+
+    At most `max_workers`, whatever the load.
+    """
+    blocked = 1.0
+    for count in range(1, settings.max_workers):
+        blocked = load * blocked / (count + load * blocked)
+        if count <= load:
+            continue
+        delayed = blocked / (1.0 - load / count * (1.0 - blocked))
+        late = delayed * math.exp(-(count - load) * settings.wait_s / max(service_mean_s, 1e-9))
+        if late <= 1.0 - settings.share:
+            return count
+    return settings.max_workers
 
 
 class Highest:
@@ -59,67 +69,30 @@ class Highest:
 
     def of(self, now_s: float, value: int) -> int:
         """Add a value and return the highest that is not too old."""
-        while self._values and self._values[-1][1] <= value:
-            self._values.pop()
         self._values.append((now_s, value))
         while self._values[0][0] <= now_s - self._window_s:
             self._values.popleft()
-        return self._values[0][1]
+        return max(value for _, value in self._values)
 
 
-@dataclass(slots=True, kw_only=True)
-class FixedRule:
+class FixedPeak(Rule):
     """`fixed-peak`: Erlang C for the trace's highest five minutes, from the start, for good."""
 
-    name: str
-    count: int
-    every_s: float = 60.0
-    grace_s: float = math.inf
-    reason: str = "fixed"
+    name = "fixed-peak"
+    reason = "fixed"
+
+    def __init__(self, settings: ReplaySettings, trace: RequestTrace) -> None:
+        super().__init__(settings)
+        slots = (trace.arrival_s // LOAD_WINDOW_S).astype(np.int64)
+        load = float(np.bincount(slots, weights=trace.service_s).max()) / LOAD_WINDOW_S
+        mean_s = float(trace.service_s.mean())
+        load, mean_s = (each * slower(settings.slots) for each in (load, mean_s))
+        self.count = math.ceil(erlang_workers(load, mean_s, settings) / settings.slots)
+        self.start = self.count
 
     def workers(self, seen: Seen) -> int:
         """Return the same count always."""
-        del seen
         return self.count
-
-
-def fixed_peak(trace: RequestTrace, settings: ReplaySettings) -> FixedRule:
-    """Size for the highest five minutes of the trace, known beforehand."""
-    slots = (trace.arrival_s // LOAD_WINDOW_S).astype(np.int64)
-    load = float(np.bincount(slots, weights=trace.service_s).max()) / LOAD_WINDOW_S
-    mean_s = float(trace.service_s.mean())
-    load, mean_s = (each * slower(settings.slots) for each in (load, mean_s))
-    count = math.ceil(erlang_workers(load, mean_s, settings) / settings.slots)
-    return FixedRule(name="fixed-peak", count=count)
-
-
-@dataclass(slots=True, kw_only=True)
-class LogRule(ABC):
-    """Rules that read the search logs once a minute; scale-in after `down_s` of less need."""
-
-    settings: ReplaySettings
-    down_s: ClassVar[float] = 300.0
-    every_s: float = 60.0
-    grace_s: float = math.inf
-    reason: str = ""
-    _kept: Highest = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._kept = Highest(self.down_s)
-
-    def workers(self, seen: Seen) -> int:
-        """Return the rule's count for the logged load, or hold while there is no log."""
-        mean_s, _ = seen.logs.moments(seen.now_s)
-        if mean_s == 0:
-            return seen.have
-        want = max(1, math.ceil(self.count(seen, mean_s) / seen.slots))
-        young = seen.now_s < self.down_s
-        self.reason = f"{want} for the load"
-        return self._kept.of(seen.now_s, max(want, seen.have) if young else want)
-
-    @abstractmethod
-    def count(self, seen: Seen, mean_s: float) -> int:
-        """Return the slots for what is seen, given the mean service time."""
 
 
 def offered_load(seen: Seen) -> float:
@@ -132,97 +105,269 @@ def offered_load(seen: Seen) -> float:
     return float(seen.logs.work_s[last - length : last].sum()) / (SLOT_S * length)
 
 
+class LogRule(Rule, ABC):
+    """Rules that read the search logs once a minute; scale-in after `down_s` of less need."""
+
+    down_s = 300.0
+
+    def __init__(self, settings: ReplaySettings) -> None:
+        super().__init__(settings)
+        self._kept = Highest(self.down_s)
+
+    def workers(self, seen: Seen) -> int:
+        """Return the rule's count for the logged load, or hold while there is no log."""
+        mean_s, _ = seen.logs.moments(seen.now_s)
+        if mean_s == 0:
+            return seen.have
+        want = max(1, math.ceil(math.ceil(self.slots(seen, mean_s)) / seen.slots))
+        young = seen.now_s < self.down_s
+        self.reason = f"{want} for the load"
+        return self._kept.of(seen.now_s, max(want, seen.have) if young else want)
+
+    @abstractmethod
+    def slots(self, seen: Seen, mean_s: float) -> float:
+        """Return the slots for what is seen, given the mean service time."""
+
+
 class LoadRate(LogRule):
     """`load-rate`: ceil(busy time / (window x 0.7)) over five minutes, down after fifteen."""
 
-    name: str = "load-rate"
+    name = "load-rate"
     down_s = 900.0
 
-    def count(self, seen: Seen, mean_s: float) -> int:
-        """Return busy workers over the target load rate."""
+    def slots(self, seen: Seen, mean_s: float) -> float:
         last = int(seen.now_s / SLOT_S)
         length = int(min(LOAD_WINDOW_S, seen.now_s) / SLOT_S)
         busy_s = float(seen.logs.finished_work_s[last - length : last].sum())
-        return math.ceil(busy_s / (SLOT_S * length) / TARGET)
+        return busy_s / (SLOT_S * length) / TARGET
 
 
 class ErlangC(LogRule):
     """`erlang-c`: the fewest c with P(wait > T) <= 1 - share in M/M/c, for five minutes' load."""
 
-    name: str = "erlang-c"
+    name = "erlang-c"
 
-    def count(self, seen: Seen, mean_s: float) -> int:
-        """Return M/M/c's workers."""
+    def slots(self, seen: Seen, mean_s: float) -> float:
         return erlang_workers(offered_load(seen), mean_s, self.settings)
 
 
 class SquareRoot(LogRule):
     """`square-root`: R + 1.645 sqrt(R), the 95th percentile of Poisson concurrency."""
 
-    name: str = "square-root"
+    name = "square-root"
 
-    def count(self, seen: Seen, mean_s: float) -> int:
-        """Return load plus safety."""
-        load = offered_load(seen)
-        return math.ceil(load + 1.645 * math.sqrt(load))
+    def slots(self, seen: Seen, mean_s: float) -> float:
+        return (load := offered_load(seen)) + 1.645 * math.sqrt(load)
 
 
-def objective_policy(settings: ReplaySettings, slots: int) -> ObjectivePolicy:
-    """Return what the production rule is given, for workers with this number of slots."""
-    return ObjectivePolicy(
-        wait_s=settings.wait_s,
-        share=settings.share,
-        min_workers=settings.min_workers * slots,
-        max_workers=settings.max_workers * slots,
-        start_up_s=settings.cold_start_s,
-        onprem=settings.onprem * slots,
-        per_instance=settings.workers_per_instance * slots,
-        slots=slots,
-    )
+class AwsBacklog(Rule):
+    """`aws-backlog`: target tracking of queue / in-service instances at wait / service time.
+
+    Out when three one-minute points are above the target, in by at most a tenth when fifteen are
+    below nine tenths of it. Instances that boot are not in service, so they are requested again.
+    Source: EC2 Auto Scaling user guide, "Scaling policy based on Amazon SQS".
+    """
+
+    name = "aws-backlog"
+
+    def __init__(self, settings: ReplaySettings) -> None:
+        super().__init__(settings)
+        self._points: deque[float] = deque(maxlen=15)
+
+    def workers(self, seen: Seen) -> int:
+        """Return in-service workers times metric over target, added to what boots."""
+        mean_s, _ = seen.logs.moments(seen.now_s)
+        target = max(self.settings.wait_s / max(mean_s, 1e-9), 1e-9) if mean_s else math.inf
+        target *= seen.slots
+        self._points.append(seen.queue / max(1, seen.live) / target)
+        recent = list(self._points)
+        self.reason = f"backlog per worker is {recent[-1]:.2f} of its target"
+        if len(recent) >= 3 and min(recent[-3:]) > 1:  # noqa: PLR2004  three points of the alarm
+            return seen.have + max(0, math.ceil(seen.live * recent[-1]) - seen.live)
+        if len(recent) == self._points.maxlen and max(recent) < 1 - TOLERANCE:
+            self._points.clear()
+            return max(1, math.ceil(seen.have * max(0.9, recent[-1])))
+        return seen.have
 
 
-class Spotkeeper:
+class _PodRule(Rule):
+    """A rule of Kubernetes; in after 300 s of less, from the pods that it finds on."""
+
+    every_s = 15.0
+    grace_s = KUBERNETES_GRACE_S
+
+    def __init__(self, settings: ReplaySettings) -> None:
+        super().__init__(settings)
+        self._kept = Highest(300.0)
+
+    def _held(self, seen: Seen, pods: int, reason: str) -> int:
+        if not self.reason:
+            self._kept.of(seen.now_s, seen.have)
+        self.reason = reason
+        return self._kept.of(seen.now_s, max(1, pods))
+
+
+class KedaQueue(_PodRule):
+    """`keda-queue`: ceil((visible + in flight) / 5) every 15 s, in after 300 s of less.
+
+    Of workers that serve more than 5 at once, as many as they serve.
+
+    Source: KEDA aws-sqs-queue scaler (queueLength 5) and the stabilisation of the HPA it drives.
+    """
+
+    name = "keda-queue"
+
+    def workers(self, seen: Seen) -> int:
+        """Return a worker for five messages."""
+        messages = seen.queue + seen.running
+        pods = math.ceil(messages / max(5, seen.slots))
+        return self._held(seen, pods, f"{messages} messages")
+
+
+class Hpa(_PodRule):
+    """`hpa`: ceil(ready x utilisation / 0.7) every 15 s, 10 % dead band, in after 300 s of less.
+
+    Utilisation is the mean of the last minute; pods that boot count as idle when scaling out; out
+    by at most double or four pods in 15 s. Source: Kubernetes, "Horizontal Pod Autoscaling".
+    """
+
+    name = "hpa"
+
+    def __init__(self, settings: ReplaySettings) -> None:
+        super().__init__(settings)
+        self._running: deque[float] = deque(maxlen=4)
+
+    def workers(self, seen: Seen) -> int:
+        """Return the recommendation, held at the highest of five minutes."""
+        self._running.append(seen.running / seen.slots)
+        busy = sum(self._running) / len(self._running)
+        ratio = busy / max(1, seen.live) / TARGET
+        want = math.ceil(busy / TARGET)
+        if ratio > 1:
+            ratio = busy / max(1, seen.have) / TARGET
+        if abs(ratio - 1) <= TOLERANCE or (ratio < 1 and seen.live * TARGET < busy):
+            want = seen.have
+        held = self._held(seen, want, f"utilisation {busy / max(1, seen.live):.0%}")
+        return min(max(2 * seen.have, seen.have + 4), held)
+
+
+class Kpa(Rule):
+    """`kpa`: concurrency / 0.7 over 60 s, over 6 s in panic, every 2 s.
+
+    Panic from twice the ready workers on; no scale-in while it lasts or before the first window
+    is full; at most halved at once.
+    Source: Knative, "Additional autoscaling configuration for Knative Pod Autoscaler".
+    """
+
+    name = "kpa"
+    every_s = 2.0
+    grace_s = KUBERNETES_GRACE_S
+
+    def __init__(self, settings: ReplaySettings) -> None:
+        super().__init__(settings)
+        self._concurrency: deque[float] = deque(maxlen=30)
+        self._panic_until_s = -math.inf
+        self._panic_workers = 0
+
+    def workers(self, seen: Seen) -> int:
+        """Return the stable count, or the panic's highest."""
+        self._concurrency.append((seen.queue + seen.running) / seen.slots)
+        values = list(self._concurrency)
+        stable = math.ceil(sum(values) / len(values) / TARGET)
+        panic = math.ceil(sum(values[-3:]) / len(values[-3:]) / TARGET)
+        if panic >= 2 * max(1, seen.live):
+            self._panic_until_s = seen.now_s + 60.0
+        self.reason = f"{values[-1]:g} requests at once for each slot"
+        if seen.now_s < self._panic_until_s:
+            self._panic_workers = max(self._panic_workers, panic, stable, seen.have)
+            return self._panic_workers
+        self._panic_workers = 0
+        young = len(values) < (self._concurrency.maxlen or 0)
+        return max(1, stable, seen.have if young else seen.live // 2)
+
+
+class SkyServe(Rule):
+    """`skyserve`: ceil(request rate / target) every 20 s; up after 300 s, down after 1,200 s.
+
+    The target is 0.7 of what one worker serves. Source: SkyPilot, SkyServe autoscaling.
+    """
+
+    name = "skyserve"
+    every_s = 20.0
+
+    def __init__(self, settings: ReplaySettings) -> None:
+        super().__init__(settings)
+        self._above = self._below = 0
+
+    def workers(self, seen: Seen) -> int:
+        """Return the count once it was wanted for long enough."""
+        mean_s, _ = seen.logs.moments(seen.now_s)
+        first = int(np.searchsorted(seen.arrived_s, seen.now_s - 60.0))
+        rate_per_s = (len(seen.arrived_s) - first) / min(60.0, max(seen.now_s, 1.0))
+        load = rate_per_s * mean_s / seen.slots
+        want = max(1, math.ceil(load / TARGET)) if mean_s else seen.have
+        self._above = self._above + 1 if want > seen.have else 0
+        self._below = self._below + 1 if want < seen.have else 0
+        self.reason = f"{rate_per_s:.2f} requests per second"
+        above_s, below_s = self._above * self.every_s, self._below * self.every_s
+        if above_s >= 300.0 or below_s >= 1200.0:  # noqa: PLR2004
+            self._above = self._below = 0
+            return want
+        return seen.have
+
+
+class Spotkeeper(Rule):
     """`spotkeeper`: the production rule on what the search logs say, and the queue if known.
 
-    With a `member` it follows that one of the family always, and needs no shadows. `followed` are
-    the choices and when they began.
+    With a `member` it follows that one of the family always, and needs no shadows.
     """
 
     name = "spotkeeper"
-    every_s = 60.0
-    grace_s = math.inf
 
     def __init__(self, settings: ReplaySettings, member: Member | None = None) -> None:
-        self.reason = ""
-        self.followed: list[tuple[float, Choice]] = []
+        super().__init__(settings)
+        self.name = f"best member: {member}" if member else self.name
         self._member = member
-        self._late = np.zeros(len(FAMILY))
-        self._hours = np.zeros(len(FAMILY))
+        # Late requests and worker-hours of each shadow, over all.
+        self._sums = np.zeros((2, len(FAMILY)))
         self._requests = 0.0
-        self._settings = settings
-        self._policy = objective_policy(settings, settings.slots)
+        self._policy = self._of_workers(settings.slots)
         self._scores = Scores()
         self._needs: deque[tuple[float, int, bool]] = deque(maxlen=60)
         self._queue: QueueMemory | None = None
-        self._queue_known = settings.queue_known
+
+    def _of_workers(self, slots: int) -> ObjectivePolicy:
+        """Return what the production rule is given, for workers with this number of slots."""
+        settings = self.settings
+        return ObjectivePolicy(
+            wait_s=settings.wait_s,
+            share=settings.share,
+            min_workers=settings.min_workers * slots,
+            max_workers=settings.max_workers * slots,
+            start_up_s=settings.cold_start_s,
+            onprem=settings.onprem * slots,
+            per_instance=settings.workers_per_instance * slots,
+            slots=slots,
+        )
 
     def workers(self, seen: Seen) -> int:
         """Run one turn of the production rule."""
-        past = [
-            PastNeed(seen.now_s - time_s, workers, held) for time_s, workers, held in self._needs
-        ]
-        slots = seen.logs.as_if_full(seen.now_s, self._settings.slots)
+        past = [PastNeed(seen.now_s - at_s, workers, held) for at_s, workers, held in self._needs]
+        slots = seen.logs.as_if_full(seen.now_s, self.settings.slots)
         if slots != self._policy.slots:
-            self._policy = objective_policy(self._settings, slots)
+            self._policy = self._of_workers(slots)
         summary, quiet = seen.logs.summary(seen.now_s), 0.0
-        if self._queue_known:
-            self._look(seen)
+        if self.settings.queue_known:
+            # This turn's look at the queue, as check_health has it.
+            length = QueueLength(waiting=seen.queue, in_flight=seen.running)
+            now, newest_s = EPOCH + timedelta(seconds=seen.now_s), seen.logs.newest_log_s
+            newest = EPOCH + timedelta(seconds=newest_s) if math.isfinite(newest_s) else None
+            self._queue = watch_queue(self._queue, length, newest, offered_load(seen), now)
             summary = replace(summary, queued=known_waiting(self._queue))
-            quiet = quiet_s(self._queue, EPOCH + timedelta(seconds=seen.now_s))
+            quiet = quiet_s(self._queue, now)
         choice = Choice() if self._member else self._choice(seen)
         if not self.followed or choice.index != self.followed[-1][1].index:
-            self.followed.append((seen.now_s, choice))
-        member = self._member or choice.member
+            self.followed = [*self.followed, (seen.now_s, choice)]
         live, booting = seen.live * slots, seen.booting * slots
         silent = seen.now_s - seen.logs.newest_log_s > STALE_S and (summary.queued or not seen.live)
         held = False
@@ -233,6 +378,7 @@ class Spotkeeper:
             held = True
             need = self._held(summary, live + booting, past)
         else:
+            member = self._member or choice.member
             need = size_to_objective(summary, live, booting, past, self._policy, member)
         self._needs.append((seen.now_s, need.load_workers, held))
         self.reason = f"{need.reason} ({self._member or choice})"
@@ -247,29 +393,22 @@ class Spotkeeper:
         reason = f"no search log is fresh: {'wake' if waking > have else 'hold'} {workers}"
         return Need(workers=workers, load_workers=known, reason=reason)
 
-    def known_afterwards(self) -> list[Member]:
-        """Return the members whose shadows kept the promise over all, the cheapest first."""
-        late = self._late / max(1.0, self._requests)
-        kept = np.flatnonzero(late <= 1.0 - self._policy.share)
-        return [FAMILY[at] for at in kept[np.argsort(self._hours[kept], kind="stable")]]
-
     def _choice(self, seen: Seen) -> Choice:
         """Let the shadows serve what has settled, as the deployed rule does."""
+        before = self._scores
         stop = (int(seen.now_s / SLOT_S) - SETTLED_SLOTS) // STEP_SLOTS - 1
-        if stop > self._scores.next_step:
-            own = {step: seen.logs.own(step) for step in range(self._scores.next_step, stop)}
+        if stop > before.next_step:
+            own = {step: seen.logs.own(step) for step in range(before.next_step, stop)}
             log, variation = seen.logs.log(seen.now_s), seen.logs.variation(seen.now_s)
-            before = self._scores
             self._scores = after = advanced(before, log, stop, self._policy, variation, own)
             fade = FADE ** (after.next_step - before.next_step) if before.late else 0.0
-            self._late += np.array(after.late) - fade * np.array(before.late or 0.0)
-            self._hours += np.array(after.hours) - fade * np.array(before.hours or 0.0)
+            faded = np.array([before.late, before.hours]) if before.late else 0.0
+            self._sums += np.array([after.late, after.hours]) - fade * faded
             self._requests += after.requests - fade * before.requests
         return choose(self._scores)
 
-    def _look(self, seen: Seen) -> None:
-        """Add this turn's look at the queue, as check_health does."""
-        length = QueueLength(waiting=seen.queue, in_flight=seen.running)
-        now, newest_s = EPOCH + timedelta(seconds=seen.now_s), seen.logs.newest_log_s
-        newest = EPOCH + timedelta(seconds=newest_s) if math.isfinite(newest_s) else None
-        self._queue = watch_queue(self._queue, length, newest, offered_load(seen), now)
+    def known_afterwards(self) -> list[Member]:
+        """Return the members whose shadows kept the promise over all, the cheapest first."""
+        late, hours = self._sums
+        kept = np.flatnonzero(late / max(1.0, self._requests) <= 1.0 - self._policy.share)
+        return [FAMILY[at] for at in kept[np.argsort(hours[kept], kind="stable")]]

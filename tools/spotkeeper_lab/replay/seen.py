@@ -1,12 +1,10 @@
 """What a rule may look at: the meters of its platform, and the search logs that have arrived."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,11 +23,7 @@ from spotkeeper.domain.load.history import (
 from spotkeeper.domain.load.load import slot_of
 from spotkeeper.domain.load.summarise import dispersion
 from spotkeeper.domain.settings.sizing import SizingPolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spotkeeper_lab.replay.values import Floats
+from spotkeeper_lab.traces.requests import Floats
 
 SLOT_S = 10.0
 WINDOW_SLOTS = 90
@@ -77,10 +71,9 @@ class SeenLogs:
     def share(self, start_s: Floats, took_s: Floats, instances: Sequence[int]) -> None:
         """Take in which instance served requests: several at once share it."""
         for begin_s, each_s, name in zip(start_s.tolist(), took_s.tolist(), instances, strict=True):
-            for slot in range(int(begin_s / SLOT_S), int((begin_s + each_s) / SLOT_S) + 1):
-                until_s = min((slot + 1) * SLOT_S, begin_s + each_s)
-                busy_s = until_s - max(begin_s, slot * SLOT_S)
-                busy_ms = self._busy_ms[name]
+            busy_ms, end_s = self._busy_ms[name], begin_s + each_s
+            for slot in range(int(begin_s / SLOT_S), int(end_s / SLOT_S) + 1):
+                busy_s = min((slot + 1) * SLOT_S, end_s) - max(begin_s, slot * SLOT_S)
                 busy_ms[slot] = busy_ms.get(slot, 0) + round(1000 * busy_s)
 
     def as_if_full(self, now_s: float, slots: int) -> int:
@@ -127,22 +120,18 @@ class SeenLogs:
             self._moments = (float(work_s) / count, float(work2_s2) / count)
         return self._moments
 
-    def log(self, now_s: float, slots: int = DAY_SLOTS) -> ArrivalLog:
-        """Return what arrived by slot as far as logs were delivered, of at most `slots`."""
+    def log(self, now_s: float) -> ArrivalLog:
+        """Return what arrived by slot in a day, as far as logs were delivered."""
         last = int(now_s / SLOT_S)
-        first = max(0, last - slots)
-        return ArrivalLog(
-            first, self.arrivals[first:last].tolist(), self._full_work_s[first:last].tolist()
-        )
+        day = slice(max(0, last - DAY_SLOTS), last)
+        return ArrivalLog(day.start, self.arrivals[day].tolist(), self._full_work_s[day].tolist())
 
     def are_missing(self, now_s: float) -> bool:
         """Tell whether no log arrived for longer than chance explains, by the deployed rule."""
         if now_s - self.newest_log_s <= STALE_S or math.isinf(self.newest_log_s):
             return False
-        newest, last = (
-            EPOCH + timedelta(seconds=self.newest_log_s),
-            int(self.newest_log_s / SLOT_S),
-        )
+        newest = EPOCH + timedelta(seconds=self.newest_log_s)
+        last = int(self.newest_log_s / SLOT_S)
         window = self.arrivals[max(0, last - STEP_SLOTS) : last + 1]
         bursts = max(1.0, *dispersion(window.tolist(), SLOT_S).values(), 1.0)
         hour = self.arrivals[max(0, last - 5 * HOUR_SLOTS) : last + 1][::-1]
@@ -198,8 +187,3 @@ class Seen:
     def have(self) -> int:
         """Workers that serve or boot."""
         return self.live + self.booting
-
-    def rate_per_s(self, window_s: float) -> float:
-        """Return the arrivals per second of the last `window_s`."""
-        first = int(np.searchsorted(self.arrived_s, self.now_s - window_s))
-        return (len(self.arrived_s) - first) / min(window_s, max(self.now_s, 1.0))

@@ -1,19 +1,10 @@
 """The settings of a replay and its results."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from spotkeeper.domain.sizing.shadows import Choice
-
-    type Floats = NDArray[np.float64]
+from spotkeeper.domain.sizing.shadows import Choice
+from spotkeeper_lab.traces.requests import Floats
 
 
 class ReplayError(ValueError):
@@ -48,22 +39,21 @@ class ReplaySettings:
 
     def __post_init__(self) -> None:
         """Raise ReplayError for values that no fleet can have."""
+        most, size, onprem = self.max_workers, self.workers_per_instance, self.onprem
         if not 0 < self.share < 1:
             raise ReplayError(f"share is {self.share:g}; give a number between 0 and 1, like 0.95")
         if self.wait_s < 0 or self.cold_start_s < 0:
             raise ReplayError("wait and cold start cannot be negative")
-        if min(self.workers_per_instance, self.slots, self.max_workers) < 1 or self.onprem < 0:
+        if min(size, self.slots, most) < 1 or onprem < 0:
             raise ReplayError(
                 "at least 1 worker per instance and in all, 1 slot, and 0 workers on-premises"
             )
-        if not 0 <= self.min_workers <= self.max_workers:
+        if not 0 <= self.min_workers <= most:
+            raise ReplayError(f"the fewest workers are {self.min_workers:,}; give 0 to {most:,}")
+        if max(size, onprem) > most:
             raise ReplayError(
-                f"the fewest workers are {self.min_workers:,}; give 0 to {self.max_workers:,}"
-            )
-        if max(self.workers_per_instance, self.onprem) > self.max_workers:
-            raise ReplayError(
-                f"a replay has at most {self.max_workers:,} workers (--max-workers): give fewer "
-                f"per instance ({self.workers_per_instance:,}) or on-premises ({self.onprem:,})"
+                f"a replay has at most {most:,} workers (--max-workers): give fewer "
+                f"per instance ({size:,}) or on-premises ({onprem:,})"
             )
         if self.seed < 0:
             raise ReplayError(f"seed is {self.seed}; give a whole number from 0 on")
@@ -103,25 +93,19 @@ class Row(Served):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Timeline:
-    """The picture of a run, one entry per minute: workers requested and serving, and the reason."""
-
-    time_s: Floats
-    wanted: Floats
-    serving: Floats
-    reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
     """A row with what happened behind it; `wait_s` is infinite for a request that was lost.
 
+    The picture has an entry per minute: workers `wanted` and `serving` at `time_s`, and the reason.
     `choices` are the rules that Spotkeeper followed, each with the second from which on.
     """
 
     row: Row
     wait_s: Floats
-    timeline: Timeline
+    time_s: Floats
+    wanted: Floats
+    serving: Floats
+    reasons: tuple[str, ...]
     choices: Sequence[tuple[float, Choice]] = ()
 
 

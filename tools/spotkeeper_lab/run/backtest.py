@@ -4,10 +4,11 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import groupby
+from itertools import groupby, starmap
 from multiprocessing import get_context
 
 import numpy as np
@@ -21,7 +22,6 @@ from spotkeeper_charts.page import (
     Heading,
     Page,
     Point,
-    Scatter,
     Series,
     Spans,
     Text,
@@ -32,7 +32,7 @@ from spotkeeper_charts.page import (
 )
 from spotkeeper_lab.backtest.bounds import limit
 from spotkeeper_lab.backtest.policies import POLICIES, Policy
-from spotkeeper_lab.backtest.world import Counts, Grid, RunResult, Settings, World, sampled
+from spotkeeper_lab.backtest.world import RunResult, Settings, World, sampled
 from spotkeeper_lab.traces.market import Market, MarketError
 
 type Progress = Callable[[int, int, str], None]
@@ -74,18 +74,10 @@ class Row:
 
     def as_json(self) -> dict[str, object]:
         """The row as the JSON file has it; the settings include the world's."""
-        row: dict[str, object] = {name: getattr(self, name) for name in COLUMNS}
-        return row | {
-            "settings": {**asdict(self.world), "window_hours": self.hours, **self.settings}
-        }
-
-
-COLUMNS = tuple(
-    field.name
-    for field in fields(Row)
-    if field.name not in ("world", "hours", "settings", "sample")
-)
-"""What a row of the JSON file has beside its settings."""
+        apart = ("world", "hours", "settings", "sample")
+        names = [field.name for field in fields(self) if field.name not in apart]
+        settings = {**asdict(self.world), "window_hours": self.hours, **self.settings}
+        return {**{name: getattr(self, name) for name in names}, "settings": settings}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,85 +88,104 @@ class Windows:
     hours: float = 24.0
     seed: int = 0
 
-    def of(self, market: Market, tick_s: float) -> list[Market]:
-        """The windows of a market, on whole ticks; raises MarketError where they do not fit."""
-        if self.count is None:
-            return [market]
-        if self.count < 1:
-            raise MarketError(f"{self.count} windows are none; ask for 1 or more")
-        if not 0 < self.hours < math.inf:
-            raise MarketError(f"a window of {self.hours:g} h has no length; ask for more than 0 h")
-        length_s = self.hours * 3600.0
-        market.window(0.0, length_s)
-        latest = int((market.end_s - length_s) // tick_s)
-        rng = random.Random(self.seed)
-        starts = [rng.randint(0, latest) * tick_s for _ in range(self.count)]
-        return [market.window(start_s, length_s) for start_s in starts]
+    def of(self, market: Market, world: World) -> list[Market]:
+        """The windows of a market, on whole ticks; raises MarketError where they do not fit.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BacktestPlan:
-    """Every policy on every market in every world, over the same windows of a market."""
-
-    markets: Sequence[Market]
-    worlds: Sequence[World]
-    policies: Sequence[Policy]
-    windows: Windows
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """One policy over the windows of one market in one world."""
-
-    market: Market
-    world: World
-    policy: Policy
-    windows: list[Market]
-    sample: int
+        Refuses windows that end with the first cold start, or that take too long.
+        """
+        windows, tick_s = [market], world.tick_s
+        if self.count is not None:
+            if self.count < 1:
+                raise MarketError(f"{self.count} windows are none; ask for 1 or more")
+            if not 0 < self.hours < math.inf:
+                raise MarketError(
+                    f"a window of {self.hours:g} h has no length; ask for more than 0 h"
+                )
+            length_s = self.hours * 3600.0
+            market.window(0.0, length_s)
+            latest, rng = int((market.end_s - length_s) // tick_s), random.Random(self.seed)
+            starts = [rng.randint(0, latest) * tick_s for _ in range(self.count)]
+            windows = [market.window(start_s, length_s) for start_s in starts]
+        end_s, ticks = windows[0].end_s, world.length(windows[0])
+        if ticks > MOST_TICKS:
+            raise MarketError(
+                f"a window of {end_s:g} s has {ticks:,} ticks of {tick_s:g} s, more "
+                f"than {MOST_TICKS:,}; ask for a longer tick or shorter windows"
+            )
+        if ticks <= world.ticks(world.cold_start_s):
+            raise MarketError(
+                f"a window of {end_s:g} s ends before the first cold start of "
+                f"{world.cold_start_s:g} s does; ask for longer windows"
+            )
+        return windows
 
 
 def run_backtest(
-    plan: BacktestPlan, *, progress: Progress | None = None, workers: int = 1
+    markets: Sequence[Market],
+    worlds: Sequence[World],
+    policies: Sequence[Policy],
+    cut: Windows,
+    *,
+    progress: Progress = lambda done, of, at_work: None,
+    workers: int = 1,
 ) -> list[Row]:
-    """Try a plan; one row per market, world and policy, in that order.
+    """Try every policy on every market in every world; one row each, in that order.
 
     With more than one worker, windows run in processes of their own. Raises MarketError where a
     window does not fit its market or ends with the first cold start.
     """
     tasks = [
-        _Task(market, world, policy, windows, sample)
-        for market in plan.markets
-        for world in (asked.priced(market) for asked in plan.worlds)
-        for windows in [long_enough(plan.windows.of(market, world.tick_s), world)]
-        for sample in [most_eventful(windows, world)]
-        for policy in plan.policies
+        (market, world, cut.of(market, world))
+        for market in markets
+        for world in (asked.priced(market) for asked in worlds)
     ]
-    results = _results(tasks, workers)
-    done, total = 0, sum(len(task.windows) for task in tasks)
-    rows = []
-    for task in tasks:
-        found = []
-        for _ in task.windows:
-            found.append(next(results))
-            done += 1
-            if progress:
-                progress(done, total, f"{task.market.name} {task.policy.name}")
-        rows.append(_row(task, found))
-    return rows
-
-
-def _results(tasks: Sequence[_Task], workers: int) -> Iterator[RunResult]:
     runs = [
-        (task.policy.name, task.policy.settings, window, _seeded(task.world, index))
-        for task in tasks
-        for index, window in enumerate(task.windows)
+        # A window's world is the same one for every policy, and another for every window.
+        (policy.name, policy.settings, window, replace(world, seed=world.seed * SEED_STRIDE + n))
+        for _, world, windows in tasks
+        for policy in policies
+        for n, window in enumerate(windows)
     ]
-    if workers == 1 or len(runs) < FEW_RUNS:
-        yield from (_run(*run) for run in runs)
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
-        for future in [pool.submit(_run, *run) for run in runs]:
-            yield future.result()
+    rows: list[Row] = []
+    with ExitStack() as stack:
+        results: Iterator[RunResult] = starmap(_run, runs)
+        if workers > 1 and len(runs) >= FEW_RUNS:
+            context = get_context("forkserver")
+            pool = stack.enter_context(ProcessPoolExecutor(workers, mp_context=context))
+            results = pool.map(_run, *zip(*runs, strict=True))
+        numbered = enumerate(results, start=1)
+        for market, world, windows in tasks:
+            # The window in which what spot can give of the target changes most often.
+            events = [np.count_nonzero(np.diff(limit(each, world).spot)) for each in windows]
+            sample = int(np.argmax(events))
+            for policy in policies:
+                found: list[RunResult] = []
+                for _ in windows:
+                    done, result = next(numbered)
+                    found.append(result)
+                    progress(done, len(runs), f"{market.name} {policy.name}")
+                served = [result.served_share for result in found]
+                costs = [result.cost for result in found]
+                row = Row(
+                    market=market.name,
+                    regions=market.regions,
+                    policy=policy.name,
+                    windows=len(found),
+                    served_share=statistics.fmean(served),
+                    served_share_min=min(served),
+                    capacity_share=statistics.fmean(result.capacity_share for result in found),
+                    cost=statistics.fmean(costs),
+                    cost_sd=statistics.stdev(costs) if len(costs) > 1 else 0.0,
+                    spot_launches=sum(result.spot_launches for result in found),
+                    on_demand_launches=sum(result.on_demand_launches for result in found),
+                    losses=sum(result.losses for result in found),
+                    world=world,
+                    hours=windows[0].end_s / 3600.0,
+                    settings=policy.settings,
+                    sample=(windows[sample], found[sample]),
+                )
+                rows.append(row)
+    return rows
 
 
 def _run(policy: str, settings: Settings, window: Market, world: World) -> RunResult:
@@ -182,69 +193,26 @@ def _run(policy: str, settings: Settings, window: Market, world: World) -> RunRe
     return POLICIES[policy].run(window, world, settings)
 
 
-def _seeded(world: World, window: int) -> World:
-    """The world of one window: the same one for every policy, another for every window."""
-    return replace(world, seed=world.seed * SEED_STRIDE + window)
+def _beside(policy: str) -> Callable[[Row, Mapping[str, float]], str]:
+    """The cost over that of another policy, where that was tried, too."""
+    return lambda row, costs: f"{row.cost / costs[policy]:.2f}" if costs.get(policy) else ""
 
 
-def _row(task: _Task, results: Sequence[RunResult]) -> Row:
-    served = [result.served_share for result in results]
-    costs = [result.cost for result in results]
-    return Row(
-        market=task.market.name,
-        regions=task.market.regions,
-        policy=task.policy.name,
-        windows=len(results),
-        served_share=statistics.fmean(served),
-        served_share_min=min(served),
-        capacity_share=statistics.fmean(result.capacity_share for result in results),
-        cost=statistics.fmean(costs),
-        cost_sd=statistics.stdev(costs) if len(costs) > 1 else 0.0,
-        spot_launches=sum(result.spot_launches for result in results),
-        on_demand_launches=sum(result.on_demand_launches for result in results),
-        losses=sum(result.losses for result in results),
-        world=task.world,
-        hours=task.windows[0].end_s / 3600.0,
-        settings=task.policy.settings,
-        sample=(task.windows[task.sample], results[task.sample]),
-    )
+FIGURES: Mapping[str, Callable[[Row, Mapping[str, float]], str]] = {
+    "served": lambda row, _: f"{row.served_share:.2%}",
+    "cost": lambda row, _: f"{row.cost:.1%}",
+    "saved": lambda row, _: f"{1 - row.cost:.1%}",
+    "x optimum": _beside("optimum"),
+    "x limit": _beside("limit"),
+    "±": lambda row, _: f"{row.cost_sd:.1%}",
+    "worst window": lambda row, _: f"{row.served_share_min:.2%}",
+    "capacity": lambda row, _: f"{row.capacity_share:.3%}",
+    "launches": lambda row, _: f"{row.spot_launches} + {row.on_demand_launches}",
+    "lost": lambda row, _: str(row.losses),
+}
+"""What a row shows beside its policy, of the row and the costs of those that it is compared with.
 
-
-def long_enough(windows: list[Market], world: World) -> list[Market]:
-    """Refuse windows that end with the first cold start, or that take too long."""
-    ticks = world.length(windows[0])
-    if ticks > MOST_TICKS:
-        raise MarketError(
-            f"a window of {windows[0].end_s:g} s has {ticks:,} ticks of {world.tick_s:g} s, more "
-            f"than {MOST_TICKS:,}; ask for a longer tick or shorter windows"
-        )
-    if world.length(windows[0]) <= world.ticks(world.cold_start_s):
-        raise MarketError(
-            f"a window of {windows[0].end_s:g} s ends before the first cold start of "
-            f"{world.cold_start_s:g} s does; ask for longer windows"
-        )
-    return windows
-
-
-def most_eventful(windows: Sequence[Market], world: World) -> int:
-    """The window in which what spot can give of the target changes most often."""
-    events = [np.count_nonzero(np.diff(limit(window, world).spot)) for window in windows]
-    return int(np.argmax(events))
-
-
-CELLS = (
-    "served",
-    "cost",
-    "saved",
-    "x optimum",
-    "x limit",
-    "±",
-    "worst window",
-    "capacity",
-    "launches",
-    "lost",
-)
-"""What a row shows beside its policy; launches are on spot + on demand, in all windows."""
+Launches are on spot + on demand, in all windows."""
 LEFT_OUT_OF_80_COLUMNS = ("saved", "lost")
 """What a narrow terminal has no room for; JSON and report have it."""
 
@@ -254,11 +222,13 @@ def json_text(rows: Sequence[Row]) -> str:
     return json.dumps([row.as_json() for row in rows], indent=2) + "\n"
 
 
-def compared(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """The rows that can be compared, with a heading: same market, same world, same windows."""
+def compared(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row], list[dict[str, str]]]]:
+    """The rows that can be compared (same market, world, windows), a heading, and their figures."""
     for _, same in groupby(rows, key=lambda row: (row.market, row.world, row.hours)):
         group = list(same)
-        yield heading(group[0]), group
+        costs = {row.policy: row.cost for row in group}
+        figures = [{name: text(row, costs) for name, text in FIGURES.items()} for row in group]
+        yield heading(group[0]), group, figures
 
 
 def heading(row: Row) -> str:
@@ -290,50 +260,24 @@ def heading(row: Row) -> str:
     return ", ".join(parts)
 
 
-def cost_of(rows: Sequence[Row], policy: str) -> float | None:
-    """A policy's cost among comparable rows."""
-    return next((row.cost for row in rows if row.policy == policy), None)
-
-
-def cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
-    """A row's figures as text, in the order of CELLS."""
-    return (
-        f"{row.served_share:.2%}",
-        f"{row.cost:.1%}",
-        f"{1 - row.cost:.1%}",
-        _times(row.cost, cost_of(rows, "optimum")),
-        _times(row.cost, cost_of(rows, "limit")),
-        f"{row.cost_sd:.1%}",
-        f"{row.served_share_min:.2%}",
-        f"{row.capacity_share:.3%}",
-        f"{row.spot_launches} + {row.on_demand_launches}",
-        str(row.losses),
-    )
-
-
-def _times(cost: float, beside: float | None) -> str:
-    return f"{cost / beside:.2f}" if beside else ""
-
-
 def tables(rows: Sequence[Row], *, wide: bool = True) -> Iterator[Table]:
     """One table for people per market and world; one that is not `wide` has at most 80 columns."""
-    shown = [name for name in CELLS if wide or name not in LEFT_OUT_OF_80_COLUMNS]
-    for title, group in compared(rows):
+    shown = [name for name in FIGURES if wide or name not in LEFT_OUT_OF_80_COLUMNS]
+    for title, group, figures in compared(rows):
         table = Table(title=title, title_justify="left")
         if not wide:
             table.box, table.padding = SIMPLE, (0, 0)
         table.add_column("policy", no_wrap=True)
         for name in shown:
             table.add_column(name if wide else name.replace(" ", "\n"), justify="right")
-        for row in group:
+        for row, found in zip(group, figures, strict=True):
             style = "bold" if row.policy == "spotkeeper" else None
-            found = zip(CELLS, cells(row, group), strict=True)
-            table.add_row(row.policy, *(it for name, it in found if name in shown), style=style)
+            table.add_row(row.policy, *(found[name] for name in shown), style=style)
         yield table
 
 
 def report_html(rows: Sequence[Row], command: str = "") -> str:
-    sections = [block for title, group in compared(rows) for block in _section(title, group)]
+    sections = [block for same in compared(rows) for block in _section(*same)]
     return page_html(
         Page(
             title="Backtest: what each policy serves, and what it costs",
@@ -345,9 +289,14 @@ def report_html(rows: Sequence[Row], command: str = "") -> str:
     )
 
 
-def picture(rows: Sequence[Row]) -> Scatter:
+def _section(
+    title: str, rows: Sequence[Row], figures: Sequence[Mapping[str, str]]
+) -> Iterator[Block]:
+    market, _, world = title.partition(", ")
+    yield Heading(market)
+    yield Text(world)
     kinds = {"spotkeeper": "ours", "optimum": "optimum", "limit": "limit"}
-    return scatter(
+    yield scatter(
         [
             Point(
                 name=row.policy,
@@ -358,67 +307,51 @@ def picture(rows: Sequence[Row]) -> Scatter:
             for row in rows
         ]
     )
-
-
-def _section(title: str, rows: Sequence[Row]) -> Iterator[Block]:
-    market, _, world = title.partition(", ")
-    yield Heading(market)
-    yield Text(world)
-    yield picture(rows)
-    yield _table(rows)
-    yield Heading("The most eventful window")
-    yield timeline(rows)
-    if settings := [row for row in rows if row.settings]:
-        yield _settings(settings)
-
-
-def _table(rows: Sequence[Row]) -> page.Table:
-    made = [
-        page.Row(
-            cells=(row.policy, *cells(row, rows)),
-            style="ours" if row.policy == "spotkeeper" else "",
-        )
-        for row in rows
-    ]
-    return page.Table(columns=("policy", *CELLS), numbers=CELLS, rows=made)
-
-
-def _settings(rows: Sequence[Row]) -> page.Table:
-    texts = (", ".join(f"{name} = {value}" for name, value in r.settings.items()) for r in rows)
-    return page.Table(
-        caption="Settings of the policies",
-        folded=True,
-        columns=("policy", "settings"),
-        rows=[page.Row(cells=(r.policy, text)) for r, text in zip(rows, texts, strict=True)],
-    )
-
-
-def timeline(rows: Sequence[Row]) -> Timeline:
-    """The sample window of comparable rows, below the market's own; one scale for all."""
-    window, first = rows[0].sample
-    return Timeline(
-        length_s=window.end_s,
-        one_scale=True,
-        columns=True,
-        intro="Every policy in the same hours, on one scale. Point at, or tap, a moment.",
-        charts=[
-            _market(window, rows[0].world, first),
-            *(_chart(row.policy, row.sample[1], window.end_s) for row in rows),
+    yield page.Table(
+        columns=("policy", *FIGURES),
+        numbers=tuple(FIGURES),
+        rows=[
+            page.Row(
+                cells=(row.policy, *found.values()),
+                style="ours" if row.policy == "spotkeeper" else "",
+            )
+            for row, found in zip(rows, figures, strict=True)
         ],
     )
-
-
-def _market(window: Market, world: World, run: RunResult) -> Chart:
-    """The capacity of all pools, as far as it matters."""
-    capacities, _ = sampled(window, world, np.arange(run.ready.size))
-    t, capacity = _steps(np.minimum(capacities.sum(axis=0), 2 * run.target), window.end_s)
-    return Chart(
+    yield Heading("The most eventful window")
+    window, first = rows[0].sample
+    # The capacity of all pools, as far as it matters.
+    capacities, _ = sampled(window, rows[0].world, np.arange(first.ready.size))
+    t, capacity = changed(
+        (np.arange(first.ready.size) * (window.end_s / first.ready.size)).tolist(),
+        np.minimum(capacities.sum(axis=0), 2 * first.target).tolist(),
+    )
+    market_chart = Chart(
         title="spot market",
         unit="capacity of all pools, up to twice the target",
         height=100,
         whole=True,
         series=[Series(label="capacity", colour="line", kind="area", t=t, values=capacity)],
     )
+    yield Timeline(
+        length_s=window.end_s,
+        one_scale=True,
+        columns=True,
+        intro="Every policy in the same hours, on one scale. Point at, or tap, a moment.",
+        charts=[market_chart, *(_chart(row.policy, row.sample[1], window.end_s) for row in rows)],
+    )
+    texts = {
+        row.policy: ", ".join(f"{name} = {value}" for name, value in row.settings.items())
+        for row in rows
+        if row.settings
+    }
+    if texts:
+        yield page.Table(
+            caption="Settings of the policies",
+            folded=True,
+            columns=("policy", "settings"),
+            rows=[page.Row(cells=each) for each in texts.items()],
+        )
 
 
 def _chart(name: str, run: RunResult, end_s: float) -> Chart:
@@ -449,11 +382,6 @@ def _chart(name: str, run: RunResult, end_s: float) -> Chart:
             Spans(label="too few serving", colour="loss", spans=list(_short(run, end_s)), foot=True)
         ],
     )
-
-
-def _steps(counts: Counts | Grid, end_s: float) -> tuple[list[float], list[float]]:
-    """A count per tick as a step function, only where it changes."""
-    return changed((np.arange(counts.size) * (end_s / counts.size)).tolist(), counts.tolist())
 
 
 def _short(run: RunResult, end_s: float) -> Iterator[tuple[float, float, str]]:

@@ -4,37 +4,21 @@ Compared with `fixed-peak` on demand, the cost has two factors: sizing (instance
 over those of the fixed fleet) and spot (what they cost over the same on demand).
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.box import SIMPLE
 from rich.table import Table
 
-from spotkeeper_lab.replay.output import seconds
-from spotkeeper_lab.replay.rules import fixed_peak
-from spotkeeper_lab.replay.values import MarketRow
-from spotkeeper_lab.run.demo import (
-    LEAD_S,
-    PHYSICS,
-    SPOT_MIN,
-    Day,
-    DemoSettings,
-    results,
-    running,
-    scene,
-)
+from spotkeeper_lab.replay.report import seconds
+from spotkeeper_lab.replay.rules import FixedPeak
+from spotkeeper_lab.replay.values import MarketRow, ReplaySettings
+from spotkeeper_lab.run.demo import LEAD_S, PHYSICS, SPOT_MIN, DemoSettings, results, running, scene
 from spotkeeper_lab.run.replay import check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from spotkeeper_lab.replay.values import ReplaySettings
-    from spotkeeper_lab.traces.market import Market
-    from spotkeeper_lab.traces.requests import RequestTrace
+from spotkeeper_lab.traces.market import Market
+from spotkeeper_lab.traces.requests import RequestTrace
 
 SHORTEST_H = 0.1
 RULE = "spotkeeper, both checkers"
@@ -72,17 +56,16 @@ def on_market(
     minutes = math.ceil((LEAD_S / 3600.0 + demo.hours) * 60)
     with running(scene(demo)) as day:
         day.run(lambda look: progress(int(look.at_s / 60), minutes, f"{trace.name} on the market"))
-        return _row(day, trace, settings)
-
-
-def _row(day: Day, trace: RequestTrace, settings: ReplaySettings) -> MarketRow:
-    values, demo, size = results(day).values, day.scene.settings, day.scene.workers_per_instance
-    peak = fixed_peak(trace.window(0.0, demo.hours * 3600.0), settings).count - settings.onprem
+        values, size = results(day).values, day.scene.workers_per_instance
+        looks = day.looks
+    peak = FixedPeak(settings, trace.window(0.0, demo.hours * 3600.0)).count - settings.onprem
     sizing = values["target_hours"] / (max(1, math.ceil(peak / size)) * demo.hours)
-    outs, ins = _changes(day)
+    # The spot group's desired capacity from the end of the lead on.
+    lead = sum(look.at_s <= LEAD_S for look in looks)
+    steps = np.diff([look.target for look in looks[max(0, lead - 1) :]])
     return MarketRow(
         trace=trace.name,
-        market=demo.market.name,
+        market=market.name,
         rule=RULE,
         objective_met=values["in_time_share"] >= settings.share,
         share_in_time=values["in_time_share"],
@@ -90,8 +73,8 @@ def _row(day: Day, trace: RequestTrace, settings: ReplaySettings) -> MarketRow:
         wait_p95=values["wait_p95_s"],
         wait_p99=values["wait_p99_s"],
         worker_hours=round((values["spot_hours"] + values["on_demand_hours"]) * size, 3),
-        scale_outs=outs,
-        scale_ins=ins,
+        scale_outs=int((steps > 0).sum()),
+        scale_ins=int((steps < 0).sum()),
         lost=values["lost_requests"],
         requests=values["requests"],
         hours=round(demo.hours, 4),
@@ -105,14 +88,6 @@ def _row(day: Day, trace: RequestTrace, settings: ReplaySettings) -> MarketRow:
         spot_factor=values["cost_vs_on_demand"],
         settings=settings,
     )
-
-
-def _changes(day: Day) -> tuple[int, int]:
-    """Return how often the spot group's desired capacity rose and fell after the lead."""
-    before = [look.target for look in day.looks if look.at_s <= LEAD_S]
-    asked = before[-1:] + [look.target for look in day.looks if look.at_s > LEAD_S]
-    steps = np.diff(asked)
-    return int((steps > 0).sum()), int((steps < 0).sum())
 
 
 def market_table(rows: Sequence[MarketRow]) -> Table:

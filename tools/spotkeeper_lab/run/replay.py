@@ -1,45 +1,31 @@
 """All rules on all traces."""
 
-from __future__ import annotations
-
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from spotkeeper_lab.replay.clairvoyant import clairvoyant
-from spotkeeper_lab.replay.engine import replay
-from spotkeeper_lab.replay.peers import AwsBacklog, Hpa, KedaQueue, Kpa, SkyServe
+from spotkeeper_lab.replay.engine import Rule, replay
 from spotkeeper_lab.replay.rules import (
+    AwsBacklog,
     ErlangC,
-    FixedRule,
+    FixedPeak,
+    Hpa,
+    KedaQueue,
+    Kpa,
     LoadRate,
+    SkyServe,
     Spotkeeper,
     SquareRoot,
-    fixed_peak,
 )
-from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
+from spotkeeper_lab.replay.values import ReplayError, ReplaySettings, Run
+from spotkeeper_lab.traces.requests import LONGEST_S, RequestTrace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from spotkeeper_lab.replay.engine import Rule
-    from spotkeeper_lab.replay.values import Run
-    from spotkeeper_lab.traces.requests import RequestTrace
-
-RULES: dict[str, Callable[[RequestTrace, ReplaySettings], Rule]] = {
-    "fixed-peak": fixed_peak,
-    "load-rate": lambda _, settings: LoadRate(settings=settings),
-    "aws-backlog": lambda _, settings: AwsBacklog(settings),
-    "keda-queue": lambda _, __: KedaQueue(),
-    "hpa": lambda _, __: Hpa(),
-    "kpa": lambda _, __: Kpa(),
-    "skyserve": lambda _, __: SkyServe(),
-    "erlang-c": lambda _, settings: ErlangC(settings=settings),
-    "square-root": lambda _, settings: SquareRoot(settings=settings),
-    "spotkeeper": lambda _, settings: Spotkeeper(settings),
-}
-RULE_NAMES: tuple[str, ...] = (*RULES, "clairvoyant")
+LOOKING = (
+    LoadRate, AwsBacklog, KedaQueue, Hpa, Kpa, SkyServe, ErlangC, SquareRoot, Spotkeeper,
+)  # fmt: skip
+"""The rules that do not know the trace."""
+RULES: dict[str, type[Rule]] = {rule.name: rule for rule in LOOKING}
+RULE_NAMES: tuple[str, ...] = (FixedPeak.name, *RULES, "clairvoyant")
 MEMBERS_TRIED = 4
-LONGEST_S = 400 * 86_400.0
 
 
 def check(trace: RequestTrace) -> None:
@@ -64,21 +50,12 @@ def check_room(trace: RequestTrace, settings: ReplaySettings) -> None:
 
 
 def run_rule(trace: RequestTrace, rule: str, settings: ReplaySettings) -> Run:
-    """Replay one trace with one rule by name.
-
-    Raises ReplayError for an unknown name and for a trace that `check` refuses.
-    """
+    """Replay one trace with one rule by name; raises ReplayError as `check` does."""
     check(trace)
     if rule == "clairvoyant":
         return clairvoyant(trace, settings)
-    if rule not in RULES:
-        raise ReplayError(f"no rule is called {rule!r}; there are {', '.join(RULE_NAMES)}")
-    ruling = RULES[rule](trace, settings)
-    if isinstance(ruling, FixedRule):
-        run = replay(trace, ruling, replace(settings, initial_workers=ruling.count))
-        return replace(run, row=replace(run.row, settings=settings))
-    run = replay(trace, ruling, settings)
-    return replace(run, choices=ruling.followed) if isinstance(ruling, Spotkeeper) else run
+    ruling = FixedPeak(settings, trace) if rule == FixedPeak.name else RULES[rule](settings)
+    return replay(trace, ruling, settings)
 
 
 def best_member(trace: RequestTrace, rule: Spotkeeper, settings: ReplaySettings) -> Run | None:
@@ -89,7 +66,7 @@ def best_member(trace: RequestTrace, rule: Spotkeeper, settings: ReplaySettings)
     for member in rule.known_afterwards()[:MEMBERS_TRIED]:
         run = replay(trace, Spotkeeper(settings, member), settings)
         if run.row.objective_met:
-            return replace(run, row=replace(run.row, rule=f"best member: {member}"))
+            return run
     return None
 
 

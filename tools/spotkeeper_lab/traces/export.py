@@ -18,12 +18,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from math import inf
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spotkeeper.adapters.dynamodb.earlier import record_in_todays_words
 from spotkeeper.adapters.errors import classify
@@ -36,78 +37,67 @@ if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
     from mypy_boto3_dynamodb import DynamoDBClient
 
-SAMPLE_HEADERS = (("date", "availability"), ("time", "count"), ("timestamp", "count"))
+SAMPLE_HEADERS = (["date", "availability"], ["time", "count"], ["timestamp", "count"])
 BAMBOO_STEP_S = 60.0
 """Bamboo's events are differences of samples taken this often; the last sample lasts as long."""
 
 type Steps = list[tuple[float, int]]
+type Rows = Sequence[tuple[int, list[str]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceReading:
-    """How to read what a file leaves open or gets wrong.
-
-    ``gap_s`` overrides a JSON file's step (one published file says 300 s but was probed every
-    195 s); ``inverted`` says that 1 means not available, as in SkyNomad's converted JSON; ``pool``
-    names the pool of a single file.
-    """
-
-    gap_s: float | None = None
-    inverted: bool | None = None
-    pool: str | None = None
-
-    def __post_init__(self) -> None:
-        """Raise MarketError for a step without a length."""
-        if self.gap_s is not None and not 0 < self.gap_s < float("inf"):
-            raise MarketError(f"a step of {self.gap_s:g} s has no length; give more than 0 s")
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """One pool as recorded: (seconds, capacity) from 0 on, its length, when it began if known."""
 
     steps: Steps
     length_s: float
     began: datetime | None = None
 
-    def cut(self, start: datetime | None, end_s: float) -> Steps:
-        skip_s = self.skip_s(start)
-        held = [capacity for time, capacity in self.steps if time <= skip_s][-1]
-        later = ((time - skip_s, capacity) for time, capacity in self.steps if time > skip_s)
-        return [(0.0, held), *((time, capacity) for time, capacity in later if time < end_s)]
-
-    def skip_s(self, start: datetime | None) -> float:
-        """How long it lasts before a start."""
-        return (start - self.began).total_seconds() if start and self.began else 0.0
-
 
 def read_public_traces(
-    paths: Sequence[Path], name: str, reading: TraceReading | None = None
+    paths: Sequence[Path],
+    name: str,
+    *,
+    gap_s: float | None = None,
+    inverted: bool | None = None,
+    pool: str | None = None,
 ) -> Market:
     """One market from the files of its pools, cut to the time that all of them cover.
 
-    Raises MarketFileError naming the file and the line that cannot be read.
+    ``gap_s`` overrides a JSON file's step (one published file says 300 s but was probed every
+    195 s); ``inverted`` says that 1 means not available, as in SkyNomad's converted JSON; ``pool``
+    names the pool of a single file. Raises MarketFileError naming the file and the line that cannot
+    be read, and MarketError for a step without a length.
     """
+    if gap_s is not None and not 0 < gap_s < inf:
+        raise MarketError(f"a step of {gap_s:g} s has no length; give more than 0 s")
     if not paths:
         raise MarketFileError(name, None, "no trace file given")
-    reading = reading or TraceReading()
-    if reading.pool and len(paths) > 1:
+    if pool and len(paths) > 1:
         raise MarketFileError(paths[1], None, "one pool name cannot be given to several files")
     pools: dict[str, Series] = {}
     for path in paths:
-        pool, series = reading.pool or pool_name(path), _read(path, reading)
+        own, series = pool or pool_name(path), _read(path, gap_s, inverted)
         first = next(iter(pools.values()), series)
-        if pool in pools:
-            raise MarketFileError(path, None, f"a second file for the pool {pool!r}")
+        if own in pools:
+            raise MarketFileError(path, None, f"a second file for the pool {own!r}")
         if (series.began is None) != (first.began is None):
             problem = "times that cannot be laid beside the first file's: one has dates"
             raise MarketFileError(path, None, problem)
-        pools[pool] = series
+        pools[own] = series
     start = max((one.began for one in pools.values() if one.began), default=None)
-    end_s = min(one.length_s - one.skip_s(start) for one in pools.values())
+    skipped = {
+        own: (start - one.began).total_seconds() if start and one.began else 0.0
+        for own, one in pools.items()
+    }
+    end_s = min(one.length_s - skipped[own] for own, one in pools.items())
     if end_s <= 0:
         raise MarketFileError(paths[-1], None, "the files have no time in common")
-    return market_of(name, end_s, {pool: one.cut(start, end_s) for pool, one in pools.items()})
+    cut: dict[str, Steps] = {}
+    for own, one in pools.items():
+        moved = [(time - skipped[own], capacity) for time, capacity in one.steps]
+        held = [capacity for time, capacity in moved if time <= 0][-1]
+        cut[own] = [(0.0, held), *(step for step in moved if 0 < step[0] < end_s)]
+    return market_of(name, end_s, cut)
 
 
 def pool_name(path: Path) -> str:
@@ -117,26 +107,25 @@ def pool_name(path: Path) -> str:
     return f"{zone}/{kind}" if kind else f"any/{zone}"
 
 
-def _read(path: Path, reading: TraceReading) -> Series:
+def _read(path: Path, gap_s: float | None, inverted: bool | None) -> Series:
     if path.suffix == ".json":
-        return _json(path, reading)
-    if reading.gap_s is not None or reading.inverted is not None:
+        return _json(path, gap_s, inverted)
+    if gap_s is not None or inverted is not None:
         problem = "has its own times and counts: --gap and --inverted are for JSON files only"
         raise MarketFileError(path, None, problem)
     rows = list(read_rows(path, MarketFileError))
     if not rows:
         raise MarketFileError(path, None, "is empty")
-    match rows[0][1]:
-        case [_, "add" | "remove", _]:
-            return _events(path, rows)
-        case [time, count] if (time.lower(), count.lower()) in SAMPLE_HEADERS:
-            return _samples(path, rows[1:])
-    raise MarketFileError(
-        path,
-        rows[0][0],
+    line, first = rows[0]
+    if [field.lower() for field in first] in SAMPLE_HEADERS:
+        return _samples(path, rows[1:])
+    if _is_event(first):
+        return _events(path, rows)
+    problem = (
         "neither a header date,availability (SkyNomad) or time,count, nor an event "
-        "milliseconds,add|remove,node (Bamboo); SkyPilot's traces end in .json",
+        "milliseconds,add|remove,node (Bamboo); SkyPilot's traces end in .json"
     )
+    raise MarketFileError(path, line, problem)
 
 
 @contextmanager
@@ -148,23 +137,21 @@ def _at(path: Path, line: int | None) -> Iterator[None]:
         raise MarketFileError(path, line, str(error)) from None
 
 
-def _json(path: Path, reading: TraceReading) -> Series:
+def _json(path: Path, gap_s: float | None, inverted: bool | None) -> Series:
     try:
         found = json.loads(read_text(path, MarketFileError))
     except json.JSONDecodeError as error:
         raise MarketFileError(path, error.lineno, f"is not JSON: {error.msg}") from None
-    shape = '{"metadata": {"gap_seconds": ...}, "data": [...]}'
     match found:
-        case {"metadata": {"gap_seconds": int() | float() as gap, **metadata}, "data": [*data]} if (
-            data
-        ):
-            gap_s = float(gap) if reading.gap_s is None else reading.gap_s
+        case {"metadata": {"gap_seconds": int() | float() as gap, **metadata}, "data": [_, *_]}:
+            data, step_s = found["data"], float(gap) if gap_s is None else gap_s
         case _:
+            shape = '{"metadata": {"gap_seconds": ...}, "data": [...]}'
             raise MarketFileError(path, 1, f"has no {shape}, or no data in it")
-    if isinstance(gap, bool) or not 0 < gap_s < float("inf"):
+    if isinstance(gap, bool) or not 0 < step_s < inf:
         raise MarketFileError(path, 1, f"gap_seconds is {gap}; it must be more than 0")
     with _at(path, None):
-        if "price_info" in metadata and reading.inverted is None:
+        if "price_info" in metadata and inverted is None:
             raise ValueError(
                 "looks like SkyNomad's converted JSON, where 1 means not available; "
                 "give --inverted or --no-inverted"
@@ -172,23 +159,30 @@ def _json(path: Path, reading: TraceReading) -> Series:
         for index, value in enumerate(data):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ValueError(f"data[{index}] is {value!r}, not a number of instances")
-            if reading.inverted and value > 1:
+            if inverted and value > 1:
                 raise ValueError(f"data[{index}] is {value}; inverted is 0 or 1")
-    counts = [1 - value if reading.inverted else value for value in data]
-    steps = [(index * gap_s, count) for index, count in enumerate(counts)]
-    return Series(steps, len(steps) * gap_s)
+    counts = [1 - value if inverted else value for value in data]
+    return Series([(n * step_s, count) for n, count in enumerate(counts)], len(counts) * step_s)
 
 
-def _samples(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Series:
+def _samples(path: Path, rows: Rows) -> Series:
     samples: list[tuple[datetime, int]] = []
     for line, row in rows:
         with _at(path, line):
             if len(row) != 2:  # noqa: PLR2004
                 raise ValueError(f"{len(row)} fields where the header has 2")
-            at, count = _date(row[0]), _count(row[1])
+            try:
+                at = datetime.fromisoformat(row[0])
+            except ValueError:
+                raise ValueError(f"{row[0][:40]!r} is not a date and time") from None
+            at, count = at if at.tzinfo else at.replace(tzinfo=UTC), -1.0
+            with suppress(ValueError):
+                count = float(row[1])
+            if count < 0 or not count.is_integer():
+                raise ValueError(f"{row[1][:40]!r} is not a number of instances (0 or more)")
             if samples and at <= samples[-1][0]:
                 raise ValueError(f"{row[0]} is not after the row before; sort")
-            samples.append((at, count))
+            samples.append((at, int(count)))
     if not samples[1:]:
         raise MarketFileError(path, None, "has fewer than two samples")
     began = samples[0][0]
@@ -197,33 +191,19 @@ def _samples(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Series:
     return Series(steps, steps[-1][0] + last_s, began)
 
 
-def _date(text: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text[:40]!r} is not a date and time") from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
+def _is_event(row: Sequence[str]) -> bool:
+    return len(row) == 3 and row[1] in ("add", "remove")  # noqa: PLR2004
 
 
-def _count(text: str) -> int:
-    with suppress(ValueError):
-        count = float(text)
-        if count >= 0 and count.is_integer():
-            return int(count)
-    raise ValueError(f"{text[:40]!r} is not a number of instances (0 or more)")
-
-
-def _events(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Series:
+def _events(path: Path, rows: Rows) -> Series:
     nodes: set[str] = set()
     steps: dict[float, int] = {0.0: 0}
     last_s = 0.0
     for line, row in rows:
         with _at(path, line):
-            match row:
-                case [time, "add" | "remove" as kind, node]:
-                    pass
-                case _:
-                    raise ValueError("is not an event milliseconds,add|remove,node")
+            if not _is_event(row):
+                raise ValueError("is not an event milliseconds,add|remove,node")
+            time, kind, node = row
             if not time.isdecimal():
                 raise ValueError(f"{time[:40]!r} is not a whole number of milliseconds")
             at_s = int(time) / 1000.0
@@ -248,8 +228,7 @@ _ON_PURPOSE = (
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(NamedTuple):
     """What one decision record says of the spot group."""
 
     at: datetime
@@ -258,8 +237,7 @@ class Turn:
     refused: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(NamedTuple):
     """One scaling activity: `by` more or fewer held in a zone; `limits` when the market did it."""
 
     at: datetime
@@ -273,8 +251,7 @@ def read_records(path: Path) -> list[Turn]:
 
     Raises MarketFileError naming the line that cannot be read.
     """
-    lines = enumerate(read_text(path, MarketFileError).splitlines(), start=1)
-    return _turns(path, ((number, text) for number, text in lines if text.strip()))
+    return _turns(path, read_text(path, MarketFileError).splitlines())
 
 
 def table_records(dynamodb: "DynamoDBClient", table: str, fleet: str) -> list[Turn]:
@@ -288,7 +265,7 @@ def table_records(dynamodb: "DynamoDBClient", table: str, fleet: str) -> list[Tu
         },
     )
     texts = (item["record"]["S"] for page in pages for item in page["Items"])
-    return _turns(Path(f"{table}, fleet {fleet}"), enumerate(texts, start=1))
+    return _turns(Path(f"{table}, fleet {fleet}"), texts)
 
 
 def read_activities(path: Path) -> list[Change]:
@@ -313,35 +290,33 @@ def group_activities(autoscaling: "AutoScalingClient", group: str) -> list[Chang
 
 def changes_of(activities: Sequence[Mapping[str, Any]]) -> list[Change]:
     """Launches, failed launches and ends of a group's instances by zone, in time order."""
-    changes = [change for one in activities if (change := _change(one)) is not None]
-    return sorted(changes, key=lambda change: change.at)
+    return sorted(filter(None, map(_change, activities)), key=attrgetter("at"))
 
 
-def _turns(source: Path, texts: Iterable[tuple[int, str]]) -> list[Turn]:
+def _turns(source: Path, texts: Iterable[str]) -> list[Turn]:
     """The availability controller's turns in records, in time order; refuses fewer than two."""
     turns: list[Turn] = []
-    for line, text in texts:
+    for line, text in enumerate(texts, start=1):
+        if not text.strip():
+            continue
         try:
             record = record_in_todays_words(json.loads(text))
-            if record["controller"] != "availability":
+            if record["controller"] != "availability" or not has_figures(seen := record["seen"]):
                 continue
-            if not has_figures(seen := record["seen"]):
-                continue
-            turns.append(
-                Turn(
-                    at=datetime.fromisoformat(record["at"]),
-                    desired=int(seen["SpotDesired"] + seen["SpotSpare"]),
-                    held=int(seen["SpotServing"] + seen["SpotLaunching"] + seen["SpotAtRisk"]),
-                    refused=any(each.startswith("capacity:") for each in record["failures"]),
-                )
+            turn = Turn(
+                at=datetime.fromisoformat(record["at"]),
+                desired=int(seen["SpotDesired"] + seen["SpotSpare"]),
+                held=int(seen["SpotServing"] + seen["SpotLaunching"] + seen["SpotAtRisk"]),
+                refused=any(each.startswith("capacity:") for each in record["failures"]),
             )
+            turns.append(turn)
         except _UNREADABLE as error:
             problem = f"is no decision record: {type(error).__name__} {error}"
             raise MarketFileError(source, line, problem) from None
     if not turns[1:]:
         problem = "has fewer than two records of the availability controller; export later"
         raise MarketFileError(source, None, problem)
-    return sorted(turns, key=lambda turn: turn.at)
+    return sorted(turns, key=attrgetter("at"))
 
 
 def _change(activity: Mapping[str, Any]) -> Change | None:
@@ -353,15 +328,15 @@ def _change(activity: Mapping[str, Any]) -> Change | None:
         return None
     if words.startswith("Launching"):
         if activity["StatusCode"] not in ("Failed", "Cancelled"):
-            return Change(at=at, zone=zone, by=1, limits=False)
+            return Change(at, zone, by=1, limits=False)
         lacking = classify(activity.get("StatusMessage", ""))[0] is FailureClass.CAPACITY
-        return Change(at=at, zone=zone, by=0, limits=True) if lacking else None
+        return Change(at, zone, by=0, limits=True) if lacking else None
     if not _INSTANCE.search(words):
         return None
     if words.startswith("Detaching"):
-        return Change(at=at + timedelta(seconds=NOTICE_S), zone=zone, by=-1, limits=True)
+        return Change(at + timedelta(seconds=NOTICE_S), zone, by=-1, limits=True)
     asked = any(reason in activity["Cause"] for reason in _ON_PURPOSE)
-    return Change(at=at, zone=zone, by=-1, limits=not asked)
+    return Change(at, zone, by=-1, limits=not asked)
 
 
 def export_market(
@@ -380,26 +355,22 @@ def export_market(
     return market_of(name, length_s, pools or {WHOLE_POOL: _as_a_whole(turns)})
 
 
-def _as_a_whole(turns: Sequence[Turn]) -> list[tuple[float, int]]:
+def _as_a_whole(turns: Sequence[Turn]) -> Steps:
     """What was held is capacity; what was requested without success, or taken, is not."""
     steps: dict[float, int] = {}
     capacity = before = turns[0].held
     for turn in turns:
-        short = turn.held < turn.desired
-        if short and (turn.refused or turn.held < before):
+        if turn.held < turn.desired and (turn.refused or turn.held < before):
             capacity = turn.held
         capacity, before = max(capacity, turn.held), turn.held
         steps[(turn.at - turns[0].at).total_seconds()] = capacity
     return list(steps.items())
 
 
-def _of_zone(changes: Sequence[Change], start: datetime, end: datetime) -> list[tuple[float, int]]:
+def _of_zone(changes: Sequence[Change], start: datetime, end: datetime) -> Steps:
     """One zone's capacity; an end without a launch is of an instance that was there before."""
-    lowest = level = 0
-    for change in changes:
-        level += change.by
-        lowest = min(lowest, level)
-    held = capacity = -lowest
+    levels = list(accumulate((change.by for change in changes), initial=0))
+    held = capacity = -min(levels)
     steps = {0.0: capacity}
     for change in changes:
         held += change.by

@@ -17,7 +17,7 @@ import math
 import random
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -94,31 +94,17 @@ class Market:
                 f"market {self.name} has no pool in {region!r}; "
                 f"its regions are {', '.join(self.regions)}"
             )
-        return Market(
-            tuple(self.pools[n] for n in kept),
-            self.end_s,
-            f"{self.name} ({region})",
-            tuple(self.steps[n] for n in kept),
-        )
+        pools, steps = tuple(self.pools[n] for n in kept), tuple(self.steps[n] for n in kept)
+        return Market(pools, self.end_s, f"{self.name} ({region})", steps)
 
     def of(self, pool: str) -> Steps:
-        """One pool's steps; raises MarketError for a pool that the market does not have."""
-        try:
-            return self.steps[self.pools.index(pool)]
-        except ValueError:
-            raise MarketError(
-                f"market {self.name} has no pool {pool!r}; it has {', '.join(self.pools)}"
-            ) from None
+        """One pool's steps."""
+        return self.steps[self.pools.index(pool)]
 
     def capacity(self, pool: str, at_s: float) -> int:
         """How many instances a pool can hold at a time; the last step holds for ever."""
         steps = self.of(pool)
         return steps.capacities[steps.index(at_s)]
-
-    def price(self, pool: str, at_s: float) -> float | None:
-        """Spot price over on-demand price, or None where the market has no prices."""
-        steps = self.of(pool)
-        return None if steps.prices is None else steps.prices[steps.index(at_s)]
 
     @property
     def has_prices(self) -> bool:
@@ -150,15 +136,13 @@ def market_of(
     name: str, end_s: float, capacities: Mapping[str, Iterable[tuple[float, int]]]
 ) -> Market:
     """A market from (time, capacity) steps per pool; equal neighbours are merged."""
-    steps = tuple(_steps(list(pairs)) for pairs in capacities.values())
-    return Market(tuple(capacities), end_s, name, steps)
-
-
-def _steps(pairs: list[tuple[float, int]]) -> Steps:
-    if not pairs or pairs[0][0] != 0.0 or any(b[0] <= a[0] for a, b in pairwise(pairs)):
-        raise MarketError("the steps of a pool start at 0 and go up in time")
-    kept = [pairs[0], *(b for a, b in pairwise(pairs) if a[1] != b[1])]
-    return Steps(tuple(time for time, _ in kept), tuple(capacity for _, capacity in kept))
+    steps = []
+    for pairs in map(list, capacities.values()):
+        if not pairs or pairs[0][0] != 0.0 or any(b[0] <= a[0] for a, b in pairwise(pairs)):
+            raise MarketError("the steps of a pool start at 0 and go up in time")
+        kept = [pairs[0], *(b for a, b in pairwise(pairs) if a[1] != b[1])]
+        steps.append(Steps(tuple(time for time, _ in kept), tuple(held for _, held in kept)))
+    return Market(tuple(capacities), end_s, name, tuple(steps))
 
 
 COLUMNS = ("time_s", "pool", "capacity")
@@ -194,16 +178,13 @@ def market_text(market: Market) -> str:
             )
     if market.end_s > LONGEST_S:
         raise MarketError(f"a market of {market.end_s / DAY_S:,.0f} days is too long; 400 are most")
-    return "".join(f"{line}\n" for line in _lines(market))
-
-
-def _lines(market: Market) -> Iterator[str]:
-    priced = market.has_prices
-    yield ",".join((*COLUMNS, PRICE_COLUMN) if priced else COLUMNS)
+    lines = [",".join((*COLUMNS, PRICE_COLUMN) if market.has_prices else COLUMNS)]
     for change in market.changes():
-        row = f"{_number(change.at_s)},{change.pool},{change.capacity}"
-        yield f"{row},{market.price(change.pool, change.at_s):g}" if priced else row
-    yield f"{_number(market.end_s)},," + ("," if priced else "")
+        steps = market.of(change.pool)
+        price = f",{steps.prices[steps.index(change.at_s)]:g}" if steps.prices else ""
+        lines.append(f"{_number(change.at_s)},{change.pool},{change.capacity}{price}")
+    lines.append(f"{_number(market.end_s)},," + ("," if market.has_prices else ""))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _number(value: float) -> str:
@@ -217,81 +198,67 @@ def read_markets(paths: Sequence[Path]) -> list[Market]:
 
 def read_market(path: Path | str) -> Market:
     """Read a market file (`-`: standard input); raises MarketFileError naming file and line."""
-    path, line = Path(path), 0
+    path = Path(path)
+    line: int | None = None
     columns: list[str] = []
     pools: dict[str, list[tuple[float, int, float]]] = {}
     start = last = 0.0
-    end: float | None = None
+    ended = False
     try:
         for number, row in read_rows(path, MarketFileError):
             line = number
             if not columns:
                 columns = _header(row)
                 continue
-            if end is not None:
+            if ended:
                 raise ValueError("a row follows the end row (the one with only a time); remove it")
             time = _number_of("time_s", row[0], "a number of seconds")
             start, last = (start, last) if pools else (time, time)
             if time < last:
                 raise ValueError(f"time_s goes back from {last:g} to {time:g}; sort the rows")
             last = time
-            if any(row[1:]):
-                _take_step(pools, start, time, row, columns)
-            elif not pools or time <= start:
-                raise ValueError("the end row is not after the start; the market has no length")
-            else:
-                end = time
+            if not any(row[1:]):
+                if not pools or time <= start:
+                    raise ValueError("the end row is not after the start; the market has no length")
+                ended = True
+                continue
+            if len(row) != len(columns):
+                raise ValueError(f"{len(row)} fields where the header has {len(columns)}")
+            fields = dict(zip(columns, row, strict=True))
+            if not (pool := fields["pool"]):
+                raise ValueError("no pool in a row with a capacity")
+            known = pools.setdefault(pool, [])
+            if not known and time != start:
+                raise ValueError(
+                    f"pool {pool!r} starts at {time:g} s but the market at {start:g} s; "
+                    "give every pool a row at the common start (capacity 0 where none is known)"
+                )
+            if known and known[-1][0] == time:
+                raise ValueError(f"pool {pool!r} has two rows at {time:g} s; keep one")
+            capacity = _number_of("capacity", fields["capacity"], "a whole number")
+            if not capacity.is_integer():
+                raise ValueError(f"capacity is {fields['capacity']!r}, not a whole number")
+            price = _number_of(PRICE_COLUMN, fields.get(PRICE_COLUMN, "0"), "spot over on-demand")
+            known.append((time, int(capacity), price))
         if not columns:
             raise ValueError("is empty; a market file has a header and rows")
         if not pools:
             raise ValueError("no rows after the header; a market has at least one pool")
-        if end is None:
+        if not ended:
             raise ValueError("no end row; the last row must hold only the time the market ends")
-        if end - start > LONGEST_S:
-            days = f"{(end - start) / DAY_S:,.0f} days"
+        if last - start > LONGEST_S:
+            days = f"{(last - start) / DAY_S:,.0f} days"
             raise ValueError(f"the market lasts {days}, more than 400; give times in seconds")
     except MarketFileError:
         raise
     except ValueError as error:
-        raise MarketFileError(path, line or None, str(error)) from None
-    priced = PRICE_COLUMN in columns
-    steps = tuple(
-        Steps(
-            tuple(time - start for time, _, _ in rows),
-            tuple(capacity for _, capacity, _ in rows),
-            tuple(price for _, _, price in rows) if priced else None,
-        )
-        for rows in pools.values()
-    )
-    return Market(tuple(pools), end - start, name_of(path), steps)
-
-
-def _take_step(
-    pools: dict[str, list[tuple[float, int, float]]],
-    start: float,
-    time: float,
-    row: list[str],
-    columns: list[str],
-) -> None:
-    if len(row) != len(columns):
-        raise ValueError(f"{len(row)} fields where the header has {len(columns)}")
-    fields = dict(zip(columns, row, strict=True))
-    pool = fields["pool"]
-    if not pool:
-        raise ValueError("no pool in a row with a capacity")
-    known = pools.setdefault(pool, [])
-    if not known and time != start:
-        raise ValueError(
-            f"pool {pool!r} starts at {time:g} s but the market at {start:g} s; "
-            "give every pool a row at the common start (capacity 0 where none is known)"
-        )
-    if known and known[-1][0] == time:
-        raise ValueError(f"pool {pool!r} has two rows at {time:g} s; keep one")
-    capacity = _number_of("capacity", fields["capacity"], "a whole number")
-    if not capacity.is_integer():
-        raise ValueError(f"capacity is {fields['capacity']!r}, not a whole number")
-    price = _number_of(PRICE_COLUMN, fields.get(PRICE_COLUMN, "0"), "spot over on-demand")
-    known.append((time, int(capacity), price))
+        raise MarketFileError(path, line, str(error)) from None
+    steps = []
+    for rows in pools.values():
+        times, capacities, prices = zip(*rows, strict=True)
+        priced = prices if PRICE_COLUMN in columns else None
+        steps.append(Steps(tuple(time - start for time in times), capacities, priced))
+    return Market(tuple(pools), last - start, name_of(path), tuple(steps))
 
 
 def _header(row: list[str]) -> list[str]:
@@ -359,29 +326,18 @@ def generate(
             "a market needs a pool, a length of more than 0 h and a level of 1 or more"
         )
     end_s = hours * 3600.0
-    shocks = list(_shocks(random.Random(f"{seed}/shocks"), end_s))
-    capacities = {
-        pool: _zone(random.Random(f"{seed}/{pool}"), _share(rank, len(pools)), shocks, end_s, level)
-        for rank, pool in enumerate(_shuffled(seed, pools))
-    }
-    return market_of(f"generated-{seed}", end_s, {pool: capacities[pool] for pool in pools})
-
-
-def _shuffled(seed: int, pools: Sequence[str]) -> list[str]:
-    return random.Random(f"{seed}/rank").sample(list(pools), len(pools))
-
-
-def _share(rank: int, count: int) -> float:
-    """How much of the time the zone of a rank has capacity."""
-    step = rank / (count - 1) if count > 1 else 0.0
-    return BEST_SHARE + (WORST_SHARE - BEST_SHARE) * step
-
-
-def _shocks(rng: random.Random, end_s: float) -> Iterator[float]:
+    rng, shocks = random.Random(f"{seed}/shocks"), list[float]()
     at_s = rng.expovariate(1 / SHOCK_EVERY_S)
     while at_s < end_s:
-        yield at_s
+        shocks.append(at_s)
         at_s += rng.expovariate(1 / SHOCK_EVERY_S)
+    capacities = {}
+    for rank, pool in enumerate(random.Random(f"{seed}/rank").sample(list(pools), len(pools))):
+        # How much of the time the zone of this rank has capacity.
+        step = rank / (len(pools) - 1) if len(pools) > 1 else 0.0
+        share = BEST_SHARE + (WORST_SHARE - BEST_SHARE) * step
+        capacities[pool] = _zone(random.Random(f"{seed}/{pool}"), share, shocks, end_s, level)
+    return market_of(f"generated-{seed}", end_s, {pool: capacities[pool] for pool in pools})
 
 
 def _zone(
@@ -390,37 +346,26 @@ def _zone(
     """One zone's steps: calm and spells in turn, starting somewhere in one of them."""
     steps: dict[float, int] = {}
     at_s, calm = 0.0, rng.random() < share
+    dry = (1 - share) / (share - FALSE_DAWN_SHARE * share)
     while at_s < end_s:
+        # The whole region is tight in the busy half of the day (above 1), and not in the other.
+        tide = math.exp(DAILY_SWING * math.sin(2 * math.pi * at_s / DAY_S))
         if calm:
+            # It ends by itself, or with a regional squeeze.
             steps[at_s] = level
-            at_s = _calm_end(rng, at_s, shocks)
+            lasts_s = min(SHORTEST_CALM_S * rng.paretovariate(CALM_TAIL), LONGEST_CALM_S)
+            own_s = at_s + lasts_s / tide
+            hits = (hit for hit in shocks if at_s < hit < own_s and rng.random() < SHOCK_REACH)
+            at_s = float(round(next(hits, own_s)))
         else:
-            until_s = at_s + round(_spell_s(rng, share) * _tide(at_s))
+            # As long as the share asks for: lognormal, at least ten minutes.
+            length_s = MEAN_CALM_S * dry * rng.lognormvariate(-0.5, 1.0)
+            until_s = at_s + round(max(600.0, length_s) * tide)
             steps |= _fall(rng, at_s, level) if at_s else {0.0: 0}
             steps |= _false_dawns(rng, at_s + 180.0, until_s, level)
             at_s = until_s
         calm = not calm
     return sorted((at, capacity) for at, capacity in steps.items() if at < end_s)
-
-
-def _tide(at_s: float) -> float:
-    """How tight the whole region is: above 1 in the busy half of the day, below 1 in the other."""
-    return math.exp(DAILY_SWING * math.sin(2 * math.pi * at_s / 86400.0))
-
-
-def _calm_end(rng: random.Random, at_s: float, shocks: Sequence[float]) -> float:
-    """When the calm that begins now ends: by itself, or with a regional squeeze."""
-    own_s = at_s + min(SHORTEST_CALM_S * rng.paretovariate(CALM_TAIL), LONGEST_CALM_S) / _tide(at_s)
-    hits = (shock for shock in shocks if at_s < shock < own_s and rng.random() < SHOCK_REACH)
-    return float(round(next(hits, own_s)))
-
-
-def _spell_s(rng: random.Random, share: float) -> float:
-    """A spell as long as the zone's share asks for: lognormal, at least ten minutes."""
-    dry = (1 - share) / (share - FALSE_DAWN_SHARE * share)
-    spread = 1.0
-    length_s: float = MEAN_CALM_S * dry * rng.lognormvariate(-(spread**2) / 2, spread)
-    return max(600.0, length_s)
 
 
 def _fall(rng: random.Random, at_s: float, level: int) -> dict[float, int]:

@@ -4,25 +4,18 @@ Three sources give the same value: a file of requests, a file of rates, and a ge
 needs no file. All times are float seconds from the trace's start.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spotkeeper_lab.files import name_of, named_apart, read_text
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    type Floats = NDArray[np.float64]
-    type NumberedRow = tuple[int, float, float]
+type Floats = NDArray[np.float64]
 
 REQUEST_HEADER = "arrival_s,service_s"
 RATE_HEADER = "time_s,rate_per_s"
@@ -43,7 +36,7 @@ class RequestTraceError(ValueError):
     """A trace cannot be read or cut; the message names file and line and says what to do."""
 
     @classmethod
-    def at(cls, path: Path, line: int | None, problem: str) -> RequestTraceError:
+    def at(cls, path: Path, line: int | None, problem: str) -> "RequestTraceError":
         return cls(f"{path}: {problem}" if line is None else f"{path}, line {line}: {problem}")
 
 
@@ -70,7 +63,7 @@ class RequestTrace:
         """Mean number of busy workers that the trace needs, in erlangs."""
         return float(self.service_s.sum()) / self.end_s
 
-    def window(self, start_s: float, length_s: float) -> RequestTrace:
+    def window(self, start_s: float, length_s: float) -> "RequestTrace":
         """Return the requests of `[start_s, start_s + length_s)`, with times from `start_s` on.
 
         The window ends with the trace when the trace is shorter. Raises RequestTraceError when
@@ -83,14 +76,8 @@ class RequestTrace:
             )
         end_s = min(start_s + length_s, self.end_s)
         first, last = np.searchsorted(self.arrival_s, (start_s, start_s + length_s))
-        return RequestTrace(
-            name=self.name,
-            arrival_s=self.arrival_s[first:last] - start_s,
-            service_s=self.service_s[first:last],
-            end_s=end_s - start_s,
-            drawn=self.drawn,
-            note=self.note,
-        )
+        arrival_s, service_s = self.arrival_s[first:last] - start_s, self.service_s[first:last]
+        return replace(self, arrival_s=arrival_s, service_s=service_s, end_s=end_s - start_s)
 
 
 def read_requests(
@@ -109,16 +96,43 @@ def read_requests(
         found = f"found {header[:60]!r}" if header else "the file is empty"
         expected = f"{REQUEST_HEADER!r} or {RATE_HEADER!r}"
         raise RequestTraceError.at(path, 1, f"expected the header {expected}, {found}")
-    rows: list[NumberedRow] = []
+    rates = header == RATE_HEADER
+    rows: list[tuple[float, float]] = []
     for number, line in enumerate(lines[1:], start=2):
         if text := line.strip():
             try:
-                rows.append((number, *_row(text)))
+                rows.append(_row(text, rates, rows[-1][0] if rows else None))
             except ValueError as error:
                 raise RequestTraceError.at(path, number, str(error)) from None
-    if header == RATE_HEADER:
-        return _from_rates(path, rows, np.random.default_rng(seed), mean_rate_per_s)
-    return _from_requests(path, rows)
+    if len(rows) < 1 + rates:
+        least = "a file of rates needs at least two rows"
+        problem = least if rates else "no request after the header; give at least one row"
+        raise RequestTraceError.at(path, None, problem)
+    first, second = np.array(rows, dtype=np.float64).T.copy()
+    if not rates:
+        end_s = max(float(first[-1]), 1.0)
+        return RequestTrace(name=name_of(path), arrival_s=first, service_s=second, end_s=end_s)
+    time_s, rate, asked_per_s = first - first[0], second, mean_rate_per_s
+    end_s = float(2 * time_s[-1] - time_s[-2])
+    mean = float((rate * np.diff(np.append(time_s, end_s))).sum()) / end_s
+    if mean <= 0:
+        raise RequestTraceError.at(path, None, "every rate_per_s is 0; nothing to replay")
+    in_file, note = mean * end_s, ""
+    if asked_per_s is None and in_file > MOST_DRAWN:
+        asked_per_s = MEAN_RATE_PER_S
+        note = (
+            f"{path}: {in_file:,.0f} requests are too many to draw: drawn at a mean of "
+            f"{asked_per_s:g} a second in place of {mean:g} (--mean-rate asks for another)"
+        )
+    factor = 1.0 if asked_per_s is None else asked_per_s / mean
+    if in_file * factor > MOST_DRAWN:
+        problem = (
+            f"{in_file * factor:,.0f} requests are too many to draw, more than {MOST_DRAWN:,}; "
+            f"cut the file, or ask for fewer with --mean-rate (its mean is {mean:g} per second)"
+        )
+        raise RequestTraceError.at(path, None, problem)
+    rng = np.random.default_rng(seed)
+    return replace(_draw(name_of(path), rng, time_s, rate * factor, end_s), note=note)
 
 
 def read_request_traces(
@@ -151,31 +165,20 @@ def generate_requests(seed: int, hours: float = 24.0, *, mean_load: float = 2.0)
     rng = np.random.default_rng(seed)
     time_s = np.arange(0.0, hours * 3600.0, BURST_SLOT_S)
     cycle = 1.0 - 0.55 * np.cos(2 * math.pi * (time_s - 4 * 3600.0) / DAY_S)
-    rate = cycle * _noise(rng, len(time_s), 0.2) * _surges(rng, time_s)
-    rate *= mean_load / MEAN_SERVICE_S / float(rate.mean())
-    return _draw(f"generated-{seed}", rng, time_s, rate, hours * 3600.0)
-
-
-def _noise(rng: np.random.Generator, slots: int, deviation: float) -> Floats:
-    """Return a lognormal process of mean 1 whose logarithm is AR(1) over ten minutes."""
-    memory = math.exp(-BURST_SLOT_S / 600.0)
-    steps = rng.normal(0.0, deviation * math.sqrt(1 - memory**2), slots)
-    level, log_rate = 0.0, np.empty(slots)
-    for slot, step in enumerate(steps):
-        level = memory * level + step
-        log_rate[slot] = level
-    return np.exp(log_rate - deviation**2 / 2)
-
-
-def _surges(rng: np.random.Generator, time_s: Floats) -> Floats:
-    """Return factors of 1 and, about every four hours for 3 to 12 minutes, of 1.3 to 2."""
-    factor = np.ones_like(time_s)
-    at = rng.exponential(4 * 3600.0)
+    # Of mean 1; its logarithm is AR(1).
+    deviation, memory = 0.2, math.exp(-BURST_SLOT_S / 600.0)
+    draws = rng.normal(0.0, deviation * math.sqrt(1 - memory**2), len(time_s))
+    log_rate = np.array([*accumulate(draws, lambda level, step: memory * level + step)])
+    noise = np.exp(log_rate - deviation**2 / 2)
+    # About every four hours for 3 to 12 minutes.
+    surges, at = np.ones_like(time_s), rng.exponential(4 * 3600.0)
     while time_s.size and at < time_s[-1]:
         length = rng.uniform(180.0, 720.0)
-        factor[(time_s >= at) & (time_s < at + length)] = rng.uniform(1.3, 2.0)
+        surges[(time_s >= at) & (time_s < at + length)] = rng.uniform(1.3, 2.0)
         at += length + rng.exponential(4 * 3600.0)
-    return factor
+    rate = cycle * noise * surges
+    rate *= mean_load / MEAN_SERVICE_S / float(rate.mean())
+    return _draw(f"generated-{seed}", rng, time_s, rate, hours * 3600.0)
 
 
 def _draw(
@@ -194,57 +197,8 @@ def _draw(
     )
 
 
-def _from_requests(path: Path, rows: Sequence[NumberedRow]) -> RequestTrace:
-    if not rows:
-        raise RequestTraceError.at(path, None, "no request after the header; give at least one row")
-    for (_, earlier, _), (line, later, _) in pairwise(rows):
-        if later < earlier:
-            problem = f"arrival_s {later:g} is before {earlier:g}; sort the rows by arrival_s"
-            raise RequestTraceError.at(path, line, problem)
-    table = np.array(rows, dtype=np.float64)
-    arrival_s, service_s = table[:, 1].copy(), table[:, 2].copy()
-    end_s = max(float(arrival_s[-1]), 1.0)
-    return RequestTrace(name=name_of(path), arrival_s=arrival_s, service_s=service_s, end_s=end_s)
-
-
-def _from_rates(
-    path: Path, rows: Sequence[NumberedRow], rng: np.random.Generator, asked_per_s: float | None
-) -> RequestTrace:
-    if not rows[1:]:
-        raise RequestTraceError.at(path, None, "a file of rates needs at least two rows")
-    for (_, earlier, _), (line, later, _) in pairwise(rows):
-        if later <= earlier:
-            problem = f"time_s {later:g} is not after {earlier:g}; sort by time_s"
-            raise RequestTraceError.at(path, line, problem)
-    line, _, highest = max(rows, key=lambda row: row[2])
-    if highest > LARGEST_RATE_PER_S:
-        problem = f"{highest:g} requests per second are too many; give the rate per second"
-        raise RequestTraceError.at(path, line, problem)
-    table = np.array(rows, dtype=np.float64)
-    time_s, rate = table[:, 1] - table[0, 1], table[:, 2]
-    end_s = float(2 * time_s[-1] - time_s[-2])
-    mean = float((rate * np.diff(np.append(time_s, end_s))).sum()) / end_s
-    if mean <= 0:
-        raise RequestTraceError.at(path, None, "every rate_per_s is 0; nothing to replay")
-    in_file, note = mean * end_s, ""
-    if asked_per_s is None and in_file > MOST_DRAWN:
-        asked_per_s = MEAN_RATE_PER_S
-        note = (
-            f"{path}: {in_file:,.0f} requests are too many to draw: drawn at a mean of "
-            f"{asked_per_s:g} a second in place of {mean:g} (--mean-rate asks for another)"
-        )
-    factor = 1.0 if asked_per_s is None else asked_per_s / mean
-    if in_file * factor > MOST_DRAWN:
-        problem = (
-            f"{in_file * factor:,.0f} requests are too many to draw, more than {MOST_DRAWN:,}; "
-            f"cut the file, or ask for fewer with --mean-rate (its mean is {mean:g} per second)"
-        )
-        raise RequestTraceError.at(path, None, problem)
-    return replace(_draw(name_of(path), rng, time_s, rate * factor, end_s), note=note)
-
-
-def _row(text: str) -> tuple[float, float]:
-    """Read the two numbers of a row; raises ValueError, quoting it."""
+def _row(text: str, rates: bool, before: float | None) -> tuple[float, float]:
+    """Read the two numbers of a row after one of a time; raises ValueError, quoting it."""
     try:
         first, second = map(float, text.split(","))
     except ValueError:
@@ -257,4 +211,10 @@ def _row(text: str) -> tuple[float, float]:
         raise ValueError(
             f"{first:g} s is more than 400 days; give times in seconds from the start of the trace"
         )
+    if rates and second > LARGEST_RATE_PER_S:
+        raise ValueError(f"{second:g} requests per second are too many; give the rate per second")
+    if rates and before is not None and first <= before:
+        raise ValueError(f"time_s {first:g} is not after {before:g}; sort by time_s")
+    if before is not None and first < before:
+        raise ValueError(f"arrival_s {first:g} is before {before:g}; sort the rows by arrival_s")
     return first, second

@@ -16,7 +16,7 @@ from spotkeeper.domain.load.history import (
     load_summary,
     own_starts,
 )
-from spotkeeper.domain.load.load import Cluster, LoadDigest
+from spotkeeper.domain.load.load import Cluster
 from spotkeeper_lab.replay.seen import SeenLogs
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -44,11 +44,11 @@ def requests() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return arrival_s, arrival_s + wait_s, service_s
 
 
-def messages() -> list[LoadDigest]:
-    """A message every five seconds with what has finished since."""
-    arrival_s, start_s, service_s = requests()
-    logs = [
-        SearchLog(
+def deployed(slots: int) -> LoadSummary:
+    """What the turns of every minute find at the last one; a message every five seconds."""
+    sent: dict[int, list[SearchLog]] = {}
+    for number, (came, began, served) in enumerate(zip(*requests(), strict=True)):
+        log = SearchLog(
             request_id=f"r-{number}",
             worker_id="gpu-0",
             cluster=Cluster.ONPREM,
@@ -57,31 +57,17 @@ def messages() -> list[LoadDigest]:
             finished_at=instant(began + served),
             status=Status.OK,
         )
-        for number, (came, began, served) in enumerate(
-            zip(arrival_s, start_s, service_s, strict=True)
-        )
-    ]
-    sent: dict[int, list[SearchLog]] = {}
-    for log in logs:
         sent.setdefault(int((log.finished_at - START) / timedelta(seconds=5)) + 1, []).append(log)
-    return [digest(sent[at], instant(5.0 * at), "ocr")[0] for at in sorted(sent)]
-
-
-def deployed(slots: int) -> LoadSummary:
-    """What the turns of every minute find at the last one."""
-    digests, history, now = messages(), LoadHistory(), START
+    digests = [digest(sent[at], instant(5.0 * at), "ocr")[0] for at in sorted(sent)]
+    history, now = LoadHistory(), START
     seen = arrival_window([], now, 900)
     for minute in range(1, MINUTES + 1):
         now = instant(60.0 * minute)
-        known = _of_window(digests, now)
+        known = [one for one in digests if now - timedelta(minutes=15) <= one.sent_at <= now]
         own = own_starts(known, WAIT_S)
         history, seen = as_if_full(history, arrival_window(known, now, 900, slots), slots, own)
         history = extended(history, seen)
     return load_summary(arrival_log(history, seen), seen, now)
-
-
-def _of_window(digests: list[LoadDigest], now: datetime) -> list[LoadDigest]:
-    return [one for one in digests if now - timedelta(minutes=15) <= one.sent_at <= now]
 
 
 def replayed(slots: int) -> LoadSummary:

@@ -1,33 +1,26 @@
 """The replay's world: queue, workers that start late, what is billed and what is lost."""
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.history import ArrivalLog, OwnStarts
-from spotkeeper_lab.replay.engine import replay, warm_start
-from spotkeeper_lab.replay.fleet import slower
-from spotkeeper_lab.replay.seen import Seen, SeenLogs
+from spotkeeper_lab.replay.engine import Rule, replay, slower
+from spotkeeper_lab.replay.seen import Seen
 from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
 from spotkeeper_lab.traces.requests import RequestTrace
 
+COLD = ReplaySettings(initial_workers=1, warmup_s=0.0)
 
-@dataclass(slots=True)
-class Script:
+
+class Script(Rule):
     """A rule that asks for given counts at its turns, the last one for good."""
 
-    counts: list[int]
-    seen: list[Seen] = field(default_factory=list)
-    name: str = "script"
-    every_s: float = 60.0
-    grace_s: float = math.inf
-    reason: str = "as written"
+    def __init__(self, *counts: int, grace_s: float = math.inf) -> None:
+        super().__init__(COLD)
+        self.counts, self.seen, self.grace_s = counts, list[Seen](), grace_s
 
     def workers(self, seen: Seen) -> int:
         self.seen.append(seen)
@@ -35,27 +28,20 @@ class Script:
 
 
 def trace_of(*requests: tuple[float, float], end_s: float | None = None) -> RequestTrace:
-    arrivals, services = zip(*requests, strict=True)
-    return RequestTrace(
-        name="t",
-        arrival_s=np.array(arrivals, dtype=np.float64),
-        service_s=np.array(services, dtype=np.float64),
-        end_s=end_s if end_s is not None else max(arrivals),
-    )
-
-
-COLD = ReplaySettings(initial_workers=1, warmup_s=0.0)
+    arrivals, services = np.array(requests, dtype=np.float64).T
+    end_s = end_s if end_s is not None else float(arrivals.max())
+    return RequestTrace(name="t", arrival_s=arrivals, service_s=services, end_s=end_s)
 
 
 def test_first_come_first_served_on_one_worker() -> None:
-    run = replay(trace_of((0, 5), (1, 2), (20, 1), end_s=30), Script([1]), COLD)
+    run = replay(trace_of((0, 5), (1, 2), (20, 1), end_s=30), Script(1), COLD)
     assert run.wait_s.tolist() == [0.0, 4.0, 0.0]
     assert run.row.share_in_time == 1.0
     assert run.row.worker_hours == pytest.approx(30 / 3600, abs=1e-3)
 
 
 def test_a_worker_serves_a_cold_start_after_it_was_asked_for() -> None:
-    run = replay(trace_of((0, 1_000), (1, 1), end_s=400), Script([2]), COLD)
+    run = replay(trace_of((0, 1_000), (1, 1), end_s=400), Script(2), COLD)
     assert run.wait_s.tolist() == [0.0, 299.0]
     assert run.row.scale_outs == 1
     assert run.row.worker_hours == pytest.approx((1_000 + 940) / 3600, abs=1e-3)
@@ -64,17 +50,17 @@ def test_a_worker_serves_a_cold_start_after_it_was_asked_for() -> None:
 def test_a_released_worker_finishes_within_its_grace_and_is_billed_until_then() -> None:
     settings = ReplaySettings(initial_workers=2, warmup_s=0.0)
     requests = trace_of((0, 100), (1, 300), (299, 1), end_s=400)
-    patient = replay(requests, Script([1]), settings)
+    patient = replay(requests, Script(1), settings)
     assert patient.row.lost == 0
     assert patient.row.worker_hours == pytest.approx((400 + 100) / 3600, abs=1e-3)
-    hasty = replay(requests, Script([1], grace_s=30.0), settings)
+    hasty = replay(requests, Script(1, grace_s=30.0), settings)
     assert hasty.row.lost == 1
     assert math.isinf(hasty.wait_s[0])
 
 
 def test_requests_that_share_a_worker_take_longer() -> None:
     settings = ReplaySettings(initial_workers=1, slots=2, warmup_s=0.0)
-    script = Script([1])
+    script = Script(1)
     run = replay(trace_of((0, 100), (1, 100), (2, 1), (300, 1)), script, settings)
     assert slower(1) == 1.0
     assert run.wait_s.tolist() == [0.0, 0.0, 98.0, 0.0]
@@ -85,32 +71,22 @@ def test_requests_that_share_a_worker_take_longer() -> None:
 
 def test_the_warm_start_is_the_first_quarter_of_an_hour_at_seven_tenths() -> None:
     requests = trace_of(*[(float(at), 7.0) for at in range(900)])
-    assert warm_start(requests, ReplaySettings()) == 10
-    assert warm_start(requests, ReplaySettings(initial_workers=3)) == 3
+    assert replay(requests, Script(1), ReplaySettings()).wanted[0] == 10
 
 
-def test_settings_that_no_fleet_has_are_refused() -> None:
-    with pytest.raises(ReplayError, match="share is 95"):
-        ReplaySettings(share=95)
-    with pytest.raises(ReplayError, match="cannot be negative"):
-        ReplaySettings(cold_start_s=-1)
-    with pytest.raises(ReplayError, match="at least 1 worker per instance"):
-        ReplaySettings(workers_per_instance=0)
-    with pytest.raises(ReplayError, match="at most 1,000 workers"):
-        ReplaySettings(onprem=2_000_000_000)
-    with pytest.raises(ReplayError, match="seed is -1"):
-        ReplaySettings(seed=-1)
-
-
-def test_the_summary_says_what_the_logs_say() -> None:
-    logs = SeenLogs(3_600.0, 10.0)
-    logs.add(np.array([5.0, 15.0, 16.0]), np.array([5.0, 15.0, 30.0]), np.array([2.0, 4.0, 6.0]))
-    summary = logs.summary(60.0)
-    assert summary.log == ArrivalLog(0, [1, 2, 0, 0, 0, 0], [2.0, 10.0, 0.0, 0.0, 0.0, 0.0])
-    assert summary.service_mean_s == 4.0
-    assert summary.newest_start_age_s == 30.0
-    assert summary.newest_wait_s == 14.0
-    assert logs.own(0) == OwnStarts(requests=3, late=1)
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"share": 95}, "share is 95"),
+        ({"cold_start_s": -1}, "cannot be negative"),
+        ({"workers_per_instance": 0}, "at least 1 worker per instance"),
+        ({"onprem": 2_000_000_000}, "at most 1,000 workers"),
+        ({"seed": -1}, "seed is -1"),
+    ],
+)
+def test_settings_that_no_fleet_has_are_refused(changed: dict[str, int], problem: str) -> None:
+    with pytest.raises(ReplayError, match=problem):
+        ReplaySettings(**changed)  # type: ignore[arg-type]
 
 
 @given(
@@ -120,7 +96,7 @@ def test_the_summary_says_what_the_logs_say() -> None:
 def test_every_request_is_served_once_or_lost(
     requests: list[tuple[float, float]], counts: list[int]
 ) -> None:
-    run = replay(trace_of(*sorted(requests)), Script([*counts, 1]), COLD)
+    run = replay(trace_of(*sorted(requests)), Script(*counts, 1), COLD)
     assert run.row.lost == np.isinf(run.wait_s).sum() == 0
     assert (run.wait_s >= 0).all()
     held_s = run.row.worker_hours * 3600

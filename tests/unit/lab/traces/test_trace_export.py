@@ -46,20 +46,10 @@ DRY = (
 
 def record(minute: int, held: int, desired: int = 3, *failures: str) -> str:
     """A decision record of the availability controller."""
-    return json.dumps(
-        {
-            "controller": "availability",
-            "at": f"2026-01-01T00:{minute:02}:00Z",
-            "seen": {
-                "SpotDesired": float(desired),
-                "SpotSpare": 0.0,
-                "SpotServing": float(held),
-                "SpotLaunching": 0.0,
-                "SpotAtRisk": 0.0,
-            },
-            "failures": failures,
-        }
-    )
+    seen = {"SpotDesired": desired, "SpotServing": held}
+    seen |= dict.fromkeys(("SpotSpare", "SpotLaunching", "SpotAtRisk"), 0)
+    at = f"2026-01-01T00:{minute:02}:00Z"
+    return json.dumps({"controller": "availability", "at": at, "seen": seen, "failures": failures})
 
 
 def written(path: Path, *lines: str) -> Path:

@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from spotkeeper_lab.traces.export import TraceReading, pool_name, read_public_traces
+from spotkeeper_lab.traces.export import pool_name, read_public_traces
 from spotkeeper_lab.traces.market import (
     Change,
     MarketError,
@@ -43,19 +44,19 @@ def test_skypilot_json_is_one_pool_per_file(tmp_path: Path) -> None:
 
 def test_a_wrong_step_can_be_corrected(tmp_path: Path) -> None:
     path = write(tmp_path, "z_v100.json", trace())
-    assert read_public_traces([path], "m", TraceReading(gap_s=195)).end_s == 4 * 195
+    assert read_public_traces([path], "m", gap_s=195).end_s == 4 * 195
 
 
-def test_inverted_json_has_to_be_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("inverted", "capacities"), [(True, [1, 0, 1]), (False, [0, 1, 0])])
+def test_inverted_json_has_to_be_said(
+    tmp_path: Path, inverted: bool, capacities: list[int]
+) -> None:
     path = write(tmp_path, "z_v100_1/full.json", trace(data=[0, 1, 0], price_info={"price": 1}))
     with pytest.raises(MarketFileError, match="1 means not available; give --inverted"):
         read_public_traces([path], "m")
-    market = read_public_traces([path], "m", TraceReading(inverted=True))
+    market = read_public_traces([path], "m", inverted=inverted)
     assert market.pools == ("z/v100_1",)
-    assert [change.capacity for change in market.changes()] == [1, 0, 1]
-    assert (
-        read_public_traces([path], "m", TraceReading(inverted=False)).capacity("z/v100_1", 300) == 1
-    )
+    assert [change.capacity for change in market.changes()] == capacities
 
 
 SKYNOMAD = (
@@ -96,18 +97,12 @@ BAMBOO = "0,add,node1\n0,add,node2\n60000,remove,node1\n120000,add,node3\n120000
 
 def test_bamboo_events_count_the_nodes(tmp_path: Path) -> None:
     path = write(tmp_path, "p3-trace.csv", BAMBOO)
-    market = read_public_traces([path], "m", TraceReading(pool="us-east-1/p3.2xlarge"))
+    market = read_public_traces([path], "m", pool="us-east-1/p3.2xlarge")
     assert market.end_s == 180
-    assert [(change.at_s, change.capacity) for change in market.changes()] == [
-        (0, 2),
-        (60, 1),
-        (120, 3),
-    ]
-
-
-def test_bamboo_events_that_begin_late_begin_with_nothing(tmp_path: Path) -> None:
-    path = write(tmp_path, "t.csv", "60000,add,node1\n")
-    assert read_public_traces([path], "m").capacity("any/t", 0) == 0
+    found = [(change.at_s, change.capacity) for change in market.changes()]
+    assert found == [(0, 2), (60, 1), (120, 3)]
+    late = read_public_traces([write(tmp_path, "t.csv", "60000,add,node1\n")], "m")
+    assert late.capacity("any/t", 0) == 0
 
 
 @pytest.mark.parametrize(
@@ -118,48 +113,39 @@ def test_a_pool_is_named_by_its_file(path: str, pool: str) -> None:
     assert pool_name(Path(path)) == pool
 
 
-BAD = {
-    "no json": (
-        "a.json",
-        '{"metadata":\n{"gap_seconds": 1},\n"data": [1,]]}',
-        "line 3: is not JSON",
-    ),
-    "other json": ("a.json", '{"data": [1]}', "line 1: has no"),
-    "no data": ("a.json", '{"metadata": {"gap_seconds": 1}, "data": []}', "line 1: has no"),
-    "no step": ("a.json", trace(gap=0), "line 1: gap_seconds is 0"),
-    "entry": ("a.json", trace(data=[1, "two"]), r"data\[1\] is 'two'"),
-    "negative entry": ("a.json", trace(data=[1, -1]), r"data\[1\] is -1"),
-    "empty": ("a.csv", "", "is empty"),
-    "stranger": ("a.csv", "zone,price\n", "line 1: neither a header"),
-    "no date": ("a.csv", SKYNOMAD + "yesterday,1\n", "line 5: 'yesterday' is not a date"),
-    "no count": (
-        "a.csv",
-        SKYNOMAD + "2023-02-16 00:00:00,many\n",
-        "line 5: 'many' is not a number",
-    ),
-    "half": ("a.csv", SKYNOMAD + "2023-02-16 00:00:00,0.5\n", "line 5: '0.5' is not a number"),
-    "back in time": (
-        "a.csv",
-        SKYNOMAD + "2023-02-15 00:00:00,1\n",
-        "line 5: .* is not after the row",
-    ),
-    "three fields": ("a.csv", SKYNOMAD + "2023-02-16 00:00:00,1,1\n", "line 5: 3 fields"),
-    "one sample": ("a.csv", "date,availability\n2023-02-16 00:00:00,1\n", "fewer than two"),
-    "other event": ("a.csv", BAMBOO + "180000,pause,node1\n", "line 6: is not an event"),
-    "added twice": (
-        "a.csv",
-        BAMBOO + "180000,add,node1\n",
-        "line 6: add of 'node1', which is there",
-    ),
-    "never there": ("a.csv", BAMBOO + "180000,remove,x\n", "line 6: remove of 'x', which is not"),
-    "events back": ("a.csv", BAMBOO + "90000,remove,node1\n", "line 6: 90000 ms is before"),
-    "no milliseconds": ("a.csv", BAMBOO + "-1,add,node9\n", "line 6: '-1' is not a whole number"),
-    "quote": ("a.csv", 'date,availability\n"2023', "is not CSV"),
-    "bytes": ("a.csv", b"date,availability\n\xff\n", "line 2: is not UTF-8"),
+NEXT_DAY = SKYNOMAD + "2023-02-16 00:00:00"
+BROKEN = '{"metadata":\n{"gap_seconds": 1},\n"data": [1,]]}'
+BAD_JSON = {
+    "no json": (BROKEN, "line 3: is not JSON"),
+    "other json": ('{"data": [1]}', "line 1: has no"),
+    "no data": ('{"metadata": {"gap_seconds": 1}, "data": []}', "line 1: has no"),
+    "no step": (trace(gap=0), "line 1: gap_seconds is 0"),
+    "entry": (trace(data=[1, "two"]), r"data\[1\] is 'two'"),
+    "negative entry": (trace(data=[1, -1]), r"data\[1\] is -1"),
 }
+BAD_CSV = {
+    "empty": ("", "is empty"),
+    "stranger": ("zone,price\n", "line 1: neither a header"),
+    "no date": (SKYNOMAD + "yesterday,1\n", "line 5: 'yesterday' is not a date"),
+    "no count": (NEXT_DAY + ",many\n", "line 5: 'many' is not a number"),
+    "half": (NEXT_DAY + ",0.5\n", "line 5: '0.5' is not a number"),
+    "back in time": (SKYNOMAD + "2023-02-15 00:00:00,1\n", "line 5: .* is not after the row"),
+    "three fields": (NEXT_DAY + ",1,1\n", "line 5: 3 fields"),
+    "one sample": ("date,availability\n2023-02-16 00:00:00,1\n", "fewer than two"),
+    "other event": (BAMBOO + "180000,pause,node1\n", "line 6: is not an event"),
+    "added twice": (BAMBOO + "180000,add,node1\n", "line 6: add of 'node1', which is there"),
+    "never there": (BAMBOO + "180000,remove,x\n", "line 6: remove of 'x', which is not"),
+    "events back": (BAMBOO + "90000,remove,node1\n", "line 6: 90000 ms is before"),
+    "no milliseconds": (BAMBOO + "-1,add,node9\n", "line 6: '-1' is not a whole number"),
+    "quote": ('date,availability\n"2023', "is not CSV"),
+    "bytes": (b"date,availability\n\xff\n", "line 2: is not UTF-8"),
+}
+BAD = [("a.json", *bad) for bad in BAD_JSON.values()] + [
+    ("a.csv", *bad) for bad in BAD_CSV.values()
+]
 
 
-@pytest.mark.parametrize(("name", "text", "problem"), BAD.values(), ids=BAD.keys())
+@pytest.mark.parametrize(("name", "text", "problem"), BAD, ids=[*BAD_JSON, *BAD_CSV])
 def test_the_line_that_cannot_be_read_is_named(
     tmp_path: Path, name: str, text: str | bytes, problem: str
 ) -> None:
@@ -182,27 +168,22 @@ def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         with pytest.raises(MarketFileError, match=problem):
             read_public_traces(paths, "m")
     with pytest.raises(MarketFileError, match="one pool name"):
-        read_public_traces([dated, undated], "m", TraceReading(pool="a/b"))
+        read_public_traces([dated, undated], "m", pool="a/b")
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "problem"),
+    ("name", "option", "problem"),
     [
         ("a.json", {"gap_s": 0.0}, "a step of 0 s has no length"),
         ("a.json", {"gap_s": float("nan")}, "a step of nan s has no length"),
+        ("a.json", {"inverted": True}, r"data\[1\] is 4; inverted is 0 or 1"),
         ("a.csv", {"gap_s": 60.0}, "are for JSON files only"),
         ("a.csv", {"inverted": True}, "are for JSON files only"),
     ],
 )
-def test_an_option_without_an_effect_is_refused(
-    tmp_path: Path, name: str, options: dict[str, float], problem: str
+def test_an_option_that_makes_no_sense_is_refused(
+    tmp_path: Path, name: str, option: dict[str, Any], problem: str
 ) -> None:
     path = write(tmp_path, name, trace() if name.endswith("json") else BAMBOO)
     with pytest.raises(MarketError, match=problem):
-        read_public_traces([path], "m", TraceReading(**options))  # type: ignore[arg-type]
-
-
-def test_inverted_counts_above_one_make_no_sense(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.json", trace())
-    with pytest.raises(MarketFileError, match=r"data\[1\] is 4; inverted is 0 or 1"):
-        read_public_traces([path], "m", TraceReading(inverted=True))
+        read_public_traces([path], "m", **option)

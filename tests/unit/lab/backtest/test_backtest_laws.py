@@ -1,4 +1,7 @@
-"""The optimum and the limit: against the program written out tick by tick, and each other."""
+"""Laws of the peers, and of the optimum and the limit: against the program written out by ticks."""
+
+import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -6,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from spotkeeper_lab.backtest import peers as ticks
 from spotkeeper_lab.backtest.bounds import limit, optimum
-from spotkeeper_lab.backtest.peers import OnDemandOnly
+from spotkeeper_lab.backtest.peers import (
+    RoundRobin,
+    SpotGroup,
+    SpotHedge,
+    TickPolicy,
+    TwoGroupLoop,
+    run,
+)
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.traces.market import Market, Steps, market_of
 from tests.laws import some
@@ -21,41 +30,39 @@ def written_out(window: Market, world: World) -> float:
     """The optimum's cost with unknowns for every tick: held and serving, per kind, as published."""
     ticks = world.length(window)
     cold, warm = world.ticks(world.cold_start_s), world.ticks(world.warm_start_s or 0)
-    kinds = [*window.pools, None, "warm"]
-    starts = [cold] * (len(window.pools) + 1) + [warm]
-    rows: list[np.ndarray] = []
-    right: list[float] = []
-    most, price = [], []
-    size = 2 * len(kinds) * ticks
-    for kind in kinds:
-        for tick in range(ticks):
-            if kind is None or kind == "warm":
-                most.append(np.inf if kind is None else float(world.warm_pool))
-                price.append(1.0 if kind is None else 1.0 - world.warm_disk_ratio)
-            else:
-                most.append(float(window.capacity(kind, tick * TICK)))
-                price.append(world.spot_price(window, kind, tick * TICK))
+    # The start, most and price per tick: of each pool, on demand, and from the warm pool.
+    kinds: list[tuple[int, list[float], list[float]]] = [
+        (cold, [float(window.capacity(pool, at * TICK)) for at in range(ticks)],
+         [world.prices(steps)[steps.index(at * TICK)] for at in range(ticks)])
+        for pool, steps in zip(window.pools, window.steps, strict=True)
+    ] + [
+        (cold, [np.inf] * ticks, [1.0] * ticks),
+        (warm, [float(world.warm_pool)] * ticks, [1.0 - world.warm_disk_ratio] * ticks),
+    ]  # fmt: skip
+    size = len(kinds) * ticks
+    rows: list[tuple[np.ndarray, float]] = []
 
     def add(terms: list[tuple[int, float]], bound: float) -> None:
-        row = np.zeros(size)
+        row = np.zeros(2 * size)
         for column, value in terms:
             row[column] = value
-        rows.append(row)
-        right.append(bound)
+        rows.append((row, bound))
 
     for tick in range(ticks):
-        serving = [(len(kinds) + index) * ticks + tick for index in range(len(kinds))]
+        serving = [size + index * ticks + tick for index in range(len(kinds))]
         if tick >= cold:
             add([(column, -1.0) for column in serving], -world.target)
-        for index, start in enumerate(starts):
+        for index, (start, _, _) in enumerate(kinds):
             for back in range(start + 1):
                 held = [(index * ticks + tick - back, -1.0)] if tick >= back else []
                 add([(serving[index], 1.0), *held], 0.0)
-    cost = np.concatenate([price, np.zeros(size // 2)])
+    most, price = (np.concatenate([kind[part] for kind in kinds]) for part in (1, 2))
+    cost = np.concatenate([price, np.zeros(size)])
+    left, right = map(np.array, zip(*rows, strict=True))
     solved = milp(
         cost,
-        bounds=Bounds(0, np.concatenate([most, np.full(size // 2, np.inf)])),
-        constraints=LinearConstraint(np.array(rows), -np.inf, np.array(right)),
+        bounds=Bounds(0, np.concatenate([most, np.full(size, np.inf)])),
+        constraints=LinearConstraint(left, -np.inf, right),
     )
     disks = world.warm_pool * world.warm_disk_ratio * ticks
     assert solved.x is not None
@@ -114,20 +121,39 @@ def test_the_limit_is_below_the_optimum_which_is_below_all_on_demand(
     lowest = limit(window, world)
     start = world.ticks(world.cold_start_s) / LENGTH * lowest.cost * 3
     assert lowest.cost - start <= least.cost + 1e-6
-    assert least.cost <= ticks.run(OnDemandOnly(world.target), window, world).cost + 1e-6
+    assert least.cost <= run(TickPolicy(0, world.target), window, world).cost + 1e-6
     assert least.served_share == lowest.served_share == 1
 
 
-def test_the_limit_is_spot_as_far_as_it_goes() -> None:
-    window = market_of("m", 100 * TICK, {"a": [(0.0, 1), (50 * TICK, 0)], "b": [(0.0, 1)]})
-    result = limit(window, World(target=3, tick_s=TICK, price_ratio=0.25))
-    assert result.cost == pytest.approx((50 * (2 * 0.25 + 1) + 50 * (0.25 + 2)) / 300)
+def test_the_limit_buys_no_spot_that_is_dearer_than_on_demand() -> None:
+    window = market_of("m", 100 * TICK, {"a": [(0.0, 1)]})
     assert limit(window, World(target=3, tick_s=TICK, price_ratio=2.0)).cost == 1
 
 
-def test_the_optimum_gives_back_before_a_loss_and_starts_before_it() -> None:
-    window = market_of("m", 40 * TICK, {"a": [(0.0, 1), (20 * TICK, 0), (30 * TICK, 1)]})
-    result = optimum(window, World(target=1, tick_s=TICK, cold_start_s=60, price_ratio=0.5))
-    assert result.spot.tolist() == [1] * 20 + [0] * 10 + [1] * 10
-    assert result.on_demand.tolist() == [0] * 18 + [1] * 14 + [0] * 8
-    assert (result.spot_launches, result.on_demand_launches, result.losses) == (2, 1, 0)
+PEERS: tuple[Callable[[], TickPolicy], ...] = (
+    lambda: SpotGroup(3),
+    lambda: SpotGroup(3, 0.3),
+    lambda: TickPolicy(4),
+    lambda: RoundRobin(4),
+    lambda: TwoGroupLoop(3, 2),
+    lambda: SpotHedge(3, 2, 1, random.Random(1)),
+)
+
+
+@given(window=windows, make=st.sampled_from(PEERS))
+def test_no_policy_holds_more_than_the_market_or_serves_more_than_it_holds(
+    window: Market, make: Callable[[], TickPolicy]
+) -> None:
+    result = run(make(), window, World(target=3, tick_s=TICK))
+    for tick, spot in enumerate(result.spot):
+        assert spot <= sum(window.capacity(pool, tick * TICK) for pool in window.pools)
+    assert (result.ready <= result.spot + result.on_demand).all()
+    assert result.losses <= result.spot_launches
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_spothedge_with_one_pool_never_runs_out_of_pools(extra: int) -> None:
+    window = market_of("m", 40 * TICK, {"a": [(0.0, 4), (10 * TICK, 0), (20 * TICK, 4)]})
+    policy = SpotHedge(3, 1, extra, random.Random(0))
+    result = run(policy, window, World(target=3, tick_s=TICK))
+    assert result.spot[-1] == result.ready[-1] == 3 + extra

@@ -1,8 +1,12 @@
-"""Accounting: from the lives of instances to what was served and paid."""
+"""The world of a backtest: its bounds, when turns are, and what instances served and cost."""
+
+from itertools import pairwise
 
 import pytest
 
+from spotkeeper_lab.backtest.deployed import replay_of
 from spotkeeper_lab.backtest.world import PaidLife, World, WorldError, account, spot_paid
+from spotkeeper_lab.fakes import FakeStates, seconds
 from spotkeeper_lab.traces.market import Market, Steps, market_of
 
 MARKET = market_of("m", 600.0, {"a/g": [(0.0, 9)], "b/g": [(0.0, 9)]})
@@ -12,16 +16,12 @@ PRICED = Market(
 WORLD = World(target=2, tick_s=60.0, cold_start_s=120.0, price_ratio=0.25)
 
 
-def spot(start: float, end: float, *, lost: bool = False) -> PaidLife:
-    return PaidLife(pool="a/g", launched_s=start, ready_s=start + 120, ended_s=end, lost=lost)
-
-
-def on_demand(start: float, end: float) -> PaidLife:
-    return PaidLife(pool=None, launched_s=start, ready_s=start + 120, ended_s=end)
+def life(start: float, end: float, pool: str | None = "a/g", *, lost: bool = False) -> PaidLife:
+    return PaidLife(pool=pool, launched_s=start, ready_s=start + 120, ended_s=end, lost=lost)
 
 
 def test_an_instance_is_billed_from_launch_and_ready_after_its_start() -> None:
-    result = account([spot(0, 600), on_demand(60, 300)], MARKET, WORLD)
+    result = account([life(0, 600), life(60, 300, None)], MARKET, WORLD)
     assert result.spot.tolist() == [1] * 10
     assert result.on_demand.tolist() == [0, 1, 1, 1, 1, 0, 0, 0, 0, 0]
     assert result.ready.tolist() == [0, 0, 1, 2, 2, 1, 1, 1, 1, 1]
@@ -30,7 +30,7 @@ def test_an_instance_is_billed_from_launch_and_ready_after_its_start() -> None:
 
 
 def test_shares_leave_the_first_cold_start_out() -> None:
-    result = account([spot(0, 600), spot(0, 360, lost=True)], MARKET, WORLD)
+    result = account([life(0, 600), life(0, 360, lost=True)], MARKET, WORLD)
     assert result.served_share == 4 / 8
     assert result.capacity_share == (4 * 2 + 4) / 16
     assert (result.spot_launches, result.on_demand_launches, result.losses) == (2, 0, 1)
@@ -38,22 +38,24 @@ def test_shares_leave_the_first_cold_start_out() -> None:
 
 def test_the_warm_pool_pays_for_the_disks_of_what_is_stopped() -> None:
     world = World(target=2, tick_s=60.0, warm_start_s=60.0, warm_pool=3, warm_disk_ratio=0.01)
-    result = account([on_demand(0, 300)], MARKET, world)
+    result = account([life(0, 300, None)], MARKET, world)
     assert result.paid == pytest.approx(300 + 0.01 * (2 * 300 + 3 * 300))
 
 
-def test_the_price_is_as_set_else_the_markets_else_the_usual() -> None:
-    assert spot_paid("a/g", 50, 350, PRICED, World(target=1)) == pytest.approx(
-        50 * 0.2 + 200 * 0.5 + 50 * 0.1
-    )
-    assert spot_paid("a/g", 50, 350, PRICED, World(target=1, price_ratio=0.4)) == pytest.approx(120)
-    assert spot_paid("a/g", 50, 350, MARKET, World(target=1)) == pytest.approx(90)
-
-
-def test_a_world_settles_its_price() -> None:
-    assert World(target=1).priced(MARKET).price_ratio == 0.3
-    assert World(target=1).priced(PRICED).price_ratio is None
-    assert World(target=1, price_ratio=0.5).priced(PRICED).price_ratio == 0.5
+@pytest.mark.parametrize(
+    ("market", "ratio", "settled", "paid"),
+    [
+        (PRICED, None, None, 50 * 0.2 + 200 * 0.5 + 50 * 0.1),
+        (PRICED, 0.4, 0.4, 120),
+        (MARKET, None, 0.3, 90),
+    ],
+)
+def test_the_price_is_as_set_else_the_markets_else_the_usual(
+    market: Market, ratio: float | None, settled: float | None, paid: float
+) -> None:
+    world = World(target=1, price_ratio=ratio)
+    assert world.priced(market).price_ratio == settled
+    assert spot_paid("a/g", 50, 350, market, world) == pytest.approx(paid)
 
 
 @pytest.mark.parametrize(
@@ -65,14 +67,24 @@ def test_a_world_settles_its_price() -> None:
         ({"tick_s": 0.0}, "tick_s is 0.0; it must be more than 0 s"),
         ({"cold_start_s": -1.0}, "cold_start_s is -1.0"),
         ({"notice_lost": 1.5}, "notice_lost is 1.5; it must be a share"),
-        ({"on_demand_failure": -0.1}, "on_demand_failure is -0.1"),
         ({"price_ratio": -1.0}, "price_ratio is -1.0"),
         ({"warm_start_s": -1.0}, "warm_start_s is -1.0"),
         ({"warm_pool": 2}, "warm_pool needs warm_start_s"),
-        ({"turn_jitter_s": -1.0}, "turn_jitter_s"),
         ({"turn_jitter_s": 60.0}, "turn_jitter_s"),
     ],
 )
 def test_a_world_that_cannot_be_is_refused(changed: dict[str, float], problem: str) -> None:
     with pytest.raises(WorldError, match=problem):
         World(**{"target": 2, **changed})  # type: ignore[arg-type]
+
+
+def test_a_turn_comes_in_every_minute_and_two_are_up_to_two_minutes_apart() -> None:
+    """A schedule's minute is 60 s give or take 59; nothing happens after the first launch."""
+    quiet, states = market_of("quiet", 7200.0, {"a/x": [(0.0, 9)]}), FakeStates()
+    replay_of(quiet, World(target=1, turn_jitter_s=59.0), {}, states=states).run(quiet.end_s)
+    turns = sorted({seconds(record.at) for record in states.records})
+    assert turns[0] == 0.0
+    by_minute = {at_s // 60: at_s for at_s in reversed(turns)}
+    assert by_minute.keys() >= set(range(1, 120))
+    gaps = [after - before for before, after in pairwise(by_minute[n] for n in sorted(by_minute))]
+    assert 90 < max(gaps) <= 119
