@@ -1,6 +1,7 @@
 """status --instances and --events: why an instance counts, and what changed or failed."""
 
 import json
+import re
 from datetime import timedelta
 
 import boto3
@@ -108,6 +109,34 @@ def test_records_of_another_release_are_missed_and_not_hidden(deployed: Stage) -
         code, out, _ = run("status", *listed)
         assert code == 1
         assert "trouble       main: 1 records of another release left out" in out
+
+
+def test_of_more_events_than_are_listed_the_number_is_told(
+    deployed: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del deployed
+    everything = json.loads(answered("status", "--events", "--json"))["fleets"]["main"]
+    count = len(everything)
+    monkeypatch.setattr("spotkeeper_operator.status.EVENTS_AT_MOST", 2)
+    listed = json.loads(answered("status", "--events", "--json"))
+    assert (listed["fleets"]["main"], listed["left_out"]) == (everything[-2:], {"main": count - 2})
+    assert f"main: {count} events in 3.0 h; the last 2 of them" in answered("status", "--events")
+
+
+@pytest.mark.parametrize("behind_s", [0, 240])
+def test_a_clock_that_is_behind_is_told_and_makes_no_age_negative(
+    kept: Stage, monkeypatch: pytest.MonkeyPatch, behind_s: float
+) -> None:
+    monkeypatch.setattr("spotkeeper.wiring.now", lambda: kept.now - timedelta(seconds=behind_s))
+    told = "main: this machine's clock is at least 3 min behind: the ages shown are too small"
+    for listed in ((), ("--instances",)):
+        code, out, _ = run("status", *listed, "--json")
+        found = json.loads(out)
+        assert (told in found["troubles"], code) == (behind_s > 0, int(behind_s > 0 or not listed))
+        ages = re.findall(r'"(?:availability|health|\w*age_s)": ([-\d.]+)', out)
+        assert len(ages) > 2
+        assert all(not age.startswith("-") for age in ages), ages
+        assert (told in " ".join(run("status", *listed)[1].split())) is (behind_s > 0)
 
 
 def test_events_that_repeat_are_counted() -> None:

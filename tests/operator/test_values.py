@@ -9,7 +9,14 @@ import pytest
 
 from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
 from spotkeeper_operator.drill import Story, told
-from spotkeeper_operator.explain import explain_text, holes, records_timeline, seen_words, timeline
+from spotkeeper_operator.explain import (
+    Decisions,
+    explain_text,
+    holes,
+    records_timeline,
+    seen_words,
+    timeline,
+)
 from spotkeeper_operator.text import labelled, parse_instant, spoken
 from tests.builders import held
 
@@ -46,14 +53,16 @@ def minutes(*records: DecisionRecord) -> list[DecisionRecord]:
     return [replace(r, at=NOW + timedelta(minutes=i)) for i, r in enumerate(records)]
 
 
+def explained(*records: DecisionRecord) -> str:
+    return explain_text(Decisions(entries=timeline(records)))
+
+
 def test_holds_that_are_folded_over_midnight_say_both_days() -> None:
     first = replace(HOLD, at=NOW.replace(hour=23, minute=59))
     last = replace(HOLD, at=first.at + timedelta(minutes=1))
-    assert "2026-11-20 23:59:00 to 2026-11-21 00:00:00, 2 turns" in explain_text(
-        timeline([first, last])
-    )
+    assert "2026-11-20 23:59:00 to 2026-11-21 00:00:00, 2 turns" in explained(first, last)
     soon = replace(HOLD, at=NOW + timedelta(minutes=1))
-    assert "2026-11-20 15:30:00 to 15:31:00, 2 turns" in explain_text(timeline([HOLD, soon]))
+    assert "2026-11-20 15:30:00 to 15:31:00, 2 turns" in explained(HOLD, soon)
 
 
 def test_a_long_name_does_not_run_into_what_is_said_of_it() -> None:
@@ -83,12 +92,12 @@ def test_failures_and_holes_are_lines_of_their_own() -> None:
     records = minutes(HOLD, HOLD, wrong, wrong, wrong, HOLD)
     late = replace(HOLD, at=NOW + timedelta(minutes=9))
     entries = timeline([*records, late])
-    assert [(e.rule, e.turns) for e in entries] == [
+    assert [(e.last.rule, e.turns) for e in entries] == [
         ("at target", 2), (FAILED, 3), ("at target", 1), ("at target", 1),
     ]  # fmt: skip
     found = holes([*records, late], NOW, NOW + timedelta(minutes=9))
     assert [(h.first.minute, h.last.minute) for h in found] == [(31, 35), (35, 39)]
-    text = explain_text(entries, 0, found)
+    text = explain_text(Decisions(entries=entries, holes=found))
     assert "15:32:00 to 15:34:00, 3 turns\n  ocr         health: FAILED\n" in text
     assert "15:35:00 to 15:39:00\n  ocr         health: NO TURN WORKED for 4 min" in text
 
@@ -131,10 +140,9 @@ def test_waits_and_load_have_a_gap_while_no_log_tells_of_them() -> None:
         [2.0, 0.0, None], [3, 0, None], [0.8, None, None],
     ]  # fmt: skip
     never = replace(HOLD, seen={"OfferedLoad": 0.0, "WorkersNeeded": 0, "WorkersLive": 0})
-    entries = timeline([replace(turn, rule=str(n)) for n, turn in enumerate([*turns, never])])
-    assert [seen_words(entry) for entry in entries] == [
+    assert [seen_words(turn) for turn in (*turns, never)] == [
         "2 erlangs, 3 live, 0.8 s waited (p95)",
         "0 erlangs, 300 s since the newest log",
         "300 s since the newest log",
-        "",
+        "nothing",
     ]

@@ -134,6 +134,7 @@ def status(
     With --instances or --events: a list of these instead.
     """
     from spotkeeper_operator.status import (
+        details_json,
         details_text,
         exit_code,
         read_events,
@@ -148,7 +149,7 @@ def status(
     if instances or events:
         read = read_instances if instances else read_events
         listed = read(on.aws, on.stack, fleet, on.now)
-        on.say(details_text, as_json, listed)
+        on.say(details_text, details_json, listed)
         raise typer.Exit(1 if listed.troubles else 0)
     found = read_status(on.aws, on.stack, fleet, on.now)
     if not watch:
@@ -237,7 +238,7 @@ def explain(
         raise OperatorError(f"the rule {rule!r} decided no turn of this time; others: {others}")
     show = explain_json if on.json else explain_text
     page = explain_page(found.records, first, last, rule)
-    tell(show(found.entries, found.unreadable, found.holes), page, report)
+    tell(show(found), page, report)
     on.name_left_out(fleet)
 
 
