@@ -7,7 +7,6 @@ import pytest
 
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper_operator import aws
-from spotkeeper_operator import cost as read_cost
 from tests.builders import TABLE
 from tests.functions.conftest import PATH, Stage
 from tests.operator.command import answered, run
@@ -40,12 +39,3 @@ def test_what_was_never_read_is_not_known(deployed: Stage, monkeypatch: pytest.M
     deployed.at(deployed.cloud.now_s + 3600)
     found = json.loads(run("cost", "--json")[1])
     assert "later costs are not known" in found["unknown"][0]
-
-
-def test_the_peak_is_what_was_wanted_and_not_what_ran(
-    kept: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del kept
-    assert json.loads(answered("cost", "--since", "2h", "--json"))["saved_by_sizing"] is None
-    monkeypatch.setattr(read_cost, "read_peak", lambda *_: 3)
-    assert json.loads(answered("cost", "--since", "2h", "--json"))["peak"] == 3

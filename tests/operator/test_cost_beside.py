@@ -14,7 +14,7 @@ from spotkeeper.domain.money.ledger import EndedBy, LedgerItem
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator import aws
 from spotkeeper_operator.aws import Aws
-from spotkeeper_operator.cost import GROUP_TAG, noticed, read_idle, spans_of
+from spotkeeper_operator.cost import GROUP_TAG, noticed, read_use, spans_of
 from tests.builders import held
 from tests.functions.conftest import TABLE, Stage
 from tests.operator.command import answered
@@ -133,15 +133,19 @@ def test_records_of_an_older_release_say_nothing_of_requests() -> None:
     assert (found.late, found.failed, found.unread) == (None, None, 2)
 
 
-def test_idle_is_what_the_load_leaves_of_the_live() -> None:
+def test_idle_is_what_the_load_leaves_of_the_live_and_the_peak_is_what_was_wanted() -> None:
+    """Of two fleets: sums by the hour. What ran is no measure of the peak."""
+    wanted = (("OfferedLoad", 1.5), ("WorkersLive", 2.0), ("SpotDesired", 3.0))
     results = [
-        {"Id": "a", "Label": "OfferedLoad", "Timestamps": [NOON], "Values": [3.0]},
-        {"Id": "b", "Label": "WorkersLive", "Timestamps": [NOON], "Values": [4.0]},
+        {"Id": f"{name}{n}", "Label": name, "Timestamps": [NOON], "Values": [value]}
+        for name, value in wanted
+        for n in range(2)
     ]
     with mock_aws(), Stubber(boto3.client("cloudwatch", "us-east-1")) as watch:
         watch.add_response("get_metric_data", {"MetricDataResults": results})
         watch.add_response("get_metric_data", {"MetricDataResults": []})
         client = cast("Any", watch.client)
         span = (NOON, NOON + timedelta(hours=1))
-        assert read_idle(client, "test", ["main"], *span) == pytest.approx(0.25)
-        assert read_idle(client, "test", ["main"], *span) is None
+        idle, peak = read_use(client, "test", ["main", "night"], *span)
+        assert (idle, peak) == (0.25, 6)
+        assert read_use(client, "test", ["main"], *span) == (None, None)

@@ -402,26 +402,19 @@ def drill(
     Drills=true first. Exit code 1 if the fleet has not recovered after --timeout.
     """
     from spotkeeper import wiring
-    from spotkeeper_operator.drill import (
-        Drill,
-        Waiting,
-        drill_json,
-        drill_page,
-        drill_text,
-        telling,
-    )
+    from spotkeeper_operator import drill as drills
 
     check_outputs([report])
-    waiting = Waiting(
+    waiting = drills.Waiting(
         clock=wiring.now,
         sleep=lambda for_s: time.sleep(for_s),
-        progress=telling(lambda text: typer.echo(text, err=True)),
+        progress=drills.telling(lambda text: typer.echo(text, err=True)),
         trouble=lambda error: typer.echo(f"error: {error}", err=True),
         longest=timedelta(seconds=timeout),
     )
-    drilled = Drill(on.aws, on.stack, fleet).run(count, waiting)
-    show = drill_json if on.json else drill_text
-    tell(show(drilled), drill_page(drilled), report)
+    drilled = drills.drill(on.aws, on.stack, fleet, count, waiting)
+    show = drills.drill_json if on.json else drills.drill_text
+    tell(show(drilled), drills.drill_page(drilled), report)
     raise typer.Exit(0 if drilled.story.over else 1)
 
 

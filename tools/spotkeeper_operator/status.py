@@ -37,7 +37,14 @@ from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.ports import FleetError, TimedOut
 from spotkeeper.turns.turn import ASK_UNTIL_S
 from spotkeeper_operator.aws import Activity, Aws, chosen, read_activities
-from spotkeeper_operator.text import STALE_TURN_S, as_json, labelled, paragraphs, spoken
+from spotkeeper_operator.text import (
+    STALE_TURN_S,
+    age_from,
+    as_json,
+    labelled,
+    paragraphs,
+    spoken,
+)
 
 # A worker that finished a request in this time is live. Load and waits are those of the second
 # time; which workers there were before it is read from the third.
@@ -200,15 +207,10 @@ class Looked:
     def log_age(self, health: DecisionRecord | None, now: datetime) -> float | None:
         """The age of the newest search log, by the table or what the last turn saw there."""
         logs = (w.last_finished for d in self.digests or () for w in d.workers)
-        known = [_age(at, now) for at in logs]
+        known = [age_from(at, now) for at in logs]
         if health and (age := health.seen.get("SearchLogAge")) is not None:
             known.append(max(0.0, age + (now - health.at).total_seconds()))
         return min(known, default=None)
-
-
-def _age(at: datetime, now: datetime) -> float:
-    """How long ago an instant was, s: nothing is younger than now, however clocks differ."""
-    return max(0.0, (now - at).total_seconds())
 
 
 def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
@@ -218,7 +220,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     worked = {
         each: next((r for r in mine if r.rule != FAILED), None) for each, mine in turns.items()
     }
-    ages = {each: _age(r.at, now) if r else None for each, r in worked.items()}
+    ages = {each: age_from(r.at, now) if r else None for each, r in worked.items()}
     fresh = {each: r for each, r in worked.items() if r and (ages[each] or 0.0) <= STALE_TURN_S}
     failed = {
         each: [*takewhile(lambda record: record.rule == FAILED, mine)]
@@ -267,7 +269,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         waiting = WaitingNow(
             requests=queue.waiting,
             in_flight=queue.in_flight,
-            age_s=_age(queue.seen_at, now) if queue.seen_at else 0.0,
+            age_s=age_from(queue.seen_at, now) if queue.seen_at else 0.0,
             oldest_at_least_s=oldest_s,
             oldest_at=at,
         )
@@ -310,7 +312,7 @@ def _state(
 ) -> tuple[State, str]:
     """Judge a fleet whose groups exist, by the last turns that worked, and say why."""
     there = sum(group.in_service for group in groups)
-    age_s = _age(turn.at, now) if turn else 0.0
+    age_s = age_from(turn.at, now) if turn else 0.0
     unfilled = turn.seen.get("ShortfallUnfilled", 0.0) if turn else 0.0
     if wanted is not None and there < wanted:
         launching = sum(group.launching for group in groups)
@@ -338,7 +340,7 @@ def _state(
     if known >= wanted:
         return State.WHOLE, told
     # The instances that the last health turn suspects, or all of them, with its reasons.
-    if health and (age_s := _age(health.at, now)) <= STALE_TURN_S:
+    if health and (age_s := age_from(health.at, now)) <= STALE_TURN_S:
         parts = health.reason.split("; ")
         if health.seen.get("NobodyServes"):
             nobody = "; ".join(part for part in parts if "nobody serves" in part)
@@ -392,7 +394,7 @@ def _load_now(fleet: Fleet, looked: Looked, log_age: float | None, now: datetime
         busy=_busy(busy_of, looked.digests, known, fleet.slots),
         wait_p95_s=load.waits.quantile_s(0.95),
         requests=load.finished,
-        newest_log_age_s=_age(load.newest, now),
+        newest_log_age_s=age_from(load.newest, now),
     )
 
 
@@ -883,7 +885,7 @@ def instances_of(
                 zone=zone,
                 instance_type=instance_type,
                 state=state,
-                age_s=_age(life.since, now) if life else None,
+                age_s=age_from(life.since, now) if life else None,
                 workers_live=None if looked.digests is None else live[name],
                 workers_expected=fleet.workers_per_instance,
                 counted=counts,
