@@ -105,43 +105,34 @@ def doctor_text(findings: Sequence[Finding]) -> str:
         ]
         for finding in findings
     ]
-    return paragraphs([*blocks, [_sum(findings)]])
+    if all(finding.severity is Severity.NOTE for finding in findings):
+        return paragraphs([*blocks, ["nothing is wrong"]])
+    counts = {s: sum(f.severity is s for f in findings) for s in Severity}
+    summed = (
+        f"{count} {severity.value}{'s' * (count > 1 and severity is not Severity.UNKNOWN)}"
+        for severity, count in counts.items()
+        if count
+    )
+    return paragraphs([*blocks, [", ".join(summed)]])
 
 
 def _fix(fix: str) -> Iterator[str]:
     """Lay a fix out; a command can be pasted as it is, over several lines."""
-    label = "fix"
+    head = "  fix".ljust(HANG)
     for line in fix.split("\n"):
-        if COMMAND.match(line):
-            head, *rest = _command(line)
-            yield f"{'  ' + label:<{HANG}}{head}"
-            yield from (" " * HANG + each for each in rest)
+        if not COMMAND.match(line):
+            yield from labelled(head.strip(), line, hang=HANG)
         else:
-            yield from labelled(label, line, hang=HANG)
-        label = ""
-
-
-def _command(line: str) -> list[str]:
-    """Break a command before its options, where it is too long, so that a shell reads it whole."""
-    lines = [""]
-    for part in re.split(r" (?=--)", line):
-        if lines[-1] and len(lines[-1]) + 1 + len(part) > width() - HANG - 2:
-            lines[-1] += " \\"
-            lines.append(f"  {part}")
-        else:
-            lines[-1] += f" {part}" if lines[-1] else part
-    return lines
-
-
-def _sum(findings: Sequence[Finding]) -> str:
-    if all(finding.severity is Severity.NOTE for finding in findings):
-        return "nothing is wrong"
-    counts = {s: sum(f.severity is s for f in findings) for s in Severity}
-    return ", ".join(_counted(count, s.value) for s, count in counts.items() if count)
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 or word == "unknown" else f"{count} {word}s"
+            # Broken before its options, where it is too long, so that a shell reads it whole.
+            shown = head
+            for number, part in enumerate(re.split(r" (?=--)", line)):
+                if number and len(shown) - HANG + 1 + len(part) > width() - HANG - 2:
+                    yield f"{shown} \\"
+                    shown = f"{' ' * HANG}  {part}"
+                else:
+                    shown += f" {part}" if number else part
+            yield shown
+        head = " " * HANG
 
 
 def findings_page() -> str:
