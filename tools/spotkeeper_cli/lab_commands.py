@@ -36,7 +36,7 @@ from spotkeeper_cli.options import (
 )
 
 if TYPE_CHECKING:
-    from spotkeeper_lab.replay.values import MarketRow, ReplaySettings, Run
+    from spotkeeper_lab.replay.values import MarketRow, Run
     from spotkeeper_lab.traces.market import Market
     from spotkeeper_lab.traces.requests import RequestTrace
 
@@ -115,15 +115,8 @@ def backtest(
         return
     from spotkeeper_lab.backtest.policies import SettingError, UnknownNameError, choose, configure
     from spotkeeper_lab.backtest.world import World, WorldError
-    from spotkeeper_lab.run.backtest import (
-        BacktestPlan,
-        Windows,
-        json_text,
-        report_html,
-        run_backtest,
-        tables,
-    )
-    from spotkeeper_lab.traces.market import MarketError
+    from spotkeeper_lab.run import backtest as runs
+    from spotkeeper_lab.traces.market import MarketError, generate, read_markets
 
     if window_hours is not None and windows is None:
         raise typer.BadParameter("give --windows, too: without it the whole trace is one window")
@@ -143,18 +136,30 @@ def backtest(
             price_ratio=price_ratio,
             seed=seed,
         )
+        markets = read_markets(market) if market else [generate(seed, hours=GENERATED_H)]
+        if region:
+            markets = [each.within(region) for each in markets]
+        # No Auto Scaling group can have all of these.
+        remark(
+            f"{each.name}: its pools are in {len(each.regions)} regions "
+            f"({', '.join(each.regions)}), and an Auto Scaling group has one. "
+            "Use --region NAME for what one group can reach."
+            for each in markets
+            if each.regions[1:]
+        )
         hours = WINDOW_H if window_hours is None else window_hours
-        plan = BacktestPlan(
-            markets=_markets(market or (), region, seed),
+        plan = runs.BacktestPlan(
+            markets=markets,
             worlds=[world],
             policies=configure(choose(policy or ()), set or ()),
-            windows=Windows(count=windows, hours=hours, seed=seed),
+            windows=runs.Windows(count=windows, hours=hours, seed=seed),
         )
         with counted("backtest") as show:
-            rows = run_backtest(plan, progress=show, workers=os.cpu_count() or 1)
+            rows = runs.run_backtest(plan, progress=show, workers=os.cpu_count() or 1)
         command = f"spotkeeper {shlex.join(sys.argv[1:])}"
-        shown = tables(rows, wide=screen().width >= WIDE)
-        give(shown, json_text(rows), json, lambda: report_html(rows, command), report)
+        shown = runs.tables(rows, wide=screen().width >= WIDE)
+        page = partial(runs.report_html, rows, command)
+        give(shown, runs.json_text(rows), json, page, report)
 
 
 def _backtest_job(
@@ -177,23 +182,6 @@ def _backtest_job(
                 times = f"{row.median_h:.1f} h", f"{row.p90_h:.1f} h"
                 shown.add_row(row.name, *times, f"{row.cost:.1%}", wrong)
             screen().print(shown)
-
-
-def _markets(paths: Sequence[Path], region: str | None, seed: int) -> "list[Market]":
-    """Read the markets, or make one; report those that no Auto Scaling group can have."""
-    from spotkeeper_lab.traces.market import generate, read_markets
-
-    whole = read_markets(paths) if paths else [generate(seed, hours=GENERATED_H)]
-    if region:
-        return [market.within(region) for market in whole]
-    remark(
-        f"{market.name}: its pools are in {len(market.regions)} regions "
-        f"({', '.join(market.regions)}), and an Auto Scaling group has one. "
-        "Use --region NAME for what one group can reach."
-        for market in whole
-        if market.regions[1:]
-    )
-    return whole
 
 
 def demo(
@@ -296,15 +284,17 @@ def replay(
     from spotkeeper_lab.replay.output import as_json, choices_table, table
     from spotkeeper_lab.replay.report import report_html
     from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
-    from spotkeeper_lab.run.on_market import market_table
-    from spotkeeper_lab.run.replay import RULE_NAMES, check_room
+    from spotkeeper_lab.run import replay as replays
+    from spotkeeper_lab.run.on_market import market_table, on_market
     from spotkeeper_lab.traces.market import MarketError, read_market
     from spotkeeper_lab.traces.requests import RequestTraceError, read_request_traces
 
     mendable = (MarketError, NotACheckout, OutputError, ReplayError, RequestTraceError)
     with exits_on(*mendable, UnknownNameError):
         check_outputs((json, report), (*requests, market))
-        rules = _chosen(rule or (), RULE_NAMES)
+        if wrong := [name for name in rule or () if name not in replays.RULE_NAMES]:
+            raise UnknownNameError("rule", wrong[0], replays.RULE_NAMES)
+        rules = tuple(dict.fromkeys(rule or ())) or replays.RULE_NAMES
         settings = ReplaySettings(
             wait_s=wait,
             share=share,
@@ -320,48 +310,24 @@ def replay(
         traces = read_request_traces(requests, seed=seed, mean_rate_per_s=mean_rate)
         remark(trace.note for trace in traces)
         for trace in traces:
-            check_room(trace, settings)
+            replays.check_room(trace, settings)
         spot = read_market(market) if market else None
-        runs = _runs(traces, rules, settings)
-        both = _on_market(traces, spot, settings, workers_per_instance) if spot else []
+        runs: list[tuple[RequestTrace, Run]] = []
+        with counted("replay") as show:
+            for trace, run in replays.iter_runs(traces, rules, settings):
+                runs.append((trace, run))
+                show(len(runs), len(traces) * len(rules), f"{trace.name} {run.row.rule}")
+        both: list[MarketRow] = []
+        if spot:
+            with counted("both checkers") as show:
+                size = workers_per_instance
+                both += (on_market(it, spot, settings, show, size=size) for it in traces)
         names = dict.fromkeys(trace.name for trace, _ in runs)
         tables = [table(it, [run.row for trace, run in runs if trace.name == it]) for it in names]
         tables += [choices_table(run) for _, run in runs if run.choices]
         tables += [market_table(both)] if both else []
         rows = as_json([*(run.row for _, run in runs), *both])
         give(tables, rows, json, lambda: report_html(runs), report)
-
-
-def _runs(
-    traces: "Sequence[RequestTrace]", rules: Sequence[str], settings: "ReplaySettings"
-) -> "list[tuple[RequestTrace, Run]]":
-    from spotkeeper_lab.run.replay import iter_runs
-
-    runs: list[tuple[RequestTrace, Run]] = []
-    with counted("replay") as show:
-        for trace, run in iter_runs(traces, rules, settings):
-            runs.append((trace, run))
-            show(len(runs), len(traces) * len(rules), f"{trace.name} {run.row.rule}")
-    return runs
-
-
-def _on_market(
-    traces: "Sequence[RequestTrace]", market: "Market", settings: "ReplaySettings", size: int | None
-) -> "list[MarketRow]":
-    from spotkeeper_lab.run.on_market import on_market
-
-    with counted("both checkers") as show:
-        return [on_market(trace, market, settings, show, size=size) for trace in traces]
-
-
-def _chosen(names: Sequence[str], known: Sequence[str]) -> Sequence[str]:
-    """The rules of these names, all where there are none; raises UnknownNameError."""
-    from spotkeeper_lab.backtest.policies import UnknownNameError
-
-    for name in names:
-        if name not in known:
-            raise UnknownNameError("rule", name, known)
-    return tuple(dict.fromkeys(names)) or known
 
 
 TraceOut = Annotated[
@@ -480,7 +446,7 @@ def up(
     notice: Annotated[float, typer.Option(min=0, help="Seconds between warning and loss.")] = 120,
 ) -> None:
     """Serve a local AWS on this machine until Ctrl-C."""
-    from spotkeeper_lab.run.up import LabError, LabSettings, running
+    from spotkeeper_lab.run.up import BUILT, LabError, LabSettings, environment, running
 
     with exits_on(LabError):
         settings = LabSettings(
@@ -492,21 +458,16 @@ def up(
             notice_s=notice,
         )
         with running(settings, Path.cwd()) as ready:
-            _tell(ready.url, ready.took_s, port)
+            took = f"({ready.took_s:.1f} s)"
+            typer.echo(f"The local AWS is up {took}. Ctrl-C ends it and everything in it.\n")
+            typer.echo(f"  endpoint  {ready.url}\n  page      {ready.url}/_lab/\n")
+            typer.echo("Paste into another shell, then build and deploy as to AWS:\n")
+            for name, value in environment(port, Path.cwd()).items():
+                typer.echo(f"  export {name}={value}")
+            if not BUILT.exists():
+                typer.echo("\nNothing is built for this machine yet: make local-build")
             code = ready.process.wait()
         raise LabError(f"the endpoint ended by itself ({code}); see build/local-aws/endpoint.log")
-
-
-def _tell(url: str, took_s: float, port: int) -> None:
-    from spotkeeper_lab.run.up import BUILT, environment
-
-    typer.echo(f"The local AWS is up ({took_s:.1f} s). Ctrl-C ends it and everything in it.\n")
-    typer.echo(f"  endpoint  {url}\n  page      {url}/_lab/\n")
-    typer.echo("Paste into another shell, then build and deploy as to AWS:\n")
-    for name, value in environment(port, Path.cwd()).items():
-        typer.echo(f"  export {name}={value}")
-    if not BUILT.exists():
-        typer.echo("\nNothing is built for this machine yet: make local-build")
 
 
 @lab.command()

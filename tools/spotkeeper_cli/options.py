@@ -170,10 +170,8 @@ def tell(text: str, page: "Page", path: Path | None) -> None:
 
 def remark(notes: Iterable[str]) -> None:
     """Print what a reader must know of the input on standard error."""
-    from rich.console import Console
-
     for note in filter(None, notes):
-        Console(stderr=True, soft_wrap=True).print(note, highlight=False, markup=False)
+        typer.echo(note, err=True)
 
 
 def give(

@@ -34,7 +34,6 @@ from spotkeeper_cli.options import (
 from spotkeeper_operator.text import as_json, parse_instant
 
 if TYPE_CHECKING:
-    from spotkeeper.domain.permission import Control
     from spotkeeper_operator.aws import Aws
     from spotkeeper_operator.control import FleetControl
 
@@ -69,7 +68,7 @@ class OnStack:
 
         return wiring.now()
 
-    def say(self, text: Callable[..., str], json: Callable[..., str], *found: object) -> None:
+    def say(self, text: Callable[..., str], json: Callable[..., str], *found: Any) -> None:
         """Answer, in the form that the options name."""
         typer.echo((json if self.json else text)(*found), nl=False)
 
@@ -133,33 +132,23 @@ def status(
 
     With --instances or --events: a list of these instead.
     """
-    from spotkeeper_operator.status import (
-        details_json,
-        details_text,
-        exit_code,
-        read_events,
-        read_instances,
-        read_status,
-        status_json,
-        status_text,
-    )
+    from spotkeeper_operator import status as told
 
     if (instances or events) and (watch or (instances and events)):
         raise typer.BadParameter("give one of --instances, --events and --watch")
     if instances or events:
-        read = read_instances if instances else read_events
+        read = told.read_instances if instances else told.read_events
         listed = read(on.aws, on.stack, fleet, on.now)
-        on.say(details_text, details_json, listed)
+        on.say(told.details_text, told.details_json, listed)
         raise typer.Exit(1 if listed.troubles else 0)
-    found = read_status(on.aws, on.stack, fleet, on.now)
-    if not watch:
-        on.say(status_text, status_json, found)
-        raise typer.Exit(exit_code(found))
-    while True:
+    found = told.read_status(on.aws, on.stack, fleet, on.now)
+    while watch:
         screen().clear()
-        on.say(status_text, status_json, found)
+        on.say(told.status_text, told.status_json, found)
         time.sleep(watch)
-        found = patiently(lambda: read_status(on.aws, on.stack, fleet, on.now), watch)
+        found = patiently(lambda: told.read_status(on.aws, on.stack, fleet, on.now), watch)
+    on.say(told.status_text, told.status_json, found)
+    raise typer.Exit(told.exit_code(found))
 
 
 def patiently[T](read: Callable[[], T], every_s: float) -> T:
@@ -219,40 +208,35 @@ def explain(
 
     Without --at or --since: the last 20 minutes. Holds that repeat are folded.
     """
+    from spotkeeper_operator import explain as told
+    from spotkeeper_operator.aws import OperatorError
+
+    if job is not None and (fleet or rule or report):
+        raise typer.BadParameter("--job goes with --at, --since and --json alone")
+    check_outputs([report])
+    now = on.now
+    if at is not None and since is not None:
+        raise typer.BadParameter("give --at or --since, not both")
+    first, last = now - timedelta(seconds=since or RECENT_S), now
+    if at is not None:
+        try:
+            instant = parse_instant(at, now)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--at") from error
+        first, last = instant - AROUND, min(instant + AROUND, now)
     if job is not None:
         from spotkeeper_operator.jobs import Jobs, turns_json, turns_text
 
-        if fleet or rule or report:
-            raise typer.BadParameter("--job goes with --at, --since and --json alone")
-        period = _period(at, since, on.now) if at is not None or since is not None else None
-        on.say(turns_text, turns_json, Jobs(on.aws, on.stack).turns(job, period, on.now))
+        period = (first, last) if at is not None or since is not None else None
+        on.say(turns_text, turns_json, Jobs(on.aws, on.stack).turns(job, period, now))
         return
-    from spotkeeper_operator.aws import OperatorError
-    from spotkeeper_operator.explain import explain_json, explain_page, explain_text, read_timeline
-
-    check_outputs([report])
-    first, last = _period(at, since, on.now)
-    found = read_timeline(on.aws, on.stack, fleet, first, last, rule)
+    found = told.read_timeline(on.aws, on.stack, fleet, first, last, rule)
     if rule is not None and found.records and not found.entries:
         others = ", ".join(sorted({record.rule for record in found.records}))
         raise OperatorError(f"the rule {rule!r} decided no turn of this time; others: {others}")
-    show = explain_json if on.json else explain_text
-    page = explain_page(found.records, first, last, rule)
-    tell(show(found), page, report)
+    show = told.explain_json if on.json else told.explain_text
+    tell(show(found), told.explain_page(found.records, first, last, rule), report)
     on.name_left_out(fleet)
-
-
-def _period(at: str | None, since: float | None, now: datetime) -> tuple[datetime, datetime]:
-    """The first and the last instant to explain."""
-    if at is not None and since is not None:
-        raise typer.BadParameter("give --at or --since, not both")
-    if at is None:
-        return now - timedelta(seconds=RECENT_S if since is None else since), now
-    try:
-        instant = parse_instant(at, now)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--at") from error
-    return instant - AROUND, min(instant + AROUND, now)
 
 
 @on_stack
@@ -324,17 +308,17 @@ def cost(
     report: Report = None,
 ) -> None:
     """Show what the fleets cost in USD, and on demand; exit code 1 if a part is not known."""
-    from spotkeeper_operator.cost import By, cost_json, cost_page, cost_text, read_cost
+    from spotkeeper_operator import cost as costs
 
-    if by is not None and by not in set(By):
+    if by is not None and by not in set(costs.By):
         raise typer.BadParameter("day, zone or type", param_hint="--by")
-    kind = By(by) if by else None
+    kind = costs.By(by) if by else None
     check_outputs([report])
     now = on.now
     first = now - timedelta(seconds=since)
-    found = read_cost(on.aws, on.stack, fleet, first, now, billed=actual)
-    show = cost_json if on.json else cost_text
-    tell(show(found, kind), cost_page(found, kind), report)
+    found = costs.read_cost(on.aws, on.stack, fleet, first, now, billed=actual)
+    show = costs.cost_json if on.json else costs.cost_text
+    tell(show(found, kind), costs.cost_page(found, kind), report)
     raise typer.Exit(1 if found.unknown else 0)
 
 
@@ -429,12 +413,12 @@ def mode(
 
     Before turns act, the command shows what they would request now, and waits for your yes.
     """
-    from spotkeeper_operator.control import mode_text
+    from spotkeeper_operator.control import control_json, mode_text
 
     control = on.control(fleet)
     if mode is Mode.ACT and control.only_observes():
         confirm(control.preview(), "Let the turns act?", yes)
-    _say_control(on, fleet, control.set_mode(mode), mode_text)
+    on.say(mode_text, control_json, fleet, control.set_mode(mode))
 
 
 @on_stack
@@ -445,10 +429,10 @@ def pause(
     why: Annotated[str, typer.Option("--why", help="The reason; status shows it.")],
 ) -> None:
     """Leave a fleet as it is for a time; turns record what they would request."""
-    from spotkeeper_operator.control import pause_text
+    from spotkeeper_operator.control import control_json, pause_text
 
     paused = on.control(fleet).pause(timedelta(seconds=lasting), why)
-    _say_control(on, fleet, paused, pause_text)
+    on.say(pause_text, control_json, fleet, paused)
 
 
 @on_stack
@@ -457,13 +441,13 @@ def resume(on: OnStack, fleet: Fleet, yes: Yes = False) -> None:
 
     The command shows what the turns would request now, and waits for your yes.
     """
-    from spotkeeper_operator.control import pause_text
+    from spotkeeper_operator.control import control_json, pause_text
 
     control = on.control(fleet)
     control.require_paused()
     if not control.only_observes():
         confirm(control.preview(), "Let the turns act?", yes)
-    _say_control(on, fleet, control.resume(), pause_text)
+    on.say(pause_text, control_json, fleet, control.resume())
 
 
 @on_stack
@@ -507,11 +491,3 @@ def confirm(preview: Sequence[str], question: str, yes: bool) -> None:
 def _asks() -> bool:
     """Say whether there is a terminal to ask on."""
     return sys.stdin.isatty()
-
-
-def _say_control(
-    on: OnStack, fleet: str, found: "Control", text: "Callable[[str, Control], str]"
-) -> None:
-    from spotkeeper_operator.control import control_json
-
-    on.say(text, control_json, fleet, found)
