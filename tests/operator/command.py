@@ -1,7 +1,12 @@
-"""The command as a person runs it, and a stack that it is run on."""
+"""The command as a person runs it, and a stack that it is run on.
+
+Some answers are kept: `GOLDEN=write pytest tests/operator` writes them anew.
+"""
 
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -13,6 +18,7 @@ from spotkeeper_cli.main import app
 from tests.functions.conftest import TABLE
 
 STACK = "test"
+KEPT = Path(__file__).parent / "kept"
 _SEND: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
 
 
@@ -63,3 +69,12 @@ def refused(*arguments: str) -> str:
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     return " ".join(err.split())
+
+
+def matches(name: str, answer: str) -> None:
+    path = KEPT / name
+    if os.environ.get("GOLDEN") == "write":
+        path.write_text(answer, encoding="utf-8")
+    assert answer == path.read_text(encoding="utf-8")
+    if path.suffix == ".txt":
+        assert max(map(len, answer.splitlines())) <= 80

@@ -10,10 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.functions.conftest import Stage, document
-from tests.operator.command import deploy, refused, run
-from tests.operator.days import Days
+from tests.operator.command import deploy, matches, refused, run
+from tests.operator.conftest import Days
 from tests.operator.fis import EXPERIMENT, ROLE, Experiments
-from tests.operator.golden import matches
 
 type StageOf = Callable[..., Stage]
 

@@ -9,9 +9,8 @@ import pytest
 
 from spotkeeper_operator.aws import Aws
 from tests.functions.conftest import Stage, document
-from tests.operator.command import answered, deploy, refused, run
+from tests.operator.command import answered, deploy, matches, refused, run
 from tests.operator.conftest import ring, serve
-from tests.operator.golden import matches
 from tests.worker.page import of
 
 

@@ -13,7 +13,7 @@ from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
 from tests.functions.conftest import Stage, StageOf, document
 from tests.operator.command import answered, deploy, intercept, run
-from tests.operator.days import Days
+from tests.operator.conftest import Days
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
 

@@ -13,10 +13,9 @@ import pytest
 
 from functions.keep_ledger.app import handler as keep_ledger
 from tests.functions.conftest import Stage
-from tests.operator.command import STACK, deploy, run
-from tests.operator.days import Days
+from tests.operator.command import KEPT, STACK, deploy, matches, run
+from tests.operator.conftest import Days
 from tests.operator.fis import ROLE, Experiments
-from tests.operator.golden import FOLDER, matches
 
 SPOT_COMES_BACK = ((1530.0, 200),)
 
@@ -118,5 +117,5 @@ def test_a_session(kept: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_kept_that_no_step_answers() -> None:
-    kept = {path.name for path in (FOLDER / "session").iterdir()}
+    kept = {path.name for path in (KEPT / "session").iterdir()}
     assert kept == {name for step in STEPS for name in step.kept}
