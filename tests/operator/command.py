@@ -15,7 +15,7 @@ from botocore.client import BaseClient
 from typer.testing import CliRunner
 
 from spotkeeper_cli.main import app
-from tests.functions.conftest import TABLE
+from tests.functions.conftest import TABLE, Stage
 
 STACK = "test"
 KEPT = Path(__file__).parent / "kept"
@@ -50,6 +50,20 @@ def answered(*arguments: str) -> str:
     if "--json" not in arguments:
         assert max(map(len, out.splitlines())) <= 80
     return out
+
+
+def words(line: str) -> str:
+    """What the command answers, whatever its lines are."""
+    return " ".join(answered(*line.split()).split())
+
+
+def record(stage: Stage, controller: str, text: dict[str, object]) -> None:
+    """Have the table hold a decision record of now, whatever it says."""
+    key = {
+        "pk": {"S": "fleet#main"},
+        "sk": {"S": f"decision#{stage.now.isoformat()}#{controller}#0"},
+    }
+    stage.keep({**key, "record": {"S": json.dumps(text)}})
 
 
 def intercept(
