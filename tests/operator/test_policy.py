@@ -36,57 +36,55 @@ ARNS = {
     "DrillRole.Arn": f"arn:aws:iam::{ACCOUNT}:role/drill",
 }
 # What moto does not know, or what only other groups and accounts have.
-ANSWERS: Mapping[tuple[str, str], Any] = {
-    ("ec2", "DescribeLaunchTemplateVersions"): {
-        "LaunchTemplateVersions": [
+ANSWERS: Mapping[str, Mapping[str, Any]] = {
+    "ec2": {
+        "DescribeLaunchTemplateVersions": {"LaunchTemplateVersions": [
             {"LaunchTemplateData": {"ImageId": "ami-1", "IamInstanceProfile": {"Name": "worker"}}}
-        ]
+        ]},
+        "DescribeImages": {"Images": [{"ImageId": "ami-1", "BlockDeviceMappings": [
+            {"Ebs": {"Encrypted": True, "SnapshotId": "snap-1"}}
+        ]}]},
+        "DescribeSnapshots": {"Snapshots": [{"SnapshotId": "snap-1", "KmsKeyId": "key-1"}]},
+        "DescribeInstanceTypes": {"InstanceTypes": []},
+        "DescribeInstanceTypeOfferings": {"InstanceTypeOfferings": []},
+        "GetSpotPlacementScores": {"SpotPlacementScores": [{"Region": REGION, "Score": 5}]},
+        "GetInstanceMetadataDefaults": {"AccountLevel": {}},
     },
-    ("ec2", "DescribeImages"): {
-        "Images": [
-            {
-                "ImageId": "ami-1",
-                "BlockDeviceMappings": [{"Ebs": {"Encrypted": True, "SnapshotId": "snap-1"}}],
-            }
-        ]
+    "iam": {
+        "GetInstanceProfile": {"InstanceProfile": {"Roles": [{"RoleName": "worker"}]}},
+        "ListAttachedRolePolicies": {"AttachedPolicies": []},
+        "GetRole": {},
     },
-    ("ec2", "DescribeSnapshots"): {"Snapshots": [{"SnapshotId": "snap-1", "KmsKeyId": "key-1"}]},
-    ("ec2", "DescribeInstanceTypes"): {"InstanceTypes": []},
-    ("ec2", "DescribeInstanceTypeOfferings"): {"InstanceTypeOfferings": []},
-    ("ec2", "GetSpotPlacementScores"): {"SpotPlacementScores": [{"Region": REGION, "Score": 5}]},
-    ("iam", "GetInstanceProfile"): {"InstanceProfile": {"Roles": [{"RoleName": "worker"}]}},
-    ("iam", "ListAttachedRolePolicies"): {"AttachedPolicies": []},
-    ("iam", "GetRole"): {},
-    ("kms", "DescribeKey"): {"KeyMetadata": {"Arn": "arn:1", "KeyManager": "CUSTOMER"}},
-    ("kms", "ListGrants"): {"Grants": []},
-    ("kms", "GetKeyPolicy"): {"Policy": ""},
-    ("lambda", "GetAccountSettings"): {"AccountLimit": {"UnreservedConcurrentExecutions": 1000}},
-    ("service-quotas", "ListServiceQuotas"): {"Quotas": []},
-    ("scheduler", "GetSchedule"): {"State": "ENABLED"},
-    ("events", "DescribeRule"): {"State": "ENABLED"},
-    ("events", "ListTargetsByRule"): {"Targets": []},
-    ("lambda", "GetFunctionConcurrency"): {},
-    ("ec2", "GetInstanceMetadataDefaults"): {"AccountLevel": {}},
-    ("lambda", "GetEventSourceMapping"): {"State": "Enabled"},
-    ("pricing", "GetProducts"): {"PriceList": []},
-    ("sqs", "GetQueueAttributes"): {
-        "Attributes": {
-            "ApproximateNumberOfMessages": "3",
-            "ApproximateNumberOfMessagesDelayed": "0",
-            "ApproximateNumberOfMessagesNotVisible": "0",
-        }
+    "kms": {
+        "DescribeKey": {"KeyMetadata": {"Arn": "arn:1", "KeyManager": "CUSTOMER"}},
+        "ListGrants": {"Grants": []},
+        "GetKeyPolicy": {"Policy": ""},
     },
-    ("autoscaling", "DescribeLifecycleHooks"): {
-        "LifecycleHooks": [
+    "lambda": {
+        "GetAccountSettings": {"AccountLimit": {"UnreservedConcurrentExecutions": 1000}},
+        "GetFunctionConcurrency": {},
+        "GetEventSourceMapping": {"State": "Enabled"},
+    },
+    "service-quotas": {"ListServiceQuotas": {"Quotas": []}},
+    "scheduler": {"GetSchedule": {"State": "ENABLED"}},
+    "events": {"DescribeRule": {"State": "ENABLED"}, "ListTargetsByRule": {"Targets": []}},
+    "pricing": {"GetProducts": {"PriceList": []}},
+    "sqs": {"GetQueueAttributes": {"Attributes": {
+        f"ApproximateNumberOfMessages{which}": "3" for which in ("", "Delayed", "NotVisible")
+    }}},
+    "autoscaling": {
+        "DescribeLifecycleHooks": {"LifecycleHooks": [
             {"LifecycleHookName": "spotkeeper-drain", "LifecycleTransition": "x"}
-        ]
+        ]},
+        "DeleteLifecycleHook": {},
     },
-    ("autoscaling", "DeleteLifecycleHook"): {},
-    ("ce", "GetCostAndUsage"): {"ResultsByTime": []},
-    ("fis", "CreateExperimentTemplate"): {"experimentTemplate": {"id": "EXT1"}},
-    ("fis", "StartExperiment"): {"experiment": {"id": "EXP1"}},
-    ("fis", "DeleteExperimentTemplate"): {},
-    ("fis", "GetExperiment"): {"experiment": {"state": {"status": "running"}}},
+    "ce": {"GetCostAndUsage": {"ResultsByTime": []}},
+    "fis": {
+        "CreateExperimentTemplate": {"experimentTemplate": {"id": "EXT1"}},
+        "StartExperiment": {"experiment": {"id": "EXP1"}},
+        "DeleteExperimentTemplate": {},
+        "GetExperiment": {"experiment": {"state": {"status": "running"}}},
+    },
 }  # fmt: skip
 SERVICES = {"service-quotas": "servicequotas"}
 # These groups name their types; test_doctor_facts.py calls it for one that names attributes.
@@ -106,12 +104,11 @@ class Call:
 
 def calls_of(service: str, operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
     """The authorizations that a call of botocore needs."""
-    if service == "fis":
-        yield from calls_of_fis(operation, given)
-        return
     action = f"{SERVICES.get(service, service)}:{operation}"
     here = f"{REGION}:{ACCOUNT}"
     match service:
+        case "fis":
+            yield from calls_of_fis(operation, given)
         case "dynamodb":
             pk = given.get("Key", given.get("Item", {})).get("pk", {}).get("S", "")
             yield Call(action, ARNS["Table.Arn"], (("dynamodb:LeadingKeys", pk),))
@@ -177,7 +174,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> set[Call]:
     def noted(client: BaseClient, operation: str, arguments: Any) -> Any:
         service = client.meta.service_model.service_name
         needed.update(calls_of(service, operation, arguments))
-        return ANSWERS.get((service, operation))
+        return ANSWERS.get(service, {}).get(operation)
 
     intercept(monkeypatch, noted)
     return needed
@@ -201,15 +198,11 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
     return found
 
 
-def arn_of(resource: str) -> str:
-    return ARNS.get(resource, resource)
-
-
 def permits(statement: Mapping[str, Any], call: Call) -> bool:
     """Whether a statement allows a call; tags on resources are taken to be there."""
     if call.action not in as_list(statement["Action"]):
         return False
-    named = [arn_of(it) for it in as_list(statement["Resource"])]
+    named = [ARNS.get(it, it) for it in as_list(statement["Resource"])]
     if not any(fnmatchcase(call.resource, it.replace("[", "[[]")) for it in named):
         return False
     return all(
@@ -232,9 +225,30 @@ def test_every_call_is_allowed_and_every_permission_is_used(
     monkeypatch.setitem(ARNS, "AlarmTopic", topic)
     queue = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/requests"
     deployed.put("main", json.dumps(document("main", request_queue_url=queue)))
-    mark_one(deployed)
+    # An instance carries the tags that turns set.
+    spot = [i.instance_id for i in deployed.cloud.group("main-spot").instances]
+    deployed.cloud.drain(spot[:1], deployed.cloud.now_s + 60)
+    deployed.cloud.tag_group("main-spot", "spotkeeper:owner", "nonce")
+    tags = {"spotkeeper:group": "main-spot", "spotkeeper:nonce": "nonce"}
+    boto3.client("ec2").create_tags(
+        Resources=spot[:1], Tags=[{"Key": key, "Value": value} for key, value in tags.items()]
+    )
     recorded.clear()
-    everything(deployed, tmp_path / "market.csv")
+    out = tmp_path / "market.csv"
+    for line in (
+        f"trace export --table {TABLE} --fleet main --group main-spot --out {out}",
+        "status", "status --instances", "status --events", "explain --since 1h", "observe report",
+        "doctor", "cost --since 2h --actual", "mode main observe", "mode main act --yes",
+        "pause main --for 1h --why x", "resume main --yes",
+    ):  # fmt: skip
+        assert run(*line.split())[0] in (0, 1, 2), line
+    # The ledger is empty, so cost asks for no price.
+    spot_prices(boto3.client("ec2"), ["us-east-1a/g5.xlarge"], NOON, NOON)
+    on_demand_prices(boto3.client("pricing", region_name=REGION), ["g5.xlarge"], REGION)
+    look_at_everything()
+    service = boto3.client("fis", region_name=REGION)
+    check(service, interrupt(service, STACK, ARNS["DrillRole.Arn"], ["i-1"]))
+    Leaving(Aws(REGION), STACK, "main", deployed.now, anyway=True).stop()
     refused = {
         call for call in recorded
         if call.action not in ALWAYS and not any(permits(it, call) for it in allowed)
@@ -266,40 +280,6 @@ def test_what_is_not_the_operators_business_is_refused(
     call: Call, allowed: list[Mapping[str, Any]]
 ) -> None:
     assert not any(permits(it, call) for it in allowed)
-
-
-def mark_one(stage: Stage) -> None:
-    """Have an instance carry the tags that turns set."""
-    spot = [i.instance_id for i in stage.cloud.group("main-spot").instances]
-    stage.cloud.drain(spot[:1], stage.cloud.now_s + 60)
-    stage.cloud.tag_group("main-spot", "spotkeeper:owner", "nonce")
-    boto3.client("ec2").create_tags(
-        Resources=spot[:1],
-        Tags=[
-            {"Key": "spotkeeper:group", "Value": "main-spot"},
-            {"Key": "spotkeeper:nonce", "Value": "nonce"},
-        ],
-    )
-
-
-def everything(stage: Stage, out: Path) -> None:
-    """Run every command, then look at what only other groups and accounts have."""
-    trace = f"trace export --table {TABLE} --fleet main --group main-spot --out {out}"
-    for line in (
-        trace, "status", "status --instances", "status --events", "explain --since 1h",
-        "observe report", "doctor",
-        "cost --since 2h --actual",
-        "mode main observe", "mode main act --yes", "pause main --for 1h --why x",
-        "resume main --yes",
-    ):  # fmt: skip
-        assert run(*line.split())[0] in (0, 1, 2), line
-    # The ledger is empty, so cost asks for no price.
-    spot_prices(boto3.client("ec2"), ["us-east-1a/g5.xlarge"], NOON, NOON)
-    on_demand_prices(boto3.client("pricing", region_name=REGION), ["g5.xlarge"], REGION)
-    look_at_everything()
-    service = boto3.client("fis", region_name=REGION)
-    check(service, interrupt(service, STACK, ARNS["DrillRole.Arn"], ["i-1"]))
-    Leaving(Aws(REGION), STACK, "main", stage.now, anyway=True).stop()
 
 
 def look_at_everything() -> None:
