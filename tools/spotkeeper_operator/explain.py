@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
-from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import FleetError
 from spotkeeper_charts.page import (
     Block,
@@ -105,29 +104,26 @@ def read_timeline(
         found = table.between(each.name, first, last)
         records += found.records
         unreadable += found.unreadable
-        if rule is None:
-            begin = first if table.any_before(each.name, first) else None
-            empty = holes(found.records, begin, last)
-            missing += (_with_losses(aws, each, hole) for hole in empty)
+        begin = first if rule is None and table.any_before(each.name, first) else None
+        for hole in holes(found.records, begin, last) if rule is None else ():
+            lost, unread = [], ""
+            if hole.controller is Controller.AVAILABILITY:
+                # The spot instances that AWS took while no availability turn worked.
+                try:
+                    activities = read_activities(aws, each.spot_group, hole.first, hole.last)
+                    lost = [
+                        f"{it.at:%H:%M:%S} {', '.join(it.instances)}: {it.cause}"
+                        for it in activities
+                        if it.taken
+                    ]
+                except FleetError as error:
+                    unread = str(error)
+            missing.append(replace(hole, lost=tuple(lost), unread=unread))
     return Decisions(
         entries=timeline(records, rule),
         unreadable=unreadable,
         records=tuple(records),
         holes=tuple(missing),
-    )
-
-
-def _with_losses(aws: Aws, fleet: Fleet, hole: Hole) -> Hole:
-    """Add the spot instances that AWS took while no availability turn worked."""
-    if hole.controller is not Controller.AVAILABILITY:
-        return hole
-    try:
-        activities = read_activities(aws, fleet.spot_group, hole.first, hole.last)
-    except FleetError as error:
-        return replace(hole, unread=str(error))
-    taken = (one for one in activities if one.taken)
-    return replace(
-        hole, lost=tuple(f"{it.at:%H:%M:%S} {', '.join(it.instances)}: {it.cause}" for it in taken)
     )
 
 
