@@ -138,8 +138,18 @@ class Leaving:
         ending = None
         if backfilled and on_demand is not None and on_demand.desired > on_demand.minimum:
             ending = on_demand
-            if spot is not None and not anyway:
-                _make_before_break(spot, on_demand)
+            members = spot.instances if spot is not None and not anyway else ()
+            serving = sum(i.phase is Phase.IN_SERVICE and i.healthy for i in members)
+            if spot is not None and not anyway and serving < spot.desired:
+                raise OperatorError(
+                    f"{spot.desired - serving} of {spot.desired} spot instances do not serve, and "
+                    f"{on_demand.desired} on demand stand in for them: wait, or give --anyway"
+                )
+            if spot is not None and not anyway and serving < on_demand.desired:
+                raise OperatorError(
+                    f"{serving} spot instances serve, and {on_demand.desired} on demand: wait "
+                    "until spot serves as many, or give --anyway"
+                )
             told = f"{ending.name}: desired {ending.desired} -> {ending.minimum}"
             writer = AutoScalingWriter(aws.autoscaling, aws.ec2)
             self._steps.append((told, partial(writer.set_desired, ending.name, ending.minimum)))
@@ -239,20 +249,6 @@ class Leaving:
                         )
 
             self._steps.append((f"{told} deleted", delete))
-
-
-def _make_before_break(spot: Group, on_demand: Group) -> None:
-    serving = sum(i.phase is Phase.IN_SERVICE and i.healthy for i in spot.instances)
-    if serving < spot.desired:
-        raise OperatorError(
-            f"{spot.desired - serving} of {spot.desired} spot instances do not serve, and "
-            f"{on_demand.desired} on demand stand in for them: wait, or give --anyway"
-        )
-    if serving < on_demand.desired:
-        raise OperatorError(
-            f"{serving} spot instances serve, and {on_demand.desired} on demand: wait until spot "
-            "serves as many, or give --anyway"
-        )
 
 
 def mode_text(fleet: str, control: Control) -> str:

@@ -49,7 +49,15 @@ def examine_groups(
 
     Raises `FleetError` where AWS does not answer at all.
     """
-    _reach(aws, [spot_group, on_demand_group])
+    try:
+        with aws_errors("describing both groups"):
+            groups = [spot_group, on_demand_group]
+            aws.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=groups)
+    except Refused as error:
+        # Without credentials every fact would be unseen, each for the same reason.
+        told = error.__cause__
+        if isinstance(told, ClientError) and told.response["Error"]["Code"] in CREDENTIAL_CODES:
+            raise
     fleet = Fleet(
         name="main",
         spot_group=spot_group,
@@ -58,20 +66,6 @@ def examine_groups(
         bounds=Bounds(spot_min=1, spot_max=spot_max, on_demand_max=on_demand_max),
     )
     return examine(Doctor(aws.client, now).of_groups(fleet))
-
-
-def _reach(aws: Aws, groups: Sequence[str]) -> None:
-    """Raise any error that AWS or the way to it gives, except a missing permission.
-
-    Without credentials or a way to AWS every fact would be unseen, each for the same reason.
-    """
-    try:
-        with aws_errors("describing both groups"):
-            aws.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=list(groups))
-    except Refused as error:
-        told = error.__cause__
-        if isinstance(told, ClientError) and told.response["Error"]["Code"] in CREDENTIAL_CODES:
-            raise
 
 
 HANG = 9
@@ -139,30 +133,26 @@ def findings_page() -> str:
     """The page of every finding, by the tables of checks."""
     parts = [PAGE]
     for title, checks in TABLES:
-        rows = [
+        parts += [f"## {title}", "", "| finding | | means | fix |", "|---|---|---|---|"]
+        parts += (
             f"| `{c.id}` | {c.severity} | {_cell(c.evidence)} | {_cell(c.fix)} |" for c in checks
-        ]
-        parts.append(
-            "\n".join(
-                [f"## {title}", "", "| finding | | means | fix |", "|---|---|---|---|", *rows, ""]
-            )
         )
+        parts.append("")
     return "\n".join(parts)
 
 
-_NAMES = {
-    "{it}": "...",
-    "{most}": "the bound",
-    "{group.name}": "GROUP",
-    "{fleet.name}": "the fleet",
+# What stands in texts for what a check found.
+_WHOLE = {
+    "{it}": "the problem",
+    "{it[what]}": "what could not be read, and why",
+    "{it[fix]}": "the permission, or what else helps",
 }
+_NAMES = {"{most}": "the bound", "{group.name}": "GROUP", "{fleet.name}": "the fleet"}
 
 
 def _cell(text: str) -> str:
-    if text in ("{it}", "{it[what]}", "{it[fix]}"):
-        return {"{it}": "the problem", "{it[what]}": "what could not be read, and why"}.get(
-            text, "the permission, or what else helps"
-        )
+    if text in _WHOLE:
+        return _WHOLE[text]
     for name, shown in _NAMES.items():
         text = text.replace(name, shown)
     return " ".join(

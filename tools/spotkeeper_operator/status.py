@@ -255,11 +255,6 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         lately = now - timedelta(seconds=LIVE_S)
         workers = (w for d in looked.digests for w in d.workers if w.last_finished >= lately)
         known = len({w.instance_id for w in workers} & looked.serving)
-    state, why = State.NOT_WHOLE, ""
-    if missing:
-        why = f"{' and '.join(missing)} {'does' if len(missing) == 1 else 'do'} not exist"
-    else:
-        state, why = _state(looked, turn, health, failing, counted, wanted, known, now)
     log_age = looked.log_age(health, now)
     load, queue = _load_now(fleet, looked, log_age, now), looked.queue
     unknown = {"load": load, "waiting": queue}
@@ -275,10 +270,10 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         )
     changes = ((record, changed(record)) for record in records)
     figures = [it for r in fresh.values() for it in r.seen.items() if it[0] not in _TOLD_ELSEWHERE]
-    return FleetStatus(
+    status = FleetStatus(
         name=fleet.name,
-        state=state,
-        why=why,
+        state=State.UNKNOWN,
+        why="",
         wanted=wanted,
         in_service=sum(group.in_service for group in counted) if counted else None,
         known_to_serve=known,
@@ -298,31 +293,35 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         permission=looked.control.permission(fleet.mode, now) if looked.control else None,
         control=looked.control,
     )
+    state, why = _state(status, looked, turn, health, now)
+    return replace(status, state=state, why=why)
 
 
 def _state(
+    status: FleetStatus,
     looked: Looked,
     turn: DecisionRecord | None,
     health: DecisionRecord | None,
-    failing: Sequence[Failing],
-    groups: Sequence[GroupStatus],
-    wanted: int | None,
-    known: int | None,
     now: datetime,
 ) -> tuple[State, str]:
-    """Judge a fleet whose groups exist, by the last turns that worked, and say why."""
-    there = sum(group.in_service for group in groups)
+    """Judge a fleet by what is there and by the last turns that worked, and say why."""
+    wanted, known = status.wanted, status.known_to_serve
+    if missing := status.missing_groups:
+        verb = "does" if len(missing) == 1 else "do"
+        return State.NOT_WHOLE, f"{' and '.join(missing)} {verb} not exist"
+    there = sum(group.in_service for group in status.groups)
     age_s = age_from(turn.at, now) if turn else 0.0
     unfilled = turn.seen.get("ShortfallUnfilled", 0.0) if turn else 0.0
     if wanted is not None and there < wanted:
-        launching = sum(group.launching for group in groups)
+        launching = sum(group.launching for group in status.groups)
         told = f"{there} of {wanted} wanted are in service"
         told += f", {launching} launching" if launching else ""
         told += f"; {_ago(age_s)}: {turn.reason}" if turn and unfilled > 0 else ""
         return State.NOT_WHOLE, told
     if looked.records is None:
         return State.UNKNOWN, "the decision records could not be read"
-    error = next((f": {f.error}" for f in failing if f.controller is Controller.AVAILABILITY), "")
+    of_ours = (it for it in status.failing if it.controller is Controller.AVAILABILITY)
+    error = next((f": {it.error}" for it in of_ours), "")
     if turn is None:
         return State.UNKNOWN, f"no availability turn has worked yet{error}"
     if age_s > STALE_TURN_S:
@@ -507,7 +506,20 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
         launching = f", {group.launching} launching" if group.launching else ""
         told = f"{group.in_service} of {group.desired} in service{launching}  ({group.name})"
         rows.append((label, told))
-    rows += (("load", _load_words(fleet)), ("wait", _wait_words(fleet)))
+    load, needed = fleet.load, fleet.seen.get("WorkersNeeded")
+    if load is None:
+        told = f"unknown: {fleet.unknown['load']}"
+    else:
+        told = "" if load.busy is None else f"{100 * load.busy:.0f} % busy; "
+        told += f"{load.workers_live} of {load.workers_expected} workers"
+        if load.workers_leaving:
+            told += f", and {load.workers_leaving} of instances that leave"
+        told += " served in the last minute"
+    # Without search logs nothing is known to be needed: the size is held.
+    silent = fleet.log_age_s is None or fleet.seen.get("StaleSearchLogs")
+    if needed is not None and (load is not None or not silent):
+        told += f"; {needed:.0f} needed ({_ago(fleet.turn_age_s[Controller.HEALTH])})"
+    rows += (("load", told), ("wait", _wait_words(fleet)))
     if change := fleet.last_change:
         told = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.reason}"
         rows.append(("last change", told))
@@ -517,24 +529,6 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
         rows.append(("last turn", f"{_ago(age_s)}: {fleet.last_turn}"))
     ages = ", ".join(f"{each} {_ago(age_s)}" for each, age_s in fleet.turn_age_s.items())
     return [*rows, ("turns", f"{ages}; newest search log {_ago(fleet.log_age_s)}")]
-
-
-def _load_words(fleet: FleetStatus) -> str:
-    load, needed = fleet.load, fleet.seen.get("WorkersNeeded")
-    # Without search logs nothing is known to be needed: the size is held.
-    logged = load is not None or (
-        fleet.log_age_s is not None and not fleet.seen.get("StaleSearchLogs")
-    )
-    tail = ""
-    if logged and needed is not None:
-        tail = f"; {needed:.0f} needed ({_ago(fleet.turn_age_s[Controller.HEALTH])})"
-    if load is None:
-        return f"unknown: {fleet.unknown['load']}{tail}"
-    busy = "" if load.busy is None else f"{100 * load.busy:.0f} % busy; "
-    served = f"{load.workers_live} of {load.workers_expected} workers"
-    if load.workers_leaving:
-        served += f", and {load.workers_leaving} of instances that leave"
-    return f"{busy}{served} served in the last minute{tail}"
 
 
 def _wait_words(fleet: FleetStatus) -> str:
