@@ -172,6 +172,7 @@ def test_before_turns_act_the_operator_sees_what_they_would_ask_for(
     deployed: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spot is short by two: a fleet that observes, or is paused, wishes for on-demand."""
+    assert answered("mode", "main", "act").startswith("main: act"), "it acts, and changes nothing"
     answered("mode", "main", "observe")
     deployed.cloud.set_desired("main-spot", 6)
     deployed.at(deployed.cloud.now_s + 180)
@@ -204,8 +205,3 @@ def test_before_a_fleet_is_stopped_the_operator_sees_every_step(deployed: Stage)
     done = json.loads(answered("stop", "main", "--anyway", "--yes", "--json"))["did"]
     assert shown == done
     assert "main-on-demand: desired 1 -> 0" in done
-
-
-def test_a_fleet_that_acts_is_not_asked_about(deployed: Stage) -> None:
-    del deployed
-    assert answered("mode", "main", "act").startswith("main: act")

@@ -22,7 +22,7 @@ from spotkeeper_operator.explain import (
     timeline,
 )
 from spotkeeper_operator.observed import Running, observed
-from spotkeeper_operator.text import labelled, parse_instant, spoken
+from spotkeeper_operator.text import labelled, parse_instant
 from tests.builders import fleet, held
 
 NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
@@ -44,11 +44,6 @@ WRONG = replace(HOLD, rule=FAILED, reason="the turn failed: Throttled: slow down
 )
 def test_an_instant_without_a_zone_is_utc_and_past(text: str, expected: str) -> None:
     assert parse_instant(text, NOW) == datetime.fromisoformat(expected)
-
-
-def test_a_duration_as_it_is_said() -> None:
-    said = [spoken(seconds) for seconds in (40, 720, 12_600, 777_600)]
-    assert said == ["40 s", "12 min", "3.5 h", "9 d"]
 
 
 def test_a_long_name_does_not_run_into_what_is_said_of_it() -> None:
