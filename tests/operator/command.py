@@ -5,7 +5,7 @@ Some answers are kept: `GOLDEN=write pytest tests/operator` writes them anew.
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def words(line: str) -> str:
     return " ".join(answered(*line.split()).split())
 
 
-def record(stage: Stage, controller: str, text: dict[str, object]) -> None:
+def record(stage: Stage, controller: str, text: Mapping[str, object]) -> None:
     """Have the table hold a decision record of now, whatever it says."""
     key = {
         "pk": {"S": "fleet#main"},

@@ -46,7 +46,7 @@ def drawn(page: str) -> list[Any]:
 
 
 def test_what_is_said_cannot_become_markup() -> None:
-    blocks = [
+    blocks: list[Block] = [
         Heading(HOSTILE),
         Text(HOSTILE, HOSTILE),
         Tiles([Figure(label=HOSTILE, value=HOSTILE)]),
