@@ -1,6 +1,7 @@
 """The role SpotkeeperOperator may do what the commands are seen to do, and nothing else."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -17,7 +18,6 @@ from spotkeeper.adapters.doctor.stack import stack_facts
 from spotkeeper.adapters.ec2.prices import on_demand_prices, spot_prices
 from spotkeeper.domain.doctor.facts import GroupFacts, Unseen
 from spotkeeper_operator.aws import Aws
-from spotkeeper_operator.control import Leaving
 from spotkeeper_operator.drill import check, interrupt
 from tests.builders import NOON
 from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
@@ -102,68 +102,58 @@ class Call:
     keys: tuple[tuple[str, str], ...] = ()
 
 
+def fis(resource: str) -> str:
+    return f"arn:aws:fis:{REGION}:{ACCOUNT}:{resource}"
+
+
+TEMPLATE, EXPERIMENT = fis("experiment-template/EXT1"), fis("experiment/EXP1")
+HERE = f"{REGION}:{ACCOUNT}"
+# What a call of a service is about, by its parameters.
+ABOUT = {
+    "ssm": f"arn:aws:ssm:{HERE}:parameter{{Path}}",
+    "cloudformation": f"arn:aws:cloudformation:{HERE}:stack/{{StackName}}/1",
+    "sns": "{TopicArn}",
+    "scheduler": f"arn:aws:scheduler:{HERE}:schedule/default/{{Name}}",
+    "sqs": f"arn:aws:sqs:{HERE}:requests",
+}
+
+
 def calls_of(service: str, operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
     """The authorizations that a call of botocore needs."""
     action = f"{SERVICES.get(service, service)}:{operation}"
-    here = f"{REGION}:{ACCOUNT}"
-    match service:
-        case "fis":
-            yield from calls_of_fis(operation, given)
-        case "dynamodb":
+    tags = tuple(
+        (f"aws:RequestTag/{key}", str(it)) for key, it in dict(given.get("tags") or {}).items()
+    )
+    match service, operation:
+        case "dynamodb", _:
             pk = given.get("Key", given.get("Item", {})).get("pk", {}).get("S", "")
             yield Call(action, ARNS["Table.Arn"], (("dynamodb:LeadingKeys", pk),))
-        case "ssm":
-            yield Call(action, f"arn:aws:ssm:{here}:parameter{given.get('Path')}")
-        case "cloudformation":
-            yield Call(action, f"arn:aws:cloudformation:{here}:stack/{given['StackName']}/1")
-        case "sqs":
-            queue = given["QueueUrl"].rpartition("/")[2]
-            yield Call(action, f"arn:aws:sqs:{here}:{queue}")
-        case "sns":
-            yield Call(action, given["TopicArn"])
-        case "scheduler":
-            yield Call(action, f"arn:aws:scheduler:{here}:schedule/default/{given['Name']}")
-        case "ec2" if operation == "DeleteTags":
+        case "ec2", "DeleteTags":
             keys = tuple(("aws:TagKeys", tag["Key"]) for tag in given["Tags"])
             for instance in given["Resources"]:
-                yield Call(action, f"arn:aws:ec2:{here}:instance/{instance}", keys)
-        case "autoscaling" if operation == "DeleteTags":
+                yield Call(action, f"arn:aws:ec2:{HERE}:instance/{instance}", keys)
+        case "autoscaling", "DeleteTags":
             for tag in given["Tags"]:
                 yield Call(action, GROUP + tag["ResourceId"])
-        case "autoscaling" if not operation.startswith("Describe"):
+        case "autoscaling", _ if not operation.startswith("Describe"):
             yield Call(action, GROUP + given["AutoScalingGroupName"])
-        case _:
-            yield Call(action)
-
-
-def calls_of_fis(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
-    """Those of a call of FIS, and what follows from tags, a role, an account's first experiment."""
-    action = f"fis:{operation}"
-    tags = tuple((f"aws:RequestTag/{key}", value) for key, value in given.get("tags", {}).items())
-    template, experiment = fis("experiment-template/EXT1"), fis("experiment/EXP1")
-    match operation:
-        case "CreateExperimentTemplate":
+        case "fis", "CreateExperimentTemplate":
             (wanted,) = given["actions"].values()
             yield Call(action, fis(f"action/{wanted['actionId']}"), tags)
-            yield Call(action, template, tags)
-            yield Call("fis:TagResource", template, tags)
+            yield Call(action, TEMPLATE, tags)
+            yield Call("fis:TagResource", TEMPLATE, tags)
             yield Call("iam:PassRole", given["roleArn"])
-        case "StartExperiment":
-            yield Call(action, template)
-            yield Call(action, experiment, tags)
-            yield Call("fis:TagResource", experiment, tags)
-            yield Call("iam:CreateServiceLinkedRole", SERVICE_ROLE)
+        case "fis", "StartExperiment":
+            yield Call(action, TEMPLATE)
+            yield Call(action, EXPERIMENT, tags)
+            yield Call("fis:TagResource", EXPERIMENT, tags)
+            # An account's first experiment makes it.
+            role = "aws-service-role/fis.amazonaws.com/AWSServiceRoleForFIS"
+            yield Call("iam:CreateServiceLinkedRole", f"arn:aws:iam::{ACCOUNT}:role/{role}")
+        case "fis", _:
+            yield Call(action, TEMPLATE if "Template" in operation else EXPERIMENT)
         case _:
-            yield Call(action, template if "Template" in operation else experiment)
-
-
-SERVICE_ROLE = (
-    f"arn:aws:iam::{ACCOUNT}:role/aws-service-role/fis.amazonaws.com/AWSServiceRoleForFIS"
-)
-
-
-def fis(resource: str) -> str:
-    return f"arn:aws:fis:{REGION}:{ACCOUNT}:{resource}"
+            yield Call(action, ABOUT.get(service, "*").format_map(defaultdict(str, given)))
 
 
 @pytest.fixture
@@ -239,7 +229,7 @@ def test_every_call_is_allowed_and_every_permission_is_used(
         f"trace export --table {TABLE} --fleet main --group main-spot --out {out}",
         "status", "status --instances", "status --events", "explain --since 1h", "observe report",
         "doctor", "cost --since 2h --actual", "mode main observe", "mode main act --yes",
-        "pause main --for 1h --why x", "resume main --yes",
+        "pause main --for 1h --why x", "resume main --yes", "stop main --anyway --yes",
     ):  # fmt: skip
         assert run(*line.split())[0] in (0, 1, 2), line
     # The ledger is empty, so cost asks for no price.
@@ -248,7 +238,6 @@ def test_every_call_is_allowed_and_every_permission_is_used(
     look_at_everything()
     service = boto3.client("fis", region_name=REGION)
     check(service, interrupt(service, STACK, ARNS["DrillRole.Arn"], ["i-1"]))
-    Leaving(Aws(REGION), STACK, "main", deployed.now, anyway=True).stop()
     refused = {
         call for call in recorded
         if call.action not in ALWAYS and not any(permits(it, call) for it in allowed)
