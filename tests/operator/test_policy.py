@@ -114,7 +114,6 @@ ABOUT = {
     "cloudformation": f"arn:aws:cloudformation:{HERE}:stack/{{StackName}}/1",
     "sns": "{TopicArn}",
     "scheduler": f"arn:aws:scheduler:{HERE}:schedule/default/{{Name}}",
-    "sqs": f"arn:aws:sqs:{HERE}:requests",
 }
 
 
@@ -128,6 +127,8 @@ def calls_of(service: str, operation: str, given: Mapping[str, Any]) -> Iterator
         case "dynamodb", _:
             pk = given.get("Key", given.get("Item", {})).get("pk", {}).get("S", "")
             yield Call(action, ARNS["Table.Arn"], (("dynamodb:LeadingKeys", pk),))
+        case "sqs", _:
+            yield Call(action, f"arn:aws:sqs:{HERE}:{given['QueueUrl'].rpartition('/')[2]}")
         case "ec2", "DeleteTags":
             keys = tuple(("aws:TagKeys", tag["Key"]) for tag in given["Tags"])
             for instance in given["Resources"]:
