@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, get_type_hints
 
 import typer
@@ -389,14 +389,11 @@ def drill(
     from spotkeeper_operator import drill as drills
 
     check_outputs([report])
-    waiting = drills.Waiting(
-        clock=wiring.now,
-        sleep=lambda for_s: time.sleep(for_s),
-        progress=drills.telling(lambda text: typer.echo(text, err=True)),
-        trouble=lambda error: typer.echo(f"error: {error}", err=True),
-        longest=timedelta(seconds=timeout),
-    )
-    drilled = drills.drill(on.aws, on.stack, fleet, count, waiting)
+    longest = timedelta(seconds=timeout)
+    drilled = drills.drill(
+        on.aws, on.stack, fleet, count, longest, wiring.now, time.sleep,
+        partial(typer.echo, err=True),
+    )  # fmt: skip
     show = drills.drill_json if on.json else drills.drill_text
     tell(show(drilled), drills.drill_page(drilled), report)
     raise typer.Exit(0 if drilled.story.over else 1)

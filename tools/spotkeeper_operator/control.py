@@ -1,7 +1,7 @@
 """What an operator decides for a fleet: mode, pause, resume, and stop before a stack is deleted."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -92,15 +92,6 @@ class FleetControl:
 HOOKS = "spotkeeper-"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
-    """What stopping a fleet did, and what is left for its operator, in words."""
-
-    fleet: str
-    did: tuple[str, ...]
-    left: tuple[str, ...]
-
-
 class Leaving:
     """The steps that end a fleet, in their order, and what they leave to its operator.
 
@@ -165,10 +156,11 @@ class Leaving:
         """List what `stop` would do."""
         return [told for told, _ in self._steps]
 
-    def stop(self) -> Stopped:
-        """Do it, step by step; raises `OperatorError` with what is left when a step fails.
+    def stop(self) -> Mapping[str, Any]:
+        """Do it, step by step, and tell what it `did` and what is `left` for its operator.
 
-        A fleet that only observes by then looks as if its on-demand were its owner's.
+        Raises `OperatorError` with what is not done when a step fails. A fleet that only observes
+        by then looks as if its on-demand were its owner's.
         """
         for number, (_, step) in enumerate(self._steps):
             try:
@@ -179,7 +171,7 @@ class Leaving:
                 again = f"spotkeeper stop {self._fleet}{' --anyway' if self._backfilled else ''}"
                 message = f"{error}. Done: {done}. Not done: {left}. Stop it again: {again}"
                 raise OperatorError(message) from error
-        return Stopped(fleet=self._fleet, did=tuple(self.preview()), left=tuple(self.left))
+        return {"fleet": self._fleet, "did": self.preview(), "left": self.left}
 
     def _undo(self, group: Group, *, leaves: bool) -> None:
         """Resume AZRebalance, remove tags and the hooks made for Spotkeeper; name what is left."""
@@ -263,10 +255,9 @@ def pause_text(fleet: str, control: Control) -> str:
     return f"{fleet}: paused until {control.pause.until:%Y-%m-%d %H:%M:%S} UTC\n"
 
 
-def stopped_text(stopped: Stopped) -> str:
+def stopped_text(stopped: Mapping[str, Sequence[str]]) -> str:
     """List what stopping did, and what it left; the lines name the fleet."""
-    lines = [*(f"did   {did}\n" for did in stopped.did), *(f"left  {it}\n" for it in stopped.left)]
-    return "".join(lines)
+    return "".join(f"{kind:<6}{it}\n" for kind in ("did", "left") for it in stopped[kind])
 
 
 def control_json(fleet: str, control: Control) -> str:

@@ -16,7 +16,7 @@ from spotkeeper.domain.fleet import Phase
 from spotkeeper.domain.load.load import LoadDigest, merged
 from spotkeeper.domain.money.ledger import Life
 from spotkeeper.domain.permission import Permission
-from spotkeeper.ports import FleetError, Throttled, Unavailable
+from spotkeeper.ports import Throttled, Unavailable
 from spotkeeper_charts.page import Figure, Page, Row, Table, Tiles
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.explain import decided, records_timeline, timeline
@@ -187,24 +187,20 @@ class Drilled:
     records: tuple[DecisionRecord, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """How a drill passes the time; `longest` is when it gives up.
-
-    `trouble` is for what AWS does not answer now; the call is repeated.
-    """
-
-    clock: Callable[[], datetime]
-    sleep: Callable[[float], None]
-    progress: Callable[[Story], None]
-    trouble: Callable[[FleetError], None]
-    longest: timedelta
-
-
-def drill(aws: Aws, stack_name: str, name: str, count: int, waiting: Waiting) -> Drilled:
+def drill(
+    aws: Aws,
+    stack_name: str,
+    name: str,
+    count: int,
+    longest: timedelta,
+    clock: Callable[[], datetime],
+    sleep: Callable[[float], None],
+    say: Callable[[str], None],
+) -> Drilled:
     """Interrupt `count` spot instances, wait until the fleet is as before, and tell it.
 
-    What has not happened after `waiting.longest` is missing in the story. Raises `Gone` and
+    Each step is said as soon as it has happened, and what AWS does not answer now; the call is
+    repeated. What has not happened after `longest` is missing in the story. Raises `Gone` and
     `OperatorError`, also where a drill would tell nothing, or is not allowed for.
     """
     stack = aws.stack(stack_name)
@@ -218,7 +214,7 @@ def drill(aws: Aws, stack_name: str, name: str, count: int, waiting: Waiting) ->
     kept_back = {
         Permission.PAUSED: ("is paused", f"resume {name}"),
         Permission.OBSERVE: ("only observes", f"mode {name} act"),
-    }.get(control.permission(fleet.mode, waiting.clock()))
+    }.get(control.permission(fleet.mode, clock()))
     if kept_back:
         why, command = kept_back
         raise OperatorError(
@@ -236,30 +232,35 @@ def drill(aws: Aws, stack_name: str, name: str, count: int, waiting: Waiting) ->
         )
     chosen_ones = tuple(sorted(i.instance_id for i in serving)[:count])
     records, fis = aws.records(stack), aws.client("fis")
-    story = Story(fleet=name, instances=chosen_ones, started=waiting.clock())
+    story = Story(fleet=name, instances=chosen_ones, started=clock())
     experiment = interrupt(fis, stack.name, role, story.instances)
-    while waiting.clock() - story.started < waiting.longest and not story.over:
-        waiting.progress(story)
-        waiting.sleep(LOOK_EVERY_S)
+    say(f"interrupting {', '.join(story.instances)}")
+    said: set[str] = set()
+    while clock() - story.started < longest and not story.over:
+        sleep(LOOK_EVERY_S)
         try:
             check(fis, experiment)
-            now = waiting.clock()
+            now = clock()
             lives = InstanceLives(aws.ec2).of(story.instances, now)
             known = [lives[i] for i in story.instances if i in lives]
             turns = records.between(name, story.started, now).records
             story = told(story, turns, known, on_demand.desired)
         except (Throttled, Unavailable) as error:
             # The instances are interrupted: what becomes of them is still to be seen.
-            waiting.trouble(error)
-    waiting.progress(story)
-    waiting.sleep(LOGGED_WITHIN_S)
+            say(f"error: {error}")
+        for step, label, _ in STEPS:
+            after = story.after_s(step)
+            if after is not None and step not in said:
+                said.add(step)
+                say(f"{after:6.0f} s  {label}")
+    sleep(LOGGED_WITHIN_S)
     digests = LoadDigestTable(aws.dynamodb, stack.table).since(name, story.started)
     promised = fleet.objective.wait_s if fleet.objective else None
     return Drilled(
         story=story,
         service=service(digests, promised),
         promised_s=promised,
-        records=records.between(name, story.started - LEAD, waiting.clock()).records,
+        records=records.between(name, story.started - LEAD, clock()).records,
     )
 
 
@@ -295,23 +296,6 @@ def drill_json(drilled: Drilled) -> str:
         "service": drilled.service,
     }
     return as_json(whole)
-
-
-def telling(say: Callable[[str], None]) -> Callable[[Story], None]:
-    """Make what says each step once, as soon as it has happened."""
-    said: set[str] = set()
-
-    def tell(story: Story) -> None:
-        if not said:
-            say(f"interrupting {', '.join(story.instances)}")
-            said.add("")
-        for name, label, _ in STEPS:
-            after = story.after_s(name)
-            if after is not None and name not in said:
-                said.add(name)
-                say(f"{after:6.0f} s  {label}")
-
-    return tell
 
 
 def noticed(drilled: Drilled) -> str:
