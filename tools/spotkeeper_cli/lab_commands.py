@@ -20,6 +20,7 @@ from spotkeeper_cli.options import (
     JsonFile,
     MeanRate,
     OutputError,
+    PriceRatio,
     Profile,
     Region,
     ReportFile,
@@ -202,9 +203,7 @@ def demo(
         int | None,
         typer.Option(min=0, help="Stopped on-demand instances. Default: the peak's need."),
     ] = None,
-    price_ratio: Annotated[
-        float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
-    ] = 0.30,
+    price_ratio: PriceRatio = 0.30,
     incidents: Annotated[
         bool, typer.Option(help="Make a worker hang, launches fail, search logs stop.")
     ] = True,

@@ -75,6 +75,9 @@ MeanRate = Annotated[
         help="Requests a second of a trace of rates, on average. Default: as in the file."
     ),
 ]
+PriceRatio = Annotated[
+    float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
+]
 Since = Annotated[float | None, duration("Start this long ago: 20m, 3h, 7d.", "--since", least=1)]
 
 

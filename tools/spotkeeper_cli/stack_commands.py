@@ -20,6 +20,7 @@ from spotkeeper.domain.permission import Mode
 from spotkeeper_cli.options import (
     Fleet,
     FleetName,
+    PriceRatio,
     Profile,
     Region,
     Report,
@@ -357,9 +358,7 @@ def observed(
     on: OnStack,
     fleet: FleetName = None,
     since: Annotated[float, duration("Start this long ago.", "--since", least=60)] = WEEK_S,
-    price_ratio: Annotated[
-        float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
-    ] = 0.30,
+    price_ratio: PriceRatio = 0.30,
 ) -> None:
     """Show what observing fleets would have requested, and the hours against the real ones."""
     from spotkeeper_operator.observed import read_observed, report_json, report_text
