@@ -127,7 +127,7 @@ def hooked(
 def test_stop_deletes_hooks_of_ours_and_leaves_those_of_others(
     hooked: tuple[Stage, list[str]],
 ) -> None:
-    """They stay while something waits in them, or when told so."""
+    """They stay while something waits in them, or when it is requested."""
     stage, deleted = hooked
     kept = run("stop", "main", "--yes", "--keep-hooks")[1]
     assert "without workers that complete them" in kept

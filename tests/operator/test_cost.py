@@ -225,7 +225,7 @@ def test_losses_that_come_together_are_looked_at_once() -> None:
 
 
 def test_requests_a_minute_are_requests_over_the_minutes_between_turns() -> None:
-    """A gap counts for two minutes at most, and an older release said nothing of requests."""
+    """A gap counts for two minutes at most, and an older release has no figures of requests."""
     turns = [
         held(at=NOON + timedelta(seconds=s), seen={"RequestsLate": 2.0, "RequestsFailed": 0.5})
         for s in (0, 60, 150, 1000)

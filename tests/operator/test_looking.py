@@ -249,7 +249,7 @@ def test_the_last_changes_and_failures(deployed: Stage, monkeypatch: pytest.Monk
     assert "times until" in text
     (events,) = json.loads(answered("status", "--events", "--json"))["fleets"].values()
     assert [e["at"] for e in events] == sorted(e["at"] for e in events)
-    # Of more than are listed the number is told.
+    # The number of those that are not listed is shown.
     monkeypatch.setattr("spotkeeper_operator.status.EVENTS_AT_MOST", 2)
     listed, count = json.loads(answered("status", "--events", "--json")), len(events)
     assert (listed["fleets"]["main"], listed["left_out"]) == (events[-2:], {"main": count - 2})

@@ -199,7 +199,7 @@ def drill(
 ) -> Drilled:
     """Interrupt `count` spot instances, wait until the fleet is as before, and tell it.
 
-    Each step is said as soon as it has happened, and what AWS does not answer now; the call is
+    Each step is reported once it has happened, and what AWS does not answer now; the call is
     repeated. What has not happened after `longest` is missing in the story. Raises `Gone` and
     `OperatorError`, also where a drill would tell nothing, or is not allowed for.
     """
