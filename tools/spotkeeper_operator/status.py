@@ -222,14 +222,10 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     }
     ages = {each: age_from(r.at, now) if r else None for each, r in worked.items()}
     fresh = {each: r for each, r in worked.items() if r and (ages[each] or 0.0) <= STALE_TURN_S}
-    failed = {
-        each: [*takewhile(lambda record: record.rule == FAILED, mine)]
-        for each, mine in turns.items()
-    }
     failing = tuple(
-        Failing(controller=each, turns=len(mine), since=mine[-1].at, error=mine[0].reason)
-        for each, mine in failed.items()
-        if mine
+        Failing(controller=each, turns=len(failed), since=failed[-1].at, error=failed[0].reason)
+        for each, mine in turns.items()
+        if (failed := [*takewhile(lambda record: record.rule == FAILED, mine)])
     )
     names = (fleet.spot_group, fleet.on_demand_group)
     counted: list[GroupStatus] = []
@@ -260,7 +256,8 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     unknown = {"load": load, "waiting": queue}
     waiting = None
     if isinstance(queue, QueueLength):
-        at, oldest_s = (queue.waiting and _oldest(looked, queue, log_age, now)) or (None, None)
+        found = _oldest(looked, queue, log_age, now) if queue.waiting else None
+        at, oldest_s = found or (None, None)
         waiting = WaitingNow(
             requests=queue.waiting,
             in_flight=queue.in_flight,
