@@ -6,19 +6,21 @@ import random
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from itertools import groupby
+from typing import Any
 
 import pytest
 
-from spotkeeper.domain.load.digest import SearchLog, Status, digest
+from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.domain.money.ledger import LedgerItem
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator.cost import Cost
 from spotkeeper_operator.types import TypeCost, types_of
-from tests.builders import NOON, at
+from tests.builders import NOON
 from tests.functions.conftest import Stage
 from tests.operator.command import answered
+from tests.search_logs import log
 
 TYPES = {"g5.xlarge": 1.0, "g6.xlarge": 1.7, "g6e.xlarge": 2.6}
 PRICES = {"g5.xlarge": 0.30, "g6.xlarge": 0.40, "g6e.xlarge": 0.67}
@@ -53,16 +55,12 @@ def types_by_name(
             passed = 1 - request / requests
             if rng.random() >= mix(kind, passed):
                 continue
-            end = at(-3600 * request / requests)
+            ended = 3600 * request / requests
             hard = 2 * (1 + passed * (harder - 1)) / (1 + harder)
-            began = end - timedelta(seconds=hard * rng.lognormvariate(0, 0.3) / speeds[kind])
-            logs.append(
-                SearchLog(
-                    request_id=f"{name}-{request}", worker_id=f"gpu-{request % 2}",
-                    cluster=Cluster.AWS, instance_id=name, enqueued_at=began, started_at=began,
-                    finished_at=end, status=Status.OK,
-                )
-            )  # fmt: skip
+            took = hard * rng.lognormvariate(0, 0.3) / speeds[kind]
+            who: Any = {"instance_id": name, "worker": f"gpu-{request % 2}"}
+            number = f"{name}-{request}"
+            logs.append(log(ended + took, ended, cluster=Cluster.AWS, request_id=number, **who))
     spot = {f"us-east-1a/{k}": PriceSeries(at=(NOON - HOUR,), usd=(p,)) for k, p in prices.items()}
     cost = Cost(
         items=tuple(items), book=PriceBook(spot=spot, on_demand={"g5.xlarge": 1.0}),
