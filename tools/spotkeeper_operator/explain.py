@@ -9,21 +9,7 @@ from typing import Any
 
 from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
 from spotkeeper.ports import FleetError
-from spotkeeper_charts.page import (
-    Block,
-    Chart,
-    Colour,
-    Heading,
-    Marks,
-    Notes,
-    Page,
-    Row,
-    Series,
-    Table,
-    Text,
-    Timeline,
-    Value,
-)
+from spotkeeper_charts import page
 from spotkeeper_operator.aws import Aws, chosen, read_activities
 from spotkeeper_operator.text import STALE_TURN_S, as_json, labelled, paragraphs, spoken
 
@@ -263,44 +249,46 @@ INTRO = (
 
 def explain_page(
     records: Sequence[DecisionRecord], first: datetime, last: datetime, rule: str | None = None
-) -> Page:
+) -> page.Page:
     """What was decided between two instants, fleet by fleet; times are UTC."""
-    blocks: list[Block] = []
+    blocks: list[page.Block] = []
     fleets = sorted({record.fleet for record in records})
     for fleet in fleets:
         mine = sorted((r for r in records if r.fleet == fleet), key=lambda r: r.at)
-        blocks += [Heading(fleet)] * (len(fleets) > 1)
+        blocks += [page.Heading(fleet)] * (len(fleets) > 1)
         blocks.append(records_timeline(mine, first, last))
         blocks.append(decided(timeline(mine, rule), first))
-    return Page(
+    return page.Page(
         title="What was decided, and why",
         subtitle=f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC",
         footer="Written by spotkeeper explain from the decision records.",
-        blocks=blocks or [Text("No decision was recorded in this time.")],
+        blocks=blocks or [page.Text("No decision was recorded in this time.")],
     )
 
 
 def records_timeline(
     records: Sequence[DecisionRecord], first: datetime, last: datetime
-) -> Timeline:
+) -> page.Timeline:
     """One fleet's records, in the order of time, as charts over one axis."""
     by = {each: [r for r in records if r.controller is each] for each in Controller}
     notes = [
-        Notes(name=each, t=[_seconds(r.at, first) for r in mine], texts=[*map(_words, mine)])
+        page.Notes(name=each, t=[_seconds(r.at, first) for r in mine], texts=[*map(_words, mine)])
         for each, mine in by.items()
         if mine
     ]
 
-    def drawn(of: Controller, name: str, label: str, colour: Colour, **more: Any) -> Series:
+    def drawn(
+        of: Controller, name: str, label: str, colour: page.Colour, **more: Any
+    ) -> page.Series:
         """What was seen holds until the next turn, but not through a time without a turn."""
-        found: list[tuple[float, Value]] = []
+        found: list[tuple[float, page.Value]] = []
         for record in (r for r in by[of] if r.rule != FAILED):
             at = _seconds(record.at, first)
             if found and at - found[-1][0] > STALE_TURN_S:
                 found.append((found[-1][0] + STALE_TURN_S, None))
             found.append((at, known(record.seen).get(name)))
         t, values = [at for at, _ in found], [value for _, value in found]
-        return Series(label=label, colour=colour, t=t, values=values, **more)
+        return page.Series(label=label, colour=colour, t=t, values=values, **more)
 
     fleet, load = Controller.AVAILABILITY, Controller.HEALTH
     warned = [_seconds(r.at, first) for r in records if r.seen.get("Interruptions")]
@@ -309,19 +297,19 @@ def records_timeline(
     pairs = zip(spot.values, beside.values, strict=True)
     both = [None if a is None else a + (b or 0.0) for a, b in pairs]
     charts = [
-        Chart(
+        page.Chart(
             title="Fleet",
             unit="instances serving",
             height=260,
             whole=True,
-            marks=Marks(label="spot instances warned or lost", colour="loss", at=warned),
+            marks=page.Marks(label="spot instances warned or lost", colour="loss", at=warned),
             series=[
                 spot,
                 replace(beside, values=both, base=[value or 0.0 for value in spot.values]),
                 drawn(fleet, "SpotDesired", "spot wanted", "target"),
             ],
         ),
-        Chart(
+        page.Chart(
             title="Load",
             unit="workers",
             series=[
@@ -330,14 +318,14 @@ def records_timeline(
                 drawn(load, "WorkersNeeded", "needed", "wait", width=1),
             ],
         ),
-        Chart(
+        page.Chart(
             title="Wait",
             unit="seconds from arrival to start; 95 % waited no longer",
             height=130,
             series=[drawn(load, "WaitP95", "95th percentile", "wait", crowded="highest")],
         ),
     ]
-    return Timeline(
+    return page.Timeline(
         length_s=max(1.0, (last - first).total_seconds()),
         clock_s=first.hour * 3600.0 + first.minute * 60.0 + first.second,
         date=f"{first:%Y-%m-%d}",
@@ -354,9 +342,9 @@ def _words(record: DecisionRecord) -> str:
     return f"{told}. Asked: {asked}" if asked else told
 
 
-def decided(entries: Sequence[Entry], first: datetime) -> Table:
+def decided(entries: Sequence[Entry], first: datetime) -> page.Table:
     """The decisions as rows that lead to their instants; `first` is where the timeline begins."""
-    rows: list[Row] = []
+    rows: list[page.Row] = []
     for entry in entries:
         turn = entry.last
         cells = (
@@ -366,8 +354,8 @@ def decided(entries: Sequence[Entry], first: datetime) -> Table:
             "; ".join([turn.reason, *turn.failures, f"seen: {seen_words(turn)}"]),
             "; ".join(answered(turn.outcomes)),
         )
-        rows.append(Row(cells=cells, at_s=_seconds(entry.first, first)))
-    return Table(
+        rows.append(page.Row(cells=cells, at_s=_seconds(entry.first, first)))
+    return page.Table(
         caption="What was decided",
         intro="Holds that repeat are one row. Press a row to see it in the picture.",
         columns=("time", "controller", "decision", "why", "requests to AWS"),
