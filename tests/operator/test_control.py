@@ -8,7 +8,6 @@ from typing import Any
 import boto3
 import pytest
 from botocore.client import BaseClient
-from botocore.exceptions import ClientError
 from typer.testing import CliRunner
 
 from functions.check_availability.app import handler as check_availability
@@ -54,47 +53,32 @@ def test_stop_waits_for_spot_and_then_leaves_nothing_of_its_own(deployed: Stage)
     assert deployed.cloud.group("main-spot").suspensions == {}
 
 
-def all_on_demand(stage: Stage) -> None:
-    """All instances are on-demand, and the spot group's desired capacity is 0."""
-    stage.cloud.set_desired("main-spot", 0)
-    stage.cloud.set_desired("main-on-demand", 4)
-    stage.at(stage.cloud.now_s + 600)
-
-
 def test_stop_ends_no_on_demand_that_nothing_serves_in_place_of(deployed: Stage) -> None:
-    all_on_demand(deployed)
+    """Of a fleet that only observed, its owner requested it, not Spotkeeper."""
+    cloud = deployed.cloud
+    cloud.set_desired("main-spot", 0)
+    cloud.set_desired("main-on-demand", 4)
+    deployed.at(cloud.now_s + 600)
     assert refused("stop", "main", "--yes") == (
         "error: 0 spot instances serve, and 4 on demand: wait until spot serves as many, or give "
         "--anyway"
     )
-    assert deployed.cloud.group("main-on-demand").desired == 4
-
-
-def test_stop_leaves_the_on_demand_of_a_fleet_that_only_observed(deployed: Stage) -> None:
-    """Its owner requested it, not Spotkeeper."""
     answered("mode", "main", "observe")
-    all_on_demand(deployed)
     out = answered("stop", "main", "--yes")
     assert "left  main-on-demand: desired 4, nothing sets it from now on" in out
-    assert deployed.cloud.group("main-on-demand").desired == 4
+    assert cloud.group("main-on-demand").desired == 4
 
 
 def test_a_stop_that_fails_half_way_says_what_is_left_and_how_to_go_on(
-    deployed: Stage, monkeypatch: pytest.MonkeyPatch
+    deployed: Stage, denied: Callable[..., None]
 ) -> None:
     """The backfill goes on, and is paid for: a second stop without --anyway would leave it."""
-    answer: Any = {"Error": {"Code": "Throttling", "Message": "Rate exceeded"}}
-
-    def refuse(_: BaseClient, operation: str, __: object) -> None:
-        if operation == "SetDesiredCapacity":
-            raise ClientError(answer, operation)
-
-    with monkeypatch.context() as once:
-        intercept(once, refuse)
-        told = refused("stop", "main", "--anyway", "--yes")
-    assert "Throttling: Rate exceeded. Done: main only observes from now on. Not done: " in told
+    denied("SetDesiredCapacity", "Throttling")
+    told = refused("stop", "main", "--anyway", "--yes")
+    assert "not allowed to SetDesiredCapacity. Done: main only observes from now on. " in told
     assert "Not done: main-on-demand: desired 1 -> 0; main-on-demand: AZRebalance" in told
     assert told.endswith("Stop it again: spotkeeper stop main --anyway")
+    denied("nothing any more")
     assert run("stop", "main", "--anyway", "--yes")[0] == 0
     assert deployed.cloud.group("main-on-demand").desired == 0
 

@@ -30,15 +30,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return answers
 
 
-def test_cloudwatch_that_answers_without_a_result(deployed: Stage, waiting: dict[str, Any]) -> None:
-    """The age of the oldest request is not known, and all else is."""
-    deployed.put("main", json.dumps(document("main", request_queue_url=QUEUE)))
-    waiting["GetMetricData"] = {"MetricDataResults": []}
-    assert "wait 30 requests wait now; " in words("status")
-
-
-@pytest.mark.usefixtures("waiting")
-def test_a_total_outage(deployed: Stage) -> None:
+def test_a_total_outage(deployed: Stage, waiting: dict[str, Any]) -> None:
     """All instances are gone and turns go on. No output reports an earlier state as current."""
     deployed.put(
         "main", json.dumps(document("main", request_queue_url=QUEUE, sizing={"enabled": False}))
@@ -62,6 +54,9 @@ def test_a_total_outage(deployed: Stage) -> None:
     assert "30 requests wait now" in text
     assert "workers served" not in text
     assert "requests started within" not in text
+    # The age of the oldest request is not known, and all else is.
+    waiting["GetMetricData"] = {"MetricDataResults": []}
+    assert "wait 30 requests wait now; " in words("status")
 
 
 def test_turns_that_are_throttled_for_minutes(deployed: Stage, denied: Callable[..., None]) -> None:
