@@ -31,6 +31,7 @@ from spotkeeper_cli.options import (
     exits_on,
     exits_on_aws_errors,
     give,
+    option,
     remark,
     screen,
     write,
@@ -56,56 +57,48 @@ RULE_NAMES = (
     "square-root, spotkeeper, clairvoyant"
 )
 
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the random choices.")]
-OnPrem = Annotated[int, typer.Option(min=0, help="Workers of your own, outside AWS.")]
+Seed = Annotated[int, option("Seed of the random choices.", min=0)]
+OnPrem = Annotated[int, option("Workers of your own, outside AWS.", min=0)]
 
 
 def backtest(
     market: Annotated[
         list[Path] | None,
-        typer.Option(help="Market trace; may be given again. Default: 14 days by --seed."),
+        option("Market trace; may be given again. Default: 14 days by --seed."),
     ] = None,
     region: Annotated[
         str | None,
-        typer.Option(help="Only the pools of this region, as one Auto Scaling group has them."),
+        option("Only the pools of this region, as one Auto Scaling group has them."),
     ] = None,
-    target: Annotated[int, typer.Option(help="Instances that should serve.")] = 3,
+    target: Annotated[int, option("Instances that should serve.")] = 3,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help=f"Policy; may be given again. Default: all of {POLICY_NAMES}."),
+        option(f"Policy; may be given again. Default: all of {POLICY_NAMES}."),
     ] = None,
     price_ratio: Annotated[
         float | None,
-        typer.Option(help="Spot over on-demand. Default: the trace's prices, else 0.30."),
+        option("Spot over on-demand. Default: the trace's prices, else 0.30."),
     ] = None,
     tick: Annotated[float, duration("Resolution; at most 10m.", least=1, most=600)] = 30.0,
     cold_start: ColdStart = 120.0,
     warm_start: Annotated[float | None, duration("Launch to serving, from the warm pool.")] = None,
-    warm_pool: Annotated[int, typer.Option(help="Stopped on-demand instances.")] = 0,
+    warm_pool: Annotated[int, option("Stopped on-demand instances.")] = 0,
     notice: Annotated[float, duration("Warning before a loss; 0 is none.")] = 0.0,
-    notice_lost: Annotated[float, typer.Option(help="Share of warnings that get lost.")] = 0.0,
+    notice_lost: Annotated[float, option("Share of warnings that get lost.")] = 0.0,
     event_delay: Annotated[float, duration("The longest delay of an event.")] = 0.0,
     turn_jitter: Annotated[
         float, duration("The longest delay of a minute's turn; on AWS 59s.")
     ] = 0.0,
-    on_demand_failure: Annotated[
-        float, typer.Option(help="Share of on-demand launches refused.")
-    ] = 0.0,
-    windows: Annotated[
-        int | None, typer.Option(help="Random windows. Default: the whole trace.")
-    ] = None,
-    window_hours: Annotated[
-        float | None, typer.Option(help="Length of a window. Default: 24.")
-    ] = None,
+    on_demand_failure: Annotated[float, option("Share of on-demand launches refused.")] = 0.0,
+    windows: Annotated[int | None, option("Random windows. Default: the whole trace.")] = None,
+    window_hours: Annotated[float | None, option("Length of a window. Default: 24.")] = None,
     seed: Seed = 0,
     json: JsonFile = None,
     report: ReportFile = None,
-    set: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Setting of a policy.")
-    ] = None,
+    set: Annotated[list[str] | None, option("Setting of a policy.", metavar="NAME=VALUE")] = None,
     job: Annotated[
         bool,
-        typer.Option("--job", help="Try a job that takes --window-hours, from --windows starts."),
+        option("Try a job that takes --window-hours, from --windows starts.", "--job"),
     ] = False,
 ) -> None:
     """Try policies on recorded spot markets: what each would have served and cost."""
@@ -186,26 +179,22 @@ def _backtest_job(
 
 
 def demo(
-    market: Annotated[
-        Path | None, typer.Option(help="Market trace; without it one is generated.")
-    ] = None,
-    requests: Annotated[
-        Path | None, typer.Option(help="Request trace; repeated if it is too short.")
-    ] = None,
+    market: Annotated[Path | None, option("Market trace; without it one is generated.")] = None,
+    requests: Annotated[Path | None, option("Request trace; repeated if it is too short.")] = None,
     mean_rate: MeanRate = None,
-    hours: Annotated[float, typer.Option(min=0.1, help="How many virtual hours.")] = 24.0,
-    start: Annotated[float, typer.Option(min=0.0, help="First hour of the traces.")] = 0.0,
+    hours: Annotated[float, option("How many virtual hours.", min=0.1)] = 24.0,
+    start: Annotated[float, option("First hour of the traces.", min=0.0)] = 0.0,
     seed: Seed = 0,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("demo-out"),
-    dashboard: Annotated[Path | None, typer.Option(hidden=True, help="Ignored.")] = None,
+    out: Annotated[Path, option("Folder of the results.")] = Path("demo-out"),
+    dashboard: Annotated[Path | None, option("Ignored.", hidden=True)] = None,
     onprem: OnPrem = 0,
     warm_pool: Annotated[
         int | None,
-        typer.Option(min=0, help="Stopped on-demand instances. Default: the peak's need."),
+        option("Stopped on-demand instances. Default: the peak's need.", min=0),
     ] = None,
     price_ratio: PriceRatio = 0.30,
     incidents: Annotated[
-        bool, typer.Option(help="Make a worker hang, launches fail, search logs stop.")
+        bool, option("Make a worker hang, launches fail, search logs stop.")
     ] = True,
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""
@@ -241,41 +230,35 @@ def demo(
 
 
 def replay(
-    requests: Annotated[list[Path], typer.Option(help="Request trace; may be given again.")],
+    requests: Annotated[list[Path], option("Request trace; may be given again.")],
     rule: Annotated[
         list[str] | None,
-        typer.Option(help=f"Rule; may be given again. Default: all of {RULE_NAMES}."),
+        option(f"Rule; may be given again. Default: all of {RULE_NAMES}."),
     ] = None,
     wait: Annotated[float, duration("The wait promised.")] = 10.0,
-    share: Annotated[float, typer.Option(help="Share of requests it is promised to.")] = 0.95,
+    share: Annotated[float, option("Share of requests it is promised to.")] = 0.95,
     cold_start: ColdStart = 240.0,
     workers_per_instance: Annotated[
         int | None,
-        typer.Option(help="Workers of an instance. Default: 1, and on a market as many as fit it."),
+        option("Workers of an instance. Default: 1, and on a market as many as fit it."),
     ] = None,
     slots: Annotated[
-        int, typer.Option(min=1, help="Requests that a worker serves at once, which slows each.")
+        int, option("Requests that a worker serves at once, which slows each.", min=1)
     ] = 1,
     onprem: OnPrem = 0,
     queue_known: Annotated[
-        bool, typer.Option("--queue-known", help="Spotkeeper sees the length of the request queue.")
+        bool, option("Spotkeeper sees the length of the request queue.", "--queue-known")
     ] = False,
-    min_workers: Annotated[
-        int, typer.Option(help="Fewest workers of Spotkeeper; 0 may sleep.")
-    ] = 1,
+    min_workers: Annotated[int, option("Fewest workers of Spotkeeper; 0 may sleep.")] = 1,
     max_workers: Annotated[
         int,
-        typer.Option(
-            min=1, help="Most workers of any rule; a fleet on a market has its own bound."
-        ),
+        option("Most workers of any rule; a fleet on a market has its own bound.", min=1),
     ] = 1_000,
     mean_rate: MeanRate = None,
     seed: Seed = 0,
     json: JsonFile = None,
     report: ReportFile = None,
-    market: Annotated[
-        Path | None, typer.Option(help="Spot market on which both checkers run, too.")
-    ] = None,
+    market: Annotated[Path | None, option("Spot market on which both checkers run, too.")] = None,
 ) -> None:
     """Replay requests with every sizing rule: which keep the promise, with how many workers."""
     from spotkeeper_lab.backtest.policies import UnknownNameError
@@ -331,7 +314,7 @@ def replay(
 
 TraceOut = Annotated[
     Path,
-    typer.Option("--out", help="The market trace; gzip when it ends in .gz, - is standard output."),
+    option("The market trace; gzip when it ends in .gz, - is standard output.", "--out"),
 ]
 trace = typer.Typer(
     name="trace", no_args_is_help=True, help="Make market traces from recordings or a fleet."
@@ -348,11 +331,11 @@ def convert(
     ],
     out: TraceOut,
     pool: Annotated[
-        str | None, typer.Option(help="Pool of a single file, ZONE/TYPE. Default: from its name.")
+        str | None, option("Pool of a single file, ZONE/TYPE. Default: from its name.")
     ] = None,
     gap: Annotated[float | None, duration("Step of a JSON file whose own step is wrong.")] = None,
     inverted: Annotated[
-        bool | None, typer.Option(help="Whether 1 means not available. Default: by the file.")
+        bool | None, option("Whether 1 means not available. Default: by the file.")
     ] = None,
 ) -> None:
     """Convert public recordings, the zones of one market together, to a market trace."""
@@ -370,22 +353,20 @@ def convert(
 def export(
     out: TraceOut,
     records: Annotated[
-        Path | None, typer.Option(help="Decision records, one a line, as the demo writes them.")
+        Path | None, option("Decision records, one a line, as the demo writes them.")
     ] = None,
     fleet: Annotated[
-        str | None, typer.Option(help="A fleet of a deployed stack, instead of --records.")
+        str | None, option("A fleet of a deployed stack, instead of --records.")
     ] = None,
-    table: Annotated[
-        str | None, typer.Option(help="The name of the table, instead of the stack's.")
-    ] = None,
+    table: Annotated[str | None, option("The name of the table, instead of the stack's.")] = None,
     activities: Annotated[
         Path | None,
-        typer.Option(help="Answer of `aws autoscaling describe-scaling-activities`: zones."),
+        option("Answer of `aws autoscaling describe-scaling-activities`: zones."),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="The spot group whose activities to read, instead.")
+        str | None, option("The spot group whose activities to read, instead.")
     ] = None,
-    instance_type: Annotated[str, typer.Option(help="Names the pools: zone/type.")] = "any",
+    instance_type: Annotated[str, option("Names the pools: zone/type.")] = "any",
     stack: Stack = "spotkeeper",
     region: Region = None,
     profile: Profile = None,
@@ -435,14 +416,12 @@ lab = typer.Typer(
 
 @lab.command()
 def up(
-    port: Annotated[int, typer.Option(min=1024, max=65535, help="Port of the endpoint.")] = 4566,
-    auth: Annotated[bool, typer.Option(help="Enforce roles and policies.")] = True,
-    desired: Annotated[int, typer.Option(min=0, help="Spot instances to begin with.")] = 3,
-    capacity: Annotated[
-        int, typer.Option(min=0, help="Spot instances that each of three zones holds.")
-    ] = 4,
-    cold_start: Annotated[float, typer.Option(min=0, help="Seconds that an instance boots.")] = 20,
-    notice: Annotated[float, typer.Option(min=0, help="Seconds between warning and loss.")] = 120,
+    port: Annotated[int, option("Port of the endpoint.", min=1024, max=65535)] = 4566,
+    auth: Annotated[bool, option("Enforce roles and policies.")] = True,
+    desired: Annotated[int, option("Spot instances to begin with.", min=0)] = 3,
+    capacity: Annotated[int, option("Spot instances that each of three zones holds.", min=0)] = 4,
+    cold_start: Annotated[float, option("Seconds that an instance boots.", min=0)] = 20,
+    notice: Annotated[float, option("Seconds between warning and loss.", min=0)] = 120,
 ) -> None:
     """Serve a local AWS on this machine until Ctrl-C."""
     from spotkeeper_lab.run.up import BUILT, LabError, LabSettings, environment, running

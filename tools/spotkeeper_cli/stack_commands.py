@@ -29,6 +29,7 @@ from spotkeeper_cli.options import (
     check_outputs,
     duration,
     exits_on_aws_errors,
+    option,
     screen,
     tell,
 )
@@ -43,7 +44,7 @@ AROUND = timedelta(minutes=10)
 RECENT_S = 1200.0
 WEEK_S, MONTH_S = 7 * 86_400.0, 30 * 86_400.0
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation; for scripts.")]
+Yes = Annotated[bool, option("Do not ask for confirmation; for scripts.", "--yes")]
 
 
 @dataclass
@@ -90,7 +91,7 @@ class OnStack:
 
 def _shared(
     stack: Stack = "spotkeeper",
-    json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    json: Annotated[bool, option("Answer in JSON.", "--json")] = False,
     region: Region = None,
     profile: Profile = None,
 ) -> OnStack:
@@ -123,11 +124,9 @@ def status(
     fleet: FleetName = None,
     watch: Annotated[float | None, duration("Repeat at this interval.", "--watch", least=1)] = None,
     instances: Annotated[
-        bool, typer.Option("--instances", help="List each instance, why it counts, and its cost.")
+        bool, option("List each instance, why it counts, and its cost.", "--instances")
     ] = False,
-    events: Annotated[
-        bool, typer.Option("--events", help="List the last changes and failures.")
-    ] = False,
+    events: Annotated[bool, option("List the last changes and failures.", "--events")] = False,
 ) -> None:
     """Show the state of each fleet; exit code 1 if one is short or unknown, or an alarm rings.
 
@@ -167,9 +166,7 @@ def patiently[T](read: Callable[[], T], every_s: float) -> T:
 def watch(
     stack: Stack = "spotkeeper",
     fleet: FleetName = None,
-    port: Annotated[
-        int, typer.Option("--port", min=1, max=65_535, help="The port to listen on.")
-    ] = 8080,
+    port: Annotated[int, option("The port to listen on.", "--port", min=1, max=65_535)] = 8080,
     region: Region = None,
     profile: Profile = None,
 ) -> None:
@@ -194,15 +191,11 @@ def explain(
     fleet: FleetName = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="TIME", help="Around 15:10 or 2026-11-20T15:10 (UTC)."),
+        option("Around 15:10 or 2026-11-20T15:10 (UTC).", "--at", metavar="TIME"),
     ] = None,
     since: Since = None,
-    rule: Annotated[
-        str | None, typer.Option("--rule", help="Only turns that this rule decided.")
-    ] = None,
-    job: Annotated[
-        str | None, typer.Option("--job", metavar="NAME", help="All steps of a job.")
-    ] = None,
+    rule: Annotated[str | None, option("Only turns that this rule decided.", "--rule")] = None,
+    job: Annotated[str | None, option("All steps of a job.", "--job", metavar="NAME")] = None,
     report: Report = None,
 ) -> None:
     """Show what each turn saw, which rule decided, the requests to AWS and the answers.
@@ -245,9 +238,7 @@ def sizing(
     on: OnStack,
     what_if: Annotated[
         str,
-        typer.Option(
-            "--what-if", metavar="PROMISE", help="Another promise, like wait_s=30,share=0.9."
-        ),
+        option("Another promise, like wait_s=30,share=0.9.", "--what-if", metavar="PROMISE"),
     ],
     fleet: FleetName = None,
 ) -> None:
@@ -263,16 +254,16 @@ def doctor(
     on: OnStack,
     fleet: FleetName = None,
     spot_group: Annotated[
-        str | None, typer.Option("--spot-group", help="Before there is a stack: a group to adopt.")
+        str | None, option("Before there is a stack: a group to adopt.", "--spot-group")
     ] = None,
     on_demand_group: Annotated[
-        str | None, typer.Option("--on-demand-group", help="The on-demand group to adopt with it.")
+        str | None, option("The on-demand group to adopt with it.", "--on-demand-group")
     ] = None,
     spot_max: Annotated[
-        int, typer.Option("--spot-max", min=0, help="SpotMax of the stack that you plan.")
+        int, option("SpotMax of the stack that you plan.", "--spot-max", min=0)
     ] = 20,
     on_demand_max: Annotated[
-        int, typer.Option("--on-demand-max", min=0, help="OnDemandMax of the stack that you plan.")
+        int, option("OnDemandMax of the stack that you plan.", "--on-demand-max", min=0)
     ] = 20,
 ) -> None:
     """Find problems; exit code 0 for none, 1 for warnings and unknowns, 2 for errors."""
@@ -299,12 +290,10 @@ def cost(
     since: Annotated[
         float, duration("Start this long ago; at most 90d.", "--since", least=60, most=90 * 86_400)
     ] = MONTH_S,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="[day|zone|type]", help="A row for each.")
-    ] = None,
+    by: Annotated[str | None, option("A row for each.", "--by", metavar="[day|zone|type]")] = None,
     actual: Annotated[
         bool,
-        typer.Option("--actual", help="Also ask Cost Explorer for the bill (0.01 USD a request)."),
+        option("Also ask Cost Explorer for the bill (0.01 USD a request).", "--actual"),
     ] = False,
     report: Report = None,
 ) -> None:
@@ -374,7 +363,7 @@ def drill(
     on: OnStack,
     fleet: Fleet,
     count: Annotated[
-        int, typer.Option("--count", min=1, max=5, help="Spot instances to interrupt; at most 5.")
+        int, option("Spot instances to interrupt; at most 5.", "--count", min=1, max=5)
     ] = 1,
     timeout: Annotated[float, duration("Wait at most this long.", "--timeout", least=60)] = 1800.0,
     report: Report = None,
@@ -422,7 +411,7 @@ def pause(
     on: OnStack,
     fleet: Fleet,
     lasting: Annotated[float, duration("End after this time; at most 24h.", "--for")],
-    why: Annotated[str, typer.Option("--why", help="The reason; status shows it.")],
+    why: Annotated[str, option("The reason; status shows it.", "--why")],
 ) -> None:
     """Leave a fleet as it is for a time; turns record what they would request."""
     from spotkeeper_operator.control import control_json, pause_text
@@ -452,10 +441,10 @@ def stop(
     fleet: Fleet,
     anyway: Annotated[
         bool,
-        typer.Option("--anyway", help="Stop although on-demand stands in: the fleet shrinks."),
+        option("Stop although on-demand stands in: the fleet shrinks.", "--anyway"),
     ] = False,
     keep_hooks: Annotated[
-        bool, typer.Option("--keep-hooks", help="Keep the hooks spotkeeper-* of adopted groups.")
+        bool, option("Keep the hooks spotkeeper-* of adopted groups.", "--keep-hooks")
     ] = False,
     yes: Yes = False,
 ) -> None:
