@@ -49,12 +49,12 @@ Yes = Annotated[bool, option("Do not ask for confirmation; for scripts.", "--yes
 
 @dataclass
 class OnStack:
-    """The stack that a command is about, and how it answers."""
+    """The stack that a command is about, and how it answers: the options of every command."""
 
-    stack: str
-    json: bool
-    region: str | None
-    profile: str | None
+    stack: Stack = "spotkeeper"
+    json: Annotated[bool, option("Answer in JSON.", "--json")] = False
+    region: Region = None
+    profile: Profile = None
 
     @cached_property
     def aws(self) -> "Aws":
@@ -89,28 +89,19 @@ class OnStack:
         return FleetControl(self.aws, self.stack, fleet, self.now)
 
 
-def _shared(
-    stack: Stack = "spotkeeper",
-    json: Annotated[bool, option("Answer in JSON.", "--json")] = False,
-    region: Region = None,
-    profile: Profile = None,
-) -> OnStack:
-    return OnStack(stack, json, region, profile)
-
-
 def on_stack[**P](command: Callable[Concatenate[OnStack, P], None]) -> Callable[..., None]:
     """Add the options of every command on a stack; errors of AWS end it with one sentence."""
-    shared = inspect.signature(_shared).parameters
+    shared = inspect.signature(OnStack).parameters
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
-        where = _shared(**{name: kwargs.pop(name) for name in shared})
+        where = OnStack(**{name: kwargs.pop(name) for name in shared})
         with exits_on_aws_errors():
             command(where, *args, **kwargs)
 
     own = list(inspect.signature(command).parameters.values())[1:]
     hints = get_type_hints(command, include_extras=True)
-    hints |= get_type_hints(_shared, include_extras=True)
+    hints |= get_type_hints(OnStack, include_extras=True)
     parameters = [it.replace(annotation=hints[it.name]) for it in (*own, *shared.values())]
     del run.__wrapped__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
