@@ -1,7 +1,12 @@
-"""The command as a person runs it, and a stack that it is run on."""
+"""The command as a person runs it, and a stack that it is run on.
+
+Some answers are kept: `GOLDEN=write pytest tests/operator` writes them anew.
+"""
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -10,9 +15,10 @@ from botocore.client import BaseClient
 from typer.testing import CliRunner
 
 from spotkeeper_cli.main import app
-from tests.functions.conftest import TABLE
+from tests.functions.conftest import TABLE, Stage
 
 STACK = "test"
+KEPT = Path(__file__).parent / "kept"
 _SEND: Callable[..., Any] = getattr(BaseClient, "_make_api_call")  # noqa: B009 - untyped
 
 
@@ -46,6 +52,20 @@ def answered(*arguments: str) -> str:
     return out
 
 
+def words(line: str) -> str:
+    """What the command answers, whatever its lines are."""
+    return " ".join(answered(*line.split()).split())
+
+
+def record(stage: Stage, controller: str, text: Mapping[str, object]) -> None:
+    """Have the table hold a decision record of now, whatever it says."""
+    key = {
+        "pk": {"S": "fleet#main"},
+        "sk": {"S": f"decision#{stage.now.isoformat()}#{controller}#0"},
+    }
+    stage.keep({**key, "record": {"S": json.dumps(text)}})
+
+
 def intercept(
     monkeypatch: pytest.MonkeyPatch, answer: Callable[[BaseClient, str, Any], Any]
 ) -> None:
@@ -63,3 +83,12 @@ def refused(*arguments: str) -> str:
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     return " ".join(err.split())
+
+
+def matches(name: str, answer: str) -> None:
+    path = KEPT / name
+    if os.environ.get("GOLDEN") == "write":
+        path.write_text(answer, encoding="utf-8")
+    assert answer == path.read_text(encoding="utf-8")
+    if path.suffix == ".txt":
+        assert max(map(len, answer.splitlines())) <= 80

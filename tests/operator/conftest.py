@@ -1,7 +1,9 @@
 """A deployed stack to ask: a fleet on the simulated cloud, turned by the real functions."""
 
+import io
 import json
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -14,12 +16,15 @@ from moto.servicequotas.responses import ServiceQuotasResponse
 
 from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
+from functions.handle_interruption.app import handler as handle_interruption
 from functions.keep_ledger.app import handler as keep_ledger
 from spotkeeper import wiring
 from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.money.prices import PriceBook
+from spotkeeper_lab.aws.wire import Events, VirtualTime
+from spotkeeper_lab.cloud.values import EventKind
 from spotkeeper_operator import aws
-from tests.builders import at
+from tests.builders import NOON, at
 from tests.functions.conftest import Stage, document, stage_of
 from tests.functions.test_check_health import served
 from tests.operator.command import STACK, deploy, intercept
@@ -88,6 +93,31 @@ def serve(stage: Stage) -> None:
     ids = [i.instance_id for group in groups for i in group.instances if i.state == "InService"]
     logs = [served(i, now - slot, 6.5) for i in ids for slot in range(0, 60, 10)]
     wiring.load_table().add(digest(logs, at(now), "main"))
+
+
+class Days:
+    """Lets time pass as a deployed stack lives through it: events at once, turns every minute."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self._events = Events(VirtualTime(NOON))
+
+    def minutes(self, count: int) -> None:
+        """Let minutes pass, each with its turns."""
+        for _ in range(count):
+            self.sleep(60)
+
+    def sleep(self, seconds: float) -> None:
+        """Let so much time pass; what functions write is not what the command writes."""
+        cloud = self.stage.cloud
+        with redirect_stdout(io.StringIO()):
+            for event in cloud.advance(cloud.now_s + seconds):
+                if event.kind is not EventKind.FULFILLED:
+                    self.stage.again(handle_interruption, self._events.of_cloud(event))
+            if cloud.now_s % 60 < seconds:
+                serve(self.stage)
+                self.stage.again(check_health)
+                self.stage.again(check_availability)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,6 @@ from typing import Any
 import boto3
 import pytest
 from botocore.client import BaseClient
-from botocore.exceptions import ClientError
 from typer.testing import CliRunner
 
 from functions.check_availability.app import handler as check_availability
@@ -21,12 +20,11 @@ from tests.functions.conftest import TABLE, Stage
 from tests.operator.command import answered, deploy, intercept, refused, run
 
 
-def turned(stage: Stage) -> list[dict[str, object]]:
-    """Let a minute pass and both controllers turn; the two records."""
+def turned(stage: Stage) -> None:
+    """Let a minute pass and both controllers turn."""
     stage.at(stage.cloud.now_s + 60)
     stage.call(check_health)
     stage.call(check_availability)
-    return stage.records("main")[-2:]
 
 
 def test_stop_waits_for_spot_and_then_leaves_nothing_of_its_own(deployed: Stage) -> None:
@@ -55,47 +53,32 @@ def test_stop_waits_for_spot_and_then_leaves_nothing_of_its_own(deployed: Stage)
     assert deployed.cloud.group("main-spot").suspensions == {}
 
 
-def all_on_demand(stage: Stage) -> None:
-    """All instances are on-demand, and the spot group's desired capacity is 0."""
-    stage.cloud.set_desired("main-spot", 0)
-    stage.cloud.set_desired("main-on-demand", 4)
-    stage.at(stage.cloud.now_s + 600)
-
-
 def test_stop_ends_no_on_demand_that_nothing_serves_in_place_of(deployed: Stage) -> None:
-    all_on_demand(deployed)
+    """Of a fleet that only observed, its owner requested it, not Spotkeeper."""
+    cloud = deployed.cloud
+    cloud.set_desired("main-spot", 0)
+    cloud.set_desired("main-on-demand", 4)
+    deployed.at(cloud.now_s + 600)
     assert refused("stop", "main", "--yes") == (
         "error: 0 spot instances serve, and 4 on demand: wait until spot serves as many, or give "
         "--anyway"
     )
-    assert deployed.cloud.group("main-on-demand").desired == 4
-
-
-def test_stop_leaves_the_on_demand_of_a_fleet_that_only_observed(deployed: Stage) -> None:
-    """Its owner requested it, not Spotkeeper."""
     answered("mode", "main", "observe")
-    all_on_demand(deployed)
     out = answered("stop", "main", "--yes")
     assert "left  main-on-demand: desired 4, nothing sets it from now on" in out
-    assert deployed.cloud.group("main-on-demand").desired == 4
+    assert cloud.group("main-on-demand").desired == 4
 
 
 def test_a_stop_that_fails_half_way_says_what_is_left_and_how_to_go_on(
-    deployed: Stage, monkeypatch: pytest.MonkeyPatch
+    deployed: Stage, denied: Callable[..., None]
 ) -> None:
     """The backfill goes on, and is paid for: a second stop without --anyway would leave it."""
-    answer: Any = {"Error": {"Code": "Throttling", "Message": "Rate exceeded"}}
-
-    def refuse(_: BaseClient, operation: str, __: object) -> None:
-        if operation == "SetDesiredCapacity":
-            raise ClientError(answer, operation)
-
-    with monkeypatch.context() as once:
-        intercept(once, refuse)
-        told = refused("stop", "main", "--anyway", "--yes")
-    assert "Throttling: Rate exceeded. Done: main only observes from now on. Not done: " in told
+    denied("SetDesiredCapacity", "Throttling")
+    told = refused("stop", "main", "--anyway", "--yes")
+    assert "not allowed to SetDesiredCapacity. Done: main only observes from now on. " in told
     assert "Not done: main-on-demand: desired 1 -> 0; main-on-demand: AZRebalance" in told
     assert told.endswith("Stop it again: spotkeeper stop main --anyway")
+    denied("nothing any more")
     assert run("stop", "main", "--anyway", "--yes")[0] == 0
     assert deployed.cloud.group("main-on-demand").desired == 0
 
@@ -128,23 +111,18 @@ def hooked(
 def test_stop_deletes_hooks_of_ours_and_leaves_those_of_others(
     hooked: tuple[Stage, list[str]],
 ) -> None:
-    _, deleted = hooked
-    out = answered("stop", "main", "--yes")
-    assert deleted == ["main-on-demand spotkeeper-drain", "main-spot spotkeeper-drain"]
-    assert "did   main-spot: hooks spotkeeper-drain deleted" in out
-
-
-def test_hooks_stay_while_something_waits_in_them_or_when_told_so(
-    hooked: tuple[Stage, list[str]],
-) -> None:
+    """They stay while something waits in them, or when it is requested."""
     stage, deleted = hooked
-    assert "without workers that complete them" in run("stop", "main", "--yes", "--keep-hooks")[1]
+    kept = run("stop", "main", "--yes", "--keep-hooks")[1]
+    assert "without workers that complete them" in kept
     stage.cloud.set_desired("main-spot", 5)
-    assert (
-        "left  main-spot: hooks spotkeeper-drain; 1 instances start"
-        in run("stop", "main", "--yes")[1]
-    )
+    waits = run("stop", "main", "--yes")[1]
+    assert "left  main-spot: hooks spotkeeper-drain; 1 instances start" in waits
     assert deleted == ["main-on-demand spotkeeper-drain"]
+    stage.at(stage.cloud.now_s + 600)
+    out = answered("stop", "main", "--yes")
+    assert deleted[1:] == ["main-on-demand spotkeeper-drain", "main-spot spotkeeper-drain"]
+    assert "did   main-spot: hooks spotkeeper-drain deleted" in out
 
 
 def test_hooks_of_groups_that_the_stack_made_go_with_it(
@@ -152,9 +130,8 @@ def test_hooks_of_groups_that_the_stack_made_go_with_it(
 ) -> None:
     _, deleted = hooked
     outputs = {"SpotGroup": "main-spot", "OnDemandGroup": "main-on-demand", "TableName": TABLE}
-    made = Stack(
-        name="test", outputs=outputs, parameters={"LaunchTemplateId": "lt-1"}, resources={}
-    )
+    parameters = {"LaunchTemplateId": "lt-1"}
+    made = Stack(name="test", outputs=outputs, parameters=parameters, resources={})
     monkeypatch.setattr(Aws, "stack", lambda *_: made)
     assert "they go with the stack, and the group and all in it" in run("stop", "main", "--yes")[1]
     assert deleted == []
@@ -179,6 +156,7 @@ def test_before_turns_act_the_operator_sees_what_they_would_ask_for(
     deployed: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spot is short by two: a fleet that observes, or is paused, wishes for on-demand."""
+    assert answered("mode", "main", "act").startswith("main: act"), "it acts, and changes nothing"
     answered("mode", "main", "observe")
     deployed.cloud.set_desired("main-spot", 6)
     deployed.at(deployed.cloud.now_s + 180)
@@ -206,14 +184,8 @@ def test_before_turns_act_the_operator_sees_what_they_would_ask_for(
 def test_before_a_fleet_is_stopped_the_operator_sees_every_step(deployed: Stage) -> None:
     before = deployed.items("main", "control")
     code, out, err = run("stop", "main", "--anyway")
-    assert (code, out) == (2, "")
+    assert (code, out, deployed.items("main", "control")) == (2, "", before)
     shown = [line.removeprefix("would  ") for line in err.splitlines() if "would  " in line]
-    assert deployed.items("main", "control") == before
     done = json.loads(answered("stop", "main", "--anyway", "--yes", "--json"))["did"]
     assert shown == done
     assert "main-on-demand: desired 1 -> 0" in done
-
-
-def test_a_fleet_that_acts_is_not_asked_about(deployed: Stage) -> None:
-    del deployed
-    assert answered("mode", "main", "act").startswith("main: act")

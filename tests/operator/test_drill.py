@@ -10,10 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.functions.conftest import Stage, document
-from tests.operator.command import deploy, refused, run
-from tests.operator.days import Days
+from tests.operator.command import deploy, matches, refused, run
+from tests.operator.conftest import Days
 from tests.operator.fis import EXPERIMENT, ROLE, Experiments
-from tests.operator.golden import matches
 
 type StageOf = Callable[..., Stage]
 
@@ -43,10 +42,6 @@ def fis(whole: Stage, monkeypatch: pytest.MonkeyPatch) -> Experiments:
     return Experiments(whole, monkeypatch)
 
 
-def spot(stage: Stage, count: int) -> list[str]:
-    return sorted(i.instance_id for i in stage.cloud.group("main-spot").instances)[:count]
-
-
 @pytest.mark.usefixtures("fis")
 def test_what_becomes_of_an_interruption() -> None:
     code, out, err = run("drill", "main")
@@ -56,21 +51,13 @@ def test_what_becomes_of_an_interruption() -> None:
 
 
 def test_what_has_not_happened_in_time_is_said(whole: Stage, fis: Experiments) -> None:
-    first = spot(whole, 2)
+    first = sorted(i.instance_id for i in whole.cloud.group("main-spot").instances)[:2]
     code, out, _ = run("drill", "main", "--count", "2", "--timeout", "60s")
     assert code == 1
     assert fis.instances == first
     assert ", ".join(first) in out
     assert "gone          NOT SEEN" in out
     assert "back on spot  NOT SEEN" in out
-
-
-def test_a_failed_experiment_is_told_as_fis_tells_it(fis: Experiments) -> None:
-    reason = "Target resolution returned more than 5 Spot Instances"
-    fis.status, fis.reason = "failed", reason
-    code, out, err = run("drill", "main")
-    assert (code, out) == (2, "")
-    assert f"error: experiment {EXPERIMENT} failed: {reason}" in " ".join(err.split())
 
 
 def test_a_call_that_is_throttled_ends_no_drill(
@@ -94,21 +81,24 @@ def test_a_call_that_is_throttled_ends_no_drill(
     assert err.splitlines().count(throttled) == 2
 
 
-def test_no_template_is_left_when_nothing_starts(fis: Experiments) -> None:
-    answer = {"Error": {"Code": "ServiceQuotaExceededException", "Message": "too many"}}
-    fis.fails["StartExperiment"] = ClientError(answer, "StartExperiment")  # type: ignore[arg-type]
+def test_a_failed_experiment_is_told_as_fis_tells_it(fis: Experiments) -> None:
+    """No template is left when nothing starts."""
+    reason = "Target resolution returned more than 5 Spot Instances"
+    fis.status, fis.reason = "failed", reason
+    code, out, err = run("drill", "main")
+    assert (code, out) == (2, "")
+    assert f"error: experiment {EXPERIMENT} failed: {reason}" in " ".join(err.split())
+    fis.asked.clear()
+    answer: Any = {"Error": {"Code": "ServiceQuotaExceededException", "Message": "too many"}}
+    fis.fails["StartExperiment"] = ClientError(answer, "StartExperiment")
     assert "too many" in refused("drill", "main")
     made = ["CreateExperimentTemplate", "StartExperiment", "DeleteExperimentTemplate"]
     assert fis.asked == made
 
 
-def test_more_than_there_are_is_refused(whole: Stage) -> None:
-    del whole
+def test_a_fleet_that_is_small_or_only_looks_or_is_paused_is_left_alone(whole: Stage) -> None:
     told = refused("drill", "main", "--count", "5")
     assert "4 spot instances are in service: --count 5 is more" in told
-
-
-def test_a_fleet_that_only_looks_or_is_paused_is_left_alone(whole: Stage) -> None:
     put(whole, mode="observe")
     assert "spotkeeper mode main act" in refused("drill", "main")
     put(whole)

@@ -1,25 +1,55 @@
-"""status, explain and doctor on a stack that works: kept answers, few calls, and bad arguments."""
+"""status, explain and doctor on a stack that works: kept answers, few calls, pages, details."""
 
 import json
+import re
 import shlex
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 
 import boto3
 import pytest
 
+from spotkeeper.domain.fleet import Instance, Phase
+from spotkeeper.domain.money.ledger import Life
+from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator.aws import Aws
-from tests.functions.conftest import Stage, document
-from tests.operator.command import answered, deploy, refused, run
+from spotkeeper_operator.status import Details, Event, Looked, details_text, folded, instances_of
+from tests.builders import NOON, fleet, group, held
+from tests.functions.conftest import Stage, StageOf, document
+from tests.operator.command import answered, deploy, matches, record, refused, run, words
 from tests.operator.conftest import ring, serve
-from tests.operator.golden import matches
+from tests.unit.operator.test_status import logs
 from tests.worker.page import of
 
 
-def test_what_explain_answers(deployed: Stage) -> None:
+def test_what_explain_answers(deployed: Stage, tmp_path: Path) -> None:
     del deployed
-    matches("explain.txt", answered("explain", "--since", "1h"))
+    path = tmp_path / "new" / "why.html"
+    matches("explain.txt", answered("explain", "--since", "1h", "--report", str(path)))
     matches("explain_at.txt", answered("explain", "--at", "12:15", "--rule", "backfill"))
     assert "NO TURN WORKED" not in answered("explain", "--at", "12:17"), "it is 12:18 now"
+    page = path.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", page), "it needs nothing else"
+    for shown in ("Fleet", "Load", "Wait", "spot wanted", "make before break", "[backfill]"):
+        assert shown in page, shown
+
+
+def test_a_place_that_cannot_be_written_is_told_before_aws_is_asked(
+    tmp_path: Path, calls: list[str]
+) -> None:
+    in_a_file = tmp_path / "file"
+    in_a_file.touch()
+    nowhere = "/no-such-folder-at-the-root"
+    for line in ("explain", "cost", "drill main"):
+        for path, told in (
+            (tmp_path, "is a folder; name a file in it"),
+            (in_a_file / "page.html", "cannot make its folder"),
+            (f"{nowhere}/page.html", f"there is no folder {nowhere}"),
+        ):
+            assert told in refused(*line.split(), "--report", str(path))
+    assert calls == []
 
 
 def test_two_groups_before_there_is_a_stack(deployed: Stage) -> None:
@@ -99,18 +129,16 @@ def test_a_call_that_is_throttled_does_not_end_the_watch(
     assert err.count("error: describing stack test: Throttling") == 2
 
 
-def test_records_of_another_release_are_counted_not_read(deployed: Stage) -> None:
-    boto3.client("dynamodb").put_item(
-        TableName="spotkeeper",
-        Item={
-            "pk": {"S": "fleet#main"},
-            "sk": {"S": f"decision#{deployed.now.isoformat()}#health#0"},
-            "record": {"S": '{"fleet": "main", "controller": "third"}'},
-        },
-    )
-    assert "main: 1 records of another release left out" in answered("status").replace("\n", "")
-    assert "1 records of another release are left out" in answered("explain")
-    assert "left out    1 records of another release" in answered("observe", "report")
+def test_records_of_another_release_are_counted_and_not_hidden(deployed: Stage) -> None:
+    record(deployed, "health", {"fleet": "main", "controller": "third"})
+    for line, told in (
+        ("status", "trouble main: 1 records of another release left out"),
+        ("status --events", "trouble main: 1 records of another release left out"),
+        ("explain", "1 records of another release are left out"),
+        ("observe report", "left out 1 records of another release"),
+    ):
+        assert told in words(line), line
+    assert run("status", "--events")[0] == 1
 
 
 def test_a_fleet_that_never_turned_is_unknown_not_whole(deployed: Stage) -> None:
@@ -120,30 +148,25 @@ def test_a_fleet_that_never_turned_is_unknown_not_whole(deployed: Stage) -> None
     assert answered("explain", "--fleet", "night") == "no decision in this time\n"
 
 
-def test_a_wrong_document_is_a_trouble_and_an_error(deployed: Stage) -> None:
-    deployed.put("night", '{"version": 1}')
-    assert "trouble       fleet document night: bounds: Field required" in answered("status")
-    assert "ERROR  wrong-document  documents" in answered("doctor")
-
-
 def test_a_fleet_whose_document_is_wrong_is_named_and_not_said_to_be_unknown(
     deployed: Stage,
 ) -> None:
+    wrong = "fleet document main: bounds: Field required"
     deployed.put("main", '{"version": 1}')
-    for command in ("status", "explain", "doctor", "cost"):
-        told = refused(command, "--fleet", "main")
-        assert told.startswith("error: fleet main has no turns: fleet document main: bounds: ")
-    assert refused("mode", "main", "observe").startswith("error: fleet main has no turns: ")
+    assert f"trouble {wrong}" in words("status")
+    assert "ERROR  wrong-document  documents" in answered("doctor")
+    for line in (*(f"{it} --fleet main" for it in ("status", "explain", "doctor", "cost")),
+                 "mode main observe"):  # fmt: skip
+        told = refused(*line.split())
+        assert told.startswith(f"error: fleet main has no turns: {wrong}"), line
     for command in ("explain", "observe report", "types"):
         code, out, err = run(*command.split())
-        assert (code, err.count("fleet document main: bounds: Field required")) == (1, 1)
+        assert (code, err.count(wrong)) == (1, 1)
         assert out.strip()
         assert "this fleet is left out" in err
 
 
-def test_each_fleet_counts_the_instances_of_its_own_groups(
-    stage_of: Callable[..., Stage],
-) -> None:
+def test_each_fleet_counts_the_instances_of_its_own_groups(stage_of: StageOf) -> None:
     stage = stage_of(("main", "night"), spot=((0.0, 200),))
     deploy()
     stage.at(stage.cloud.now_s + 60)
@@ -152,3 +175,110 @@ def test_each_fleet_counts_the_instances_of_its_own_groups(
     there = {name: fleets[name]["in_service"] for name in ("main", "night")}
     assert min(there.values()) > 0
     assert fleets["main"]["load"]["workers_expected"] == there["main"]
+
+
+def test_each_instance(kept: Stage) -> None:
+    (found,) = json.loads(answered("status", "--instances", "--json"))["fleets"].values()
+    assert {one["instance_id"] for one in found} == {i.instance_id for i in kept.cloud.instances()}
+    (backfill,) = (one for one in found if one["market"] == "on-demand")
+    assert backfill["zone"] == "us-east-1a"
+    assert backfill["cost_usd"] == pytest.approx(1.006 * backfill["age_s"] / 3600)
+    assert (backfill["counted"], backfill["why"]) == (True, "it serves")
+    assert (backfill["workers_live"], backfill["workers_expected"]) == (1, 1)
+    text = words("status --instances")
+    assert "main: 4 of 4 instances count" in text
+    assert "counts: it serves; 1 of 1 workers live" in text
+
+
+IN_SERVICE = Phase.IN_SERVICE
+
+
+@pytest.mark.parametrize(
+    ("phase", "healthy", "drains", "judged", "served", "counted", "why"),
+    [
+        (IN_SERVICE, True, False, "", True, True, "it serves"),
+        (IN_SERVICE, True, False, "", False, True,
+         "in service; no request finished in the last minute"),
+        (IN_SERVICE, True, False, "silent for 300 s", False, False, "silent for 300 s"),
+        (IN_SERVICE, True, True, "", True, False, "it drains until 12:02:00"),
+        (IN_SERVICE, False, False, "", True, False, "AWS finds it unhealthy and replaces it"),
+        (Phase.LAUNCHING, True, False, "", False, False, "it launches"),
+        (Phase.LEAVING, True, True, "", True, False, "it leaves its group"),
+        # It left its group, and is listed until it is gone.
+        (None, True, True, "", True, False, "it left its group and drains until 12:02:00"),
+    ],
+)  # fmt: skip
+def test_why_an_instance_counts_or_not(
+    phase: Phase | None,
+    healthy: bool,
+    drains: bool,
+    judged: str,
+    served: bool,
+    counted: bool,
+    why: str,
+) -> None:
+    pool = "a/g5.xlarge"
+    members = (
+        (Instance(instance_id="i-0", pool=pool, phase=phase, healthy=healthy),) if phase else ()
+    )
+    looked = Looked(
+        groups={"spot": group("spot", 1, members)},
+        records=[held(reason=f"load 1 erlang; i-0 {judged}" if judged else "load 1 erlang")],
+        digests=logs(["i-0"] if served else [], 5),
+        queue="",
+    )
+    draining = {"i-0": NOON + timedelta(minutes=2)} if drains else {}
+    left = Life(instance_id="i-0", pool=pool, option=PurchaseOption.SPOT, since=NOON)
+    lives = {} if phase else {"i-0": left}
+    (found,) = rows = instances_of(fleet(), looked, lives, draining, None, NOON)
+    assert (found.counted, found.why, found.cost_usd) == (counted, why, None)
+    assert (found.age_s, found.state == "detached") == ((None, False) if phase else (0.0, True))
+    for listed, told in ((rows, f"{counted:d} of 1 instances count"), ((), "no instance")):
+        details = Details(events=False, stack="s", at=NOON, fleets={"main": listed}, troubles=())
+        assert f"main: {told}" in details_text(details)
+
+
+def test_the_last_changes_and_failures(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    del deployed
+    text = words("status --events")
+    assert "12:12:00 availability: backfill [backfill] spot 3 of 4 serving" in text
+    assert "FAILED main-spot: Could not launch Spot Instances." in text
+    # Those that launched at once are one event.
+    ids = ", ".join(f"i-0000000000000000{n}" for n in (4, 3, 2, 1))
+    assert f"main-spot: Launching a new EC2 instance: {ids}: an instance was started" in text
+    assert "times until" in text
+    (events,) = json.loads(answered("status", "--events", "--json"))["fleets"].values()
+    assert [e["at"] for e in events] == sorted(e["at"] for e in events)
+    # The number of those that are not listed is shown.
+    monkeypatch.setattr("spotkeeper_operator.status.EVENTS_AT_MOST", 2)
+    listed, count = json.loads(answered("status", "--events", "--json")), len(events)
+    assert (listed["fleets"]["main"], listed["left_out"]) == (events[-2:], {"main": count - 2})
+    assert f"main: {count} events in 3.0 h; the last 2 of them" in answered("status", "--events")
+
+
+def test_events_that_repeat_are_counted() -> None:
+    many = [
+        Event(at=at, last=at, what=what, failed=True)
+        for minute, what in enumerate("ababcdea")
+        for at in [NOON + timedelta(minutes=minute)]
+    ]
+    assert [(e.what, e.times) for e in folded(many)] == [
+        ("a", 2), ("b", 2), ("c", 1), ("d", 1), ("e", 1), ("a", 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("behind_s", [0, 240])
+def test_a_clock_that_is_behind_is_told_and_makes_no_age_negative(
+    kept: Stage, monkeypatch: pytest.MonkeyPatch, behind_s: float
+) -> None:
+    monkeypatch.setattr("spotkeeper.wiring.now", lambda: kept.now - timedelta(seconds=behind_s))
+    told = "main: this machine's clock is at least 3 min behind: the ages shown are too small"
+    for listed in ("status", "status --instances"):
+        code, out, _ = run(*listed.split(), "--json")
+        found = json.loads(out)
+        assert (told in found["troubles"]) is (behind_s > 0)
+        assert code == int(behind_s > 0 or listed == "status")
+        ages = re.findall(r'"(?:availability|health|\w*age_s)": ([-\d.]+)', out)
+        assert len(ages) > 2
+        assert not any(age.startswith("-") for age in ages), ages
+        assert (told in words(listed)) is (behind_s > 0)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import boto3
 import pytest
 from botocore.client import BaseClient
 from botocore.exceptions import ReadTimeoutError
@@ -12,8 +11,8 @@ from botocore.exceptions import ReadTimeoutError
 from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
 from tests.functions.conftest import Stage, StageOf, document
-from tests.operator.command import answered, deploy, intercept, run
-from tests.operator.days import Days
+from tests.operator.command import answered, deploy, intercept, record, run, words
+from tests.operator.conftest import Days
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
 
@@ -31,19 +30,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return answers
 
 
-def test_cloudwatch_that_answers_without_a_result(deployed: Stage, waiting: dict[str, Any]) -> None:
-    """The age of the oldest request is not known, and all else is."""
-    deployed.put("main", json.dumps(document("main", request_queue_url=QUEUE)))
-    waiting["GetMetricData"] = {"MetricDataResults": []}
-    assert "wait 30 requests wait now; " in words("status")
-
-
-def words(*arguments: str) -> str:
-    return " ".join(answered(*arguments).split())
-
-
-@pytest.mark.usefixtures("waiting")
-def test_a_total_outage(deployed: Stage) -> None:
+def test_a_total_outage(deployed: Stage, waiting: dict[str, Any]) -> None:
     """All instances are gone and turns go on. No output reports an earlier state as current."""
     deployed.put(
         "main", json.dumps(document("main", request_queue_url=QUEUE, sizing={"enabled": False}))
@@ -67,6 +54,9 @@ def test_a_total_outage(deployed: Stage) -> None:
     assert "30 requests wait now" in text
     assert "workers served" not in text
     assert "requests started within" not in text
+    # The age of the oldest request is not known, and all else is.
+    waiting["GetMetricData"] = {"MetricDataResults": []}
+    assert "wait 30 requests wait now; " in words("status")
 
 
 def test_turns_that_are_throttled_for_minutes(deployed: Stage, denied: Callable[..., None]) -> None:
@@ -79,31 +69,24 @@ def test_turns_that_are_throttled_for_minutes(deployed: Stage, denied: Callable[
     assert code == 1
     assert "UNKNOWN: no availability turn has worked for 5 min" in " ".join(out.split())
     Days(deployed).minutes(2)
-    text = words("explain", "--since", "10m")
+    text = words("explain --since 10m")
     assert "availability: NO TURN WORKED for" in text
     cause = "an instance was taken out of service in response to an EC2 health check"
     assert f"AWS took {begun:%H:%M:%S} {taken.instance_id}: {cause}" in text
     denied("DescribeScalingActivities", "Throttling")
-    assert "AWS took unknown: reading the scaling activities" in words("explain", "--since", "10m")
+    assert "AWS took unknown: reading the scaling activities" in words("explain --since 10m")
 
 
 def test_a_record_of_a_turn_that_failed(deployed: Stage) -> None:
-    at = deployed.now.isoformat()
     failed = {
-        "fleet": "main", "controller": "availability", "at": at, "action": "hold",
-        "rule": "failed", "reason": "the turn failed: Throttled: slow down", "seen": {},
+        "fleet": "main", "controller": "availability", "at": deployed.now.isoformat(),
+        "action": "hold", "rule": "failed", "reason": "the turn failed: Throttled: slow down",
+        "seen": {},
     }  # fmt: skip
-    boto3.client("dynamodb").put_item(
-        TableName="spotkeeper",
-        Item={
-            "pk": {"S": "fleet#main"},
-            "sk": {"S": f"decision#{at}#availability#0"},
-            "record": {"S": json.dumps(failed)},
-        },
-    )
+    record(deployed, "availability", failed)
     assert "FAILING availability: 1 turn has failed since" in words("status")
     assert "availability: FAILED why the turn failed: Throttled: slow down" in words("explain")
-    text = " ".join(run("doctor")[1].split())
+    text = words("doctor")
     assert "ERROR turns-failed main" in text
     assert "1 of the last 9 availability turns; the last at 2026-11-20 12:18 UTC" in text
 

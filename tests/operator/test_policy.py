@@ -1,6 +1,7 @@
 """The role SpotkeeperOperator may do what the commands are seen to do, and nothing else."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -17,7 +18,6 @@ from spotkeeper.adapters.doctor.stack import stack_facts
 from spotkeeper.adapters.ec2.prices import on_demand_prices, spot_prices
 from spotkeeper.domain.doctor.facts import GroupFacts, Unseen
 from spotkeeper_operator.aws import Aws
-from spotkeeper_operator.control import Leaving
 from spotkeeper_operator.drill import check, interrupt
 from tests.builders import NOON
 from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
@@ -36,57 +36,55 @@ ARNS = {
     "DrillRole.Arn": f"arn:aws:iam::{ACCOUNT}:role/drill",
 }
 # What moto does not know, or what only other groups and accounts have.
-ANSWERS: Mapping[tuple[str, str], Any] = {
-    ("ec2", "DescribeLaunchTemplateVersions"): {
-        "LaunchTemplateVersions": [
+ANSWERS: Mapping[str, Mapping[str, Any]] = {
+    "ec2": {
+        "DescribeLaunchTemplateVersions": {"LaunchTemplateVersions": [
             {"LaunchTemplateData": {"ImageId": "ami-1", "IamInstanceProfile": {"Name": "worker"}}}
-        ]
+        ]},
+        "DescribeImages": {"Images": [{"ImageId": "ami-1", "BlockDeviceMappings": [
+            {"Ebs": {"Encrypted": True, "SnapshotId": "snap-1"}}
+        ]}]},
+        "DescribeSnapshots": {"Snapshots": [{"SnapshotId": "snap-1", "KmsKeyId": "key-1"}]},
+        "DescribeInstanceTypes": {"InstanceTypes": []},
+        "DescribeInstanceTypeOfferings": {"InstanceTypeOfferings": []},
+        "GetSpotPlacementScores": {"SpotPlacementScores": [{"Region": REGION, "Score": 5}]},
+        "GetInstanceMetadataDefaults": {"AccountLevel": {}},
     },
-    ("ec2", "DescribeImages"): {
-        "Images": [
-            {
-                "ImageId": "ami-1",
-                "BlockDeviceMappings": [{"Ebs": {"Encrypted": True, "SnapshotId": "snap-1"}}],
-            }
-        ]
+    "iam": {
+        "GetInstanceProfile": {"InstanceProfile": {"Roles": [{"RoleName": "worker"}]}},
+        "ListAttachedRolePolicies": {"AttachedPolicies": []},
+        "GetRole": {},
     },
-    ("ec2", "DescribeSnapshots"): {"Snapshots": [{"SnapshotId": "snap-1", "KmsKeyId": "key-1"}]},
-    ("ec2", "DescribeInstanceTypes"): {"InstanceTypes": []},
-    ("ec2", "DescribeInstanceTypeOfferings"): {"InstanceTypeOfferings": []},
-    ("ec2", "GetSpotPlacementScores"): {"SpotPlacementScores": [{"Region": REGION, "Score": 5}]},
-    ("iam", "GetInstanceProfile"): {"InstanceProfile": {"Roles": [{"RoleName": "worker"}]}},
-    ("iam", "ListAttachedRolePolicies"): {"AttachedPolicies": []},
-    ("iam", "GetRole"): {},
-    ("kms", "DescribeKey"): {"KeyMetadata": {"Arn": "arn:1", "KeyManager": "CUSTOMER"}},
-    ("kms", "ListGrants"): {"Grants": []},
-    ("kms", "GetKeyPolicy"): {"Policy": ""},
-    ("lambda", "GetAccountSettings"): {"AccountLimit": {"UnreservedConcurrentExecutions": 1000}},
-    ("service-quotas", "ListServiceQuotas"): {"Quotas": []},
-    ("scheduler", "GetSchedule"): {"State": "ENABLED"},
-    ("events", "DescribeRule"): {"State": "ENABLED"},
-    ("events", "ListTargetsByRule"): {"Targets": []},
-    ("lambda", "GetFunctionConcurrency"): {},
-    ("ec2", "GetInstanceMetadataDefaults"): {"AccountLevel": {}},
-    ("lambda", "GetEventSourceMapping"): {"State": "Enabled"},
-    ("pricing", "GetProducts"): {"PriceList": []},
-    ("sqs", "GetQueueAttributes"): {
-        "Attributes": {
-            "ApproximateNumberOfMessages": "3",
-            "ApproximateNumberOfMessagesDelayed": "0",
-            "ApproximateNumberOfMessagesNotVisible": "0",
-        }
+    "kms": {
+        "DescribeKey": {"KeyMetadata": {"Arn": "arn:1", "KeyManager": "CUSTOMER"}},
+        "ListGrants": {"Grants": []},
+        "GetKeyPolicy": {"Policy": ""},
     },
-    ("autoscaling", "DescribeLifecycleHooks"): {
-        "LifecycleHooks": [
+    "lambda": {
+        "GetAccountSettings": {"AccountLimit": {"UnreservedConcurrentExecutions": 1000}},
+        "GetFunctionConcurrency": {},
+        "GetEventSourceMapping": {"State": "Enabled"},
+    },
+    "service-quotas": {"ListServiceQuotas": {"Quotas": []}},
+    "scheduler": {"GetSchedule": {"State": "ENABLED"}},
+    "events": {"DescribeRule": {"State": "ENABLED"}, "ListTargetsByRule": {"Targets": []}},
+    "pricing": {"GetProducts": {"PriceList": []}},
+    "sqs": {"GetQueueAttributes": {"Attributes": {
+        f"ApproximateNumberOfMessages{which}": "3" for which in ("", "Delayed", "NotVisible")
+    }}},
+    "autoscaling": {
+        "DescribeLifecycleHooks": {"LifecycleHooks": [
             {"LifecycleHookName": "spotkeeper-drain", "LifecycleTransition": "x"}
-        ]
+        ]},
+        "DeleteLifecycleHook": {},
     },
-    ("autoscaling", "DeleteLifecycleHook"): {},
-    ("ce", "GetCostAndUsage"): {"ResultsByTime": []},
-    ("fis", "CreateExperimentTemplate"): {"experimentTemplate": {"id": "EXT1"}},
-    ("fis", "StartExperiment"): {"experiment": {"id": "EXP1"}},
-    ("fis", "DeleteExperimentTemplate"): {},
-    ("fis", "GetExperiment"): {"experiment": {"state": {"status": "running"}}},
+    "ce": {"GetCostAndUsage": {"ResultsByTime": []}},
+    "fis": {
+        "CreateExperimentTemplate": {"experimentTemplate": {"id": "EXT1"}},
+        "StartExperiment": {"experiment": {"id": "EXP1"}},
+        "DeleteExperimentTemplate": {},
+        "GetExperiment": {"experiment": {"state": {"status": "running"}}},
+    },
 }  # fmt: skip
 SERVICES = {"service-quotas": "servicequotas"}
 # These groups name their types; test_doctor_facts.py calls it for one that names attributes.
@@ -104,69 +102,59 @@ class Call:
     keys: tuple[tuple[str, str], ...] = ()
 
 
-def calls_of(service: str, operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
-    """The authorizations that a call of botocore needs."""
-    if service == "fis":
-        yield from calls_of_fis(operation, given)
-        return
-    action = f"{SERVICES.get(service, service)}:{operation}"
-    here = f"{REGION}:{ACCOUNT}"
-    match service:
-        case "dynamodb":
-            pk = given.get("Key", given.get("Item", {})).get("pk", {}).get("S", "")
-            yield Call(action, ARNS["Table.Arn"], (("dynamodb:LeadingKeys", pk),))
-        case "ssm":
-            yield Call(action, f"arn:aws:ssm:{here}:parameter{given.get('Path')}")
-        case "cloudformation":
-            yield Call(action, f"arn:aws:cloudformation:{here}:stack/{given['StackName']}/1")
-        case "sqs":
-            queue = given["QueueUrl"].rpartition("/")[2]
-            yield Call(action, f"arn:aws:sqs:{here}:{queue}")
-        case "sns":
-            yield Call(action, given["TopicArn"])
-        case "scheduler":
-            yield Call(action, f"arn:aws:scheduler:{here}:schedule/default/{given['Name']}")
-        case "ec2" if operation == "DeleteTags":
-            keys = tuple(("aws:TagKeys", tag["Key"]) for tag in given["Tags"])
-            for instance in given["Resources"]:
-                yield Call(action, f"arn:aws:ec2:{here}:instance/{instance}", keys)
-        case "autoscaling" if operation == "DeleteTags":
-            for tag in given["Tags"]:
-                yield Call(action, GROUP + tag["ResourceId"])
-        case "autoscaling" if not operation.startswith("Describe"):
-            yield Call(action, GROUP + given["AutoScalingGroupName"])
-        case _:
-            yield Call(action)
-
-
-def calls_of_fis(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
-    """Those of a call of FIS, and what follows from tags, a role, an account's first experiment."""
-    action = f"fis:{operation}"
-    tags = tuple((f"aws:RequestTag/{key}", value) for key, value in given.get("tags", {}).items())
-    template, experiment = fis("experiment-template/EXT1"), fis("experiment/EXP1")
-    match operation:
-        case "CreateExperimentTemplate":
-            (wanted,) = given["actions"].values()
-            yield Call(action, fis(f"action/{wanted['actionId']}"), tags)
-            yield Call(action, template, tags)
-            yield Call("fis:TagResource", template, tags)
-            yield Call("iam:PassRole", given["roleArn"])
-        case "StartExperiment":
-            yield Call(action, template)
-            yield Call(action, experiment, tags)
-            yield Call("fis:TagResource", experiment, tags)
-            yield Call("iam:CreateServiceLinkedRole", SERVICE_ROLE)
-        case _:
-            yield Call(action, template if "Template" in operation else experiment)
-
-
-SERVICE_ROLE = (
-    f"arn:aws:iam::{ACCOUNT}:role/aws-service-role/fis.amazonaws.com/AWSServiceRoleForFIS"
-)
-
-
 def fis(resource: str) -> str:
     return f"arn:aws:fis:{REGION}:{ACCOUNT}:{resource}"
+
+
+TEMPLATE, EXPERIMENT = fis("experiment-template/EXT1"), fis("experiment/EXP1")
+HERE = f"{REGION}:{ACCOUNT}"
+# What a call of a service is about, by its parameters.
+ABOUT = {
+    "ssm": f"arn:aws:ssm:{HERE}:parameter{{Path}}",
+    "cloudformation": f"arn:aws:cloudformation:{HERE}:stack/{{StackName}}/1",
+    "sns": "{TopicArn}",
+    "scheduler": f"arn:aws:scheduler:{HERE}:schedule/default/{{Name}}",
+}
+
+
+def calls_of(service: str, operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+    """The authorizations that a call of botocore needs."""
+    action = f"{SERVICES.get(service, service)}:{operation}"
+    tags = tuple(
+        (f"aws:RequestTag/{key}", str(it)) for key, it in dict(given.get("tags") or {}).items()
+    )
+    match service, operation:
+        case "dynamodb", _:
+            pk = given.get("Key", given.get("Item", {})).get("pk", {}).get("S", "")
+            yield Call(action, ARNS["Table.Arn"], (("dynamodb:LeadingKeys", pk),))
+        case "sqs", _:
+            yield Call(action, f"arn:aws:sqs:{HERE}:{given['QueueUrl'].rpartition('/')[2]}")
+        case "ec2", "DeleteTags":
+            keys = tuple(("aws:TagKeys", tag["Key"]) for tag in given["Tags"])
+            for instance in given["Resources"]:
+                yield Call(action, f"arn:aws:ec2:{HERE}:instance/{instance}", keys)
+        case "autoscaling", "DeleteTags":
+            for tag in given["Tags"]:
+                yield Call(action, GROUP + tag["ResourceId"])
+        case "autoscaling", _ if not operation.startswith("Describe"):
+            yield Call(action, GROUP + given["AutoScalingGroupName"])
+        case "fis", "CreateExperimentTemplate":
+            (wanted,) = given["actions"].values()
+            yield Call(action, fis(f"action/{wanted['actionId']}"), tags)
+            yield Call(action, TEMPLATE, tags)
+            yield Call("fis:TagResource", TEMPLATE, tags)
+            yield Call("iam:PassRole", given["roleArn"])
+        case "fis", "StartExperiment":
+            yield Call(action, TEMPLATE)
+            yield Call(action, EXPERIMENT, tags)
+            yield Call("fis:TagResource", EXPERIMENT, tags)
+            # An account's first experiment makes it.
+            role = "aws-service-role/fis.amazonaws.com/AWSServiceRoleForFIS"
+            yield Call("iam:CreateServiceLinkedRole", f"arn:aws:iam::{ACCOUNT}:role/{role}")
+        case "fis", _:
+            yield Call(action, TEMPLATE if "Template" in operation else EXPERIMENT)
+        case _:
+            yield Call(action, ABOUT.get(service, "*").format_map(defaultdict(str, given)))
 
 
 @pytest.fixture
@@ -177,7 +165,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> set[Call]:
     def noted(client: BaseClient, operation: str, arguments: Any) -> Any:
         service = client.meta.service_model.service_name
         needed.update(calls_of(service, operation, arguments))
-        return ANSWERS.get((service, operation))
+        return ANSWERS.get(service, {}).get(operation)
 
     intercept(monkeypatch, noted)
     return needed
@@ -201,15 +189,11 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
     return found
 
 
-def arn_of(resource: str) -> str:
-    return ARNS.get(resource, resource)
-
-
 def permits(statement: Mapping[str, Any], call: Call) -> bool:
     """Whether a statement allows a call; tags on resources are taken to be there."""
     if call.action not in as_list(statement["Action"]):
         return False
-    named = [arn_of(it) for it in as_list(statement["Resource"])]
+    named = [ARNS.get(it, it) for it in as_list(statement["Resource"])]
     if not any(fnmatchcase(call.resource, it.replace("[", "[[]")) for it in named):
         return False
     return all(
@@ -232,9 +216,29 @@ def test_every_call_is_allowed_and_every_permission_is_used(
     monkeypatch.setitem(ARNS, "AlarmTopic", topic)
     queue = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/requests"
     deployed.put("main", json.dumps(document("main", request_queue_url=queue)))
-    mark_one(deployed)
+    # An instance carries the tags that turns set.
+    spot = [i.instance_id for i in deployed.cloud.group("main-spot").instances]
+    deployed.cloud.drain(spot[:1], deployed.cloud.now_s + 60)
+    deployed.cloud.tag_group("main-spot", "spotkeeper:owner", "nonce")
+    tags = {"spotkeeper:group": "main-spot", "spotkeeper:nonce": "nonce"}
+    boto3.client("ec2").create_tags(
+        Resources=spot[:1], Tags=[{"Key": key, "Value": value} for key, value in tags.items()]
+    )
     recorded.clear()
-    everything(deployed, tmp_path / "market.csv")
+    out = tmp_path / "market.csv"
+    for line in (
+        f"trace export --table {TABLE} --fleet main --group main-spot --out {out}",
+        "status", "status --instances", "status --events", "explain --since 1h", "observe report",
+        "doctor", "cost --since 2h --actual", "mode main observe", "mode main act --yes",
+        "pause main --for 1h --why x", "resume main --yes", "stop main --anyway --yes",
+    ):  # fmt: skip
+        assert run(*line.split())[0] in (0, 1, 2), line
+    # The ledger is empty, so cost asks for no price.
+    spot_prices(boto3.client("ec2"), ["us-east-1a/g5.xlarge"], NOON, NOON)
+    on_demand_prices(boto3.client("pricing", region_name=REGION), ["g5.xlarge"], REGION)
+    look_at_everything()
+    service = boto3.client("fis", region_name=REGION)
+    check(service, interrupt(service, STACK, ARNS["DrillRole.Arn"], ["i-1"]))
     refused = {
         call for call in recorded
         if call.action not in ALWAYS and not any(permits(it, call) for it in allowed)
@@ -266,40 +270,6 @@ def test_what_is_not_the_operators_business_is_refused(
     call: Call, allowed: list[Mapping[str, Any]]
 ) -> None:
     assert not any(permits(it, call) for it in allowed)
-
-
-def mark_one(stage: Stage) -> None:
-    """Have an instance carry the tags that turns set."""
-    spot = [i.instance_id for i in stage.cloud.group("main-spot").instances]
-    stage.cloud.drain(spot[:1], stage.cloud.now_s + 60)
-    stage.cloud.tag_group("main-spot", "spotkeeper:owner", "nonce")
-    boto3.client("ec2").create_tags(
-        Resources=spot[:1],
-        Tags=[
-            {"Key": "spotkeeper:group", "Value": "main-spot"},
-            {"Key": "spotkeeper:nonce", "Value": "nonce"},
-        ],
-    )
-
-
-def everything(stage: Stage, out: Path) -> None:
-    """Run every command, then look at what only other groups and accounts have."""
-    trace = f"trace export --table {TABLE} --fleet main --group main-spot --out {out}"
-    for line in (
-        trace, "status", "status --instances", "status --events", "explain --since 1h",
-        "observe report", "doctor",
-        "cost --since 2h --actual",
-        "mode main observe", "mode main act --yes", "pause main --for 1h --why x",
-        "resume main --yes",
-    ):  # fmt: skip
-        assert run(*line.split())[0] in (0, 1, 2), line
-    # The ledger is empty, so cost asks for no price.
-    spot_prices(boto3.client("ec2"), ["us-east-1a/g5.xlarge"], NOON, NOON)
-    on_demand_prices(boto3.client("pricing", region_name=REGION), ["g5.xlarge"], REGION)
-    look_at_everything()
-    service = boto3.client("fis", region_name=REGION)
-    check(service, interrupt(service, STACK, ARNS["DrillRole.Arn"], ["i-1"]))
-    Leaving(Aws(REGION), STACK, "main", stage.now, anyway=True).stop()
 
 
 def look_at_everything() -> None:

@@ -24,12 +24,11 @@ from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.domain.decision import FAILED, Controller
-from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.money.prices import priced
 from spotkeeper_lab.aws.answers import Answers
 from spotkeeper_lab.aws.client import Client
-from spotkeeper_lab.cloud.values import IN_SERVICE, InstanceView, Purchase
+from spotkeeper_lab.cloud.values import IN_SERVICE, Purchase
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.run.demo import FixedPrices
 from spotkeeper_lab.scenario import MAIN, Scenario, draw
@@ -107,18 +106,16 @@ class Told(Troubled):
         book = FixedPrices(ratio=SPOT_SHARE, since=start).now([i.pool for i in items], now)
         cost = sum(one.paid for one in priced(items, book, start, until))
         incomplete = list(unread(self._ledger, [MAIN], items, start, now))
-        mine = (view for view in self.cloud.history() if not self.is_other(view))
-        bill = sum(self._billed(view, self.time.seconds(until)) for view in mine)
+        bill, until_s = 0.0, self.time.seconds(until)
+        for view in (view for view in self.cloud.history() if not self.is_other(view)):
+            ended_s = until_s if view.ended_s is None else view.ended_s
+            seconds = min(until_s, ended_s) - view.launched_s
+            spot = view.purchase is Purchase.SPOT
+            # EC2 user guide, "Billing for interrupted Spot Instances"; a minute at least.
+            free = spot and view.lost and ended_s < until_s and seconds < 3600
+            if seconds > 0 and not free:
+                bill += max(60.0, seconds) / 3600 * (SPOT_SHARE if spot else 1.0)
         assert cost == pytest.approx(bill, rel=COST_OFF) or incomplete
-
-    def _billed(self, view: InstanceView, until_s: float) -> float:
-        """EC2 user guide, "Billing for interrupted Spot Instances"; a minute at least."""
-        ended_s = until_s if view.ended_s is None else view.ended_s
-        seconds = min(until_s, ended_s) - view.launched_s
-        spot = view.purchase is Purchase.SPOT
-        if seconds <= 0 or (spot and view.lost and ended_s < until_s and seconds < 3600):
-            return 0.0
-        return max(60.0, seconds) / 3600 * (SPOT_SHARE if spot else 1.0)
 
     def recorded(self, fleet: str, text: str) -> None:
         """Note the turns that worked."""
@@ -137,16 +134,21 @@ class Told(Troubled):
         self.enter(self.now_s + LOOK_S, self._every)
 
     def _look(self) -> None:
+        """Note the world as it is."""
         views = [self.group(name) for name in (self.spot, self.on_demand)]
         there = [i for view in views for i in view.instances if i.state == IN_SERVICE and i.healthy]
+        # The workers that take requests, or finish one.
+        workers = self._workers.items()
+        live = frozenset(name for name, w in workers if w.accepts or w.request is not None)
+        instances = {name.partition("/")[0] for name in live}
         self._ahead_s = max(m.ahead_s for m in self._moments) if self._moments else 0.0
         self._moments.append(
             Moment(
                 at_s=self.now_s,
                 wanted=max(0, views[0].desired - self.spares),
                 in_service=len(there),
-                working=len({i.instance_id for i in there} & self._serving()),
-                live=self._live(),
+                working=len({i.instance_id for i in there} & instances),
+                live=live,
                 ahead_s=self.logs.ahead_s,
             )
         )
@@ -165,13 +167,6 @@ class Told(Troubled):
             # `status` reports that, and nothing else of the fleet.
             return
         self._look()
-        status = self._status(fleet)
-        self.made += 1
-        self.unknown += status.whole is None
-        for wrong in self._wrong(status):
-            self.false.append(f"{self.now_s:.0f} s: {wrong}")
-
-    def _status(self, fleet: Fleet) -> FleetStatus:
         now = self.now()
         looked = Looked(
             groups=self._groups.describe([fleet.spot_group, fleet.on_demand_group]),
@@ -180,7 +175,11 @@ class Told(Troubled):
             queue=QueueLength(waiting=self.force.queued, in_flight=self.force.in_flight),
             control=self._controls.of(MAIN),
         )
-        return fleet_status(fleet, looked, now)
+        status = fleet_status(fleet, looked, now)
+        self.made += 1
+        self.unknown += status.whole is None
+        for wrong in self._wrong(status):
+            self.false.append(f"{self.now_s:.0f} s: {wrong}")
 
     def _wrong(self, status: FleetStatus) -> Iterator[str]:
         """Name the statements that were false for more than a minute."""
@@ -197,13 +196,22 @@ class Told(Troubled):
         if waiting := status.waiting:
             if (waiting.requests, waiting.in_flight) != (self.force.queued, self.force.in_flight):
                 yield f"{waiting} wait, {self.force.queued} do"
+            arrivals = self.stage.requests.arrival_s
+            queue: deque[int] = getattr(self.force, "_queue")  # noqa: B009 - the lab's own
+            true = max((self.now_s - float(arrivals[n]) for n in queue), default=0.0)
             claimed = waiting.oldest_at_least_s or 0.0
-            if claimed > (true := self._oldest_s()):
+            if claimed > true:
                 yield f"the oldest waits for at least {claimed:.0f} s, it does for {true:.0f} s"
         if status.load:
             yield from self._wrong_load(status.load, lately)
-        for controller in Controller:
-            yield from self._wrong_turn(status, controller)
+        for controller, said in status.turn_age_s.items():
+            turned = self._turned.get(controller)
+            true_s = None if turned is None else (self.now() - turned).total_seconds()
+            if said != true_s:
+                yield f"{controller} turned {said} s ago, it did {true_s} s ago"
+            stale = true_s is None or true_s > STALE_TURN_S
+            if controller is Controller.AVAILABILITY and status.whole and stale:
+                yield f"whole, and no availability turn has worked for {true_s} s"
 
     def _wrong_load(self, load: LoadNow, lately: Sequence[Moment]) -> Iterator[str]:
         begin_s = self.now_s - OLD_S
@@ -232,37 +240,19 @@ class Told(Troubled):
 
     def _busy(self, names: frozenset[str], since_s: float, until_s: float) -> float:
         """Return the busy share of some workers while they lived."""
-        workers: dict[str, Any] = getattr(self.force, "_workers")  # noqa: B009 - the lab's own
         spans = [(s.started_s, s.finished_s) for s in self._served if s.worker_id in names]
-        running = [w for name, w in workers.items() if name in names and w.request is not None]
-        spans += [(worker.started_s, self.now_s) for worker in running]
+        workers = (w for name, w in self._workers.items() if name in names)
+        spans += [
+            (worker.started_s, self.now_s) for worker in workers if worker.request is not None
+        ]
         busy_s = sum(max(0.0, min(end, until_s) - max(begin, since_s)) for begin, end in spans)
         moments = [m for m in self._moments if since_s <= m.at_s <= until_s]
         lived = sum(len(m.live & names) for m in moments) / max(1, len(moments))
         return busy_s / (until_s - since_s) / lived if lived and until_s > since_s else 0.0
 
-    def _wrong_turn(self, status: FleetStatus, controller: Controller) -> Iterator[str]:
-        said, turned = status.turn_age_s[controller], self._turned.get(controller)
-        true = None if turned is None else (self.now() - turned).total_seconds()
-        if said != true:
-            yield f"{controller} turned {said} s ago, it did {true} s ago"
-        stale = true is None or true > STALE_TURN_S
-        if controller is Controller.AVAILABILITY and status.whole and stale:
-            yield f"whole, and no availability turn has worked for {true} s"
-
-    def _live(self) -> frozenset[str]:
-        """Name the workers that take requests, or finish one."""
-        workers: dict[str, Any] = getattr(self.force, "_workers")  # noqa: B009 - the lab's own
-        return frozenset(name for name, w in workers.items() if w.accepts or w.request is not None)
-
-    def _serving(self) -> frozenset[str]:
-        """Name the instances with such a worker."""
-        return frozenset(name.partition("/")[0] for name in self._live())
-
-    def _oldest_s(self) -> float:
-        arrivals = self.stage.requests.arrival_s
-        queue: deque[int] = getattr(self.force, "_queue")  # noqa: B009 - the lab's own
-        return max((self.now_s - float(arrivals[n]) for n in queue), default=0.0)
+    @property
+    def _workers(self) -> dict[str, Any]:
+        return dict(getattr(self.force, "_workers"))  # noqa: B009 - the lab's own
 
 
 def _waits(

@@ -1,23 +1,34 @@
-"""Durations, instants and folded timelines, without AWS."""
+"""Durations, instants, activities, folded timelines and what was wished for, without AWS."""
 
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
+from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.permission import Permission
+from spotkeeper_operator.aws import read_activities
 from spotkeeper_operator.drill import Story, told
-from spotkeeper_operator.explain import explain_text, holes, records_timeline, seen_words, timeline
-from spotkeeper_operator.text import labelled, parse_instant, spoken
-from tests.builders import held
+from spotkeeper_operator.explain import (
+    Decisions,
+    explain_text,
+    holes,
+    records_timeline,
+    seen_words,
+    timeline,
+)
+from spotkeeper_operator.observed import Running, observed
+from spotkeeper_operator.text import labelled, parse_instant
+from tests.builders import fleet, held
 
 NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
 HOLD = held(at=NOW)
-# What a drill reads of a turn.
-FIGURES = ("Interruptions", "SpotAtRisk", "EarlyReplacements", "Backfilled", "SpotServing",
-           "OnDemandServing", "SpotDesired", "OnDemandDesired")  # fmt: skip
+LOOK = held(at=NOW, controller=Controller.AVAILABILITY)
+WRONG = replace(HOLD, rule=FAILED, reason="the turn failed: Throttled: slow down", seen={})
 
 
 @pytest.mark.parametrize(
@@ -35,32 +46,9 @@ def test_an_instant_without_a_zone_is_utc_and_past(text: str, expected: str) -> 
     assert parse_instant(text, NOW) == datetime.fromisoformat(expected)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(40, "40 s"), (720, "12 min"), (12_600, "3.5 h"), (777_600, "9 d")]
-)
-def test_a_duration_as_it_is_said(seconds: float, said: str) -> None:
-    assert spoken(seconds) == said
-
-
-def minutes(*records: DecisionRecord) -> list[DecisionRecord]:
-    return [replace(r, at=NOW + timedelta(minutes=i)) for i, r in enumerate(records)]
-
-
-def test_holds_that_are_folded_over_midnight_say_both_days() -> None:
-    first = replace(HOLD, at=NOW.replace(hour=23, minute=59))
-    last = replace(HOLD, at=first.at + timedelta(minutes=1))
-    assert "2026-11-20 23:59:00 to 2026-11-21 00:00:00, 2 turns" in explain_text(
-        timeline([first, last])
-    )
-    soon = replace(HOLD, at=NOW + timedelta(minutes=1))
-    assert "2026-11-20 15:30:00 to 15:31:00, 2 turns" in explain_text(timeline([HOLD, soon]))
-
-
 def test_a_long_name_does_not_run_into_what_is_said_of_it() -> None:
-    assert labelled("a-fleet-of-a-long-name", "whole", indent=0) == [
-        "a-fleet-of-a-long-name",
-        "              whole",
-    ]
+    name = "a-fleet-of-a-long-name"
+    assert labelled(name, "whole", indent=0) == [name, "              whole"]
     assert labelled("twelve-chars", "whole") == ["  twelve-chars", "              whole"]
     assert labelled("main", "whole") == ["  main        whole"]
 
@@ -77,20 +65,27 @@ def test_text_is_as_wide_as_the_terminal(
     assert max(map(len, labelled("main", "a " * 300))) in (longest, longest - 1)
 
 
-def test_failures_and_holes_are_lines_of_their_own() -> None:
+def minutes(*records: DecisionRecord) -> list[DecisionRecord]:
+    return [replace(r, at=NOW + timedelta(minutes=i)) for i, r in enumerate(records)]
+
+
+def test_failures_and_holes_are_lines_of_their_own_and_midnight_is_told() -> None:
     """Three turns fail with one error, three leave nothing, and the rule before holds after."""
-    wrong = replace(HOLD, rule=FAILED, reason="the turn failed: Throttled: slow down")
-    records = minutes(HOLD, HOLD, wrong, wrong, wrong, HOLD)
     late = replace(HOLD, at=NOW + timedelta(minutes=9))
-    entries = timeline([*records, late])
-    assert [(e.rule, e.turns) for e in entries] == [
+    records = [*minutes(HOLD, HOLD, WRONG, WRONG, WRONG, HOLD), late]
+    entries = timeline(records)
+    assert [(e.last.rule, e.turns) for e in entries] == [
         ("at target", 2), (FAILED, 3), ("at target", 1), ("at target", 1),
     ]  # fmt: skip
-    found = holes([*records, late], NOW, NOW + timedelta(minutes=9))
+    found = holes(records, NOW, late.at)
     assert [(h.first.minute, h.last.minute) for h in found] == [(31, 35), (35, 39)]
-    text = explain_text(entries, 0, found)
+    text = explain_text(Decisions(entries=entries, holes=found))
     assert "15:32:00 to 15:34:00, 3 turns\n  ocr         health: FAILED\n" in text
     assert "15:35:00 to 15:39:00\n  ocr         health: NO TURN WORKED for 4 min" in text
+    first = replace(HOLD, at=NOW.replace(hour=23, minute=59))
+    folded = timeline([first, replace(HOLD, at=first.at + timedelta(minutes=1))])
+    span = "2026-11-20 23:59:00 to 2026-11-21 00:00:00, 2 turns"
+    assert span in explain_text(Decisions(entries=folded))
 
 
 def test_a_time_that_begins_or_ends_without_a_turn_is_a_hole() -> None:
@@ -102,21 +97,21 @@ def test_a_time_that_begins_or_ends_without_a_turn_is_a_hole() -> None:
 
 
 def test_a_turn_that_failed_says_nothing_of_a_drill() -> None:
-    look = replace(HOLD, controller=Controller.AVAILABILITY)
-    failed = replace(look, rule=FAILED, seen={"TurnsFailed": 1})
-    saw = replace(look, at=NOW + timedelta(minutes=1), seen=dict.fromkeys(FIGURES, 1.0))
+    names = ("Interruptions", "SpotAtRisk", "EarlyReplacements", "Backfilled", "SpotServing",
+             "OnDemandServing", "SpotDesired", "OnDemandDesired")  # fmt: skip
+    failed = replace(LOOK, rule=FAILED, seen={"TurnsFailed": 1})
+    _, saw = minutes(failed, replace(LOOK, seen=dict.fromkeys(names, 1.0)))
     story = Story(fleet="ocr", started=NOW, instances=("i-1",))
     assert told(story, [failed, saw], [], 0.0).warned == saw.at
 
 
 def test_charts_break_where_no_turn_worked() -> None:
     """A failed turn saw nothing: it must not draw a fleet of none, nor a time without a turn."""
-    turn = replace(HOLD, controller=Controller.AVAILABILITY, seen={"SpotServing": 4})
-    wrong = replace(turn, rule=FAILED, seen={"TurnsFailed": 1}, reason="the turn failed")
+    turn = replace(LOOK, seen={"SpotServing": 4})
+    wrong = replace(WRONG, controller=Controller.AVAILABILITY)
     late = replace(turn, at=NOW + timedelta(minutes=9))
     drawn = records_timeline([*minutes(turn, turn, wrong), late], NOW, NOW + timedelta(hours=1))
-    fleet, *_ = drawn.charts
-    spot, *_ = fleet.series
+    spot = drawn.charts[0].series[0]
     assert list(zip(spot.t, spot.values, strict=True)) == [(0, 4), (60, 4), (190, None), (540, 4)]
     (notes,) = drawn.notes
     assert any("the turn failed" in text for text in notes.texts)
@@ -131,10 +126,80 @@ def test_waits_and_load_have_a_gap_while_no_log_tells_of_them() -> None:
         [2.0, 0.0, None], [3, 0, None], [0.8, None, None],
     ]  # fmt: skip
     never = replace(HOLD, seen={"OfferedLoad": 0.0, "WorkersNeeded": 0, "WorkersLive": 0})
-    entries = timeline([replace(turn, rule=str(n)) for n, turn in enumerate([*turns, never])])
-    assert [seen_words(entry) for entry in entries] == [
+    assert [seen_words(turn) for turn in (*turns, never)] == [
         "2 erlangs, 3 live, 0.8 s waited (p95)",
         "0 erlangs, 300 s since the newest log",
         "300 s since the newest log",
-        "",
+        "nothing",
     ]
+
+
+def test_wishes_hold_until_the_next_turn() -> None:
+    """Three minutes with a backfill wished for, then three with more spot, too.
+
+    A turn that failed ends no wish.
+    """
+    there = {"SpotServing": 3, "SpotLaunching": 1, "OnDemandServing": 0, "ShortfallUnfilled": 2}
+    backfill = replace(
+        LOOK,
+        permission=Permission.OBSERVE,
+        seen=there,
+        outcomes=(Outcome(asked="on-demand: desired 2", would=True),),
+    )
+    failed = replace(backfill, rule=FAILED, seen={"TurnsFailed": 1}, outcomes=())
+    wish = (Outcome(asked="spot: desired 6", would=True),)
+    size = replace(HOLD, permission=Permission.OBSERVE, seen={"WorkersNeeded": 6}, outcomes=wish)
+    turns = ((backfill, 0), (failed, 2), (size, 3), (backfill, 6))
+    found = observed(fleet(), [replace(r, at=NOW + timedelta(minutes=at)) for r, at in turns])
+    assert found.turns == 4
+    assert found.ran == Running(spot=4 * 0.1, on_demand=0, unfilled=2 * 0.1)
+    assert found.would == Running(spot=4 * 0.05 + 6 * 0.05, on_demand=2 * 0.1, unfilled=0)
+    assert dict(found.wishes) == {"on-demand: desired 2": 2, "spot: desired 6": 1}
+
+
+AN_INSTANCE = "an instance was taken out of service in response to"
+GONE = f"{AN_INSTANCE} an EC2 health check indicating it has been terminated or stopped."
+END, LAUNCH = "Terminating EC2 instance: i-1", "Launching a new EC2 instance: i-2"
+
+
+@pytest.mark.parametrize(
+    ("cause", "what", "taken"),
+    [
+        (GONE, END, True),
+        (f"{AN_INSTANCE} a system health-check.", END, True),
+        (f"{AN_INSTANCE} an EC2 instance status checks failure.", END, True),
+        (f"{AN_INSTANCE} an ELB system health check failure.", END, True),
+        (f"{AN_INSTANCE} an EC2 Spot interruption notice.", END, True),
+        (f"{AN_INSTANCE} a user request.", END, False),
+        (f"{AN_INSTANCE} a user health-check.", END, False),
+        ("a user request update of capacity, shrinking the capacity from 3 to 2.", END, False),
+        (GONE, LAUNCH, False),
+    ],
+)
+def test_what_aws_ended_on_its_own_is_known_by_the_cause_after_hours_of_failures_too(
+    cause: str, what: str, taken: bool
+) -> None:
+    """AWS lists the newest first, and a group in trouble logs a failure every 15 s."""
+    later = [(NOW + timedelta(seconds=15 * n), LAUNCH, "x") for n in range(600, 40, -1)]
+    history: list[dict[str, Any]] = [
+        {
+            "AutoScalingGroupName": "spot",
+            "Description": what,
+            "Cause": f"At 2026-11-20T12:00:00Z {cause}",
+            "StartTime": at,
+            "StatusCode": "Successful",
+        }
+        for at, what, cause in (*later, (NOW, what, cause))
+    ]
+
+    def paginate(**asked: Any) -> list[Any]:
+        bounds = {it["Name"]: datetime.fromisoformat(it["Values"][0]) for it in asked["Filters"]}
+        first = bounds["StartTimeLowerBound"]
+        last = bounds.get("StartTimeUpperBound", history[0]["StartTime"])
+        found = [it for it in history if first <= it["StartTime"] <= last]
+        return [{"Activities": found[: asked["PaginationConfig"]["MaxItems"]]}]
+
+    aws = Mock()
+    aws.autoscaling.get_paginator().paginate = paginate
+    (found,) = read_activities(aws, "spot", NOW, NOW + timedelta(minutes=5))
+    assert found.taken is taken

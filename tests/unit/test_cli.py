@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,9 +32,6 @@ FILES = {
     "regions.csv": f"{HEAD}0,us-east-1a/x,0\n0,us-west-2a/x,3\n7200,,\n",
     "short.csv": f"{HEAD}0,a/x,3\n400,,\n",
     "empty.csv": "",
-    "endless.csv": f"{HEAD}0,a/x,3\n",
-    "back.csv": f"{HEAD}5,a/x,3\n1,a/x,2\n9,,\n",
-    "negative.csv": f"{HEAD}0,a/x,-3\n9,,\n",
     "requests.csv": "arrival_s,service_s\n1,2\n5000,2\n",
     "few.csv": "arrival_s,service_s\n1,2\n400,2\n",
     "broken.csv": "arrival_s,service_s\n5,1\nfive,1\n",
@@ -72,93 +70,53 @@ def rows(line: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("120", 120), ("120s", 120), ("2m", 120), ("1.5h", 5400), (" .5d ", 43200), ("0", 0)],
-)
-def test_durations(text: str, expected: float) -> None:
-    assert seconds()(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "2 minutes", "-1", "m", "1e9", "nan", "1h30m"])
-def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="no duration"):
-        seconds()(text)
+def test_durations() -> None:
+    texts = ("120", "120s", "2m", "1.5h", " .5d ", "0")
+    assert [seconds()(text) for text in texts] == [120, 120, 120, 5400, 43200, 0]
+    for text in ("", "2 minutes", "-1", "m", "1e9", "nan", "1h30m"):
+        with pytest.raises(typer.BadParameter, match="no duration"):
+            seconds()(text)
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         ("demo --market market.csv --hours 1 --start 1.5", "error: market market lasts 2 h"),
-        *(
-            (f"{command} --market {name}.csv", f"error: {name}.csv{problem}")
-            for command in ("demo", "backtest")
-            for name, problem in (
-                ("empty", ": is empty"),
-                ("endless", ", line 2: no end row"),
-                ("back", ", line 3: time_s goes back"),
-                ("negative", ", line 2: capacity is '-3'"),
-            )
-        ),
-        (
-            "demo --market market.csv --requests broken.csv --hours 1",
-            "error: broken.csv, line 3: expected two numbers",
-        ),
-        (
-            "demo --market market.csv --requests requests.csv --hours 1 --out market.csv/out",
-            "give another --out",
-        ),
-        (
-            "backtest --market market.csv --policy spothegde",
-            "error: no policy is called 'spothegde'; did you mean spothedge",
-        ),
-        (
-            "backtest --market regions.csv --policy spot --region eu-west-1",
-            "has no pool in 'eu-west-1'; its regions are us-east-1, us-west-2",
-        ),
-        (
-            "backtest --market market.csv --json market.csv/rows.json",
-            "error: market.csv/rows.json: cannot make its folder: File exists",
-        ),
-        (
-            "backtest --market market.csv --report market.csv",
-            "error: market.csv: is read too; name another file",
-        ),
-        (
-            "backtest --market market.csv --report link.csv",
-            "error: link.csv: is read too; name another file",
-        ),
+        ("demo --market empty.csv", "error: empty.csv: is empty"),
+        ("demo --market market.csv --requests broken.csv --hours 1",
+         "error: broken.csv, line 3: expected two numbers"),
+        ("demo --market market.csv --requests requests.csv --hours 1 --out market.csv/out",
+         "give another --out"),
+        ("demo --market market.csv --seed -1", "Invalid value for '--seed'"),
+        ("demo --market market.csv --mean-rate 5", "a mean rate is for files of rates"),
+        ("backtest --market empty.csv", "error: empty.csv: is empty"),
+        ("backtest --market market.csv --policy spothegde",
+         "error: no policy is called 'spothegde'; did you mean spothedge"),
+        ("backtest --market regions.csv --policy spot --region eu-west-1",
+         "has no pool in 'eu-west-1'; its regions are us-east-1, us-west-2"),
+        ("backtest --market market.csv --json market.csv/rows.json",
+         "error: market.csv/rows.json: cannot make its folder: File exists"),
+        ("backtest --market market.csv --report market.csv",
+         "error: market.csv: is read too; name another file"),
+        ("backtest --market market.csv --report link.csv",
+         "error: link.csv: is read too; name another file"),
         ("backtest --market market.csv --json out --report out", "out: is given twice"),
         ("backtest --market market.csv --json - --report -", "-: is given twice"),
-        (
-            "backtest --market market.csv --window-hours 1",
-            "without it the whole trace is one window",
-        ),
+        ("backtest --market market.csv --window-hours 1",
+         "without it the whole trace is one window"),
         ("backtest --market market.csv --seed -1", "Invalid value for '--seed'"),
-        ("demo --market market.csv --seed -1", "Invalid value for '--seed'"),
-        *(
-            (f"backtest --market market.csv {option} soon", "no duration")
-            for option in ("--cold-start", "--tick", "--notice")
-        ),
+        ("backtest --market market.csv --cold-start soon", "no duration"),
         (f"trace convert {ZONE} --out out --gap 0", "a step of 0 s has no length"),
-        (f"trace convert {ZONE} --out out --pool a,b", "the pool 'a,b' cannot stand in a file"),
         (f"trace convert {ZONE} --out {ZONE}", f"error: {ZONE}: is read too; name another file"),
-        (
-            "trace convert us-east-1a_v100_1.csv --out out",
-            "error: us-east-1a_v100_1.csv, line 3: 'never' is not a date and time",
-        ),
-        ("demo --market market.csv --mean-rate 5", "a mean rate is for files of rates"),
-        (
-            "replay --requests requests.csv --rule spotkeper",
-            "error: no rule is called 'spotkeper'; did you mean spotkeeper?",
-        ),
+        ("trace convert us-east-1a_v100_1.csv --out out",
+         "error: us-east-1a_v100_1.csv, line 3: 'never' is not a date and time"),
+        ("replay --requests requests.csv --rule spotkeper",
+         "error: no rule is called 'spotkeper'; did you mean spotkeeper?"),
         (f"{RULE} flood.csv --mean-rate 20000", "too many to draw"),
-        (
-            f"{RULE} rates.csv --max-workers 5",
-            "more than 5 workers can serve; allow more with --max-workers",
-        ),
+        (f"{RULE} rates.csv --max-workers 5",
+         "more than 5 workers can serve; allow more with --max-workers"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_ends_with_a_sentence_and_leaves_nothing_behind(
     folder: Path, line: str, said: str
 ) -> None:
@@ -200,19 +158,16 @@ def test_traces_of_one_name_have_rows_of_their_own() -> None:
     assert [row["market"] for row in found] == ["mon/trace", "tue/trace"]
 
 
-def test_convert_writes_a_market_into_a_missing_folder(folder: Path) -> None:
-    out = folder / "not" / "there" / "market.csv"
-    assert run(f"trace convert {ZONE} --out {out}").exit_code == 0
-    assert out.read_text().startswith(CONVERTED)
-    assert out.read_text().splitlines()[-1] == "1200,,"
-
-
-def test_convert_writes_to_standard_output(folder: Path) -> None:
+def test_convert_writes_a_market_into_a_missing_folder_or_to_standard_output(folder: Path) -> None:
     before = sorted(folder.iterdir())
     result = run(f"trace convert {ZONE} --out -")
     assert result.stdout.startswith(CONVERTED)
     assert result.stderr == "-: pools us-east-1a/v100_1; us-east-1; 0.3 h\n"
     assert sorted(folder.iterdir()) == before
+    out = folder / "not" / "there" / "market.csv"
+    assert run(f"trace convert {ZONE} --out {out}").exit_code == 0
+    assert out.read_text() == result.stdout
+    assert out.read_text().splitlines()[-1] == "1200,,"
 
 
 @pytest.mark.usefixtures("folder")
@@ -245,13 +200,18 @@ def test_results_keep_links_and_devices_and_make_folders(tmp_path: Path) -> None
         write("[]", Path("/dev/full"))
 
 
+def command(*arguments: str, **more: Any) -> tuple[int, str | None, str]:
+    """The command as a process: exit code, standard output, standard error."""
+    line = [sys.executable, "-m", "spotkeeper_cli.main", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+    done = subprocess.run(line, text=True, check=False, **pipes)
+    return done.returncode, done.stdout, done.stderr
+
+
 def test_a_full_disk_ends_with_a_sentence() -> None:
+    told = "error: cannot write: No space left on device\n"
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "spotkeeper_cli.main", "--version"],
-            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
-    assert (done.returncode, done.stderr) == (2, "error: cannot write: No space left on device\n")
+        assert command("--version", stdout=full) == (2, None, told)
 
 
 def test_a_program_of_the_credentials_that_is_missing_is_named(
@@ -264,20 +224,12 @@ def test_a_program_of_the_credentials_that_is_missing_is_named(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    done = subprocess.run(
-        [sys.executable, "-m", "spotkeeper_cli.main", "status"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    expected = f"error: {program}: No such file or directory\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+    assert command("status") == (2, "", f"error: {program}: No such file or directory\n")
 
 
-def test_the_version_and_short_help() -> None:
+def test_the_version_and_help_that_names_every_choice_and_needs_neither_numpy_nor_boto3() -> None:
     assert run("--version").stdout == f"spotkeeper {version('spotkeeper')}\n"
     assert "--watch" in run("status -h").stdout
-
-
-def test_help_names_every_choice_and_needs_neither_numpy_nor_boto3() -> None:
     assert ", ".join(POLICIES) == lab_commands.POLICY_NAMES
     assert ", ".join(RULE_NAMES) == lab_commands.RULE_NAMES
     code = (
@@ -288,17 +240,14 @@ def test_help_names_every_choice_and_needs_neither_numpy_nor_boto3() -> None:
     assert done.stderr.strip() == ""
 
 
-class Stdin:
-    """Standard input that has something to say."""
-
-    def __init__(self, data: bytes) -> None:
-        self.buffer = io.BytesIO(data)
-
-
 def test_a_market_and_requests_are_read_from_standard_input(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", Stdin(FILES["market.csv"].encode()))
+    def says(name: str) -> None:
+        text = SimpleNamespace(buffer=io.BytesIO(FILES[name].encode()))
+        monkeypatch.setattr(sys, "stdin", text)
+
+    says("market.csv")
     assert read_market(Path("-")).pools == ("a/x",)
-    monkeypatch.setattr(sys, "stdin", Stdin(FILES["requests.csv"].encode()))
+    says("requests.csv")
     assert len(read_requests(Path("-"))) == 2

@@ -114,9 +114,14 @@ class Timeline:
         """What the page's script reads; texts that repeat are kept once."""
         ends = [chart.end() for chart in self.charts]
         tops = [max(ends)] * len(ends) if self.one_scale else ends
-        data = asdict(self) | {"legends": not self.columns, "notes": [*map(_notes, self.notes)]}
+        data = asdict(self) | {"legends": not self.columns}
         for chart, top in zip(data["charts"], tops, strict=True):
             chart["top"] = top
+        for notes in data["notes"]:
+            # Numbered in the order of their first use.
+            numbers = {text: number for number, text in enumerate(dict.fromkeys(notes["texts"]))}
+            notes["text"] = [numbers[text] for text in notes["texts"]]
+            notes["texts"] = list(numbers)
         return data
 
 
@@ -124,13 +129,6 @@ def changed(t: Sequence[float], values: Sequence[float]) -> tuple[list[float], l
     """Leave out the points of a step function at which nothing changes."""
     kept = [n for n in range(len(t)) if n == 0 or values[n] != values[n - 1]]
     return [t[n] for n in kept], [values[n] for n in kept]
-
-
-def _notes(notes: Notes) -> dict[str, object]:
-    """Number texts in the order of their first use."""
-    numbers = {text: number for number, text in enumerate(dict.fromkeys(notes.texts))}
-    texts = [numbers[text] for text in notes.texts]
-    return {"name": notes.name, "t": list(notes.t), "text": texts, "texts": list(numbers)}
 
 
 WIDTH, HEIGHT = 400.0, 330.0
@@ -192,21 +190,8 @@ class Scatter:
     kind: str = "scatter"
 
 
-@dataclass(frozen=True, slots=True)
-class _Box:
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    def overlap(self, other: "_Box") -> float:
-        width = min(self.right, other.right) - max(self.left, other.left)
-        height = min(self.bottom, other.bottom) - max(self.top, other.top)
-        return width * height if width > 0 and height > 0 else 0.0
-
-    def outside(self) -> float:
-        """How far it sticks out of the picture."""
-        return max(LEFT - self.left, 0) + max(self.right - WIDTH, 0) + max(-self.top, 0)
+type _Box = tuple[float, float, float, float]
+"""Left, top, right and bottom."""
 
 
 def scatter(points: Sequence[Point]) -> Scatter:
@@ -214,45 +199,42 @@ def scatter(points: Sequence[Point]) -> Scatter:
     costs = [max(point.cost, 0.01) for point in points]
     low, high = min(costs) * 0.85, max(max(costs) * 1.1, min(costs) * 2)
 
-    def x(cost: float) -> float:
+    def x_of(cost: float) -> float:
         return LEFT + math.log(cost / low) / math.log(high / low) * (WIDTH - LEFT - RIGHT)
+
+    def y_of(served: float) -> float:
+        missed = max(1 - served, FINEST)
+        return TOP + (math.log10(missed / FINEST) / -math.log10(FINEST)) * (HEIGHT - TOP - BOTTOM)
 
     ticks: list[Tick] = []
     # From the axis' end, without those that have no room beside another.
     for cost in reversed([cost for cost in COSTS if low < cost <= high]):
-        if not ticks or x(cost) <= ticks[-1].at - GLYPH * 5:
-            ticks.append(Tick(x(cost), f"{cost:.0%}"))
+        if not ticks or x_of(cost) <= ticks[-1].at - GLYPH * 5:
+            ticks.append(Tick(x_of(cost), f"{cost:.0%}"))
     limit = next((point.cost for point in points if point.kind == "limit"), None)
-    places = [
-        (point, x(max(point.cost, 0.01)), _y(point.served))
-        for point in points
+    places = sorted(
+        (y_of(point.served), x_of(max(point.cost, 0.01)), number)
+        for number, point in enumerate(points)
         if point.kind != "limit"
-    ]
-    return Scatter(
-        marks=tuple(_marks(places, ticks)),
-        costs=ticks,
-        shares=[Tick(_y(share), f"{100 * share:g} %") for share in SHARES],
-        limit=None if limit is None else x(limit),
     )
-
-
-def _y(served: float) -> float:
-    missed = max(1 - served, FINEST)
-    return TOP + (math.log10(missed / FINEST) / -math.log10(FINEST)) * (HEIGHT - TOP - BOTTOM)
-
-
-def _marks(places: Sequence[tuple[Point, float, float]], ticks: Sequence[Tick]) -> Iterator[Mark]:
-    taken = [_Box(x - 5, y - 5, x + 5, y + 5) for _, x, y in places]
+    taken: list[_Box] = [(x - 5, y - 5, x + 5, y + 5) for y, x, _ in places]
     below = HEIGHT - BOTTOM + 11
-    taken += [_box(tick.at - GLYPH * 2.5, below, GLYPH * 5) for tick in ticks]
-    for point, x, y in sorted(places, key=lambda place: (place[2], place[1])):
+    taken += (_box(tick.at - GLYPH * 2.5, below, GLYPH * 5) for tick in ticks)
+    marks: list[Mark] = []
+    for y, x, number in places:
+        point = points[number]
         label_x, label_y, anchor, box = min(
-            _label_places(point.name, x, y),
-            key=lambda place: place[3].outside() * 100 + sum(map(place[3].overlap, taken)),
+            _label_places(point.name, x, y), key=lambda place: _cost(place[3], taken)
         )
         taken.append(box)
         hint = f"{point.name}: {point.served:.2%} served at {point.cost:.1%} of all on demand"
-        yield Mark(point.name, point.kind, x, y, label_x, label_y, anchor, hint)
+        marks.append(Mark(point.name, point.kind, x, y, label_x, label_y, anchor, hint))
+    return Scatter(
+        marks=marks,
+        costs=ticks,
+        shares=[Tick(y_of(share), f"{100 * share:g} %") for share in SHARES],
+        limit=None if limit is None else x_of(limit),
+    )
 
 
 def _label_places(text: str, x: float, y: float) -> Iterator[tuple[float, float, str, _Box]]:
@@ -268,7 +250,19 @@ def _label_places(text: str, x: float, y: float) -> Iterator[tuple[float, float,
 
 
 def _box(left: float, middle: float, width: float) -> _Box:
-    return _Box(left, middle - LINE / 2, left + width, middle + LINE / 2)
+    return left, middle - LINE / 2, left + width, middle + LINE / 2
+
+
+def _cost(box: _Box, taken: Sequence[_Box]) -> float:
+    """How bad a label's place is: how far it sticks out, and what it overlaps."""
+    left, top, right, bottom = box
+    outside = max(LEFT - left, 0) + max(right - WIDTH, 0) + max(-top, 0)
+    overlap = sum(
+        max(0.0, min(right, it[2]) - max(left, it[0]))
+        * max(0.0, min(bottom, it[3]) - max(top, it[1]))
+        for it in taken
+    )
+    return outside * 100 + overlap
 
 
 type Block = Heading | Text | Tiles | Timeline | Scatter | Table

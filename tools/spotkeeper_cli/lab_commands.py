@@ -20,6 +20,7 @@ from spotkeeper_cli.options import (
     JsonFile,
     MeanRate,
     OutputError,
+    PriceRatio,
     Profile,
     Region,
     ReportFile,
@@ -30,13 +31,14 @@ from spotkeeper_cli.options import (
     exits_on,
     exits_on_aws_errors,
     give,
+    option,
     remark,
     screen,
     write,
 )
 
 if TYPE_CHECKING:
-    from spotkeeper_lab.replay.values import MarketRow, ReplaySettings, Run
+    from spotkeeper_lab.replay.values import MarketRow, Run
     from spotkeeper_lab.traces.market import Market
     from spotkeeper_lab.traces.requests import RequestTrace
 
@@ -55,56 +57,48 @@ RULE_NAMES = (
     "square-root, spotkeeper, clairvoyant"
 )
 
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the random choices.")]
-OnPrem = Annotated[int, typer.Option(min=0, help="Workers of your own, outside AWS.")]
+Seed = Annotated[int, option("Seed of the random choices.", min=0)]
+OnPrem = Annotated[int, option("Workers of your own, outside AWS.", min=0)]
 
 
 def backtest(
     market: Annotated[
         list[Path] | None,
-        typer.Option(help="Market trace; may be given again. Default: 14 days by --seed."),
+        option("Market trace; may be given again. Default: 14 days by --seed."),
     ] = None,
     region: Annotated[
         str | None,
-        typer.Option(help="Only the pools of this region, as one Auto Scaling group has them."),
+        option("Only the pools of this region, as one Auto Scaling group has them."),
     ] = None,
-    target: Annotated[int, typer.Option(help="Instances that should serve.")] = 3,
+    target: Annotated[int, option("Instances that should serve.")] = 3,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help=f"Policy; may be given again. Default: all of {POLICY_NAMES}."),
+        option(f"Policy; may be given again. Default: all of {POLICY_NAMES}."),
     ] = None,
     price_ratio: Annotated[
         float | None,
-        typer.Option(help="Spot over on-demand. Default: the trace's prices, else 0.30."),
+        option("Spot over on-demand. Default: the trace's prices, else 0.30."),
     ] = None,
     tick: Annotated[float, duration("Resolution; at most 10m.", least=1, most=600)] = 30.0,
     cold_start: ColdStart = 120.0,
     warm_start: Annotated[float | None, duration("Launch to serving, from the warm pool.")] = None,
-    warm_pool: Annotated[int, typer.Option(help="Stopped on-demand instances.")] = 0,
+    warm_pool: Annotated[int, option("Stopped on-demand instances.")] = 0,
     notice: Annotated[float, duration("Warning before a loss; 0 is none.")] = 0.0,
-    notice_lost: Annotated[float, typer.Option(help="Share of warnings that get lost.")] = 0.0,
+    notice_lost: Annotated[float, option("Share of warnings that get lost.")] = 0.0,
     event_delay: Annotated[float, duration("The longest delay of an event.")] = 0.0,
     turn_jitter: Annotated[
         float, duration("The longest delay of a minute's turn; on AWS 59s.")
     ] = 0.0,
-    on_demand_failure: Annotated[
-        float, typer.Option(help="Share of on-demand launches refused.")
-    ] = 0.0,
-    windows: Annotated[
-        int | None, typer.Option(help="Random windows. Default: the whole trace.")
-    ] = None,
-    window_hours: Annotated[
-        float | None, typer.Option(help="Length of a window. Default: 24.")
-    ] = None,
+    on_demand_failure: Annotated[float, option("Share of on-demand launches refused.")] = 0.0,
+    windows: Annotated[int | None, option("Random windows. Default: the whole trace.")] = None,
+    window_hours: Annotated[float | None, option("Length of a window. Default: 24.")] = None,
     seed: Seed = 0,
     json: JsonFile = None,
     report: ReportFile = None,
-    set: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Setting of a policy.")
-    ] = None,
+    set: Annotated[list[str] | None, option("Setting of a policy.", metavar="NAME=VALUE")] = None,
     job: Annotated[
         bool,
-        typer.Option("--job", help="Try a job that takes --window-hours, from --windows starts."),
+        option("Try a job that takes --window-hours, from --windows starts.", "--job"),
     ] = False,
 ) -> None:
     """Try policies on recorded spot markets: what each would have served and cost."""
@@ -115,8 +109,8 @@ def backtest(
         return
     from spotkeeper_lab.backtest.policies import SettingError, UnknownNameError, choose, configure
     from spotkeeper_lab.backtest.world import World, WorldError
-    from spotkeeper_lab.run.backtest import Windows, json_text, report_html, run_backtest, tables
-    from spotkeeper_lab.traces.market import MarketError
+    from spotkeeper_lab.run import backtest as runs
+    from spotkeeper_lab.traces.market import MarketError, generate, read_markets
 
     if window_hours is not None and windows is None:
         raise typer.BadParameter("give --windows, too: without it the whole trace is one window")
@@ -136,16 +130,27 @@ def backtest(
             price_ratio=price_ratio,
             seed=seed,
         )
+        markets = read_markets(market) if market else [generate(seed, hours=GENERATED_H)]
+        if region:
+            markets = [each.within(region) for each in markets]
+        # No Auto Scaling group can have all of these.
+        remark(
+            f"{each.name}: its pools are in {len(each.regions)} regions "
+            f"({', '.join(each.regions)}), and an Auto Scaling group has one. "
+            "Use --region NAME for what one group can reach."
+            for each in markets
+            if each.regions[1:]
+        )
         hours = WINDOW_H if window_hours is None else window_hours
-        cut = Windows(count=windows, hours=hours, seed=seed)
-        markets = _markets(market or (), region, seed)
+        cut = runs.Windows(count=windows, hours=hours, seed=seed)
         policies = configure(choose(policy or ()), set or ())
         cores = os.cpu_count() or 1
         with counted("backtest") as show:
-            rows = run_backtest(markets, [world], policies, cut, progress=show, workers=cores)
+            rows = runs.run_backtest(markets, [world], policies, cut, progress=show, workers=cores)
         command = f"spotkeeper {shlex.join(sys.argv[1:])}"
-        shown = tables(rows, wide=screen().width >= WIDE)
-        give(shown, json_text(rows), json, lambda: report_html(rows, command), report)
+        shown = runs.tables(rows, wide=screen().width >= WIDE)
+        page = partial(runs.report_html, rows, command)
+        give(shown, runs.json_text(rows), json, page, report)
 
 
 def _backtest_job(
@@ -170,46 +175,23 @@ def _backtest_job(
             screen().print(shown)
 
 
-def _markets(paths: Sequence[Path], region: str | None, seed: int) -> "list[Market]":
-    """Read the markets, or make one; report those that no Auto Scaling group can have."""
-    from spotkeeper_lab.traces.market import generate, read_markets
-
-    whole = read_markets(paths) if paths else [generate(seed, hours=GENERATED_H)]
-    if region:
-        return [market.within(region) for market in whole]
-    remark(
-        f"{market.name}: its pools are in {len(market.regions)} regions "
-        f"({', '.join(market.regions)}), and an Auto Scaling group has one. "
-        "Use --region NAME for what one group can reach."
-        for market in whole
-        if market.regions[1:]
-    )
-    return whole
-
-
 def demo(
-    market: Annotated[
-        Path | None, typer.Option(help="Market trace; without it one is generated.")
-    ] = None,
-    requests: Annotated[
-        Path | None, typer.Option(help="Request trace; repeated if it is too short.")
-    ] = None,
+    market: Annotated[Path | None, option("Market trace; without it one is generated.")] = None,
+    requests: Annotated[Path | None, option("Request trace; repeated if it is too short.")] = None,
     mean_rate: MeanRate = None,
-    hours: Annotated[float, typer.Option(min=0.1, help="How many virtual hours.")] = 24.0,
-    start: Annotated[float, typer.Option(min=0.0, help="First hour of the traces.")] = 0.0,
+    hours: Annotated[float, option("How many virtual hours.", min=0.1)] = 24.0,
+    start: Annotated[float, option("First hour of the traces.", min=0.0)] = 0.0,
     seed: Seed = 0,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("demo-out"),
-    dashboard: Annotated[Path | None, typer.Option(hidden=True, help="Ignored.")] = None,
+    out: Annotated[Path, option("Folder of the results.")] = Path("demo-out"),
+    dashboard: Annotated[Path | None, option("Ignored.", hidden=True)] = None,
     onprem: OnPrem = 0,
     warm_pool: Annotated[
         int | None,
-        typer.Option(min=0, help="Stopped on-demand instances. Default: the peak's need."),
+        option("Stopped on-demand instances. Default: the peak's need.", min=0),
     ] = None,
-    price_ratio: Annotated[
-        float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
-    ] = 0.30,
+    price_ratio: PriceRatio = 0.30,
     incidents: Annotated[
-        bool, typer.Option(help="Make a worker hang, launches fail, search logs stop.")
+        bool, option("Make a worker hang, launches fail, search logs stop.")
     ] = True,
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""
@@ -245,56 +227,52 @@ def demo(
 
 
 def replay(
-    requests: Annotated[list[Path], typer.Option(help="Request trace; may be given again.")],
+    requests: Annotated[list[Path], option("Request trace; may be given again.")],
     rule: Annotated[
         list[str] | None,
-        typer.Option(help=f"Rule; may be given again. Default: all of {RULE_NAMES}."),
+        option(f"Rule; may be given again. Default: all of {RULE_NAMES}."),
     ] = None,
     wait: Annotated[float, duration("The wait promised.")] = 10.0,
-    share: Annotated[float, typer.Option(help="Share of requests it is promised to.")] = 0.95,
+    share: Annotated[float, option("Share of requests it is promised to.")] = 0.95,
     cold_start: ColdStart = 240.0,
     workers_per_instance: Annotated[
         int | None,
-        typer.Option(help="Workers of an instance. Default: 1, and on a market as many as fit it."),
+        option("Workers of an instance. Default: 1, and on a market as many as fit it."),
     ] = None,
     slots: Annotated[
-        int, typer.Option(min=1, help="Requests that a worker serves at once, which slows each.")
+        int, option("Requests that a worker serves at once, which slows each.", min=1)
     ] = 1,
     onprem: OnPrem = 0,
     queue_known: Annotated[
-        bool, typer.Option("--queue-known", help="Spotkeeper sees the length of the request queue.")
+        bool, option("Spotkeeper sees the length of the request queue.", "--queue-known")
     ] = False,
-    min_workers: Annotated[
-        int, typer.Option(help="Fewest workers of Spotkeeper; 0 may sleep.")
-    ] = 1,
+    min_workers: Annotated[int, option("Fewest workers of Spotkeeper; 0 may sleep.")] = 1,
     max_workers: Annotated[
         int,
-        typer.Option(
-            min=1, help="Most workers of any rule; a fleet on a market has its own bound."
-        ),
+        option("Most workers of any rule; a fleet on a market has its own bound.", min=1),
     ] = 1_000,
     mean_rate: MeanRate = None,
     seed: Seed = 0,
     json: JsonFile = None,
     report: ReportFile = None,
-    market: Annotated[
-        Path | None, typer.Option(help="Spot market on which both checkers run, too.")
-    ] = None,
+    market: Annotated[Path | None, option("Spot market on which both checkers run, too.")] = None,
 ) -> None:
     """Replay requests with every sizing rule: which keep the promise, with how many workers."""
     from spotkeeper_lab.backtest.policies import UnknownNameError
     from spotkeeper_lab.checkout import NotACheckout
     from spotkeeper_lab.replay.report import as_json, choices_table, report_html, table
     from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
-    from spotkeeper_lab.run.on_market import market_table
-    from spotkeeper_lab.run.replay import RULE_NAMES, check_room
+    from spotkeeper_lab.run import replay as replays
+    from spotkeeper_lab.run.on_market import market_table, on_market
     from spotkeeper_lab.traces.market import MarketError, read_market
     from spotkeeper_lab.traces.requests import RequestTraceError, read_request_traces
 
     mendable = (MarketError, NotACheckout, OutputError, ReplayError, RequestTraceError)
     with exits_on(*mendable, UnknownNameError):
         check_outputs((json, report), (*requests, market))
-        rules = _chosen(rule or (), RULE_NAMES)
+        if wrong := [name for name in rule or () if name not in replays.RULE_NAMES]:
+            raise UnknownNameError("rule", wrong[0], replays.RULE_NAMES)
+        rules = tuple(dict.fromkeys(rule or ())) or replays.RULE_NAMES
         settings = ReplaySettings(
             wait_s=wait,
             share=share,
@@ -310,10 +288,18 @@ def replay(
         traces = read_request_traces(requests, seed=seed, mean_rate_per_s=mean_rate)
         remark(trace.note for trace in traces)
         for trace in traces:
-            check_room(trace, settings)
+            replays.check_room(trace, settings)
         spot = read_market(market) if market else None
-        runs = _runs(traces, rules, settings)
-        both = _on_market(traces, spot, settings, workers_per_instance) if spot else []
+        runs: list[tuple[RequestTrace, Run]] = []
+        with counted("replay") as show:
+            for trace, run in replays.iter_runs(traces, rules, settings):
+                runs.append((trace, run))
+                show(len(runs), len(traces) * len(rules), f"{trace.name} {run.row.rule}")
+        both: list[MarketRow] = []
+        if spot:
+            with counted("both checkers") as show:
+                size = workers_per_instance
+                both += (on_market(it, spot, settings, show, size=size) for it in traces)
         names = dict.fromkeys(trace.name for trace, _ in runs)
         tables = [table(it, [run.row for trace, run in runs if trace.name == it]) for it in names]
         tables += [choices_table(run) for _, run in runs if run.choices]
@@ -322,41 +308,9 @@ def replay(
         give(tables, rows, json, lambda: report_html(runs), report)
 
 
-def _runs(
-    traces: "Sequence[RequestTrace]", rules: Sequence[str], settings: "ReplaySettings"
-) -> "list[tuple[RequestTrace, Run]]":
-    from spotkeeper_lab.run.replay import iter_runs
-
-    runs: list[tuple[RequestTrace, Run]] = []
-    with counted("replay") as show:
-        for trace, run in iter_runs(traces, rules, settings):
-            runs.append((trace, run))
-            show(len(runs), len(traces) * len(rules), f"{trace.name} {run.row.rule}")
-    return runs
-
-
-def _on_market(
-    traces: "Sequence[RequestTrace]", market: "Market", settings: "ReplaySettings", size: int | None
-) -> "list[MarketRow]":
-    from spotkeeper_lab.run.on_market import on_market
-
-    with counted("both checkers") as show:
-        return [on_market(trace, market, settings, show, size=size) for trace in traces]
-
-
-def _chosen(names: Sequence[str], known: Sequence[str]) -> Sequence[str]:
-    """The rules of these names, all where there are none; raises UnknownNameError."""
-    from spotkeeper_lab.backtest.policies import UnknownNameError
-
-    for name in names:
-        if name not in known:
-            raise UnknownNameError("rule", name, known)
-    return tuple(dict.fromkeys(names)) or known
-
-
 TraceOut = Annotated[
     Path,
-    typer.Option("--out", help="The market trace; gzip when it ends in .gz, - is standard output."),
+    option("The market trace; gzip when it ends in .gz, - is standard output.", "--out"),
 ]
 trace = typer.Typer(
     name="trace", no_args_is_help=True, help="Make market traces from recordings or a fleet."
@@ -373,11 +327,11 @@ def convert(
     ],
     out: TraceOut,
     pool: Annotated[
-        str | None, typer.Option(help="Pool of a single file, ZONE/TYPE. Default: from its name.")
+        str | None, option("Pool of a single file, ZONE/TYPE. Default: from its name.")
     ] = None,
     gap: Annotated[float | None, duration("Step of a JSON file whose own step is wrong.")] = None,
     inverted: Annotated[
-        bool | None, typer.Option(help="Whether 1 means not available. Default: by the file.")
+        bool | None, option("Whether 1 means not available. Default: by the file.")
     ] = None,
 ) -> None:
     """Convert public recordings, the zones of one market together, to a market trace."""
@@ -395,22 +349,20 @@ def convert(
 def export(
     out: TraceOut,
     records: Annotated[
-        Path | None, typer.Option(help="Decision records, one a line, as the demo writes them.")
+        Path | None, option("Decision records, one a line, as the demo writes them.")
     ] = None,
     fleet: Annotated[
-        str | None, typer.Option(help="A fleet of a deployed stack, instead of --records.")
+        str | None, option("A fleet of a deployed stack, instead of --records.")
     ] = None,
-    table: Annotated[
-        str | None, typer.Option(help="The name of the table, instead of the stack's.")
-    ] = None,
+    table: Annotated[str | None, option("The name of the table, instead of the stack's.")] = None,
     activities: Annotated[
         Path | None,
-        typer.Option(help="Answer of `aws autoscaling describe-scaling-activities`: zones."),
+        option("Answer of `aws autoscaling describe-scaling-activities`: zones."),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="The spot group whose activities to read, instead.")
+        str | None, option("The spot group whose activities to read, instead.")
     ] = None,
-    instance_type: Annotated[str, typer.Option(help="Names the pools: zone/type.")] = "any",
+    instance_type: Annotated[str, option("Names the pools: zone/type.")] = "any",
     stack: Stack = "spotkeeper",
     region: Region = None,
     profile: Profile = None,
@@ -460,17 +412,15 @@ lab = typer.Typer(
 
 @lab.command()
 def up(
-    port: Annotated[int, typer.Option(min=1024, max=65535, help="Port of the endpoint.")] = 4566,
-    auth: Annotated[bool, typer.Option(help="Enforce roles and policies.")] = True,
-    desired: Annotated[int, typer.Option(min=0, help="Spot instances to begin with.")] = 3,
-    capacity: Annotated[
-        int, typer.Option(min=0, help="Spot instances that each of three zones holds.")
-    ] = 4,
-    cold_start: Annotated[float, typer.Option(min=0, help="Seconds that an instance boots.")] = 20,
-    notice: Annotated[float, typer.Option(min=0, help="Seconds between warning and loss.")] = 120,
+    port: Annotated[int, option("Port of the endpoint.", min=1024, max=65535)] = 4566,
+    auth: Annotated[bool, option("Enforce roles and policies.")] = True,
+    desired: Annotated[int, option("Spot instances to begin with.", min=0)] = 3,
+    capacity: Annotated[int, option("Spot instances that each of three zones holds.", min=0)] = 4,
+    cold_start: Annotated[float, option("Seconds that an instance boots.", min=0)] = 20,
+    notice: Annotated[float, option("Seconds between warning and loss.", min=0)] = 120,
 ) -> None:
     """Serve a local AWS on this machine until Ctrl-C."""
-    from spotkeeper_lab.run.up import LabError, LabSettings, running
+    from spotkeeper_lab.run.up import BUILT, LabError, LabSettings, environment, running
 
     with exits_on(LabError):
         settings = LabSettings(
@@ -482,21 +432,16 @@ def up(
             notice_s=notice,
         )
         with running(settings, Path.cwd()) as ready:
-            _tell(ready.url, ready.took_s, port)
+            took = f"({ready.took_s:.1f} s)"
+            typer.echo(f"The local AWS is up {took}. Ctrl-C ends it and everything in it.\n")
+            typer.echo(f"  endpoint  {ready.url}\n  page      {ready.url}/_lab/\n")
+            typer.echo("Paste into another shell, then build and deploy as to AWS:\n")
+            for name, value in environment(port, Path.cwd()).items():
+                typer.echo(f"  export {name}={value}")
+            if not BUILT.exists():
+                typer.echo("\nNothing is built for this machine yet: make local-build")
             code = ready.process.wait()
         raise LabError(f"the endpoint ended by itself ({code}); see build/local-aws/endpoint.log")
-
-
-def _tell(url: str, took_s: float, port: int) -> None:
-    from spotkeeper_lab.run.up import BUILT, environment
-
-    typer.echo(f"The local AWS is up ({took_s:.1f} s). Ctrl-C ends it and everything in it.\n")
-    typer.echo(f"  endpoint  {url}\n  page      {url}/_lab/\n")
-    typer.echo("Paste into another shell, then build and deploy as to AWS:\n")
-    for name, value in environment(port, Path.cwd()).items():
-        typer.echo(f"  export {name}={value}")
-    if not BUILT.exists():
-        typer.echo("\nNothing is built for this machine yet: make local-build")
 
 
 @lab.command()

@@ -19,28 +19,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for panel, commands in (
-    (
-        "On a deployed stack",
-        (
-            stack.status,
-            stack.watch,
-            stack.explain,
-            stack.sizing,
-            stack.doctor,
-            stack.cost,
-            stack.types,
-            stack.drill,
-            stack.mode,
-            stack.pause,
-            stack.resume,
-            stack.stop,
-            stack.observe,
-            jobs.job,
-        ),
+PANELS = {
+    "On a deployed stack": (
+        stack.status, stack.watch, stack.explain, stack.sizing, stack.doctor, stack.cost,
+        stack.types, stack.drill, stack.mode, stack.pause, stack.resume, stack.stop,
+        stack.observe, jobs.job,
     ),
-    ("Without AWS", (lab.demo, lab.backtest, lab.replay, lab.trace, lab.lab)),
-):
+    "Without AWS": (lab.demo, lab.backtest, lab.replay, lab.trace, lab.lab),
+}  # fmt: skip
+for panel, commands in PANELS.items():
     for command in commands:
         if isinstance(command, typer.Typer):
             app.add_typer(command, rich_help_panel=panel)

@@ -40,21 +40,9 @@ def _named(stack: str) -> str:
     return stack
 
 
-Stack = Annotated[
-    str,
-    typer.Option("--stack", envvar="SPOTKEEPER_STACK", callback=_named, help="The stack's name."),
-]
-Region = Annotated[
-    str | None, typer.Option("--region", envvar="AWS_REGION", help="Default: the profile's.")
-]
-Profile = Annotated[
-    str | None,
-    typer.Option("--profile", envvar="AWS_PROFILE", help="Profile of your AWS configuration."),
-]
-FleetName = Annotated[str | None, typer.Option("--fleet", help="One fleet. Default: all.")]
-Report = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML page, too.")
-]
+def option(help: str, *names: str, **more: Any) -> Any:
+    """An option; where it has no names, it is called as its parameter."""
+    return typer.Option(*names, help=help, **more)
 
 
 def duration(help: str, *names: str, least: float = 0.0, most: float | None = None) -> Any:
@@ -62,19 +50,29 @@ def duration(help: str, *names: str, least: float = 0.0, most: float | None = No
     return typer.Option(*names, parser=seconds(least, most), metavar="DURATION", help=help)
 
 
+Stack = Annotated[
+    str,
+    option("The stack's name.", "--stack", envvar="SPOTKEEPER_STACK", callback=_named),
+]
+Region = Annotated[str | None, option("Default: the profile's.", "--region", envvar="AWS_REGION")]
+Profile = Annotated[
+    str | None,
+    option("Profile of your AWS configuration.", "--profile", envvar="AWS_PROFILE"),
+]
+FleetName = Annotated[str | None, option("One fleet. Default: all.", "--fleet")]
+Report = Annotated[Path | None, option("Write an HTML page, too.", "--report", metavar="FILE")]
+
+
 Fleet = Annotated[str, typer.Argument(help="The fleet's name.", metavar="FLEET")]
 # Of the lab's runs.
 ColdStart = Annotated[float, duration("Launch to serving.")]
-JsonFile = Annotated[
-    Path | None, typer.Option("--json", help="Write the rows as JSON; - is standard output.")
-]
-ReportFile = Annotated[Path | None, typer.Option("--report", help="Write an HTML report.")]
+JsonFile = Annotated[Path | None, option("Write the rows as JSON; - is standard output.", "--json")]
+ReportFile = Annotated[Path | None, option("Write an HTML report.", "--report")]
 MeanRate = Annotated[
     float | None,
-    typer.Option(
-        help="Requests a second of a trace of rates, on average. Default: as in the file."
-    ),
+    option("Requests a second of a trace of rates, on average. Default: as in the file."),
 ]
+PriceRatio = Annotated[float, option("Spot price over on-demand price.", min=0.01, max=1.0)]
 Since = Annotated[float | None, duration("Start this long ago: 20m, 3h, 7d.", "--since", least=1)]
 
 
@@ -170,10 +168,8 @@ def tell(text: str, page: "Page", path: Path | None) -> None:
 
 def remark(notes: Iterable[str]) -> None:
     """Print what a reader must know of the input on standard error."""
-    from rich.console import Console
-
     for note in filter(None, notes):
-        Console(stderr=True, soft_wrap=True).print(note, highlight=False, markup=False)
+        typer.echo(note, err=True)
 
 
 def give(

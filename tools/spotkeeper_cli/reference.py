@@ -37,39 +37,25 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _section(name: str, command: Any) -> str:
-    arguments = [it for it in command.params if it.param_type_name == "argument"]
-    options = [it for it in command.params if it.param_type_name == "option" and not it.hidden]
-    usage = " ".join([name, *(_placeholder(it) for it in arguments)])
-    text = (
-        f"\n## {name}\n\n    {usage}{' [OPTIONS]' if options else ''}\n\n{_prose(command.help)}\n"
-    )
-    if options:
-        context = command.make_context(name, [], resilient_parsing=True)
-        rows = "".join(f"| `{_spelled(it, context)}` | {_cell(it)} |\n" for it in options)
-        text += f"\n| option | meaning |\n|---|---|\n{rows}"
-    return text
-
-
-def _placeholder(argument: Any) -> str:
-    name = argument.metavar or argument.name.upper()
-    return name if argument.required else f"[{name}]"
-
-
-def _spelled(option: Any, context: Any) -> str:
-    names = ", ".join([*option.opts, *option.secondary_opts])
-    value = "" if option.is_flag else f" {option.metavar or option.display_type(context)}"
-    return f"{names}{value}".replace("|", "\\|")
-
-
-def _cell(option: Any) -> str:
-    parts = [_prose(option.help or "")]
-    if option.required:
-        parts.append("Required.")
-    elif option.default not in (None, False, (), []) and not option.is_flag:
-        parts.append(f"Default: {_told(option)}.")
-    if option.envvar:
-        parts.append(f"Or `{option.envvar}`.")
-    return " ".join(part for part in parts if part).replace("|", "\\|")
+    usage, rows = name, ""
+    for argument in (it for it in command.params if it.param_type_name == "argument"):
+        shown = argument.metavar or argument.name.upper()
+        usage += f" {shown}" if argument.required else f" [{shown}]"
+    context = command.make_context(name, [], resilient_parsing=True)
+    for option in (it for it in command.params if it.param_type_name == "option" and not it.hidden):
+        names = ", ".join([*option.opts, *option.secondary_opts])
+        names += "" if option.is_flag else f" {option.metavar or option.display_type(context)}"
+        parts = [_prose(option.help)]
+        if option.required:
+            parts.append("Required.")
+        elif option.default not in (None, False, (), []) and not option.is_flag:
+            parts.append(f"Default: {_told(option)}.")
+        if option.envvar:
+            parts.append(f"Or `{option.envvar}`.")
+        cells = [it.replace("|", "\\|") for it in (names, " ".join(filter(None, parts)))]
+        rows += f"| `{cells[0]}` | {cells[1]} |\n"
+    text = f"\n## {name}\n\n    {usage}{' [OPTIONS]' if rows else ''}\n\n{_prose(command.help)}\n"
+    return f"{text}\n| option | meaning |\n|---|---|\n{rows}" if rows else text
 
 
 def _told(option: Any) -> str:

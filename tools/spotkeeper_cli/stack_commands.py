@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, get_type_hints
 
 import typer
@@ -20,6 +20,7 @@ from spotkeeper.domain.permission import Mode
 from spotkeeper_cli.options import (
     Fleet,
     FleetName,
+    PriceRatio,
     Profile,
     Region,
     Report,
@@ -28,13 +29,13 @@ from spotkeeper_cli.options import (
     check_outputs,
     duration,
     exits_on_aws_errors,
+    option,
     screen,
     tell,
 )
 from spotkeeper_operator.text import as_json, parse_instant
 
 if TYPE_CHECKING:
-    from spotkeeper.domain.permission import Control
     from spotkeeper_operator.aws import Aws
     from spotkeeper_operator.control import FleetControl
 
@@ -43,17 +44,17 @@ AROUND = timedelta(minutes=10)
 RECENT_S = 1200.0
 WEEK_S, MONTH_S = 7 * 86_400.0, 30 * 86_400.0
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation; for scripts.")]
+Yes = Annotated[bool, option("Do not ask for confirmation; for scripts.", "--yes")]
 
 
 @dataclass
 class OnStack:
-    """The stack that a command is about, and how it answers."""
+    """The stack that a command is about, and how it answers: the options of every command."""
 
-    stack: str
-    json: bool
-    region: str | None
-    profile: str | None
+    stack: Stack = "spotkeeper"
+    json: Annotated[bool, option("Answer in JSON.", "--json")] = False
+    region: Region = None
+    profile: Profile = None
 
     @cached_property
     def aws(self) -> "Aws":
@@ -69,7 +70,7 @@ class OnStack:
 
         return wiring.now()
 
-    def say(self, text: Callable[..., str], json: Callable[..., str], *found: object) -> None:
+    def say(self, text: Callable[..., str], json: Callable[..., str], *found: Any) -> None:
         """Answer, in the form that the options name."""
         typer.echo((json if self.json else text)(*found), nl=False)
 
@@ -88,28 +89,19 @@ class OnStack:
         return FleetControl(self.aws, self.stack, fleet, self.now)
 
 
-def _shared(
-    stack: Stack = "spotkeeper",
-    json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
-    region: Region = None,
-    profile: Profile = None,
-) -> OnStack:
-    return OnStack(stack, json, region, profile)
-
-
 def on_stack[**P](command: Callable[Concatenate[OnStack, P], None]) -> Callable[..., None]:
     """Add the options of every command on a stack; errors of AWS end it with one sentence."""
-    shared = inspect.signature(_shared).parameters
+    shared = inspect.signature(OnStack).parameters
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
-        where = _shared(**{name: kwargs.pop(name) for name in shared})
+        where = OnStack(**{name: kwargs.pop(name) for name in shared})
         with exits_on_aws_errors():
             command(where, *args, **kwargs)
 
     own = list(inspect.signature(command).parameters.values())[1:]
     hints = get_type_hints(command, include_extras=True)
-    hints |= get_type_hints(_shared, include_extras=True)
+    hints |= get_type_hints(OnStack, include_extras=True)
     parameters = [it.replace(annotation=hints[it.name]) for it in (*own, *shared.values())]
     del run.__wrapped__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -123,42 +115,31 @@ def status(
     fleet: FleetName = None,
     watch: Annotated[float | None, duration("Repeat at this interval.", "--watch", least=1)] = None,
     instances: Annotated[
-        bool, typer.Option("--instances", help="List each instance, why it counts, and its cost.")
+        bool, option("List each instance, why it counts, and its cost.", "--instances")
     ] = False,
-    events: Annotated[
-        bool, typer.Option("--events", help="List the last changes and failures.")
-    ] = False,
+    events: Annotated[bool, option("List the last changes and failures.", "--events")] = False,
 ) -> None:
     """Show the state of each fleet; exit code 1 if one is short or unknown, or an alarm rings.
 
     With --instances or --events: a list of these instead.
     """
-    from spotkeeper_operator.status import (
-        details_text,
-        exit_code,
-        read_events,
-        read_instances,
-        read_status,
-        status_json,
-        status_text,
-    )
+    from spotkeeper_operator import status as told
 
     if (instances or events) and (watch or (instances and events)):
         raise typer.BadParameter("give one of --instances, --events and --watch")
     if instances or events:
-        read = read_instances if instances else read_events
+        read = told.read_instances if instances else told.read_events
         listed = read(on.aws, on.stack, fleet, on.now)
-        on.say(details_text, as_json, listed)
+        on.say(told.details_text, told.details_json, listed)
         raise typer.Exit(1 if listed.troubles else 0)
-    found = read_status(on.aws, on.stack, fleet, on.now)
-    if not watch:
-        on.say(status_text, status_json, found)
-        raise typer.Exit(exit_code(found))
-    while True:
+    found = told.read_status(on.aws, on.stack, fleet, on.now)
+    while watch:
         screen().clear()
-        on.say(status_text, status_json, found)
+        on.say(told.status_text, told.status_json, found)
         time.sleep(watch)
-        found = patiently(lambda: read_status(on.aws, on.stack, fleet, on.now), watch)
+        found = patiently(lambda: told.read_status(on.aws, on.stack, fleet, on.now), watch)
+    on.say(told.status_text, told.status_json, found)
+    raise typer.Exit(told.exit_code(found))
 
 
 def patiently[T](read: Callable[[], T], every_s: float) -> T:
@@ -176,9 +157,7 @@ def patiently[T](read: Callable[[], T], every_s: float) -> T:
 def watch(
     stack: Stack = "spotkeeper",
     fleet: FleetName = None,
-    port: Annotated[
-        int, typer.Option("--port", min=1, max=65_535, help="The port to listen on.")
-    ] = 8080,
+    port: Annotated[int, option("The port to listen on.", "--port", min=1, max=65_535)] = 8080,
     region: Region = None,
     profile: Profile = None,
 ) -> None:
@@ -203,55 +182,46 @@ def explain(
     fleet: FleetName = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="TIME", help="Around 15:10 or 2026-11-20T15:10 (UTC)."),
+        option("Around 15:10 or 2026-11-20T15:10 (UTC).", "--at", metavar="TIME"),
     ] = None,
     since: Since = None,
-    rule: Annotated[
-        str | None, typer.Option("--rule", help="Only turns that this rule decided.")
-    ] = None,
-    job: Annotated[
-        str | None, typer.Option("--job", metavar="NAME", help="All steps of a job.")
-    ] = None,
+    rule: Annotated[str | None, option("Only turns that this rule decided.", "--rule")] = None,
+    job: Annotated[str | None, option("All steps of a job.", "--job", metavar="NAME")] = None,
     report: Report = None,
 ) -> None:
     """Show what each turn saw, which rule decided, the requests to AWS and the answers.
 
     Without --at or --since: the last 20 minutes. Holds that repeat are folded.
     """
+    from spotkeeper_operator import explain as told
+    from spotkeeper_operator.aws import OperatorError
+
+    if job is not None and (fleet or rule or report):
+        raise typer.BadParameter("--job goes with --at, --since and --json alone")
+    check_outputs([report])
+    now = on.now
+    if at is not None and since is not None:
+        raise typer.BadParameter("give --at or --since, not both")
+    first, last = now - timedelta(seconds=since or RECENT_S), now
+    if at is not None:
+        try:
+            instant = parse_instant(at, now)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--at") from error
+        first, last = instant - AROUND, min(instant + AROUND, now)
     if job is not None:
         from spotkeeper_operator.jobs import Jobs, turns_json, turns_text
 
-        if fleet or rule or report:
-            raise typer.BadParameter("--job goes with --at, --since and --json alone")
-        period = _period(at, since, on.now) if at is not None or since is not None else None
-        on.say(turns_text, turns_json, Jobs(on.aws, on.stack).turns(job, period, on.now))
+        period = (first, last) if at is not None or since is not None else None
+        on.say(turns_text, turns_json, Jobs(on.aws, on.stack).turns(job, period, now))
         return
-    from spotkeeper_operator.aws import OperatorError
-    from spotkeeper_operator.explain import explain_json, explain_page, explain_text, read_timeline
-
-    check_outputs([report])
-    first, last = _period(at, since, on.now)
-    found = read_timeline(on.aws, on.stack, fleet, first, last, rule)
+    found = told.read_timeline(on.aws, on.stack, fleet, first, last, rule)
     if rule is not None and found.records and not found.entries:
         others = ", ".join(sorted({record.rule for record in found.records}))
         raise OperatorError(f"the rule {rule!r} decided no turn of this time; others: {others}")
-    show = explain_json if on.json else explain_text
-    page = explain_page(found.records, first, last, rule)
-    tell(show(found.entries, found.unreadable, found.holes), page, report)
+    show = told.explain_json if on.json else told.explain_text
+    tell(show(found), told.explain_page(found.records, first, last, rule), report)
     on.name_left_out(fleet)
-
-
-def _period(at: str | None, since: float | None, now: datetime) -> tuple[datetime, datetime]:
-    """The first and the last instant to explain."""
-    if at is not None and since is not None:
-        raise typer.BadParameter("give --at or --since, not both")
-    if at is None:
-        return now - timedelta(seconds=RECENT_S if since is None else since), now
-    try:
-        instant = parse_instant(at, now)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--at") from error
-    return instant - AROUND, min(instant + AROUND, now)
 
 
 @on_stack
@@ -259,9 +229,7 @@ def sizing(
     on: OnStack,
     what_if: Annotated[
         str,
-        typer.Option(
-            "--what-if", metavar="PROMISE", help="Another promise, like wait_s=30,share=0.9."
-        ),
+        option("Another promise, like wait_s=30,share=0.9.", "--what-if", metavar="PROMISE"),
     ],
     fleet: FleetName = None,
 ) -> None:
@@ -277,16 +245,16 @@ def doctor(
     on: OnStack,
     fleet: FleetName = None,
     spot_group: Annotated[
-        str | None, typer.Option("--spot-group", help="Before there is a stack: a group to adopt.")
+        str | None, option("Before there is a stack: a group to adopt.", "--spot-group")
     ] = None,
     on_demand_group: Annotated[
-        str | None, typer.Option("--on-demand-group", help="The on-demand group to adopt with it.")
+        str | None, option("The on-demand group to adopt with it.", "--on-demand-group")
     ] = None,
     spot_max: Annotated[
-        int, typer.Option("--spot-max", min=0, help="SpotMax of the stack that you plan.")
+        int, option("SpotMax of the stack that you plan.", "--spot-max", min=0)
     ] = 20,
     on_demand_max: Annotated[
-        int, typer.Option("--on-demand-max", min=0, help="OnDemandMax of the stack that you plan.")
+        int, option("OnDemandMax of the stack that you plan.", "--on-demand-max", min=0)
     ] = 20,
 ) -> None:
     """Find problems; exit code 0 for none, 1 for warnings and unknowns, 2 for errors."""
@@ -313,27 +281,25 @@ def cost(
     since: Annotated[
         float, duration("Start this long ago; at most 90d.", "--since", least=60, most=90 * 86_400)
     ] = MONTH_S,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="[day|zone|type]", help="A row for each.")
-    ] = None,
+    by: Annotated[str | None, option("A row for each.", "--by", metavar="[day|zone|type]")] = None,
     actual: Annotated[
         bool,
-        typer.Option("--actual", help="Also ask Cost Explorer for the bill (0.01 USD a request)."),
+        option("Also ask Cost Explorer for the bill (0.01 USD a request).", "--actual"),
     ] = False,
     report: Report = None,
 ) -> None:
     """Show what the fleets cost in USD, and on demand; exit code 1 if a part is not known."""
-    from spotkeeper_operator.cost import By, cost_json, cost_page, cost_text, read_cost
+    from spotkeeper_operator import cost as costs
 
-    if by is not None and by not in set(By):
+    if by is not None and by not in set(costs.By):
         raise typer.BadParameter("day, zone or type", param_hint="--by")
-    kind = By(by) if by else None
+    kind = costs.By(by) if by else None
     check_outputs([report])
     now = on.now
     first = now - timedelta(seconds=since)
-    found = read_cost(on.aws, on.stack, fleet, first, now, billed=actual)
-    show = cost_json if on.json else cost_text
-    tell(show(found, kind), cost_page(found, kind), report)
+    found = costs.read_cost(on.aws, on.stack, fleet, first, now, billed=actual)
+    show = costs.cost_json if on.json else costs.cost_text
+    tell(show(found, kind), costs.cost_page(found, kind), report)
     raise typer.Exit(1 if found.unknown else 0)
 
 
@@ -372,9 +338,7 @@ def observed(
     on: OnStack,
     fleet: FleetName = None,
     since: Annotated[float, duration("Start this long ago.", "--since", least=60)] = WEEK_S,
-    price_ratio: Annotated[
-        float, typer.Option(min=0.01, max=1.0, help="Spot price over on-demand price.")
-    ] = 0.30,
+    price_ratio: PriceRatio = 0.30,
 ) -> None:
     """Show what observing fleets would have requested, and the hours against the real ones."""
     from spotkeeper_operator.observed import read_observed, report_json, report_text
@@ -390,7 +354,7 @@ def drill(
     on: OnStack,
     fleet: Fleet,
     count: Annotated[
-        int, typer.Option("--count", min=1, max=5, help="Spot instances to interrupt; at most 5.")
+        int, option("Spot instances to interrupt; at most 5.", "--count", min=1, max=5)
     ] = 1,
     timeout: Annotated[float, duration("Wait at most this long.", "--timeout", least=60)] = 1800.0,
     report: Report = None,
@@ -401,26 +365,16 @@ def drill(
     Drills=true first. Exit code 1 if the fleet has not recovered after --timeout.
     """
     from spotkeeper import wiring
-    from spotkeeper_operator.drill import (
-        Drill,
-        Waiting,
-        drill_json,
-        drill_page,
-        drill_text,
-        telling,
-    )
+    from spotkeeper_operator import drill as drills
 
     check_outputs([report])
-    waiting = Waiting(
-        clock=wiring.now,
-        sleep=lambda for_s: time.sleep(for_s),
-        progress=telling(lambda text: typer.echo(text, err=True)),
-        trouble=lambda error: typer.echo(f"error: {error}", err=True),
-        longest=timedelta(seconds=timeout),
-    )
-    drilled = Drill(on.aws, on.stack, fleet).run(count, waiting)
-    show = drill_json if on.json else drill_text
-    tell(show(drilled), drill_page(drilled), report)
+    longest = timedelta(seconds=timeout)
+    drilled = drills.drill(
+        on.aws, on.stack, fleet, count, longest, wiring.now, time.sleep,
+        partial(typer.echo, err=True),
+    )  # fmt: skip
+    show = drills.drill_json if on.json else drills.drill_text
+    tell(show(drilled), drills.drill_page(drilled), report)
     raise typer.Exit(0 if drilled.story.over else 1)
 
 
@@ -435,12 +389,12 @@ def mode(
 
     Before turns act, the command shows what they would request now, and waits for your yes.
     """
-    from spotkeeper_operator.control import mode_text
+    from spotkeeper_operator.control import control_json, mode_text
 
     control = on.control(fleet)
     if mode is Mode.ACT and control.only_observes():
         confirm(control.preview(), "Let the turns act?", yes)
-    _say_control(on, fleet, control.set_mode(mode), mode_text)
+    on.say(mode_text, control_json, fleet, control.set_mode(mode))
 
 
 @on_stack
@@ -448,13 +402,13 @@ def pause(
     on: OnStack,
     fleet: Fleet,
     lasting: Annotated[float, duration("End after this time; at most 24h.", "--for")],
-    why: Annotated[str, typer.Option("--why", help="The reason; status shows it.")],
+    why: Annotated[str, option("The reason; status shows it.", "--why")],
 ) -> None:
     """Leave a fleet as it is for a time; turns record what they would request."""
-    from spotkeeper_operator.control import pause_text
+    from spotkeeper_operator.control import control_json, pause_text
 
     paused = on.control(fleet).pause(timedelta(seconds=lasting), why)
-    _say_control(on, fleet, paused, pause_text)
+    on.say(pause_text, control_json, fleet, paused)
 
 
 @on_stack
@@ -463,13 +417,13 @@ def resume(on: OnStack, fleet: Fleet, yes: Yes = False) -> None:
 
     The command shows what the turns would request now, and waits for your yes.
     """
-    from spotkeeper_operator.control import pause_text
+    from spotkeeper_operator.control import control_json, pause_text
 
     control = on.control(fleet)
     control.require_paused()
     if not control.only_observes():
         confirm(control.preview(), "Let the turns act?", yes)
-    _say_control(on, fleet, control.resume(), pause_text)
+    on.say(pause_text, control_json, fleet, control.resume())
 
 
 @on_stack
@@ -478,10 +432,10 @@ def stop(
     fleet: Fleet,
     anyway: Annotated[
         bool,
-        typer.Option("--anyway", help="Stop although on-demand stands in: the fleet shrinks."),
+        option("Stop although on-demand stands in: the fleet shrinks.", "--anyway"),
     ] = False,
     keep_hooks: Annotated[
-        bool, typer.Option("--keep-hooks", help="Keep the hooks spotkeeper-* of adopted groups.")
+        bool, option("Keep the hooks spotkeeper-* of adopted groups.", "--keep-hooks")
     ] = False,
     yes: Yes = False,
 ) -> None:
@@ -513,11 +467,3 @@ def confirm(preview: Sequence[str], question: str, yes: bool) -> None:
 def _asks() -> bool:
     """Say whether there is a terminal to ask on."""
     return sys.stdin.isatty()
-
-
-def _say_control(
-    on: OnStack, fleet: str, found: "Control", text: "Callable[[str, Control], str]"
-) -> None:
-    from spotkeeper_operator.control import control_json
-
-    on.say(text, control_json, fleet, found)

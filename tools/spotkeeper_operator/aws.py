@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from mypy_boto3_autoscaling import AutoScalingClient
-    from mypy_boto3_autoscaling.type_defs import ActivityTypeDef
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -166,27 +165,22 @@ class Activity:
 
 def read_activities(aws: Aws, group: str, first: datetime, last: datetime) -> tuple[Activity, ...]:
     """Read a group's activities that began between two instants, oldest first."""
-    found = activities_of(aws.autoscaling, group, first, AT_MOST, last)
-    there = (one for one in found if first <= one["StartTime"] <= last)
-    return tuple(sorted(map(_activity, there), key=lambda one: one.at))
-
-
-def _activity(activity: "ActivityTypeDef") -> Activity:
-    failed = is_failed_launch(activity)
-    cause = _AT.sub("", activity["Cause"])
-    return Activity(
-        group=activity["AutoScalingGroupName"],
-        at=activity["StartTime"],
-        what=activity.get("Description", ""),
-        cause=activity.get("StatusMessage", cause) if failed else cause,
-        instances=tuple(instances_of(activity)),
-        failed=failed,
-        taken=_taken(activity),
-    )
-
-
-def _taken(activity: "ActivityTypeDef") -> bool:
-    """Say whether AWS ended an instance on its own: its health check found it gone, for one."""
-    ends = "terminating" in activity.get("Description", "").lower()
-    on_its_own = _ON_ITS_OWN.search(activity["Cause"]) is not None
-    return ends and on_its_own and not ended_by_request(activity)
+    found: list[Activity] = []
+    for one in activities_of(aws.autoscaling, group, first, AT_MOST, last):
+        if not first <= one["StartTime"] <= last:
+            continue
+        failed, what = is_failed_launch(one), one.get("Description", "")
+        cause = _AT.sub("", one["Cause"])
+        ended_on_its_own = "terminating" in what.lower() and _ON_ITS_OWN.search(one["Cause"])
+        found.append(
+            Activity(
+                group=one["AutoScalingGroupName"],
+                at=one["StartTime"],
+                what=what,
+                cause=one.get("StatusMessage", cause) if failed else cause,
+                instances=tuple(instances_of(one)),
+                failed=failed,
+                taken=bool(ended_on_its_own) and not ended_by_request(one),
+            )
+        )
+    return tuple(sorted(found, key=lambda one: one.at))

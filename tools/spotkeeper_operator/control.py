@@ -1,7 +1,9 @@
 """What an operator decides for a fleet: mode, pause, resume, and stop before a stack is deleted."""
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
@@ -13,11 +15,9 @@ from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.permission import LONGEST_PAUSE, Control, Mode, Pause, Permission
 from spotkeeper.ports import OWNER_TAG, FleetError
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
-from spotkeeper_operator.text import STALE_TURN_S, as_json, spoken
+from spotkeeper_operator.text import STALE_TURN_S, age_from, as_json, spoken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from spotkeeper.adapters.stacks import Stack
 
 # Records in which the newest turns of both controllers are found, also while turns fail.
@@ -44,9 +44,8 @@ class FleetControl:
         records = self._aws.records(self.stack).newest(self.fleet.name, RECENT)
         lines: list[str] = []
         for controller in Controller:
-            turns = (r for r in records.of(controller) if r.rule != FAILED)
-            turn = next(turns, None)
-            age_s = (self._now - turn.at).total_seconds() if turn else 0.0
+            turn = next((r for r in records.of(controller) if r.rule != FAILED), None)
+            age_s = age_from(turn.at, self._now) if turn else 0.0
             if turn is None or age_s > STALE_TURN_S:
                 since = f"for {spoken(age_s)}" if turn else "yet"
                 lines.append(f"{controller}: not known, no turn has worked {since}")
@@ -93,15 +92,6 @@ class FleetControl:
 HOOKS = "spotkeeper-"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
-    """What stopping a fleet did, and what is left for its operator, in words."""
-
-    fleet: str
-    did: tuple[str, ...]
-    left: tuple[str, ...]
-
-
 class Leaving:
     """The steps that end a fleet, in their order, and what they leave to its operator.
 
@@ -123,27 +113,39 @@ class Leaving:
     ) -> None:
         """Read the fleet and plan."""
         control = FleetControl(aws, stack_name, name, now)
-        fleet = control.fleet
+        fleet, stack = control.fleet, control.stack
         self._aws, self._fleet, self._keep_hooks = aws, name, keep_hooks
         self._reader = AutoScalingReader(aws.autoscaling, aws.ec2)
-        self._created = _created(control.stack)
+        # The groups that the stack made go with it, and their hooks with them.
+        made = bool(stack.parameters.get("LaunchTemplateId"))
+        self._created = {stack.outputs[it] for it in ("SpotGroup", "OnDemandGroup") if made}
         self.left: list[str] = []
         self._steps: list[tuple[str, Callable[[], object]]] = [
-            (
-                f"{name} only observes from now on",
-                lambda: control.set_mode(Mode.OBSERVE),
-            )
+            (f"{name} only observes from now on", lambda: control.set_mode(Mode.OBSERVE))
         ]
         groups = self._reader.describe([fleet.spot_group, fleet.on_demand_group])
         spot, on_demand = groups.get(fleet.spot_group), groups.get(fleet.on_demand_group)
         self._backfilled = backfilled = anyway or not control.only_observes()
-        if backfilled and not anyway:
-            _make_before_break(spot, on_demand)
-        ending = backfilled and on_demand is not None and on_demand.desired > on_demand.minimum
-        if ending and on_demand is not None:
-            self._end_backfill(on_demand)
+        ending = None
+        if backfilled and on_demand is not None and on_demand.desired > on_demand.minimum:
+            ending = on_demand
+            members = spot.instances if spot is not None and not anyway else ()
+            serving = sum(i.phase is Phase.IN_SERVICE and i.healthy for i in members)
+            if spot is not None and not anyway and serving < spot.desired:
+                raise OperatorError(
+                    f"{spot.desired - serving} of {spot.desired} spot instances do not serve, and "
+                    f"{on_demand.desired} on demand stand in for them: wait, or give --anyway"
+                )
+            if spot is not None and not anyway and serving < on_demand.desired:
+                raise OperatorError(
+                    f"{serving} spot instances serve, and {on_demand.desired} on demand: wait "
+                    "until spot serves as many, or give --anyway"
+                )
+            told = f"{ending.name}: desired {ending.desired} -> {ending.minimum}"
+            writer = AutoScalingWriter(aws.autoscaling, aws.ec2)
+            self._steps.append((told, partial(writer.set_desired, ending.name, ending.minimum)))
         for group in groups.values():
-            self._undo(group, leaves=ending and group is on_demand)
+            self._undo(group, leaves=group is ending)
         for kept in (spot, None if backfilled else on_demand):
             if kept is not None:
                 told = f"{kept.name}: desired {kept.desired}, nothing sets it from now on"
@@ -154,10 +156,11 @@ class Leaving:
         """List what `stop` would do."""
         return [told for told, _ in self._steps]
 
-    def stop(self) -> Stopped:
-        """Do it, step by step; raises `OperatorError` with what is left when a step fails.
+    def stop(self) -> Mapping[str, Any]:
+        """Do it, step by step, and tell what it `did` and what is `left` for its operator.
 
-        A fleet that only observes by then looks as if its on-demand were its owner's.
+        Raises `OperatorError` with what is not done when a step fails. A fleet that only observes
+        by then looks as if its on-demand were its owner's.
         """
         for number, (_, step) in enumerate(self._steps):
             try:
@@ -168,108 +171,76 @@ class Leaving:
                 again = f"spotkeeper stop {self._fleet}{' --anyway' if self._backfilled else ''}"
                 message = f"{error}. Done: {done}. Not done: {left}. Stop it again: {again}"
                 raise OperatorError(message) from error
-        return Stopped(fleet=self._fleet, did=tuple(self.preview()), left=tuple(self.left))
-
-    def _end_backfill(self, group: Group) -> None:
-        writer = AutoScalingWriter(self._aws.autoscaling, self._aws.ec2)
-        told = f"{group.name}: desired {group.desired} -> {group.minimum}"
-        self._steps.append((told, lambda: writer.set_desired(group.name, group.minimum)))
+        return {"fleet": self._fleet, "did": self.preview(), "left": self.left}
 
     def _undo(self, group: Group, *, leaves: bool) -> None:
-        """Resume AZRebalance, remove the marks of instances and the hooks made for Spotkeeper."""
+        """Resume AZRebalance, remove tags and the hooks made for Spotkeeper; name what is left."""
+        name, autoscaling = group.name, self._aws.autoscaling
+
+        def step(told: str, doing: str, call: Callable[..., object], **arguments: Any) -> None:
+            def do() -> None:
+                with aws_errors(doing):
+                    call(**arguments)
+
+            self._steps.append((told, do))
+
         if "AZRebalance" in group.suspended:
-            told = f"{group.name}: AZRebalance resumed"
-            self._steps.append((told, lambda: self._rebalance(group.name)))
+            step(
+                f"{name}: AZRebalance resumed",
+                f"resuming AZRebalance of {name}",
+                autoscaling.resume_processes,
+                AutoScalingGroupName=name,
+                ScalingProcesses=["AZRebalance"],
+            )
         if group.owner:
-            told = f"{group.name}: the tag {OWNER_TAG} removed"
-            self._steps.append((told, lambda: self._disown(group.name)))
-        self._unmark(group)
-        self._unhook(group, leaves=leaves)
-
-    def _disown(self, group: str) -> None:
-        with aws_errors(f"removing the tag {OWNER_TAG} from {group}"):
-            self._aws.autoscaling.delete_tags(
-                Tags=[
-                    {
-                        "ResourceId": group,
-                        "ResourceType": "auto-scaling-group",
-                        "Key": OWNER_TAG,
-                    }
-                ]
+            step(
+                f"{name}: the tag {OWNER_TAG} removed",
+                f"removing the tag {OWNER_TAG} from {name}",
+                autoscaling.delete_tags,
+                Tags=[{"ResourceId": name, "ResourceType": "auto-scaling-group", "Key": OWNER_TAG}],
             )
-
-    def _rebalance(self, group: str) -> None:
-        with aws_errors(f"resuming AZRebalance of {group}"):
-            self._aws.autoscaling.resume_processes(
-                AutoScalingGroupName=group, ScalingProcesses=["AZRebalance"]
-            )
-
-    def _unmark(self, group: Group) -> None:
-        """Remove the marks of its instances; name what was detached: turns would have ended it."""
-        marked = {mark.instance_id for mark in self._reader.marked([group.name])}
+        marked = {mark.instance_id for mark in self._reader.marked([name])}
         members = {i.instance_id for i in group.instances}
         if mine := sorted(marked & members):
-            told = f"{group.name}: {' and '.join(MARKS)} removed from {', '.join(mine)}"
-            self._steps.append((told, lambda: self._untag(mine)))
-        for instance in sorted(marked - members):
-            self.left.append(
-                f"{instance}: detached from {group.name} early and running; "
-                f"aws ec2 terminate-instances --instance-ids {instance}"
+            step(
+                f"{name}: {' and '.join(MARKS)} removed from {', '.join(mine)}",
+                f"removing the marks of {', '.join(mine)}",
+                self._aws.ec2.delete_tags,
+                Resources=mine,
+                Tags=[{"Key": key} for key in MARKS],
             )
-
-    def _untag(self, instances: list[str]) -> None:
-        with aws_errors(f"removing the marks of {', '.join(instances)}"):
-            self._aws.ec2.delete_tags(Resources=instances, Tags=[{"Key": key} for key in MARKS])
-
-    def _unhook(self, group: Group, *, leaves: bool) -> None:
-        """Delete hooks that nothing completes any more; AWS ends instances that launch in one."""
+        # Turns would have ended what was detached.
+        self.left += (
+            f"{instance}: detached from {name} early and running; "
+            f"aws ec2 terminate-instances --instance-ids {instance}"
+            for instance in sorted(marked - members)
+        )
+        # Nothing completes hooks any more; AWS ends instances that launch in one.
         with aws_errors("autoscaling:DescribeLifecycleHooks"):
-            answer = self._aws.autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=group.name)
+            answer = autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=name)
         names = [h["LifecycleHookName"] for h in answer["LifecycleHooks"]]
-        hooks = [name for name in names if name.startswith(HOOKS)]
-        if not hooks:
-            return
-        told = f"{group.name}: hooks {', '.join(hooks)}"
+        hooks = [hook for hook in names if hook.startswith(HOOKS)]
+        told = f"{name}: hooks {', '.join(hooks)}"
         waiting = sum(i.phase in (Phase.LAUNCHING, Phase.LEAVING) for i in group.instances)
         waiting += group.desired - group.minimum if leaves else 0
-        if group.name in self._created:
+        if not hooks:
+            return
+        if name in self._created:
             self.left.append(f"{told}; they go with the stack, and the group and all in it, too")
         elif self._keep_hooks:
             self.left.append(f"{told}; without workers that complete them every start waits")
         elif waiting:
             self.left.append(f"{told}; {waiting} instances start or leave: stop again when not")
         else:
-            self._steps.append((f"{told} deleted", lambda: self._delete(group.name, hooks)))
 
-    def _delete(self, group: str, hooks: list[str]) -> None:
-        for hook in hooks:
-            with aws_errors(f"deleting the hook {hook} of {group}"):
-                self._aws.autoscaling.delete_lifecycle_hook(
-                    AutoScalingGroupName=group, LifecycleHookName=hook
-                )
+            def delete() -> None:
+                for hook in hooks:
+                    with aws_errors(f"deleting the hook {hook} of {name}"):
+                        autoscaling.delete_lifecycle_hook(
+                            AutoScalingGroupName=name, LifecycleHookName=hook
+                        )
 
-
-def _created(stack: "Stack") -> frozenset[str]:
-    """Name the groups that the stack made: they go with it, and their hooks with them."""
-    if not stack.parameters.get("LaunchTemplateId"):
-        return frozenset()
-    return frozenset(stack.outputs[name] for name in ("SpotGroup", "OnDemandGroup"))
-
-
-def _make_before_break(spot: Group | None, on_demand: Group | None) -> None:
-    if spot is None or on_demand is None or on_demand.desired <= on_demand.minimum:
-        return
-    serving = sum(i.phase is Phase.IN_SERVICE and i.healthy for i in spot.instances)
-    if serving < spot.desired:
-        raise OperatorError(
-            f"{spot.desired - serving} of {spot.desired} spot instances do not serve, and "
-            f"{on_demand.desired} on demand stand in for them: wait, or give --anyway"
-        )
-    if serving < on_demand.desired:
-        raise OperatorError(
-            f"{serving} spot instances serve, and {on_demand.desired} on demand: wait until spot "
-            "serves as many, or give --anyway"
-        )
+            self._steps.append((f"{told} deleted", delete))
 
 
 def mode_text(fleet: str, control: Control) -> str:
@@ -284,10 +255,9 @@ def pause_text(fleet: str, control: Control) -> str:
     return f"{fleet}: paused until {control.pause.until:%Y-%m-%d %H:%M:%S} UTC\n"
 
 
-def stopped_text(stopped: Stopped) -> str:
+def stopped_text(stopped: Mapping[str, Sequence[str]]) -> str:
     """List what stopping did, and what it left; the lines name the fleet."""
-    lines = [f"did   {line}\n" for line in stopped.did]
-    return "".join(lines + [f"left  {line}\n" for line in stopped.left])
+    return "".join(f"{kind:<6}{it}\n" for kind in ("did", "left") for it in stopped[kind])
 
 
 def control_json(fleet: str, control: Control) -> str:

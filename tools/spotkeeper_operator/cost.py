@@ -8,21 +8,22 @@ day later, and each request costs 0.01 USD.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from itertools import pairwise
+from itertools import batched, groupby, pairwise
 from math import ceil
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.decision import Controller, DecisionRecord
-from spotkeeper.domain.money.ledger import EndedBy, Gap, LedgerItem
+from spotkeeper.domain.money.ledger import EndedBy, LedgerItem
 from spotkeeper.domain.money.prices import PriceBook, Priced, priced
 from spotkeeper.domain.money.savings import Savings, savings
 from spotkeeper.ports import FleetError
-from spotkeeper_charts.page import Chart, Figure, Page, Row, Series, Table, Tiles, Timeline
+from spotkeeper_charts.page import Chart, Colour, Figure, Page, Row, Series, Table, Tiles, Timeline
 from spotkeeper_operator.aws import Aws, chosen
 from spotkeeper_operator.text import as_json, columns, labelled, paragraphs
 
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_cloudwatch.type_defs import MetricDataQueryTypeDef
 
-    from spotkeeper.adapters.stacks import Stack
-
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 # Auto Scaling gives every instance this tag with its group's name.
 GROUP_TAG = "aws:autoscaling:groupName"
 # Cost Explorer is served from here for all regions.
@@ -54,11 +54,6 @@ class Actual:
     others: float
     estimated: bool
 
-    @property
-    def found(self) -> bool:
-        """Whether anything was billed under the tag."""
-        return bool(self.spot or self.on_demand or self.others)
-
 
 def first_day(since: datetime) -> datetime:
     """Give the beginning of a time's first day (UTC), from which on AWS's bill is read."""
@@ -68,10 +63,10 @@ def first_day(since: datetime) -> datetime:
 def read_actual(client: Any, groups: Sequence[str], since: datetime, until: datetime) -> Actual:
     """Ask for the whole days that lie within a time, the first day as a whole."""
     first = first_day(since)
-    last = max(first_day(until), first + timedelta(days=1))
+    last = max(first_day(until), first + DAY)
     days: list[Any] = []
-    token: dict[str, str] = {}
-    while True:
+    token: dict[str, str] | None = {}
+    while token is not None:
         with aws_errors("ce:GetCostAndUsage"):
             answer = client.get_cost_and_usage(
                 TimePeriod={"Start": f"{first:%Y-%m-%d}", "End": f"{last:%Y-%m-%d}"},
@@ -82,9 +77,8 @@ def read_actual(client: Any, groups: Sequence[str], since: datetime, until: date
                 **token,
             )
         days += answer["ResultsByTime"]
-        if not answer.get("NextPageToken"):
-            break
-        token = {"NextPageToken": answer["NextPageToken"]}
+        following = answer.get("NextPageToken")
+        token = {"NextPageToken": following} if following else None
     billed: defaultdict[str, float] = defaultdict(float)
     for group in (group for day in days for group in day["Groups"]):
         billed[group["Keys"][0]] += float(group["Metrics"]["UnblendedCost"]["Amount"])
@@ -99,40 +93,21 @@ def read_actual(client: Any, groups: Sequence[str], since: datetime, until: date
 
 
 PERIOD_S = 3600
+# The metrics read of each fleet, and of which of an hour's values the hour's is made.
 LOAD, LIVE, WANTED = "OfferedLoad", "WorkersLive", "SpotDesired"
+METRICS = {LOAD: "Average", LIVE: "Average", WANTED: "Maximum"}
+# GetMetricData takes no more queries at once.
+QUERIES_AT_MOST = 500
 
 
-def read_idle(
+def read_use(
     client: "CloudWatchClient", stack: str, fleets: Sequence[str], since: datetime, until: datetime
-) -> float | None:
-    """Answer the share of the live workers' time without a request; None where nothing is known."""
-    found = _hours(client, stack, fleets, (LOAD, LIVE), "Average", since, until)
-    live = sum(found[LIVE].values())
-    busy = sum(min(load, found[LIVE].get(at, 0.0)) for at, load in found[LOAD].items())
-    return 1 - busy / live if live else None
+) -> tuple[float | None, int | None]:
+    """Answer the share of the live workers' time without a request, and the peak; None if unknown.
 
-
-def read_peak(
-    client: "CloudWatchClient", stack: str, fleets: Sequence[str], since: datetime, until: datetime
-) -> int | None:
-    """Return the most spot instances that were wanted at once; None where nothing is known.
-
-    What runs is no measure: while one instance takes another's place, both run.
+    The peak is the most spot instances that were wanted at once. What runs is no measure: while one
+    instance takes another's place, both run.
     """
-    wanted = _hours(client, stack, fleets, (WANTED,), "Maximum", since, until)[WANTED]
-    return round(max(wanted.values())) if wanted else None
-
-
-def _hours(
-    client: "CloudWatchClient",
-    stack: str,
-    fleets: Sequence[str],
-    names: Sequence[str],
-    stat: str,
-    since: datetime,
-    until: datetime,
-) -> dict[str, dict[datetime, float]]:
-    """Read metrics by the hour, each summed over the fleets."""
     queries: list[MetricDataQueryTypeDef] = [
         {
             "Id": f"{name[0].lower()}{name[1:]}{number}",
@@ -151,19 +126,22 @@ def _hours(
             },
         }
         for number, fleet in enumerate(fleets)
-        for name in names
+        for name, stat in METRICS.items()
     ]
-    sums: dict[str, dict[datetime, float]] = {name: {} for name in names}
-    pages = client.get_paginator("get_metric_data").paginate(
-        MetricDataQueries=queries, StartTime=since, EndTime=until
-    )
+    # By the hour, summed over the fleets.
+    hours: dict[str, defaultdict[datetime, float]] = {name: defaultdict(float) for name in METRICS}
     with aws_errors("cloudwatch:GetMetricData"):
-        for page in pages:
-            for result in page["MetricDataResults"]:
-                hours = sums[result["Label"]]
+        for some in batched(queries, QUERIES_AT_MOST, strict=False):
+            pages = client.get_paginator("get_metric_data").paginate(
+                MetricDataQueries=some, StartTime=since, EndTime=until
+            )
+            for result in (it for page in pages for it in page["MetricDataResults"]):
                 for at, value in zip(result["Timestamps"], result["Values"], strict=True):
-                    hours[at] = hours.get(at, 0.0) + value
-    return sums
+                    hours[result["Label"]][at] += value
+    live = sum(hours[LIVE].values())
+    busy = sum(min(load, hours[LIVE].get(at, 0.0)) for at, load in hours[LOAD].items())
+    peak = max(hours[WANTED].values(), default=None)
+    return 1 - busy / live if live else None, None if peak is None else round(peak)
 
 
 # AWS warns two minutes before the end; the load's window shows requests for a while after.
@@ -208,18 +186,18 @@ def spans_of(items: Iterable[LedgerItem], since: datetime, until: datetime) -> l
 
 def noticed(per_span: Sequence[Sequence[DecisionRecord]], unread: int) -> Noticed:
     """Add up what health turns saw of requests, a record for the time until the next."""
-    late, failed = (_sum(per_span, name) for name in ("RequestsLate", "RequestsFailed"))
+
+    def total(name: str) -> float | None:
+        found = [
+            before.seen[name] * (min(after.at - before.at, LONGEST_STEP) / _MINUTE)
+            for records in per_span
+            for before, after in pairwise(sorted(records, key=lambda r: r.at))
+            if name in before.seen
+        ]
+        return sum(found) if found else None
+
+    late, failed = total("RequestsLate"), total("RequestsFailed")
     return Noticed(late=late, failed=failed, spans=len(per_span), unread=unread)
-
-
-def _sum(per_span: Sequence[Sequence[DecisionRecord]], name: str) -> float | None:
-    found = [
-        before.seen[name] * (min(after.at - before.at, LONGEST_STEP) / _MINUTE)
-        for records in per_span
-        for before, after in pairwise(sorted(records, key=lambda r: r.at))
-        if name in before.seen
-    ]
-    return sum(found) if found else None
 
 
 # The ledger is kept every five minutes.
@@ -302,7 +280,19 @@ def read_cost(
             troubles.append(str(error))
             return None
 
+    def around_interruptions() -> Noticed:
+        found: list[Sequence[DecisionRecord]] = []
+        unread = 0
+        for name in sorted({item.fleet for item in items}):
+            spans = spans_of((item for item in items if item.fleet == name), since, until)
+            unread += len(spans[MOST_SPANS:])
+            for span in spans[:MOST_SPANS]:
+                found.append(aws.records(stack).between(name, *span).of(Controller.HEALTH))
+        return noticed(found, unread)
+
     names = [each.name for each in fleets]
+    use = ask(lambda: read_use(aws.cloudwatch, stack.name, names, since, until))
+    idle, peak = use or (None, None)
     groups = [name for each in fleets for name in (each.spot_group, each.on_demand_group)]
     return Cost(
         items=items,
@@ -310,13 +300,13 @@ def read_cost(
         since=since,
         until=until,
         missing=tuple(missing),
-        peak=ask(lambda: read_peak(aws.cloudwatch, stack.name, names, since, until)),
+        peak=peak,
         unknown=(
             *(f"{error}: its cost is in no sum" for error in documents.errors),
             *unread(ledger, names, items, since, until),
         ),
-        noticed=ask(lambda: _noticed(aws, stack, items, since, until)),
-        idle=ask(lambda: read_idle(aws.cloudwatch, stack.name, names, since, until)),
+        noticed=ask(around_interruptions),
+        idle=idle,
         actual=ask(lambda: read_actual(aws.client("ce", CE_REGION), groups, since, until))
         if billed
         else None,
@@ -338,39 +328,23 @@ def unread(
             yield f"fleet {name}: its instances were never read; what it cost is not known"
         for gap in ledger.gaps(name, since):
             if gap.since < until:
-                yield f"fleet {name}: {_gap(gap)}"
+                parts = [
+                    f"not read from {gap.since:%Y-%m-%d %H:%M} to {gap.until:%Y-%m-%d %H:%M} UTC"
+                ]
+                ran, ended = (
+                    ", ".join(ids[:GAPS_NAMED]) + ", ..." * (len(ids) > GAPS_NAMED)
+                    for ids in (gap.instances, gap.ended)
+                )
+                if len(gap.instances) == 1:
+                    parts.append(f"1 instance that ran meanwhile is in no sum: {ran}")
+                elif gap.instances:
+                    count = f"{len(gap.instances)} instances that ran meanwhile"
+                    parts.append(f"{count} are in no sum: {ran}")
+                if gap.ended:
+                    parts.append(f"why, or when, these ended is not known: {ended}")
+                yield f"fleet {name}: {'; '.join(parts)}"
         if at is not None and until - at > LATE:
             yield f"fleet {name}: last read at {at:%Y-%m-%d %H:%M} UTC; later costs are not known"
-
-
-def _gap(gap: Gap) -> str:
-    parts = [f"not read from {gap.since:%Y-%m-%d %H:%M} to {gap.until:%Y-%m-%d %H:%M} UTC"]
-    if gap.instances:
-        one, ids = len(gap.instances) == 1, _named(gap.instances)
-        ran = "1 instance that ran" if one else f"{len(gap.instances)} instances that ran"
-        parts.append(f"{ran} meanwhile {'is' if one else 'are'} in no sum: {ids}")
-    if gap.ended:
-        parts.append(f"why, or when, these ended is not known: {_named(gap.ended)}")
-    return "; ".join(parts)
-
-
-def _named(instances: Sequence[str]) -> str:
-    return ", ".join(instances[:GAPS_NAMED]) + (", ..." if len(instances) > GAPS_NAMED else "")
-
-
-def _noticed(
-    aws: Aws, stack: "Stack", items: Sequence[LedgerItem], since: datetime, until: datetime
-) -> Noticed:
-    """Read the records around interruptions, fleet by fleet."""
-    found: list[Sequence[DecisionRecord]] = []
-    unread = 0
-    for name in sorted({item.fleet for item in items}):
-        spans = spans_of((item for item in items if item.fleet == name), since, until)
-        unread += len(spans[MOST_SPANS:])
-        for first, last in spans[:MOST_SPANS]:
-            records = aws.records(stack).between(name, first, last).records
-            found.append([r for r in records if r.controller is Controller.HEALTH])
-    return noticed(found, unread)
 
 
 NOT_IN_IT = (
@@ -387,20 +361,20 @@ class By(StrEnum):
     TYPE = "type"
 
 
+NUMBERS = ("hours", "paid", "on demand", "saved")
+
 type Pair = tuple[str, str]
 """A label and its text."""
 
 
 def cost_text(cost: Cost, by: By | None = None) -> str:
     """Say what was paid and what it saved; USD at list and spot prices."""
-    blocks = [
-        [f"{cost.begins:%Y-%m-%d %H:%M} to {cost.until:%Y-%m-%d %H:%M} UTC, USD"],
-        _lines(_sums(cost)),
-        _lines([*_share(cost), *_beside(cost)]),
-    ]
-    if by is not None:
-        blocks.append(columns(rows(cost, by), frozenset({"hours", "paid", "on demand", "saved"})))
-    return paragraphs([*blocks, _lines(_notes(cost))])
+    sums, beside, notes = (
+        [line for pair in pairs for line in labelled(*pair, indent=0)] for pairs in _told(cost)
+    )
+    head = f"{cost.begins:%Y-%m-%d %H:%M} to {cost.until:%Y-%m-%d %H:%M} UTC, USD"
+    table = [columns(rows(cost, by), frozenset(NUMBERS))] if by else []
+    return paragraphs([[head], sums, beside, *table, notes])
 
 
 def cost_json(cost: Cost, by: By | None = None) -> str:
@@ -414,121 +388,102 @@ def cost_json(cost: Cost, by: By | None = None) -> str:
         "saved_by_sizing": whole.saved_by_sizing,
         "missing_prices": cost.missing,
         "unpriced_hours": _unpriced(cost),
-        "requests_around_interruptions": asdict(cost.noticed) if cost.noticed else None,
+        "requests_around_interruptions": cost.noticed,
         "idle_share": cost.idle,
-        "actual": asdict(cost.actual) if cost.actual else None,
+        "actual": cost.actual,
         "unknown": cost.unknown,
         "troubles": cost.troubles,
         "not_in_it": NOT_IN_IT,
     }
-    if by is not None:
-        answer["rows"] = rows(cost, by)
-    return as_json(answer)
+    return as_json(answer | ({"rows": rows(cost, by)} if by else {}))
 
 
-def _lines(pairs: Iterable[Pair]) -> list[str]:
-    return [line for pair in pairs for line in labelled(*pair, indent=0)]
+def _told(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
+    """Say what was paid; what that saved, with what is beside it; and what is in no sum."""
+    whole, actual = cost.whole, cost.actual
 
+    def saved(usd: float, of: float, what: str) -> str:
+        return f"{usd:z.2f}" + (f", {usd / of:z.1%} of {what}" if of else "")
 
-def _sums(cost: Cost) -> list[Pair]:
-    whole = cost.whole
-    if cost.unknown and not cost.found:
-        return [("paid", "not known")]
+    fixed = "not known: no metric says how many instances were needed"
+    by_sizing = "not known"
+    if whole.fixed_fleet is not None and whole.saved_by_sizing is not None:
+        fixed = f"{whole.fixed_fleet:.2f} for {whole.peak} on demand, the most that were needed"
+        by_sizing = saved(whole.saved_by_sizing, whole.fixed_fleet, "the fixed fleet")
     least = "at least " if cost.unknown else ""
-    return [
+    sums = [
         ("paid", f"{least}{whole.paid:.2f}  (spot {whole.spent_spot:.2f} for {whole.spot_h:.1f} h, "
                  f"on demand {whole.spent_on_demand:.2f} for {whole.on_demand_h:.1f} h)"),
         ("same hours", f"{whole.same_on_demand:.2f} on demand"),
-        ("fixed fleet", _fixed(whole)),
+        ("fixed fleet", fixed),
     ]  # fmt: skip
-
-
-def _share(cost: Cost) -> list[Pair]:
-    whole = cost.whole
-    if cost.unknown and not cost.found:
-        return [("saved", "not known")]
-    return [
-        ("spot saved", _saved(whole.saved_by_spot, whole.same_on_demand, "the same hours")),
-        ("sizing saved", _by_sizing(whole)),
+    beside = [
+        ("spot saved", saved(whole.saved_by_spot, whole.same_on_demand, "the same hours")),
+        ("sizing saved", by_sizing),
     ]
+    if cost.unknown and not cost.found:
+        sums, beside = [("paid", "not known")], [("saved", "not known")]
 
-
-def _fixed(whole: Savings) -> str:
-    if whole.fixed_fleet is None:
-        return "not known: no metric says how many instances were needed"
-    return f"{whole.fixed_fleet:.2f} for {whole.peak} on demand, the most that were needed"
-
-
-def _by_sizing(whole: Savings) -> str:
-    if whole.saved_by_sizing is None or whole.fixed_fleet is None:
-        return "not known"
-    return _saved(whole.saved_by_sizing, whole.fixed_fleet, "the fixed fleet")
-
-
-def _beside(cost: Cost) -> list[Pair]:
-    pairs = [("interrupted", f"{cost.whole.interruptions} instances" + _users(cost))]
+    interrupted = f"{whole.interruptions} instances"
+    users = cost.noticed
+    if users and users.spans and users.failed is None:
+        interrupted += "; the records do not say what users noticed"
+    elif users and users.spans:
+        late = "" if users.late is None else f"{users.late:.0f} requests late and "
+        interrupted += f"; within 15 min of them {late}{users.failed:.0f} failed"
+        interrupted += f"; {users.unread} earlier times were not read" if users.unread else ""
+    beside.append(("interrupted", interrupted))
     if cost.idle is not None:
-        hours = cost.whole.spot_h + cost.whole.on_demand_h
+        hours = whole.spot_h + whole.on_demand_h
         told = f"{cost.idle * hours:.1f} h of {hours:.1f} h: {cost.idle:.0%} of the workers' time"
-        pairs.append(("idle", f"{told} had no request"))
-    if cost.actual is not None:
-        pairs.append(("actual", _actual(cost, cost.actual)))
-    return pairs
-
-
-def _users(cost: Cost) -> str:
-    found = cost.noticed
-    if found is None or not found.spans:
-        return ""
-    if found.failed is None:
-        return "; the records do not say what users noticed"
-    late = "" if found.late is None else f"{found.late:.0f} requests late and "
-    told = f"; within 15 min of them {late}{found.failed:.0f} failed"
-    return told + (f"; {found.unread} earlier times were not read" if found.unread else "")
-
-
-def _actual(cost: Cost, actual: Actual) -> str:
-    if not actual.found:
-        return (
-            f"nothing is billed under the tag {GROUP_TAG}: activate it as a cost allocation tag "
-            "in the billing console; it shows a day later"
+        beside.append(("idle", f"{told} had no request"))
+    if actual is not None and not (actual.spot or actual.on_demand or actual.others):
+        told = f"nothing is billed under the tag {GROUP_TAG}: activate it as a cost allocation tag "
+        beside.append(("actual", f"{told}in the billing console; it shows a day later"))
+    elif actual is not None:
+        same_days = cost.within(actual.first, actual.until)
+        told = (
+            f"{actual.spot + actual.on_demand:.2f} billed for instances from "
+            f"{actual.first:%Y-%m-%d} to {actual.until:%Y-%m-%d} (spot {actual.spot:.2f}, "
+            f"on demand {actual.on_demand:.2f}), {actual.others:.2f} for what else carries the tag"
+            f"{', not final yet' if actual.estimated else ''}; by the ledger "
+            f"{savings(same_days, actual.first, actual.until).paid:.2f}"
         )
-    paid = savings(cost.within(actual.first, actual.until), actual.first, actual.until).paid
-    sure = ", not final yet" if actual.estimated else ""
-    return (
-        f"{actual.spot + actual.on_demand:.2f} billed for instances from {actual.first:%Y-%m-%d} "
-        f"to {actual.until:%Y-%m-%d} (spot {actual.spot:.2f}, on demand {actual.on_demand:.2f}), "
-        f"{actual.others:.2f} for what else carries the tag{sure}; by the ledger {paid:.2f}"
-    )
+        beside.append(("actual", told))
 
-
-def _saved(usd: float, of: float, what: str) -> str:
-    return f"{usd:z.2f}" + (f", {usd / of:z.1%} of {what}" if of else "")
-
-
-def _notes(cost: Cost) -> list[Pair]:
-    pairs = [("not in it", NOT_IN_IT)]
-    if cost.whole.unpriced_h:
+    notes = [("not in it", NOT_IN_IT)]
+    if whole.unpriced_h:
         named = ", ".join(f"{name} ({hours:.1f} h)" for name, hours in _unpriced(cost).items())
-        told = f"{cost.whole.unpriced_h:.1f} h have no price and are in no sum"
-        pairs.append(("missing", f"{told}: {named}"))
-    pairs += [("not known", unknown) for unknown in cost.unknown]
-    return [*pairs, *(("trouble", trouble) for trouble in cost.troubles)]
+        told = f"{whole.unpriced_h:.1f} h have no price and are in no sum"
+        notes.append(("missing", f"{told}: {named}"))
+    notes += (("not known", unknown) for unknown in cost.unknown)
+    notes += (("trouble", trouble) for trouble in cost.troubles)
+    return sums, beside, notes
 
 
 def _unpriced(cost: Cost) -> dict[str, float]:
     """Hours without a price, by the price that lacks."""
-    hours: dict[str, float] = {}
+    hours: defaultdict[str, float] = defaultdict(float)
     for each in cost.found:
         if each.unpriced_h:
             lists = each.item.instance_type not in cost.book.on_demand
             name = f"on-demand {each.item.instance_type}" if lists else f"spot {each.item.pool}"
-            hours[name] = hours.get(name, 0.0) + each.unpriced_h
+            hours[name] += each.unpriced_h
     return dict(sorted(hours.items()))
 
 
 def rows(cost: Cost, by: By) -> list[dict[str, str]]:
-    """Hours and USD, split."""
+    """Hours and USD, split; days end at midnight, UTC."""
+    parts: dict[str, Sequence[Priced]] = {}
+    if by is By.DAY:
+        first = cost.since
+        while first < cost.until:
+            midnight = first_day(first) + DAY
+            parts[f"{first:%Y-%m-%d}"] = cost.within(first, min(midnight, cost.until))
+            first = midnight
+    else:
+        key = attrgetter("item.zone" if by is By.ZONE else "item.instance_type")
+        parts = {name: [*of] for name, of in groupby(sorted(cost.found, key=key), key)}
     return [
         {
             by.value: name,
@@ -537,33 +492,10 @@ def rows(cost: Cost, by: By) -> list[dict[str, str]]:
             "on demand": f"{sum(p.on_demand for p in found):.2f}",
             "saved": f"{sum(p.on_demand - p.paid for p in found):.2f}",
         }
-        for name, found in _told_apart(cost, by)
+        for name, found in parts.items()
     ]
 
 
-def _told_apart(cost: Cost, by: By) -> list[tuple[str, Sequence[Priced]]]:
-    if by is By.DAY:
-        return [(f"{first:%Y-%m-%d}", cost.within(first, last)) for first, last in _days(cost)]
-    key: Callable[[Priced], str] = {
-        By.ZONE: lambda p: p.item.zone,
-        By.TYPE: lambda p: p.item.instance_type,
-    }[by]
-    names = sorted({key(p) for p in cost.found})
-    return [(name, [p for p in cost.found if key(p) == name]) for name in names]
-
-
-def _days(cost: Cost) -> list[tuple[datetime, datetime]]:
-    """Cut a time at midnight, UTC."""
-    days = []
-    first = cost.since
-    while first < cost.until:
-        midnight = datetime.combine(first.astimezone(UTC).date(), time(), UTC) + timedelta(days=1)
-        days.append((first, min(midnight, cost.until)))
-        first = midnight
-    return days
-
-
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 # Beyond this, hours crowd a picture: days are drawn.
 BY_HOURS_UP_TO = timedelta(days=14)
 
@@ -571,77 +503,66 @@ BY_HOURS_UP_TO = timedelta(days=14)
 def cost_page(cost: Cost, by: By | None = None) -> Page:
     """The page of a cost, split by day unless `by` says otherwise."""
     whole, kind = cost.whole, by or By.DAY
-    every = [*_sums(cost), *_share(cost), *_beside(cost), *_notes(cost)]
+    sizing = whole.saved_by_sizing
+    figures = {
+        "paid": f"{whole.paid:.2f}",
+        "the same hours on demand": f"{whole.same_on_demand:.2f}",
+        "saved by spot": f"{whole.saved_by_spot:.2f}",
+        "saved by sizing": "not known" if sizing is None else f"{sizing:.2f}",
+    }
     return Page(
         title="What it cost, and what it saved",
         subtitle=f"{cost.begins:%Y-%m-%d %H:%M} to {cost.until:%Y-%m-%d %H:%M} UTC, USD at list "
         "and spot prices",
         footer="Written by spotkeeper cost from the ledger.",
         blocks=[
-            Tiles(
-                [
-                    Figure(label="paid", value=f"{whole.paid:.2f}"),
-                    Figure(label="the same hours on demand", value=f"{whole.same_on_demand:.2f}"),
-                    Figure(label="saved by spot", value=f"{whole.saved_by_spot:.2f}"),
-                    Figure(
-                        label="saved by sizing",
-                        value="not known"
-                        if whole.saved_by_sizing is None
-                        else f"{whole.saved_by_sizing:.2f}",
-                    ),
-                ]
-            ),
+            Tiles([Figure(label=label, value=value) for label, value in figures.items()]),
             _over_time(cost),
             Table(
                 caption=f"By {kind}",
-                columns=(kind.value, "hours", "paid", "on demand", "saved"),
-                numbers=("hours", "paid", "on demand", "saved"),
+                columns=(kind.value, *NUMBERS),
+                numbers=NUMBERS,
                 rows=[Row(cells=tuple(row.values())) for row in rows(cost, kind)],
             ),
             Table(
                 caption="All of it",
                 columns=("what", "how much"),
-                rows=[Row(cells=pair) for pair in every],
+                rows=[Row(cells=pair) for pairs in _told(cost) for pair in pairs],
             ),
         ],
     )
 
 
 def _over_time(cost: Cost) -> Timeline:
-    step = HOUR if cost.until - cost.begins <= BY_HOURS_UP_TO else DAY
-    count = max(1, ceil((cost.until - cost.begins) / step))
-    starts = [cost.begins + number * step for number in range(count)]
-    sums = [savings(cost.within(at, min(at + step, cost.until)), at, at + step) for at in starts]
-    t = [(at - cost.begins).total_seconds() for at in starts]
-
-    def an_hour(of: Callable[[Savings], float]) -> list[float]:
-        hours = ((min(at + step, cost.until) - at) / HOUR for at in starts)
-        return [of(one) / span for one, span in zip(sums, hours, strict=True)]
-
-    def stacked(spot: list[float], both: list[float]) -> list[Series]:
-        return [
-            Series(label="spot", colour="spot", kind="area", t=t, values=spot),
-            Series(label="on-demand", colour="on-demand", kind="area", t=t, values=both, base=spot),
-        ]
-
-    paid = stacked(an_hour(lambda s: s.spent_spot), an_hour(lambda s: s.paid))
-    same = an_hour(lambda s: s.same_on_demand)
-    running = stacked(an_hour(lambda s: s.spot_h), an_hour(lambda s: s.spot_h + s.on_demand_h))
     first = cost.begins
+    step = HOUR if cost.until - first <= BY_HOURS_UP_TO else DAY
+    count = max(1, ceil((cost.until - first) / step))
+    spans = [
+        (at, min(at + step, cost.until))
+        for at in (first + number * step for number in range(count))
+    ]
+    sums = [savings(cost.within(at, end), at, at + step) for at, end in spans]
+
+    def drawn(label: str, colour: Colour, of: Callable[[Savings], float], **more: Any) -> Series:
+        """Values an hour."""
+        pairs = zip(sums, spans, strict=True)
+        values = [of(one) / ((end - at) / HOUR) for one, (at, end) in pairs]
+        t = [(at - first).total_seconds() for at, _ in spans]
+        return Series(label=label, colour=colour, t=t, values=values, **more)
+
+    def stacked(of: Callable[[Savings], float], both: Callable[[Savings], float]) -> list[Series]:
+        spot = drawn("spot", "spot", of, kind="area")
+        return [spot, drawn("on-demand", "on-demand", both, kind="area", base=spot.values)]
+
+    paid = stacked(lambda s: s.spent_spot, lambda s: s.paid)
+    same = drawn("the same on demand", "target", lambda s: s.same_on_demand)
+    running = stacked(lambda s: s.spot_h, lambda s: s.spot_h + s.on_demand_h)
     return Timeline(
         length_s=max(1.0, (cost.until - first).total_seconds()),
         clock_s=first.hour * 3600.0 + first.minute * 60.0 + first.second,
         date=f"{first:%Y-%m-%d}",
         charts=[
-            Chart(
-                title="Paid",
-                unit="USD an hour",
-                height=220,
-                series=[
-                    *paid,
-                    Series(label="the same on demand", colour="target", t=t, values=same),
-                ],
-            ),
+            Chart(title="Paid", unit="USD an hour", height=220, series=[*paid, same]),
             Chart(title="Instances", unit="running, in the mean", series=running),
         ],
     )

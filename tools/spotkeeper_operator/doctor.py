@@ -48,7 +48,15 @@ def examine_groups(
 
     Raises `FleetError` where AWS does not answer at all.
     """
-    _reach(aws, [spot_group, on_demand_group])
+    try:
+        with aws_errors("describing both groups"):
+            groups = [spot_group, on_demand_group]
+            aws.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=groups)
+    except Refused as error:
+        # Without credentials every fact would be unseen, each for the same reason.
+        told = error.__cause__
+        if isinstance(told, ClientError) and told.response["Error"]["Code"] in CREDENTIAL_CODES:
+            raise
     fleet = Fleet(
         name="main",
         spot_group=spot_group,
@@ -57,20 +65,6 @@ def examine_groups(
         bounds=Bounds(spot_min=1, spot_max=spot_max, on_demand_max=on_demand_max),
     )
     return examine(facts_of(aws.client, now, [fleet]))
-
-
-def _reach(aws: Aws, groups: Sequence[str]) -> None:
-    """Raise any error that AWS or the way to it gives, except a missing permission.
-
-    Without credentials or a way to AWS every fact would be unseen, each for the same reason.
-    """
-    try:
-        with aws_errors("describing both groups"):
-            aws.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=list(groups))
-    except Refused as error:
-        told = error.__cause__
-        if isinstance(told, ClientError) and told.response["Error"]["Code"] in CREDENTIAL_CODES:
-            raise
 
 
 HANG = 9
@@ -104,73 +98,60 @@ def doctor_text(findings: Sequence[Finding]) -> str:
         ]
         for finding in findings
     ]
-    return paragraphs([*blocks, [_sum(findings)]])
+    if all(finding.severity is Severity.NOTE for finding in findings):
+        return paragraphs([*blocks, ["nothing is wrong"]])
+    counts = {s: sum(f.severity is s for f in findings) for s in Severity}
+    summed = (
+        f"{count} {severity.value}{'s' * (count > 1 and severity is not Severity.UNKNOWN)}"
+        for severity, count in counts.items()
+        if count
+    )
+    return paragraphs([*blocks, [", ".join(summed)]])
 
 
 def _fix(fix: str) -> Iterator[str]:
     """Lay a fix out; a command can be pasted as it is, over several lines."""
-    label = "fix"
+    head = "  fix".ljust(HANG)
     for line in fix.split("\n"):
-        if COMMAND.match(line):
-            head, *rest = _command(line)
-            yield f"{'  ' + label:<{HANG}}{head}"
-            yield from (" " * HANG + each for each in rest)
+        if not COMMAND.match(line):
+            yield from labelled(head.strip(), line, hang=HANG)
         else:
-            yield from labelled(label, line, hang=HANG)
-        label = ""
-
-
-def _command(line: str) -> list[str]:
-    """Break a command before its options, where it is too long, so that a shell reads it whole."""
-    lines = [""]
-    for part in re.split(r" (?=--)", line):
-        if lines[-1] and len(lines[-1]) + 1 + len(part) > width() - HANG - 2:
-            lines[-1] += " \\"
-            lines.append(f"  {part}")
-        else:
-            lines[-1] += f" {part}" if lines[-1] else part
-    return lines
-
-
-def _sum(findings: Sequence[Finding]) -> str:
-    if all(finding.severity is Severity.NOTE for finding in findings):
-        return "nothing is wrong"
-    counts = {s: sum(f.severity is s for f in findings) for s in Severity}
-    return ", ".join(_counted(count, s.value) for s, count in counts.items() if count)
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 or word == "unknown" else f"{count} {word}s"
+            # Broken before its options, where it is too long, so that a shell reads it whole.
+            shown = head
+            for number, part in enumerate(re.split(r" (?=--)", line)):
+                if number and len(shown) - HANG + 1 + len(part) > width() - HANG - 2:
+                    yield f"{shown} \\"
+                    shown = f"{' ' * HANG}  {part}"
+                else:
+                    shown += f" {part}" if number else part
+            yield shown
+        head = " " * HANG
 
 
 def findings_page() -> str:
     """The page of every finding, by the tables of checks."""
     parts = [PAGE]
     for title, checks in TABLES:
-        rows = [
+        parts += [f"## {title}", "", "| finding | | means | fix |", "|---|---|---|---|"]
+        parts += (
             f"| `{c.id}` | {c.severity} | {_cell(c.evidence)} | {_cell(c.fix)} |" for c in checks
-        ]
-        parts.append(
-            "\n".join(
-                [f"## {title}", "", "| finding | | means | fix |", "|---|---|---|---|", *rows, ""]
-            )
         )
+        parts.append("")
     return "\n".join(parts)
 
 
-_NAMES = {
-    "{it}": "...",
-    "{most}": "the bound",
-    "{group.name}": "GROUP",
-    "{fleet.name}": "the fleet",
+# What stands in texts for what a check found.
+_WHOLE = {
+    "{it}": "the problem",
+    "{it[what]}": "what could not be read, and why",
+    "{it[fix]}": "the permission, or what else helps",
 }
+_NAMES = {"{most}": "the bound", "{group.name}": "GROUP", "{fleet.name}": "the fleet"}
 
 
 def _cell(text: str) -> str:
-    if text in ("{it}", "{it[what]}", "{it[fix]}"):
-        return {"{it}": "the problem", "{it[what]}": "what could not be read, and why"}.get(
-            text, "the permission, or what else helps"
-        )
+    if text in _WHOLE:
+        return _WHOLE[text]
     for name, shown in _NAMES.items():
         text = text.replace(name, shown)
     return " ".join(

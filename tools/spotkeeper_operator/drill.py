@@ -1,6 +1,6 @@
 """A drill: AWS Fault Injection Service interrupts spot instances, and the records tell the rest."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -12,11 +12,11 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.lives import InstanceLives
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.decision import Controller, DecisionRecord
-from spotkeeper.domain.fleet import Instance, Phase
+from spotkeeper.domain.fleet import Phase
 from spotkeeper.domain.load.load import LoadDigest, merged
 from spotkeeper.domain.money.ledger import Life
 from spotkeeper.domain.permission import Permission
-from spotkeeper.ports import FleetError, Throttled, Unavailable
+from spotkeeper.ports import Throttled, Unavailable
 from spotkeeper_charts.page import Figure, Page, Row, Table, Tiles
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.explain import decided, records_timeline, timeline
@@ -118,6 +118,11 @@ class Story:
     def over(self) -> bool:
         return self.gone is not None and self.back is not None
 
+    def after_s(self, step: str) -> float | None:
+        """Say how long after the start a step happened, s; None where it did not."""
+        at = getattr(self, step)
+        return None if at is None else (at - self.started).total_seconds()
+
 
 def told(
     story: Story,
@@ -128,18 +133,29 @@ def told(
     """Tell a story as far as records and instances go; `stood_in` served on demand before it."""
     looks = (r for r in records if r.controller is Controller.AVAILABILITY and r.looked)
     turns = sorted((r for r in looks if r.at >= story.started), key=lambda r: r.at)
-    warned = _first(turns, lambda r: r.seen["Interruptions"] + r.seen["SpotAtRisk"] > 0)
-    after = [r for r in turns if warned is not None and r.at >= warned]
+
+    def first(
+        happened: Callable[[Mapping[str, float]], bool], since: datetime | None
+    ) -> datetime | None:
+        found = (turn.at for turn in turns if since and turn.at >= since and happened(turn.seen))
+        return next(found, None)
+
+    warned = first(lambda it: it["Interruptions"] + it["SpotAtRisk"] > 0, story.started)
     ends = [life.until for life in lives]
     gone = max((end for end in ends if end), default=None) if all(ends) else None
-    settled = [r for r in after if gone is not None and r.at >= gone]
     return replace(
         story,
         warned=warned,
-        asked=_first(after, _asks),
+        # AWS accepted what a turn requested.
+        asked=first(lambda it: it["EarlyReplacements"] + it["Backfilled"] > 0, warned),
         gone=gone,
-        whole=_first(after, _whole),
-        back=_first(settled, lambda r: _back(r, stood_in)),
+        whole=first(
+            lambda it: it["SpotServing"] + it["OnDemandServing"] >= it["SpotDesired"], warned
+        ),
+        back=first(
+            lambda it: it["SpotServing"] >= it["SpotDesired"] and it["OnDemandDesired"] <= stood_in,
+            max(warned, gone) if warned and gone else None,
+        ),
     )
 
 
@@ -154,30 +170,11 @@ def service(digests: Sequence[LoadDigest], promised_s: float | None) -> Service:
     )
 
 
-def _first(
-    turns: Iterable[DecisionRecord], happened: Callable[[DecisionRecord], bool]
-) -> datetime | None:
-    return next((turn.at for turn in turns if happened(turn)), None)
-
-
-def _asks(turn: DecisionRecord) -> bool:
-    """Whether a turn requested instances, and AWS accepted."""
-    return turn.seen["EarlyReplacements"] + turn.seen["Backfilled"] > 0
-
-
-def _whole(turn: DecisionRecord) -> bool:
-    seen = turn.seen
-    return seen["SpotServing"] + seen["OnDemandServing"] >= seen["SpotDesired"]
-
-
-def _back(turn: DecisionRecord, stood_in: float) -> bool:
-    seen = turn.seen
-    return seen["SpotServing"] >= seen["SpotDesired"] and seen["OnDemandDesired"] <= stood_in
-
-
 LOOK_EVERY_S = 5.0
 # Search logs arrive at most this long after their requests.
-LOGGED_WITHIN = timedelta(seconds=60)
+LOGGED_WITHIN_S = 60.0
+# The records that are shown, and the picture, begin this much earlier.
+LEAD = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,116 +187,81 @@ class Drilled:
     records: tuple[DecisionRecord, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """How a drill passes the time; `longest` is when it gives up.
+def drill(
+    aws: Aws,
+    stack_name: str,
+    name: str,
+    count: int,
+    longest: timedelta,
+    clock: Callable[[], datetime],
+    sleep: Callable[[float], None],
+    say: Callable[[str], None],
+) -> Drilled:
+    """Interrupt `count` spot instances, wait until the fleet is as before, and tell it.
 
-    `trouble` is for what AWS does not answer now; the call is repeated.
+    Each step is reported once it has happened, and what AWS does not answer now; the call is
+    repeated. What has not happened after `longest` is missing in the story. Raises `Gone` and
+    `OperatorError`, also where a drill would tell nothing, or is not allowed for.
     """
-
-    clock: Callable[[], datetime]
-    sleep: Callable[[float], None]
-    progress: Callable[[Story], None]
-    trouble: Callable[[FleetError], None]
-    longest: timedelta
-
-
-class Drill:
-    """One drill on one fleet; before `run` it makes no call that changes anything."""
-
-    def __init__(self, aws: Aws, stack_name: str, fleet: str) -> None:
-        """Look stack and fleet up; raises `Gone` and `OperatorError`."""
-        self._aws = aws
-        self._stack = aws.stack(stack_name)
-        (self._fleet,) = chosen(aws.documents(self._stack), fleet)
-        self._groups = AutoScalingReader(aws.autoscaling, aws.ec2)
-
-    def run(self, count: int, waiting: Waiting) -> Drilled:
-        """Interrupt `count` spot instances, wait until the fleet is as before, and tell it.
-
-        What has not happened after `waiting.longest` is missing in the story. Raises
-        `OperatorError` where a drill would tell nothing, or is not allowed for.
-        """
-        role = self._role()
-        self._acting(waiting.clock())
-        instances, stood_in = self._serving(count)
-        fis = self._aws.client("fis")
-        story = Story(
-            fleet=self._fleet.name,
-            instances=tuple(i.instance_id for i in instances),
-            started=waiting.clock(),
+    stack = aws.stack(stack_name)
+    (fleet,) = chosen(aws.documents(stack), name)
+    role = stack.outputs.get("DrillRole")
+    if not role:
+        raise OperatorError(
+            f"stack {stack.name} has no role for drills: deploy it with Drills=true"
         )
-        experiment = interrupt(fis, self._stack.name, role, story.instances)
-        while waiting.clock() - story.started < waiting.longest and not story.over:
-            waiting.progress(story)
-            waiting.sleep(LOOK_EVERY_S)
-            try:
-                check(fis, experiment)
-                story = self._look(story, stood_in, waiting.clock())
-            except (Throttled, Unavailable) as error:
-                # The instances are interrupted: what becomes of them is still to be seen.
-                waiting.trouble(error)
-        waiting.progress(story)
-        return self._drilled(story, waiting)
-
-    def _role(self) -> str:
-        arn = self._stack.outputs.get("DrillRole")
-        if not arn:
-            raise OperatorError(
-                f"stack {self._stack.name} has no role for drills: deploy it with Drills=true"
-            )
-        return arn
-
-    def _acting(self, now: datetime) -> None:
-        name = self._fleet.name
-        control = ControlTable(self._aws.dynamodb, self._stack.table).of(name)
-        kept_back = {
-            Permission.PAUSED: ("is paused", f"resume {name}"),
-            Permission.OBSERVE: ("only observes", f"mode {name} act"),
-        }.get(control.permission(self._fleet.mode, now))
-        if kept_back:
-            why, command = kept_back
-            raise OperatorError(
-                f"{name} {why}, nothing would replace what is lost: spotkeeper {command}"
-            )
-
-    def _serving(self, count: int) -> tuple[list[Instance], float]:
-        """Choose spot instances to interrupt; with them, the on-demand capacity of now."""
-        fleet = self._fleet
-        groups = self._groups.describe([fleet.spot_group, fleet.on_demand_group])
-        for name in (fleet.spot_group, fleet.on_demand_group):
-            if name not in groups:
-                raise OperatorError(f"{name} does not exist")
-        members = groups[fleet.spot_group].instances
-        serving = [i for i in members if i.phase is Phase.IN_SERVICE and i.healthy]
-        if count > len(serving):
-            raise OperatorError(
-                f"{len(serving)} spot instances are in service: --count {count} is more"
-            )
-        chosen_ones = sorted(serving, key=lambda i: i.instance_id)[:count]
-        return chosen_ones, groups[fleet.on_demand_group].desired
-
-    def _records(self, since: datetime, until: datetime) -> tuple[DecisionRecord, ...]:
-        found = self._aws.records(self._stack)
-        return found.between(self._fleet.name, since, until).records
-
-    def _look(self, story: Story, stood_in: float, now: datetime) -> Story:
-        lives = InstanceLives(self._aws.ec2).of(story.instances, now)
-        known = [lives[i] for i in story.instances if i in lives]
-        return told(story, self._records(story.started, now), known, stood_in)
-
-    def _drilled(self, story: Story, waiting: Waiting) -> Drilled:
-        fleet = self._fleet
-        waiting.sleep(LOGGED_WITHIN.total_seconds())
-        now = waiting.clock()
-        table = LoadDigestTable(self._aws.dynamodb, self._stack.table)
-        promised = fleet.objective.wait_s if fleet.objective else None
-        return Drilled(
-            story=story,
-            service=service(table.since(fleet.name, story.started), promised),
-            promised_s=promised,
-            records=self._records(story.started - timedelta(minutes=2), now),
+    control = ControlTable(aws.dynamodb, stack.table).of(name)
+    kept_back = {
+        Permission.PAUSED: ("is paused", f"resume {name}"),
+        Permission.OBSERVE: ("only observes", f"mode {name} act"),
+    }.get(control.permission(fleet.mode, clock()))
+    if kept_back:
+        why, command = kept_back
+        raise OperatorError(
+            f"{name} {why}, nothing would replace what is lost: spotkeeper {command}"
         )
+    names = (fleet.spot_group, fleet.on_demand_group)
+    groups = AutoScalingReader(aws.autoscaling, aws.ec2).describe(names)
+    if missing := [group for group in names if group not in groups]:
+        raise OperatorError(f"{missing[0]} does not exist")
+    spot, on_demand = (groups[group] for group in names)
+    serving = [i for i in spot.instances if i.phase is Phase.IN_SERVICE and i.healthy]
+    if count > len(serving):
+        raise OperatorError(
+            f"{len(serving)} spot instances are in service: --count {count} is more"
+        )
+    chosen_ones = tuple(sorted(i.instance_id for i in serving)[:count])
+    records, fis = aws.records(stack), aws.client("fis")
+    story = Story(fleet=name, instances=chosen_ones, started=clock())
+    experiment = interrupt(fis, stack.name, role, story.instances)
+    say(f"interrupting {', '.join(story.instances)}")
+    said: set[str] = set()
+    while clock() - story.started < longest and not story.over:
+        sleep(LOOK_EVERY_S)
+        try:
+            check(fis, experiment)
+            now = clock()
+            lives = InstanceLives(aws.ec2).of(story.instances, now)
+            known = [lives[i] for i in story.instances if i in lives]
+            turns = records.between(name, story.started, now).records
+            story = told(story, turns, known, on_demand.desired)
+        except (Throttled, Unavailable) as error:
+            # The instances are interrupted: what becomes of them is still to be seen.
+            say(f"error: {error}")
+        for step, label, _ in STEPS:
+            after = story.after_s(step)
+            if after is not None and step not in said:
+                said.add(step)
+                say(f"{after:6.0f} s  {label}")
+    sleep(LOGGED_WITHIN_S)
+    digests = LoadDigestTable(aws.dynamodb, stack.table).since(name, story.started)
+    promised = fleet.objective.wait_s if fleet.objective else None
+    return Drilled(
+        story=story,
+        service=service(digests, promised),
+        promised_s=promised,
+        records=records.between(name, story.started - LEAD, clock()).records,
+    )
 
 
 STEPS = (
@@ -316,54 +278,24 @@ def drill_text(drilled: Drilled) -> str:
     story = drilled.story
     head = [f"{story.fleet}  {story.started:%Y-%m-%d %H:%M:%S} UTC"]
     head += labelled("interrupted", ", ".join(story.instances), indent=0)
-    steps = [line for name, label, what in STEPS for line in _step(story, name, label, what)]
+    steps: list[str] = []
+    for name, label, what in STEPS:
+        after = story.after_s(name)
+        when = "NOT SEEN" if after is None else f"after {after:.0f} s"
+        steps += labelled(label, f"{when}: {what}", indent=0)
     return paragraphs([head, steps, labelled("requests", noticed(drilled), indent=0)])
 
 
 def drill_json(drilled: Drilled) -> str:
     """The same for programs; instants in RFC 3339, and seconds from the start by their names."""
     story = drilled.story
-    seconds = {name: after_s(story, name) for name, _, _ in STEPS}
     whole = asdict(story) | {
-        "after_s": seconds,
+        "after_s": {name: story.after_s(name) for name, _, _ in STEPS},
         "complete": story.over,
         "promised_wait_s": drilled.promised_s,
-        "service": asdict(drilled.service),
+        "service": drilled.service,
     }
     return as_json(whole)
-
-
-def telling(say: Callable[[str], None]) -> Callable[[Story], None]:
-    """Make what says each step once, as soon as it has happened."""
-    said: set[str] = set()
-
-    def tell(story: Story) -> None:
-        if not said:
-            say(f"interrupting {', '.join(story.instances)}")
-            said.add("")
-        for name, label, _ in STEPS:
-            after = after_s(story, name)
-            if after is not None and name not in said:
-                said.add(name)
-                say(f"{after:6.0f} s  {label}")
-
-    return tell
-
-
-def _step(story: Story, name: str, label: str, what: str) -> list[str]:
-    after = after_s(story, name)
-    when = "NOT SEEN" if after is None else f"after {after:.0f} s"
-    return labelled(label, f"{when}: {what}", indent=0)
-
-
-def after_s(story: Story, name: str) -> float | None:
-    """Say how long after the start a step happened, s; None where it did not."""
-    at = getattr(story, name)
-    return None if at is None else (at - story.started).total_seconds()
-
-
-def _seconds(after: float | None) -> str:
-    return "not seen" if after is None else f"{after:.0f} s"
 
 
 def noticed(drilled: Drilled) -> str:
@@ -378,34 +310,29 @@ def noticed(drilled: Drilled) -> str:
     return f"{told}; longest wait {found.longest_s:.1f} s"
 
 
-# The picture begins this much earlier.
-LEAD = timedelta(minutes=2)
-
-
 def drill_page(drilled: Drilled) -> Page:
     """What a drill's page shows; times are UTC."""
     story = drilled.story
     first = story.started - LEAD
     last = max([story.started + LEAD, *(record.at for record in drilled.records)])
     records = sorted(drilled.records, key=lambda record: record.at)
-    steps = [(label, after_s(story, name), what) for name, label, what in STEPS]
+    figures: list[Figure] = []
+    rows: list[Row] = []
+    for name, label, what in STEPS:
+        after = story.after_s(name)
+        when = "not seen" if after is None else f"{after:.0f} s"
+        figures.append(Figure(label=label, value=when))
+        if after is not None:
+            rows.append(Row(cells=(when, what), at_s=after + LEAD.total_seconds()))
     return Page(
         title=f"A drill of {story.fleet}",
         subtitle=f"{', '.join(story.instances)} interrupted at "
         f"{story.started:%Y-%m-%d %H:%M:%S} UTC. {noticed(drilled)}",
         footer="Written by spotkeeper drill.",
         blocks=[
-            Tiles([Figure(label=label, value=_seconds(after)) for label, after, _ in steps]),
+            Tiles(figures),
             records_timeline(records, first, last),
-            Table(
-                caption="What happened",
-                columns=("after", "what"),
-                rows=[
-                    Row(cells=(f"{after:.0f} s", what), at_s=after + LEAD.total_seconds())
-                    for _, after, what in steps
-                    if after is not None
-                ],
-            ),
+            Table(caption="What happened", columns=("after", "what"), rows=rows),
             decided(timeline(records), first),
         ],
     )

@@ -79,99 +79,78 @@ def observed(fleet: Fleet, records: Iterable[DecisionRecord]) -> ObservedReport:
     """Sum up a fleet's turns in observe mode."""
     turns = sorted((r for r in records if r.permission is not Permission.ACT), key=lambda r: r.at)
     ran = would = Running()
-    newest: dict[Controller, DecisionRecord] = {}
+    wished: dict[str, float] = {}
+    there = Running()
     for turn, following in pairwise(turns):
         if turn.looked:
-            newest[turn.controller] = turn
+            # A size that is wished for holds until the controller that wished for it looks again.
+            availability = turn.controller is Controller.AVAILABILITY
+            group = fleet.on_demand_group if availability else fleet.spot_group
+            wished.pop(group, None)
+            wishes = (_DESIRED.fullmatch(o.asked) for o in turn.outcomes if o.would)
+            sizes = [float(found[2]) for found in wishes if found and found[1] == group]
+            if sizes:
+                wished[group] = sizes[0]
+            if availability:
+                there = Running(
+                    spot=turn.seen["SpotServing"] + turn.seen["SpotLaunching"],
+                    on_demand=turn.seen["OnDemandServing"],
+                    unfilled=turn.seen["ShortfallUnfilled"],
+                )
+        # Spot that is wished for is taken as had, on demand stands in for what lacks.
+        stands_in = fleet.on_demand_group in wished
+        wish = Running(
+            spot=wished.get(fleet.spot_group, there.spot),
+            on_demand=wished.get(fleet.on_demand_group, there.on_demand),
+            unfilled=0.0 if stands_in else there.unfilled,
+        )
         hours = min(following.at - turn.at, LONGEST_STEP) / _HOUR
-        now = _ran(newest)
-        ran, would = ran.plus(now, hours), would.plus(_would(fleet, newest, now), hours)
-    wishes = Counter(_kind(o.asked) for r in turns for o in r.outcomes if o.would)
+        ran, would = ran.plus(there, hours), would.plus(wish, hours)
+    kinds: Counter[str] = Counter()
+    for asked in (o.asked for r in turns for o in r.outcomes if o.would):
+        # Without ids and times, so that those of one kind are counted together.
+        kind, instances = _INSTANCE.subn("", asked)
+        kinds[f"{kind} an instance" if instances else kind] += 1
     return ObservedReport(
         fleet=fleet.name,
         first=turns[0].at if turns else None,
         last=turns[-1].at if turns else None,
         turns=len(turns),
-        wishes=tuple(wishes.most_common(WISHES_AT_MOST)),
+        wishes=tuple(kinds.most_common(WISHES_AT_MOST)),
         ran=ran,
         would=would,
     )
 
 
-def _ran(newest: dict[Controller, DecisionRecord]) -> Running:
-    """What was there when availability last looked."""
-    look = newest.get(Controller.AVAILABILITY)
-    if look is None:
-        return Running()
-    return Running(
-        spot=look.seen["SpotServing"] + look.seen["SpotLaunching"],
-        on_demand=look.seen["OnDemandServing"],
-        unfilled=look.seen["ShortfallUnfilled"],
-    )
-
-
-def _would(fleet: Fleet, newest: dict[Controller, DecisionRecord], ran: Running) -> Running:
-    """What would be there: the sizes that were wished for, else what is.
-
-    Spot that is wished for is taken as had, on demand stands in for what lacks.
-    """
-    spot = _wished(newest.get(Controller.HEALTH), fleet.spot_group)
-    on_demand = _wished(newest.get(Controller.AVAILABILITY), fleet.on_demand_group)
-    return Running(
-        spot=ran.spot if spot is None else spot,
-        on_demand=ran.on_demand if on_demand is None else on_demand,
-        unfilled=0.0 if on_demand is not None else ran.unfilled,
-    )
-
-
-def _wished(turn: DecisionRecord | None, group: str) -> float | None:
-    for outcome in turn.outcomes if turn else ():
-        found = _DESIRED.fullmatch(outcome.asked)
-        if outcome.would and found and found[1] == group:
-            return float(found[2])
-    return None
-
-
-def _kind(asked: str) -> str:
-    """Say a wish without its ids and times, so that those of one kind are counted together."""
-    kind, instances = _INSTANCE.subn("", asked)
-    return f"{kind} an instance" if instances else kind
-
-
 def report_text(reports: Sequence[ObservedReport], price_ratio: float) -> str:
-    return paragraphs([_block(report, price_ratio) for report in reports] or [["no fleet"]])
-
-
-def _block(report: ObservedReport, price_ratio: float) -> list[str]:
-    others = f"{report.unreadable} records of another release"
-    left_out = labelled("left out", others) if report.unreadable else []
-    if report.first is None or report.last is None:
-        return [f"{report.fleet}: no turn in observe mode in this time", *left_out]
-    span = f"{report.first:%Y-%m-%d %H:%M} to {report.last:%Y-%m-%d %H:%M} UTC"
-    lines = labelled(report.fleet, f"{span}, {_turns(report.turns)} in observe mode", indent=0)
-    for kind, count in report.wishes:
-        lines += labelled("would ask", f"{count} {'time' if count == 1 else 'times'}: {kind}")
-    for label, running in (("ran", report.ran), ("would run", report.would)):
-        told = (
-            f"{running.spot:.1f} h spot, {running.on_demand:.1f} h on demand, "
-            f"{running.unfilled:.1f} h short; costs {running.cost(price_ratio):.1f} h on demand"
-        )
-        lines += labelled(label, told)
-    return lines + left_out
-
-
-def _turns(count: int) -> str:
-    return "1 turn" if count == 1 else f"{count} turns"
+    blocks: list[list[str]] = []
+    for report in reports:
+        rows: list[tuple[str, str]] = []
+        lines = [f"{report.fleet}: no turn in observe mode in this time"]
+        if report.first is not None and report.last is not None:
+            span = f"{report.first:%Y-%m-%d %H:%M} to {report.last:%Y-%m-%d %H:%M} UTC"
+            turns = "1 turn" if report.turns == 1 else f"{report.turns} turns"
+            lines = labelled(report.fleet, f"{span}, {turns} in observe mode", indent=0)
+            for kind, count in report.wishes:
+                rows.append(("would ask", f"{count} {'time' if count == 1 else 'times'}: {kind}"))
+            for label, running in (("ran", report.ran), ("would run", report.would)):
+                told = (
+                    f"{running.spot:.1f} h spot, {running.on_demand:.1f} h on demand, "
+                    f"{running.unfilled:.1f} h short; "
+                    f"costs {running.cost(price_ratio):.1f} h on demand"
+                )
+                rows.append((label, told))
+        if report.unreadable:
+            rows.append(("left out", f"{report.unreadable} records of another release"))
+        blocks.append([*lines, *(line for row in rows for line in labelled(*row))])
+    return paragraphs(blocks or [["no fleet"]])
 
 
 def report_json(reports: Sequence[ObservedReport], price_ratio: float) -> str:
     """The same for programs; costs are hours of on-demand price."""
     rows = [
         asdict(report)
-        | {
-            "ran_cost_h": report.ran.cost(price_ratio),
-            "would_cost_h": report.would.cost(price_ratio),
-        }
+        | {f"{name}_cost_h": getattr(report, name).cost(price_ratio) for name in ("ran", "would")}
         for report in reports
     ]
     return as_json(rows)

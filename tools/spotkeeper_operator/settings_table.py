@@ -6,7 +6,6 @@ Every cell comes from the definitions in `spotkeeper.domain.settings` and `spotk
 import json
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -32,27 +31,20 @@ _MARKED = re.compile(
 
 def settings_table() -> str:
     """Give a row for each setting of the document, in its order."""
-    rows = [row for name in _document() for row in _rows(name)]
-    return "\n".join((*_HEAD, _VERSION, *rows)) + "\n"
-
-
-def _document() -> Iterator[str]:
-    yield ""
-    yield from (field.name for field in fields(Fleet) if field.name in SECTIONS)
-
-
-def _rows(section: str) -> Iterator[str]:
-    prefix = f"{section}." if section else ""
-    for field, _, setting in settings_of(SECTIONS.get(section, Fleet)):
-        default = default_of(field)
-        cells = (
-            f"`{prefix}{field.name}`",
-            setting.meaning,
-            setting.span,
-            "required" if default is ... else json.dumps(default),
-            setting.change_when,
-        )
-        yield "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
+    lines = [*_HEAD, _VERSION]
+    for section in ("", *(field.name for field in fields(Fleet) if field.name in SECTIONS)):
+        prefix = f"{section}." if section else ""
+        for field, _, setting in settings_of(SECTIONS.get(section, Fleet)):
+            default = default_of(field)
+            cells = (
+                f"`{prefix}{field.name}`",
+                setting.meaning,
+                setting.span,
+                "required" if default is ... else json.dumps(default),
+                setting.change_when,
+            )
+            lines.append("|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|")
+    return "\n".join(lines) + "\n"
 
 
 def written(document: str) -> str:

@@ -4,12 +4,14 @@ Every figure is known now, carries its age, or is withheld: a screen is read whe
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from itertools import takewhile
+from typing import Any
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, Records
@@ -30,7 +32,14 @@ from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.ports import FleetError, TimedOut
 from spotkeeper.turns.turn import ASK_UNTIL_S
 from spotkeeper_operator.aws import Activity, Aws, chosen, read_activities
-from spotkeeper_operator.text import STALE_TURN_S, as_json, labelled, paragraphs, spoken
+from spotkeeper_operator.text import (
+    STALE_TURN_S,
+    age_from,
+    as_json,
+    labelled,
+    paragraphs,
+    spoken,
+)
 
 # A worker that finished a request in this time is live. Load and waits are those of the second
 # time; which workers there were before it is read from the third.
@@ -182,198 +191,188 @@ class Looked:
     oldest: tuple[datetime, float] | None = None
     control: Control | None = field(default_factory=Control)
 
+    @property
+    def serving(self) -> frozenset[str]:
+        """The instances that are in service and healthy."""
+        members = (i for group in (self.groups or {}).values() for i in group.instances)
+        return frozenset(
+            i.instance_id for i in members if i.healthy and i.phase is Phase.IN_SERVICE
+        )
+
+    def log_age(self, health: DecisionRecord | None, now: datetime) -> float | None:
+        """The age of the newest search log, by the table or what the last turn saw there."""
+        logs = (w.last_finished for d in self.digests or () for w in d.workers)
+        known = [age_from(at, now) for at in logs]
+        if health and (age := health.seen.get("SearchLogAge")) is not None:
+            known.append(max(0.0, age + (now - health.at).total_seconds()))
+        return min(known, default=None)
+
 
 def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     """Put one fleet's status together."""
-    records = looked.records or ()
+    records, groups = looked.records or (), looked.groups or {}
+    turns = {each: [r for r in records if r.controller is each] for each in Controller}
     worked = {
-        controller: next(
-            (r for r in records if r.controller is controller and r.rule != FAILED), None
-        )
-        for controller in Controller
+        each: next((r for r in mine if r.rule != FAILED), None) for each, mine in turns.items()
     }
-    ages = {
-        controller: (now - r.at).total_seconds() if r else None for controller, r in worked.items()
-    }
-    fresh = {c: r for c, r in worked.items() if r and (now - r.at).total_seconds() <= STALE_TURN_S}
-    failing = _failing(records)
+    ages = {each: age_from(r.at, now) if r else None for each, r in worked.items()}
+    fresh = {each: r for each, r in worked.items() if r and (ages[each] or 0.0) <= STALE_TURN_S}
+    failing = tuple(
+        Failing(controller=each, turns=len(failed), since=failed[-1].at, error=failed[0].reason)
+        for each, mine in turns.items()
+        if (failed := [*takewhile(lambda record: record.rule == FAILED, mine)])
+    )
     names = (fleet.spot_group, fleet.on_demand_group)
-    groups = looked.groups or {}
-    counted = tuple(_group(groups[name]) for name in names if name in groups)
-    missing = tuple(n for n in names if n not in groups) if looked.groups is not None else ()
-    wanted = _wanted(groups.get(fleet.spot_group), fresh.get(Controller.AVAILABILITY))
-    known = _known_to_serve(looked, now)
-    state, why = _state(looked, worked, failing, counted, missing, wanted, known, now)
-    turn = worked[Controller.AVAILABILITY]
-    log_age = _log_age(looked, worked[Controller.HEALTH], now)
-    unknown: dict[str, str] = {}
-    load = _load_now(fleet, looked, log_age, now, unknown)
-    waiting = _waiting_now(looked, log_age, now, unknown)
-    return FleetStatus(
+    counted: list[GroupStatus] = []
+    for group in (groups[name] for name in names if name in groups):
+        phases = Counter(i.phase for i in group.instances if i.healthy)
+        counted.append(
+            GroupStatus(
+                name=group.name,
+                desired=group.desired,
+                in_service=phases[Phase.IN_SERVICE],
+                launching=phases[Phase.LAUNCHING],
+            )
+        )
+    missing = () if looked.groups is None else tuple(n for n in names if n not in groups)
+    turn, health = worked[Controller.AVAILABILITY], worked[Controller.HEALTH]
+    wanted = known = None
+    if spot := groups.get(fleet.spot_group):
+        # What the load or an operator wants: the group's desired capacity, less its spares.
+        available = fresh.get(Controller.AVAILABILITY)
+        spare = int(available.seen.get("SpotSpare", 0.0)) if available else 0
+        wanted = max(0, spot.desired - max(0, spare))
+    if looked.groups is not None and looked.digests is not None:
+        lately = now - timedelta(seconds=LIVE_S)
+        workers = (w for d in looked.digests for w in d.workers if w.last_finished >= lately)
+        known = len({w.instance_id for w in workers} & looked.serving)
+    log_age = looked.log_age(health, now)
+    load, queue = _load_now(fleet, looked, log_age, now), looked.queue
+    unknown = {"load": load, "waiting": queue}
+    waiting = None
+    if isinstance(queue, QueueLength):
+        found = _oldest(looked, queue, log_age, now) if queue.waiting else None
+        at, oldest_s = found or (None, None)
+        waiting = WaitingNow(
+            requests=queue.waiting,
+            in_flight=queue.in_flight,
+            age_s=age_from(queue.seen_at, now) if queue.seen_at else 0.0,
+            oldest_at_least_s=oldest_s,
+            oldest_at=at,
+        )
+    changes = ((record, changed(record)) for record in records)
+    figures = [it for r in fresh.values() for it in r.seen.items() if it[0] not in _TOLD_ELSEWHERE]
+    status = FleetStatus(
         name=fleet.name,
-        state=state,
-        why=why,
+        state=State.UNKNOWN,
+        why="",
         wanted=wanted,
         in_service=sum(group.in_service for group in counted) if counted else None,
         known_to_serve=known,
         last_turn=turn.reason if turn else None,
-        groups=counted,
+        groups=tuple(counted),
         missing_groups=missing,
-        seen={
-            name: value
-            for record in fresh.values()
-            for name, value in record.seen.items()
-            if name not in _TOLD_ELSEWHERE
-        },
-        load=load,
+        seen=dict(figures),
+        load=None if isinstance(load, str) else load,
         waiting=waiting,
-        unknown=unknown,
+        unknown={name: why for name, why in unknown.items() if isinstance(why, str)},
         promised_wait_s=fleet.objective.wait_s if fleet.objective else None,
         promised_share=fleet.objective.share if fleet.objective else None,
-        last_change=_last_change(records),
+        last_change=next((replace(r, reason=what) for r, what in changes if what), None),
         turn_age_s=ages,
         failing=failing,
         log_age_s=log_age,
         permission=looked.control.permission(fleet.mode, now) if looked.control else None,
         control=looked.control,
     )
-
-
-def _failing(records: Sequence[DecisionRecord]) -> tuple[Failing, ...]:
-    """Find the controllers whose newest turns failed."""
-    found: list[Failing] = []
-    for controller in Controller:
-        turns = (record for record in records if record.controller is controller)
-        if failed := [*takewhile(lambda record: record.rule == FAILED, turns)]:
-            found.append(
-                Failing(
-                    controller=controller,
-                    turns=len(failed),
-                    since=failed[-1].at,
-                    error=failed[0].reason,
-                )
-            )
-    return tuple(found)
-
-
-def _wanted(spot: Group | None, record: DecisionRecord | None) -> int | None:
-    """Count the instances that the load or an operator wants: the spot group's, less its spares."""
-    if spot is None:
-        return None
-    spare = int(record.seen.get("SpotSpare", 0.0)) if record else 0
-    return max(0, spot.desired - max(0, spare))
-
-
-def _known_to_serve(looked: Looked, now: datetime) -> int | None:
-    """Count the instances in service that finished a request in the last minute."""
-    if looked.groups is None or looked.digests is None:
-        return None
-    lately = now - timedelta(seconds=LIVE_S)
-    heard = {w.instance_id for d in looked.digests for w in d.workers if w.last_finished >= lately}
-    return len(heard & _serving(looked.groups.values()))
+    state, why = _state(status, looked, turn, health, now)
+    return replace(status, state=state, why=why)
 
 
 def _state(
+    status: FleetStatus,
     looked: Looked,
-    worked: Mapping[Controller, DecisionRecord | None],
-    failing: Sequence[Failing],
-    groups: Sequence[GroupStatus],
-    missing: Sequence[str],
-    wanted: int | None,
-    known: int | None,
+    turn: DecisionRecord | None,
+    health: DecisionRecord | None,
     now: datetime,
 ) -> tuple[State, str]:
-    if missing:
-        verb = "does not exist" if len(missing) == 1 else "do not exist"
-        return State.NOT_WHOLE, f"{' and '.join(missing)} {verb}"
-    record = worked[Controller.AVAILABILITY]
-    there = sum(group.in_service for group in groups)
-    if wanted is not None and (short := wanted - there) > 0:
-        return State.NOT_WHOLE, _short(short, wanted, groups, record, now)
+    """Judge a fleet by what is there and by the last turns that worked, and say why."""
+    wanted, known = status.wanted, status.known_to_serve
+    if missing := status.missing_groups:
+        verb = "does" if len(missing) == 1 else "do"
+        return State.NOT_WHOLE, f"{' and '.join(missing)} {verb} not exist"
+    there = sum(group.in_service for group in status.groups)
+    age_s = age_from(turn.at, now) if turn else 0.0
+    unfilled = turn.seen.get("ShortfallUnfilled", 0.0) if turn else 0.0
+    if wanted is not None and there < wanted:
+        launching = sum(group.launching for group in status.groups)
+        told = f"{there} of {wanted} wanted are in service"
+        told += f", {launching} launching" if launching else ""
+        told += f"; {_ago(age_s)}: {turn.reason}" if turn and unfilled > 0 else ""
+        return State.NOT_WHOLE, told
     if looked.records is None:
         return State.UNKNOWN, "the decision records could not be read"
-    error = next((f": {f.error}" for f in failing if f.controller is Controller.AVAILABILITY), "")
-    if record is None:
+    of_ours = (it for it in status.failing if it.controller is Controller.AVAILABILITY)
+    error = next((f": {it.error}" for it in of_ours), "")
+    if turn is None:
         return State.UNKNOWN, f"no availability turn has worked yet{error}"
-    age_s = (now - record.at).total_seconds()
     if age_s > STALE_TURN_S:
         return State.UNKNOWN, f"no availability turn has worked for {spoken(age_s)}{error}"
     if wanted is None:
         return State.UNKNOWN, "the groups could not be read"
-    unfilled = record.seen.get("ShortfallUnfilled", 0.0) - record.seen.get("SpotAtRisk", 0.0)
+    unfilled -= turn.seen.get("SpotAtRisk", 0.0)
     if unfilled > 0:
         told = f"{wanted} wanted are in service, and {unfilled:g} of them were not known to serve"
-        return State.UNKNOWN, f"{told} {spoken(age_s)} ago: {record.reason}"
+        return State.UNKNOWN, f"{told} {_ago(age_s)}: {turn.reason}"
     told = f"{wanted} wanted, {there} in service"
     if known is None:
         return State.IN_SERVICE, f"{told}; the search logs could not be read"
     told = f"{told}, {known} served in the last minute"
     if known >= wanted:
         return State.WHOLE, told
-    found = _suspects(worked[Controller.HEALTH], now)
-    return (State.UNKNOWN, f"{told}; {found}") if found else (State.IN_SERVICE, told)
+    # The instances that the last health turn suspects, or all of them, with its reasons.
+    if health and (age_s := age_from(health.at, now)) <= STALE_TURN_S:
+        parts = health.reason.split("; ")
+        if health.seen.get("NobodyServes"):
+            nobody = "; ".join(part for part in parts if "nobody serves" in part)
+            return State.UNKNOWN, f"{told}; {_ago(age_s)}: {nobody}"
+        if suspect := health.seen.get("WorkersSuspect"):
+            named = "; ".join(part for part in parts if part.startswith("i-"))
+            told = f"{told}; {suspect:g} may not work ({_ago(age_s)}): {named}"
+            return State.UNKNOWN, told
+    return State.IN_SERVICE, told
 
 
-def _suspects(record: DecisionRecord | None, now: datetime) -> str:
-    """Name the instances that the last health turn suspects, or all of them, with its reasons."""
-    if record is None or (age_s := (now - record.at).total_seconds()) > STALE_TURN_S:
-        return ""
-    parts = record.reason.split("; ")
-    if record.seen.get("NobodyServes"):
-        return f"{_ago(age_s)}: {'; '.join(part for part in parts if 'nobody serves' in part)}"
-    named = "; ".join(part for part in parts if part.startswith("i-"))
-    suspect = record.seen.get("WorkersSuspect")
-    return f"{suspect:g} may not work ({_ago(age_s)}): {named}" if suspect else ""
-
-
-def _short(
-    short: int,
-    wanted: int,
-    groups: Sequence[GroupStatus],
-    record: DecisionRecord | None,
-    now: datetime,
-) -> str:
-    launching = sum(group.launching for group in groups)
-    text = f"{wanted - short} of {wanted} wanted are in service"
-    text += f", {launching} launching" if launching else ""
-    if record is None or record.seen.get("ShortfallUnfilled", 0.0) <= 0:
-        return text
-    return f"{text}; {_ago((now - record.at).total_seconds())}: {record.reason}"
-
-
-def _log_age(looked: Looked, health: DecisionRecord | None, now: datetime) -> float | None:
-    """Find the age of the newest search log, from the table or what the last turn saw there."""
-    known = [
-        (now - w.last_finished).total_seconds() for d in looked.digests or () for w in d.workers
+def _load_now(fleet: Fleet, looked: Looked, log_age: float | None, now: datetime) -> LoadNow | str:
+    """Sum the newest search logs up, or say why nothing is known of them."""
+    if looked.groups is None or looked.digests is None:
+        return f"the {'groups' if looked.groups is None else 'search logs'} could not be read"
+    serving = looked.serving
+    # Logs may be minutes late: all requests of a digest finished about since the window's begin.
+    since_ms = milliseconds(now - timedelta(seconds=LOAD_WINDOW_S + LIVE_S))
+    fresh = [
+        digest
+        for digest in looked.digests
+        if min((min(w.busy_ms) * SLOT_MS for w in digest.workers), default=0)
+        + round(1000 * digest.service.quantile_s(1.0))
+        >= since_ms
     ]
-    if health and (age := health.seen.get("SearchLogAge")) is not None:
-        known.append(age + (now - health.at).total_seconds())
-    return max(0.0, min(known)) if known else None
-
-
-def _load_now(
-    fleet: Fleet,
-    looked: Looked,
-    log_age: float | None,
-    now: datetime,
-    unknown: dict[str, str],
-) -> LoadNow | None:
-    serving = None if looked.groups is None else _serving(looked.groups.values())
-    if looked.digests is None or serving is None:
-        unknown["load"] = f"the {'groups' if serving is None else 'search logs'} could not be read"
-        return None
-    since = now - timedelta(seconds=LOAD_WINDOW_S)
-    fresh = [d for d in looked.digests if _is_of(d, since)]
     load = summarise(fresh, now, LOAD_WINDOW_S, slots=fleet.slots)
     if load.newest is None or not load.finished:
-        unknown["load"] = _silence(log_age, serving)
-        return None
+        why = "" if serving else ", and no instance is in service"
+        if log_age is None:
+            return f"no search log was ever received{why}"
+        return f"the newest search log is {spoken(log_age)} old{why}"
+
+    def is_there(worker: WorkerLoad) -> bool:
+        return worker.cluster is Cluster.ONPREM or worker.instance_id in serving
+
     lately = now - timedelta(seconds=LIVE_S)
     # Logs of the last seconds are on their way: nobody was idle after the newest one.
     until = summarise(fresh, now, LOAD_WINDOW_S, until=load.newest, slots=fleet.slots)
-    there = [w for w in until.workers if _there(w, serving)]
+    there = [w for w in until.workers if is_there(w)]
     served = [w for w in load.workers if w.last_finished >= lately]
-    live = sum(_there(w, serving) for w in served)
+    live = sum(map(is_there, served))
     onprem = sum(w.cluster is Cluster.ONPREM for w in there)
     expected = len(serving) * fleet.workers_per_instance + (fleet.onprem_workers or onprem)
     known = max(expected, len(there))
@@ -386,15 +385,8 @@ def _load_now(
         busy=_busy(busy_of, looked.digests, known, fleet.slots),
         wait_p95_s=load.waits.quantile_s(0.95),
         requests=load.finished,
-        newest_log_age_s=max(0.0, (now - load.newest).total_seconds()),
+        newest_log_age_s=age_from(load.newest, now),
     )
-
-
-def _is_of(digest: LoadDigest, since: datetime) -> bool:
-    """Whether all requests of a digest finished about since then: logs may be minutes late."""
-    begin_ms = min(min(w.busy_ms) * SLOT_MS for w in digest.workers) if digest.workers else 0
-    begin_ms += round(1000 * digest.service.quantile_s(1.0))
-    return begin_ms >= milliseconds(since) - 1000 * LIVE_S
 
 
 def _busy(
@@ -426,44 +418,6 @@ def _busy(
     return None if busy_s / capacity_s - at_least > _UNSURE else busy_s / capacity_s
 
 
-def _serving(groups: Iterable[Group]) -> frozenset[str]:
-    return frozenset(
-        i.instance_id
-        for group in groups
-        for i in group.instances
-        if i.healthy and i.phase is Phase.IN_SERVICE
-    )
-
-
-def _there(worker: WorkerLoad, serving: frozenset[str]) -> bool:
-    return worker.cluster is Cluster.ONPREM or worker.instance_id in serving
-
-
-def _silence(log_age: float | None, serving: frozenset[str]) -> str:
-    why = "" if serving else ", and no instance is in service"
-    if log_age is None:
-        return f"no search log was ever received{why}"
-    return f"the newest search log is {spoken(log_age)} old{why}"
-
-
-def _waiting_now(
-    looked: Looked, log_age: float | None, now: datetime, unknown: dict[str, str]
-) -> WaitingNow | None:
-    queue = looked.queue
-    if isinstance(queue, str):
-        unknown["waiting"] = queue
-        return None
-    found = _oldest(looked, queue, log_age, now) if queue.waiting else None
-    at, oldest_s = found or (None, None)
-    return WaitingNow(
-        requests=queue.waiting,
-        in_flight=queue.in_flight,
-        age_s=max(0.0, (now - queue.seen_at).total_seconds()) if queue.seen_at else 0.0,
-        oldest_at_least_s=oldest_s,
-        oldest_at=at,
-    )
-
-
 def _oldest(
     looked: Looked, queue: QueueLength, log_age: float | None, now: datetime
 ) -> tuple[datetime, float] | None:
@@ -485,16 +439,6 @@ def _oldest(
     return (now, waited_s) if waited_s > 0 else looked.oldest
 
 
-def _group(group: Group) -> GroupStatus:
-    phases = [i.phase for i in group.instances if i.healthy]
-    return GroupStatus(
-        name=group.name,
-        desired=group.desired,
-        in_service=phases.count(Phase.IN_SERVICE),
-        launching=phases.count(Phase.LAUNCHING),
-    )
-
-
 def changed(record: DecisionRecord) -> str:
     """Say what a turn changed, or nothing: what AWS refused or a turn only observed is no change.
 
@@ -506,19 +450,15 @@ def changed(record: DecisionRecord) -> str:
     return "; ".join(done) if record.action is Action.HOLD else record.reason
 
 
-def _last_change(records: Iterable[DecisionRecord]) -> DecisionRecord | None:
-    changes = ((record, changed(record)) for record in records)
-    return next((replace(record, reason=what) for record, what in changes if what), None)
-
-
 def status_text(status: StackStatus) -> str:
-    head = [f"{status.stack}  {status.region}  {status.at:%Y-%m-%d %H:%M:%S} UTC"]
-    blocks = [_fleet_lines(fleet) for fleet in status.fleets] or [["no fleet"]]
-    alarms = ", ".join(status.ringing) if status.ringing else "none ring"
-    tail = labelled("alarms", alarms, indent=0)
-    for trouble in status.troubles:
-        tail += labelled("trouble", trouble, indent=0)
-    return paragraphs([head, *blocks, tail])
+    blocks = [[f"{status.stack}  {status.region}  {status.at:%Y-%m-%d %H:%M:%S} UTC"]]
+    for fleet in status.fleets:
+        lines = labelled(fleet.name, f"{fleet.state}: {fleet.why}", indent=0)
+        blocks.append([*lines, *(line for row in status_rows(fleet) for line in labelled(*row))])
+    blocks += [] if status.fleets else [["no fleet"]]
+    tail = [("alarms", ", ".join(status.ringing) or "none ring")]
+    tail += (("trouble", trouble) for trouble in status.troubles)
+    return paragraphs([*blocks, [line for row in tail for line in labelled(*row, indent=0)]])
 
 
 def status_json(status: StackStatus) -> str:
@@ -537,21 +477,41 @@ def exit_code(status: StackStatus) -> int:
     return 0 if status.fleets and well and not status.ringing and not status.troubles else 1
 
 
-def _fleet_lines(fleet: FleetStatus) -> list[str]:
-    lines = labelled(fleet.name, f"{fleet.state}: {fleet.why}", indent=0)
-    return lines + [line for label, text in status_rows(fleet) for line in labelled(label, text)]
-
-
 def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
     """Say in labelled sentences how a fleet is, beside whether it is whole."""
-    rows = _permission(fleet)
+    rows: list[tuple[str, str]] = []
+    control = fleet.control
+    if control is None:
+        rows.append(("mode", "unknown: it could not be read"))
+    elif fleet.permission is Permission.PAUSED and (pause := control.pause):
+        until = f"{pause.until:%Y-%m-%d %H:%M} UTC"
+        rows.append(("mode", f"PAUSED until {until}: {pause.why} ({pause.by})"))
+    elif fleet.permission is Permission.OBSERVE:
+        at, by = control.mode_at, control.mode_by
+        since = f"since {at:%Y-%m-%d %H:%M} UTC ({by})" if at else "as its document says"
+        rows.append(("mode", f"OBSERVING {since}"))
     for each in fleet.failing:
         turns = "1 turn has" if each.turns == 1 else f"{each.turns} turns have"
         told = f"{turns} failed since {each.since:%H:%M:%S}: {each.error}"
         rows.append(("FAILING", f"{each.controller}: {told}"))
-    groups = zip(("spot", "on-demand"), fleet.groups, strict=False)
-    rows += ((label, _group_words(group)) for label, group in groups)
-    rows += (("load", _load_words(fleet)), ("wait", _wait_words(fleet)))
+    for label, group in zip(("spot", "on-demand"), fleet.groups, strict=False):
+        launching = f", {group.launching} launching" if group.launching else ""
+        told = f"{group.in_service} of {group.desired} in service{launching}  ({group.name})"
+        rows.append((label, told))
+    load, needed = fleet.load, fleet.seen.get("WorkersNeeded")
+    if load is None:
+        told = f"unknown: {fleet.unknown['load']}"
+    else:
+        told = "" if load.busy is None else f"{100 * load.busy:.0f} % busy; "
+        told += f"{load.workers_live} of {load.workers_expected} workers"
+        if load.workers_leaving:
+            told += f", and {load.workers_leaving} of instances that leave"
+        told += " served in the last minute"
+    # Without search logs nothing is known to be needed: the size is held.
+    silent = fleet.log_age_s is None or fleet.seen.get("StaleSearchLogs")
+    if needed is not None and (load is not None or not silent):
+        told += f"; {needed:.0f} needed ({_ago(fleet.turn_age_s[Controller.HEALTH])})"
+    rows += (("load", told), ("wait", _wait_words(fleet)))
     if change := fleet.last_change:
         told = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.reason}"
         rows.append(("last change", told))
@@ -559,44 +519,8 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
     above = (fleet.why, fleet.last_change.reason if fleet.last_change else "")
     if fleet.last_turn and age_s is not None and not any(fleet.last_turn in one for one in above):
         rows.append(("last turn", f"{_ago(age_s)}: {fleet.last_turn}"))
-    return [*rows, ("turns", _turns(fleet))]
-
-
-def _permission(fleet: FleetStatus) -> list[tuple[str, str]]:
-    """Say that turns ask AWS for nothing, who decided so, and until when."""
-    control = fleet.control
-    if control is None:
-        return [("mode", "unknown: it could not be read")]
-    if fleet.permission is Permission.PAUSED and (pause := control.pause):
-        until = f"{pause.until:%Y-%m-%d %H:%M} UTC"
-        return [("mode", f"PAUSED until {until}: {pause.why} ({pause.by})")]
-    if fleet.permission is Permission.OBSERVE:
-        at, by = control.mode_at, control.mode_by
-        since = f"since {at:%Y-%m-%d %H:%M} UTC ({by})" if at else "as its document says"
-        return [("mode", f"OBSERVING {since}")]
-    return []
-
-
-def _group_words(group: GroupStatus) -> str:
-    launching = f", {group.launching} launching" if group.launching else ""
-    return f"{group.in_service} of {group.desired} in service{launching}  ({group.name})"
-
-
-def _load_words(fleet: FleetStatus) -> str:
-    load, needed = fleet.load, fleet.seen.get("WorkersNeeded")
-    age_s = fleet.turn_age_s[Controller.HEALTH] or 0.0
-    # Without search logs nothing is known to be needed: the size is held.
-    logged = load is not None or (
-        fleet.log_age_s is not None and not fleet.seen.get("StaleSearchLogs")
-    )
-    tail = f"; {needed:.0f} needed ({_ago(age_s)})" if logged and needed is not None else ""
-    if load is None:
-        return f"unknown: {fleet.unknown['load']}{tail}"
-    busy = "" if load.busy is None else f"{100 * load.busy:.0f} % busy; "
-    live = f"{load.workers_live} of {load.workers_expected} workers"
-    left = f"{load.workers_leaving} of instances that leave"
-    served = live if not load.workers_leaving else f"{live}, and {left}"
-    return f"{busy}{served} served in the last minute{tail}"
+    ages = ", ".join(f"{each} {_ago(age_s)}" for each, age_s in fleet.turn_age_s.items())
+    return [*rows, ("turns", f"{ages}; newest search log {_ago(fleet.log_age_s)}")]
 
 
 def _wait_words(fleet: FleetStatus) -> str:
@@ -605,8 +529,10 @@ def _wait_words(fleet: FleetStatus) -> str:
     if waiting is not None and waiting.requests:
         longest = ""
         if waiting.oldest_at_least_s is not None and waiting.oldest_at is not None:
-            longest = f", the oldest for at least {_at_least(waiting.oldest_at_least_s)}"
-            longest += f" at {waiting.oldest_at:%H:%M}"
+            # Not rounded up, in the units of `spoken`.
+            least = waiting.oldest_at_least_s
+            least -= least % (1 if least < 120 else 60 if least < 7200 else 360)  # noqa: PLR2004
+            longest = f", the oldest for at least {spoken(least)} at {waiting.oldest_at:%H:%M}"
         count = waiting.requests
         waits = "1 request waits" if count == 1 else f"{count} requests wait"
         parts.append(f"{waits} now{longest}")
@@ -629,29 +555,16 @@ def _wait_words(fleet: FleetStatus) -> str:
     return "; ".join([*parts, f"promised: {share} within {fleet.promised_wait_s:g} s{kept}"])
 
 
-def _at_least(seconds: float) -> str:
-    """Say a duration that is not rounded up."""
-    step = 1 if seconds < 120 else 60 if seconds < 7200 else 360  # noqa: PLR2004 - units of spoken
-    return spoken(seconds - seconds % step)
-
-
-def _turns(fleet: FleetStatus) -> str:
-    ages = [
-        f"{controller} {'never' if age_s is None else _ago(age_s)}"
-        for controller, age_s in fleet.turn_age_s.items()
-    ]
-    log = "never" if fleet.log_age_s is None else _ago(fleet.log_age_s)
-    return f"{', '.join(ages)}; newest search log {log}"
-
-
-def _ago(age_s: float) -> str:
-    return f"{spoken(max(0.0, age_s))} ago"
+def _ago(age_s: float | None) -> str:
+    return "never" if age_s is None else f"{spoken(age_s)} ago"
 
 
 # The last change is looked for in this many turns: about two and a half hours of both controllers.
 RECORDS_READ = 300
 # CloudWatch has the age of the oldest message a minute or two late.
 AGE_KNOWN = timedelta(minutes=3)
+# A turn of a time that is this much later than now: the clock of this machine is behind.
+CLOCKS_DIFFER_S = 30.0
 # The alarms of template.yaml.
 ALARMS = frozenset({
     "both-short", "checker-not-running", "configuration-failure", "doctor", "errors",
@@ -662,6 +575,8 @@ ALARMS = frozenset({
 })  # fmt: skip
 # Of checkers that have no turn at all there is no data.
 NOT_HEARD_OF = ("checker-not-running", "INSUFFICIENT_DATA")
+# The services that each fleet is read from.
+TABLE, CLOUDWATCH, EC2 = "the table", "CloudWatch", "EC2"
 
 
 def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> StackStatus:
@@ -670,19 +585,14 @@ def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
     Raises `Gone` for an unknown stack and `OperatorError` for an unknown fleet.
     """
     reading = Reading(aws, stack_name, fleet, now)
-    statuses = tuple(fleet_status(each, looked, now) for each, looked in reading.looked())
     return StackStatus(
         stack=reading.stack.name,
         region=aws.region,
         at=now,
-        fleets=statuses,
-        ringing=reading.attempt(CLOUDWATCH, "alarms are not known", reading.ringing) or (),
+        fleets=tuple(fleet_status(each, looked, now) for each, looked in reading.looked()),
+        ringing=reading.ringing(),
         troubles=tuple(reading.troubles),
     )
-
-
-# The services that each fleet is read from.
-TABLE, CLOUDWATCH, EC2 = "the table", "CloudWatch", "EC2"
 
 
 class Reading:
@@ -698,59 +608,71 @@ class Reading:
         self.fleets = chosen(documents, fleet)
         self.troubles = [str(error) for error in documents.errors]
         self._hung: set[str] = set()
-        self._load = LoadDigestTable(aws.dynamodb, self.stack.table)
-        self._queues = EveryRequestQueue(
-            lambda: aws.client("sqs"), lambda: aws.cloudwatch, aws.dynamodb, self.stack.table,
-            lambda: now,
-        )  # fmt: skip
 
     def attempt[Found](self, of: str, label: str, read: Callable[[], Found]) -> Found | None:
         """Read something of a service, or note why that failed."""
-        try:
-            return self._read(of, read)
-        except FleetError as error:
-            self.troubles.append(f"{label}: {error}")
-            return None
+        found = self._read(of, label, read)
+        return None if isinstance(found, FleetError) else found
 
-    def _read[Found](self, of: str, read: Callable[[], Found]) -> Found:
-        if of in self._hung:
-            raise TimedOut(f"not read, as {of} did not answer before")
+    def _read[Found](self, of: str, label: str, read: Callable[[], Found]) -> Found | FleetError:
         try:
+            if of in self._hung:
+                raise FleetError(f"not read, as {of} did not answer before")
             return read()
-        except TimedOut:
-            self._hung.add(of)
-            raise
+        except FleetError as error:
+            if isinstance(error, TimedOut):
+                self._hung.add(of)
+            self.troubles.append(f"{label}: {error}")
+            return error
 
     def looked(self) -> Iterator[tuple[Fleet, Looked]]:
         """Read the fleets, their groups together."""
+        aws, now, table = self._aws, self._now, self.stack.table
         names = [n for f in self.fleets for n in (f.spot_group, f.on_demand_group)]
-        reader = AutoScalingReader(self._aws.autoscaling, self._aws.ec2)
+        reader = AutoScalingReader(aws.autoscaling, aws.ec2)
+        load, controls = LoadDigestTable(aws.dynamodb, table), ControlTable(aws.dynamodb, table)
+        clients = partial(aws.client, "sqs"), lambda: aws.cloudwatch
+        queues = EveryRequestQueue(*clients, aws.dynamodb, table, lambda: now)
         groups = self.attempt(
             "Auto Scaling", "groups are not known", lambda: reader.describe(names)
         )
         for fleet in self.fleets:
+            name, url = fleet.name, fleet.request_queue_url
             mine = (fleet.spot_group, fleet.on_demand_group)
-            theirs = None if groups is None else {n: groups[n] for n in mine if n in groups}
-            yield fleet, self._fleet(fleet, theirs)
-
-    def _fleet(self, fleet: Fleet, groups: Mapping[str, Group] | None) -> Looked:
-        name, stack = fleet.name, self.stack
-        since = self._now - timedelta(seconds=LOGS_READ_S)
-        queue = self._queue(fleet)
-        return Looked(
-            groups=groups,
-            records=self.records(name, lambda it: it.newest(name, RECORDS_READ)),
-            digests=self.attempt(
-                TABLE, f"{name}: load is not known", lambda: self._load.since(name, since)
-            ),
-            queue=queue,
-            oldest=None if isinstance(queue, str) or not queue.waiting else self._oldest(fleet),
-            control=self.attempt(
-                TABLE,
-                f"{name}: mode is not known",
-                lambda: ControlTable(self._aws.dynamodb, stack.table).of(name),
-            ),
-        )
+            queue: QueueLength | str = "no request queue is named"
+            if url is not None:
+                found = self._read("the request queue", name, partial(queues.length, url))
+                queue = str(found) if isinstance(found, FleetError) else found
+            records = self.records(
+                name, partial(DecisionRecords.newest, fleet=name, limit=RECORDS_READ)
+            )
+            ahead_s = max(((r.at - now).total_seconds() for r in records or ()), default=0.0)
+            if ahead_s > CLOCKS_DIFFER_S:
+                behind = f"this machine's clock is at least {spoken(ahead_s)} behind"
+                self.troubles.append(f"{name}: {behind}: the ages shown are too small")
+            since = now - timedelta(seconds=LOGS_READ_S)
+            digests = self.attempt(
+                TABLE, f"{name}: load is not known", partial(load.since, name, since)
+            )
+            oldest = None
+            # CloudWatch measures the age of the oldest message of an SQS queue.
+            if isinstance(queue, QueueLength) and queue.waiting and str(url).startswith("https://"):
+                label = f"{name}: oldest request"
+                ages = self.attempt(CLOUDWATCH, label, partial(self._ages, str(url)))
+                oldest = max(ages or (), default=None)
+            yield (
+                fleet,
+                Looked(
+                    groups=None if groups is None else {n: groups[n] for n in mine if n in groups},
+                    records=records,
+                    digests=digests,
+                    queue=queue,
+                    oldest=oldest,
+                    control=self.attempt(
+                        TABLE, f"{name}: mode is not known", partial(controls.of, name)
+                    ),
+                ),
+            )
 
     def records(
         self, fleet: str, read: Callable[[DecisionRecords], Records]
@@ -763,46 +685,16 @@ class Reading:
             self.troubles.append(f"{fleet}: {unreadable}")
         return found.records if found else None
 
-    def _queue(self, fleet: Fleet) -> QueueLength | str:
-        """Count what waits; a queue that cannot be read is no trouble of the fleet's alone."""
-        url = fleet.request_queue_url
-        if url is None:
-            return "no request queue is named"
-        try:
-            return self._read("the request queue", lambda: self._queues.length(url))
-        except FleetError as error:
-            self.troubles.append(f"{fleet.name}: {error}")
-            return str(error)
-
-    def _oldest(self, fleet: Fleet) -> tuple[datetime, float] | None:
-        """Read the age of the oldest message of an SQS queue, as CloudWatch last measured it."""
-        url = fleet.request_queue_url or ""
-        if not url.startswith("https://"):
-            return None
-        with_age = self.attempt(
-            CLOUDWATCH, f"{fleet.name}: oldest request", lambda: self._ages(url)
-        )
-        return max(with_age, default=None) if with_age else None
-
     def _ages(self, url: str) -> list[tuple[datetime, float]]:
+        metric: Any = {
+            "Namespace": "AWS/SQS",
+            "MetricName": "ApproximateAgeOfOldestMessage",
+            "Dimensions": [{"Name": "QueueName", "Value": url.rpartition("/")[2]}],
+        }
+        stat: Any = {"Metric": metric, "Period": 60, "Stat": "Maximum"}
         with aws_errors("cloudwatch:GetMetricData"):
             answer = self._aws.cloudwatch.get_metric_data(
-                MetricDataQueries=[
-                    {
-                        "Id": "oldest",
-                        "MetricStat": {
-                            "Metric": {
-                                "Namespace": "AWS/SQS",
-                                "MetricName": "ApproximateAgeOfOldestMessage",
-                                "Dimensions": [
-                                    {"Name": "QueueName", "Value": url.rpartition("/")[2]}
-                                ],
-                            },
-                            "Period": 60,
-                            "Stat": "Maximum",
-                        },
-                    }
-                ],
+                MetricDataQueries=[{"Id": "oldest", "MetricStat": stat}],
                 StartTime=self._now - AGE_KNOWN,
                 EndTime=self._now,
             )
@@ -818,11 +710,15 @@ class Reading:
         The name of another stack, and so those of its alarms, may begin as this one's does.
         """
         prefix = f"{self.stack.name}-"
-        client = self._aws.cloudwatch
-        pages = client.get_paginator("describe_alarms").paginate(AlarmNamePrefix=prefix)
-        with aws_errors("cloudwatch:DescribeAlarms"):
-            found = [alarm for page in pages for alarm in page["MetricAlarms"]]
-        states = {one["AlarmName"].removeprefix(prefix): one["StateValue"] for one in found}
+
+        def read() -> dict[str, str]:
+            client = self._aws.cloudwatch
+            pages = client.get_paginator("describe_alarms").paginate(AlarmNamePrefix=prefix)
+            with aws_errors("cloudwatch:DescribeAlarms"):
+                found = [alarm for page in pages for alarm in page["MetricAlarms"]]
+            return {one["AlarmName"].removeprefix(prefix): one["StateValue"] for one in found}
+
+        states = self.attempt(CLOUDWATCH, "alarms are not known", read) or {}
         return tuple(
             name
             for name, state in states.items()
@@ -868,7 +764,7 @@ class Event:
 class Details:
     """A list of each fleet, of `events` or of instances, and what could not be read.
 
-    Ages are in seconds, costs in USD.
+    Ages are in seconds, costs in USD. `left_out` counts the earlier events that are not listed.
     """
 
     events: bool
@@ -876,6 +772,7 @@ class Details:
     at: datetime
     fleets: Mapping[str, Sequence[InstanceStatus] | Sequence[Event]]
     troubles: tuple[str, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_instances(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> Details:
@@ -884,31 +781,26 @@ def read_instances(aws: Aws, stack_name: str, fleet: str | None, now: datetime) 
     reader = AutoScalingReader(aws.autoscaling, aws.ec2)
     fleets: dict[str, Sequence[InstanceStatus]] = {}
     for each, looked in reading.looked():
-        named = looked.groups or {}
-        groups = [g for g in (each.spot_group, each.on_demand_group) if g in named]
-        marks = reading.attempt(
-            EC2, f"{each.name}: marks are not known", partial(reader.marked, groups)
-        )
+        name, there = each.name, looked.groups or {}
+        groups = [g for g in (each.spot_group, each.on_demand_group) if g in there]
+        marked = partial(reader.marked, groups)
+        marks = reading.attempt(EC2, f"{name}: marks are not known", marked)
         draining = {mark.instance_id: mark.gone_at for mark in marks or ()}
-        ids = [i.instance_id for group in groups for i in named[group].instances] + list(draining)
-        lives = reading.attempt(
-            EC2, f"{each.name}: ages are not known", partial(InstanceLives(aws.ec2).of, ids, now)
+        ids = [i.instance_id for group in groups for i in there[group].instances] + [*draining]
+        lived = partial(InstanceLives(aws.ec2).of, ids, now)
+        lives = reading.attempt(EC2, f"{name}: ages are not known", lived) or {}
+        spot = [life for life in lives.values() if life.option is PurchaseOption.SPOT]
+        cost = partial(
+            aws.prices,
+            pools={life.pool for life in spot},
+            types={life.pool.partition("/")[2] for life in lives.values()},
+            since=min((life.since for life in spot), default=now),
+            until=now,
         )
-        book = reading.attempt(
-            "prices",
-            f"{each.name}: prices are not known",
-            partial(_prices, aws, tuple((lives or {}).values()), now),
-        )
-        fleets[each.name] = instances_of(each, looked, lives or {}, draining, book, now)
+        book = reading.attempt("prices", f"{name}: prices are not known", cost)
+        fleets[name] = instances_of(each, looked, lives, draining, book, now)
     troubles = tuple(reading.troubles)
     return Details(events=False, stack=reading.stack.name, at=now, fleets=fleets, troubles=troubles)
-
-
-def _prices(aws: Aws, lives: Sequence[Life], now: datetime) -> PriceBook:
-    spot = [life for life in lives if life.option is PurchaseOption.SPOT]
-    since = min((life.since for life in spot), default=now)
-    types = {life.pool.partition("/")[2] for life in lives}
-    return aws.prices({life.pool for life in spot}, types, since, now)
 
 
 def instances_of(
@@ -931,20 +823,43 @@ def instances_of(
         for instance in sorted(groups[name].instances, key=lambda i: i.instance_id)
     ]
     there = {instance.instance_id for _, instance in members}
-    left = [
+    members += [
         (life.option, Instance(instance_id=i, pool=life.pool, phase=Phase.LEAVING, healthy=True))
         for i in sorted(draining.keys() - there)
         if (life := lives.get(i))
     ]
-    live, judged = _live(looked, now), _judged(looked.records or ())
+    live = Counter(
+        worker.instance_id
+        for worker in summarise(looked.digests or (), now, LOAD_WINDOW_S).workers
+        if (now - worker.last_finished).total_seconds() <= LIVE_S
+    )
+    # What the newest health turn holds against single instances, in its reason.
+    health = next((r for r in looked.records or () if r.controller is Controller.HEALTH), None)
+    parts = health.reason.split("; ") if health else ()
+    judged = {name: why for name, _, why in (p.partition(" ") for p in parts if p[:2] == "i-")}
     found: list[InstanceStatus] = []
-    for market, instance in [*members, *left]:
+    for market, instance in members:
         name, gone_at = instance.instance_id, draining.get(instance.instance_id)
-        workers = None if live is None else len(live.get(name, ()))
-        counted, why = _why(instance, workers, gone_at, judged.get(name))
         state: str = instance.phase if instance.healthy else "unhealthy"
+        counts = False
         if name not in there and gone_at:
             state, why = "detached", f"it left its group and drains until {gone_at:%H:%M:%S}"
+        elif instance.phase is Phase.LEAVING:
+            why = "it leaves its group"
+        elif not instance.healthy:
+            why = "AWS finds it unhealthy and replaces it"
+        elif gone_at is not None:
+            why = f"it drains until {gone_at:%H:%M:%S}"
+        elif instance.phase is Phase.LAUNCHING:
+            why = "it launches"
+        elif name in judged:
+            why = judged[name]
+        else:
+            counts, why = True, "in service; no request finished in the last minute"
+            if looked.digests is None:
+                why = "in service; its search logs could not be read"
+            elif live[name]:
+                why = "it serves"
         zone, _, instance_type = instance.pool.partition("/")
         life = lives.get(name)
         found.append(
@@ -954,52 +869,15 @@ def instances_of(
                 zone=zone,
                 instance_type=instance_type,
                 state=state,
-                age_s=(now - life.since).total_seconds() if life else None,
-                workers_live=workers,
+                age_s=age_from(life.since, now) if life else None,
+                workers_live=None if looked.digests is None else live[name],
                 workers_expected=fleet.workers_per_instance,
-                counted=counted,
+                counted=counts,
                 why=why,
                 cost_usd=_cost(fleet, life, book, now) if life and book else None,
             )
         )
     return tuple(found)
-
-
-def _live(looked: Looked, now: datetime) -> dict[str, list[WorkerLoad]] | None:
-    """Find the workers of each instance that finished a request in the last minute."""
-    if looked.digests is None:
-        return None
-    live: dict[str, list[WorkerLoad]] = {}
-    for worker in summarise(looked.digests, now, LOAD_WINDOW_S).workers:
-        if (now - worker.last_finished).total_seconds() <= LIVE_S:
-            live.setdefault(worker.instance_id, []).append(worker)
-    return live
-
-
-def _judged(records: Sequence[DecisionRecord]) -> dict[str, str]:
-    """Find what the newest health turn holds against single instances, in its reason."""
-    newest = next((r for r in records if r.controller is Controller.HEALTH), None)
-    parts = newest.reason.split("; ") if newest else ()
-    named = (part.partition(" ") for part in parts if part.startswith("i-"))
-    return {instance: why for instance, _, why in named}
-
-
-def _why(
-    instance: Instance, workers: int | None, gone_at: datetime | None, judged: str | None
-) -> tuple[bool, str]:
-    if instance.phase is Phase.LEAVING:
-        return False, "it leaves its group"
-    if not instance.healthy:
-        return False, "AWS finds it unhealthy and replaces it"
-    if gone_at is not None:
-        return False, f"it drains until {gone_at:%H:%M:%S}"
-    if instance.phase is Phase.LAUNCHING:
-        return False, "it launches"
-    if judged is not None:
-        return False, judged
-    if workers is None:
-        return True, "in service; its search logs could not be read"
-    return True, "it serves" if workers else "in service; no request finished in the last minute"
 
 
 def _cost(fleet: Fleet, life: Life, book: PriceBook, now: datetime) -> float | None:
@@ -1012,8 +890,8 @@ def _cost(fleet: Fleet, life: Life, book: PriceBook, now: datetime) -> float | N
     )
     found = priced([item], book, life.since, now)
     # A spot instance without a list price is priced all the same.
-    known = [p for p in found if p.paid > 0 or not p.unpriced_h]
-    return sum(p.paid for p in known) if known else None
+    known = [p.paid for p in found if p.paid > 0 or not p.unpriced_h]
+    return sum(known) if known else None
 
 
 def read_events(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> Details:
@@ -1021,11 +899,11 @@ def read_events(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
     reading = Reading(aws, stack_name, fleet, now)
     since = now - EVENTS_OF
     fleets: dict[str, Sequence[Event]] = {}
+    left_out: dict[str, int] = {}
     for each in reading.fleets:
-        records = reading.records(
-            each.name, partial(DecisionRecords.between, fleet=each.name, since=since, until=now)
-        )
-        events = list(_of_records(records or ()))
+        name = each.name
+        read = partial(DecisionRecords.between, fleet=name, since=since, until=now)
+        events = list(_of_records(reading.records(name, read) or ()))
         for group in (each.spot_group, each.on_demand_group):
             activities = reading.attempt(
                 "Auto Scaling",
@@ -1033,12 +911,20 @@ def read_events(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
                 partial(read_activities, aws, group, since, now),
             )
             events += _of_activities(activities or ())
-        fleets[each.name] = folded(events)[-EVENTS_AT_MOST:]
-    troubles = tuple(reading.troubles)
-    return Details(events=True, stack=reading.stack.name, at=now, fleets=fleets, troubles=troubles)
+        found = folded(events)
+        fleets[name] = found[-EVENTS_AT_MOST:]
+        left_out |= {name: len(found) - EVENTS_AT_MOST} if found[EVENTS_AT_MOST:] else {}
+    return Details(
+        events=True,
+        stack=reading.stack.name,
+        at=now,
+        fleets=fleets,
+        troubles=tuple(reading.troubles),
+        left_out=left_out,
+    )
 
 
-def _of_activities(activities: Iterable[Activity]) -> Iterable[Event]:
+def _of_activities(activities: Iterable[Activity]) -> Iterator[Event]:
     """Tell of activities; instances of one group, second and cause are one event."""
     together: dict[tuple[object, ...], list[Activity]] = {}
     for number, one in enumerate(activities):
@@ -1056,7 +942,7 @@ def _of_activities(activities: Iterable[Activity]) -> Iterable[Event]:
         yield Event(at=first.at, last=first.at, what=": ".join(parts), failed=first.failed)
 
 
-def _of_records(records: Iterable[DecisionRecord]) -> Iterable[Event]:
+def _of_records(records: Iterable[DecisionRecord]) -> Iterator[Event]:
     for record in records:
         failed = [f"{o.asked}: {o.error}" for o in record.outcomes if o.error]
         if record.rule == FAILED:
@@ -1086,24 +972,28 @@ def folded(events: Iterable[Event]) -> tuple[Event, ...]:
 
 
 def details_text(details: Details) -> str:
-    head = [f"{details.stack}  {details.at:%Y-%m-%d %H:%M:%S} UTC"]
-    blocks = [
-        [
-            f"{name}: {_counted(rows, details.events)}",
-            *(line for row in rows for line in _lines(row)),
-        ]
-        for name, rows in details.fleets.items()
-    ] or [["no fleet"]]
+    blocks = [[f"{details.stack}  {details.at:%Y-%m-%d %H:%M:%S} UTC"]]
+    for name, rows in details.fleets.items():
+        left_out = details.left_out.get(name, 0)
+        count = len(rows) + left_out
+        if details.events:
+            what = "no event" if not count else "1 event" if count == 1 else f"{count} events"
+            told = f"{what} in {spoken(EVENTS_OF.total_seconds())}"
+            told += f"; the last {len(rows)} of them" if left_out else ""
+        else:
+            counted = sum(isinstance(row, InstanceStatus) and row.counted for row in rows)
+            told = f"{counted} of {count} instances count" if rows else "no instance"
+        blocks.append([f"{name}: {told}", *(line for row in rows for line in _lines(row))])
+    blocks += [] if details.fleets else [["no fleet"]]
     troubles = [line for it in details.troubles for line in labelled("trouble", it, indent=0)]
-    return paragraphs([head, *blocks, *([troubles] if troubles else [])])
+    return paragraphs([*blocks, *([troubles] if troubles else [])])
 
 
-def _counted(rows: Sequence[InstanceStatus] | Sequence[Event], events: bool) -> str:
-    if events:
-        what = "no event" if not rows else "1 event" if len(rows) == 1 else f"{len(rows)} events"
-        return f"{what} in {spoken(EVENTS_OF.total_seconds())}"
-    counted = sum(isinstance(row, InstanceStatus) and row.counted for row in rows)
-    return f"{counted} of {len(rows)} instances count" if rows else "no instance"
+def details_json(details: Details) -> str:
+    found = asdict(details)
+    if not details.left_out:
+        del found["left_out"]
+    return as_json(found)
 
 
 def _lines(row: InstanceStatus | Event) -> list[str]:

@@ -52,17 +52,14 @@ def paragraphs(parts: Iterable[Iterable[str]]) -> str:
 def columns(rows: Iterable[Mapping[str, str]], right: frozenset[str] = frozenset()) -> list[str]:
     """Lay rows out under their keys; the columns in `right` are set flush right."""
     table = list(rows)
-    heads = list(table[0]) if table else []
-    widths = {h: max(len(h), *(len(row[h]) for row in table)) for h in heads}
-    lines = [_line({h: h for h in heads}, widths, right)]
-    return [*lines, *(_line(row, widths, right) for row in table)] if table else []
-
-
-def _line(row: Mapping[str, str], widths: Mapping[str, int], right: frozenset[str]) -> str:
-    cells = [
-        row[h].rjust(width) if h in right else row[h].ljust(width) for h, width in widths.items()
-    ]
-    return "  ".join(cells).rstrip()
+    table = [{head: head for head in table[0]}, *table] if table else []
+    lines = [""] * len(table)
+    for head in table[0] if table else ():
+        width = max(len(row[head]) for row in table)
+        for number, row in enumerate(table):
+            cell = row[head].rjust(width) if head in right else row[head].ljust(width)
+            lines[number] += f"{cell}  "
+    return [line.rstrip() for line in lines]
 
 
 # Longer than anything is kept, and short enough to be counted back from any day.
@@ -95,6 +92,11 @@ def spoken(seconds: float) -> str:
     return f"{seconds / 86_400:.0f} d"
 
 
+def age_from(at: datetime, now: datetime) -> float:
+    """Answer how long ago an instant was, s: 0 where a clock that is behind makes it the future."""
+    return max(0.0, (now - at).total_seconds())
+
+
 EARLIEST = datetime(2006, 1, 1, tzinfo=UTC)
 
 
@@ -103,27 +105,21 @@ def parse_instant(text: str, now: datetime) -> datetime:
 
     Raises `ValueError` for anything else, for the future, and for before there was AWS.
     """
-    at = _clock_time(text.strip(), now) or _whole(text.strip())
+    try:
+        clock = time.fromisoformat(text.strip())
+    except ValueError:
+        try:
+            at = datetime.fromisoformat(text.strip())
+        except ValueError:
+            message = f"{text!r} is no time; write 15:10, 15:10+09:00 or 2026-11-20T15:10 (UTC)"
+            raise ValueError(message) from None
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    else:
+        zone = clock.tzinfo or UTC
+        at = datetime.combine(now.astimezone(zone).date(), clock, zone)
+        at -= timedelta(days=1 if at > now else 0)
     if at < EARLIEST:
         raise ValueError(f"{text!r} is before there was AWS")
     if at > now:
         raise ValueError(f"{text!r} is in the future: it is {now:%Y-%m-%d %H:%M} UTC now")
     return at.astimezone(UTC)
-
-
-def _clock_time(text: str, now: datetime) -> datetime | None:
-    try:
-        clock = time.fromisoformat(text)
-    except ValueError:
-        return None
-    at = datetime.combine(now.astimezone(clock.tzinfo or UTC).date(), clock, clock.tzinfo or UTC)
-    return at if at <= now else at - timedelta(days=1)
-
-
-def _whole(text: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        message = f"{text!r} is no time; write 15:10, 15:10+09:00 or 2026-11-20T15:10 (UTC)"
-        raise ValueError(message) from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -1,7 +1,7 @@
 """What a request costs on each instance type: service times of the same minutes, prices of now."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -76,15 +76,30 @@ def types_of(fleet: str, digests: Sequence[LoadDigest], cost: Cost) -> FleetType
             workers[kind].add((worker.instance_id, worker.worker_id))
     # As sizing learns them. What never served beside another type has no speed, unless none did.
     learned = learn(Speeds(kinds=kinds), (), digests, cost.until).types
-    speeds = _speeds(learned) or dict.fromkeys(logs, 1.0)
+    # Types are compared with the one of the most logs; few logs say little.
+    most = max(learned.values(), key=lambda it: it.logs, default=Served()).speed
+    speeds = {
+        kind: (it.speed / most) ** min(1.0, it.logs / TRUSTED) for kind, it in learned.items()
+    } or dict.fromkeys(logs, 1.0)
     work_s = sum(spent_s[kind] * speed for kind, speed in speeds.items())
     mean_s = work_s / (sum(logs[kind] for kind in speeds) or 1)
-    serves = {kind: speed * _workers_an_instance(workers[kind]) for kind, speed in speeds.items()}
+    serves = {
+        kind: speed * len(workers[kind]) / (len({instance for instance, _ in workers[kind]}) or 1)
+        for kind, speed in speeds.items()
+    }
     least = min(serves.values(), default=1.0)
     found = []
     for kind in sorted(hours):
         an_hour = 3600 * serves[kind] / mean_s if kind in serves and mean_s else None
-        spot, listed = _spot_price(cost, fleet, kind), cost.book.on_demand.get(kind)
+        # The mean of the newest prices of the pools that the fleet used.
+        theirs = (it for it in cost.items if (it.fleet, it.instance_type) == (fleet, kind))
+        pools = {it.pool for it in theirs if it.option is PurchaseOption.SPOT}
+        newest = [cost.book.spot[pool].usd[-1] for pool in sorted(pools & cost.book.spot.keys())]
+        spot = sum(newest) / len(newest) if newest else None
+        listed = cost.book.on_demand.get(kind)
+        thousand = [
+            1000 * usd / an_hour if usd is not None and an_hour else None for usd in (spot, listed)
+        ]
         found.append(
             TypeCost(
                 instance_type=kind,
@@ -93,8 +108,8 @@ def types_of(fleet: str, digests: Sequence[LoadDigest], cost: Cost) -> FleetType
                 share=hours[kind] / (sum(hours.values()) or 1.0),
                 spot_hour=spot,
                 on_demand_hour=listed,
-                spot_thousand=_thousand(spot, an_hour),
-                on_demand_thousand=_thousand(listed, an_hour),
+                spot_thousand=thousand[0],
+                on_demand_thousand=thousand[1],
                 weight=round(10 * serves[kind] / least) if kind in serves else None,
             )
         )
@@ -103,47 +118,29 @@ def types_of(fleet: str, digests: Sequence[LoadDigest], cost: Cost) -> FleetType
     return FleetTypes(fleet=fleet, types=tuple(found), unknown=unknown)
 
 
-def _speeds(learned: Mapping[str, Served]) -> dict[str, float]:
-    """Compare types with the one of the most logs; few logs say little."""
-    most = max(learned.values(), key=lambda it: it.logs, default=Served()).speed
-    return {kind: (it.speed / most) ** min(1.0, it.logs / TRUSTED) for kind, it in learned.items()}
-
-
-def _workers_an_instance(workers: set[tuple[str, str]]) -> float:
-    return len(workers) / (len({instance for instance, _ in workers}) or 1)
-
-
-def _thousand(usd: float | None, an_hour: float | None) -> float | None:
-    return 1000 * usd / an_hour if usd is not None and an_hour else None
-
-
-def _spot_price(cost: Cost, fleet: str, kind: str) -> float | None:
-    """Average the newest prices of the pools of a type that a fleet used; None without one."""
-    items = (item for item in cost.items if item.fleet == fleet and item.instance_type == kind)
-    pools = {item.pool for item in items if item.option is PurchaseOption.SPOT}
-    newest = [cost.book.spot[pool].usd[-1] for pool in sorted(pools & cost.book.spot.keys())]
-    return sum(newest) / len(newest) if newest else None
-
-
 def types_json(found: list[FleetTypes]) -> str:
     return as_json({"fleets": found})
 
 
 def types_text(found: list[FleetTypes]) -> str:
     """A table for each fleet, and what it means."""
+
+    def number(value: float | None, digits: int) -> str:
+        return "?" if value is None else f"{value:.{digits}f}"
+
     blocks = []
     for each in found:
         rows = [
             {
                 "type": it.instance_type,
-                "speed": _number(it.speed, 2),
+                "speed": number(it.speed, 2),
                 "logs": str(it.logs),
-                "spot/h": _number(it.spot_hour, 3),
-                "list/h": _number(it.on_demand_hour, 3),
-                "spot/1000": _number(it.spot_thousand, 4),
-                "list/1000": _number(it.on_demand_thousand, 4),
+                "spot/h": number(it.spot_hour, 3),
+                "list/h": number(it.on_demand_hour, 3),
+                "spot/1000": number(it.spot_thousand, 4),
+                "list/1000": number(it.on_demand_thousand, 4),
                 "share": f"{it.share:.0%}",
-                "weight": "?" if it.weight is None else str(it.weight),
+                "weight": number(it.weight, 0),
             }
             for it in each.types
         ]
@@ -151,27 +148,13 @@ def types_text(found: list[FleetTypes]) -> str:
         if each.unknown:
             text = f"{each.unknown} search logs of instances that the ledger does not have yet"
             blocks.append(labelled("not in it", text, indent=0))
-    if not found:
-        blocks.append(["no instance ran in this time"])
-    blocks.append(
-        labelled(
-            "speed",
-            "service times of the same minutes, against the type with the most logs. Below "
-            f"{TRUSTED} logs it is averaged with 1; ? where a type never served beside another.",
-            indent=0,
-        )
-        + labelled(
-            "1000", "USD for a thousand requests on instances that are busy all the time.", indent=0
-        )
-        + labelled(
-            "weight",
-            "how much an instance serves; the slowest type has 10. Use it to choose types, and do "
-            "not set it in a group: Spotkeeper counts instances.",
-            indent=0,
-        )
-    )
-    return paragraphs(blocks)
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "?" if value is None else f"{value:.{digits}f}"
+    blocks += [] if found else [["no instance ran in this time"]]
+    meanings = {
+        "speed": "service times of the same minutes, against the type with the most logs. Below "
+        f"{TRUSTED} logs it is averaged with 1; ? where a type never served beside another.",
+        "1000": "USD for a thousand requests on instances that are busy all the time.",
+        "weight": "how much an instance serves; the slowest type has 10. Use it to choose types, "
+        "and do not set it in a group: Spotkeeper counts instances.",
+    }
+    told = [line for row in meanings.items() for line in labelled(*row, indent=0)]
+    return paragraphs([*blocks, told])

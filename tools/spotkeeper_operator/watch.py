@@ -17,12 +17,12 @@ from time import monotonic
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeeper.domain.decision import DecisionRecord
-from spotkeeper.domain.fleet import Fleet, Group, Instance
+from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.ports import FleetError, GroupReader
 from spotkeeper_charts.page import page_html
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.explain import explain_page
-from spotkeeper_operator.status import CLOUDWATCH, Reading, fleet_status, instances_of, status_rows
+from spotkeeper_operator.status import Reading, fleet_status, instances_of, status_rows
 
 DECISIONS_SHOWN = 40
 
@@ -54,37 +54,34 @@ def fleet_picture(
     kinds = {"spot": fleet.spot_group, "on-demand": fleet.on_demand_group}
     return {
         "name": fleet.name,
-        "groups": [_group(kind, name, groups.get(name), why) for kind, name in kinds.items()],
-        "decisions": [_decision(record) for record in decisions[:DECISIONS_SHOWN]],
-    }
-
-
-def _group(kind: str, name: str, group: Group | None, why: Mapping[str, str]) -> dict[str, object]:
-    return {
-        "kind": kind,
-        "name": name,
-        "desired": group.desired if group else None,
-        "instances": [_instance(one, why) for one in group.instances] if group else [],
-    }
-
-
-def _instance(instance: Instance, why: Mapping[str, str]) -> dict[str, object]:
-    return {
-        **({"why": why[instance.instance_id]} if instance.instance_id in why else {}),
-        "id": instance.instance_id,
-        "pool": instance.pool,
-        "phase": instance.phase if instance.healthy else "unhealthy",
-    }
-
-
-def _decision(record: DecisionRecord) -> dict[str, object]:
-    return {
-        "at": record.at.isoformat(timespec="seconds"),
-        "controller": record.controller,
-        "action": record.action,
-        "rule": record.rule,
-        "reason": record.reason,
-        "asked": [o.asked for o in record.outcomes if not o.error and not o.would],
+        "groups": [
+            {
+                "kind": kind,
+                "name": name,
+                "desired": groups[name].desired if name in groups else None,
+                "instances": [
+                    {
+                        **({"why": why[it.instance_id]} if it.instance_id in why else {}),
+                        "id": it.instance_id,
+                        "pool": it.pool,
+                        "phase": it.phase if it.healthy else "unhealthy",
+                    }
+                    for it in (groups[name].instances if name in groups else ())
+                ],
+            }
+            for kind, name in kinds.items()
+        ],
+        "decisions": [
+            {
+                "at": record.at.isoformat(timespec="seconds"),
+                "controller": record.controller,
+                "action": record.action,
+                "rule": record.rule,
+                "reason": record.reason,
+                "asked": [o.asked for o in record.outcomes if not o.error and not o.would],
+            }
+            for record in decisions[:DECISIONS_SHOWN]
+        ],
     }
 
 
@@ -136,26 +133,21 @@ class Watch:
 
     def _state(self) -> str:
         now = self._clock()
+        fleets: list[dict[str, object]] = []
+        state: dict[str, object] = {"fleets": fleets}
         try:
-            state = self._picture(now)
+            reading = Reading(self._aws, self._name, self._fleet, now)
+            for fleet, looked in reading.looked():
+                why = {i.instance_id: i.why for i in instances_of(fleet, looked, {}, {}, None, now)}
+                picture = fleet_picture(fleet, looked.groups or {}, looked.records or (), why)
+                status = fleet_status(fleet, looked, now)
+                told = {"state": status.state, "why": status.why, "rows": status_rows(status)}
+                fleets.append(picture | {"status": told})
+            ringing = [f"alarm rings: {name}" for name in reading.ringing()]
+            state["troubles"] = [*ringing, *reading.troubles]
         except ERRORS as error:
             state = {"fleets": [], "why": str(error)}
         return json.dumps({"at": now.isoformat(), "charts": "charts.html", **state})
-
-    def _picture(self, now: datetime) -> dict[str, object]:
-        reading = Reading(self._aws, self._name, self._fleet, now)
-        fleets: list[dict[str, object]] = []
-        for fleet, looked in reading.looked():
-            why = {i.instance_id: i.why for i in instances_of(fleet, looked, {}, {}, None, now)}
-            picture = fleet_picture(
-                fleet, looked.groups or {}, (looked.records or ())[:DECISIONS_SHOWN], why
-            )
-            status = fleet_status(fleet, looked, now)
-            told = {"state": status.state, "why": status.why, "rows": status_rows(status)}
-            fleets.append(picture | {"status": told})
-        ringing = reading.attempt(CLOUDWATCH, "alarms are not known", reading.ringing) or ()
-        troubles = [*(f"alarm rings: {name}" for name in ringing), *reading.troubles]
-        return {"fleets": fleets, "troubles": troubles}
 
     def _charts(self) -> str:
         now = self._clock()

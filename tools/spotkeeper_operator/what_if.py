@@ -83,7 +83,24 @@ def what_if(fleet: Fleet, history: LoadHistory, promise: str) -> WhatIf:
     if not steps:
         message = f"fleet {fleet.name}: the history has less than half an hour; ask again later"
         raise OperatorError(message)
-    prices = [_price(fleet, history, each) for each in objectives]
+    per, scores = fleet.workers_per_instance * fleet.slots, history.scores
+    prices: list[Price] = []
+    for objective in objectives:
+        policy = ObjectivePolicy(
+            wait_s=objective.wait_s,
+            share=objective.share,
+            min_workers=fleet.bounds.spot_min * per,
+            max_workers=fleet.bounds.spot_max * per + scores.onprem,
+            start_up_s=scores.start_up_s or objective.start_up_s,
+            onprem=scores.onprem,
+            per_instance=per,
+            slots=fleet.slots,
+        )
+        found = _cheapest(history, policy)
+        if not found.kept:
+            unbound = _cheapest(history, replace(policy, max_workers=UNBOUND))
+            found = replace(found, unbound_hours=unbound.worker_hours if unbound.kept else None)
+        prices.append(found)
     return WhatIf(
         fleet=fleet.name,
         hours=steps / 12,
@@ -94,38 +111,16 @@ def what_if(fleet: Fleet, history: LoadHistory, promise: str) -> WhatIf:
 
 def _no_dearer(price: Price, all_prices: Sequence[Price]) -> Price:
     """A fleet that is sized for a stricter promise keeps this one, too, and may be the cheapest."""
+    stricter = (it for it in all_prices if it.wait_s <= price.wait_s and it.share >= price.share)
     best = min(
-        (
-            one
-            for one in all_prices
-            if one.wait_s <= price.wait_s and one.share >= price.share and one.kept
-        ),
-        key=lambda one: (one.worker_hours, one is not price),
+        (it for it in stricter if it.kept),
+        key=lambda it: (it.worker_hours, it is not price),
         default=price,
     )
     if best is price:
         return price
     rule = f"as for {best.share:.4g} within {best.wait_s:g} s"
     return replace(best, wait_s=price.wait_s, share=price.share, rule=rule)
-
-
-def _price(fleet: Fleet, history: LoadHistory, objective: Objective) -> Price:
-    per, scores = fleet.workers_per_instance * fleet.slots, history.scores
-    policy = ObjectivePolicy(
-        wait_s=objective.wait_s,
-        share=objective.share,
-        min_workers=fleet.bounds.spot_min * per,
-        max_workers=fleet.bounds.spot_max * per + scores.onprem,
-        start_up_s=scores.start_up_s or objective.start_up_s,
-        onprem=scores.onprem,
-        per_instance=per,
-        slots=fleet.slots,
-    )
-    found = _cheapest(history, policy)
-    if found.kept:
-        return found
-    unbound = _cheapest(history, replace(policy, max_workers=UNBOUND))
-    return replace(found, unbound_hours=unbound.worker_hours if unbound.kept else None)
 
 
 def _cheapest(history: LoadHistory, policy: ObjectivePolicy) -> Price:
@@ -157,31 +152,29 @@ def _cheapest(history: LoadHistory, policy: ObjectivePolicy) -> Price:
 
 def what_if_text(found: Sequence[WhatIf]) -> str:
     """The prices as a table for each fleet."""
-    return paragraphs(_lines(each) for each in found)
-
-
-def _lines(found: WhatIf) -> list[str]:
-    now, other = found.prices
-    rows = [
-        {
-            "promise": f"{each.share:.4g} within {each.wait_s:g} s",
-            "in time": f"{each.in_time:.1%}",
-            "worker-hours": f"{each.worker_hours:.1f}",
-            "rule": each.rule.removeprefix("Erlang C on the "),
-        }
-        for each in found.prices
-    ]
-    lines = [
-        f"{found.fleet}: the last {found.hours:.1f} h, {found.requests:,} requests",
-        *columns(rows, frozenset({"in time", "worker-hours"})),
-    ]
-    if now.kept and other.kept and now.worker_hours > 0:
-        change = other.worker_hours / now.worker_hours - 1
-        lines.append(f"The second promise costs {change:+.0%} worker-hours.")
-    for each in found.prices:
-        if not each.kept:
+    blocks: list[list[str]] = []
+    for fleet in found:
+        now, other = fleet.prices
+        rows = [
+            {
+                "promise": f"{each.share:.4g} within {each.wait_s:g} s",
+                "in time": f"{each.in_time:.1%}",
+                "worker-hours": f"{each.worker_hours:.1f}",
+                "rule": each.rule.removeprefix("Erlang C on the "),
+            }
+            for each in fleet.prices
+        ]
+        lines = [
+            f"{fleet.fleet}: the last {fleet.hours:.1f} h, {fleet.requests:,} requests",
+            *columns(rows, frozenset({"in time", "worker-hours"})),
+        ]
+        if now.kept and other.kept and now.worker_hours > 0:
+            change = other.worker_hours / now.worker_hours - 1
+            lines.append(f"The second promise costs {change:+.0%} worker-hours.")
+        for each in (it for it in fleet.prices if not it.kept):
             needed = each.unbound_hours
             without = f"{needed:.1f} worker-hours" if needed is not None else "no rule keeps it"
             lines.append(f"No rule keeps {each.share:g} within {each.wait_s:g} s in these bounds.")
             lines.append(f"Without bounds.spot_max: {without}.")
-    return lines
+        blocks.append(lines)
+    return paragraphs(blocks)

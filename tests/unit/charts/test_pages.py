@@ -1,8 +1,13 @@
-"""Pages as text: what blocks become, and that what they say cannot become markup."""
+"""Pages as text and what a timeline hands to them; what they say cannot become markup."""
 
 import json
 import re
+from itertools import pairwise
 from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotkeeper_charts.page import (
     Block,
@@ -18,6 +23,7 @@ from spotkeeper_charts.page import (
     Text,
     Tiles,
     Timeline,
+    changed,
     page_html,
     scatter,
 )
@@ -29,10 +35,10 @@ def html(*blocks: Block) -> str:
     return page_html(Page(title="A page", blocks=blocks))
 
 
-def steps(*values: float | None, label: str = "spot") -> Series:
-    return Series(
-        label=label, colour="spot", t=[float(n) for n in range(len(values))], values=values
-    )
+def chart(*values: float | None, label: str = "a", **more: Any) -> Chart:
+    t = [float(n) for n in range(len(values))]
+    drawn = Series(label=label, colour="spot", t=t, values=values)
+    return Chart(title=label, unit="", series=[drawn], **more)
 
 
 def drawn(page: str) -> list[Any]:
@@ -40,26 +46,19 @@ def drawn(page: str) -> list[Any]:
 
 
 def test_what_is_said_cannot_become_markup() -> None:
-    chart = Chart(title=HOSTILE, unit="", series=[steps(1.0, label=HOSTILE)])
-    page = page_html(
-        Page(
-            title=HOSTILE,
-            subtitle=HOSTILE,
-            footer=HOSTILE,
-            blocks=[
-                Heading(HOSTILE),
-                Text(HOSTILE, HOSTILE),
-                Tiles([Figure(label=HOSTILE, value=HOSTILE)]),
-                Table(columns=[HOSTILE], rows=[Row(cells=[HOSTILE])]),
-                scatter([Point(name=HOSTILE, served=0.9, cost=0.5)]),
-                Timeline(
-                    length_s=10.0,
-                    charts=[chart],
-                    notes=[Notes(name="why", t=[0.0], texts=[HOSTILE])],
-                ),
-            ],
-        )
-    )
+    blocks: list[Block] = [
+        Heading(HOSTILE),
+        Text(HOSTILE, HOSTILE),
+        Tiles([Figure(label=HOSTILE, value=HOSTILE)]),
+        Table(columns=[HOSTILE], rows=[Row(cells=[HOSTILE])]),
+        scatter([Point(name=HOSTILE, served=0.9, cost=0.5)]),
+        Timeline(
+            length_s=10.0,
+            charts=[chart(1.0, label=HOSTILE)],
+            notes=[Notes(name="why", t=[0.0], texts=[HOSTILE])],
+        ),
+    ]
+    page = page_html(Page(title=HOSTILE, subtitle=HOSTILE, footer=HOSTILE, blocks=blocks))
     assert HOSTILE not in page
     assert page.count("&lt;script&gt;") >= 9
     assert page.count("<script") == page.count("</script>") == 2
@@ -83,10 +82,32 @@ def test_a_folded_table_opens_when_asked() -> None:
 
 
 def test_each_timeline_has_its_own_data() -> None:
-    page = html(
-        *(
-            Timeline(length_s=length, charts=[Chart(title="a", unit="", series=[steps(1.0)])])
-            for length in (60.0, 120.0)
-        )
-    )
+    page = html(*(Timeline(length_s=length, charts=[chart(1.0)]) for length in (60.0, 120.0)))
     assert [one["length_s"] for one in drawn(page)] == [60.0, 120.0]
+
+
+@pytest.mark.parametrize(
+    ("axis", "end"),
+    [
+        pytest.param(chart(2.0, 4.0), 4.2, id="a little above the highest"),
+        pytest.param(chart(2.0, None, 4.0), 4.2, id="a gap is no value"),
+        pytest.param(chart(), 1.05, id="nothing to draw"),
+        pytest.param(chart(0.0, 0.0), 1.05, id="nothing but zeros"),
+        pytest.param(chart(3.0, whole=True), 3.4, id="whole numbers"),
+        pytest.param(chart(300.0, top=20.0), 20.0, id="as it was asked for"),
+    ],
+)
+def test_where_an_axis_ends(axis: Chart, end: float) -> None:
+    assert axis.end() == pytest.approx(end)
+
+
+@given(st.lists(st.integers(0, 3)))
+def test_a_step_function_without_its_repeats_is_the_same(values: list[int]) -> None:
+    t, kept = changed([float(n) for n in range(len(values))], values)
+    at = dict(zip(t, kept, strict=True))
+    latest, rebuilt = 0.0, []
+    for n in range(len(values)):
+        latest = at.get(float(n), latest)
+        rebuilt.append(latest)
+    assert rebuilt == values
+    assert all(one != two for one, two in pairwise(kept))

@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import strategies as st
 
 from spotkeeper.domain.money.ledger import (
     EndedBy,
@@ -118,8 +117,3 @@ def test_two_savings_told_apart() -> None:
     assert found.fixed_fleet == pytest.approx(8.0)
     assert found.saved_by_spot == pytest.approx(2.6)
     assert found.saved_by_sizing == pytest.approx(2.0)
-
-
-prices = st.lists(
-    st.tuples(st.integers(-48, 48), st.floats(0.01, 5)), max_size=8, unique_by=lambda it: it[0]
-)
