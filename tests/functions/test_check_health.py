@@ -86,10 +86,8 @@ def test_a_digest_that_cannot_be_read_fails_its_fleet_by_name_and_the_other_is_s
             stage.call(handler)
         (error,) = caught.value.exceptions
         assert str(error).startswith(f"fleet search: the load item {key['sk']['S']} cannot be read")
-    assert (stage.cloud.group("ocr-spot").desired, stage.cloud.group("search-spot").desired) == (
-        6,
-        4,
-    )
+    assert stage.cloud.group("ocr-spot").desired == 6
+    assert stage.cloud.group("search-spot").desired == 4
     table.delete_item(TableName=TABLE, Key=key)
     stage.call(handler)
     assert stage.cloud.group("search-spot").desired == 6
