@@ -61,9 +61,7 @@ def log(
     return SearchLog(**fields | changed)
 
 
-def served(
-    who: str, ended: datetime, service_s: float, status: Status = Status.OK, waited_s: float = 1.0
-) -> SearchLog:
+def served(who: str, ended: datetime, service_s: float, waited_s: float = 1.0) -> SearchLog:
     """A log of an instance, or of a worker on premises that is not named like one."""
     began, in_cloud = ended - timedelta(seconds=service_s), who.startswith("i-")
     return SearchLog(
@@ -74,7 +72,7 @@ def served(
         enqueued_at=began - timedelta(seconds=waited_s),
         started_at=began,
         finished_at=ended,
-        status=status,
+        status=Status.OK,
     )
 
 

@@ -19,12 +19,12 @@ CHANGING = ("SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup", "Detach
             "CreateTags", "TerminateInstances", "SetInstanceHealth")  # fmt: skip
 
 
-def event(name: str, instance_id: str = STRANGER, group: str = "ocr-spot") -> dict[str, Any]:
-    """An event of events/ about another instance or group, sent a second ago."""
+def event(name: str, instance_id: str = STRANGER) -> dict[str, Any]:
+    """An event of events/ about another instance, and about our spot group, sent a second ago."""
     text = (EVENTS / f"{name}.json").read_text()
     parsed: dict[str, Any] = json.loads(text.replace(STRANGER, instance_id))
     if "AutoScalingGroupName" in parsed["detail"]:
-        parsed["detail"]["AutoScalingGroupName"] = group
+        parsed["detail"]["AutoScalingGroupName"] = "ocr-spot"
     return parsed | {"time": at(599).isoformat()}
 
 

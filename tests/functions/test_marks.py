@@ -13,12 +13,11 @@ from tests.builders import at
 from tests.functions.conftest import NONCE, PATH, TABLE, Stage, StageOf, document
 from tests.functions.test_handle_interruption import event
 
-OLD = at(-86_400).isoformat()
 
-
-def tag(instance_id: str, group: str = "ocr-spot", nonce: str = NONCE, at_: str = OLD) -> None:
+def tag(instance_id: str, nonce: str = NONCE) -> None:
     """Tag as anybody can who holds ec2:CreateTags and has read the tags of a marked instance."""
-    tags = {"spotkeeper:draining": at_, "spotkeeper:group": group, "spotkeeper:nonce": nonce}
+    old = at(-86_400).isoformat()
+    tags = {"spotkeeper:draining": old, "spotkeeper:group": "ocr-spot", "spotkeeper:nonce": nonce}
     boto3.client("ec2").create_tags(
         Resources=[instance_id], Tags=[{"Key": k, "Value": v} for k, v in tags.items()]
     )

@@ -1,7 +1,6 @@
 """Fleet documents: defaults, every wrong field at once, and one wrong document alone."""
 
 import json
-import logging
 from typing import Any
 
 import pytest
@@ -76,6 +75,12 @@ def test_a_request_queue_is_named_by_its_url(url: str | None) -> None:
     assert parsed(request_queue_url=url).request_queue_url == url
 
 
+NO_QUEUES = (
+    "", "arn:aws:sqs:us-east-1:123456789012:requests", SQS.replace("https", "http"), f"{SQS}?x",
+    "https://sqs.us-east-1.amazonaws.com/requests", SQS.replace(".com", ".com.example.org"),
+)  # fmt: skip
+
+
 def objective(**changes: object) -> dict[str, object]:
     return {"objective": {"wait_s": 10, "share": 0.95} | changes}
 
@@ -87,22 +92,9 @@ def objective(**changes: object) -> dict[str, object]:
         (objective(wait_s=-1), "objective.wait_s: "),
         (objective(share=1.0), "objective.share: "),
         (objective(start_up_s=0), "objective.start_up_s: "),
-        *(
-            ({"request_queue_url": url}, "request_queue_url: ")
-            for url in (
-                "",
-                "arn:aws:sqs:us-east-1:123456789012:requests",
-                SQS.replace("https", "http"),
-                "https://sqs.us-east-1.amazonaws.com/requests",
-                f"{SQS}?x",
-                SQS.replace(".com", ".com.example.org"),
-            )
-        ),
+        *(({"request_queue_url": url}, "request_queue_url: ") for url in NO_QUEUES),
         ({"mode": "watch"}, "mode: Input should be 'act' or 'observe'"),
-        (
-            {"on_demand_group": "ocr-spot"},
-            "document: Value error, spot_group and on_demand_group must be two groups",
-        ),
+        ({"on_demand_group": "ocr-spot"}, "spot_group and on_demand_group must be two groups"),
         (
             {"bounds": {"spot_min": 5, "spot_max": 4, "on_demand_max": 1}, "version": 3},
             "bounds: Value error, spot_min 5 is above spot_max 4",
@@ -177,8 +169,8 @@ class _Ssm:
         return [{"Parameters": page}]
 
 
-def store(parameters: dict[str, str], error: Exception | None = None) -> FleetDocumentStore:
-    client: Any = _Ssm(parameters, error)
+def store(parameters: dict[str, str]) -> FleetDocumentStore:
+    client: Any = _Ssm(parameters)
     return FleetDocumentStore(client, "/spotkeeper/test/fleets")
 
 
@@ -226,25 +218,17 @@ def test_what_belongs_to_no_fleet_is_named(name: str, told: str) -> None:
     assert told in str(documents.errors[0])
 
 
-def test_a_parameter_store_that_does_not_answer_is_unavailable(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level(logging.CRITICAL), pytest.raises(Unavailable, match="/spotkeeper/test"):
-        store({}, RuntimeError("no route")).load()
-
-
-def other(**changes: object) -> str:
-    return json.dumps({**LEAST, "spot_group": "b-spot", "on_demand_group": "b-od"} | changes)
-
-
 def test_while_parameter_store_is_down_the_documents_read_last_stay_in_force(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fleet_documents, "CACHE_S", 0)
-    ssm = _Ssm({"ocr": json.dumps(LEAST), "broken": "{"})
+    ssm = _Ssm({"ocr": json.dumps(LEAST), "broken": "{"}, RuntimeError("no route"))
     documents = FleetDocumentStore(ssm, "/spotkeeper/test/fleets")  # type: ignore[arg-type]
+    with pytest.raises(Unavailable, match="/spotkeeper/test"):
+        documents.load()
+    ssm.error, down = None, ssm.error
     before = documents.load()
-    ssm.error = RuntimeError("no route")
+    ssm.error = down
     after = documents.load()
     assert (after.fleets, after.names) == (before.fleets, before.names)
     assert [type(error) for error in after.errors] == [Unavailable, *map(type, before.errors)]
@@ -254,18 +238,13 @@ def test_while_parameter_store_is_down_the_documents_read_last_stay_in_force(
 
 
 def test_a_group_belongs_to_one_fleet() -> None:
-    documents = store(
-        {
-            "a": json.dumps(LEAST),
-            "b": other(),
-            "c": other(spot_group="ocr-on-demand", on_demand_group="c-od"),
-        }
-    ).load()
-    assert [fleet.name for fleet in documents.fleets] == ["b"]
-    assert documents.names == {"a", "b", "c"}
-    assert [str(error).partition(";")[0] for error in documents.errors] == [
-        "fleet documents a and c: both name the group ocr-on-demand"
-    ]
+    both = LEAST | {"spot_group": "ocr-on-demand", "on_demand_group": "c-od"}
+    documents = store({**MAIN, "c": json.dumps(both)}).load()
+    assert [fleet.name for fleet in documents.fleets] == ["main"]
+    assert documents.names == {"main", "asr", "c"}
+    (error,) = documents.errors
+    told = "fleet documents asr and c: both name the group ocr-on-demand;"
+    assert str(error).startswith(told)
 
 
 def test_overrides_are_laid_over_what_the_stack_wrote() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spotkeeper.border.events import Message
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.domain.load.digest import SearchLog, Status, digest
+from spotkeeper.domain.load.digest import SearchLog, digest
 from spotkeeper.domain.permission import Control
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper.turns.check_availability import check_availability
@@ -23,7 +23,6 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Physics, two_groups
 from spotkeeper_lab.fakes import (
     FakeLoadTable,
-    FakeRequestQueues,
     FakeStates,
     Faults,
     fake_ports,
@@ -72,9 +71,9 @@ class Stage:
         self.cloud.advance(START_S)
         self.fleet = fleet(sizing=sizing)
         self.states = FakeStates(self.faults)
-        self.table, self.queues = FakeLoadTable(), FakeRequestQueues(self.faults)
+        self.table = FakeLoadTable()
         ports = fake_ports(self.cloud, self.faults, states=self.states)
-        self.ports = replace(ports, load=self.table, queues=self.queues)
+        self.ports = replace(ports, load=self.table)
 
     @property
     def spot(self) -> list[str]:
@@ -84,13 +83,11 @@ class Stage:
     def in_service(self, group: str) -> list[str]:
         return [i.instance_id for i in self.cloud.group(group).instances if i.state == "InService"]
 
-    def serve(
-        self, until_minute: int, shares: Mapping[str, float], status: Status = Status.OK
-    ) -> None:
+    def serve(self, until_minute: int, shares: Mapping[str, float]) -> None:
         """Have instances be busy for a share of the five minutes up to a minute."""
         for slot in range(30):
             end_s = START_S + 60 * until_minute - 10 * slot
-            logs = [served(i, end_s, 10 * share, status) for i, share in shares.items()]
+            logs = [served(i, end_s, 10 * share) for i, share in shares.items()]
             self.table.add(digest(logs, instant(end_s), "ocr"))
 
     def turn(self, minute: int, fleets: Sequence[Fleet] = ()) -> TurnReport:
@@ -101,11 +98,9 @@ class Stage:
         return report
 
 
-def served(
-    who: str, end_s: float, service_s: float, status: Status = Status.OK, waited_s: float = 1.0
-) -> SearchLog:
+def served(who: str, end_s: float, service_s: float) -> SearchLog:
     """A log of a request that ended at a second of the cloud's time."""
-    return search_logs.served(who, instant(end_s), service_s, status, waited_s)
+    return search_logs.served(who, instant(end_s), service_s)
 
 
 def hung(stage: Stage, busy: float = 0.9) -> str:
@@ -218,7 +213,8 @@ class Workday(Stage):
     ) -> dict[str, Any]:
         """Write a log as the worker does that ends a request."""
         seen_s = end_s - self.slow_clocks.get(who, self.behind_s)
-        return as_sent(served(who, seen_s, service_s, Status(status), waited_s))
+        one = search_logs.served(who, instant(seen_s), service_s, waited_s)
+        return as_sent(one) | {"status": status}
 
     def _ship(self) -> None:
         """Send the logs of what is finished by now, a message for each worker."""

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from spotkeeper.domain.decision import Controller
-from spotkeeper.domain.load.digest import SearchLog, digest
 from spotkeeper.domain.settings.sizing import Bounds, SizingPolicy
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper_lab.fakes import instant
-from tests.unit.turns.stage import START_S, Stage, Workday, served
+from tests.unit.turns.stage import Stage, Workday
 
 UNSIZED = SizingPolicy(enabled=False)
 # Requests a second that are ten erlangs, and two.
@@ -115,34 +114,29 @@ def test_the_bounds_rule_in_silence_too(spot: int, least: int, desired: int) -> 
     assert stage.cloud.group("spot").desired == desired
 
 
-def onprem_logs(minute: int) -> list[SearchLog]:
-    """A worker on premises serves all the time."""
-    return [served("", START_S + 60 * minute - n, 1.0, waited_s=0) for n in range(0, 60, 4)]
+def beside_a_rack() -> Workday:
+    """A fleet without any spot instance, whose machines on premises carry the load."""
+    day = Workday(0, service_s=2.0)
+    day.fleet, day.onprem = replace(day.fleet, onprem_workers=2), ["rack-0", "rack-1"]
+    return day
 
 
 def test_on_premises_workers_that_die_while_spot_is_zero_wake_a_worker() -> None:
-    stage = Stage(spot=0)
-    stage.fleet = replace(stage.fleet, onprem_workers=2)
-    for minute in range(8):
-        if minute < 3:
-            stage.table.add(digest(onprem_logs(minute), instant(START_S + 60 * minute), "ocr"))
-        stage.turn(minute)
-    assert stage.cloud.group("spot").desired == 1
+    day = beside_a_rack()
+    day.pass_minutes(3, 0.2)
+    assert day.desired[-1] == 0
+    day.onprem = ()
+    day.pass_minutes(4, 0.2)
+    assert day.desired[-1] == 1
 
 
 def test_on_demand_goes_where_machines_on_premises_carry_the_load() -> None:
     """Spot already has the size that the load needs, so nothing is ever requested of it."""
-    stage = Stage(spot=0)
-    stage.cloud.set_desired("on-demand", 3)
-    stage.fleet = replace(stage.fleet, onprem_workers=2)
-    for minute in range(15):
-        logs = onprem_logs(minute)
-        working = stage.in_service("on-demand")
-        logs += [served(i, START_S + 60 * minute - n, 1.0) for i in working for n in (3, 33)]
-        stage.table.add(digest(logs, instant(START_S + 60 * minute), "ocr"))
-        stage.turn(minute)
-        check_availability([stage.fleet], stage.ports, instant(START_S + 60 * minute))
-    assert (stage.cloud.group("spot").desired, stage.cloud.group("on-demand").desired) == (0, 0)
+    day = beside_a_rack()
+    day.cloud.set_desired("on-demand", 3)
+    day.pass_minutes(15, 0.3)
+    assert {*day.desired} == {0}
+    assert day.cloud.group("on-demand").desired == 0
 
 
 def test_no_on_demand_goes_while_the_turns_of_the_health_controller_have_stopped() -> None:

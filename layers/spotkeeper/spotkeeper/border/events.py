@@ -14,7 +14,8 @@ from typing import Annotated, Any
 from pydantic import AliasPath, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from spotkeeper.border import wrong_fields
-from spotkeeper.domain.interruption import Interruption, InterruptionKind
+from spotkeeper.domain.interruption import Interruption
+from spotkeeper.domain.interruption import InterruptionKind as Kind
 
 
 class EventError(Exception):
@@ -40,32 +41,26 @@ class _Envelope(_Origin):
     detail: dict[str, Any]
 
 
-class _Detail(_Part):
-    """The detail of an event."""
+class _OfInstance(_Part):
+    """The detail of an event about one instance."""
 
-    def about(self, detail: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the fields of the interruption; None where the event tells a turn nothing."""
-        raise NotImplementedError
-
-
-class _OfInstance(_Detail):
     instance_id: Annotated[str, Field(alias="instance-id", pattern=r"^i-[0-9a-f]{8,17}$")]
 
-    def about(self, detail: Mapping[str, Any]) -> dict[str, Any] | None:
-        del detail
+    def about(self) -> dict[str, Any] | None:
+        """Return the fields of the interruption; None where the event tells a turn nothing."""
         return {"instance_ids": (self.instance_id,)}
 
 
 class _OfState(_OfInstance):
     state: str
 
-    def about(self, detail: Mapping[str, Any]) -> dict[str, Any] | None:
+    def about(self) -> dict[str, Any] | None:
         # The group reports when an instance serves, and an instance that has ended stopped counting
         # when it began to end.
-        return super().about(detail) if self.state in ("stopping", "shutting-down") else None
+        return super().about() if self.state in ("stopping", "shutting-down") else None
 
 
-class _OfGroup(_Detail):
+class _OfGroup(_Part):
     """A failed launch names no instance, or an empty one."""
 
     group: Annotated[str, Field(alias="AutoScalingGroupName", min_length=1)]
@@ -73,8 +68,7 @@ class _OfGroup(_Detail):
         str | None, Field(alias="EC2InstanceId", pattern=r"^(i-[0-9a-f]{8,17})?$")
     ] = None
 
-    def about(self, detail: Mapping[str, Any]) -> dict[str, Any] | None:
-        del detail
+    def about(self) -> dict[str, Any] | None:
         ids = (self.instance_id,) if self.instance_id else ()
         return {"instance_ids": ids, "group": self.group}
 
@@ -89,16 +83,18 @@ class _Change(_Part):
     affected: Annotated[tuple[_Affected, ...], Field(alias="affectedEntities")] = ()
 
 
-class _OfHealth(_Detail):
+class _OfHealth(_Part):
     """What an AWS Health event is about, which is mostly not EC2."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     service: str
     category: Annotated[str, Field(alias="eventTypeCategory")]
 
-    def about(self, detail: Mapping[str, Any]) -> dict[str, Any] | None:
+    def about(self) -> dict[str, Any] | None:
         if (self.service, self.category) != ("EC2", "scheduledChange"):
             return None
-        change = _Change.model_validate(detail)
+        change = _Change.model_validate(self.model_extra)
         ids = tuple(a.entity for a in change.affected if a.entity.startswith("i-"))
         # AWS reports a change that is over or was called off once more, as closed.
         if not ids or change.status == "closed":
@@ -115,26 +111,17 @@ def _health_time(text: str) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-_KINDS: Mapping[tuple[str, str], tuple[InterruptionKind, type[_Detail]]] = {
-    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): (
-        InterruptionKind.INTERRUPTION_WARNING, _OfInstance
-    ),
+type _Details = _OfInstance | _OfGroup | _OfHealth
+_KINDS: Mapping[tuple[str, str], tuple[Kind, type[_Details]]] = {
+    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): (Kind.INTERRUPTION_WARNING, _OfInstance),
     ("aws.ec2", "EC2 Instance Rebalance Recommendation"): (
-        InterruptionKind.REBALANCE_RECOMMENDATION, _OfInstance
+        Kind.REBALANCE_RECOMMENDATION, _OfInstance
     ),
-    ("aws.ec2", "EC2 Instance State-change Notification"): (
-        InterruptionKind.STATE_CHANGE, _OfState
-    ),
-    ("aws.autoscaling", "EC2 Instance Launch Unsuccessful"): (
-        InterruptionKind.LAUNCH_UNSUCCESSFUL, _OfGroup
-    ),
-    ("aws.autoscaling", "EC2 Instance Launch Successful"): (
-        InterruptionKind.LAUNCH_SUCCESSFUL, _OfGroup
-    ),
-    ("aws.autoscaling", "EC2 Instance Terminate Successful"): (
-        InterruptionKind.TERMINATE_SUCCESSFUL, _OfGroup
-    ),
-    ("aws.health", "AWS Health Event"): (InterruptionKind.SCHEDULED_CHANGE, _OfHealth),
+    ("aws.ec2", "EC2 Instance State-change Notification"): (Kind.STATE_CHANGE, _OfState),
+    ("aws.autoscaling", "EC2 Instance Launch Unsuccessful"): (Kind.LAUNCH_UNSUCCESSFUL, _OfGroup),
+    ("aws.autoscaling", "EC2 Instance Launch Successful"): (Kind.LAUNCH_SUCCESSFUL, _OfGroup),
+    ("aws.autoscaling", "EC2 Instance Terminate Successful"): (Kind.TERMINATE_SUCCESSFUL, _OfGroup),
+    ("aws.health", "AWS Health Event"): (Kind.SCHEDULED_CHANGE, _OfHealth),
 }  # fmt: skip
 
 
@@ -151,7 +138,7 @@ def parse_event(event: object, account: str) -> Interruption | None:
         if known is None or origin.account != account:
             return None
         (kind, model), envelope = known, _Envelope.model_validate(event)
-        about = model.model_validate(envelope.detail).about(envelope.detail)
+        about = model.model_validate(envelope.detail).about()
     except ValidationError as error:
         raise EventError(f"event {told}: {wrong_fields(error, 'event')}") from error
     return None if about is None else Interruption(kind=kind, at=envelope.time, **about)
