@@ -66,10 +66,13 @@ def test_every_turn_left_its_decision(hour: Path, summary: dict[str, Any]) -> No
     assert all(record["reason"] and record["rule"] for record in records)
 
 
-def test_the_same_seed_gives_the_same_day(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_day_whose_faults_outlast_it(tmp_path: Path) -> None:
+    settings = DemoSettings(market=generate(0), requests=generate_requests(0), hours=0.1)
     one, other = tmp_path / "one", tmp_path / "other"
-    for out in (one, other):
-        demo(DemoSettings(market=generate(0), requests=generate_requests(0), hours=0.2), out)
+    hung, _, silent = demo(settings, one)["incidents"]
+    assert (hung["ended_well"], hung["outcome"]) == (False, "still there at the end")
+    assert (silent["ended_well"], silent["outcome"]) == (False, "no alarm was raised, no scale-in")
+    demo(settings, other)
     for name in ("summary.json", "decisions.jsonl"):
         assert (one / name).read_text() == (other / name).read_text()
 
