@@ -10,7 +10,7 @@ a generated day.
 import heapq
 import json
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -335,7 +335,7 @@ def sent(trace: RequestTrace, settings: PaceSettings, busy_share: float = 0.6) -
         ages.extend(at - each for each in waiting[number])
         waiting[number].clear()
 
-    for at, worker, wait_s in _finished(trace, workers):
+    for at, worker, wait_s in finished(trace, workers):
         while now + 1.0 <= at:
             now += 1.0
             for number, pace in enumerate(paces):
@@ -349,21 +349,17 @@ def sent(trace: RequestTrace, settings: PaceSettings, busy_share: float = 0.6) -
     return Sent(messages / workers / hours, float(np.mean(ages)), float(np.quantile(ages, 0.95)))
 
 
-def _finished(trace: RequestTrace, workers: int) -> list[tuple[float, int, float]]:
+def finished(trace: RequestTrace, workers: int) -> list[tuple[float, int, float]]:
     """Serve a trace: the end of each request, its worker and its wait.
 
-    The worker that has been idle for longest serves next.
+    The worker that has been idle for longest serves next; where all are busy, the first to end.
     """
-    idle = deque(range(workers))
-    busy: list[tuple[float, int]] = []
+    free = [(0.0, worker) for worker in range(workers)]
     done: list[tuple[float, int, float]] = []
     for arrival, service in zip(trace.arrival_s.tolist(), trace.service_s.tolist(), strict=True):
-        while busy and (busy[0][0] <= arrival or not idle):
-            idle.append(heapq.heappop(busy)[1])
-        free_at = arrival if not busy or idle else busy[0][0]
-        worker = idle.popleft()
+        free_at, worker = free[0]
         started = max(arrival, free_at)
-        heapq.heappush(busy, (started + service, worker))
+        heapq.heapreplace(free, (started + service, worker))
         done.append((started + service, worker, started - arrival))
     return sorted(done)
 

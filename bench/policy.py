@@ -88,37 +88,23 @@ def _cost(rows: Rows, beside: str, times: float) -> Goal:
     return Goal(f"cost / {beside}", ratio, times, at_most=True, shown="{:.3f}")
 
 
-WORLDS: Mapping[str, tuple[Callable[[Market], World], Callable[[Rows], Sequence[Goal]]]] = {
-    # Whole in every window, next to the optimum.
-    "A": (
-        lambda market: A,
-        lambda rows: (
-            Goal("served, worst window,", rows["spotkeeper"].served_share_min, 1.0),
-            _cost(rows, "optimum", 1.02),
-        ),
-    ),
-    # SpotHedge's service for less.
-    "B": (
-        lambda market: B,
-        lambda rows: (
-            Goal(
-                "served as SpotHedge",
-                rows["spotkeeper"].served_share,
-                rows["spothedge"].served_share,
-            ),
-            _cost(rows, "spothedge", 0.90),
-        ),
-    ),
+WORLDS: Mapping[str, Callable[[Market], World]] = {"A": lambda _: A, "B": lambda _: B, "C": world_c}
+
+
+def goals_of(world: str, rows: Rows) -> tuple[Goal, ...]:
+    """What a world asks."""
+    own = rows["spotkeeper"]
+    if world == "A":
+        # Whole in every window, next to the optimum.
+        whole = Goal("served, worst window,", own.served_share_min, 1.0)
+        return whole, _cost(rows, "optimum", 1.02)
+    if world == "B":
+        # SpotHedge's service for less.
+        served = Goal("served as SpotHedge", own.served_share, rows["spothedge"].served_share)
+        return served, _cost(rows, "spothedge", 0.90)
     # Whole but for what cannot be known, next to the limit.
-    "C": (
-        world_c,
-        lambda rows: (
-            Goal("served", rows["spotkeeper"].served_share, 0.998),
-            Goal("instance-time", rows["spotkeeper"].capacity_share, 0.9997),
-            _cost(rows, "limit", 1.08),
-        ),
-    ),
-}
+    served = Goal("served", own.served_share, 0.998)
+    return served, Goal("instance-time", own.capacity_share, 0.9997), _cost(rows, "limit", 1.08)
 
 
 def by_region(market: Market) -> Iterator[Market]:
@@ -138,7 +124,7 @@ def main() -> None:
         console.print("[b]World B, other markets[/]", _unseen(), sep="\n")
     else:
         markets = [market for path in paths for market in by_region(read_market(path))]
-        for name, (world_of, goals_of) in WORLDS.items():
+        for name, world_of in WORLDS.items():
             facts, goals = [], []
             for market in markets:
                 rows = measured(market, world_of(market))
@@ -154,7 +140,7 @@ def main() -> None:
                         f"{rows['limit'].cost:.2%}",
                     )
                 )
-                goals += [(market.name, *goal.cells()) for goal in goals_of(rows)]
+                goals += [(market.name, *goal.cells()) for goal in goals_of(name, rows)]
             heads = ("trace", "served", "worst", "cost", "SpotHedge", "optimum", "limit")
             asked = ("trace", "goal", "measured", "")
             shown = table(heads, facts, **NARROW), "", table(asked, goals, **NARROW)
@@ -179,7 +165,7 @@ def _unseen() -> Table:
         found = [
             measured(market, B, ("spotkeeper", "spothedge"), seed) for _, market, seed in members
         ]
-        kept = zip(*([goal.kept for goal in WORLDS["B"][1](rows)] for rows in found), strict=True)
+        kept = zip(*([goal.kept for goal in goals_of("B", rows)] for rows in found), strict=True)
         unserved = [
             1 - fmean(rows[policy].served_share for rows in found)
             for policy in ("spotkeeper", "spothedge")

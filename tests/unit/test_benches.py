@@ -3,10 +3,12 @@
 import re
 import subprocess
 
+import numpy as np
 import pytest
 
 from bench import path, sizing
-from bench.cost import alarms_and_metrics
+from bench.cost import alarms_and_metrics, finished
+from spotkeeper_lab.traces.requests import RequestTrace
 from tests.template.stack import ADOPT, ROOT, Stack
 
 
@@ -36,3 +38,10 @@ def test_what_replays_the_release_imports_what_the_release_has() -> None:
     files = {f"tools/{module.replace('.', '/')}.py" for module in modules}
     assert len(files) == 3
     assert files <= set(listed.stdout.splitlines())
+
+
+def test_a_request_that_finds_every_worker_busy_waits_for_the_first() -> None:
+    arrival_s, service_s = np.array([0.0, 0.0, 1.0, 9.0]), np.array([4.0, 2.0, 5.0, 1.0])
+    trace = RequestTrace(name="t", arrival_s=arrival_s, service_s=service_s, end_s=10.0)
+    served = [(2.0, 1, 0.0), (4.0, 0, 0.0), (7.0, 1, 1.0), (10.0, 0, 0.0)]
+    assert finished(trace, 2) == served

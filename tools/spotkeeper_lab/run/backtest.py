@@ -233,31 +233,25 @@ def compared(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row], list[dict[st
 
 def heading(row: Row) -> str:
     """The market, the windows and the world in a line."""
-    world = row.world
-    spanned = [f"spans {len(row.regions)} regions"] if row.regions[1:] else []
+    world, price = row.world, row.world.price_ratio
     parts = [
         row.market,
-        *spanned,
+        f"spans {len(row.regions)} regions" if row.regions[1:] else "",
         f"target {world.target}",
         f"{row.windows} x {row.hours:.4g} h",
         f"tick {world.tick_s:g} s",
         f"cold start {world.cold_start_s:g} s",
+        f"warm start {world.warm_start_s:g} s for {world.warm_pool}" if world.warm_pool else "",
+        f"notice {world.notice_s:g} s" if world.notice_s else "no notice",
+        f"{world.notice_lost:.0%} of notices lost" if world.notice_s and world.notice_lost else "",
+        f"turns up to {world.turn_jitter_s:g} s late" if world.turn_jitter_s else "",
+        f"events up to {world.event_delay_s:g} s late" if world.event_delay_s else "",
+        f"{world.on_demand_failure:.0%} of on-demand launches refused"
+        if world.on_demand_failure
+        else "",
+        "market's prices" if price is None else f"spot at {price:.4g}",
     ]
-    if world.warm_start_s is not None and world.warm_pool:
-        parts.append(f"warm start {world.warm_start_s:g} s for {world.warm_pool}")
-    parts.append(f"notice {world.notice_s:g} s" if world.notice_s else "no notice")
-    if world.notice_s and world.notice_lost:
-        parts.append(f"{world.notice_lost:.0%} of notices lost")
-    if world.turn_jitter_s:
-        parts.append(f"turns up to {world.turn_jitter_s:g} s late")
-    if world.event_delay_s:
-        parts.append(f"events up to {world.event_delay_s:g} s late")
-    if world.on_demand_failure:
-        parts.append(f"{world.on_demand_failure:.0%} of on-demand launches refused")
-    parts.append(
-        "market's prices" if world.price_ratio is None else f"spot at {world.price_ratio:.4g}"
-    )
-    return ", ".join(parts)
+    return ", ".join(filter(None, parts))
 
 
 def tables(rows: Sequence[Row], *, wide: bool = True) -> Iterator[Table]:
