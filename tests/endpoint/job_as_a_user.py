@@ -32,7 +32,8 @@ from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper.adapters.ec2.jobs import AwsJobs
 from spotkeeper.adapters.ec2.prices import price_list_region
 from spotkeeper.adapters.stacks import Stack
-from spotkeeper.domain.jobs.job import Job, JobSpec, Launch
+from spotkeeper.domain.jobs.job import Job, JobSpec
+from spotkeeper.domain.jobs.steps import Start, Step
 from spotkeeper.job_ports import NotMade
 from spotkeeper.observability import logger
 from spotkeeper.ports import FleetError
@@ -341,12 +342,14 @@ class DryZones(AwsJobs):
 
     place: Place
 
-    def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
-        zones = tuple(zone for zone in launch.zones if zone != self.place.dry)
-        if not zones:
-            raise NotMade("InsufficientInstanceCapacity")
-        shuffled = tuple(self.place.draw.sample(zones, len(zones)))
-        return super().start(spec, job, replace(launch, zones=shuffled))
+    def do(self, spec: JobSpec, job: Job, step: Step) -> str:
+        if isinstance(step, Start):
+            zones = [zone for zone in step.launch.zones if zone != self.place.dry]
+            if not zones:
+                raise NotMade("InsufficientInstanceCapacity")
+            self.place.draw.shuffle(zones)
+            step = replace(step, launch=replace(step.launch, zones=tuple(zones)))
+        return super().do(spec, job, step)
 
 
 @contextmanager

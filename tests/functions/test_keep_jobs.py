@@ -18,7 +18,8 @@ from functions.keep_jobs.app import handler
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper.adapters.stacks import Stack
-from spotkeeper.domain.jobs.job import Job, JobSpec, Making
+from spotkeeper.domain.jobs.job import Job, JobSpec
+from spotkeeper.domain.jobs.steps import RegisterImage, Step
 from spotkeeper.observability import TurnFailed
 from spotkeeper.ports import TimedOut
 from spotkeeper_lab.aws.context import create_table
@@ -225,15 +226,15 @@ def test_a_kept_root_is_sealed_and_the_next_machine_starts_from_an_image_of_it(
 ) -> None:
     account.start(ROOT)
     cloud = wiring.job_ports().cloud
-    create, lost = cloud.create, [TimedOut("no answer")]
+    do, lost = cloud.do, [TimedOut("no answer")]
 
-    def answered_once(spec: JobSpec, job: Job, making: Making) -> str:
-        made = create(spec, job, making)
-        if lost:
+    def answered_once(spec: JobSpec, job: Job, step: Step) -> str:
+        made = do(spec, job, step)
+        if isinstance(step, RegisterImage) and lost:
             raise lost.pop()
         return made
 
-    monkeypatch.setattr(cloud, "create", answered_once)
+    monkeypatch.setattr(cloud, "do", answered_once)
     steps = account.tick()
     [first] = account.machines()
     [disk] = first["BlockDeviceMappings"]

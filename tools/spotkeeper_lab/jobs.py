@@ -8,7 +8,7 @@ real one does. The world notes each promise that is broken.
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -22,9 +22,7 @@ from spotkeeper.domain.jobs.job import (
     Head,
     Job,
     JobSpec,
-    Launch,
     Machine,
-    Making,
     OnDone,
     Seen,
     Snapshot,
@@ -47,8 +45,6 @@ QUIET = 15
 HAS_EFFECT = 0.7
 # EBS makes this many snapshots of a volume at once.
 MOST_PENDING = 5
-
-
 # What the launch template names.
 BASE_IMAGE = "ami-base"
 
@@ -79,7 +75,7 @@ class Free:
         return PriceBook()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Vm:
     """An instance, and what its agent knows."""
 
@@ -87,7 +83,6 @@ class Vm:
     zone: str
     market: str
     born: int
-    runs_at: int
     state: str = "pending"
     grant: str = ""
     volume: str = ""
@@ -105,23 +100,28 @@ class Vm:
     keeps_root: bool = False
 
 
-@dataclass
-class Disk:
+@dataclass(kw_only=True)
+class Slow:
+    """What is `ready` some minutes after it was made."""
+
+    born: int
+    ready: int
+    state: str = "pending"
+
+
+@dataclass(kw_only=True)
+class Disk(Slow):
     """An EBS volume, and what is on it."""
 
     zone: str
-    generation: int
-    move: int
     data: int
-    born: int
-    ready: int
     state: str = "creating"
     attached_to: str = ""
     attachment: str = ""
 
 
-@dataclass
-class Copy:
+@dataclass(kw_only=True)
+class Copy(Slow):
     """A snapshot, and what is in it."""
 
     volume: str
@@ -129,25 +129,13 @@ class Copy:
     epoch: int
     seal: bool
     data: int
-    born: int
-    ready: int
-    state: str = "pending"
 
 
-@dataclass
-class Image:
+@dataclass(kw_only=True)
+class Image(Slow):
     """An image of a snapshot."""
 
     snapshot: str
-    born: int
-    ready: int
-    state: str = "pending"
-
-
-def _shown[T: Machine | Volume | Snapshot](kind: type[T], it: Vm | Disk | Copy, **more: Any) -> T:
-    """What a listing shows: the fields that have the same names, and more."""
-    same = {field.name for field in fields(kind)} & {field.name for field in fields(it)}
-    return kind(**{name: getattr(it, name) for name in same}, **more)
 
 
 @dataclass
@@ -195,7 +183,7 @@ class JobWorld:
         self.capacity |= {(zone, ON_DEMAND): False for zone in self.spec.zones}
         self.head: tuple[str, Head] | None = None
         self.queue: list[tuple[int, Report]] = []
-        self.pending: list[tuple[int, steps.Step | Launch | Making]] = []
+        self.pending: list[tuple[int, steps.Step]] = []
         self.item = Kept(spec=self.spec, job=Job(name=NAME, created_at=BEGAN), version=0)
         self.leased_until = BEGAN
         self.is_closed = False
@@ -210,15 +198,11 @@ class JobWorld:
     def now(self) -> datetime:
         return BEGAN + self.t * MINUTE
 
-    @property
-    def ports(self) -> JobPorts:
-        return JobPorts(table=self, cloud=self, prices=Free(), clock=lambda: self.now)
-
     def names(self) -> Sequence[str]:
         return [] if self.is_closed else [NAME]
 
     def change(self, name: str, change: Callable[[Job], Job]) -> Job | None:
-        with self._call("change"):
+        with self._call():
             changed = change(self.item.job)
             self.item = replace(self.item, job=changed, version=self.item.version + 1)
         return changed
@@ -230,7 +214,7 @@ class JobWorld:
         return self.item
 
     def save(self, kept: Kept, job: Job) -> Kept:
-        with self._call("save"):
+        with self._call():
             if kept.version != self.item.version:
                 raise Overtaken
             self.item = replace(kept, job=job, version=kept.version + 1)
@@ -245,67 +229,60 @@ class JobWorld:
         self.is_closed = True
 
     def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
-        machines = {
-            name: _shown(
-                Machine,
-                vm,
-                launched_at=BEGAN + vm.born * MINUTE,
-                ends_at=BEGAN + vm.dies * MINUTE if vm.is_warned and vm.dies else None,
-                root_device="/dev/sda1",
-            )
-            for name, vm in self.vms.items()
-            if self._is_listed(vm.born) and name in job.machines
-        }
-        volumes = {
-            name: _shown(Volume, disk)
-            for name, disk in self.disks.items()
-            if self._is_listed(disk.born) and name in job.volumes
-        }
-        snapshots = {
-            name: _shown(Snapshot, it, at=BEGAN + it.born * MINUTE)
-            for name, it in self.copies.items()
-            if self._is_listed(it.born) and it.volume in job.volumes
-        }
-        images = {
-            name: it.state
-            for name, it in self.images.items()
-            if self._is_listed(it.born) and name in job.images
-        }
+        def listed[T: Vm | Slow](all_: dict[str, T], mine: Container[str]) -> dict[str, T]:
+            old = self.t - self.lag
+            return {name: it for name, it in all_.items() if name in mine and it.born <= old}
+
+        def shown[T](kind: type[T], it: Vm | Slow, **more: object) -> T:
+            """What a listing shows: the fields that have the same names, and more."""
+            same = {each.name for each in fields(kind)} & {*vars(it)}  # type: ignore[arg-type]
+            return kind(**{name: getattr(it, name) for name in same}, **more)
+
+        def at(minute: int) -> datetime:
+            return BEGAN + minute * MINUTE
+
+        copies = {name for name, it in self.copies.items() if it.volume in job.volumes}
         return Seen(
             now=now,
-            machines=machines,
-            volumes=volumes,
-            snapshots=snapshots,
-            images=images,
+            machines={
+                name: shown(
+                    Machine,
+                    vm,
+                    launched_at=at(vm.born),
+                    ends_at=at(vm.dies) if vm.is_warned and vm.dies else None,
+                    root_device="/dev/sda1",
+                )
+                for name, vm in listed(self.vms, job.machines).items()
+            },
+            volumes={
+                name: shown(Volume, it) for name, it in listed(self.disks, job.volumes).items()
+            },
+            snapshots={
+                name: shown(Snapshot, it, at=at(it.born))
+                for name, it in listed(self.copies, copies).items()
+            },
+            images={name: it.state for name, it in listed(self.images, job.images).items()},
             head=self.head[1] if self.head else None,
         )
 
-    def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
-        with self._call("start", launch):
-            return self._launch(launch)
-
-    def create(self, spec: JobSpec, job: Job, making: Making) -> str:
-        with self._call("create", making):
-            return self._create(making)
-
-    def do(self, spec: JobSpec, job: Job, step: steps.Step) -> None:
-        with self._call(type(step).__name__, step):
-            self._do(step)
+    def do(self, spec: JobSpec, job: Job, step: steps.Step) -> str:
+        with self._call(step):
+            return self._do(step)
 
     @contextmanager
-    def _call(
-        self, what: str, effect: steps.Step | Launch | Making | None = None
-    ) -> Iterator[None]:
+    def _call(self, step: steps.Step | None = None) -> Iterator[None]:
+        """Make a call: the function may be killed before and after it, its answer lost."""
         self.calls += 1
         if self._dies("before"):
             raise Killed
-        if isinstance(effect, (Launch, Making)) and self.random.random() < self.refusals:
+        may_be_refused = isinstance(step, (steps.Start, steps.CreateVolume))
+        if may_be_refused and self.random.random() < self.refusals:
             raise Denied("UnauthorizedOperation")
-        if effect and self.random.random() < self.lost_answers:
+        if step and self.random.random() < self.lost_answers:
             # No answer: it happens some ticks later, or never.
             if self.random.random() < HAS_EFFECT:
-                self.pending.append((self.t + self.random.randint(0, self.late), effect))
-            raise TimedOut(what)
+                self.pending.append((self.t + self.random.randint(0, self.late), step))
+            raise TimedOut(type(step).__name__)
         yield
         if self._dies("after"):
             raise Killed
@@ -313,68 +290,48 @@ class JobWorld:
     def _dies(self, when: str) -> bool:
         return self.killed_at == (self.calls, when) or self.random.random() < self.kill_share / 2
 
-    def _is_listed(self, born: int) -> bool:
-        return self.t - born >= self.lag
-
     # --- the calls, each refused as EC2 refuses it
 
-    def _launch(self, launch: Launch) -> str:
-        if launch.attempt in self.tokens:
-            answer = self.tokens[launch.attempt]
-            if not answer:
-                raise NotMade("InsufficientInstanceCapacity")
-            return answer
-        zones = [zone for zone in launch.zones if self.capacity[zone, launch.market]]
-        image = self.images.get(launch.image)
-        if not zones or (launch.image and not (image and image.state == "available")):
-            self.tokens[launch.attempt] = ""
-            raise NotMade("InsufficientInstanceCapacity" if not zones else "InvalidAMIID.NotFound")
-        name = self._name("i")
-        self.vms[name] = Vm(
-            attempt=launch.attempt,
-            zone=self.random.choice(zones),
-            market=launch.market,
-            born=self.t,
-            runs_at=self.t + 1,
-            useless=self.random.random() < self.useless,
-            image=launch.image or BASE_IMAGE,
-        )
-        if self.spec.keeps_root:
-            vm = self.vms[name]
-            vm.root = self._name("vol")
-            disk = Disk(zone=vm.zone, generation=0, move=0, data=0, born=self.t, ready=0)
-            disk.state, disk.attached_to, disk.attachment = "in-use", name, "attached"
-            disk.data = self.copies[image.snapshot].data if image else 0
-            self.disks[vm.root] = disk
-        self.tokens[launch.attempt] = name
-        return name
-
-    def _do(self, step: steps.Step) -> None:
+    def _do(self, step: steps.Step) -> str:
+        made = ""
         match step:
+            case steps.Start():
+                made = self._launch(step)
+            case steps.CreateVolume():
+                made = self._create(step)
             case steps.End():
-                self._end(self._vm(step.instance_id))
+                self._end(self._known(self.vms, step.instance_id))
             case steps.Drain():
-                self._vm(step.instance_id).draining_since = self.now
+                self._known(self.vms, step.instance_id).draining_since = self.now
             case steps.Point():
-                self._vm(step.instance_id).volume = step.volume
+                self._known(self.vms, step.instance_id).volume = step.volume
             case steps.Grant():
-                self._vm(step.instance_id).grant = step.grant
+                self._known(self.vms, step.instance_id).grant = step.grant
             case steps.Attach():
-                self._attach(self._disk(step.volume), self._vm(step.instance_id), step.instance_id)
+                disk = self._known(self.disks, step.volume)
+                vm = self._known(self.vms, step.instance_id)
+                self._need(vm.state == "running", "IncorrectState: instance is not running")
+                self._need(disk.state == "available", "VolumeInUse")
+                self._need(disk.zone == vm.zone, "InvalidVolume.ZoneMismatch")
+                disk.state, disk.attached_to, disk.attachment = (
+                    "in-use", step.instance_id, "attaching",
+                )  # fmt: skip
+                disk.ready = self.t + 1
             case steps.Detach():
-                disk = self._disk(step.volume)
+                disk = self._known(self.disks, step.volume)
                 self._need(disk.state == "in-use", "IncorrectState")
-                vm = self.vms[disk.attached_to]
-                disk.attachment = "busy" if vm.mounted == step.volume else "detaching"
+                is_busy = self.vms[disk.attached_to].mounted == step.volume
+                disk.attachment = "busy" if is_busy else "detaching"
                 disk.ready = self.t + 1
             case steps.DeleteVolume():
-                self._need(self._disk(step.volume).state == "available", "VolumeInUse")
+                is_free = self._known(self.disks, step.volume).state == "available"
+                self._need(is_free, "VolumeInUse")
                 del self.disks[step.volume]
             case steps.TakeSnapshot():
-                disk = self._disk(step.volume)
+                disk = self._known(self.disks, step.volume)
                 self._need(disk.state in ("available", "in-use"), "IncorrectState")
-                pending = [it for it in self.copies.values() if it.state == "pending"]
-                self._need(len(pending) < MOST_PENDING, "ConcurrentSnapshotLimitExceeded")
+                pending = sum(it.state == "pending" for it in self.copies.values())
+                self._need(pending < MOST_PENDING, "ConcurrentSnapshotLimitExceeded")
                 self.copies[self._name("snap")] = Copy(
                     volume=step.volume,
                     generation=step.generation,
@@ -385,85 +342,86 @@ class JobWorld:
                     ready=self.t + self.random.randint(*self.snapshot),
                 )
             case steps.KeepRoot():
-                vm = self._vm(step.instance_id)
+                vm = self._known(self.vms, step.instance_id)
                 self._need(vm.state in ("pending", "running"), "IncorrectInstanceState")
                 vm.keeps_root = True
             case steps.DeregisterImage():
-                self._need(step.image in self.images, "InvalidAMIID.Unavailable")
+                self._known(self.images, step.image)
                 del self.images[step.image]
             case steps.DeleteSnapshot():
-                self._need(step.snapshot in self.copies, "InvalidSnapshot.NotFound")
+                self._known(self.copies, step.snapshot)
                 used = {it.snapshot for it in self.images.values()}
                 self._need(step.snapshot not in used, "InvalidSnapshot.InUse")
                 del self.copies[step.snapshot]
             case steps.Mail():
                 self.mails.append(step.job)
-                self.calls_until_mail = self.calls
-                self.mailed_at = self.t
+                self.calls_until_mail, self.mailed_at = self.calls, self.t
             case _:
                 raise AssertionError(step)
         self._check()
+        return made
 
-    def _late(self, effect: steps.Step | Launch | Making) -> None:
-        match effect:
-            case Launch():
-                self._launch(effect)
-            case Making():
-                self._create(effect)
-            case _:
-                self._do(effect)
-
-    def _create(self, step: Making) -> str:
-        if step.token in self.tokens:
-            return self.tokens[step.token]
-        if step.snapshot:
-            copy = self.copies.get(step.snapshot)
-            if copy is None:
-                raise NotMade("InvalidSnapshot.NotFound")
-            if copy.state != "completed":
-                self.broken.add(UNFIT)
-                raise NotMade("IncorrectState")
-        if step.base:
-            if step.base not in (BASE_IMAGE, *self.images):
-                raise NotMade("InvalidAMIID.NotFound")
-            name = self._name("ami")
-            self.images[name] = Image(step.snapshot, self.t, self.t + self.random.randint(0, 2))
-            self.tokens[step.token] = name
-            return name
-        name = self._name("vol")
-        self.disks[name] = Disk(
-            zone=step.zone,
-            generation=step.generation,
-            move=step.move,
-            data=self.copies[step.snapshot].data if step.snapshot else 0,
+    def _launch(self, step: steps.Start) -> str:
+        launch = step.launch
+        if launch.attempt in self.tokens:
+            if not self.tokens[launch.attempt]:
+                raise NotMade("InsufficientInstanceCapacity")
+            return self.tokens[launch.attempt]
+        zones = [zone for zone in launch.zones if self.capacity[zone, launch.market]]
+        image = self.images.get(launch.image)
+        if not zones or (launch.image and not (image and image.state == "available")):
+            self.tokens[launch.attempt] = ""
+            raise NotMade("InsufficientInstanceCapacity" if not zones else "InvalidAMIID.NotFound")
+        name = self.tokens[launch.attempt] = self._name("i")
+        vm = self.vms[name] = Vm(
+            attempt=launch.attempt,
+            zone=self.random.choice(zones),
+            market=launch.market,
             born=self.t,
-            ready=self.t + 1,
+            useless=self.random.random() < self.useless,
+            image=launch.image or BASE_IMAGE,
         )
-        self.tokens[step.token] = name
+        if self.spec.keeps_root:
+            vm.root = self._name("vol")
+            self.disks[vm.root] = Disk(
+                zone=vm.zone,
+                data=self.copies[image.snapshot].data if image else 0,
+                born=self.t,
+                ready=0,
+                state="in-use",
+                attached_to=name,
+                attachment="attached",
+            )
         return name
 
-    def _attach(self, disk: Disk, vm: Vm, name: str) -> None:
-        self._need(vm.state == "running", "IncorrectState: instance is not running")
-        self._need(disk.state == "available", "VolumeInUse")
-        self._need(disk.zone == vm.zone, "InvalidVolume.ZoneMismatch")
-        disk.state, disk.attached_to, disk.attachment, disk.ready = (
-            "in-use",
-            name,
-            "attaching",
-            self.t + 1,
-        )
+    def _create(self, step: steps.CreateVolume) -> str:
+        making = step.making
+        if making.token in self.tokens:
+            return self.tokens[making.token]
+        copy = self.copies.get(making.snapshot)
+        if making.snapshot and copy is None:
+            raise NotMade("InvalidSnapshot.NotFound")
+        if copy and copy.state != "completed":
+            self.broken.add(UNFIT)
+            raise NotMade("IncorrectState")
+        if making.base:
+            if making.base not in (BASE_IMAGE, *self.images):
+                raise NotMade("InvalidAMIID.NotFound")
+            name, ready = self._name("ami"), self.t + self.random.randint(0, 2)
+            self.images[name] = Image(snapshot=making.snapshot, born=self.t, ready=ready)
+        else:
+            name, data = self._name("vol"), copy.data if copy else 0
+            self.disks[name] = Disk(zone=making.zone, data=data, born=self.t, ready=self.t + 1)
+        self.tokens[making.token] = name
+        return name
 
     def _need(self, is_so: bool, code: str) -> None:
         if not is_so:
             raise Unavailable(code)
 
-    def _vm(self, name: str) -> Vm:
-        self._need(name in self.vms, "InvalidInstanceID.NotFound")
-        return self.vms[name]
-
-    def _disk(self, name: str) -> Disk:
-        self._need(name in self.disks, "InvalidVolume.NotFound")
-        return self.disks[name]
+    def _known[T](self, all_: dict[str, T], name: str) -> T:
+        self._need(name in all_, f"{name} is not found")
+        return all_[name]
 
     def _name(self, kind: str) -> str:
         self.numbers[kind] += 1
@@ -497,7 +455,7 @@ class JobWorld:
         for vm in self.vms.values():
             if vm.state != "gone" and vm.dies is not None and self.t >= vm.dies:
                 self._end(vm)
-            if vm.state == "pending" and self.t >= vm.runs_at:
+            if vm.state == "pending":
                 vm.state = "running"
         for disk in self.disks.values():
             if self.t < disk.ready:
@@ -519,22 +477,24 @@ class JobWorld:
                 # Somebody copies the tags of a seal.
                 job = self.item.job
                 copy.generation, copy.epoch, copy.seal = job.generation, job.epoch, True
-        for due, effect in [it for it in self.pending if it[0] <= self.t]:
-            self.pending.remove((due, effect))
+        for due, step in [it for it in self.pending if it[0] <= self.t]:
+            self.pending.remove((due, step))
             with suppress(FleetError, NotMade):
-                self._late(effect)
+                self._do(step)
         writers = [name for name, vm in self.vms.items() if self._agent(name, vm)]
         if len(writers) > 1 and self.spec.has_disk:
             self.broken.add(WRITERS)
-        live = sum(vm.state != "gone" for vm in self.vms.values())
-        for what, number in (
-            ("volumes", len(self.disks)),
-            ("snapshots", len(self.copies)),
-            ("images", len(self.images)),
-            ("machines", live),
-        ):
-            self.most[what] = max(self.most[what], number)
+        self.most |= self._exists()
         self._check()
+
+    def _exists(self) -> Counter[str]:
+        live = sum(vm.state != "gone" for vm in self.vms.values())
+        return Counter(
+            volumes=len(self.disks),
+            snapshots=len(self.copies),
+            images=len(self.images),
+            machines=live,
+        )
 
     def _agent(self, name: str, vm: Vm) -> bool:
         """Let a machine's agent work for a minute; say whether it wrote."""
@@ -568,18 +528,22 @@ class JobWorld:
             self._tell(name, vm, "exited", exit_code=0)
             self._end(vm)
             return False
-        if disk.data < self.top:
+        self.top = self._written(disk, self.top)
+        self.work_done += 1
+        return True
+
+    def _written(self, disk: Disk, top: int) -> int:
+        """Write a minute's work on a disk that should have all of the work so far."""
+        if disk.data < top:
             self.broken.add(LOST)
         disk.data += 1
-        self.work_done += 1
-        self.top = max(self.top, disk.data)
-        return True
+        return max(top, disk.data)
 
     def _in_s3(self, name: str, vm: Vm) -> bool:
         if not vm.grant:
             return False
-        generation = int(vm.grant)
         if not vm.claimed:
+            generation = int(vm.grant)
             if self.head and self.head[1].generation >= generation:
                 self._end(vm)
                 return False
@@ -587,11 +551,7 @@ class JobWorld:
             self.head = (name, Head(generation=generation, step=step, done=False, exit_code=None))
             vm.claimed, vm.step = True, int(step or 0)
         if vm.root:
-            root = self.disks[vm.root]
-            if root.data < self.top_root:
-                self.broken.add(LOST)
-            root.data += 1
-            self.top_root = max(self.top_root, root.data)
+            self.top_root = self._written(self.disks[vm.root], self.top_root)
         vm.step += 1
         self.work_done += 1
         if vm.step % self.interval == 0 or vm.step >= self.work:
@@ -611,21 +571,20 @@ class JobWorld:
         if int(head.step or 0) > vm.step:
             self.broken.add(BACK)
         is_done = vm.step >= self.work
-        done = {"done": True, "exit_code": 0} if is_done else {}
-        self.head = (name, replace(head, step=str(vm.step), **done))  # type: ignore[arg-type]
+        code = 0 if is_done else None
+        self.head = (name, replace(head, step=str(vm.step), done=is_done, exit_code=code))
         self.top = max(self.top, vm.step)
 
-    def _tell(self, name: str, vm: Vm, event: str, **more: object) -> None:
-        generation = int(vm.grant.split(" ")[0]) if vm.grant else 0
+    def _tell(self, name: str, vm: Vm, event: str, **more: Any) -> None:
         report = Report(
             job=NAME,
             attempt=vm.attempt,
             instance_id=name,
-            generation=generation,
+            generation=int(vm.grant.split(" ")[0]) if vm.grant else 0,
             seq=vm.seq,
             event=event,
             at=self.now,
-            **more,  # type: ignore[arg-type]
+            **more,
         )
         vm.seq += 1
         # At least once, in any order, some late.
@@ -638,7 +597,7 @@ class JobWorld:
             return
         have = [disk.data for disk in self.disks.values()]
         have += [it.data for it in self.copies.values() if it.state == "completed"]
-        if not have or max(have) < top:
+        if max(have, default=0) < top:
             self.broken.add(NO_COPY)
 
     # --- a life
@@ -646,8 +605,9 @@ class JobWorld:
     def turn(self) -> None:
         """Run the keeper's turn of this minute; it may be killed."""
         reports = [report for due, report in self.queue if due <= self.t]
+        ports = JobPorts(table=self, cloud=self, prices=Free(), clock=lambda: self.now)
         try:
-            [turn] = keep_jobs(reports, {}, self.ports, self.now)
+            [turn] = keep_jobs(reports, {}, ports, self.now)
         except Killed:
             self.story.append(f"{self.t}: killed")
             # The messages of an invocation that died are delivered again.
@@ -690,30 +650,21 @@ class JobWorld:
                     self.capacity[zone, SPOT] = what == "back"
             self.turn()
             self.tick()
+        left = {
+            OnDone.SNAPSHOT: {"snapshots": 1},
+            OnDone.KEEP: {"volumes": 1},
+            OnDone.IMAGE: {"snapshots": 1, "images": 1},
+            OnDone.DELETE: {},
+        }[self.spec.on_done if self.spec.has_disk else OnDone.DELETE]
+        machines = 1 if self.spec.has_disk else 2
+        allowed = {"volumes": 3, "snapshots": 5, "images": 2, "machines": machines}
         if not self.mails:
             self.broken.add(NEVER)
         elif self.mails[0].outcome == "done" and self.top < self.work:
             self.broken.add(NOT_DONE)
-        left = (
-            len(self.disks),
-            len(self.copies),
-            len(self.images),
-            sum(vm.state != "gone" for vm in self.vms.values()),
-        )
-        wanted = {
-            OnDone.SNAPSHOT: (0, 1, 0, 0),
-            OnDone.KEEP: (1, 0, 0, 0),
-            OnDone.IMAGE: (0, 1, 1, 0),
-            OnDone.DELETE: (0, 0, 0, 0),
-        }
-        if (
-            self.mails
-            and left != wanted[self.spec.on_done if self.spec.has_disk else OnDone.DELETE]
-        ):
+        if self.mails and self._exists() != Counter(left):
             self.broken.add(LEFT)
-        machines = 1 if self.spec.has_disk else 2
-        allowed = {"volumes": 3, "snapshots": 5, "images": 2, "machines": machines}
-        if any(self.most[what] > number for what, number in allowed.items()):
+        if not self.most <= Counter(allowed):
             self.broken.add(TOO_MANY)
         if self.spec.has_volume and self.work_done > self.work:
             self.broken.add(AGAIN)

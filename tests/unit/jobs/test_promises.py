@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spotkeeper.domain.jobs.decide as module
-from spotkeeper.domain.jobs.job import ON_DEMAND, Job, JobSpec, Launch, OnDone, Seen
+from spotkeeper.domain.jobs.job import ON_DEMAND, Job, JobSpec, OnDone, Seen
 from spotkeeper.domain.jobs.steps import Step
 from spotkeeper.job_ports import Denied
 from spotkeeper.ports import TimedOut
@@ -101,15 +101,15 @@ def test_a_launch_without_an_answer_is_requested_until_there_is_one() -> None:
     """A refusal does not prove that the request before it had no effect."""
     world = JobWorld(spec=spec("checkpoints"))
     answers = iter((TimedOut("no answer"), Denied("no permission"), None))
-    launches = world.start
+    does = world.do
 
-    def start(spec: JobSpec, job: Job, launch: Launch) -> str:
-        found = launches(spec, job, launch)
+    def do(spec: JobSpec, job: Job, step: Step) -> str:
+        made = does(spec, job, step)
         if error := next(answers, None):
             raise error
-        return found
+        return made
 
-    world.start = start  # type: ignore[method-assign]
+    world.do = do  # type: ignore[method-assign]
     for _ in range(5):
         world.turn()
         world.tick()
@@ -152,7 +152,7 @@ MUTANTS = {
         "replace(job, opened=job.machine, epoch=job.epoch + 1)",
         "replace(job, opened=job.machine)",
     ),
-    "a pending seal is used": (' if seen.snapshots[n].state == "completed"', ""),
+    "a pending seal is used": (' if seen.snapshots[name].state == "completed"', ""),
     "the home is deleted before the commit": (
         "if name == job.home or is_candidate",
         "if (name == job.home and not job.move) or is_candidate",
@@ -162,8 +162,8 @@ MUTANTS = {
         "continue",
     ),
     "a dead machine's token is used again": (
-        "attempt=job.attempt + 1, market",
-        "attempt=max(job.attempt, 1), market",
+        "attempt, image = job.attempt + 1",
+        "attempt, image = max(job.attempt, 1)",
     ),
     "an id that is not found is taken for gone": (
         "if name not in seen.machines and seen.now - own.at >= YOUNG",

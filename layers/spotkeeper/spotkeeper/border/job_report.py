@@ -53,7 +53,8 @@ def read_job_messages(event: Mapping[str, Any]) -> JobMessages:
             warned |= _warning(body)
             continue
         try:
-            reports.append(Report(**_Report.model_validate(body).model_dump(exclude={"version"})))
+            fields = _Report.model_validate(body).model_dump(exclude={"version", "gpu"})
+            reports.append(Report(**fields))
         except ValidationError as error:
             wrong = "; ".join(
                 f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()

@@ -24,7 +24,6 @@ from spotkeeper.domain.jobs.job import (
     Launch,
     Machine,
     Making,
-    OwnMachine,
     Seen,
     Snapshot,
     Volume,
@@ -86,47 +85,40 @@ class AwsJobs:
 
     def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
         """Look at what the job remembers, by id; what AWS does not list is left out."""
+
+        def pages(what: str, key: str, ids: Mapping[str, object]) -> Iterator[Any]:
+            """Describe by ids in a filter: an id that is not there is left out, and no error."""
+            asked: Any = [{"Name": key, "Values": sorted(ids)}]
+            describe: Any = self._ec2.get_paginator
+            yield from describe(f"describe_{what}").paginate(Filters=asked) if ids else ()
+
         with aws_errors(f"looking at job {job.name}"):
-            machines = {
-                instance["InstanceId"]: _machine(instance, own, job)
-                for page in _pages(
-                    self._ec2.get_paginator("describe_instances"), "instance-id", job.machines
-                )
-                for reservation in page["Reservations"]
-                for instance in reservation["Instances"]
-                if (own := job.machines.get(instance["InstanceId"]))
-            }
-            volumes = {
-                volume["VolumeId"]: _volume(volume)
-                for page in _pages(
-                    self._ec2.get_paginator("describe_volumes"), "volume-id", job.volumes
-                )
-                for volume in page["Volumes"]
-                if volume["VolumeId"] in job.volumes
-            }
-            snapshots = {
-                each["SnapshotId"]: snapshot
-                for page in _pages(
-                    self._ec2.get_paginator("describe_snapshots"), "volume-id", job.volumes
-                )
-                for each in page["Snapshots"]
-                if (snapshot := self._snapshot(each, job))
-            }
-            images = {
-                image["ImageId"]: image["State"]
-                for page in _pages(
-                    self._ec2.get_paginator("describe_images"), "image-id", job.images
-                )
-                for image in page["Images"]
-            }
-        return Seen(
-            now=now,
-            machines=machines,
-            volumes=volumes,
-            snapshots=snapshots,
-            images=images,
-            head=None if spec.has_volume else self._head(job.name),
-        )
+            return Seen(
+                now=now,
+                machines={
+                    it["InstanceId"]: _machine(it, job)
+                    for page in pages("instances", "instance-id", job.machines)
+                    for reservation in page["Reservations"]
+                    for it in reservation["Instances"]
+                },
+                volumes={
+                    it["VolumeId"]: _volume(it)
+                    for page in pages("volumes", "volume-id", job.volumes)
+                    for it in page["Volumes"]
+                },
+                snapshots={
+                    it["SnapshotId"]: snapshot
+                    for page in pages("snapshots", "volume-id", job.volumes)
+                    for it in page["Snapshots"]
+                    if (snapshot := self._snapshot(it, job))
+                },
+                images={
+                    it["ImageId"]: it["State"]
+                    for page in pages("images", "image-id", job.images)
+                    for it in page["Images"]
+                },
+                head=None if spec.has_volume else self._head(job.name),
+            )
 
     def _snapshot(self, snapshot: Mapping[str, Any], job: Job) -> Snapshot | None:
         """Read a snapshot of the job's volumes; None for those that the user or AWS Backup took."""
@@ -166,139 +158,46 @@ class AwsJobs:
 
     # --- the steps
 
-    def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
-        """Launch a machine of one of the types and zones, whichever AWS has."""
-        subnets = [self._subnets[zone] for zone in launch.zones if zone in self._subnets]
-        image = {"ImageId": launch.image} if launch.image else {}
-        overrides: Any = [
-            {"InstanceType": kind, "SubnetId": subnet, "Priority": float(number), **image}
-            for subnet in subnets
-            for number, kind in enumerate(spec.types)
-        ]
-        tags = self._tags(job, {ATTEMPT: str(launch.attempt), "Name": f"job {job.name}"})
-        # The role may seal and delete a root with the stack's tag only.
-        tagged: Any = ("instance", "fleet", "volume") if spec.keeps_root else ("instance", "fleet")
-        token = f"{job.name}-{int(job.created_at.timestamp())}-{launch.attempt}"
-        with _made(f"launching a machine of job {job.name}"):
-            answer = self._slow_ec2.create_fleet(
-                Type="instant",
-                ClientToken=token,
-                LaunchTemplateConfigs=[
-                    {
-                        "LaunchTemplateSpecification": {
-                            "LaunchTemplateId": self._settings.launch_template,
-                            "Version": self._settings.template_version,
-                        },
-                        "Overrides": overrides,
-                    }
-                ],
-                TargetCapacitySpecification={
-                    "TotalTargetCapacity": 1,
-                    "DefaultTargetCapacityType": "spot" if launch.market == SPOT else "on-demand",
-                },
-                SpotOptions={"AllocationStrategy": "capacity-optimized-prioritized"},
-                OnDemandOptions={"AllocationStrategy": "prioritized"},
-                TagSpecifications=[{"ResourceType": kind, "Tags": tags} for kind in tagged],
-            )
-        for instances in answer.get("Instances", []):
-            for instance_id in instances["InstanceIds"]:
-                return instance_id
-        wrong = sorted({
-            f"{error.get('ErrorCode')}: {error.get('ErrorMessage')}"
-            for error in answer.get("Errors", [])
-        })  # fmt: skip
-        raise NotMade("; ".join(wrong) or "AWS launched nothing, and gave no reason")
-
-    def create(self, spec: JobSpec, job: Job, making: Making) -> str:
-        """Create a volume, empty or from a snapshot; or an image."""
-        if making.base:
-            with _made(f"registering an image of job {job.name}"):
-                return self._register(job, making)
-        more: dict[str, Any] = {}
-        if making.snapshot:
-            more = {"SnapshotId": making.snapshot}
-        elif self._settings.kms_key:
-            # A volume of a snapshot has its key.
-            more = {"KmsKeyId": self._settings.kms_key}
-        if making.snapshot and spec.initialization_rate:
-            more["VolumeInitializationRate"] = spec.initialization_rate
-        tags = {GENERATION: str(making.generation), MOVE: str(making.move)}
-        with _made(f"creating a volume of job {job.name}"):
-            return self._ec2.create_volume(
-                AvailabilityZone=making.zone,
-                Size=spec.size_gib or 1,
-                VolumeType="gp3",
-                Encrypted=True,
-                ClientToken=making.token,
-                TagSpecifications=[{"ResourceType": "volume", "Tags": self._tags(job, tags)}],
-                **more,
-            )["VolumeId"]
-
-    def _register(self, job: Job, making: Making) -> str:
-        """Register an image of a root that is like its base; the one of this name if there is."""
-        mine: Any = [{"Name": "name", "Values": [making.token]}]
-        for image in self._ec2.describe_images(Owners=["self"], Filters=mine)["Images"]:
-            disks = [it.get("Ebs", {}).get("SnapshotId") for it in image["BlockDeviceMappings"]]
-            if making.snapshot in disks:
-                return image["ImageId"]
-        base: Any = next(
-            iter(
-                self._ec2.describe_images(ImageIds=[making.base], IncludeDeprecated=True)["Images"]
-            ),
-            None,
-        )
-        if base is None:
-            raise Denied(f"{making.base}, from which the machine started, is not there any more")
-        device = base["RootDeviceName"]
-        like = ("Architecture", "BootMode", "EnaSupport", "ImdsSupport", "SriovNetSupport",
-                "TpmSupport", "VirtualizationType")  # fmt: skip
-        return self._ec2.register_image(
-            Name=making.token,
-            RootDeviceName=device,
-            BlockDeviceMappings=[{"DeviceName": device, "Ebs": {"SnapshotId": making.snapshot}}],
-            TagSpecifications=[{"ResourceType": "image", "Tags": self._tags(job, {})}],
-            **{key: base[key] for key in like if key in base},
-        )["ImageId"]
-
-    def do(self, spec: JobSpec, job: Job, step: steps.Step) -> None:
-        """Do any other step."""
+    def do(self, spec: JobSpec, job: Job, step: steps.Step) -> str:
+        """Do a step; return the id of what it made, if anything."""
         ec2 = self._ec2
+        match step:
+            case steps.Start():
+                with _made(f"launching a machine of job {job.name}"):
+                    return self._launch(spec, job, step.launch)
+            case steps.RegisterImage():
+                with _made(f"registering an image of job {job.name}"):
+                    return self._register(job, step.making)
+            case steps.CreateVolume():
+                with _made(f"creating a volume of job {job.name}"):
+                    return self._create(spec, job, step.making)
         with aws_errors(f"{type(step).__name__} of job {job.name}"):
             match step:
                 case steps.End():
                     ec2.terminate_instances(InstanceIds=[step.instance_id])
                 case steps.Drain():
-                    self._tag(step.instance_id, DRAINING, _now_text(job))
+                    at = job.looked_at.isoformat() if job.looked_at else ""
+                    self._tag(step.instance_id, DRAINING, at)
                 case steps.Point():
                     self._tag(step.instance_id, VOLUME, step.volume)
                 case steps.Grant():
                     self._tag(step.instance_id, GRANT, step.grant)
                 case steps.Attach():
-                    ec2.attach_volume(
-                        VolumeId=step.volume, InstanceId=step.instance_id, Device=DEVICE
-                    )
+                    name = step.instance_id
+                    ec2.attach_volume(VolumeId=step.volume, InstanceId=name, Device=DEVICE)
                 case steps.Detach():
                     ec2.detach_volume(VolumeId=step.volume)
                 case steps.DeleteVolume():
                     ec2.delete_volume(VolumeId=step.volume)
                 case steps.TakeSnapshot():
-                    tags = {
-                        GENERATION: str(step.generation),
-                        EPOCH: str(step.epoch),
-                        SEAL: "true" if step.seal else "false",
-                    }
-                    ec2.create_snapshot(
-                        VolumeId=step.volume,
-                        TagSpecifications=[
-                            {"ResourceType": "snapshot", "Tags": self._tags(job, tags)}
-                        ],
-                    )
+                    seal = "true" if step.seal else "false"
+                    state = {GENERATION: str(step.generation), EPOCH: str(step.epoch), SEAL: seal}
+                    tags = _tagged(self._tags(job, state), "snapshot")
+                    ec2.create_snapshot(VolumeId=step.volume, TagSpecifications=tags)
                 case steps.KeepRoot():
+                    stays: Any = {"DeviceName": step.device, "Ebs": {"DeleteOnTermination": False}}
                     ec2.modify_instance_attribute(
-                        InstanceId=step.instance_id,
-                        BlockDeviceMappings=[
-                            {"DeviceName": step.device, "Ebs": {"DeleteOnTermination": False}}
-                        ],
+                        InstanceId=step.instance_id, BlockDeviceMappings=[stays]
                     )
                 case steps.DeregisterImage():
                     ec2.deregister_image(ImageId=step.image)
@@ -308,6 +207,86 @@ class AwsJobs:
                     self._mail(step.job, self._last_lines(job))
                 case _:
                     raise TypeError(f"no step of AWS: {step}")
+        return ""
+
+    def _launch(self, spec: JobSpec, job: Job, launch: Launch) -> str:
+        """Launch a machine of one of the types and zones, whichever AWS has."""
+        image = {"ImageId": launch.image} if launch.image else {}
+        overrides: Any = [
+            {"InstanceType": kind, "SubnetId": subnet, "Priority": float(number), **image}
+            for subnet in (self._subnets[it] for it in launch.zones if it in self._subnets)
+            for number, kind in enumerate(spec.types)
+        ]
+        template: Any = {
+            "LaunchTemplateId": self._settings.launch_template,
+            "Version": self._settings.template_version,
+        }
+        tags = self._tags(job, {ATTEMPT: str(launch.attempt), "Name": f"job {job.name}"})
+        # The role may seal and delete a root with the stack's tag only.
+        kinds = ("instance", "fleet", "volume") if spec.keeps_root else ("instance", "fleet")
+        answer = self._slow_ec2.create_fleet(
+            Type="instant",
+            ClientToken=f"{job.name}-{int(job.created_at.timestamp())}-{launch.attempt}",
+            LaunchTemplateConfigs=[
+                {"LaunchTemplateSpecification": template, "Overrides": overrides}
+            ],
+            TargetCapacitySpecification={
+                "TotalTargetCapacity": 1,
+                "DefaultTargetCapacityType": "spot" if launch.market == SPOT else "on-demand",
+            },
+            SpotOptions={"AllocationStrategy": "capacity-optimized-prioritized"},
+            OnDemandOptions={"AllocationStrategy": "prioritized"},
+            TagSpecifications=_tagged(tags, *kinds),
+        )
+        for instances in answer.get("Instances", []):
+            for instance_id in instances["InstanceIds"]:
+                return instance_id
+        errors = answer.get("Errors", [])
+        wrong = {f"{it.get('ErrorCode')}: {it.get('ErrorMessage')}" for it in errors}
+        raise NotMade("; ".join(sorted(wrong)) or "AWS launched nothing, and gave no reason")
+
+    def _create(self, spec: JobSpec, job: Job, making: Making) -> str:
+        """Create a volume, empty or from a snapshot."""
+        more: dict[str, Any] = {}
+        if making.snapshot:
+            # It has the key of its snapshot.
+            more = {"SnapshotId": making.snapshot}
+            if spec.initialization_rate:
+                more["VolumeInitializationRate"] = spec.initialization_rate
+        elif self._settings.kms_key:
+            more = {"KmsKeyId": self._settings.kms_key}
+        tags = {GENERATION: str(making.generation), MOVE: str(making.move)}
+        return self._ec2.create_volume(
+            AvailabilityZone=making.zone,
+            Size=spec.size_gib or 1,
+            VolumeType="gp3",
+            Encrypted=True,
+            ClientToken=making.token,
+            TagSpecifications=_tagged(self._tags(job, tags), "volume"),
+            **more,
+        )["VolumeId"]
+
+    def _register(self, job: Job, making: Making) -> str:
+        """Register an image of a root that is like its base; the one of this name if there is."""
+        mine: Any = [{"Name": "name", "Values": [making.token]}]
+        for image in self._ec2.describe_images(Owners=["self"], Filters=mine)["Images"]:
+            disks = [it.get("Ebs", {}).get("SnapshotId") for it in image["BlockDeviceMappings"]]
+            if making.snapshot in disks:
+                return image["ImageId"]
+        found = self._ec2.describe_images(ImageIds=[making.base], IncludeDeprecated=True)["Images"]
+        if not found:
+            raise Denied(f"{making.base}, from which the machine started, is not there any more")
+        base: Any = found[0]
+        like = ("Architecture", "BootMode", "EnaSupport", "ImdsSupport", "SriovNetSupport",
+                "TpmSupport", "VirtualizationType")  # fmt: skip
+        device = base["RootDeviceName"]
+        return self._ec2.register_image(
+            Name=making.token,
+            RootDeviceName=device,
+            BlockDeviceMappings=[{"DeviceName": device, "Ebs": {"SnapshotId": making.snapshot}}],
+            TagSpecifications=_tagged(self._tags(job, {}), "image"),
+            **{key: base[key] for key in like if key in base},
+        )["ImageId"]
 
     def _last_lines(self, job: Job) -> str:
         """Read the end of the command's output, as the last machine left it."""
@@ -321,24 +300,19 @@ class AwsJobs:
     def _tag(self, resource: str, key: str, value: str) -> None:
         self._ec2.create_tags(Resources=[resource], Tags=[{"Key": key, "Value": value}])
 
-    def _tags(self, job: Job, more: Mapping[str, str]) -> Any:
-        tags = {JOB: job.name, NONCE: self._settings.stack_nonce, **more}
-        return [{"Key": key, "Value": value} for key, value in tags.items()]
+    def _tags(self, job: Job, more: Mapping[str, str]) -> Mapping[str, str]:
+        return {JOB: job.name, NONCE: self._settings.stack_nonce, **more}
 
 
-def _now_text(job: Job) -> str:
-    return job.looked_at.isoformat() if job.looked_at else ""
+def _tagged(tags: Mapping[str, str], *kinds: str) -> Any:
+    """Tag what a call makes."""
+    listed = [{"Key": key, "Value": value} for key, value in tags.items()]
+    return [{"ResourceType": kind, "Tags": listed} for kind in kinds]
 
 
 def tags_of(resource: Mapping[str, Any]) -> dict[str, str]:
     """Return what an instance, volume or snapshot is tagged with."""
     return {tag["Key"]: tag["Value"] for tag in resource.get("Tags", [])}
-
-
-def _pages(paginator: Any, key: str, ids: Mapping[str, object]) -> Iterator[Any]:
-    """Describe by ids in a filter: an id that is not there is left out, and is no error."""
-    if ids:
-        yield from paginator.paginate(Filters=[{"Name": key, "Values": sorted(ids)}])
 
 
 @contextmanager
@@ -348,27 +322,27 @@ def _made(operation: str) -> Iterator[None]:
         with aws_errors(operation):
             yield
     except FleetError as error:
-        cause = error.__cause__
-        if isinstance(cause, ClientError):
+        if isinstance(cause := error.__cause__, ClientError):
             code = cause.response["Error"]["Code"]
             status = cause.response["ResponseMetadata"]["HTTPStatusCode"]
-            if (
-                status < HTTPStatus.INTERNAL_SERVER_ERROR
-                and code not in THROTTLE_CODES | FAULT_CODES
-            ):
+            is_fault = status >= HTTPStatus.INTERNAL_SERVER_ERROR or code in FAULT_CODES
+            if not is_fault and code not in THROTTLE_CODES:
                 raise Denied(str(error)) from error
         raise
 
 
-def _machine(instance: "InstanceTypeDef", own: OwnMachine, job: Job) -> Machine:
+def _machine(instance: "InstanceTypeDef", job: Job) -> Machine:
     tags = tags_of(instance)
     device = instance.get("RootDeviceName", "")
-    disks = {
-        it.get("DeviceName"): it.get("Ebs", {}) for it in instance.get("BlockDeviceMappings", [])
-    }
-    root = disks.get(device, {})
+    disks = instance.get("BlockDeviceMappings", [])
+    root: Any = next((it.get("Ebs", {}) for it in disks if it.get("DeviceName") == device), {})
+    try:
+        draining_since = datetime.fromisoformat(tags.get(DRAINING, ""))
+    except ValueError:
+        # What somebody else wrote is written again.
+        draining_since = None
     return Machine(
-        attempt=own.attempt,
+        attempt=job.machines[instance["InstanceId"]].attempt,
         zone=instance.get("Placement", {}).get("AvailabilityZone", ""),
         market=SPOT if instance.get("InstanceLifecycle") == "spot" else ON_DEMAND,
         state=_STATES[instance["State"]["Name"]],
@@ -376,22 +350,13 @@ def _machine(instance: "InstanceTypeDef", own: OwnMachine, job: Job) -> Machine:
         launched_at=instance.get("LaunchTime"),
         grant=tags.get(GRANT, ""),
         volume=tags.get(VOLUME, ""),
-        draining_since=_time(tags.get(DRAINING, "")),
+        draining_since=draining_since if draining_since and draining_since.tzinfo else None,
         ends_at=job.warned.get(instance["InstanceId"]),
         image=instance.get("ImageId", ""),
         root=root.get("VolumeId", ""),
         root_device=device,
         keeps_root=root.get("DeleteOnTermination") is False,
     )
-
-
-def _time(text: str) -> datetime | None:
-    """Read a time that the keeper wrote; what somebody else wrote is written again."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return at if at.tzinfo else None
 
 
 def _volume(volume: Mapping[str, Any]) -> Volume:

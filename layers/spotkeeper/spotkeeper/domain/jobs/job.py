@@ -212,11 +212,6 @@ class Job:
         return self.machines[self.machine].attempt if self.machine else 0
 
     @property
-    def successor_attempt(self) -> int:
-        """Return the attempt of its successor; 0 if it has none."""
-        return self.machines[self.successor].attempt if self.successor else 0
-
-    @property
     def is_at_work(self) -> bool:
         """Say whether its machine may write."""
         return bool(self.machine) and self.granted == self.machine_attempt
@@ -268,6 +263,10 @@ class Volume:
     def is_free(self) -> bool:
         """Say whether it can be attached, sealed or deleted."""
         return self.state == "available"
+
+    def is_attached_to(self, machine: str) -> bool:
+        """Say whether a machine has it, for certain."""
+        return (self.attached_to, self.attachment) == (machine, "attached")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

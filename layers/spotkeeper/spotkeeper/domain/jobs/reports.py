@@ -19,7 +19,6 @@ class Report:
     at: datetime
     volume: str | None = None
     step: str | None = None
-    gpu: float | None = None
     exit_code: int | None = None
     reason: str = ""
 
