@@ -104,15 +104,11 @@ class Jobs:
         """Name what would keep every machine of a job from running, or from ending."""
         ec2 = self._aws.ec2
         types = document.machine.types
-        offered = {
-            it["InstanceType"]
-            for page in ec2.get_paginator("describe_instance_type_offerings").paginate(
-                LocationType="availability-zone",
-                Filters=[{"Name": "instance-type", "Values": types}],
-            )
-            for it in page["InstanceTypeOfferings"]
-        }
-        if missing := sorted(set(types) - offered):
+        pages = ec2.get_paginator("describe_instance_type_offerings").paginate(
+            LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": types}]
+        )
+        offered = pages.search("InstanceTypeOfferings[].InstanceType")
+        if missing := sorted({*types} - {*offered}):
             yield f"{', '.join(missing)} is not offered in {self._aws.region}"
         jobs = job_facts(self._aws.client, self._stack, metadata_defaults(ec2))
         if jobs is None:
@@ -268,11 +264,7 @@ class Jobs:
         except self._s3.exceptions.NoSuchKey:
             raise OperatorError(f"the bucket has no job {name}") from None
         document = parse_job(json.loads(text["Body"].read()))
-        instances = [
-            instance
-            for reservation in self._described("instances", *self._tagged(name))
-            for instance in reservation["Instances"]
-        ]
+        instances = self._described("instances", *self._tagged(name))
         machines = {
             it["InstanceId"]: OwnMachine(attempt=_number(it, ATTEMPT), at=now)
             for it in instances
@@ -385,8 +377,8 @@ class Jobs:
             return []
         ec2: Any = self._aws.ec2
         pages = ec2.get_paginator(f"describe_{what}").paginate(Filters=[*filters, *more])
-        key = "Reservations" if what == "instances" else what.capitalize()
-        return [it for page in pages for it in page[key]]
+        path = "Reservations[].Instances" if what == "instances" else what.capitalize()
+        return list(pages.search(f"{path}[]"))
 
     def fetch(self, name: str, folder: Path) -> Sequence[str]:
         """Download the newest checkpoint, each file checked; return what was written."""
@@ -430,13 +422,10 @@ class Jobs:
         found = self._table.read(name)
         if found and found[1].outcome is None:
             raise OperatorError(f"job {name} runs: `spotkeeper job stop {name}` first")
-        objects = [
-            {"Key": it["Key"]}
-            for page in self._s3.get_paginator("list_objects_v2").paginate(
-                Bucket=self.bucket, Prefix=f"jobs/{name}/"
-            )
-            for it in page.get("Contents", [])
-        ]
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bucket, Prefix=f"jobs/{name}/"
+        )
+        objects = [it for it in pages.search("Contents[].{Key: Key}") if it]
         if not found and not objects:
             raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
         for at in range(0, len(objects), 1000):

@@ -86,36 +86,36 @@ class AwsJobs:
     def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
         """Look at what the job remembers, by id; what AWS does not list is left out."""
 
-        def pages(what: str, key: str, ids: Mapping[str, object]) -> Iterator[Any]:
+        def found(paginator: Any, path: str, key: str, ids: Mapping[str, object]) -> Iterator[Any]:
             """Describe by ids in a filter: an id that is not there is left out, and no error."""
-            asked: Any = [{"Name": key, "Values": sorted(ids)}]
-            describe: Any = self._ec2.get_paginator
-            yield from describe(f"describe_{what}").paginate(Filters=asked) if ids else ()
+            asked = [{"Name": key, "Values": sorted(ids)}]
+            return paginator.paginate(Filters=asked).search(path) if ids else iter(())
 
+        instances = self._ec2.get_paginator("describe_instances")
+        volumes = self._ec2.get_paginator("describe_volumes")
+        snapshots = self._ec2.get_paginator("describe_snapshots")
+        images = self._ec2.get_paginator("describe_images")
         with aws_errors(f"looking at job {job.name}"):
             return Seen(
                 now=now,
                 machines={
                     it["InstanceId"]: _machine(it, job)
-                    for page in pages("instances", "instance-id", job.machines)
-                    for reservation in page["Reservations"]
-                    for it in reservation["Instances"]
+                    for it in found(
+                        instances, "Reservations[].Instances[]", "instance-id", job.machines
+                    )
                 },
                 volumes={
                     it["VolumeId"]: _volume(it)
-                    for page in pages("volumes", "volume-id", job.volumes)
-                    for it in page["Volumes"]
+                    for it in found(volumes, "Volumes[]", "volume-id", job.volumes)
                 },
                 snapshots={
                     it["SnapshotId"]: snapshot
-                    for page in pages("snapshots", "volume-id", job.volumes)
-                    for it in page["Snapshots"]
+                    for it in found(snapshots, "Snapshots[]", "volume-id", job.volumes)
                     if (snapshot := self._snapshot(it, job))
                 },
                 images={
                     it["ImageId"]: it["State"]
-                    for page in pages("images", "image-id", job.images)
-                    for it in page["Images"]
+                    for it in found(images, "Images[]", "image-id", job.images)
                 },
                 head=None if spec.has_volume else self._head(job.name),
             )
