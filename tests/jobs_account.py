@@ -14,6 +14,12 @@ from moto.ec2.models.instances import Instance
 from moto.ec2.responses.amis import AmisResponse
 from moto.ec2.utils import convert_tag_spec
 
+from spotkeeper import wiring
+from spotkeeper.adapters.dynamodb.jobs import JobItems
+from spotkeeper.adapters.stacks import Stack
+from spotkeeper_lab.aws.context import create_table
+from tests.builders import TABLE
+
 
 def _register(response: Any) -> ActionResult:
     ec2, name = response.ec2_backend, response._get_param("Name")
@@ -69,27 +75,69 @@ def strict_images() -> Iterator[None]:
         yield
 
 
+BUCKET, NONCE = "the-jobs", "51af3dc0-da77"
 POLICY = "arn:aws:iam::123456789012:policy/JobMachines"
 
 
-def launch_template(name: str, **more: Any) -> str:
-    """Make a launch template as docs/jobs.md asks for it, with the role that it names; its id."""
+def deploy(role: str) -> tuple[dict[str, str], Stack]:
+    """Make what a stack with jobs has; return the environment of its function, and the stack.
+
+    The launch template is as docs/jobs.md asks for it, with the role that it names.
+    """
     iam, ec2 = boto3.client("iam", "us-east-1"), boto3.client("ec2", "us-east-1")
     trust = json.dumps({
         "Version": "2012-10-17",
         "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}],
     })  # fmt: skip
-    iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust)
+    iam.create_role(RoleName=role, AssumeRolePolicyDocument=trust)
     iam.create_policy(PolicyName=POLICY.rpartition("/")[2], PolicyDocument=trust)
-    iam.attach_role_policy(RoleName=name, PolicyArn=POLICY)
-    iam.create_instance_profile(InstanceProfileName=name)
-    iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+    iam.attach_role_policy(RoleName=role, PolicyArn=POLICY)
+    iam.create_instance_profile(InstanceProfileName=role)
+    iam.add_role_to_instance_profile(InstanceProfileName=role, RoleName=role)
     data: Any = {
         "ImageId": ec2.describe_images()["Images"][0]["ImageId"],
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"InstanceMetadataTags": "enabled"},
-        "IamInstanceProfile": {"Name": name},
-        **more,
+        "IamInstanceProfile": {"Name": role},
     }
-    made = ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=data)
-    return made["LaunchTemplate"]["LaunchTemplateId"]
+    made = ec2.create_launch_template(LaunchTemplateName=role, LaunchTemplateData=data)
+    template = made["LaunchTemplate"]["LaunchTemplateId"]
+    subnets = ",".join(it["SubnetId"] for it in ec2.describe_subnets()["Subnets"][:3])
+    boto3.client("s3", "us-east-1").create_bucket(Bucket=BUCKET)
+    create_table(boto3.client("dynamodb", "us-east-1"), TABLE)
+    environment = {
+        "TABLE_NAME": TABLE,
+        "FLEET_DOCUMENTS_PATH": "/spotkeeper/test/fleets",
+        "JOB_BUCKET": BUCKET,
+        "JOB_LAUNCH_TEMPLATE_ID": template,
+        "JOB_LAUNCH_TEMPLATE_VERSION": "$Latest",
+        "JOB_SUBNET_IDS": subnets,
+        "JOB_TOPIC_ARN": boto3.client("sns", "us-east-1").create_topic(Name="alarms")["TopicArn"],
+        "STACK_NONCE": NONCE,
+        "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
+        "POWERTOOLS_SERVICE_NAME": "spotkeeper",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    stack = Stack(
+        name="spotkeeper",
+        outputs={"TableName": TABLE, "JobBucket": BUCKET, "JobMachinesPolicy": POLICY},
+        parameters={
+            "JobLaunchTemplateId": template,
+            "JobLaunchTemplateVersion": "$Latest",
+            "JobSubnetIds": subnets,
+        },
+        resources={},
+        id=f"arn:aws:cloudformation:us-east-1:123456789012:stack/spotkeeper/{NONCE}",
+    )
+    return environment, stack
+
+
+def forget_clients() -> None:
+    """Have the function make its clients anew."""
+    for cached in (wiring.job_ports, wiring._ec2, wiring._dynamodb, wiring._settings):
+        cached.cache_clear()
+
+
+def lose_item(name: str) -> None:
+    """Lose the item of a job."""
+    JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple).delete(name)
