@@ -22,32 +22,29 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.request import Request, urlopen
 
 import boto3
 
 from bench.jobs import TRAIN, Host, processes, s3
 from spotkeeper import wiring
-from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper.adapters.ec2.jobs import AwsJobs
-from spotkeeper.adapters.ec2.prices import price_list_region
-from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.jobs.job import Job, JobSpec
 from spotkeeper.domain.jobs.steps import Start, Step
 from spotkeeper.job_ports import NotMade
 from spotkeeper.observability import logger
 from spotkeeper.ports import FleetError
-from spotkeeper_lab.aws.context import create_table
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.jobs import Jobs, exit_code
-from tests.jobs_account import POLICY, launch_template, strict_images
+from tests.jobs_account import BUCKET, deploy, forget_clients, lose_item, strict_images
 
-BUCKET, TABLE, NAME = "the-jobs", "spotkeeper", "resnet"
+NAME = "resnet"
 EPOCHS, EPOCH_S = 40, 0.4
 WARNED_S = 32.0
 LIMIT_S = 600.0
-CACHED = ("job_ports", "_ec2", "_dynamodb", "_settings")
+MINE: Any = [{"Name": "tag-key", "Values": ["spotkeeper:job"]}]
 DOCUMENT = """
 version = 1
 name = "{name}"
@@ -210,19 +207,17 @@ class Place:
         return host
 
     def volumes(self) -> list[Any]:
-        mine: Any = [{"Name": "tag-key", "Values": ["spotkeeper:job"]}]
-        return self.ec2.describe_volumes(Filters=mine)["Volumes"]
+        return self.ec2.describe_volumes(Filters=MINE)["Volumes"]
 
     def snapshots(self) -> list[Any]:
-        mine: Any = [{"Name": "tag-key", "Values": ["spotkeeper:job"]}]
-        return self.ec2.describe_snapshots(Filters=mine, OwnerIds=["self"])["Snapshots"]
+        return self.ec2.describe_snapshots(Filters=MINE, OwnerIds=["self"])["Snapshots"]
 
     def images(self) -> list[str]:
         return [it["ImageId"] for it in self.ec2.describe_images(Owners=["self"])["Images"]]
 
-    def _instances(self) -> Iterator[Mapping[str, Any]]:
-        for reservation in self.ec2.describe_instances()["Reservations"]:
-            yield from reservation["Instances"]
+    def _instances(self) -> list[Mapping[str, Any]]:
+        found = self.ec2.describe_instances()["Reservations"]
+        return [instance for reservation in found for instance in reservation["Instances"]]
 
     def running(self) -> list[Mapping[str, Any]]:
         return [it for it in self._instances() if it["State"]["Name"] == "running"]
@@ -237,16 +232,22 @@ class Place:
             now = wiring.now().isoformat()
             warning = "EC2 Spot Instance Interruption Warning"
             self.step({"detail-type": warning, "time": now, "detail": {"instance-id": name}})
-            ends = time.monotonic() + WARNED_S
-            while not host.is_off and time.monotonic() < ends:
-                time.sleep(0.3)
-                self.step()
+            with suppress(TimeoutError):
+                self._until(lambda: host.is_off, "the end of its machine", WARNED_S)
         else:
             host.kill()
         # What was mounted goes with the machine.
         (self.folder / "data").unlink(missing_ok=True)
         self.ec2.terminate_instances(InstanceIds=[name])
         self.step()
+
+    def take_machines(self, kills: int, epochs: int) -> None:
+        """Take one machine after the other, each after a checkpoint, and let the training end."""
+        self.hold.touch()
+        for number in range(kills):
+            self.until_committed(self.draw.uniform(0, EPOCH_S), epochs - 1)
+            self.take(warned=number % 2 == 0)
+        self.hold.unlink()
 
     def epoch(self) -> int:
         """How far the training is: by the newest whole checkpoint of any disk, or in the bucket."""
@@ -257,30 +258,18 @@ class Place:
         """What the bucket says of the job."""
         client = boto3.client("s3", "us-east-1")
         try:
-            text = client.get_object(Bucket=BUCKET, Key=f"jobs/{self.name}/head.json")[
-                "Body"
-            ].read()
+            found = client.get_object(Bucket=BUCKET, Key=f"jobs/{self.name}/head.json")
         except client.exceptions.NoSuchKey:
             return {"step": None, "files": [], "done": False}
-        return dict(json.loads(text))
-
-    def until_ended(self) -> Job:
-        """Go on until the job's end was mailed."""
-        ends = time.monotonic() + LIMIT_S
-        while time.monotonic() < ends:
-            self.step()
-            job = self.jobs.one(self.name)[1]
-            if job.mailed:
-                return job
-            time.sleep(0.5)
-        raise TimeoutError(f"{self.name} did not end: {self.jobs.one(self.name)[1]}")
+        return dict(json.loads(found["Body"].read()))
 
     def ended(self, outcome: str, code: int | None, left: tuple[int, int, int] = (0, 0, 0)) -> str:
         """Go on to the job's end: its outcome, what it leaves, and its mail, which is returned.
 
         `left` counts volumes, snapshots and images.
         """
-        job = self.until_ended()
+        self._until(lambda: self.jobs.one(self.name)[1].mailed, "its end")
+        job = self.jobs.one(self.name)[1]
         assert (job.outcome, job.exit_code) == (outcome, code)
         assert not self.running()
         assert (len(self.volumes()), len(self.snapshots()), len(self.images())) == left
@@ -297,27 +286,31 @@ class Place:
         return mail
 
     def _mails(self) -> list[str]:
-        sqs = boto3.client("sqs", "us-east-1")
-        found = []
-        while got := sqs.receive_message(QueueUrl=self.mail_queue).get("Messages"):
-            for it in got:
-                found.append(str(json.loads(it["Body"])["Message"]))
-                sqs.delete_message(QueueUrl=self.mail_queue, ReceiptHandle=it["ReceiptHandle"])
-        return found
+        """The mails since the last look."""
+        sqs, url = boto3.client("sqs"), self.mail_queue
+        got = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+        for it in got:
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=it["ReceiptHandle"])
+        return [str(json.loads(it["Body"])["Message"]) for it in got]
 
     @property
     def hold(self) -> Path:
         """While this file exists, the training does not end."""
         return self.folder / "hold"
 
-    def until_committed(self, seconds: float, last: int) -> None:
-        """Go on until another checkpoint is committed, and a bit longer."""
-        before, ends = self.epoch(), time.monotonic() + LIMIT_S
-        while before == self.epoch() < last or not self.running():
+    def _until(self, is_so: Callable[[], bool], what: str, within_s: float = LIMIT_S) -> None:
+        """Go on until something is so."""
+        ends = time.monotonic() + within_s
+        while not is_so():
             if time.monotonic() > ends:
-                raise TimeoutError("no checkpoint was committed")
+                raise TimeoutError(f"{self.name}: waited for {what}")
             self.step()
             time.sleep(0.3)
+
+    def until_committed(self, seconds: float, last: int) -> None:
+        """Go on until another checkpoint is committed, and a bit longer."""
+        before = self.epoch()
+        self._until(lambda: not before == self.epoch() < last and bool(self.running()), "a commit")
         time.sleep(seconds)
 
     def weights(self) -> str:
@@ -337,89 +330,50 @@ class Place:
             host.close()
 
 
-class DryZones(AwsJobs):
-    """EC2 that has no capacity in one zone; moto always has."""
-
-    place: Place
-
-    def do(self, spec: JobSpec, job: Job, step: Step) -> str:
-        if isinstance(step, Start):
-            zones = [zone for zone in step.launch.zones if zone != self.place.dry]
-            if not zones:
-                raise NotMade("InsufficientInstanceCapacity")
-            self.place.draw.shuffle(zones)
-            step = replace(step, launch=replace(step.launch, zones=tuple(zones)))
-        return super().do(spec, job, step)
-
-
 @contextmanager
 def account(seed: int) -> Iterator[Place]:
-    """An account with a stack that runs jobs."""
-    kept = dict(os.environ)
-    with s3() as endpoint, strict_images(), tempfile.TemporaryDirectory() as name:
-        os.environ |= {
-            "AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "testing",
-            "AWS_SECRET_ACCESS_KEY": "testing", "AWS_DEFAULT_REGION": "us-east-1",
-        }  # fmt: skip
+    """An account with a stack that runs jobs; `dry` of its place is where EC2 has no capacity."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    keys = {**dict.fromkeys(names, "testing"), "AWS_DEFAULT_REGION": "us-east-1"}
+    does = AwsJobs.do
+
+    def do(cloud: AwsJobs, spec: JobSpec, job: Job, step: Step) -> str:
+        if isinstance(step, Start):
+            zones = [zone for zone in step.launch.zones if zone != place.dry]
+            if not zones:
+                raise NotMade("InsufficientInstanceCapacity")
+            place.draw.shuffle(zones)
+            step = replace(step, launch=replace(step.launch, zones=tuple(zones)))
+        return does(cloud, spec, job, step)
+
+    with (
+        s3() as endpoint,
+        strict_images(),
+        tempfile.TemporaryDirectory() as name,
+        patch.dict(os.environ, {**keys, "AWS_ENDPOINT_URL": endpoint}),
+    ):
         with urlopen(Request(f"{endpoint}/moto-api/reset", method="POST")):
-            ec2 = boto3.client("ec2", "us-east-1")
-        template = launch_template(f"jobs-{seed}")
-        subnets = ",".join(it["SubnetId"] for it in ec2.describe_subnets()["Subnets"][:3])
-        boto3.client("s3", "us-east-1").create_bucket(Bucket=BUCKET)
-        create_table(boto3.client("dynamodb", "us-east-1"), TABLE)
-        sns, sqs = boto3.client("sns", "us-east-1"), boto3.client("sqs", "us-east-1")
-        topic = sns.create_topic(Name="alarms")["TopicArn"]
+            environment, stack = deploy(f"jobs-{seed}")
+        os.environ |= environment
+        sns, sqs = boto3.client("sns"), boto3.client("sqs")
         queue = sqs.create_queue(QueueName="mails")["QueueUrl"]
         arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])
+        topic = environment["JOB_TOPIC_ARN"]
         sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn["Attributes"]["QueueArn"])
-        os.environ |= {
-            "TABLE_NAME": TABLE, "FLEET_DOCUMENTS_PATH": "/spotkeeper/test/fleets",
-            "JOB_BUCKET": BUCKET, "JOB_LAUNCH_TEMPLATE_ID": template,
-            "JOB_LAUNCH_TEMPLATE_VERSION": "$Latest", "JOB_TOPIC_ARN": topic,
-            "JOB_SUBNET_IDS": subnets,
-            "STACK_NONCE": "51af3dc0-da77", "POWERTOOLS_LOG_LEVEL": "ERROR",
-        }  # fmt: skip
-        stack = Stack(
-            name="spotkeeper",
-            outputs={"TableName": TABLE, "JobBucket": BUCKET, "JobMachinesPolicy": POLICY},
-            parameters={
-                "JobLaunchTemplateId": template,
-                "JobLaunchTemplateVersion": "$Latest",
-                "JobSubnetIds": subnets,
-            },
-            resources={},
-            id="arn:aws:cloudformation:us-east-1:123456789012:stack/spotkeeper/51af3dc0-da77",
-        )
-        # moto has no price list.
-        real, region = Aws.stack, price_list_region
-        place_prices(lambda _region: None)
         logger.setLevel("ERROR")
-        Aws.stack = lambda *_: stack  # type: ignore[method-assign]
-        _forget()
         place = Place(endpoint, Path(name), random.Random(seed), mail_queue=queue)
-        ports = wiring.job_ports()
-        assert isinstance(ports.cloud, AwsJobs)
-        ports.cloud.__class__ = DryZones
-        ports.cloud.place = place  # type: ignore[attr-defined]
-        try:
-            yield place
-        finally:
-            place.close()
-            Aws.stack = real  # type: ignore[method-assign]
-            place_prices(region)
-            _forget()
-            os.environ.clear()
-            os.environ |= kept
-
-
-def place_prices(where: Callable[[str], str | None]) -> None:
-    """Have the function look for list prices elsewhere, or nowhere."""
-    wiring.__dict__["price_list_region"] = where
-
-
-def _forget() -> None:
-    for name in CACHED:
-        getattr(wiring, name).cache_clear()
+        with (
+            patch.object(Aws, "stack", lambda *_: stack),
+            patch.object(AwsJobs, "do", do),
+            # moto has no price list.
+            patch.object(wiring, "price_list_region", lambda _region: None),
+        ):
+            forget_clients()
+            try:
+                yield place
+            finally:
+                place.close()
+                forget_clients()
 
 
 def undisturbed(epochs: int) -> str:
@@ -437,11 +391,7 @@ def interrupted(kind: str, kills: int, epochs: int, expected: str) -> str:
     """A job whose machines are taken, every second one with a warning, keeps every bit."""
     with account(1) as place:
         place.start(kind, epochs=epochs)
-        place.hold.touch()
-        for number in range(kills):
-            place.until_committed(place.draw.uniform(0, EPOCH_S), epochs - 1)
-            place.take(warned=number % 2 == 0)
-        place.hold.unlink()
+        place.take_machines(kills, epochs)
         place.ended("done", 0, LEFT[kind])
         assert place.weights() == expected
         assert len(place.hosts) > kills
@@ -454,7 +404,7 @@ def lost(kind: str, epochs: int, expected: str) -> str:
         place.start(kind, epochs=epochs)
         place.hold.touch()
         place.until_committed(0, epochs - 1)
-        JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple).delete(NAME)
+        lose_item(NAME)
         place.jobs.recover(NAME, "tags", wiring.now(), lambda _: None)
         place.hold.unlink()
         place.ended("done", 0, LEFT[kind])
@@ -517,11 +467,7 @@ def root_to_next_job(kills: int, epochs: int, expected: str) -> str:
     """What a job wrote anywhere on its root is in the image that it leaves, for the next job."""
     with account(7) as place:
         place.start("root", epochs=epochs, end='on_done = "image"')
-        place.hold.touch()
-        for number in range(kills):
-            place.until_committed(place.draw.uniform(0, EPOCH_S), epochs - 1)
-            place.take(warned=number % 2 == 0)
-        place.hold.unlink()
+        place.take_machines(kills, epochs)
         mail = place.ended("done", 0, (0, 1, 1))
         [image] = place.images()
         assert image in mail
