@@ -1,9 +1,9 @@
 """A job from `spotkeeper job start` to the e-mail: the real function, commands, agents, training.
 
 EC2, EBS, S3, DynamoDB and SNS are moto's, machines are process groups, disks are folders. Machines
-are taken again and again, half of them without a warning, and each time their zone has no capacity
-until the next one is taken. At the end the weights are those of an uninterrupted run, to the bit,
-and nothing is left but what the job's document says. Other stories end a job in each other way.
+are taken again and again, in each of `WAYS`, and each time their zone has no capacity until the
+next one is taken. At the end the weights are those of an uninterrupted run, to the bit, and nothing
+is left but what the job's document says. Other stories end a job in each other way.
 
     python -m tests.endpoint.job_as_a_user --kills 20
 """
@@ -17,9 +17,10 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,7 +28,6 @@ from urllib.request import Request, urlopen
 
 import boto3
 
-from bench.jobs import TRAIN, Host, processes, s3
 from spotkeeper import wiring
 from spotkeeper.adapters.ec2.jobs import AwsJobs
 from spotkeeper.domain.jobs.job import Job, JobSpec
@@ -38,9 +38,12 @@ from spotkeeper.ports import FleetError
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.jobs import Jobs, exit_code
+from spotkeeper_worker.testing import until
+from tests.endpoint.job_host import Host, processes, s3
 from tests.jobs_account import BUCKET, deploy, forget_clients, lose_item, strict_images
 
 NAME = "resnet"
+TRAIN = Path(__file__).parents[1] / "worker" / "train.py"
 EPOCHS, EPOCH_S = 40, 0.4
 WARNED_S = 32.0
 LIMIT_S = 600.0
@@ -50,7 +53,7 @@ version = 1
 name = "{name}"
 command = ["{python}", "main.py"]
 code = "code"
-environment = {{EPOCHS = "{epochs}", HOW = "publish", SLEEP_S = "{epoch_s}", HOLD = "{hold}"}}
+environment = {{EPOCHS = "{epochs}", HOW = "{how}", SLEEP_S = "{epoch_s}", HOLD = "{hold}"}}
 [machine]
 types = ["g5.xlarge"]
 on_demand = "never"
@@ -73,6 +76,9 @@ os.environ["SPOTKEEPER_CHECKPOINTS"] = str(Path("{folder}").absolute() / "checkp
 runpy.run_path("train.py", run_name="__main__")
 """
 ON_THE_ROOT = "../content"
+# A machine is warned, or lost without a warning. Its agent is killed, and systemd starts it again.
+# Or AWS ends it and it goes on: with checkpoints, its next commit stops it.
+WAYS = ("warning", "machine", "agent", "split")
 RESULT = f"""
 import json
 from pathlib import Path
@@ -99,9 +105,9 @@ class Place:
     folder: Path
     draw: random.Random
     hosts: dict[str, Host] = field(default_factory=dict)
-    told: dict[str, int] = field(default_factory=dict)
     dry: str = ""
     zones: set[str] = field(default_factory=set)
+    split: set[str] = field(default_factory=set)
     mail_queue: str = ""
     name: str = NAME
 
@@ -117,15 +123,18 @@ class Place:
 
     def start(
         self, kind: str = "checkpoints", *, program: str = "", epochs: int = EPOCHS,
-        machine: str = "", end: str = "max_restarts = 9",
+        machine: str = "", end: str = "max_restarts = 0",
     ) -> None:  # fmt: skip
         """Write the document and the code, and start the job."""
         mount = self.folder / "data"
-        state = f'[state]\nvolume = {{mount = "{mount}", size_gib = 10}}'
+        states = {
+            "volume": f'[state]\nvolume = {{mount = "{mount}", size_gib = 10}}',
+            "plain": '[state]\ncomplete = "done"',
+        }
         text = DOCUMENT.format(
             name=self.name, python=sys.executable, epochs=epochs, epoch_s=EPOCH_S, hold=self.hold,
             machine=machine or ('root = "keep"' if kind == "root" else ""), end=end,
-            state=state if kind == "volume" else "",
+            state=states.get(kind, ""), how="plain" if kind == "plain" else "publish",
         )  # fmt: skip
         folder = {"volume": mount, "root": ON_THE_ROOT}.get(kind)
         given = ELSEWHERE.format(folder=folder) if folder else CHECKPOINTS
@@ -141,11 +150,7 @@ class Place:
         from functions.keep_jobs.app import handler
 
         bodies = [json.dumps(event) for event in events]
-        for host in self.hosts.values():
-            with host.machine.changed:
-                new = host.machine.bodies[self.told.get(host.machine.instance_id, 0) :]
-            self.told[host.machine.instance_id] = len(host.machine.bodies)
-            bodies += new
+        bodies += [body for host in self.hosts.values() for body in host.reports()]
         event = {"Records": [{"body": body} for body in bodies]}
         handler(event, Context())  # type: ignore[arg-type]
         self._follow()
@@ -160,17 +165,17 @@ class Place:
                 continue
             host = self.hosts.get(name)
             if host is None and state == "running":
-                host = self._boot(instance, int(tags["spotkeeper:attempt"]))
+                host = self.hosts[name] = self._boot(instance, tags)
                 self.zones.add(instance["Placement"]["AvailabilityZone"])
             if host is None:
                 continue
             if state == "terminated":
-                host.close()
+                if name not in self.split or host.is_off:
+                    host.close()
             elif host.is_off:
                 self.ec2.terminate_instances(InstanceIds=[name])
             else:
-                assert host.machine.tags is not None
-                host.machine.tags |= tags
+                host.tag(tags)
 
     def _connect(self) -> None:
         """Make the disks of new volumes and snapshots, and show each to its machine."""
@@ -191,18 +196,13 @@ class Place:
                 elif name not in attached and device.exists():
                     device.unlink()
 
-    def _boot(self, instance: Mapping[str, Any], attempt: int) -> Host:
+    def _boot(self, instance: Mapping[str, Any], tags: dict[str, str]) -> Host:
         name = instance["InstanceId"]
         root = self.disks / instance["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]
         # A root that is kept is a disk like others.
-        folder = root if root.exists() else self.folder / f"machine-{self.name}-{attempt}"
-        (folder / "off").unlink(missing_ok=True)
-        host = Host(self.endpoint, folder, self.name, attempt)
-        host.machine.instance_id = name
-        self.hosts[name] = host
-        devices = self.folder / f"devices-{name}"
-        devices.mkdir()
-        os.environ["SPOTKEEPER_JOB_DISKS"] = str(devices)
+        folder = root if root.exists() else self.folder / name
+        host = Host(self.endpoint, folder, self.folder / f"devices-{name}", name)
+        host.tag(tags)
         host.start()
         return host
 
@@ -222,31 +222,39 @@ class Place:
     def running(self) -> list[Mapping[str, Any]]:
         return [it for it in self._instances() if it["State"]["Name"] == "running"]
 
-    def take(self, *, warned: bool) -> None:
-        """Take the machine, as AWS does, and leave its zone without capacity."""
+    def take(self, how: str) -> None:
+        """Take the machine in one of `WAYS`, and leave its zone without capacity."""
         [instance, *_] = self.running()
         name, host = instance["InstanceId"], self.hosts[instance["InstanceId"]]
+        if how == "agent":
+            host.kill()
+            host.start()
+            return
         self.dry = instance["Placement"]["AvailabilityZone"]
-        if warned:
+        if how == "warning":
             host.machine.interrupt(WARNED_S)
             now = wiring.now().isoformat()
             warning = "EC2 Spot Instance Interruption Warning"
             self.step({"detail-type": warning, "time": now, "detail": {"instance-id": name}})
             with suppress(TimeoutError):
                 self._until(lambda: host.is_off, "the end of its machine", WARNED_S)
-        else:
+            last = json.loads(host.machine.bodies[-1])
+            assert last["event"] in ("left", "exited"), last
+        elif how == "machine":
             host.kill()
+        else:
+            self.split.add(name)
         # What was mounted goes with the machine.
         (self.folder / "data").unlink(missing_ok=True)
         self.ec2.terminate_instances(InstanceIds=[name])
         self.step()
 
-    def take_machines(self, kills: int, epochs: int) -> None:
+    def take_machines(self, kills: int, epochs: int, ways: Sequence[str]) -> None:
         """Take one machine after the other, each after a checkpoint, and let the training end."""
         self.hold.touch()
-        for number in range(kills):
+        for how in islice(cycle(ways), kills):
             self.until_committed(self.draw.uniform(0, EPOCH_S), epochs - 1)
-            self.take(warned=number % 2 == 0)
+            self.take(how)
         self.hold.unlink()
 
     def epoch(self) -> int:
@@ -273,7 +281,9 @@ class Place:
         assert (job.outcome, job.exit_code) == (outcome, code)
         assert not self.running()
         assert (len(self.volumes()), len(self.snapshots()), len(self.images())) == left
-        for host in self.hosts.values():
+        for name, host in self.hosts.items():
+            if name in self.split:
+                until(lambda host=host: host.is_off, "a commit stops the older machine")
             assert not processes(host.folder), "a process is left"
         head = self.head()
         named = {file["key"] for it in (head, head.get("previous") or head) for file in it["files"]}
@@ -384,17 +394,18 @@ def undisturbed(epochs: int) -> str:
         return place.weights()
 
 
-LEFT = {"checkpoints": (0, 0, 0), "volume": (0, 1, 0), "root": (0, 1, 0)}
+LEFT = {"checkpoints": (0, 0, 0), "plain": (0, 0, 0), "volume": (0, 1, 0), "root": (0, 1, 0)}
 
 
 def interrupted(kind: str, kills: int, epochs: int, expected: str) -> str:
-    """A job whose machines are taken, every second one with a warning, keeps every bit."""
+    """A job whose machines are taken in each way keeps every bit."""
     with account(1) as place:
         place.start(kind, epochs=epochs)
-        place.take_machines(kills, epochs)
+        # A disk is used by one machine at a time: there an older one cannot go on.
+        place.take_machines(kills, epochs, WAYS[:3] if LEFT[kind][1] else WAYS)
         place.ended("done", 0, LEFT[kind])
         assert place.weights() == expected
-        assert len(place.hosts) > kills
+        assert len(place.hosts) > kills - (kills + 1) // 3
         return f"{len(place.hosts)} machines in {len(place.zones)} zones, bit-equal"
 
 
@@ -467,7 +478,7 @@ def root_to_next_job(kills: int, epochs: int, expected: str) -> str:
     """What a job wrote anywhere on its root is in the image that it leaves, for the next job."""
     with account(7) as place:
         place.start("root", epochs=epochs, end='on_done = "image"')
-        place.take_machines(kills, epochs)
+        place.take_machines(kills, epochs, WAYS[:2])
         mail = place.ended("done", 0, (0, 1, 1))
         [image] = place.images()
         assert image in mail
@@ -491,6 +502,7 @@ def main() -> int:
     few = min(kills, 4)
     stories: dict[str, Callable[[], str]] = {
         "checkpoints": lambda: interrupted("checkpoints", kills, epochs, expected),
+        "plain files": lambda: interrupted("plain", kills, epochs, expected),
         "volume": lambda: interrupted("volume", kills, epochs, expected),
         "exit 3": failed,
         "idle": idle,

@@ -93,12 +93,6 @@ def test_the_settings_of_a_job_s_machine(given: dict[str, str], wrong: str) -> N
         settings.parse(given, job=True)
 
 
-@pytest.mark.parametrize("strange", [{"command": None}, {"state": {}}, {"environment": None}])
-def test_a_document_that_is_none_is_refused(strange: dict[str, Any]) -> None:
-    with pytest.raises(JobError, match=r"document\.json cannot be read"):
-        document(**strange)
-
-
 # --- code -----------------------------------------------------------------------------------------
 
 
