@@ -16,7 +16,8 @@ import pytest
 from spotkeeper_worker.checkpoints import publish
 from spotkeeper_worker.job.bucket import BucketError
 from spotkeeper_worker.job.commits import Head, Owner
-from spotkeeper_worker.job.life import Document, Life, Parts, Signs
+from spotkeeper_worker.job.life import Document, Life, Signs
+from spotkeeper_worker.job.main import Machine
 from spotkeeper_worker.testing.disks import FolderDisks
 from tests.worker.test_job_commits import HEAD, Objects, keeper_of
 
@@ -26,16 +27,6 @@ DOCUMENT: dict[str, Any] = {
     "end": {"idle_after": 600},
 }  # fmt: skip
 VOLUME = "vol-0abc"
-
-
-def at_once(call: Callable[[], Any]) -> Future[Any]:
-    """A call in the background that is done at once."""
-    made: Future[Any] = Future()
-    try:
-        made.set_result(call())
-    except Exception as error:  # noqa: BLE001 - raised by `result`
-        made.set_exception(error)
-    return made
 
 
 @dataclass
@@ -83,16 +74,21 @@ class Reports:
         return [event for event, _ in self.said]
 
 
-class Scene:
+class Scene(Machine):
     """A machine; `run` lets its time pass."""
 
     def __init__(self, tmp_path: Path, bucket: Objects | None = None, **document: Any) -> None:
-        self.bucket = bucket or Objects()
-        self.signs: Signs | None = Signs()
+        self.job, self.attempt, self.instance_id = "resnet", 1, "i-1"
+        self.folder = tmp_path
+        self.bucket = self.store = bucket or Objects()
         self.reports = Reports()
+        self.report: Any = self.reports
+        self.given = {**DOCUMENT, **document}
+        self.signs: Signs | None = Signs()
         self.scripts: list[Script] = []
         self.obeys: int | None = 143
-        self.gpu: int | None = None
+        self.use: int | None = None
+        self.hangs = False
         self.aws_silent_since: float | None = None
         self.logs: list[bytes] = []
         self.off = 0
@@ -100,32 +96,49 @@ class Scene:
         self.disks = FolderDisks(tmp_path / "disks")
         self.disk = tmp_path / "disks" / VOLUME
         self.checkpoints = tmp_path / "work" / "checkpoints"
-        times = itertools.count(1_700_000_000)
+        self.times = itertools.count(1_700_000_000)
+        self.life = Life(self)
 
-        def shut_down() -> None:
-            self.off += 1
-            if self.off == 1:
-                raise OSError("not yet")
+    def clock(self) -> float:
+        return next(self.times)
 
-        def start(_: Document, work: Path, environment: Any) -> Script:
-            assert work.is_dir()
-            self.scripts.append(Script(environment, self.obeys))
-            return self.scripts[-1]
+    def background[T](self, call: Callable[[], T]) -> Future[T]:
+        """A call that is done at once, or never."""
+        made: Future[T] = Future()
+        try:
+            if not self.hangs:
+                made.set_result(call())
+        except Exception as error:  # noqa: BLE001 - raised by `result`
+            made.set_exception(error)
+        return made
 
-        def aws_answered_at() -> float:
-            return self.life.now if self.aws_silent_since is None else self.aws_silent_since
+    def look(self) -> Signs | None:
+        return self.signs
 
-        parts = Parts(
-            job="resnet", attempt=1, instance_id="i-1", folder=tmp_path,
-            look=lambda: self.signs, store=self.bucket,
-            document=lambda: {**DOCUMENT, **document},
-            prepare=lambda _, work: work.mkdir(exist_ok=True), hand_over=lambda *_: None,
-            start=start, report=self.reports,  # type: ignore[arg-type]
-            save_log=self.logs.append, gpu=lambda: self.gpu, disks=self.disks,
-            shut_down=shut_down, background=at_once, clock=lambda: next(times),
-            aws_answered_at=aws_answered_at,
-        )  # fmt: skip
-        self.life = Life(parts)
+    def document(self) -> Any:
+        return self.given
+
+    def prepare(self, document: Document, work: Path) -> None:
+        work.mkdir(exist_ok=True)
+
+    def start(self, document: Document, work: Path, environment: Any) -> Any:
+        assert work.is_dir()
+        self.scripts.append(Script(environment, self.obeys))
+        return self.scripts[-1]
+
+    def save_log(self, tail: bytes) -> None:
+        self.logs.append(tail)
+
+    def gpu(self) -> int | None:
+        return self.use
+
+    def shut_down(self) -> None:
+        self.off += 1
+        if self.off == 1:
+            raise OSError("not yet")
+
+    def aws_answered_at(self) -> float:
+        return self.life.now if self.aws_silent_since is None else self.aws_silent_since
 
     def run(self, seconds: float = 5.0) -> None:
         """Let time pass, a second a step."""
@@ -289,7 +302,7 @@ def test_a_refused_upload_is_tried_again_and_reported_once_if_it_lasts(
 def test_a_warning_is_seen_while_an_upload_hangs(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     script = scene.grant()
-    scene.life.parts = replace(scene.life.parts, background=lambda _: Future())
+    scene.hangs = True
     scene.publish(1)
     scene.run(3)
     scene.signs = Signs(1, taken_in_s=120)
@@ -302,7 +315,7 @@ def test_idle_is_reported_once_and_a_gpu_that_is_not_known_counts_as_busy(tmp_pa
     scene.grant()
     scene.run(1000)
     assert "idle" not in scene.reports.events
-    scene.gpu = 1
+    scene.use = 1
     scene.run(550)
     assert "idle" not in scene.reports.events
     scene.run(1000)
@@ -335,15 +348,14 @@ def test_an_agent_that_is_killed_finds_its_way_from_the_head(tmp_path: Path) -> 
 
 
 def test_a_checkpoint_that_comes_with_the_code_is_the_job_s_first(tmp_path: Path) -> None:
-    bucket = Objects()
-    for generation, step in ((1, "000000"), (2, "000005")):
-        scene = Scene(tmp_path / str(generation), bucket)
-
-        def unpacked(_: Document, work: Path) -> None:
+    class WithCode(Scene):
+        def prepare(self, document: Document, work: Path) -> None:
             with publish(0, work / "checkpoints"):
                 pass
 
-        scene.life.parts = replace(scene.life.parts, prepare=unpacked)
+    bucket = Objects()
+    for generation, step in ((1, "000000"), (2, "000005")):
+        scene = WithCode(tmp_path / str(generation), bucket)
         script = scene.grant(generation)
         scene.run(3)
         assert scene.head.step == step

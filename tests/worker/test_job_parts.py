@@ -22,9 +22,10 @@ from spotkeeper_worker.job import command as command_
 from spotkeeper_worker.job import reports as reports_
 from spotkeeper_worker.job.command import Command, LogStream, user_named
 from spotkeeper_worker.job.life import Document, JobError, Signs
+from spotkeeper_worker.job.main import Machine
 from spotkeeper_worker.job.main import _where as where
-from spotkeeper_worker.job.main import hand_over, look, prepare
 from spotkeeper_worker.job.reports import Reporter
+from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
 from tests.worker.logs import Queue
 from tests.worker.test_job_commits import Objects
@@ -35,6 +36,17 @@ KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 
 def document(**given: Any) -> Document:
     return Document.read({**DOCUMENT, **given})
+
+
+class Bare(Machine):
+    """A machine of which only one part is needed."""
+
+    job = "resnet"
+
+    def __init__(self, metadata: Metadata | None = None) -> None:
+        self.store = Objects()
+        self._metadata: Any = metadata
+        self._say = Sometimes(get_logger("agent"))
 
 
 # --- tags -----------------------------------------------------------------------------------------
@@ -49,30 +61,27 @@ def document(**given: Any) -> Document:
         ({"grant": "3"}, Signs(3)),
         ({"grant": "3 vol-2", "volume": "vol-1"}, Signs(3, "vol-2")),
         ({"grant": "3", "draining": "now"}, Signs(3, draining=True)),
+        ({"grant": "yes"}, None),
     ],
 )
 def test_the_signs_are_the_machine_s_tags(
-    machine: FakeMachine, metadata: Metadata, tags: dict[str, str], signs: Signs
+    machine: FakeMachine, metadata: Metadata, tags: dict[str, str], signs: Signs | None
 ) -> None:
     assert machine.tags is not None
     machine.tags |= {f"spotkeeper:{name}": value for name, value in tags.items()}
-    assert look(metadata) == signs
+    assert Bare(metadata).look() == signs
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])
-def test_the_notice_is_a_sign_and_what_is_not_known_is_an_error(
+def test_the_notice_is_a_sign_and_one_without_a_time_is_none(
     machine: FakeMachine, metadata: Metadata
 ) -> None:
     machine.interrupt(120)
-    assert look(metadata).taken_in_s == pytest.approx(120, abs=5)
+    signs = Bare(metadata).look()
+    assert signs is not None
+    assert signs.taken_in_s == pytest.approx(120, abs=5)
     machine.action = {"action": "terminate", "time": "soon"}
-    with pytest.raises(ValueError, match="has no time"):
-        look(metadata)
-    machine.action = None
-    assert machine.tags is not None
-    machine.tags["spotkeeper:grant"] = "yes"
-    with pytest.raises(ValueError, match="is no generation"):
-        look(metadata)
+    assert Bare(metadata).look() is None
 
 
 @pytest.mark.parametrize(
@@ -107,9 +116,9 @@ def packed(*members: tuple[str, bytes]) -> bytes:
 
 
 def prepared(tmp_path: Path, archive: bytes, **given: Any) -> Path:
-    bucket = Objects()
-    bucket.write("jobs/resnet/code.tar.gz", archive)
-    prepare(bucket, "resnet", document(**given), tmp_path / "work")
+    machine = Bare()
+    machine.store.write("jobs/resnet/code.tar.gz", archive)
+    machine.prepare(document(**given), tmp_path / "work")
     return tmp_path / "work"
 
 
@@ -209,7 +218,7 @@ def test_the_command_runs_as_the_job_s_user_who_owns_the_folder(tmp_path: Path) 
     (work / "checkpoints").mkdir(parents=True)
     for each in (tmp_path, *list(tmp_path.parents)[:-2]):
         each.chmod(0o755)
-    hand_over(document(user="nobody"), work, None)
+    Bare().hand_over(document(user="nobody"), work, None)
     script = "import os; open('checkpoints/a', 'w'); print(os.getuid(), os.environ['USER'])"
     run = Command(["python3", "-c", script], work, {}, user_named("nobody"), lambda _: None)
     until(lambda: run.poll() is not None, "it ends")
