@@ -466,6 +466,13 @@ def test_a_wrong_document_is_refused_with_its_fields(
         read_document(path)
 
 
+def test_the_folder_of_checkpoints_has_a_default_name_beside_other_settings(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(DOCUMENT + "[state]\ncomplete = 'done'\n", encoding="utf-8")
+    state = read_document(path).state
+    assert (state.checkpoints, state.complete) == ("checkpoints", "done")
+
+
 def test_start_names_everything_that_is_wrong_with_the_machine(account: Account) -> None:
     account.ec2.create_launch_template_version(
         LaunchTemplateId=os.environ["JOB_LAUNCH_TEMPLATE_ID"],

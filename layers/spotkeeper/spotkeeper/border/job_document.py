@@ -73,6 +73,13 @@ class State(_Strict):
     keep: Annotated[int, Field(ge=1, le=10)] = 2
     every: Annotated[Seconds, Field(ge=300, le=86400)] = 900
 
+    @model_validator(mode="before")
+    @classmethod
+    def _checkpoints_by_default(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("volume") is None:
+            return {"checkpoints": "checkpoints", **data}
+        return data
+
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if (self.checkpoints is None) == (self.volume is None):
@@ -110,7 +117,7 @@ class JobDocument(_Strict):
     user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")] | None = None
     environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = {}
     machine: Machine
-    state: State = State(checkpoints="checkpoints")
+    state: State = State()
     end: End = End()
 
     @model_validator(mode="before")
