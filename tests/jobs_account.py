@@ -3,6 +3,9 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -17,7 +20,10 @@ from moto.ec2.utils import convert_tag_spec
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper.adapters.stacks import Stack
+from spotkeeper.domain.jobs.job import Job
 from spotkeeper_lab.aws.context import create_table
+from spotkeeper_operator.aws import Aws
+from spotkeeper_operator.jobs import Jobs
 from tests.builders import TABLE
 
 
@@ -138,6 +144,65 @@ def forget_clients() -> None:
         cached.cache_clear()
 
 
-def lose_item(name: str) -> None:
-    """Lose the item of a job."""
-    JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple).delete(name)
+@dataclass
+class JobAccount:
+    """An account with a stack that runs jobs, and one of its jobs."""
+
+    folder: Path
+    name: str = field(default="resnet", kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.ec2 = boto3.client("ec2", "us-east-1")
+        self.s3 = boto3.client("s3", "us-east-1")
+        self.mine: Any = [{"Name": "tag-key", "Values": ["spotkeeper:job"]}]
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The operator's side."""
+        return Jobs(Aws("us-east-1"), "spotkeeper")
+
+    @property
+    def job(self) -> Job:
+        return self.jobs.one(self.name)[1]
+
+    @property
+    def instances(self) -> list[dict[str, Any]]:
+        return [
+            {**instance, "tags": {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}}
+            for reservation in self.ec2.describe_instances()["Reservations"]
+            for instance in reservation["Instances"]
+        ]
+
+    @property
+    def machines(self) -> list[dict[str, Any]]:
+        """The instances that run."""
+        return [it for it in self.instances if it["State"]["Name"] == "running"]
+
+    @property
+    def volumes(self) -> list[Any]:
+        return self.ec2.describe_volumes(Filters=self.mine)["Volumes"]
+
+    @property
+    def snapshots(self) -> list[Any]:
+        return self.ec2.describe_snapshots(OwnerIds=["self"], Filters=self.mine)["Snapshots"]
+
+    @property
+    def images(self) -> list[Any]:
+        return self.ec2.describe_images(Owners=["self"], Filters=self.mine)["Images"]
+
+    def put(self, key: str, body: object) -> None:
+        """Write an object of the job."""
+        text = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.s3.put_object(Bucket=BUCKET, Key=f"jobs/{self.name}/{key}", Body=text)
+
+    def get(self, key: str) -> dict[str, Any]:
+        """Read an object of the job; empty where there is none."""
+        try:
+            found = self.s3.get_object(Bucket=BUCKET, Key=f"jobs/{self.name}/{key}")
+        except self.s3.exceptions.NoSuchKey:
+            return {}
+        return dict(json.loads(found["Body"].read()))
+
+    def lose_item(self) -> None:
+        """Lose the item of the job."""
+        JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple).delete(self.name)

@@ -37,17 +37,16 @@ from spotkeeper.observability import logger
 from spotkeeper.ports import FleetError
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
-from spotkeeper_operator.jobs import Jobs, exit_code
+from spotkeeper_operator.jobs import exit_code
 from spotkeeper_worker.testing import until
 from tests.endpoint.job_host import Host, processes, s3
-from tests.jobs_account import BUCKET, deploy, forget_clients, lose_item, strict_images
+from tests.jobs_account import BUCKET, JobAccount, deploy, forget_clients, strict_images
 
 NAME = "resnet"
 TRAIN = Path(__file__).parents[1] / "worker" / "train.py"
 EPOCHS, EPOCH_S = 40, 0.4
 WARNED_S = 32.0
 LIMIT_S = 600.0
-MINE: Any = [{"Name": "tag-key", "Values": ["spotkeeper:job"]}]
 DOCUMENT = """
 version = 1
 name = "{name}"
@@ -98,28 +97,21 @@ def _copied(disk: Path, copy: Path) -> None:
 
 
 @dataclass
-class Place:
+class Place(JobAccount):
     """The account and its machines; `dry` is the zone that has no capacity."""
 
     endpoint: str
-    folder: Path
     draw: random.Random
+    mail_queue: str
     hosts: dict[str, Host] = field(default_factory=dict)
     dry: str = ""
     zones: set[str] = field(default_factory=set)
     split: set[str] = field(default_factory=set)
-    mail_queue: str = ""
-    name: str = NAME
 
     def __post_init__(self) -> None:
-        self.ec2 = boto3.client("ec2", "us-east-1")
+        super().__post_init__()
         self.disks = self.folder / "disks"
         self.disks.mkdir()
-
-    @property
-    def jobs(self) -> Jobs:
-        """The operator's side."""
-        return Jobs(Aws("us-east-1"), "spotkeeper")
 
     def start(
         self, kind: str = "checkpoints", *, program: str = "", epochs: int = EPOCHS,
@@ -158,9 +150,8 @@ class Place:
     def _follow(self) -> None:
         """Machines that moto launched boot; those that are off or ended are gone."""
         self._connect()
-        for instance in self._instances():
-            name, state = instance["InstanceId"], instance["State"]["Name"]
-            tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
+        for instance in self.instances:
+            name, state, tags = instance["InstanceId"], instance["State"]["Name"], instance["tags"]
             if tags.get("spotkeeper:job") != self.name:
                 continue
             host = self.hosts.get(name)
@@ -179,11 +170,11 @@ class Place:
 
     def _connect(self) -> None:
         """Make the disks of new volumes and snapshots, and show each to its machine."""
-        for snapshot in self.snapshots():
+        for snapshot in self.snapshots:
             copy = self.disks / snapshot["SnapshotId"]
             if not copy.exists():
                 _copied(self.disks / snapshot["VolumeId"], copy)
-        for volume in self.volumes():
+        for volume in self.volumes:
             disk = self.disks / volume["VolumeId"]
             if not disk.exists() and volume.get("SnapshotId"):
                 shutil.copytree(self.disks / volume["SnapshotId"], disk, symlinks=True)
@@ -206,25 +197,9 @@ class Place:
         host.start()
         return host
 
-    def volumes(self) -> list[Any]:
-        return self.ec2.describe_volumes(Filters=MINE)["Volumes"]
-
-    def snapshots(self) -> list[Any]:
-        return self.ec2.describe_snapshots(Filters=MINE, OwnerIds=["self"])["Snapshots"]
-
-    def images(self) -> list[str]:
-        return [it["ImageId"] for it in self.ec2.describe_images(Owners=["self"])["Images"]]
-
-    def _instances(self) -> list[Mapping[str, Any]]:
-        found = self.ec2.describe_instances()["Reservations"]
-        return [instance for reservation in found for instance in reservation["Instances"]]
-
-    def running(self) -> list[Mapping[str, Any]]:
-        return [it for it in self._instances() if it["State"]["Name"] == "running"]
-
     def take(self, how: str) -> None:
         """Take the machine in one of `WAYS`, and leave its zone without capacity."""
-        [instance, *_] = self.running()
+        [instance, *_] = self.machines
         name, host = instance["InstanceId"], self.hosts[instance["InstanceId"]]
         if how == "agent":
             host.kill()
@@ -264,23 +239,18 @@ class Place:
 
     def head(self) -> dict[str, Any]:
         """What the bucket says of the job."""
-        client = boto3.client("s3", "us-east-1")
-        try:
-            found = client.get_object(Bucket=BUCKET, Key=f"jobs/{self.name}/head.json")
-        except client.exceptions.NoSuchKey:
-            return {"step": None, "files": [], "done": False}
-        return dict(json.loads(found["Body"].read()))
+        return self.get("head.json") or {"step": None, "files": [], "done": False}
 
     def ended(self, outcome: str, code: int | None, left: tuple[int, int, int] = (0, 0, 0)) -> str:
         """Go on to the job's end: its outcome, what it leaves, and its mail, which is returned.
 
         `left` counts volumes, snapshots and images.
         """
-        self._until(lambda: self.jobs.one(self.name)[1].mailed, "its end")
-        job = self.jobs.one(self.name)[1]
+        self._until(lambda: self.job.mailed, "its end")
+        job = self.job
         assert (job.outcome, job.exit_code) == (outcome, code)
-        assert not self.running()
-        assert (len(self.volumes()), len(self.snapshots()), len(self.images())) == left
+        assert not self.machines
+        assert (len(self.volumes), len(self.snapshots), len(self.images)) == left
         for name, host in self.hosts.items():
             if name in self.split:
                 until(lambda host=host: host.is_off, "a commit stops the older machine")
@@ -288,7 +258,7 @@ class Place:
         head = self.head()
         named = {file["key"] for it in (head, head.get("previous") or head) for file in it["files"]}
         prefix = f"jobs/{self.name}/steps/"
-        kept = boto3.client("s3", "us-east-1").list_objects_v2(Bucket=BUCKET, Prefix=prefix)
+        kept = self.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix)
         assert {it["Key"] for it in kept.get("Contents", ())} <= named, "an object is left"
         [mail] = self._mails()
         assert mail.startswith(f"Job {self.name} ended: ")
@@ -320,13 +290,13 @@ class Place:
     def until_committed(self, seconds: float, last: int) -> None:
         """Go on until another checkpoint is committed, and a bit longer."""
         before = self.epoch()
-        self._until(lambda: not before == self.epoch() < last and bool(self.running()), "a commit")
+        self._until(lambda: not before == self.epoch() < last and bool(self.machines), "a commit")
         time.sleep(seconds)
 
     def weights(self) -> str:
         """The weights of the newest checkpoint, as the user gets at them."""
         folder = self.folder / f"result-{time.monotonic_ns()}"
-        found = self.snapshots()
+        found = self.snapshots
         if found:
             kept = self.disks / found[0]["SnapshotId"] / "content" / "checkpoints"
             shutil.copytree(max(kept.glob("[0-9]*")), folder)
@@ -371,7 +341,7 @@ def account(seed: int) -> Iterator[Place]:
         topic = environment["JOB_TOPIC_ARN"]
         sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn["Attributes"]["QueueArn"])
         logger.setLevel("ERROR")
-        place = Place(endpoint, Path(name), random.Random(seed), mail_queue=queue)
+        place = Place(Path(name), endpoint, random.Random(seed), queue)
         with (
             patch.object(Aws, "stack", lambda *_: stack),
             patch.object(AwsJobs, "do", do),
@@ -415,7 +385,7 @@ def lost(kind: str, epochs: int, expected: str) -> str:
         place.start(kind, epochs=epochs)
         place.hold.touch()
         place.until_committed(0, epochs - 1)
-        lose_item(NAME)
+        place.lose_item()
         place.jobs.recover(NAME, "tags", wiring.now(), lambda _: None)
         place.hold.unlink()
         place.ended("done", 0, LEFT[kind])
@@ -428,7 +398,7 @@ def failed() -> str:
     with account(3) as place:
         place.start(program="import sys\nprint('no data')\nsys.exit(3)\n", end="max_restarts = 1")
         assert "no data" in place.ended("failed", 3)
-        assert exit_code(place.jobs.one(NAME)[1]) == 3
+        assert exit_code(place.job) == 3
         return f"exit code 3 after {len(place.hosts)} machines"
 
 
@@ -442,10 +412,9 @@ def idle() -> str:
         os.environ["PATH"] = f"{tools}:{os.environ['PATH']}"
         place.start(program="import time\ntime.sleep(3600)\n")
         # No document may ask for less than 5 minutes: the agent reads one that does.
-        client, key = boto3.client("s3", "us-east-1"), f"jobs/{NAME}/document.json"
-        document = json.loads(client.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+        document = place.get("document.json")
         document["end"]["idle_after"] = 0.001
-        client.put_object(Bucket=BUCKET, Key=key, Body=json.dumps(document).encode())
+        place.put("document.json", document)
         place.ended("idle", None)
         return "ended"
 
@@ -471,7 +440,7 @@ def too_expensive() -> str:
     with account(6) as place:
         place.start(program="import time\ntime.sleep(3600)\n", end="max_usd = 0.000000001")
         place.ended("max_usd", None)
-        return f"{place.jobs.one(NAME)[1].usd:.9f} USD"
+        return f"{place.job.usd:.9f} USD"
 
 
 def root_to_next_job(kills: int, epochs: int, expected: str) -> str:
@@ -480,14 +449,14 @@ def root_to_next_job(kills: int, epochs: int, expected: str) -> str:
         place.start("root", epochs=epochs, end='on_done = "image"')
         place.take_machines(kills, epochs, WAYS[:2])
         mail = place.ended("done", 0, (0, 1, 1))
-        [image] = place.images()
+        [image] = [it["ImageId"] for it in place.images]
         assert image in mail
         assert place.weights() == expected
         place.name = "next"
         machine = f'root = "keep"\nimage = "{image}"'
         place.start(program=RESULT, machine=machine, end='on_done = "delete"')
         assert f"found {expected}" in place.ended("done", 0, (0, 1, 1))
-        assert place.images() == [image]
+        assert [it["ImageId"] for it in place.images] == [image]
         return f"{len(place.hosts)} machines, bit-equal in the next job"
 
 

@@ -14,7 +14,7 @@ from botocore.response import StreamingBody
 from spotkeeper_operator.aws import OperatorError
 from tests.builders import TABLE
 from tests.functions.test_keep_jobs import DOCUMENT, Account, account
-from tests.jobs_account import BUCKET, lose_item
+from tests.jobs_account import BUCKET
 from tests.operator.command import intercept, refused, run
 
 __all__ = ["account"]
@@ -147,7 +147,7 @@ def test_who_follows_a_job_goes_on_when_aws_answers_again(
 def test_where_nobody_can_be_asked_a_job_is_neither_deleted_nor_rebuilt(ended: Account) -> None:
     nobody = "error: nobody to ask: give --yes, or run it in a terminal"
     assert refused("job", "delete", "resnet") == nobody
-    lose_item("resnet")
+    ended.lose_item()
     assert refused("job", "recover", "resnet", "--from", "tags").endswith(nobody)
     with pytest.raises(OperatorError, match="there is no job"):
         ended.jobs.one("resnet")

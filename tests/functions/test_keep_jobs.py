@@ -8,7 +8,6 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from spotkeeper.ports import TimedOut
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.jobs import (
-    Jobs,
     exit_code,
     pack,
     read_document,
@@ -34,7 +32,7 @@ from spotkeeper_operator.jobs import (
     turns_text,
 )
 from tests.builders import TABLE
-from tests.jobs_account import BUCKET, NONCE, deploy, forget_clients, lose_item, strict_images
+from tests.jobs_account import NONCE, JobAccount, deploy, forget_clients, strict_images
 
 REPORT = {"version": 1, "job": "resnet", "generation": 0, "volume": None, "step": None, "gpu": None}
 DOCUMENT = """
@@ -47,29 +45,15 @@ types = ["g5.xlarge"]
 """
 ROOT = DOCUMENT + 'root = "keep"\n[end]\non_done = "image"\n'
 VOLUME = DOCUMENT + '[state]\nvolume = {mount = "/data", size_gib = 100}\n'
-MINE: Any = [{"Name": "tag:spotkeeper:job", "Values": ["resnet"]}]
 
 
 @dataclass
-class Account:
-    """An account with a stack that runs jobs; time passes by hand."""
+class Account(JobAccount):
+    """The account; time passes by hand."""
 
-    folder: Path
     now: datetime
     sent: int = 0
     confirmed: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.ec2 = boto3.client("ec2", "us-east-1")
-        self.s3 = boto3.client("s3", "us-east-1")
-
-    @cached_property
-    def jobs(self) -> Jobs:
-        return Jobs(Aws("us-east-1"), "spotkeeper")
-
-    @property
-    def job(self) -> Job:
-        return self.jobs.one("resnet")[1]
 
     def start(self, text: str, *, dry_run: bool = False) -> list[str]:
         path = self.folder / "job.toml"
@@ -104,17 +88,6 @@ class Account:
         return [step for _ in range(number) for step in self.tick()]
 
     @property
-    def machines(self) -> list[dict[str, Any]]:
-        """The instances that run."""
-        found = self.ec2.describe_instances()["Reservations"]
-        return [
-            {**instance, "tags": {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}}
-            for reservation in found
-            for instance in reservation["Instances"]
-            if instance["State"]["Name"] == "running"
-        ]
-
-    @property
     def machine(self) -> dict[str, Any]:
         """The only one."""
         [machine] = self.machines
@@ -123,22 +96,16 @@ class Account:
     def end_machine(self) -> None:
         self.ec2.terminate_instances(InstanceIds=[self.machine["InstanceId"]])
 
-    def volumes(self) -> list[Any]:
-        return self.ec2.describe_volumes(Filters=MINE)["Volumes"]
-
-    def snapshots(self) -> list[Any]:
-        return self.ec2.describe_snapshots(OwnerIds=["self"], Filters=MINE)["Snapshots"]
-
     def image(self) -> tuple[str, str]:
         """The only image, and the volume that its snapshot is of."""
-        [image] = self.ec2.describe_images(Owners=["self"], Filters=MINE)["Images"]
+        [image] = self.images
         seal = image["BlockDeviceMappings"][0]["Ebs"]["SnapshotId"]
         [sealed] = self.ec2.describe_snapshots(SnapshotIds=[seal])["Snapshots"]
         return image["ImageId"], sealed["VolumeId"]
 
     def rebuild_item(self) -> None:
         """Lose the job's item, and have it rebuilt from its tags."""
-        lose_item("resnet")
+        self.lose_item()
         self.jobs.recover("resnet", "tags", self.now, self.confirmed.append)
 
     def replace_document(self, name: str) -> None:
@@ -149,10 +116,6 @@ class Account:
             UpdateExpression="SET document = :text",
             ExpressionAttributeValues={":text": {"S": '{"version": 2}'}},
         )
-
-    def put(self, key: str, body: object) -> None:
-        text = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.s3.put_object(Bucket=BUCKET, Key=f"jobs/resnet/{key}", Body=text)
 
     def put_head(self, sha256: str = "", *, done: bool = False) -> None:
         """Commit step 9 with one file of this hash."""
@@ -210,7 +173,7 @@ def test_a_volume_is_created_proved_and_granted_and_sealed_at_the_end(account: A
     account.start(VOLUME)
     account.tick()
     steps = account.tick()
-    [volume] = account.volumes()
+    [volume] = account.volumes
     name = volume["VolumeId"]
     assert volume["Encrypted"]
     assert volume["Attachments"][0]["InstanceId"] == account.machine["InstanceId"]
@@ -223,8 +186,8 @@ def test_a_volume_is_created_proved_and_granted_and_sealed_at_the_end(account: A
     steps = [*account.tick(done), *account.ticks(2)]
     assert "TakeSnapshot: the seal" in steps
     assert steps[-1] == "Mail: the job ended"
-    assert account.volumes() == []
-    [seal] = account.snapshots()
+    assert account.volumes == []
+    [seal] = account.snapshots
     assert {"Key": "spotkeeper:seal", "Value": "true"} in seal["Tags"]
     assert "1 snapshots, 0 volumes" in account.jobs.delete("resnet")
 
@@ -259,7 +222,7 @@ def test_a_kept_root_is_sealed_and_the_next_machine_starts_from_an_image_of_it(
     account.ticks(4)
     assert account.image()[0] != image
     assert account.job.mailed
-    assert (account.volumes(), len(account.snapshots())) == ([], 1)
+    assert (account.volumes, len(account.snapshots)) == ([], 1)
     assert "1 snapshots, 0 volumes, 1 images" in account.jobs.delete("resnet")
 
 
