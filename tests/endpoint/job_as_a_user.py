@@ -38,7 +38,6 @@ from spotkeeper.ports import FleetError
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.jobs import exit_code
-from spotkeeper_worker.testing import until
 from tests.endpoint.job_host import Host, processes, s3
 from tests.jobs_account import BUCKET, JobAccount, deploy, forget_clients, strict_images
 
@@ -84,6 +83,10 @@ from pathlib import Path
 newest = max(Path("{ON_THE_ROOT}/checkpoints").glob("[0-9]*"))
 print("found", json.loads((newest / "state.json").read_text())["weights"])
 """
+
+
+def _number(step: str | None) -> int:
+    return int((step or "0").rpartition("-")[2])
 
 
 def _copied(disk: Path, copy: Path) -> None:
@@ -235,7 +238,7 @@ class Place(JobAccount):
     def epoch(self) -> int:
         """How far the training is: by the newest whole checkpoint of any disk, or in the bucket."""
         found = self.disks.glob("vol-*/content/checkpoints/[0-9]*")
-        return max([int(it.name) for it in found], default=0) or int(self.head()["step"] or 0)
+        return max([int(it.name) for it in found], default=0) or _number(self.head()["step"])
 
     def head(self) -> dict[str, Any]:
         """What the bucket says of the job."""
@@ -253,7 +256,7 @@ class Place(JobAccount):
         assert (len(self.volumes), len(self.snapshots), len(self.images)) == left
         for name, host in self.hosts.items():
             if name in self.split:
-                until(lambda host=host: host.is_off, "a commit stops the older machine")
+                host.until_off()
             assert not processes(host.folder), "a process is left"
         head = self.head()
         named = {file["key"] for it in (head, head.get("previous") or head) for file in it["files"]}

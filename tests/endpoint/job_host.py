@@ -110,6 +110,10 @@ class Host:
         """Whether it shut itself down."""
         return (self.folder / "off").exists()
 
+    def until_off(self) -> None:
+        """Wait for a machine that another one has replaced: its next commit is refused."""
+        until(lambda: self.is_off, "it shuts itself down", LAST_WORD_S)
+
     def reports(self) -> list[str]:
         """What its agents reported since the last time."""
         with self.machine.changed:

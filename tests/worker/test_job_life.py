@@ -16,8 +16,8 @@ import pytest
 from spotkeeper_worker.checkpoints import publish
 from spotkeeper_worker.job.bucket import BucketError
 from spotkeeper_worker.job.commits import Head, Owner
-from spotkeeper_worker.job.life import Document, Life, Signs
-from spotkeeper_worker.job.main import Machine
+from spotkeeper_worker.job.life import Life
+from spotkeeper_worker.job.machine import Document, Machine, Signs
 from spotkeeper_worker.testing.disks import FolderDisks
 from tests.worker.test_job_commits import HEAD, Objects, keeper_of
 

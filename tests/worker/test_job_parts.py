@@ -21,9 +21,8 @@ from spotkeeper_worker.agent.metadata import Metadata
 from spotkeeper_worker.job import command as command_
 from spotkeeper_worker.job import reports as reports_
 from spotkeeper_worker.job.command import Command, LogStream, user_named
-from spotkeeper_worker.job.life import Document, JobError, Signs
-from spotkeeper_worker.job.main import Machine
-from spotkeeper_worker.job.main import _where as where
+from spotkeeper_worker.job.machine import Document, JobError, Machine, Signs
+from spotkeeper_worker.job.machine import _where as where
 from spotkeeper_worker.job.reports import Reporter
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until

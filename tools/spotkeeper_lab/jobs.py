@@ -354,7 +354,7 @@ class JobWorld:
                 self._need(step.snapshot not in used, "InvalidSnapshot.InUse")
                 del self.copies[step.snapshot]
             case steps.Mail():
-                self.mails.append(step.job)
+                self.mails.append(self.item.job)
                 self.calls_until_mail, self.mailed_at = self.calls, self.t
             case _:
                 raise AssertionError(step)

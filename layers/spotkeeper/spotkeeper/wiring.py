@@ -139,12 +139,10 @@ def job_ports() -> JobPorts:
     # One function of all has jobs: the others do not load this at every cold start.
     from spotkeeper.adapters.dynamodb.jobs import JobItems
     from spotkeeper.adapters.ec2.jobs import AwsJobs
-    from spotkeeper.adapters.job_mail import JobMail
 
     settings = JobSettings.parse(os.environ)
-    mail = JobMail(boto3.client("sns", config=OPTIONAL), settings.topic, settings.bucket)
-    s3, launching = boto3.client("s3", config=OPTIONAL), boto3.client("ec2", config=LAUNCH)
-    cloud = AwsJobs(_ec2(), launching, s3, settings, mail.send)
+    s3, sns = boto3.client("s3", config=OPTIONAL), boto3.client("sns", config=OPTIONAL)
+    cloud = AwsJobs(_ec2(), boto3.client("ec2", config=LAUNCH), s3, sns, settings)
     region = _ec2().meta.region_name
     where = price_list_region(region)
     pricing = boto3.client("pricing", region_name=where, config=OPTIONAL) if where else None

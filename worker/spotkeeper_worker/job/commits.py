@@ -269,30 +269,23 @@ class Keeper:
                 self.commit(entry)
         clear(folder)
 
-    def resume(self, folder: Path) -> tuple[Entry | None, str]:
-        """Have the newest checkpoint in a folder, and nothing else; answers as `load` does.
+    def load(self, folder: Path) -> tuple[Entry | None, str]:
+        """Have the newest whole checkpoint in a folder, and nothing else.
 
-        Where the job has none yet, a checkpoint that came with its code is its first.
+        Returns it, and what was wrong with a newer one. Where the job has none yet, a checkpoint
+        that came with its code is its first. Raises NotLoaded, TakenOver or BucketError.
         """
-        if self.head.newest:
+        steps = [step for step in (self.head.newest, self.head.previous) if step]
+        if steps:
             clear(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        return self.load(folder)
-
-    def load(self, folder: Path) -> tuple[Entry | None, str]:
-        """Put the newest whole checkpoint into a folder; with what was wrong with a newer one.
-
-        The entry is None where the job has none yet. Raises NotLoaded, TakenOver or BucketError.
-        """
-        wrong = []
-        for step in (self.head.newest, self.head.previous):
-            if step is None:
-                continue
+        wrong: list[str] = []
+        for step in steps:
             if step.step.startswith(DRAFT) or "/" in step.step:
                 raise NotLoaded(f"{step.step!r} is no name of a checkpoint")
             draft = folder / f"{DRAFT}load"
             _removed(draft)
-            draft.mkdir(parents=True)
+            draft.mkdir()
             try:
                 for file in step.files:
                     self._fetch(file, draft / step.step)
@@ -303,7 +296,6 @@ class Keeper:
                 wrong.append(f"{step.step}: {error}")
                 continue
             place = folder / step.step
-            _removed(place)
             (draft / step.step).rename(place)
             draft.rmdir()
             return look_at(place), "; ".join(wrong)

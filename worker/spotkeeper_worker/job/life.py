@@ -9,8 +9,8 @@ killed agent, started again, finds its way from the machine's tags and the head 
 from __future__ import annotations
 
 import signal
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
@@ -18,13 +18,13 @@ from spotkeeper_worker.job.bucket import BucketError
 from spotkeeper_worker.job.commits import Keeper, NotLoaded, Owner, TakenOver, clear
 from spotkeeper_worker.job.disks import DiskError, Volume
 from spotkeeper_worker.job.entries import Entries, Entry, OutsideLink
+from spotkeeper_worker.job.machine import Document, JobError, Machine, Signs
 from spotkeeper_worker.log import get_logger
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from spotkeeper_worker.job.command import Command
-    from spotkeeper_worker.job.main import Machine
 
 _LOG = get_logger("agent")
 _Answer = TypeVar("_Answer")
@@ -45,58 +45,6 @@ FLUSH_S = 30.0
 IDLE_BELOW = 2
 
 
-class JobError(Exception):
-    """What stops this machine and is reported as `failed`."""
-
-
-@dataclass(frozen=True)
-class Signs:
-    """What the metadata say; `taken_in_s` until EC2 takes the machine."""
-
-    generation: int = 0
-    volume: str | None = None
-    draining: bool = False
-    taken_in_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Document:
-    """What the machine needs of the job's document."""
-
-    command: tuple[str, ...]
-    code: str | None
-    git: Mapping[str, str] | None
-    user: str | None
-    environment: Mapping[str, str]
-    checkpoints: str | None
-    complete: str | None
-    keep: int
-    mount: str | None
-    idle_after: float | None
-
-    @classmethod
-    def read(cls, body: Mapping[str, Any]) -> Document:
-        """Read `document.json`; raises JobError."""
-        try:
-            if body["version"] != 1:
-                raise JobError(f"document.json has version {body['version']}: update the agent")
-            state, volume = body["state"], body["state"].get("volume")
-            return cls(
-                command=tuple(body["command"]),
-                code=body.get("code"),
-                git=body.get("git"),
-                user=body.get("user"),
-                environment={name: str(text) for name, text in body["environment"].items()},
-                checkpoints=None if volume else state["checkpoints"],
-                complete=state.get("complete"),
-                keep=int(state.get("keep") or 2),
-                mount=volume["mount"] if volume else None,
-                idle_after=(body.get("end") or {}).get("idle_after"),
-            )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise JobError(f"document.json cannot be read: {error!r}") from None
-
-
 class _Silent(Exception):
     """Nobody answered for a quarter of an hour."""
 
@@ -113,7 +61,7 @@ class Life:
     stopping: bool = False
     """The agent itself is to stop: the machine stays on."""
     now: float = 0.0
-    signs: Signs = Signs()
+    signs: Signs = field(default_factory=Signs)
     _ends_at: float | None = None
     _looked_at: float = float("-inf")
     _seen_at: float | None = None
@@ -305,7 +253,7 @@ class Life:
         if checkpoints:
             if keeper.was_mine and keeper.head.step:
                 machine.report("committed", step=keeper.head.step)
-            loaded, wrong = yield from self._await(lambda: keeper.resume(checkpoints))
+            loaded, wrong = yield from self._await(lambda: keeper.load(checkpoints))
             if wrong:
                 _LOG.error("an older checkpoint is used: %s", wrong)
             self._entries = Entries(checkpoints, document.complete)

@@ -4,7 +4,7 @@ Machines and volumes are found by the ids that the job's item remembers, never b
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
@@ -24,6 +24,7 @@ from spotkeeper.domain.jobs.job import (
     Launch,
     Machine,
     Making,
+    Outcome,
     Seen,
     Snapshot,
     Volume,
@@ -34,6 +35,7 @@ from spotkeeper.ports import FleetError, Unreadable
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import InstanceTypeDef
+    from mypy_boto3_sns import SNSClient
 
     from spotkeeper.border.settings import JobSettings
 
@@ -52,6 +54,15 @@ _STATES = {
     "terminated": "gone",
 }
 
+_WHY = {
+    Outcome.DONE: "its command ended with exit code 0",
+    Outcome.FAILED: "its command failed too often",
+    Outcome.STOPPED: "somebody stopped it",
+    Outcome.HOURS: "it reached max_hours",
+    Outcome.USD: "it reached max_usd",
+    Outcome.IDLE: "it was idle",
+}
+
 
 class AwsJobs:
     """The cloud of the keeper: EC2, EBS and the bucket."""
@@ -61,15 +72,12 @@ class AwsJobs:
         ec2: "EC2Client",
         launching: "EC2Client",
         s3: Any,
+        sns: "SNSClient",
         settings: "JobSettings",
-        mail: Callable[[Job, str], None],
     ) -> None:
-        """Take typed clients, and what sends the mail of a job's end with its last lines.
-
-        `launching` waits longer for an answer.
-        """
-        self._slow_ec2 = launching
-        self._ec2, self._s3, self._settings, self._mail = ec2, s3, settings, mail
+        """Take typed clients; `launching` waits longer for an answer."""
+        self._ec2, self._slow_ec2, self._s3, self._sns = ec2, launching, s3, sns
+        self._settings = settings
 
     def zones(self) -> Sequence[str]:
         """List the zones of the stack's subnets."""
@@ -204,7 +212,12 @@ class AwsJobs:
                 case steps.DeleteSnapshot():
                     ec2.delete_snapshot(SnapshotId=step.snapshot)
                 case steps.Mail():
-                    self._mail(step.job, self._last_lines(job))
+                    self._sns.publish(
+                        TopicArn=self._settings.topic,
+                        # SNS takes 100 characters.
+                        Subject=f"Job {job.name}: {job.outcome}"[:100],
+                        Message=self._mail_text(job),
+                    )
                 case _:
                     raise TypeError(f"no step of AWS: {step}")
         return ""
@@ -288,14 +301,32 @@ class AwsJobs:
             **{key: base[key] for key in like if key in base},
         )["ImageId"]
 
-    def _last_lines(self, job: Job) -> str:
-        """Read the end of the command's output, as the last machine left it."""
+    def _mail_text(self, job: Job) -> str:
+        """Write the mail of a job's end, with the last lines of the command's output."""
+        bucket, folder = self._settings.bucket, f"jobs/{job.name}/"
         try:
-            key = f"jobs/{job.name}/log/{max(job.told, default=job.machine_attempt)}.txt"
-            text = self._s3.get_object(Bucket=self._settings.bucket, Key=key)["Body"].read()
+            key = f"{folder}log/{max(job.told, default=job.machine_attempt)}.txt"
+            text = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            last_lines = text.decode(errors="replace").splitlines()[-20:]
         except (ClientError, BotoCoreError):
-            return "(the machine left no output, or it cannot be read)"
-        return "\n".join(text.decode(errors="replace").splitlines()[-20:])
+            last_lines = ["(the machine left no output, or it cannot be read)"]
+        where = f"s3://{bucket}/{folder}"
+        if job.home:
+            where += f", and volume {job.home} or its newest snapshot, in {job.zone}"
+        elif job.image:
+            where += f", and image {job.image}"
+        code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
+        return "\n".join((
+            f"Job {job.name} ended: {_WHY[job.outcome or Outcome.STOPPED]}{code}.",
+            "",
+            f"It ran for {job.hours:.1f} hours and cost about {job.usd:.2f} USD, with"
+            f" {job.attempt} launches and {job.restarts} restarts after errors.",
+            f"The result is in {where}",
+            f"Fetch it: spotkeeper job fetch {job.name} DIRECTORY",
+            "",
+            "The last lines of its output:",
+            *last_lines,
+        ))  # fmt: skip
 
     def _tag(self, resource: str, key: str, value: str) -> None:
         self._ec2.create_tags(Resources=[resource], Tags=[{"Key": key, "Value": value}])

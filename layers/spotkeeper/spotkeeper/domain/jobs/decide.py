@@ -213,7 +213,7 @@ def _after_the_end(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     is_spare = spec.on_done is OnDone.DELETE or (spec.on_done is OnDone.KEEP and job.home)
     if is_spare and seen.snapshots:
         return DeleteSnapshot(f"on_done = {spec.on_done}", min(seen.snapshots))
-    return None if job.mailed else Mail("the job ended", job)
+    return None if job.mailed else Mail("the job ended")
 
 
 # --- machines

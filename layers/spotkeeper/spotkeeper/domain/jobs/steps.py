@@ -123,8 +123,5 @@ class DeregisterImage(Step):
     image: str
 
 
-@dataclass(frozen=True, slots=True)
 class Mail(Step):
     """Report the end of the job."""
-
-    job: Job
