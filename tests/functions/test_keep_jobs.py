@@ -298,16 +298,6 @@ def test_a_warning_launches_the_next_machine_before_the_first_is_gone(account: A
     assert account.machine["tags"]["spotkeeper:grant"] == "2"
 
 
-def test_a_command_that_fails_is_started_again_and_then_no_more(account: Account) -> None:
-    account.start(DOCUMENT + "[end]\nmax_restarts = 1\n")
-    account.tick()
-    failed = {"event": "exited", "exit_code": 3, "generation": 1}
-    assert "exit code 3: restart 1 of 1" in account.tick(failed)[0]
-    account.tick()
-    account.tick({**failed, "generation": 2})
-    assert (account.job.outcome, exit_code(account.job)) == ("failed", 3)
-
-
 def test_a_launch_that_aws_refuses_is_shown_and_tried_again_later(account: Account) -> None:
     account.start(DOCUMENT)
     template = os.environ["JOB_LAUNCH_TEMPLATE_ID"]

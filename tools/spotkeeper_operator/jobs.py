@@ -137,7 +137,7 @@ class Jobs:
         """Read one job, also one that is over."""
         found = self._table.read(name)
         if found is None:
-            raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
+            raise _no_job(name)
         return found
 
     def turns(
@@ -148,7 +148,7 @@ class Jobs:
         first = found[1].created_at if found else now - timedelta(days=30)
         turns = self._table.turns(name, *(period or (first, now)))
         if not found and not turns:
-            raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
+            raise _no_job(name)
         return turns
 
     def logs(
@@ -427,7 +427,7 @@ class Jobs:
         )
         objects = [it for it in pages.search("Contents[].{Key: Key}") if it]
         if not found and not objects:
-            raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
+            raise _no_job(name)
         for at in range(0, len(objects), 1000):
             some = {"Objects": objects[at : at + 1000], "Quiet": True}
             answer = self._s3.delete_objects(Bucket=self.bucket, Delete=some)
@@ -466,6 +466,10 @@ class Jobs:
     def _exists(self, key: str) -> bool:
         found = self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
         return bool(found["KeyCount"])
+
+
+def _no_job(name: str) -> OperatorError:
+    return OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
 
 
 def _number(resource: Mapping[str, Any], key: str) -> int:

@@ -173,8 +173,11 @@ def parse_job(document: Mapping[str, Any]) -> JobDocument:
     try:
         return JobDocument.model_validate(document)
     except ValidationError as error:
-        wrong = [
-            f"{'.'.join(str(part) for part in each['loc']) or 'document'}: {each['msg']}"
-            for each in error.errors()
-        ]
-        raise JobDocumentError("; ".join(wrong)) from error
+        raise JobDocumentError(wrong_fields(error)) from error
+
+
+def wrong_fields(error: ValidationError) -> str:
+    """Name every wrong field."""
+    return "; ".join(
+        f"{'.'.join(map(str, each['loc'])) or 'document'}: {each['msg']}" for each in error.errors()
+    )

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
+from spotkeeper.border.job_document import wrong_fields
 from spotkeeper.domain.jobs.reports import Report
 
 NOTICE = timedelta(minutes=2)
@@ -56,10 +57,7 @@ def read_job_messages(event: Mapping[str, Any]) -> JobMessages:
             fields = _Report.model_validate(body).model_dump(exclude={"version", "gpu"})
             reports.append(Report(**fields))
         except ValidationError as error:
-            wrong = "; ".join(
-                f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()
-            )
-            unread.append(f"a job's report: {wrong}")
+            unread.append(f"a job's report: {wrong_fields(error)}")
     return JobMessages(reports=tuple(reports), warned=warned, unread=tuple(unread))
 
 
