@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from statistics import fmean, median
 from typing import Any
@@ -75,67 +75,17 @@ class Free:
         return PriceBook()
 
 
-@dataclass(kw_only=True)
-class Vm:
-    """An instance, and what its agent knows."""
+@dataclass
+class Agent:
+    """What a machine's agent knows, and what will become of the machine; `dies` is a minute."""
 
-    attempt: int
-    zone: str
-    market: str
-    born: int
-    state: str = "pending"
-    grant: str = ""
-    volume: str = ""
-    draining_since: datetime | None = None
+    useless: bool
     dies: int | None = None
-    is_warned: bool = False
     mounted: str = ""
     stopped: bool = False
     claimed: bool = False
     step: int = 0
     seq: int = 0
-    useless: bool = False
-    image: str = BASE_IMAGE
-    root: str = ""
-    keeps_root: bool = False
-
-
-@dataclass(kw_only=True)
-class Slow:
-    """What is `ready` some minutes after it was made."""
-
-    born: int
-    ready: int
-    state: str = "pending"
-
-
-@dataclass(kw_only=True)
-class Disk(Slow):
-    """An EBS volume, and what is on it."""
-
-    zone: str
-    data: int
-    state: str = "creating"
-    attached_to: str = ""
-    attachment: str = ""
-
-
-@dataclass(kw_only=True)
-class Copy(Slow):
-    """A snapshot, and what is in it."""
-
-    volume: str
-    generation: int
-    epoch: int
-    seal: bool
-    data: int
-
-
-@dataclass(kw_only=True)
-class Image(Slow):
-    """An image of a snapshot."""
-
-    snapshot: str
 
 
 @dataclass
@@ -174,10 +124,18 @@ class JobWorld:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        self.vms: dict[str, Vm] = {}
-        self.disks: dict[str, Disk] = {}
-        self.copies: dict[str, Copy] = {}
-        self.images: dict[str, Image] = {}
+        # What exists, by its id, as a listing shows it.
+        self.machines: dict[str, Machine] = {}
+        self.disks: dict[str, Volume] = {}
+        self.copies: dict[str, Snapshot] = {}
+        self.images: dict[str, str] = {}
+        # What it does not show: agents, the minute in which something is made or ready, the work
+        # on a disk or copy, and of which copy an image is.
+        self.agents: dict[str, Agent] = {}
+        self.born: dict[str, int] = {}
+        self.ready: dict[str, int] = {}
+        self.data: dict[str, int] = {}
+        self.copy_of: dict[str, str] = {}
         self.tokens: dict[object, str] = {}
         self.capacity = {(zone, SPOT): True for zone in self.spec.zones}
         self.capacity |= {(zone, ON_DEMAND): False for zone in self.spec.zones}
@@ -229,39 +187,21 @@ class JobWorld:
         self.is_closed = True
 
     def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
-        def listed[T: Vm | Slow](all_: dict[str, T], mine: Container[str]) -> dict[str, T]:
+        def listed[T](all_: dict[str, T], mine: Container[str]) -> dict[str, T]:
             old = self.t - self.lag
-            return {name: it for name, it in all_.items() if name in mine and it.born <= old}
+            return {
+                name: it for name, it in all_.items() if name in mine and self.born[name] <= old
+            }
 
-        def shown[T](kind: type[T], it: Vm | Slow, **more: object) -> T:
-            """What a listing shows: the fields that have the same names, and more."""
-            same = {each.name for each in fields(kind)} & {*vars(it)}  # type: ignore[arg-type]
-            return kind(**{name: getattr(it, name) for name in same}, **more)
-
-        def at(minute: int) -> datetime:
-            return BEGAN + minute * MINUTE
-
-        copies = {name for name, it in self.copies.items() if it.volume in job.volumes}
         return Seen(
             now=now,
-            machines={
-                name: shown(
-                    Machine,
-                    vm,
-                    launched_at=at(vm.born),
-                    ends_at=at(vm.dies) if vm.is_warned and vm.dies else None,
-                    root_device="/dev/sda1",
-                )
-                for name, vm in listed(self.vms, job.machines).items()
-            },
-            volumes={
-                name: shown(Volume, it) for name, it in listed(self.disks, job.volumes).items()
-            },
-            snapshots={
-                name: shown(Snapshot, it, at=at(it.born))
-                for name, it in listed(self.copies, copies).items()
-            },
-            images={name: it.state for name, it in listed(self.images, job.images).items()},
+            machines=listed(self.machines, job.machines),
+            volumes=listed(self.disks, job.volumes),
+            snapshots=listed(
+                {name: it for name, it in self.copies.items() if it.volume in job.volumes},
+                self.copies,
+            ),
+            images=listed(self.images, job.images),
             head=self.head[1] if self.head else None,
         )
 
@@ -300,57 +240,54 @@ class JobWorld:
             case steps.CreateVolume():
                 made = self._create(step)
             case steps.End():
-                self._end(self._known(self.vms, step.instance_id))
+                self._known(self.machines, step.instance_id)
+                self._end(step.instance_id)
             case steps.Drain():
-                self._known(self.vms, step.instance_id).draining_since = self.now
+                self._change(self.machines, step.instance_id, draining_since=self.now)
             case steps.Point():
-                self._known(self.vms, step.instance_id).volume = step.volume
+                self._change(self.machines, step.instance_id, volume=step.volume)
             case steps.Grant():
-                self._known(self.vms, step.instance_id).grant = step.grant
+                self._change(self.machines, step.instance_id, grant=step.grant)
             case steps.Attach():
                 disk = self._known(self.disks, step.volume)
-                vm = self._known(self.vms, step.instance_id)
-                self._need(vm.state == "running", "IncorrectState: instance is not running")
-                self._need(disk.state == "available", "VolumeInUse")
-                self._need(disk.zone == vm.zone, "InvalidVolume.ZoneMismatch")
-                disk.state, disk.attached_to, disk.attachment = (
-                    "in-use", step.instance_id, "attaching",
-                )  # fmt: skip
-                disk.ready = self.t + 1
+                machine = self._known(self.machines, step.instance_id)
+                self._need(machine.is_running, "IncorrectState: instance is not running")
+                self._need(disk.is_free, "VolumeInUse")
+                self._need(disk.zone == machine.zone, "InvalidVolume.ZoneMismatch")
+                self._attach(step.volume, step.instance_id, "attaching")
             case steps.Detach():
                 disk = self._known(self.disks, step.volume)
                 self._need(disk.state == "in-use", "IncorrectState")
-                is_busy = self.vms[disk.attached_to].mounted == step.volume
-                disk.attachment = "busy" if is_busy else "detaching"
-                disk.ready = self.t + 1
+                is_busy = self.agents[disk.attached_to].mounted == step.volume
+                self._attach(step.volume, disk.attached_to, "busy" if is_busy else "detaching")
             case steps.DeleteVolume():
-                is_free = self._known(self.disks, step.volume).state == "available"
-                self._need(is_free, "VolumeInUse")
+                self._need(self._known(self.disks, step.volume).is_free, "VolumeInUse")
                 del self.disks[step.volume]
             case steps.TakeSnapshot():
                 disk = self._known(self.disks, step.volume)
                 self._need(disk.state in ("available", "in-use"), "IncorrectState")
                 pending = sum(it.state == "pending" for it in self.copies.values())
                 self._need(pending < MOST_PENDING, "ConcurrentSnapshotLimitExceeded")
-                self.copies[self._name("snap")] = Copy(
+                name = self._name("snap", self.random.randint(*self.snapshot))
+                self.data[name] = self.data[step.volume]
+                self.copies[name] = Snapshot(
                     volume=step.volume,
+                    state="pending",
                     generation=step.generation,
                     epoch=step.epoch,
                     seal=step.seal,
-                    data=disk.data,
-                    born=self.t,
-                    ready=self.t + self.random.randint(*self.snapshot),
+                    at=self.now,
                 )
             case steps.KeepRoot():
-                vm = self._known(self.vms, step.instance_id)
-                self._need(vm.state in ("pending", "running"), "IncorrectInstanceState")
-                vm.keeps_root = True
+                state = self._known(self.machines, step.instance_id).state
+                self._need(state in ("pending", "running"), "IncorrectInstanceState")
+                self._change(self.machines, step.instance_id, keeps_root=True)
             case steps.DeregisterImage():
                 self._known(self.images, step.image)
                 del self.images[step.image]
             case steps.DeleteSnapshot():
                 self._known(self.copies, step.snapshot)
-                used = {it.snapshot for it in self.images.values()}
+                used = {self.copy_of[name] for name in self.images}
                 self._need(step.snapshot not in used, "InvalidSnapshot.InUse")
                 del self.copies[step.snapshot]
             case steps.Mail():
@@ -368,30 +305,27 @@ class JobWorld:
                 raise NotMade("InsufficientInstanceCapacity")
             return self.tokens[launch.attempt]
         zones = [zone for zone in launch.zones if self.capacity[zone, launch.market]]
-        image = self.images.get(launch.image)
-        if not zones or (launch.image and not (image and image.state == "available")):
+        if not zones or (launch.image and self.images.get(launch.image) != "available"):
             self.tokens[launch.attempt] = ""
             raise NotMade("InsufficientInstanceCapacity" if not zones else "InvalidAMIID.NotFound")
-        name = self.tokens[launch.attempt] = self._name("i")
-        vm = self.vms[name] = Vm(
+        name = self.tokens[launch.attempt] = self._name("i", 1)
+        zone = self.random.choice(zones)
+        self.agents[name] = Agent(useless=self.random.random() < self.useless)
+        root = self._name("vol", 0) if self.spec.keeps_root else ""
+        self.machines[name] = Machine(
             attempt=launch.attempt,
-            zone=self.random.choice(zones),
+            zone=zone,
             market=launch.market,
-            born=self.t,
-            useless=self.random.random() < self.useless,
+            state="pending",
+            launched_at=self.now,
             image=launch.image or BASE_IMAGE,
+            root=root,
+            root_device="/dev/sda1",
         )
-        if self.spec.keeps_root:
-            vm.root = self._name("vol")
-            self.disks[vm.root] = Disk(
-                zone=vm.zone,
-                data=self.copies[image.snapshot].data if image else 0,
-                born=self.t,
-                ready=0,
-                state="in-use",
-                attached_to=name,
-                attachment="attached",
-            )
+        if root:
+            self.data[root] = self.data[self.copy_of[launch.image]] if launch.image else 0
+            disk = Volume(zone=zone, state="in-use", attached_to=name, attachment="attached")
+            self.disks[root] = disk
         return name
 
     def _create(self, step: steps.CreateVolume) -> str:
@@ -407,11 +341,12 @@ class JobWorld:
         if making.base:
             if making.base not in (BASE_IMAGE, *self.images):
                 raise NotMade("InvalidAMIID.NotFound")
-            name, ready = self._name("ami"), self.t + self.random.randint(0, 2)
-            self.images[name] = Image(snapshot=making.snapshot, born=self.t, ready=ready)
+            name = self._name("ami", self.random.randint(0, 2))
+            self.images[name], self.copy_of[name] = "pending", making.snapshot
         else:
-            name, data = self._name("vol"), copy.data if copy else 0
-            self.disks[name] = Disk(zone=making.zone, data=data, born=self.t, ready=self.t + 1)
+            name = self._name("vol", 1)
+            self.data[name] = self.data[making.snapshot] if making.snapshot else 0
+            self.disks[name] = Volume(zone=making.zone, state="creating")
         self.tokens[making.token] = name
         return name
 
@@ -423,170 +358,193 @@ class JobWorld:
         self._need(name in all_, f"{name} is not found")
         return all_[name]
 
-    def _name(self, kind: str) -> str:
-        self.numbers[kind] += 1
-        return f"{kind}-{self.numbers[kind]}"
+    def _change[T: (Machine, Volume, Snapshot)](
+        self, all_: dict[str, T], name: str, **more: Any
+    ) -> None:
+        all_[name] = replace(self._known(all_, name), **more)
 
-    def _end(self, vm: Vm) -> None:
-        if vm.state == "gone":
+    def _attach(self, volume: str, machine: str, attachment: str, within: int = 1) -> None:
+        self._change(self.disks, volume, state="in-use", attached_to=machine, attachment=attachment)
+        self.ready[volume] = self.t + within
+
+    def _name(self, kind: str, within: int) -> str:
+        """Name what is made now, and ready within this many minutes."""
+        self.numbers[kind] += 1
+        name = f"{kind}-{self.numbers[kind]}"
+        self.born[name], self.ready[name] = self.t, self.t + within
+        return name
+
+    def _end(self, name: str) -> None:
+        machine = self.machines[name]
+        if machine.is_gone:
             return
-        vm.state, vm.mounted = "gone", ""
-        name = next(n for n, it in self.vms.items() if it is vm)
-        if vm.root and not vm.keeps_root:
-            del self.disks[vm.root]
-        for disk in self.disks.values():
+        self._change(self.machines, name, state="gone")
+        self.agents[name].mounted = ""
+        if machine.root and not machine.keeps_root:
+            del self.disks[machine.root]
+        for volume, disk in self.disks.items():
             if disk.attached_to == name and disk.state == "in-use":
                 sticks = self.random.random() < self.stuck
-                disk.attachment = "detaching"
-                disk.ready = self.t + (self.random.randint(5, 12) if sticks else 1)
+                within = self.random.randint(5, 12) if sticks else 1
+                self._attach(volume, name, "detaching", within)
 
     # --- what happens by itself
 
     def interrupt(self, zone: str) -> None:
         """Take the spot instances of a zone, with or without a notice of two minutes."""
-        for vm in self.vms.values():
-            if vm.zone == zone and vm.market == SPOT and vm.state != "gone" and vm.dies is None:
-                vm.is_warned = self.random.random() < self.notice
-                vm.dies = self.t + (2 if vm.is_warned else 0)
+        for name, machine in self.machines.items():
+            agent = self.agents[name]
+            is_there = machine.zone == zone and not machine.is_gone and agent.dies is None
+            if is_there and machine.market == SPOT:
+                agent.dies = self.t
+                if self.random.random() < self.notice:
+                    agent.dies += 2
+                    self._change(self.machines, name, ends_at=self.now + 2 * MINUTE)
 
     def tick(self) -> None:
         """Let a minute pass."""
         self.t += 1
-        for vm in self.vms.values():
-            if vm.state != "gone" and vm.dies is not None and self.t >= vm.dies:
-                self._end(vm)
-            if vm.state == "pending":
-                vm.state = "running"
-        for disk in self.disks.values():
-            if self.t < disk.ready:
-                continue
-            if disk.state == "creating":
-                disk.state = "available"
-            elif disk.attachment == "attaching":
-                disk.attachment = "attached"
-            elif disk.attachment == "detaching":
-                disk.state, disk.attached_to, disk.attachment = "available", "", ""
-        for copy in self.copies.values():
-            if copy.state == "pending" and self.t >= copy.ready:
-                copy.state = "completed"
-        for image in self.images.values():
-            if image.state == "pending" and self.t >= image.ready:
-                image.state = "failed" if self.random.random() < self.failing else "available"
-        for copy in self.copies.values():
+        for name in self.machines:
+            dies = self.agents[name].dies
+            if dies is not None and self.t >= dies:
+                self._end(name)
+            if self.machines[name].state == "pending":
+                self._change(self.machines, name, state="running")
+        ready = {name for name, at in self.ready.items() if self.t >= at}
+        for name, disk in self.disks.items():
+            if name in ready and disk.state == "creating":
+                self._change(self.disks, name, state="available")
+            elif name in ready and disk.attachment == "attaching":
+                self._change(self.disks, name, attachment="attached")
+            elif name in ready and disk.attachment == "detaching":
+                self._change(self.disks, name, state="available", attached_to="", attachment="")
+        for name, copy in self.copies.items():
+            if name in ready and copy.state == "pending":
+                self._change(self.copies, name, state="completed")
+        for name, state in self.images.items():
+            if name in ready and state == "pending":
+                failed = self.random.random() < self.failing
+                self.images[name] = "failed" if failed else "available"
+        for name in self.copies:
             if self.random.random() < self.forged:
                 # Somebody copies the tags of a seal.
                 job = self.item.job
-                copy.generation, copy.epoch, copy.seal = job.generation, job.epoch, True
+                tags: Any = {"generation": job.generation, "epoch": job.epoch, "seal": True}
+                self._change(self.copies, name, **tags)
         for due, step in [it for it in self.pending if it[0] <= self.t]:
             self.pending.remove((due, step))
             with suppress(FleetError, NotMade):
                 self._do(step)
-        writers = [name for name, vm in self.vms.items() if self._agent(name, vm)]
+        writers = [name for name in self.machines if self._works(name)]
         if len(writers) > 1 and self.spec.has_disk:
             self.broken.add(WRITERS)
         self.most |= self._exists()
         self._check()
 
     def _exists(self) -> Counter[str]:
-        live = sum(vm.state != "gone" for vm in self.vms.values())
         return Counter(
             volumes=len(self.disks),
             snapshots=len(self.copies),
             images=len(self.images),
-            machines=live,
+            machines=sum(not machine.is_gone for machine in self.machines.values()),
         )
 
-    def _agent(self, name: str, vm: Vm) -> bool:
+    def _works(self, name: str) -> bool:
         """Let a machine's agent work for a minute; say whether it wrote."""
-        if vm.state != "running":
+        machine, agent = self.machines[name], self.agents[name]
+        if not machine.is_running:
             return False
         self.paid += 1
-        self.paid_on_demand += vm.market == ON_DEMAND
-        if vm.useless:
+        self.paid_on_demand += machine.market == ON_DEMAND
+        if agent.useless:
             return False
-        if vm.seq == 0:
-            self._tell(name, vm, "booted")
+        if agent.seq == 0:
+            self._tell(name, "booted")
         mine = self.head is not None and self.head[0] == name
-        self._tell(name, vm, "running", step=self.head[1].step if self.head and mine else None)
-        if vm.is_warned or vm.draining_since:
-            if not vm.stopped:
-                self._commit(name, vm)
-                vm.stopped, vm.mounted = True, ""
-                self._tell(name, vm, "left")
+        self._tell(name, "running", step=self.head[1].step if self.head and mine else None)
+        if machine.ends_at or machine.draining_since:
+            if not agent.stopped:
+                self._commit(name)
+                agent.stopped, agent.mounted = True, ""
+                self._tell(name, "left")
             return False
-        return self._on_volume(name, vm) if self.spec.has_volume else self._in_s3(name, vm)
+        return self._on_volume(name) if self.spec.has_volume else self._in_s3(name)
 
-    def _on_volume(self, name: str, vm: Vm) -> bool:
-        disk = self.disks.get(vm.volume)
+    def _on_volume(self, name: str) -> bool:
+        machine, volume = self.machines[name], self.machines[name].volume
+        disk = self.disks.get(volume)
         if disk is None or disk.attached_to != name or disk.attachment not in ("attached", "busy"):
             return False
-        self._tell(name, vm, "proved", volume=vm.volume)
-        if vm.grant.split(" ")[-1] != vm.volume:
+        self._tell(name, "proved", volume=volume)
+        if machine.grant.split(" ")[-1] != volume:
             return False
-        vm.mounted = vm.volume
-        if disk.data >= self.work:
-            self._tell(name, vm, "exited", exit_code=0)
-            self._end(vm)
+        self.agents[name].mounted = volume
+        if self.data[volume] >= self.work:
+            self._tell(name, "exited", exit_code=0)
+            self._end(name)
             return False
-        self.top = self._written(disk, self.top)
+        self.top = self._written(volume, self.top)
         self.work_done += 1
         return True
 
-    def _written(self, disk: Disk, top: int) -> int:
+    def _written(self, volume: str, top: int) -> int:
         """Write a minute's work on a disk that should have all of the work so far."""
-        if disk.data < top:
+        if self.data[volume] < top:
             self.broken.add(LOST)
-        disk.data += 1
-        return max(top, disk.data)
+        self.data[volume] += 1
+        return max(top, self.data[volume])
 
-    def _in_s3(self, name: str, vm: Vm) -> bool:
-        if not vm.grant:
+    def _in_s3(self, name: str) -> bool:
+        machine, agent = self.machines[name], self.agents[name]
+        if not machine.grant:
             return False
-        if not vm.claimed:
-            generation = int(vm.grant)
+        if not agent.claimed:
+            generation = int(machine.grant)
             if self.head and self.head[1].generation >= generation:
-                self._end(vm)
+                self._end(name)
                 return False
             step = self.head[1].step if self.head else None
             self.head = (name, Head(generation=generation, step=step, done=False, exit_code=None))
-            vm.claimed, vm.step = True, int(step or 0)
-        if vm.root:
-            self.top_root = self._written(self.disks[vm.root], self.top_root)
-        vm.step += 1
+            agent.claimed, agent.step = True, int(step or 0)
+        if machine.root:
+            self.top_root = self._written(machine.root, self.top_root)
+        agent.step += 1
         self.work_done += 1
-        if vm.step % self.interval == 0 or vm.step >= self.work:
-            self._commit(name, vm)
-        if vm.step >= self.work and vm.state != "gone":
-            self._tell(name, vm, "exited", exit_code=0)
-            self._end(vm)
+        if agent.step % self.interval == 0 or agent.step >= self.work:
+            self._commit(name)
+        if agent.step >= self.work and self.machines[name].is_running:
+            self._tell(name, "exited", exit_code=0)
+            self._end(name)
         return True
 
-    def _commit(self, name: str, vm: Vm) -> None:
-        if self.spec.has_volume or not vm.claimed or self.head is None:
+    def _commit(self, name: str) -> None:
+        step = self.agents[name].step
+        if self.spec.has_volume or not self.agents[name].claimed or self.head is None:
             return
         owner, head = self.head
         if owner != name:
-            self._end(vm)
+            self._end(name)
             return
-        if int(head.step or 0) > vm.step:
+        if int(head.step or 0) > step:
             self.broken.add(BACK)
-        is_done = vm.step >= self.work
+        is_done = step >= self.work
         code = 0 if is_done else None
-        self.head = (name, replace(head, step=str(vm.step), done=is_done, exit_code=code))
-        self.top = max(self.top, vm.step)
+        self.head = (name, replace(head, step=str(step), done=is_done, exit_code=code))
+        self.top = max(self.top, step)
 
-    def _tell(self, name: str, vm: Vm, event: str, **more: Any) -> None:
+    def _tell(self, name: str, event: str, **more: Any) -> None:
+        machine, agent = self.machines[name], self.agents[name]
         report = Report(
             job=NAME,
-            attempt=vm.attempt,
+            attempt=machine.attempt,
             instance_id=name,
-            generation=int(vm.grant.split(" ")[0]) if vm.grant else 0,
-            seq=vm.seq,
+            generation=int(machine.grant.split(" ")[0]) if machine.grant else 0,
+            seq=agent.seq,
             event=event,
             at=self.now,
             **more,
         )
-        vm.seq += 1
+        agent.seq += 1
         # At least once, in any order, some late.
         for _ in range(self.random.choice((1, 1, 2))):
             self.queue.append((self.t + self.random.choice((0, 0, 0, 1, 3)), report))
@@ -595,9 +553,8 @@ class JobWorld:
         top = self.top if self.spec.has_volume else self.top_root
         if not self.spec.has_disk or not top or self.item.job.outcome:
             return
-        have = [disk.data for disk in self.disks.values()]
-        have += [it.data for it in self.copies.values() if it.state == "completed"]
-        if max(have, default=0) < top:
+        whole = {name for name, it in self.copies.items() if it.state == "completed"}
+        if max((self.data[name] for name in (*self.disks, *whole)), default=0) < top:
             self.broken.add(NO_COPY)
 
     # --- a life

@@ -113,7 +113,7 @@ def test_a_launch_without_an_answer_is_requested_until_there_is_one() -> None:
     for _ in range(5):
         world.turn()
         world.tick()
-    assert list(world.item.job.machines) == list(world.vms)
+    assert list(world.item.job.machines) == list(world.machines)
 
 
 def test_a_job_waits_two_days_for_capacity() -> None:
