@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import boto3
 import pytest
@@ -316,7 +316,7 @@ class Disturbed(Objects):
         self.after()
 
 
-def no_answer() -> None:
+def no_answer() -> NoReturn:
     raise BucketError("no answer")
 
 
