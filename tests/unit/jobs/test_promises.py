@@ -158,7 +158,7 @@ MUTANTS = {
         "if (name == job.home and not job.move) or is_candidate",
     ),
     "an orphan is kept": (
-        'return DeleteVolume("neither home nor candidate", name)',
+        'return steps.DeleteVolume("neither home nor candidate", name)',
         "continue",
     ),
     "a dead machine's token is used again": (
@@ -190,7 +190,7 @@ MUTANTS = {
         "if spec.keeps_root",
     ),
     "root: an image is kept that no machine starts from": (
-        'return DeregisterImage("no machine starts from it", name)',
+        'return steps.DeregisterImage("no machine starts from it", name)',
         "continue",
     ),
 }

@@ -5,18 +5,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.decide import YOUNG, answered, decide, refused, without_image
 from spotkeeper.domain.jobs.job import SPOT, Job, JobSpec, Seen
 from spotkeeper.domain.jobs.reports import Report, merged
-from spotkeeper.domain.jobs.steps import (
-    CreateVolume,
-    DeregisterImage,
-    Mail,
-    Start,
-    Step,
-    TakeSnapshot,
-    Write,
-)
+from spotkeeper.domain.jobs.steps import Step, Write
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, JobCloud, JobTable, Kept, NotMade, Overtaken
 from spotkeeper.ports import FleetError, Prices
@@ -155,23 +148,23 @@ def _taken(kept: Kept, step: Step, ports: JobPorts, at: datetime, *, is_first: b
     match step:
         case Write():
             return table.save(kept, step.job)
-        case Start() | CreateVolume():
-            what = step.launch if isinstance(step, Start) else step.making
+        case steps.Start() | steps.CreateVolume():
+            what = step.launch if isinstance(step, steps.Start) else step.making
             try:
                 job = answered(job, what, cloud.do(spec, job, step), at)
             except NotMade as error:
                 final = is_first or not isinstance(error, Denied)
                 job = refused(job, what, str(error), at, final=final)
             return table.save(kept, job)
-        case TakeSnapshot():
+        case steps.TakeSnapshot():
             # It takes no token: the request is remembered before it is made.
             kept = table.save(kept, replace(job, asked=step.key, asked_at=at))
             cloud.do(spec, job, step)
             return kept
     cloud.do(spec, job, step)
-    if isinstance(step, DeregisterImage):
+    if isinstance(step, steps.DeregisterImage):
         return table.save(kept, without_image(job, step.image))
-    return table.save(kept, replace(job, mailed=True)) if isinstance(step, Mail) else kept
+    return table.save(kept, replace(job, mailed=True)) if isinstance(step, steps.Mail) else kept
 
 
 def _is_over(job: Job, seen: Seen) -> bool:

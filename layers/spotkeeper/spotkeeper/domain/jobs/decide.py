@@ -15,6 +15,7 @@ from which the next machine starts.
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.job import (
     ON_DEMAND,
     SPOT,
@@ -32,25 +33,7 @@ from spotkeeper.domain.jobs.job import (
     Seen,
     Told,
 )
-from spotkeeper.domain.jobs.steps import (
-    Attach,
-    CreateVolume,
-    DeleteSnapshot,
-    DeleteVolume,
-    DeregisterImage,
-    Detach,
-    Drain,
-    End,
-    Grant,
-    KeepRoot,
-    Mail,
-    Point,
-    RegisterImage,
-    Start,
-    Step,
-    TakeSnapshot,
-    Write,
-)
+from spotkeeper.domain.jobs.steps import Step, TakeSnapshot, Write
 
 # A machine that reports nothing is of no use. Its agent shuts it down after a quarter of an hour
 # without AWS; this is later, for a machine without a working agent.
@@ -78,11 +61,11 @@ def decide(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     """Return the next step, or None to wait."""
     # First repeat requests with an unknown effect, also after the end: AWS answers their tokens.
     if job.launch and not _is_refused(job, _kind(job.launch), seen):
-        return Start(f"attempt {job.launch.attempt}", job.launch)
+        return steps.Start(f"attempt {job.launch.attempt}", job.launch)
     if job.making and not _is_refused(job, _kind(job.making), seen):
         if job.making.base:
-            return RegisterImage(f"number {job.making.move}", job.making)
-        return CreateVolume(f"number {job.making.move} in {job.making.zone}", job.making)
+            return steps.RegisterImage(f"number {job.making.move}", job.making)
+        return steps.CreateVolume(f"number {job.making.move} in {job.making.zone}", job.making)
     # Machines that EC2 no longer lists are gone, unless they are young.
     gone = {
         name: Machine(attempt=own.attempt, zone="", market="", state="gone")
@@ -207,13 +190,13 @@ def _after_the_end(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     if home is not None and spec.on_done is OnDone.SNAPSHOT:
         if not _whole_seals(job, seen) or len(seen.snapshots) > 1 or len(seen.volumes) > 1:
             return None
-        return DeleteVolume("sealed", job.home) if home.is_free else None
+        return steps.DeleteVolume("sealed", job.home) if home.is_free else None
     if home is not None and spec.on_done is OnDone.DELETE:
-        return DeleteVolume("on_done = delete", job.home) if home.is_free else None
+        return steps.DeleteVolume("on_done = delete", job.home) if home.is_free else None
     is_spare = spec.on_done is OnDone.DELETE or (spec.on_done is OnDone.KEEP and job.home)
     if is_spare and seen.snapshots:
-        return DeleteSnapshot(f"on_done = {spec.on_done}", min(seen.snapshots))
-    return None if job.mailed else Mail("the job ended")
+        return steps.DeleteSnapshot(f"on_done = {spec.on_done}", min(seen.snapshots))
+    return None if job.mailed else steps.Mail("the job ended")
 
 
 # --- machines
@@ -224,9 +207,9 @@ def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     for instance_id, found in sorted(seen.machines.items()):
         mine = instance_id in (job.machine, job.successor)
         if found.state in ("pending", "running") and (not mine or job.outcome):
-            return End("not the job's machine" if not mine else "the job ended", instance_id)
+            return steps.End("not the job's machine" if not mine else "the job ended", instance_id)
         if found.state == "stopped":
-            return End("it was stopped", instance_id)
+            return steps.End("it was stopped", instance_id)
     machine, successor = (seen.machines.get(i) for i in (job.machine, job.successor))
     if successor and successor.is_gone:
         return Write("the successor is gone", replace(job, successor=""))
@@ -239,12 +222,12 @@ def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     if not machine.is_running:
         return None
     if job.machine_attempt <= job.errors_until:
-        return End("it failed", job.machine)
+        return steps.End("it failed", job.machine)
     if is_done:
-        return End("it has left", job.machine)
+        return steps.End("it has left", job.machine)
     if machine.draining_since:
         is_late = seen.now - machine.draining_since >= DRAIN
-        return End("it did not leave in time", job.machine) if is_late else None
+        return steps.End("it did not leave in time", job.machine) if is_late else None
     returns = machine.market == ON_DEMAND and machine.ends_at is None and spec.spot
     if spec.has_disk:
         # One machine at a time: it leaves, and spot is tried first.
@@ -252,7 +235,11 @@ def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         returns = returns and spec.return_to_spot and is_due and job.is_at_work
     elif successor is None or successor.market != SPOT or successor.attempt not in job.told:
         returns = False
-    return Drain("to stop at its next checkpoint", job.machine) if job.ending or returns else None
+    return (
+        steps.Drain("to stop at its next checkpoint", job.machine)
+        if job.ending or returns
+        else None
+    )
 
 
 def _succeeded(spec: JobSpec, job: Job, seen: Seen) -> Job:
@@ -342,13 +329,15 @@ def _go_on(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         granted = replace(job, generation=generation, granted=machine.attempt, short_since=None)
         return Write(f"generation {generation}", granted)
     grant = str(job.generation)
-    return Grant(f"generation {grant}", job.machine, grant) if machine.grant != grant else None
+    return (
+        steps.Grant(f"generation {grant}", job.machine, grant) if machine.grant != grant else None
+    )
 
 
 def _keep_root(job: Job, machine: Machine, seen: Seen) -> Step:
     """Remember the root of a machine, and have it stay, before anything of use is written to it."""
     if job.opened == job.machine:
-        return KeepRoot("it stays after the machine", job.machine, machine.root_device)
+        return steps.KeepRoot("it stays after the machine", job.machine, machine.root_device)
     own = OwnVolume(generation=job.generation, move=job.moves, at=seen.now)
     opened = replace(
         job,
@@ -415,7 +404,7 @@ def _volume_for(job: Job, machine: Machine, seen: Seen) -> Step:
     """Decide on a volume of the job's seal, or an empty one, where a machine runs."""
     if job.making or _is_refused(job, _volume_in(machine.zone), seen):
         # Without a volume a machine only costs money.
-        return End("AWS refuses its volume", job.machine)
+        return steps.End("AWS refuses its volume", job.machine)
     why = f"a volume in {machine.zone}"
     return _make(job, why, machine.zone, job.seal, job.generation + 1)
 
@@ -439,7 +428,7 @@ def _with_volume(job: Job, machine: Machine, seen: Seen, spec: JobSpec) -> Step 
         return Write("proved", replace(job, granted=machine.attempt, short_since=None))
     grant = f"{job.generation} {job.home}"
     if machine.grant != grant:
-        return Grant(f"generation {job.generation}", job.machine, grant)
+        return steps.Grant(f"generation {job.generation}", job.machine, grant)
     # Take a snapshot of a volume in use, against the loss of the volume itself.
     taken = [it for it in seen.snapshots.values() if it.volume == job.home and it.at]
     newest = max((it.at for it in taken if it.at), default=None)
@@ -453,8 +442,8 @@ def _with_volume(job: Job, machine: Machine, seen: Seen, spec: JobSpec) -> Step 
 def _attach(what: str, job: Job, machine: Machine, volume: str) -> Step:
     """Attach a volume to the job's machine, which knows of it before."""
     if machine.volume != volume:
-        return Point(what, job.machine, volume)
-    return Attach(what, volume, job.machine)
+        return steps.Point(what, job.machine, volume)
+    return steps.Attach(what, volume, job.machine)
 
 
 def _move(job: Job, machine: Machine, told: Told, seen: Seen) -> Step | None:
@@ -462,7 +451,7 @@ def _move(job: Job, machine: Machine, told: Told, seen: Seen) -> Step | None:
     if job.move != machine.zone:
         seals = _whole_seals(job, seen)
         if not seals:
-            return End("away from home, and there is no complete seal", job.machine)
+            return steps.End("away from home, and there is no complete seal", job.machine)
         moved = replace(job, move=machine.zone, seal=seals[0], moves=job.moves + 1)
         return Write(f"move to {machine.zone}", moved)
     name = _newest_volume(job)
@@ -535,10 +524,10 @@ def _tidy(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         if name == job.home or is_candidate or is_first:
             continue
         if volume.is_free or volume.state == "error":
-            return DeleteVolume("neither home nor candidate", name)
+            return steps.DeleteVolume("neither home nor candidate", name)
         is_used = machine and machine.grant.endswith(f" {name}")
         if spec.has_volume and volume.attachment == "attached" and not is_used:
-            return Detach("neither home nor candidate", name)
+            return steps.Detach("neither home nor candidate", name)
     if step := _spare_image(spec, job, seen) or _spare_snapshot(job, seen):
         return step
     home = seen.volumes.get(job.home)
@@ -568,7 +557,7 @@ def _spare_image(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
             last = name == job.base or own.snapshot in seals if job.home else name == job.image
             is_wanted = last and spec.on_done is OnDone.IMAGE
         if not is_wanted or state in ("failed", "error", "invalid"):
-            return DeregisterImage("no machine starts from it", name)
+            return steps.DeregisterImage("no machine starts from it", name)
     return None
 
 
@@ -576,7 +565,7 @@ def _spare_snapshot(job: Job, seen: Seen) -> Step | None:
     """Delete a copy that a newer one replaces: only once a seal, or a newer backup, is complete."""
     for name, it in sorted(seen.snapshots.items()):
         if it.state == "error":
-            return DeleteSnapshot("it failed", name)
+            return steps.DeleteSnapshot("it failed", name)
     whole = _whole_seals(job, seen)
     done = {name: it for name, it in sorted(seen.snapshots.items()) if it.state == "completed"}
     keep = {own.snapshot for own in job.images.values()} | ({job.seal} if job.move else set())
@@ -588,4 +577,4 @@ def _spare_snapshot(job: Job, seen: Seen) -> Step | None:
             made = sorted((it.at, n) for n, it in done.items() if it.seal is is_seal and it.at)
             keep |= {made[-1][1]} if made else set()
     spare = next((name for name in done if name not in keep), None)
-    return DeleteSnapshot("a newer copy is complete", spare) if spare else None
+    return steps.DeleteSnapshot("a newer copy is complete", spare) if spare else None
