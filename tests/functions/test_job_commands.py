@@ -107,6 +107,14 @@ def test_a_download_that_breaks_off_leaves_no_file_of_a_checkpoints_name(
     assert [it.name for it in folder.iterdir()] == ["model.pt"]
 
 
+def test_a_checkpoint_that_is_one_file_is_fetched_under_its_name(ended: Account) -> None:
+    ended.put_head(hashlib.sha256(b"ab").hexdigest(), path=".")
+    folder = ended.folder / "result"
+    folder.mkdir()
+    assert ended.jobs.fetch("resnet", folder) == [str(folder / "9")]
+    assert (folder / "9").read_bytes() == b"ab"
+
+
 def test_a_checkpoint_that_a_newer_one_replaces_while_it_is_fetched(checkpoint: Account) -> None:
     checkpoint.s3.delete_object(Bucket=BUCKET, Key="jobs/resnet/steps/9-1/model.pt")
     with pytest.raises(OperatorError, match="step 9 of resnet is not in the bucket any more"):

@@ -264,7 +264,7 @@ class Jobs:
         except self._s3.exceptions.NoSuchKey:
             raise OperatorError(f"the bucket has no job {name}") from None
         document = parse_job(json.loads(text["Body"].read()))
-        instances = self._described("instances", *self._tagged(name))
+        instances = self._described("instances", self._tagged(name))
         machines = {
             it["InstanceId"]: OwnMachine(attempt=_number(it, ATTEMPT), at=now)
             for it in instances
@@ -295,8 +295,8 @@ class Jobs:
     ) -> dict[str, Any]:
         """Find the volume or root that may be written, or else the newest copy of it."""
         name, has_volume = document.name, document.state.volume is not None
-        tagged = {it["VolumeId"]: it for it in self._described("volumes", *self._tagged(name))}
-        snapshots = self._described("snapshots", *self._tagged(name), by={"owner-id": ["self"]})
+        tagged = {it["VolumeId"]: it for it in self._described("volumes", self._tagged(name))}
+        snapshots = self._described("snapshots", {**self._tagged(name), "owner-id": ["self"]})
         if has_volume:
             found = [it for it in instances if it["State"]["Name"] != "terminated"]
             granted = {tags_of(it).get(GRANT, "").rpartition(" ")[2] for it in found} & {*tagged}
@@ -342,7 +342,7 @@ class Jobs:
             generation = _number(newest, GENERATION)
             return {**state, "seal": newest["SnapshotId"], "generation": generation}
         listed = sorted(
-            self._described("images", *self._tagged(name)), key=lambda it: it["CreationDate"]
+            self._described("images", self._tagged(name)), key=lambda it: it["CreationDate"]
         )
         snapshot_of = {
             it["ImageId"]: it["BlockDeviceMappings"][0]["Ebs"]["SnapshotId"] for it in listed
@@ -367,18 +367,16 @@ class Jobs:
         )["LaunchTemplateVersions"]
         return version["LaunchTemplateData"].get("ImageId", "")
 
-    def _tagged(self, name: str) -> Any:
-        own = {JOB: name, NONCE: self._stack.nonce}
-        return [{"Name": f"tag:{key}", "Values": [value]} for key, value in own.items()]
+    def _tagged(self, name: str) -> dict[str, Sequence[str]]:
+        return {f"tag:{JOB}": [name], f"tag:{NONCE}": [self._stack.nonce]}
 
-    def _described(self, what: str, *filters: Any, by: Any = None) -> list[Any]:
-        more = [{"Name": key, "Values": values} for key, values in (by or {}).items()]
-        if any(not it["Values"] for it in more):
-            return []
+    def _described(self, what: str, by: Mapping[str, Sequence[str]]) -> list[Any]:
+        """Describe by filters; nothing where one has no values."""
         ec2: Any = self._aws.ec2
-        pages = ec2.get_paginator(f"describe_{what}").paginate(Filters=[*filters, *more])
+        filters = [{"Name": key, "Values": values} for key, values in by.items()]
+        pages = ec2.get_paginator(f"describe_{what}").paginate(Filters=filters)
         path = "Reservations[].Instances" if what == "instances" else what.capitalize()
-        return list(pages.search(f"{path}[]"))
+        return list(pages.search(f"{path}[]")) if all(by.values()) else []
 
     def fetch(self, name: str, folder: Path) -> Sequence[str]:
         """Download the newest checkpoint, each file checked; return what was written."""
@@ -390,7 +388,8 @@ class Jobs:
         head, _ = self._head(name)
         written = []
         for it in head["files"]:
-            path = folder / it["path"]
+            # The path of a checkpoint that is one file is `.`.
+            path = folder / (head["step"] if it["path"] == "." else it["path"])
             if not path.resolve().is_relative_to(folder.resolve()):
                 raise OperatorError(f"the head names a file outside of the folder: {it['path']}")
             if path.exists():
@@ -438,18 +437,17 @@ class Jobs:
                     f" deleted stays: mend this, and `spotkeeper job delete {name}` again"
                 )
         # Only what the item remembers: tags prove nothing.
-        own = sorted(found[1].volumes) if found else []
-        tagged = [{"Name": f"tag:{SEAL}", "Values": ["true", "false"]}, *self._tagged(name)]
-        known = sorted(found[1].images) if found else []
-        images = self._described("images", by={"image-id": known})
+        known, own = (sorted(found[1].images), sorted(found[1].volumes)) if found else ([], [])
+        ec2, ours = self._aws.ec2, {f"tag:{SEAL}": ["true", "false"], **self._tagged(name)}
+        images = self._described("images", {"image-id": known})
         for image in images:
-            self._aws.ec2.deregister_image(ImageId=image["ImageId"])
-        snapshots = self._described("snapshots", *tagged, by={"volume-id": own})
+            ec2.deregister_image(ImageId=image["ImageId"])
+        snapshots = self._described("snapshots", {**ours, "volume-id": own})
         for snapshot in snapshots:
-            self._aws.ec2.delete_snapshot(SnapshotId=snapshot["SnapshotId"])
-        volumes = self._described("volumes", by={"volume-id": own})
+            ec2.delete_snapshot(SnapshotId=snapshot["SnapshotId"])
+        volumes = self._described("volumes", {"volume-id": own})
         for volume in volumes:
-            self._aws.ec2.delete_volume(VolumeId=volume["VolumeId"])
+            ec2.delete_volume(VolumeId=volume["VolumeId"])
         self._table.delete(name)
         return (
             f"deleted {name}: {len(objects)} objects, {len(snapshots)} snapshots,"
