@@ -288,7 +288,13 @@ class Keeper:
             draft.mkdir()
             try:
                 for file in step.files:
-                    self._fetch(file, draft / step.step)
+                    entry, path = draft / step.step, draft / step.step / file.path
+                    if entry not in (path, *path.parents) or ".." in Path(file.path).parts:
+                        raise NotLoaded(f"{file.path} is no path below a checkpoint")
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    self.store.download(file.key, path)
+                    if _digest(path) != (file.bytes, file.sha256):
+                        raise NotLoaded(f"{file.key} is not what was uploaded")
             except (NotLoaded, Absent) as error:
                 found, _ = self._read()
                 if found is None or found.owner != self.me:
@@ -302,15 +308,6 @@ class Keeper:
         if wrong:
             raise NotLoaded("; ".join(wrong))
         return None, ""
-
-    def _fetch(self, file: File, entry: Path) -> None:
-        path = entry / file.path
-        if entry not in (path, *path.parents) or ".." in Path(file.path).parts:
-            raise NotLoaded(f"{file.path} is no path below a checkpoint")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.store.download(file.key, path)
-        if _digest(path) != (file.bytes, file.sha256):
-            raise NotLoaded(f"{file.key} is not what was uploaded")
 
 
 def clear(folder: Path) -> None:
