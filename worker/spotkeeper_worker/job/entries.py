@@ -50,7 +50,7 @@ def look_at(path: Path) -> Entry | None:
     print_ = []
     for each in found:
         try:
-            if each.is_symlink() and not _is_within(each, path):
+            if each.is_symlink() and path.resolve() not in each.resolve().parents:
                 raise OutsideLink(f"{each} is a link to outside of the checkpoint")
             stat = each.stat()
         except FileNotFoundError:
@@ -59,10 +59,6 @@ def look_at(path: Path) -> Entry | None:
             name = str(each.relative_to(path))
             print_.append((name, stat.st_size, stat.st_mtime_ns, stat.st_ino))
     return Entry(path, tuple(print_)) if print_ else None
-
-
-def _is_within(link: Path, folder: Path) -> bool:
-    return folder.resolve() in link.resolve().parents
 
 
 class Entries:

@@ -206,7 +206,7 @@ class JobItems:
             KeyConditionExpression=condition,
             ExpressionAttributeValues={f":{name}": {"S": it} for name, it in values.items()},
         )
-        return pages.search("Items[]")
+        yield from pages.search("Items[]")
 
     def _item(self, name: str) -> Any:
         with aws_errors(f"reading job {name}"):
