@@ -169,29 +169,6 @@ def test_a_job_with_checkpoints_from_start_to_mail(account: Account) -> None:
     assert account.start(DOCUMENT)
 
 
-def test_a_volume_is_created_proved_and_granted_and_sealed_at_the_end(account: Account) -> None:
-    account.start(VOLUME)
-    account.tick()
-    steps = account.tick()
-    [volume] = account.volumes
-    name = volume["VolumeId"]
-    assert volume["Encrypted"]
-    assert volume["Attachments"][0]["InstanceId"] == account.machine["InstanceId"]
-    assert not [step for step in steps if "Grant" in step]
-    assert account.machine["tags"]["spotkeeper:volume"] == name
-    steps = account.tick({"event": "proved", "volume": name})
-    assert steps[:2] == ["Write: proved", "Grant: generation 1"]
-    assert account.machine["tags"]["spotkeeper:grant"] == f"1 {name}"
-    done = {"event": "exited", "exit_code": 0, "generation": 1}
-    steps = [*account.tick(done), *account.ticks(2)]
-    assert "TakeSnapshot: the seal" in steps
-    assert steps[-1] == "Mail: the job ended"
-    assert account.volumes == []
-    [seal] = account.snapshots
-    assert {"Key": "spotkeeper:seal", "Value": "true"} in seal["Tags"]
-    assert "1 snapshots, 0 volumes" in account.jobs.delete("resnet")
-
-
 def test_a_kept_root_is_sealed_and_the_next_machine_starts_from_an_image_of_it(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,6 +360,9 @@ def test_a_lost_item_of_a_volume_is_rebuilt_and_the_volume_is_written_on(account
     account.ticks(2)
     machine = account.machine
     name = machine["tags"]["spotkeeper:volume"]
+    [volume] = account.volumes
+    assert (volume["VolumeId"], volume["Encrypted"]) == (name, True)
+    assert "spotkeeper:grant" not in machine["tags"], "nothing is written before it is proved"
     account.tick({"event": "proved", "volume": name})
     account.rebuild_item()
     assert machine["InstanceId"] in account.confirmed[0]
