@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+from unittest.mock import patch
 
-from moto.s3.responses import S3Response
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
 
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
@@ -22,35 +23,28 @@ from tests.jobs_account import BUCKET
 LAST_WORD_S = 120.0
 
 
+class OneAtATime(DomainDispatcherApplication):
+    """moto looks at a condition and writes in two steps, and fails to list what is deleted."""
+
+    alone = threading.Lock()
+
+    def __call__(self, *request: Any) -> Any:
+        with self.alone:
+            return super().__call__(*request)
+
+
 @contextlib.contextmanager
 def s3() -> Iterator[str]:
-    """Serve S3, and write, delete and list one at a time.
-
-    moto looks at a condition and writes in two steps, and fails to list while an object is deleted.
-    """
-    one_at_a_time, patched = threading.Lock(), cast("Any", S3Response)
-    names = ("put_object", "delete_object", "list_objects_v2")
-    own = {name: getattr(patched, name) for name in names}
-
-    def alone(call: Callable[[S3Response], Any]) -> Callable[[S3Response], Any]:
-        def called(response: S3Response) -> Any:
-            with one_at_a_time:
-                return call(response)
-
-        return called
-
-    for name, call in own.items():
-        setattr(patched, name, alone(call))
+    """Serve AWS."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
+    with patch(f"{ThreadedMotoServer.__module__}.DomainDispatcherApplication", OneAtATime):
+        server.start()
     host, port = server.get_host_and_port()
     try:
         yield f"http://{host}:{port}"
     finally:
         server.stop()
-        for name, call in own.items():
-            setattr(patched, name, call)
 
 
 @dataclass

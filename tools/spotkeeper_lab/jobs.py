@@ -145,7 +145,6 @@ class JobWorld:
         self.item = Kept(spec=self.spec, job=Job(name=NAME, created_at=BEGAN), version=0)
         self.leased_until = BEGAN
         self.is_closed = False
-        self.calls_until_mail = 0
         self.mailed_at = 0
         self.numbers = Counter[str]()
         self.killed_at: tuple[int, str] | None = None
@@ -292,7 +291,7 @@ class JobWorld:
                 del self.copies[step.snapshot]
             case steps.Mail():
                 self.mails.append(self.item.job)
-                self.calls_until_mail, self.mailed_at = self.calls, self.t
+                self.mailed_at = self.t
             case _:
                 raise AssertionError(step)
         self._check()

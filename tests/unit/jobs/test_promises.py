@@ -86,7 +86,7 @@ def calls_of(kind: str, stuck: float, lag: int) -> int:
     """Count the calls of a life in which nothing is killed."""
     whole = JobWorld(spec=spec(kind), stuck=stuck, lag=lag, notice=1, work=20).live(SCRIPT)
     assert not whole.broken
-    return whole.calls_until_mail
+    return whole.calls
 
 
 @EACH_KIND
