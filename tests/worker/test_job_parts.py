@@ -162,52 +162,44 @@ def test_code_of_git_is_the_commit(tmp_path: Path) -> None:
 # --- the command ----------------------------------------------------------------------------------
 
 
-def ended(script: str, tmp_path: Path) -> tuple[Command, int | None]:
-    run = Command([sys.executable, "-c", script], tmp_path, {"A": "b"}, None, lambda _: None)
+def ended(work: Path, *command: str, user: str | None = None) -> tuple[bytes, int | None]:
+    """Run a command to its end; the end of its output, and its exit code."""
+    run = Command(command, work, {"A": "b"}, user_named(user), lambda _: None)
     until(lambda: run.poll() is not None, "it ends")
     run.close()
-    return run, run.poll()
+    return run.tail, run.poll()
 
 
 @pytest.mark.make_e2e
 @pytest.mark.parametrize(
-    ("script", "code"),
+    ("script", "code", "end"),
     [
-        ("raise SystemExit(3)", 3),
-        ("import os; os.kill(os.getpid(), 9)", 137),
-        ("import os; assert 'SPOTKEEPER_STACK' not in os.environ and os.environ['A'] == 'b'", 0),
+        ("raise SystemExit(3)", 3, b""),
+        ("import os; os.kill(os.getpid(), 9)", 137, b""),
+        ("import os; print(os.environ['A'], 'SPOTKEEPER_STACK' in os.environ)", 0, b"b False\n"),
+        ("print('x' * 5_000_000); print('the end')", 0, b"x\nthe end\n"),
     ],
 )
-def test_a_command_s_exit_code_is_that_of_a_shell(
-    tmp_path: Path, script: str, code: int, monkeypatch: pytest.MonkeyPatch
+def test_a_command_s_exit_code_is_that_of_a_shell_and_the_end_of_its_output_is_kept(
+    tmp_path: Path, script: str, code: int, end: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPOTKEEPER_STACK", "s")
-    assert ended(script, tmp_path)[1] == code
+    tail, found = ended(tmp_path, sys.executable, "-c", script)
+    assert (found, tail[-len(end) :] if end else tail) == (code, end)
+    assert len(tail) <= 64 * 1024
 
 
 def test_a_command_that_does_not_exist_ends_with_127_and_says_so(tmp_path: Path) -> None:
-    run = Command(["no-such-command"], tmp_path, {}, None, lambda _: None)
-    assert run.poll() == 127
-    assert b"no-such-command cannot be started" in run.tail
-
-
-@pytest.mark.make_e2e
-def test_the_last_64_kib_of_a_great_output_are_kept(tmp_path: Path) -> None:
-    run, _ = ended("print('x' * 5_000_000); print('the end')", tmp_path)
-    assert len(run.tail) == 64 * 1024
-    assert run.tail.endswith(b"x\nthe end\n")
+    tail, code = ended(tmp_path, "no-such-command")
+    assert code == 127
+    assert b"no-such-command cannot be started" in tail
 
 
 @pytest.mark.make_e2e
 def test_nothing_of_the_command_is_left(tmp_path: Path) -> None:
     script = "import subprocess, sys; child = subprocess.Popen(['sleep', '600']); print(child.pid)"
-    run, _ = ended(script, tmp_path)
-    child = int(run.tail)
-    until(lambda: not Path(f"/proc/{child}").exists() or state(child) == "Z", "it ended")
-
-
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    stat = Path(f"/proc/{int(ended(tmp_path, sys.executable, '-c', script)[0])}/stat")
+    until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2][1] == "Z", "it ended")
 
 
 @pytest.mark.make_e2e
@@ -219,10 +211,8 @@ def test_the_command_runs_as_the_job_s_user_who_owns_the_folder(tmp_path: Path) 
         each.chmod(0o755)
     Bare().hand_over(document(user="nobody"), work, None)
     script = "import os; open('checkpoints/a', 'w'); print(os.getuid(), os.environ['USER'])"
-    run = Command(["python3", "-c", script], work, {}, user_named("nobody"), lambda _: None)
-    until(lambda: run.poll() is not None, "it ends")
-    run.close()
-    assert run.tail.split() == [str(pwd.getpwnam("nobody").pw_uid).encode(), b"nobody"]
+    tail, _ = ended(work, "python3", "-c", script, user="nobody")
+    assert tail.split() == [str(pwd.getpwnam("nobody").pw_uid).encode(), b"nobody"]
     with pytest.raises(ValueError, match="'nobody-at-all' is not on this machine"):
         user_named("nobody-at-all")
 
