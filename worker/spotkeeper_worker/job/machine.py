@@ -150,21 +150,24 @@ class Machine:
 
     def look(self) -> Signs | None:
         """Read the tags and the notice; None where they are not known."""
-        ask = self._metadata.get
+        get = self._metadata.get
         try:
-            grant = (ask(f"{_TAGS}grant") or "").split()
-            volume = (ask(f"{_TAGS}volume") or "").strip()
-            draining = ask(f"{_TAGS}draining") is not None
-            action, taken_in_s = ask("meta-data/spot/instance-action"), None
+            grant = (get(f"{_TAGS}grant") or "").split()
+            volume = (get(f"{_TAGS}volume") or "").strip()
+            draining = get(f"{_TAGS}draining") is not None
+            action, taken_in_s = get("meta-data/spot/instance-action"), None
             if action is not None:
-                taken_at = read_time(json.loads(action)["time"]) - self._metadata.clock_offset_s
+                try:
+                    taken_at = read_time(json.loads(action)["time"]) - self._metadata.clock_offset_s
+                except (ValueError, KeyError, TypeError):
+                    raise ValueError(f"spot/instance-action: {action[:40]!r} has no time") from None
                 taken_in_s = taken_at - time.time()
             if grant and not grant[0].isdigit():
                 raise ValueError(f"spotkeeper:grant: {grant[0][:40]!r} is no generation")
             named = grant[1] if len(grant) > 1 else volume or None
             return Signs(int(grant[0]) if grant else 0, named, draining, taken_in_s)
-        except (MetadataError, ValueError, KeyError, TypeError) as error:
-            self._say.warn("metadata", f"metadata: {error!r}")
+        except (MetadataError, ValueError) as error:
+            self._say.warn("metadata", f"metadata: {error}")
             return None
 
     def document(self) -> Mapping[str, Any]:

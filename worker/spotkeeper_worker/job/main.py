@@ -32,10 +32,11 @@ def _run(settings: Settings) -> int:
     stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    metadata = Metadata(settings.metadata_endpoint)
     since, say, machine = time.monotonic(), Sometimes(get_logger("agent")), None
     while machine is None:
         try:
-            machine = Machine(settings, Metadata(settings.metadata_endpoint))
+            machine = Machine(settings, metadata)
         except (MetadataError, AwsError, BucketError, OSError, JobError) as error:
             say.warn("start", f"the job waits: {error}")
             if time.monotonic() - since > SILENT_S:
