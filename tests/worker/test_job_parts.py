@@ -34,7 +34,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 
 
 def document(**given: Any) -> Document:
-    return Document.read({**DOCUMENT, **given})
+    return Document({**DOCUMENT, **given})
 
 
 class Bare(Machine):

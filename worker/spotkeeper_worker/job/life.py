@@ -178,7 +178,7 @@ class Life:
     def _life(self) -> Ticks[dict[str, Any]]:
         machine = self.machine
         machine.report("booted")
-        document = Document.read((yield from self._await(machine.document)))
+        document = Document((yield from self._await(machine.document)))
         volume = yield from self._proved(document)
         since = self.now
         while not self.signs.generation:

@@ -58,40 +58,25 @@ class Signs:
     taken_in_s: float | None = None
 
 
-@dataclass(frozen=True)
 class Document:
     """What the machine needs of the job's document."""
 
-    command: tuple[str, ...]
-    code: str | None
-    git: Mapping[str, str] | None
-    user: str | None
-    environment: Mapping[str, str]
-    checkpoints: str | None
-    complete: str | None
-    keep: int
-    mount: str | None
-    idle_after: float | None
-
-    @classmethod
-    def read(cls, body: Mapping[str, Any]) -> Document:
+    def __init__(self, body: Mapping[str, Any]) -> None:
         """Read `document.json`; raises JobError."""
         try:
             if body["version"] != 1:
                 raise JobError(f"document.json has version {body['version']}: update the agent")
             state, volume = body["state"], body["state"].get("volume")
-            return cls(
-                command=tuple(body["command"]),
-                code=body.get("code"),
-                git=body.get("git"),
-                user=body.get("user"),
-                environment={name: str(text) for name, text in body["environment"].items()},
-                checkpoints=None if volume else state["checkpoints"],
-                complete=state.get("complete"),
-                keep=int(state.get("keep") or 2),
-                mount=volume["mount"] if volume else None,
-                idle_after=(body.get("end") or {}).get("idle_after"),
-            )
+            self.command = tuple(body["command"])
+            self.code: str | None = body.get("code")
+            self.git: Mapping[str, str] | None = body.get("git")
+            self.user: str | None = body.get("user")
+            self.environment = {name: str(text) for name, text in body["environment"].items()}
+            self.checkpoints: str | None = None if volume else state["checkpoints"]
+            self.complete: str | None = state.get("complete")
+            self.keep = int(state.get("keep") or 2)
+            self.mount: str | None = volume["mount"] if volume else None
+            self.idle_after: float | None = (body.get("end") or {}).get("idle_after")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise JobError(f"document.json cannot be read: {error!r}") from None
 
