@@ -24,11 +24,11 @@ from spotkeeper.domain.jobs.job import (
     JobSpec,
     Machine,
     OnDone,
+    Report,
     Seen,
     Snapshot,
     Volume,
 )
-from spotkeeper.domain.jobs.reports import Report
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, Kept, NotMade, Overtaken
 from spotkeeper.ports import FleetError, TimedOut, Unavailable

@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from spotkeeper.domain.jobs.job import Job, JobSpec, OwnMachine, Seen
-from spotkeeper.domain.jobs.reports import Report
+from spotkeeper.domain.jobs.job import Job, JobSpec, OwnMachine, Report, Seen
 from spotkeeper.domain.jobs.steps import Start, Step
 from spotkeeper.job_ports import Kept, NotMade
 from spotkeeper.ports import FleetError, TimedOut, Unavailable, Unreadable

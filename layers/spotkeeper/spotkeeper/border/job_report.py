@@ -3,14 +3,13 @@
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from spotkeeper.border.job_document import wrong_fields
-from spotkeeper.domain.jobs.reports import Report
+from spotkeeper.domain.jobs.job import Report
 
 NOTICE = timedelta(minutes=2)
 
@@ -33,20 +32,14 @@ class _Report(BaseModel):
     reason: Annotated[str, Field(max_length=2000)] = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobMessages:
-    """What an invocation brings: reports, and `unread` for each message that is none.
+def read_job_messages(
+    event: Mapping[str, Any],
+) -> tuple[list[Report], dict[str, datetime], list[str]]:
+    """Read the messages of an invocation; an event of AWS, or a tick, only asks for a turn.
 
-    `warned` has the instances that AWS takes back, with the time of their end.
+    Returns the reports, the instances that AWS takes back with the time of their end, and what is
+    wrong with each message that is no report.
     """
-
-    reports: tuple[Report, ...]
-    warned: Mapping[str, datetime]
-    unread: tuple[str, ...]
-
-
-def read_job_messages(event: Mapping[str, Any]) -> JobMessages:
-    """Read the reports of a batch of messages; an event of AWS, or a tick, only asks for a turn."""
     reports: list[Report] = []
     unread: list[str] = []
     warned: dict[str, datetime] = {}
@@ -68,4 +61,4 @@ def read_job_messages(event: Mapping[str, Any]) -> JobMessages:
             reports.append(Report(**checked.model_dump(exclude={"version", "gpu"})))
         except ValidationError as error:
             unread.append(f"a job's report: {wrong_fields(error)}")
-    return JobMessages(reports=tuple(reports), warned=warned, unread=tuple(unread))
+    return reports, warned, unread

@@ -7,8 +7,7 @@ from functools import partial
 
 from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.decide import YOUNG, answered, decide, refused, without_image
-from spotkeeper.domain.jobs.job import SPOT, Job, JobSpec, Seen
-from spotkeeper.domain.jobs.reports import Report, merged
+from spotkeeper.domain.jobs.job import SPOT, Job, JobSpec, Report, Seen, merged
 from spotkeeper.domain.jobs.steps import Step, Write
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, JobCloud, JobTable, Kept, NotMade, Overtaken
