@@ -329,9 +329,9 @@ def _go_on(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         granted = replace(job, generation=generation, granted=machine.attempt, short_since=None)
         return Write(f"generation {generation}", granted)
     grant = str(job.generation)
-    return (
-        steps.Grant(f"generation {grant}", job.machine, grant) if machine.grant != grant else None
-    )
+    if machine.grant == grant:
+        return None
+    return steps.Grant(f"generation {grant}", job.machine, grant)
 
 
 def _keep_root(job: Job, machine: Machine, seen: Seen) -> Step:
