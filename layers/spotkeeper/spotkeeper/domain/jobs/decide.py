@@ -235,11 +235,9 @@ def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         returns = returns and spec.return_to_spot and is_due and job.is_at_work
     elif successor is None or successor.market != SPOT or successor.attempt not in job.told:
         returns = False
-    return (
-        steps.Drain("to stop at its next checkpoint", job.machine)
-        if job.ending or returns
-        else None
-    )
+    if not (job.ending or returns):
+        return None
+    return steps.Drain("to stop at its next checkpoint", job.machine)
 
 
 def _succeeded(spec: JobSpec, job: Job, seen: Seen) -> Job:
