@@ -220,7 +220,7 @@ class Keeper:
         try:
             self._write(replace(self.head, newest=newest, previous=previous))
         except TakenOver:
-            self._withdraw()
+            self.clean(too_late=True)
             raise
         self.clean()
         return True
@@ -229,33 +229,26 @@ class Keeper:
         """Write how the command ended, after its last commit."""
         self._write(replace(self.head, done=exit_code == 0, exit_code=exit_code))
 
-    def clean(self) -> None:
-        """Delete the objects that the head does not name, and no newer machine can have made."""
-        try:
-            self._delete(self.head, lambda made: made.rank[0] <= self.me.generation)
-        except BucketError:
-            # The next commit, or the end of the job, cleans again.
-            return
+    def clean(self, *, too_late: bool = False) -> None:
+        """Delete the objects that the head does not name, and no newer machine can have made.
 
-    def _withdraw(self) -> None:
-        """Delete own uploads that are too late: the newer owner may have cleaned already."""
-        try:
-            found, _ = self._read()
-            self._delete(found or self.head, lambda made: made.rank == self.me.rank)
-        except (BucketError, ValueError):
-            # The newer owner cleans at its next commit, or at the end of the job.
-            return
-
-    def _delete(self, head: Head, may: Callable[[Owner], bool]) -> None:
-        """Delete what a head does not name, of the owners that may be deleted."""
+        Where it is `too_late`, a newer owner may have cleaned already: then its own uploads alone.
+        What fails is left to the next commit, or to the end of the job.
+        """
         prefix = self._key("steps/")
-        for key in self.store.keys(prefix):
-            step, upload, *_ = [*key[len(prefix) :].split("/"), ""]
-            numbers = (step.rpartition("-")[2], upload.partition(".")[0])
-            if key not in head.keys and all(each.isdigit() for each in numbers):
+        try:
+            head = (self._read()[0] if too_late else None) or self.head
+            for key in self.store.keys(prefix):
+                step, upload, *_ = [*key[len(prefix) :].split("/"), ""]
+                numbers = (step.rpartition("-")[2], upload.partition(".")[0])
+                if key in head.keys or not all(each.isdigit() for each in numbers):
+                    continue
                 attempt, generation = map(int, numbers)
-                if may(Owner("", attempt, generation)):
+                is_own = Owner("", attempt, generation).rank == self.me.rank
+                if is_own if too_late else generation <= self.me.generation:
                     self.store.delete(key)
+        except (BucketError, ValueError):
+            return
 
     def rescue(self, folder: Path) -> None:
         """Empty the folder that a killed agent left.
