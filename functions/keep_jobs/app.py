@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, list[str]]:
     """Handle a tick, an event of AWS or reports; raises `JobsFailed` once all were tried."""
     now = wiring.now()
-    messages = read_job_messages(event)
-    ports = wiring.job_ports()
-    turns = keep_jobs(messages.reports, messages.warned, ports, now)
-    return report_jobs(turns, messages.unread)
+    reports, warned, unread = read_job_messages(event)
+    turns = keep_jobs(reports, warned, wiring.job_ports(), now)
+    return report_jobs(turns, unread)

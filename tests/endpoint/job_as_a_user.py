@@ -1,9 +1,9 @@
 """A job from `spotkeeper job start` to the e-mail: the real function, commands, agents, training.
 
 EC2, EBS, S3, DynamoDB and SNS are moto's, machines are process groups, disks are folders. Machines
-are taken again and again, half of them without a warning, and each time their zone has no capacity
-until the next one is taken. At the end the weights are those of an uninterrupted run, to the bit,
-and nothing is left but what the job's document says. Other stories end a job in each other way.
+are taken again and again, in each of `WAYS`, and each time their zone has no capacity until the
+next one is taken. At the end the weights are those of an uninterrupted run, to the bit, and nothing
+is left but what the job's document says. Other stories end a job in each other way.
 
     python -m tests.endpoint.job_as_a_user --kills 20
 """
@@ -17,42 +17,41 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.request import Request, urlopen
 
 import boto3
 
-from bench.jobs import TRAIN, Host, processes, s3
 from spotkeeper import wiring
-from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper.adapters.ec2.jobs import AwsJobs
-from spotkeeper.adapters.ec2.prices import price_list_region
-from spotkeeper.adapters.stacks import Stack
-from spotkeeper.domain.jobs.job import Job, JobSpec, Launch
+from spotkeeper.domain.jobs.job import Job, JobSpec
+from spotkeeper.domain.jobs.steps import Start, Step
 from spotkeeper.job_ports import NotMade
 from spotkeeper.observability import logger
 from spotkeeper.ports import FleetError
-from spotkeeper_lab.aws.context import create_table
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
-from spotkeeper_operator.jobs import Jobs, exit_code
-from tests.jobs_account import POLICY, launch_template, strict_images
+from spotkeeper_operator.jobs import exit_code
+from tests.endpoint.job_host import Host, processes, s3
+from tests.jobs_account import BUCKET, JobAccount, deploy, forget_clients, strict_images
 
-BUCKET, TABLE, NAME = "the-jobs", "spotkeeper", "resnet"
+NAME = "resnet"
+TRAIN = Path(__file__).parents[1] / "worker" / "train.py"
 EPOCHS, EPOCH_S = 40, 0.4
 WARNED_S = 32.0
 LIMIT_S = 600.0
-CACHED = ("job_ports", "_client")
 DOCUMENT = """
 version = 1
 name = "{name}"
 command = ["{python}", "main.py"]
 code = "code"
-environment = {{EPOCHS = "{epochs}", HOW = "publish", SLEEP_S = "{epoch_s}", HOLD = "{hold}"}}
+environment = {{EPOCHS = "{epochs}", HOW = "{how}", SLEEP_S = "{epoch_s}", HOLD = "{hold}"}}
 [machine]
 types = ["g5.xlarge"]
 on_demand = "never"
@@ -75,12 +74,19 @@ os.environ["SPOTKEEPER_CHECKPOINTS"] = str(Path("{folder}").absolute() / "checkp
 runpy.run_path("train.py", run_name="__main__")
 """
 ON_THE_ROOT = "../content"
+# A machine is warned, or lost without a warning. Its agent is killed, and systemd starts it again.
+# Or AWS ends it and it goes on: with checkpoints, its next commit stops it.
+WAYS = ("warning", "machine", "agent", "split")
 RESULT = f"""
 import json
 from pathlib import Path
 newest = max(Path("{ON_THE_ROOT}/checkpoints").glob("[0-9]*"))
 print("found", json.loads((newest / "state.json").read_text())["weights"])
 """
+
+
+def _number(step: str | None) -> int:
+    return int((step or "0").rpartition("-")[2])
 
 
 def _copied(disk: Path, copy: Path) -> None:
@@ -94,40 +100,36 @@ def _copied(disk: Path, copy: Path) -> None:
 
 
 @dataclass
-class Place:
+class Place(JobAccount):
     """The account and its machines; `dry` is the zone that has no capacity."""
 
     endpoint: str
-    folder: Path
     draw: random.Random
+    mail_queue: str
     hosts: dict[str, Host] = field(default_factory=dict)
-    told: dict[str, int] = field(default_factory=dict)
     dry: str = ""
     zones: set[str] = field(default_factory=set)
-    mail_queue: str = ""
-    name: str = NAME
+    split: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.ec2 = boto3.client("ec2", "us-east-1")
+        super().__post_init__()
         self.disks = self.folder / "disks"
         self.disks.mkdir()
 
-    @property
-    def jobs(self) -> Jobs:
-        """The operator's side."""
-        return Jobs(Aws("us-east-1"), "spotkeeper")
-
     def start(
         self, kind: str = "checkpoints", *, program: str = "", epochs: int = EPOCHS,
-        machine: str = "", end: str = "max_restarts = 9",
+        machine: str = "", end: str = "max_restarts = 0",
     ) -> None:  # fmt: skip
         """Write the document and the code, and start the job."""
         mount = self.folder / "data"
-        state = f'[state]\nvolume = {{mount = "{mount}", size_gib = 10}}'
+        states = {
+            "volume": f'[state]\nvolume = {{mount = "{mount}", size_gib = 10}}',
+            "plain": '[state]\ncomplete = "done"',
+        }
         text = DOCUMENT.format(
             name=self.name, python=sys.executable, epochs=epochs, epoch_s=EPOCH_S, hold=self.hold,
             machine=machine or ('root = "keep"' if kind == "root" else ""), end=end,
-            state=state if kind == "volume" else "",
+            state=states.get(kind, ""), how="plain" if kind == "plain" else "publish",
         )  # fmt: skip
         folder = {"volume": mount, "root": ON_THE_ROOT}.get(kind)
         given = ELSEWHERE.format(folder=folder) if folder else CHECKPOINTS
@@ -143,11 +145,7 @@ class Place:
         from functions.keep_jobs.app import handler
 
         bodies = [json.dumps(event) for event in events]
-        for host in self.hosts.values():
-            with host.machine.changed:
-                new = host.machine.bodies[self.told.get(host.machine.instance_id, 0) :]
-            self.told[host.machine.instance_id] = len(host.machine.bodies)
-            bodies += new
+        bodies += [body for host in self.hosts.values() for body in host.reports()]
         event = {"Records": [{"body": body} for body in bodies]}
         handler(event, Context())  # type: ignore[arg-type]
         self._follow()
@@ -155,32 +153,31 @@ class Place:
     def _follow(self) -> None:
         """Machines that moto launched boot; those that are off or ended are gone."""
         self._connect()
-        for instance in self._instances():
-            name, state = instance["InstanceId"], instance["State"]["Name"]
-            tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
+        for instance in self.instances:
+            name, state, tags = instance["InstanceId"], instance["State"]["Name"], instance["tags"]
             if tags.get("spotkeeper:job") != self.name:
                 continue
             host = self.hosts.get(name)
             if host is None and state == "running":
-                host = self._boot(instance, int(tags["spotkeeper:attempt"]))
+                host = self.hosts[name] = self._boot(instance, tags)
                 self.zones.add(instance["Placement"]["AvailabilityZone"])
             if host is None:
                 continue
             if state == "terminated":
-                host.close()
+                if name not in self.split or host.is_off:
+                    host.close()
             elif host.is_off:
                 self.ec2.terminate_instances(InstanceIds=[name])
             else:
-                assert host.machine.tags is not None
-                host.machine.tags |= tags
+                host.tag(tags)
 
     def _connect(self) -> None:
         """Make the disks of new volumes and snapshots, and show each to its machine."""
-        for snapshot in self.snapshots():
+        for snapshot in self.snapshots:
             copy = self.disks / snapshot["SnapshotId"]
             if not copy.exists():
                 _copied(self.disks / snapshot["VolumeId"], copy)
-        for volume in self.volumes():
+        for volume in self.volumes:
             disk = self.disks / volume["VolumeId"]
             if not disk.exists() and volume.get("SnapshotId"):
                 shutil.copytree(self.disks / volume["SnapshotId"], disk, symlinks=True)
@@ -193,102 +190,78 @@ class Place:
                 elif name not in attached and device.exists():
                     device.unlink()
 
-    def _boot(self, instance: Mapping[str, Any], attempt: int) -> Host:
+    def _boot(self, instance: Mapping[str, Any], tags: dict[str, str]) -> Host:
         name = instance["InstanceId"]
         root = self.disks / instance["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]
         # A root that is kept is a disk like others.
-        folder = root if root.exists() else self.folder / f"machine-{self.name}-{attempt}"
-        (folder / "off").unlink(missing_ok=True)
-        host = Host(self.endpoint, folder, self.name, attempt)
-        host.machine.instance_id = name
-        self.hosts[name] = host
-        devices = self.folder / f"devices-{name}"
-        devices.mkdir()
-        os.environ["SPOTKEEPER_JOB_DISKS"] = str(devices)
+        folder = root if root.exists() else self.folder / name
+        host = Host(self.endpoint, folder, self.folder / f"devices-{name}", name)
+        host.tag(tags)
         host.start()
         return host
 
-    def volumes(self) -> list[Any]:
-        mine: Any = [{"Name": "tag-key", "Values": ["spotkeeper:job"]}]
-        return self.ec2.describe_volumes(Filters=mine)["Volumes"]
-
-    def snapshots(self) -> list[Any]:
-        mine: Any = [{"Name": "tag-key", "Values": ["spotkeeper:job"]}]
-        return self.ec2.describe_snapshots(Filters=mine, OwnerIds=["self"])["Snapshots"]
-
-    def images(self) -> list[str]:
-        return [it["ImageId"] for it in self.ec2.describe_images(Owners=["self"])["Images"]]
-
-    def _instances(self) -> Iterator[Mapping[str, Any]]:
-        for reservation in self.ec2.describe_instances()["Reservations"]:
-            yield from reservation["Instances"]
-
-    def running(self) -> list[Mapping[str, Any]]:
-        return [it for it in self._instances() if it["State"]["Name"] == "running"]
-
-    def take(self, *, warned: bool) -> None:
-        """Take the machine, as AWS does, and leave its zone without capacity."""
-        [instance, *_] = self.running()
+    def take(self, how: str) -> None:
+        """Take the machine in one of `WAYS`, and leave its zone without capacity."""
+        [instance, *_] = self.machines
         name, host = instance["InstanceId"], self.hosts[instance["InstanceId"]]
+        if how == "agent":
+            host.kill()
+            host.start()
+            return
         self.dry = instance["Placement"]["AvailabilityZone"]
-        if warned:
+        if how == "warning":
             host.machine.interrupt(WARNED_S)
             now = wiring.now().isoformat()
             warning = "EC2 Spot Instance Interruption Warning"
             self.step({"detail-type": warning, "time": now, "detail": {"instance-id": name}})
-            ends = time.monotonic() + WARNED_S
-            while not host.is_off and time.monotonic() < ends:
-                time.sleep(0.3)
-                self.step()
-        else:
+            with suppress(TimeoutError):
+                self._until(lambda: host.is_off, "the end of its machine", WARNED_S)
+            last = json.loads(host.machine.bodies[-1])
+            assert last["event"] in ("left", "exited"), last
+        elif how == "machine":
             host.kill()
+        else:
+            self.split.add(name)
         # What was mounted goes with the machine.
         (self.folder / "data").unlink(missing_ok=True)
         self.ec2.terminate_instances(InstanceIds=[name])
         self.step()
 
+    def take_machines(self, kills: int, epochs: int, ways: Sequence[str]) -> None:
+        """Take one machine after the other, each after a checkpoint, and let the training end."""
+        self.hold.touch()
+        for how in islice(cycle(ways), kills):
+            self.until_committed(self.draw.uniform(0, EPOCH_S), epochs - 1)
+            self.take(how)
+        self.hold.unlink()
+
     def epoch(self) -> int:
         """How far the training is: by the newest whole checkpoint of any disk, or in the bucket."""
         found = self.disks.glob("vol-*/content/checkpoints/[0-9]*")
-        return max([int(it.name) for it in found], default=0) or int(self.head()["step"] or 0)
+        return max([int(it.name) for it in found], default=0) or _number(self.head()["step"])
 
     def head(self) -> dict[str, Any]:
         """What the bucket says of the job."""
-        client = boto3.client("s3", "us-east-1")
-        try:
-            text = client.get_object(Bucket=BUCKET, Key=f"jobs/{self.name}/head.json")[
-                "Body"
-            ].read()
-        except client.exceptions.NoSuchKey:
-            return {"step": None, "files": [], "done": False}
-        return dict(json.loads(text))
-
-    def until_ended(self) -> Job:
-        """Go on until the job's end was mailed."""
-        ends = time.monotonic() + LIMIT_S
-        while time.monotonic() < ends:
-            self.step()
-            job = self.jobs.one(self.name)[1]
-            if job.mailed:
-                return job
-            time.sleep(0.5)
-        raise TimeoutError(f"{self.name} did not end: {self.jobs.one(self.name)[1]}")
+        return self.get("head.json") or {"step": None, "files": [], "done": False}
 
     def ended(self, outcome: str, code: int | None, left: tuple[int, int, int] = (0, 0, 0)) -> str:
         """Go on to the job's end: its outcome, what it leaves, and its mail, which is returned.
 
         `left` counts volumes, snapshots and images.
         """
-        job = self.until_ended()
+        self._until(lambda: self.job.mailed, "its end")
+        job = self.job
         assert (job.outcome, job.exit_code) == (outcome, code)
-        assert not self.running()
-        assert (len(self.volumes()), len(self.snapshots()), len(self.images())) == left
-        for host in self.hosts.values():
+        assert not self.machines
+        assert (len(self.volumes), len(self.snapshots), len(self.images)) == left
+        for name, host in self.hosts.items():
+            if name in self.split:
+                host.until_off()
             assert not processes(host.folder), "a process is left"
         head = self.head()
         named = {file["key"] for it in (head, head.get("previous") or head) for file in it["files"]}
         prefix = f"jobs/{self.name}/steps/"
-        kept = boto3.client("s3", "us-east-1").list_objects_v2(Bucket=BUCKET, Prefix=prefix)
+        kept = self.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix)
         assert {it["Key"] for it in kept.get("Contents", ())} <= named, "an object is left"
         [mail] = self._mails()
         assert mail.startswith(f"Job {self.name} ended: ")
@@ -296,33 +269,37 @@ class Place:
         return mail
 
     def _mails(self) -> list[str]:
-        sqs = boto3.client("sqs", "us-east-1")
-        found = []
-        while got := sqs.receive_message(QueueUrl=self.mail_queue).get("Messages"):
-            for it in got:
-                found.append(str(json.loads(it["Body"])["Message"]))
-                sqs.delete_message(QueueUrl=self.mail_queue, ReceiptHandle=it["ReceiptHandle"])
-        return found
+        """The mails since the last look."""
+        sqs, url = boto3.client("sqs"), self.mail_queue
+        got = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+        for it in got:
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=it["ReceiptHandle"])
+        return [str(json.loads(it["Body"])["Message"]) for it in got]
 
     @property
     def hold(self) -> Path:
         """While this file exists, the training does not end."""
         return self.folder / "hold"
 
-    def until_committed(self, seconds: float, last: int) -> None:
-        """Go on until another checkpoint is committed, and a bit longer."""
-        before, ends = self.epoch(), time.monotonic() + LIMIT_S
-        while before == self.epoch() < last or not self.running():
+    def _until(self, is_so: Callable[[], bool], what: str, within_s: float = LIMIT_S) -> None:
+        """Go on until something is so."""
+        ends = time.monotonic() + within_s
+        while not is_so():
             if time.monotonic() > ends:
-                raise TimeoutError("no checkpoint was committed")
+                raise TimeoutError(f"{self.name}: waited for {what}")
             self.step()
             time.sleep(0.3)
+
+    def until_committed(self, seconds: float, last: int) -> None:
+        """Go on until another checkpoint is committed, and a bit longer."""
+        before = self.epoch()
+        self._until(lambda: not before == self.epoch() < last and bool(self.machines), "a commit")
         time.sleep(seconds)
 
     def weights(self) -> str:
         """The weights of the newest checkpoint, as the user gets at them."""
         folder = self.folder / f"result-{time.monotonic_ns()}"
-        found = self.snapshots()
+        found = self.snapshots
         if found:
             kept = self.disks / found[0]["SnapshotId"] / "content" / "checkpoints"
             shutil.copytree(max(kept.glob("[0-9]*")), folder)
@@ -336,87 +313,50 @@ class Place:
             host.close()
 
 
-class DryZones(AwsJobs):
-    """EC2 that has no capacity in one zone; moto always has."""
-
-    place: Place
-
-    def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
-        zones = tuple(zone for zone in launch.zones if zone != self.place.dry)
-        if not zones:
-            raise NotMade("InsufficientInstanceCapacity")
-        shuffled = tuple(self.place.draw.sample(zones, len(zones)))
-        return super().start(spec, job, replace(launch, zones=shuffled))
-
-
 @contextmanager
 def account(seed: int) -> Iterator[Place]:
-    """An account with a stack that runs jobs."""
-    kept = dict(os.environ)
-    with s3() as endpoint, strict_images(), tempfile.TemporaryDirectory() as name:
-        os.environ |= {
-            "AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "testing",
-            "AWS_SECRET_ACCESS_KEY": "testing", "AWS_DEFAULT_REGION": "us-east-1",
-        }  # fmt: skip
+    """An account with a stack that runs jobs; `dry` of its place is where EC2 has no capacity."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    keys = {**dict.fromkeys(names, "testing"), "AWS_DEFAULT_REGION": "us-east-1"}
+    does = AwsJobs.do
+
+    def do(cloud: AwsJobs, spec: JobSpec, job: Job, step: Step) -> str:
+        if isinstance(step, Start):
+            zones = [zone for zone in step.launch.zones if zone != place.dry]
+            if not zones:
+                raise NotMade("InsufficientInstanceCapacity")
+            place.draw.shuffle(zones)
+            step = replace(step, launch=replace(step.launch, zones=tuple(zones)))
+        return does(cloud, spec, job, step)
+
+    with (
+        s3() as endpoint,
+        strict_images(),
+        tempfile.TemporaryDirectory() as name,
+        patch.dict(os.environ, {**keys, "AWS_ENDPOINT_URL": endpoint}),
+    ):
         with urlopen(Request(f"{endpoint}/moto-api/reset", method="POST")):
-            ec2 = boto3.client("ec2", "us-east-1")
-        template = launch_template(f"jobs-{seed}")
-        subnets = ",".join(it["SubnetId"] for it in ec2.describe_subnets()["Subnets"][:3])
-        boto3.client("s3", "us-east-1").create_bucket(Bucket=BUCKET)
-        create_table(boto3.client("dynamodb", "us-east-1"), TABLE)
-        sns, sqs = boto3.client("sns", "us-east-1"), boto3.client("sqs", "us-east-1")
-        topic = sns.create_topic(Name="alarms")["TopicArn"]
+            environment, stack = deploy(f"jobs-{seed}")
+        os.environ |= environment
+        sns, sqs = boto3.client("sns"), boto3.client("sqs")
         queue = sqs.create_queue(QueueName="mails")["QueueUrl"]
         arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])
+        topic = environment["JOB_TOPIC_ARN"]
         sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn["Attributes"]["QueueArn"])
-        os.environ |= {
-            "TABLE_NAME": TABLE, "FLEET_DOCUMENTS_PATH": "/spotkeeper/test/fleets",
-            "JOB_BUCKET": BUCKET, "JOB_LAUNCH_TEMPLATE_ID": template,
-            "JOB_LAUNCH_TEMPLATE_VERSION": "$Latest", "JOB_TOPIC_ARN": topic,
-            "JOB_SUBNET_IDS": subnets,
-            "STACK_NONCE": "51af3dc0-da77", "POWERTOOLS_LOG_LEVEL": "ERROR",
-        }  # fmt: skip
-        stack = Stack(
-            name="spotkeeper",
-            outputs={"TableName": TABLE, "JobBucket": BUCKET, "JobMachinesPolicy": POLICY},
-            parameters={
-                "JobLaunchTemplateId": template,
-                "JobLaunchTemplateVersion": "$Latest",
-                "JobSubnetIds": subnets,
-            },
-            resources={},
-            id="arn:aws:cloudformation:us-east-1:123456789012:stack/spotkeeper/51af3dc0-da77",
-        )
-        # moto has no price list.
-        real, region = Aws.stack, price_list_region
-        place_prices(lambda _region: None)
         logger.setLevel("ERROR")
-        Aws.stack = lambda *_: stack  # type: ignore[method-assign]
-        _forget()
-        place = Place(endpoint, Path(name), random.Random(seed), mail_queue=queue)
-        ports = wiring.job_ports()
-        assert isinstance(ports.cloud, AwsJobs)
-        ports.cloud.__class__ = DryZones
-        ports.cloud.place = place  # type: ignore[attr-defined]
-        try:
-            yield place
-        finally:
-            place.close()
-            Aws.stack = real  # type: ignore[method-assign]
-            place_prices(region)
-            _forget()
-            os.environ.clear()
-            os.environ |= kept
-
-
-def place_prices(where: Callable[[str], str | None]) -> None:
-    """Have the function look for list prices elsewhere, or nowhere."""
-    wiring.__dict__["price_list_region"] = where
-
-
-def _forget() -> None:
-    for name in CACHED:
-        getattr(wiring, name).cache_clear()
+        place = Place(Path(name), endpoint, random.Random(seed), queue)
+        with (
+            patch.object(Aws, "stack", lambda *_: stack),
+            patch.object(AwsJobs, "do", do),
+            # moto has no price list.
+            patch.object(wiring, "price_list_region", lambda _region: None),
+        ):
+            forget_clients()
+            try:
+                yield place
+            finally:
+                place.close()
+                forget_clients()
 
 
 def undisturbed(epochs: int) -> str:
@@ -427,21 +367,18 @@ def undisturbed(epochs: int) -> str:
         return place.weights()
 
 
-LEFT = {"checkpoints": (0, 0, 0), "volume": (0, 1, 0), "root": (0, 1, 0)}
+LEFT = {"checkpoints": (0, 0, 0), "plain": (0, 0, 0), "volume": (0, 1, 0), "root": (0, 1, 0)}
 
 
 def interrupted(kind: str, kills: int, epochs: int, expected: str) -> str:
-    """A job whose machines are taken, every second one with a warning, keeps every bit."""
+    """A job whose machines are taken in each way keeps every bit."""
     with account(1) as place:
         place.start(kind, epochs=epochs)
-        place.hold.touch()
-        for number in range(kills):
-            place.until_committed(place.draw.uniform(0, EPOCH_S), epochs - 1)
-            place.take(warned=number % 2 == 0)
-        place.hold.unlink()
+        # A disk is used by one machine at a time: there an older one cannot go on.
+        place.take_machines(kills, epochs, WAYS[:3] if LEFT[kind][1] else WAYS)
         place.ended("done", 0, LEFT[kind])
         assert place.weights() == expected
-        assert len(place.hosts) > kills
+        assert len(place.hosts) > kills - (kills + 1) // 3
         return f"{len(place.hosts)} machines in {len(place.zones)} zones, bit-equal"
 
 
@@ -451,7 +388,7 @@ def lost(kind: str, epochs: int, expected: str) -> str:
         place.start(kind, epochs=epochs)
         place.hold.touch()
         place.until_committed(0, epochs - 1)
-        JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple).delete(NAME)
+        place.lose_item()
         place.jobs.recover(NAME, "tags", wiring.now(), lambda _: None)
         place.hold.unlink()
         place.ended("done", 0, LEFT[kind])
@@ -464,7 +401,7 @@ def failed() -> str:
     with account(3) as place:
         place.start(program="import sys\nprint('no data')\nsys.exit(3)\n", end="max_restarts = 1")
         assert "no data" in place.ended("failed", 3)
-        assert exit_code(place.jobs.one(NAME)[1]) == 3
+        assert exit_code(place.job) == 3
         return f"exit code 3 after {len(place.hosts)} machines"
 
 
@@ -478,10 +415,9 @@ def idle() -> str:
         os.environ["PATH"] = f"{tools}:{os.environ['PATH']}"
         place.start(program="import time\ntime.sleep(3600)\n")
         # No document may ask for less than 5 minutes: the agent reads one that does.
-        client, key = boto3.client("s3", "us-east-1"), f"jobs/{NAME}/document.json"
-        document = json.loads(client.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+        document = place.get("document.json")
         document["end"]["idle_after"] = 0.001
-        client.put_object(Bucket=BUCKET, Key=key, Body=json.dumps(document).encode())
+        place.put("document.json", document)
         place.ended("idle", None)
         return "ended"
 
@@ -507,27 +443,23 @@ def too_expensive() -> str:
     with account(6) as place:
         place.start(program="import time\ntime.sleep(3600)\n", end="max_usd = 0.000000001")
         place.ended("max_usd", None)
-        return f"{place.jobs.one(NAME)[1].usd:.9f} USD"
+        return f"{place.job.usd:.9f} USD"
 
 
 def root_to_next_job(kills: int, epochs: int, expected: str) -> str:
     """What a job wrote anywhere on its root is in the image that it leaves, for the next job."""
     with account(7) as place:
         place.start("root", epochs=epochs, end='on_done = "image"')
-        place.hold.touch()
-        for number in range(kills):
-            place.until_committed(place.draw.uniform(0, EPOCH_S), epochs - 1)
-            place.take(warned=number % 2 == 0)
-        place.hold.unlink()
+        place.take_machines(kills, epochs, WAYS[:2])
         mail = place.ended("done", 0, (0, 1, 1))
-        [image] = place.images()
+        [image] = [it["ImageId"] for it in place.images]
         assert image in mail
         assert place.weights() == expected
         place.name = "next"
         machine = f'root = "keep"\nimage = "{image}"'
         place.start(program=RESULT, machine=machine, end='on_done = "delete"')
         assert f"found {expected}" in place.ended("done", 0, (0, 1, 1))
-        assert place.images() == [image]
+        assert [it["ImageId"] for it in place.images] == [image]
         return f"{len(place.hosts)} machines, bit-equal in the next job"
 
 
@@ -542,6 +474,7 @@ def main() -> int:
     few = min(kills, 4)
     stories: dict[str, Callable[[], str]] = {
         "checkpoints": lambda: interrupted("checkpoints", kills, epochs, expected),
+        "plain files": lambda: interrupted("plain", kills, epochs, expected),
         "volume": lambda: interrupted("volume", kills, epochs, expected),
         "exit 3": failed,
         "idle": idle,

@@ -15,9 +15,9 @@ def expected() -> str:
     return stories.undisturbed(EPOCHS)
 
 
-@pytest.mark.parametrize("kind", ["checkpoints", "volume"])
-def test_the_weights_are_those_of_a_run_that_nobody_interrupts(kind: str) -> None:
-    stories.interrupted(kind, 2, EPOCHS, expected())
+@pytest.mark.parametrize(("kind", "kills"), [("checkpoints", 4), ("plain", 3), ("volume", 3)])
+def test_the_weights_are_those_of_a_run_that_nobody_interrupts(kind: str, kills: int) -> None:
+    stories.interrupted(kind, kills, EPOCHS, expected())
 
 
 def test_a_command_that_fails_ends_the_job_with_its_code() -> None:

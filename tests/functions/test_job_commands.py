@@ -11,10 +11,10 @@ from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 from botocore.response import StreamingBody
 
-from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper_operator.aws import OperatorError
 from tests.builders import TABLE
-from tests.functions.test_keep_jobs import BUCKET, DOCUMENT, Account, account
+from tests.functions.test_keep_jobs import DOCUMENT, Account, account
+from tests.jobs_account import BUCKET
 from tests.operator.command import intercept, refused, run
 
 __all__ = ["account"]
@@ -84,10 +84,7 @@ def test_a_start_that_was_killed_before_the_job_was_listed_is_made_whole_by_the_
 
 @pytest.fixture
 def checkpoint(ended: Account) -> Account:
-    sha = hashlib.sha256(b"ab").hexdigest()
-    file = {"path": "model.pt", "key": "jobs/resnet/steps/9-1/model.pt", "bytes": 2, "sha256": sha}
-    head = {"generation": 1, "attempt": 1, "step": "9", "files": [file], "done": False}
-    ended.put("head.json", {**head, "exit_code": None})
+    ended.put_head(hashlib.sha256(b"ab").hexdigest())
     return ended
 
 
@@ -108,6 +105,14 @@ def test_a_download_that_breaks_off_leaves_no_file_of_a_checkpoints_name(
     assert not (folder / "model.pt").exists()
     assert checkpoint.jobs.fetch("resnet", folder) == [str(folder / "model.pt")]
     assert [it.name for it in folder.iterdir()] == ["model.pt"]
+
+
+def test_a_checkpoint_that_is_one_file_is_fetched_under_its_name(ended: Account) -> None:
+    ended.put_head(hashlib.sha256(b"ab").hexdigest(), path=".")
+    folder = ended.folder / "result"
+    folder.mkdir()
+    assert ended.jobs.fetch("resnet", folder) == [str(folder / "9")]
+    assert (folder / "9").read_bytes() == b"ab"
 
 
 def test_a_checkpoint_that_a_newer_one_replaces_while_it_is_fetched(checkpoint: Account) -> None:
@@ -150,22 +155,17 @@ def test_who_follows_a_job_goes_on_when_aws_answers_again(
 def test_where_nobody_can_be_asked_a_job_is_neither_deleted_nor_rebuilt(ended: Account) -> None:
     nobody = "error: nobody to ask: give --yes, or run it in a terminal"
     assert refused("job", "delete", "resnet") == nobody
-    table = JobItems(boto3.client("dynamodb", "us-east-1"), TABLE, tuple)
-    table.delete("resnet")
+    ended.lose_item()
     assert refused("job", "recover", "resnet", "--from", "tags").endswith(nobody)
-    assert table.read("resnet") is None
+    with pytest.raises(OperatorError, match="there is no job"):
+        ended.jobs.one("resnet")
     assert run("job", "recover", "resnet", "--from", "tags", "--yes")[0] == 0
 
 
 def test_a_job_of_another_release_hides_no_other(account: Account) -> None:
     account.start(DOCUMENT)
     account.start(DOCUMENT.replace("resnet", "other"))
-    boto3.client("dynamodb", "us-east-1").update_item(
-        TableName=TABLE,
-        Key={"pk": {"S": "job#other"}, "sk": {"S": "state"}},
-        UpdateExpression="SET document = :text",
-        ExpressionAttributeValues={":text": {"S": '{"version": 2}'}},
-    )
+    account.replace_document("other")
     code, out, err = run("job", "status")
     assert (code, out.partition("  ")[0]) == (1, "resnet")
     assert "the document of job#other cannot be read" in err

@@ -8,8 +8,9 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import boto3
 import pytest
@@ -305,43 +306,33 @@ def test_a_bucket_is_written_under_a_condition(store: Bucket, tmp_path: Path) ->
         store.download("c/d", tmp_path / "copy")
 
 
-def test_an_older_machine_deletes_nothing_of_a_newer_one(tmp_path: Path) -> None:
+class Disturbed(Objects):
+    """A bucket that calls `after` once an upload had its effect."""
+
+    after: Callable[[], object] = staticmethod(lambda: None)
+
+    def upload(self, path: Path, key: str) -> None:
+        super().upload(path, key)
+        self.after()
+
+
+def no_answer() -> NoReturn:
+    raise BucketError("no answer")
+
+
+def test_a_write_whose_answer_is_lost_is_the_machine_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Objects()
-    old, new = keeper_of(store, 1, 1), keeper_of(store, 2, 2)
-    old.claim()
-    assert old.commit(entry_in(tmp_path / "one", 1))
-    new.claim()
-    uploaded = "jobs/resnet/steps/000002-2/2.0a1b2c3d/model"
-    store.write(uploaded, b"2, which no head names yet")
-    old.clean()
-    assert uploaded in store.kept
-    new.clean()
-    assert uploaded not in store.kept
-
-
-def test_a_write_whose_answer_is_lost_is_the_machine_s_own(tmp_path: Path) -> None:
-    class Loses(Objects):
-        loses = False
-
-        def put(self, key: str, body: bytes, match: str | None) -> str:
-            tag = super().put(key, body, match)
-            if self.loses:
-                raise BucketError("no answer")
-            return tag
-
-    store = Loses()
     keeper = keeper_of(store)
     keeper.claim()
-    store.loses = True
-    assert keeper.commit(entry_in(tmp_path, 1))
-    # Nor can it be read back at once: the next commit finds what this one wrote.
-    tag, get = keeper._tag, store.get
-    no_answer = BucketError("no answer")
-    store.get = lambda key: (_ for _ in ()).throw(no_answer)  # type: ignore[method-assign]
-    with pytest.raises(BucketError):
-        keeper.commit(entry_in(tmp_path, 2))
-    store.get, store.loses = get, False  # type: ignore[method-assign]
-    assert keeper._tag == tag
+    with monkeypatch.context() as lost:
+        lost.setattr(store, "put", lambda *given: (Objects.put(store, *given), no_answer()))
+        assert keeper.commit(entry_in(tmp_path, 1))
+        # Nor can it be read back at once: the next commit finds what this one wrote.
+        lost.setattr(store, "get", lambda _: no_answer())
+        with pytest.raises(BucketError):
+            keeper.commit(entry_in(tmp_path, 2))
     assert keeper.commit(entry_in(tmp_path, 3))
     assert keeper.head.step == "000003"
 
@@ -349,21 +340,14 @@ def test_a_write_whose_answer_is_lost_is_the_machine_s_own(tmp_path: Path) -> No
 def test_a_checkpoint_of_one_name_is_not_written_over_while_the_head_names_it(
     tmp_path: Path,
 ) -> None:
-    class Breaks(Objects):
-        left = 3
-
-        def upload(self, path: Path, key: str) -> None:
-            self.left -= 1
-            if self.left < 0:
-                raise BucketError("no answer")
-            super().upload(path, key)
-
-    keeper = keeper_of(Breaks())
+    store = Disturbed()
+    keeper = keeper_of(store)
     keeper.claim()
     assert keeper.commit(entry_in(tmp_path / "one", 1))
     (tmp_path / "one" / "000001" / "model").write_text("again")
     changed = look_at(tmp_path / "one" / "000001")
     assert changed is not None
+    store.after = no_answer
     with pytest.raises(BucketError):
         keeper.commit(changed)
     loaded, wrong = keeper.load(tmp_path / "two")
@@ -410,27 +394,22 @@ def test_a_checkpoint_that_is_not_whole_is_not_loaded(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_changes_during_its_upload_is_not_committed(tmp_path: Path) -> None:
-    class Slow(Objects):
-        def upload(self, path: Path, key: str) -> None:
-            super().upload(path, key)
-            (tmp_path / "000001" / "model").write_text("1, and more")
-
-    keeper = keeper_of(Slow())
+    store = Disturbed()
+    keeper = keeper_of(store)
     keeper.claim()
-    assert not keeper.commit(entry_in(tmp_path, 1))
+    entry = entry_in(tmp_path, 1)
+    store.after = partial((entry.path / "model").write_text, "1, and more")
+    assert not keeper.commit(entry)
     assert keeper.head.step is None
 
 
 def test_a_script_that_removes_old_checkpoints_takes_none_out_of_an_upload(tmp_path: Path) -> None:
-    class Slow(Objects):
-        def upload(self, path: Path, key: str) -> None:
-            shutil.rmtree(tmp_path / "000001", ignore_errors=True)
-            super().upload(path, key)
-
-    store = Slow()
+    store = Disturbed()
     keeper = keeper_of(store)
     keeper.claim()
-    assert keeper.commit(entry_in(tmp_path, 1))
+    entry = entry_in(tmp_path, 1)
+    store.after = partial(shutil.rmtree, entry.path, ignore_errors=True)
+    assert keeper.commit(entry)
     assert [store.kept[key][0] for key in keeper.head.keys] == [b"1", b"1"]
     assert list(tmp_path.iterdir()) == []
 

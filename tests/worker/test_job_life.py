@@ -15,10 +15,11 @@ import pytest
 
 from spotkeeper_worker.checkpoints import publish
 from spotkeeper_worker.job.bucket import BucketError
-from spotkeeper_worker.job.commits import Head, Keeper, Owner
-from spotkeeper_worker.job.life import Document, Life, Parts, Signs
+from spotkeeper_worker.job.commits import Head, Owner
+from spotkeeper_worker.job.life import Life
+from spotkeeper_worker.job.machine import Document, Machine, Signs
 from spotkeeper_worker.testing.disks import FolderDisks
-from tests.worker.test_job_commits import HEAD, Objects
+from tests.worker.test_job_commits import HEAD, Objects, keeper_of
 
 DOCUMENT: dict[str, Any] = {
     "version": 1, "name": "resnet", "command": ["train"], "code": None, "user": None,
@@ -26,16 +27,6 @@ DOCUMENT: dict[str, Any] = {
     "end": {"idle_after": 600},
 }  # fmt: skip
 VOLUME = "vol-0abc"
-
-
-def at_once(call: Callable[[], Any]) -> Future[Any]:
-    """A call in the background that is done at once."""
-    made: Future[Any] = Future()
-    try:
-        made.set_result(call())
-    except Exception as error:  # noqa: BLE001 - raised by `result`
-        made.set_exception(error)
-    return made
 
 
 @dataclass
@@ -72,12 +63,8 @@ class Reports:
         self.volume: str | None = None
 
     def __call__(self, event: str, **said: Any) -> None:
-        told = [
-            said[name]
-            for name in ("reason", "exit_code", "gpu", "step")
-            if said.get(name) is not None
-        ]
-        self.said.append((event, told[0] if told else None))
+        told = [said.get(name) for name in ("reason", "exit_code", "gpu", "step")]
+        self.said.append((event, next((it for it in told if it is not None), None)))
 
     def flush(self, within_s: float) -> bool:
         return True
@@ -87,49 +74,71 @@ class Reports:
         return [event for event, _ in self.said]
 
 
-class Scene:
+class Scene(Machine):
     """A machine; `run` lets its time pass."""
 
     def __init__(self, tmp_path: Path, bucket: Objects | None = None, **document: Any) -> None:
-        self.bucket = bucket or Objects()
+        self.job, self.attempt, self.instance_id = "resnet", 1, "i-1"
         self.folder = tmp_path
-        self.signs: Signs | None = Signs()
+        self.bucket = self.store = bucket or Objects()
         self.reports = Reports()
+        self.report: Any = self.reports
+        self.given = {**DOCUMENT, **document}
+        self.signs: Signs | None = Signs()
         self.scripts: list[Script] = []
         self.obeys: int | None = 143
-        self.gpu: int | None = None
+        self.use: int | None = None
+        self.hangs = False
         self.aws_silent_since: float | None = None
         self.logs: list[bytes] = []
         self.off = 0
-        self.disks = FolderDisks(tmp_path / "disks")
-        times = itertools.count(1_700_000_000)
-        body = {**DOCUMENT, **document}
-        if "volume" in body["state"]:
-            body["state"]["volume"]["mount"] = str(tmp_path / "data")
-
-        def shut_down() -> None:
-            self.off += 1
-            if self.off == 1:
-                raise OSError("not yet")
-
-        def start(_: Document, work: Path, environment: Any) -> Script:
-            assert work.is_dir()
-            self.scripts.append(Script(environment, self.obeys))
-            return self.scripts[-1]
-
-        parts = Parts(
-            job="resnet", attempt=1, instance_id="i-1", folder=tmp_path,
-            look=lambda: self.signs, store=self.bucket, document=lambda: body,
-            prepare=lambda _, work: work.mkdir(exist_ok=True), hand_over=lambda *_: None,
-            start=start, report=self.reports,  # type: ignore[arg-type]
-            save_log=self.logs.append, gpu=lambda: self.gpu, disks=self.disks,
-            shut_down=shut_down, background=at_once, clock=lambda: next(times),
-            aws_answered_at=lambda: (
-                self.life.now if self.aws_silent_since is None else self.aws_silent_since
-            ),
-        )  # fmt: skip
-        self.life = Life(parts)
         self.over = False
+        self.disks = FolderDisks(tmp_path / "disks")
+        self.disk = tmp_path / "disks" / VOLUME
+        self.checkpoints = tmp_path / "work" / "checkpoints"
+        self.times = itertools.count(1_700_000_000)
+        self.life = Life(self)
+
+    def clock(self) -> float:
+        return next(self.times)
+
+    def background[T](self, call: Callable[[], T]) -> Future[T]:
+        """A call that is done at once, or never."""
+        made: Future[T] = Future()
+        try:
+            if not self.hangs:
+                made.set_result(call())
+        except Exception as error:  # noqa: BLE001 - raised by `result`
+            made.set_exception(error)
+        return made
+
+    def look(self) -> Signs | None:
+        return self.signs
+
+    def document(self) -> Any:
+        return self.given
+
+    def prepare(self, document: Document, work: Path) -> None:
+        work.mkdir(exist_ok=True)
+
+    def start(self, document: Document, work: Path, environment: Any) -> Any:
+        assert work.is_dir()
+        self.scripts.append(Script(environment, self.obeys))
+        return self.scripts[-1]
+
+    def save_log(self, tail: bytes) -> None:
+        self.logs.append(tail)
+
+    def gpu(self) -> int | None:
+        return self.use
+
+    def shut_down(self) -> None:
+        self.off += 1
+        if self.off == 1:
+            raise OSError("not yet")
+
+    def aws_answered_at(self) -> float:
+        return self.life.now if self.aws_silent_since is None else self.aws_silent_since
 
     def run(self, seconds: float = 5.0) -> None:
         """Let time pass, a second a step."""
@@ -160,7 +169,7 @@ def test_a_job_from_boot_to_its_end(tmp_path: Path) -> None:
     assert scene.head.owner == Owner("i-1", 1, 1)
     assert script.environment == {
         "EPOCHS": "90", "SPOTKEEPER_JOB": "resnet", "SPOTKEEPER_ATTEMPT": "1",
-        "SPOTKEEPER_CHECKPOINTS": str(tmp_path / "work" / "checkpoints"),
+        "SPOTKEEPER_CHECKPOINTS": str(scene.checkpoints),
     }  # fmt: skip
     scene.publish(1)
     scene.run(5)
@@ -176,6 +185,11 @@ def test_a_job_from_boot_to_its_end(tmp_path: Path) -> None:
     # The command that shuts the machine down is tried until it works.
     scene.run(30)
     assert (scene.off, scene.over) == (2, True)
+    # No machine runs a job again that is done.
+    again = Scene(tmp_path, scene.bucket)
+    again.signs = Signs(2)
+    again.run(30)
+    assert (again.scripts, again.reports.said[-1]) == ([], ("exited", 0))
 
 
 @pytest.mark.parametrize(
@@ -194,20 +208,15 @@ def test_a_machine_that_leaves_commits_first(
     script = scene.grant()
     scene.publish(1)
     began = scene.life.now
-    for _ in range(200):
-        remaining = (
-            None if signs.taken_in_s is None else signs.taken_in_s - (scene.life.now - began)
-        )
-        scene.signs = replace(signs, taken_in_s=remaining)
+    while signal.SIGKILL not in script.signals:
+        passed, left = scene.life.now - began, signs.taken_in_s
+        scene.signs = replace(signs, taken_in_s=None if left is None else left - passed)
         scene.run(1)
-        if signal.SIGKILL in script.signals:
-            break
     assert script.signals[0] == signal.SIGTERM
     assert scene.life.now - began == pytest.approx(killed_at, abs=5)
     scene.run(5)
     assert scene.reports.said[-1] == ("left", "000001")
-    assert scene.head.step == "000001"
-    assert scene.head.exit_code is None
+    assert (scene.head.step, scene.head.exit_code) == ("000001", None)
 
 
 def test_a_machine_that_leaves_before_its_command_ran_says_so(tmp_path: Path) -> None:
@@ -235,10 +244,9 @@ def test_what_a_killed_script_left_unmarked_is_not_committed(tmp_path: Path) -> 
     scene = Scene(tmp_path)
     scene.obeys = None
     script = scene.grant()
-    folder = Path(script.environment["SPOTKEEPER_CHECKPOINTS"])
-    (folder / "checkpoint-5").write_text("whole")
+    (scene.checkpoints / "checkpoint-5").write_text("whole")
     scene.run(8)
-    (folder / "checkpoint-6").write_text("hal")
+    (scene.checkpoints / "checkpoint-6").write_text("hal")
     scene.run(2)
     script.code = 137
     scene.run(20)
@@ -248,13 +256,11 @@ def test_what_a_killed_script_left_unmarked_is_not_committed(tmp_path: Path) -> 
 def test_a_new_owner_stops_this_machine_without_a_word(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     script = scene.grant()
-    Keeper(scene.bucket, "resnet", Owner("i-2", 2, 2), 2, lambda: 0.0).claim()
+    keeper_of(scene.bucket, 2, 2).claim()
     scene.publish(1)
     scene.run(30)
-    assert script.closed
-    assert scene.over
+    assert (script.closed, scene.over, scene.head.step) == (True, True, None)
     assert scene.reports.events == ["booted", "running"]
-    assert scene.head.step is None
 
 
 @pytest.mark.parametrize("what", ["grant", "metadata", "aws"])
@@ -275,25 +281,20 @@ def test_a_machine_to_which_nothing_answers_is_shut_down_after_a_quarter_of_an_h
     assert "exited" not in scene.reports.events
 
 
-def test_a_refused_upload_is_tried_again_and_reported_once_if_it_lasts(tmp_path: Path) -> None:
-    class Refuses(Objects):
-        refuses = True
-
-        def upload(self, path: Path, key: str) -> None:
-            if self.refuses:
-                raise BucketError("AccessDenied")
-            super().upload(path, key)
-
-    bucket = Refuses()
-    scene = Scene(tmp_path, bucket)
+def test_a_refused_upload_is_tried_again_and_reported_once_if_it_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
     scene.grant()
+    refused = BucketError("AccessDenied")
+    monkeypatch.setattr(scene.bucket, "upload", lambda *_: (_ for _ in ()).throw(refused))
     scene.publish(1)
     scene.run(280)
     assert "failed" not in scene.reports.events, "S3 is slow at times"
     scene.run(120)
     failed = [said for said in scene.reports.said if said[0] == "failed"]
     assert failed == [("failed", "the checkpoint is not committed: AccessDenied")]
-    bucket.refuses = False
+    monkeypatch.undo()
     scene.run(15)
     assert scene.head.step == "000001"
 
@@ -301,7 +302,7 @@ def test_a_refused_upload_is_tried_again_and_reported_once_if_it_lasts(tmp_path:
 def test_a_warning_is_seen_while_an_upload_hangs(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     script = scene.grant()
-    scene.life.parts = replace(scene.life.parts, background=lambda _: Future())
+    scene.hangs = True
     scene.publish(1)
     scene.run(3)
     scene.signs = Signs(1, taken_in_s=120)
@@ -314,7 +315,7 @@ def test_idle_is_reported_once_and_a_gpu_that_is_not_known_counts_as_busy(tmp_pa
     scene.grant()
     scene.run(1000)
     assert "idle" not in scene.reports.events
-    scene.gpu = 1
+    scene.use = 1
     scene.run(550)
     assert "idle" not in scene.reports.events
     scene.run(1000)
@@ -331,65 +332,63 @@ def test_an_agent_that_is_killed_finds_its_way_from_the_head(tmp_path: Path) -> 
     first.run(5)
     first.publish(2)
     # Killed before 2 is committed; what the killed command wrote without `publish` may be half.
-    (tmp_path / "work" / "checkpoints" / "checkpoint-3").mkdir()
+    (first.checkpoints / "checkpoint-3").mkdir()
     second = Scene(tmp_path, first.bucket)
     second.grant()
     assert second.head.step == "000002"
-    assert [each.name for each in (tmp_path / "work" / "checkpoints").iterdir()] == ["000002"]
+    assert [each.name for each in second.checkpoints.iterdir()] == ["000002"]
     second.scripts[-1].code = 5
     second.run(3)
     # Killed after the head has the exit code.
     third = Scene(tmp_path, first.bucket)
     third.signs = Signs(1)
     third.run(30)
-    assert third.scripts == []
+    assert (third.scripts, third.over) == ([], True)
     assert third.reports.said == [("booted", None), ("exited", 5)]
-    assert third.over
 
 
 def test_a_checkpoint_that_comes_with_the_code_is_the_job_s_first(tmp_path: Path) -> None:
-    bucket = Objects()
-    for generation, step in ((1, "000000"), (2, "000005")):
-        folder = tmp_path / str(generation) / "work" / "checkpoints"
-        scene = Scene(tmp_path / str(generation), bucket)
-
-        def unpacked(_: Document, work: Path, folder: Path = folder) -> None:
-            with publish(0, folder):
+    class WithCode(Scene):
+        def prepare(self, document: Document, work: Path) -> None:
+            with publish(0, work / "checkpoints"):
                 pass
 
-        scene.life.parts = replace(scene.life.parts, prepare=unpacked)
+    bucket = Objects()
+    for generation, step in ((1, "000000"), (2, "000005")):
+        scene = WithCode(tmp_path / str(generation), bucket)
         script = scene.grant(generation)
         scene.run(3)
         assert scene.head.step == step
-        assert [each.name for each in folder.iterdir()] == [step]
+        assert [each.name for each in scene.checkpoints.iterdir()] == [step]
         scene.publish(5)
         script.code = 3
         scene.run(5)
 
 
-def test_a_job_that_is_done_is_not_run_again(tmp_path: Path) -> None:
-    first = Scene(tmp_path)
-    first.grant().code = 0
-    first.run(5)
-    again = Scene(tmp_path, first.bucket)
-    again.signs = Signs(2)
-    again.run(30)
-    assert again.reports.said[-1] == ("exited", 0)
-    assert again.scripts == []
-
-
-def test_a_document_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, version=2)
+@pytest.mark.parametrize(
+    ("strange", "reason"),
+    [
+        ({"version": 2}, "document.json has version 2: update the agent"),
+        ({"command": None}, "document.json cannot be read"),
+        ({"state": {}}, "document.json cannot be read"),
+        ({"environment": None}, "document.json cannot be read"),
+    ],
+)
+def test_a_document_that_cannot_be_read_is_reported(
+    tmp_path: Path, strange: dict[str, Any], reason: str
+) -> None:
+    scene = Scene(tmp_path, **strange)
     scene.run(30)
-    assert scene.reports.said[-1] == ("failed", "document.json has version 2: update the agent")
-    assert scene.over
+    event, said = scene.reports.said[-1]
+    assert (event, said[: len(reason)], scene.over) == ("failed", reason, True)
 
 
 # --- a volume -------------------------------------------------------------------------------------
 
 
 def on_a_volume(tmp_path: Path, bucket: Objects | None = None) -> Scene:
-    scene = Scene(tmp_path, bucket, state={"volume": {"mount": "", "size_gib": 1}})
+    mount = str(tmp_path / "data")
+    scene = Scene(tmp_path, bucket, state={"volume": {"mount": mount, "size_gib": 1}})
     scene.signs = Signs(0, VOLUME)
     return scene
 
@@ -400,24 +399,22 @@ def test_a_new_volume_is_proved_formatted_after_the_grant_and_left_unmounted(
     scene = on_a_volume(tmp_path)
     scene.run(30)
     assert scene.reports.events == ["booted"]
-    disk = tmp_path / "disks" / VOLUME
-    disk.mkdir(parents=True)
+    scene.disk.mkdir(parents=True)
     scene.run(5)
     assert scene.reports.events == ["booted", "proved"]
-    assert list(disk.iterdir()) == [], "nothing is written before the grant"
+    assert list(scene.disk.iterdir()) == [], "nothing is written before the grant"
     script = scene.grant(1, VOLUME)
     (tmp_path / "data" / "result").write_text("7")
     assert (tmp_path / "data").is_symlink()
     script.code = 0
     scene.run(5)
     assert not (tmp_path / "data").exists()
-    assert json.loads((disk / "content" / ".spotkeeper" / "volume.json").read_text()) == {
+    assert json.loads((scene.disk / "content" / ".spotkeeper" / "volume.json").read_text()) == {
         "version": 1, "job": "resnet", "volume": VOLUME, "generation": 1,
     }  # fmt: skip
     assert scene.reports.said[-1] == ("exited", 0)
     # The next machine finds what was written.
-    again = on_a_volume(tmp_path, Objects())
-    again.bucket.kept = {HEAD: scene.bucket.kept[HEAD]}
+    again = on_a_volume(tmp_path, scene.bucket)
     again.run(3)
     assert again.reports.events == ["booted", "proved"]
 
@@ -436,20 +433,17 @@ def test_a_volume_that_is_not_the_job_s_is_not_touched(
     tmp_path: Path, content: dict[str, str] | None, ran: bool, reason: str
 ) -> None:
     scene = on_a_volume(tmp_path)
-    disk = tmp_path / "disks" / VOLUME
-    disk.mkdir(parents=True)
+    scene.disk.mkdir(parents=True)
     if content is not None:
-        scene.disks.format(str(disk))
+        scene.disks.format(str(scene.disk))
         for name, text in content.items():
-            (disk / "content" / name).parent.mkdir(exist_ok=True)
-            (disk / "content" / name).write_text(text)
+            (scene.disk / "content" / name).parent.mkdir(exist_ok=True)
+            (scene.disk / "content" / name).write_text(text)
     if ran:
-        Keeper(scene.bucket, "resnet", Owner("i-0", 0, 1), 2, lambda: 0.0).claim()
+        keeper_of(scene.bucket, 1, 0).claim()
     scene.run(30)
     event, said = scene.reports.said[-1]
-    assert event == "failed"
-    assert said.startswith(reason)
-    assert scene.over
+    assert (event, said[: len(reason)], scene.over) == ("failed", reason, True)
     assert "proved" not in scene.reports.events
 
 
@@ -464,7 +458,7 @@ def test_a_machine_lost_at_any_call_leaves_a_volume_that_the_next_can_use(
 ) -> None:
     """No command has run: neither a blank volume nor a blank copy of it stops the next machine."""
     scene = on_a_volume(tmp_path)
-    (tmp_path / "disks" / VOLUME).mkdir(parents=True)
+    scene.disk.mkdir(parents=True)
     left = [done]
 
     def counted(owner: Any, name: str) -> None:
@@ -478,9 +472,8 @@ def test_a_machine_lost_at_any_call_leaves_a_volume_that_the_next_can_use(
 
         monkeypatch.setattr(owner, name, killed)
 
-    counted(FolderDisks, "format")
-    counted(FolderDisks, "mount")
-    counted(FolderDisks, "unmount")
+    for name in ("format", "mount", "unmount"):
+        counted(FolderDisks, name)
     counted(os, "fsync")
     counted(Objects, "put")
     with contextlib.suppress(_Killed):
@@ -499,7 +492,5 @@ def test_a_machine_lost_at_any_call_leaves_a_volume_that_the_next_can_use(
 def test_a_volume_that_is_not_attached_within_a_minute_is_reported(tmp_path: Path) -> None:
     scene = on_a_volume(tmp_path)
     scene.run(100)
-    assert scene.reports.said[-1] == (
-        "failed", "the volume vol-0abc is not attached after 60 s",
-    )  # fmt: skip
-    assert scene.over
+    said = ("failed", "the volume vol-0abc is not attached after 60 s")
+    assert (scene.reports.said[-1], scene.over) == (said, True)

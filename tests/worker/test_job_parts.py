@@ -21,10 +21,10 @@ from spotkeeper_worker.agent.metadata import Metadata
 from spotkeeper_worker.job import command as command_
 from spotkeeper_worker.job import reports as reports_
 from spotkeeper_worker.job.command import Command, LogStream, user_named
-from spotkeeper_worker.job.life import Document, JobError, Signs
-from spotkeeper_worker.job.main import _where as where
-from spotkeeper_worker.job.main import hand_over, look, prepare
+from spotkeeper_worker.job.machine import Document, JobError, Machine, Signs
+from spotkeeper_worker.job.machine import _where as where
 from spotkeeper_worker.job.reports import Reporter
+from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
 from tests.worker.logs import Queue
 from tests.worker.test_job_commits import Objects
@@ -34,7 +34,18 @@ KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 
 
 def document(**given: Any) -> Document:
-    return Document.read({**DOCUMENT, **given})
+    return Document({**DOCUMENT, **given})
+
+
+class Bare(Machine):
+    """A machine of which only one part is needed."""
+
+    job = "resnet"
+
+    def __init__(self, metadata: Metadata | None = None) -> None:
+        self.store = Objects()
+        self._metadata: Any = metadata
+        self._say = Sometimes(get_logger("agent"))
 
 
 # --- tags -----------------------------------------------------------------------------------------
@@ -49,30 +60,27 @@ def document(**given: Any) -> Document:
         ({"grant": "3"}, Signs(3)),
         ({"grant": "3 vol-2", "volume": "vol-1"}, Signs(3, "vol-2")),
         ({"grant": "3", "draining": "now"}, Signs(3, draining=True)),
+        ({"grant": "yes"}, None),
     ],
 )
 def test_the_signs_are_the_machine_s_tags(
-    machine: FakeMachine, metadata: Metadata, tags: dict[str, str], signs: Signs
+    machine: FakeMachine, metadata: Metadata, tags: dict[str, str], signs: Signs | None
 ) -> None:
     assert machine.tags is not None
     machine.tags |= {f"spotkeeper:{name}": value for name, value in tags.items()}
-    assert look(metadata) == signs
+    assert Bare(metadata).look() == signs
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])
-def test_the_notice_is_a_sign_and_what_is_not_known_is_an_error(
+def test_the_notice_is_a_sign_and_one_without_a_time_is_none(
     machine: FakeMachine, metadata: Metadata
 ) -> None:
     machine.interrupt(120)
-    assert look(metadata).taken_in_s == pytest.approx(120, abs=5)
+    signs = Bare(metadata).look()
+    assert signs is not None
+    assert signs.taken_in_s == pytest.approx(120, abs=5)
     machine.action = {"action": "terminate", "time": "soon"}
-    with pytest.raises(ValueError, match="has no time"):
-        look(metadata)
-    machine.action = None
-    assert machine.tags is not None
-    machine.tags["spotkeeper:grant"] = "yes"
-    with pytest.raises(ValueError, match="is no generation"):
-        look(metadata)
+    assert Bare(metadata).look() is None
 
 
 @pytest.mark.parametrize(
@@ -93,12 +101,6 @@ def test_the_settings_of_a_job_s_machine(given: dict[str, str], wrong: str) -> N
         settings.parse(given, job=True)
 
 
-@pytest.mark.parametrize("strange", [{"command": None}, {"state": {}}, {"environment": None}])
-def test_a_document_that_is_none_is_refused(strange: dict[str, Any]) -> None:
-    with pytest.raises(JobError, match=r"document\.json cannot be read"):
-        document(**strange)
-
-
 # --- code -----------------------------------------------------------------------------------------
 
 
@@ -113,9 +115,9 @@ def packed(*members: tuple[str, bytes]) -> bytes:
 
 
 def prepared(tmp_path: Path, archive: bytes, **given: Any) -> Path:
-    bucket = Objects()
-    bucket.write("jobs/resnet/code.tar.gz", archive)
-    prepare(bucket, "resnet", document(**given), tmp_path / "work")
+    machine = Bare()
+    machine.store.write("jobs/resnet/code.tar.gz", archive)
+    machine.prepare(document(**given), tmp_path / "work")
     return tmp_path / "work"
 
 
@@ -160,52 +162,44 @@ def test_code_of_git_is_the_commit(tmp_path: Path) -> None:
 # --- the command ----------------------------------------------------------------------------------
 
 
-def ended(script: str, tmp_path: Path) -> tuple[Command, int | None]:
-    run = Command([sys.executable, "-c", script], tmp_path, {"A": "b"}, None, lambda _: None)
+def ended(work: Path, *command: str, user: str | None = None) -> tuple[bytes, int | None]:
+    """Run a command to its end; the end of its output, and its exit code."""
+    run = Command(command, work, {"A": "b"}, user_named(user), lambda _: None)
     until(lambda: run.poll() is not None, "it ends")
     run.close()
-    return run, run.poll()
+    return run.tail, run.poll()
 
 
 @pytest.mark.make_e2e
 @pytest.mark.parametrize(
-    ("script", "code"),
+    ("script", "code", "end"),
     [
-        ("raise SystemExit(3)", 3),
-        ("import os; os.kill(os.getpid(), 9)", 137),
-        ("import os; assert 'SPOTKEEPER_STACK' not in os.environ and os.environ['A'] == 'b'", 0),
+        ("raise SystemExit(3)", 3, b""),
+        ("import os; os.kill(os.getpid(), 9)", 137, b""),
+        ("import os; print(os.environ['A'], 'SPOTKEEPER_STACK' in os.environ)", 0, b"b False\n"),
+        ("print('x' * 5_000_000); print('the end')", 0, b"x\nthe end\n"),
     ],
 )
-def test_a_command_s_exit_code_is_that_of_a_shell(
-    tmp_path: Path, script: str, code: int, monkeypatch: pytest.MonkeyPatch
+def test_a_command_s_exit_code_is_that_of_a_shell_and_the_end_of_its_output_is_kept(
+    tmp_path: Path, script: str, code: int, end: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPOTKEEPER_STACK", "s")
-    assert ended(script, tmp_path)[1] == code
+    tail, found = ended(tmp_path, sys.executable, "-c", script)
+    assert (found, tail[-len(end) :] if end else tail) == (code, end)
+    assert len(tail) <= 64 * 1024
 
 
 def test_a_command_that_does_not_exist_ends_with_127_and_says_so(tmp_path: Path) -> None:
-    run = Command(["no-such-command"], tmp_path, {}, None, lambda _: None)
-    assert run.poll() == 127
-    assert b"no-such-command cannot be started" in run.tail
-
-
-@pytest.mark.make_e2e
-def test_the_last_64_kib_of_a_great_output_are_kept(tmp_path: Path) -> None:
-    run, _ = ended("print('x' * 5_000_000); print('the end')", tmp_path)
-    assert len(run.tail) == 64 * 1024
-    assert run.tail.endswith(b"x\nthe end\n")
+    tail, code = ended(tmp_path, "no-such-command")
+    assert code == 127
+    assert b"no-such-command cannot be started" in tail
 
 
 @pytest.mark.make_e2e
 def test_nothing_of_the_command_is_left(tmp_path: Path) -> None:
     script = "import subprocess, sys; child = subprocess.Popen(['sleep', '600']); print(child.pid)"
-    run, _ = ended(script, tmp_path)
-    child = int(run.tail)
-    until(lambda: not Path(f"/proc/{child}").exists() or state(child) == "Z", "it ended")
-
-
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    stat = Path(f"/proc/{int(ended(tmp_path, sys.executable, '-c', script)[0])}/stat")
+    until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2][1] == "Z", "it ended")
 
 
 @pytest.mark.make_e2e
@@ -215,12 +209,10 @@ def test_the_command_runs_as_the_job_s_user_who_owns_the_folder(tmp_path: Path) 
     (work / "checkpoints").mkdir(parents=True)
     for each in (tmp_path, *list(tmp_path.parents)[:-2]):
         each.chmod(0o755)
-    hand_over(document(user="nobody"), work, None)
+    Bare().hand_over(document(user="nobody"), work, None)
     script = "import os; open('checkpoints/a', 'w'); print(os.getuid(), os.environ['USER'])"
-    run = Command(["python3", "-c", script], work, {}, user_named("nobody"), lambda _: None)
-    until(lambda: run.poll() is not None, "it ends")
-    run.close()
-    assert run.tail.split() == [str(pwd.getpwnam("nobody").pw_uid).encode(), b"nobody"]
+    tail, _ = ended(work, "python3", "-c", script, user="nobody")
+    assert tail.split() == [str(pwd.getpwnam("nobody").pw_uid).encode(), b"nobody"]
     with pytest.raises(ValueError, match="'nobody-at-all' is not on this machine"):
         user_named("nobody-at-all")
 

@@ -7,7 +7,6 @@ Its weights depend on every epoch, in order, to the last bit. `HOW=publish` uses
 import json
 import os
 import random
-import struct
 import sys
 import time
 from pathlib import Path
@@ -21,14 +20,6 @@ HOLD = os.environ.get("HOLD", "")
 ROOT = Path(os.environ["SPOTKEEPER_CHECKPOINTS"])
 PARAMETERS, ROWS = 8, 100
 FILLING = 40_000
-
-
-def hexed(values: list[float]) -> list[str]:
-    return [struct.pack("<d", value).hex() for value in values]
-
-
-def floats(texts: list[str]) -> list[float]:
-    return [struct.unpack("<d", bytes.fromhex(text))[0] for text in texts]
 
 
 def write(folder: Path, state: dict[str, object]) -> None:
@@ -55,7 +46,7 @@ def main() -> None:
     if folder:
         state = json.loads((folder / "state.json").read_text())
         begin = state["epoch"]
-        weights, speed = floats(state["weights"]), floats(state["speed"])
+        weights, speed = state["weights"], state["speed"]
         kind, inner, more = state["draw"]
         draw.setstate((kind, tuple(inner), more))
         if not (folder / "part" / "filling").read_text().endswith(f"}}{begin}"):
@@ -74,7 +65,7 @@ def main() -> None:
         while epoch == EPOCHS and HOLD and Path(HOLD).exists():
             time.sleep(SLEEP_S)
         kept: dict[str, object] = {
-            "epoch": epoch, "weights": hexed(weights), "speed": hexed(speed),
+            "epoch": epoch, "weights": weights, "speed": speed,
             "draw": draw.getstate(),
         }  # fmt: skip
         if HOW == "publish":

@@ -8,9 +8,9 @@ real one does. The world notes each promise that is broken.
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from statistics import fmean, median
 from typing import Any
@@ -22,15 +22,13 @@ from spotkeeper.domain.jobs.job import (
     Head,
     Job,
     JobSpec,
-    Launch,
     Machine,
-    Making,
     OnDone,
+    Report,
     Seen,
     Snapshot,
     Volume,
 )
-from spotkeeper.domain.jobs.reports import Report
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, Kept, NotMade, Overtaken
 from spotkeeper.ports import FleetError, TimedOut, Unavailable
@@ -47,8 +45,6 @@ QUIET = 15
 HAS_EFFECT = 0.7
 # EBS makes this many snapshots of a volume at once.
 MOST_PENDING = 5
-
-
 # What the launch template names.
 BASE_IMAGE = "ami-base"
 
@@ -80,74 +76,16 @@ class Free:
 
 
 @dataclass
-class Vm:
-    """An instance, and what its agent knows."""
+class Agent:
+    """What a machine's agent knows, and what will become of the machine; `dies` is a minute."""
 
-    attempt: int
-    zone: str
-    market: str
-    born: int
-    runs_at: int
-    state: str = "pending"
-    grant: str = ""
-    volume: str = ""
-    draining_since: datetime | None = None
+    useless: bool
     dies: int | None = None
-    is_warned: bool = False
     mounted: str = ""
     stopped: bool = False
     claimed: bool = False
     step: int = 0
     seq: int = 0
-    useless: bool = False
-    image: str = BASE_IMAGE
-    root: str = ""
-    keeps_root: bool = False
-
-
-@dataclass
-class Disk:
-    """An EBS volume, and what is on it."""
-
-    zone: str
-    generation: int
-    move: int
-    data: int
-    born: int
-    ready: int
-    state: str = "creating"
-    attached_to: str = ""
-    attachment: str = ""
-
-
-@dataclass
-class Copy:
-    """A snapshot, and what is in it."""
-
-    volume: str
-    generation: int
-    epoch: int
-    seal: bool
-    data: int
-    born: int
-    ready: int
-    state: str = "pending"
-
-
-@dataclass
-class Image:
-    """An image of a snapshot."""
-
-    snapshot: str
-    born: int
-    ready: int
-    state: str = "pending"
-
-
-def _shown[T: Machine | Volume | Snapshot](kind: type[T], it: Vm | Disk | Copy, **more: Any) -> T:
-    """What a listing shows: the fields that have the same names, and more."""
-    same = {field.name for field in fields(kind)} & {field.name for field in fields(it)}
-    return kind(**{name: getattr(it, name) for name in same}, **more)
 
 
 @dataclass
@@ -186,20 +124,27 @@ class JobWorld:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        self.vms: dict[str, Vm] = {}
-        self.disks: dict[str, Disk] = {}
-        self.copies: dict[str, Copy] = {}
-        self.images: dict[str, Image] = {}
+        # What exists, by its id, as a listing shows it.
+        self.machines: dict[str, Machine] = {}
+        self.disks: dict[str, Volume] = {}
+        self.copies: dict[str, Snapshot] = {}
+        self.images: dict[str, str] = {}
+        # What it does not show: agents, the minute in which something is made or ready, the work
+        # on a disk or copy, and of which copy an image is.
+        self.agents: dict[str, Agent] = {}
+        self.born: dict[str, int] = {}
+        self.ready: dict[str, int] = {}
+        self.data: dict[str, int] = {}
+        self.copy_of: dict[str, str] = {}
         self.tokens: dict[object, str] = {}
         self.capacity = {(zone, SPOT): True for zone in self.spec.zones}
         self.capacity |= {(zone, ON_DEMAND): False for zone in self.spec.zones}
         self.head: tuple[str, Head] | None = None
         self.queue: list[tuple[int, Report]] = []
-        self.pending: list[tuple[int, steps.Step | Launch | Making]] = []
+        self.pending: list[tuple[int, steps.Step]] = []
         self.item = Kept(spec=self.spec, job=Job(name=NAME, created_at=BEGAN), version=0)
         self.leased_until = BEGAN
         self.is_closed = False
-        self.calls_until_mail = 0
         self.mailed_at = 0
         self.numbers = Counter[str]()
         self.killed_at: tuple[int, str] | None = None
@@ -210,15 +155,11 @@ class JobWorld:
     def now(self) -> datetime:
         return BEGAN + self.t * MINUTE
 
-    @property
-    def ports(self) -> JobPorts:
-        return JobPorts(table=self, cloud=self, prices=Free(), clock=lambda: self.now)
-
     def names(self) -> Sequence[str]:
         return [] if self.is_closed else [NAME]
 
     def change(self, name: str, change: Callable[[Job], Job]) -> Job | None:
-        with self._call("change"):
+        with self._call():
             changed = change(self.item.job)
             self.item = replace(self.item, job=changed, version=self.item.version + 1)
         return changed
@@ -230,7 +171,7 @@ class JobWorld:
         return self.item
 
     def save(self, kept: Kept, job: Job) -> Kept:
-        with self._call("save"):
+        with self._call():
             if kept.version != self.item.version:
                 raise Overtaken
             self.item = replace(kept, job=job, version=kept.version + 1)
@@ -245,67 +186,42 @@ class JobWorld:
         self.is_closed = True
 
     def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
-        machines = {
-            name: _shown(
-                Machine,
-                vm,
-                launched_at=BEGAN + vm.born * MINUTE,
-                ends_at=BEGAN + vm.dies * MINUTE if vm.is_warned and vm.dies else None,
-                root_device="/dev/sda1",
-            )
-            for name, vm in self.vms.items()
-            if self._is_listed(vm.born) and name in job.machines
-        }
-        volumes = {
-            name: _shown(Volume, disk)
-            for name, disk in self.disks.items()
-            if self._is_listed(disk.born) and name in job.volumes
-        }
-        snapshots = {
-            name: _shown(Snapshot, it, at=BEGAN + it.born * MINUTE)
-            for name, it in self.copies.items()
-            if self._is_listed(it.born) and it.volume in job.volumes
-        }
-        images = {
-            name: it.state
-            for name, it in self.images.items()
-            if self._is_listed(it.born) and name in job.images
-        }
+        def listed[T](all_: dict[str, T], mine: Container[str]) -> dict[str, T]:
+            old = self.t - self.lag
+            return {
+                name: it for name, it in all_.items() if name in mine and self.born[name] <= old
+            }
+
         return Seen(
             now=now,
-            machines=machines,
-            volumes=volumes,
-            snapshots=snapshots,
-            images=images,
+            machines=listed(self.machines, job.machines),
+            volumes=listed(self.disks, job.volumes),
+            snapshots=listed(
+                {name: it for name, it in self.copies.items() if it.volume in job.volumes},
+                self.copies,
+            ),
+            images=listed(self.images, job.images),
             head=self.head[1] if self.head else None,
         )
 
-    def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
-        with self._call("start", launch):
-            return self._launch(launch)
-
-    def create(self, spec: JobSpec, job: Job, making: Making) -> str:
-        with self._call("create", making):
-            return self._create(making)
-
-    def do(self, spec: JobSpec, job: Job, step: steps.Step) -> None:
-        with self._call(type(step).__name__, step):
-            self._do(step)
+    def do(self, spec: JobSpec, job: Job, step: steps.Step) -> str:
+        with self._call(step):
+            return self._do(step)
 
     @contextmanager
-    def _call(
-        self, what: str, effect: steps.Step | Launch | Making | None = None
-    ) -> Iterator[None]:
+    def _call(self, step: steps.Step | None = None) -> Iterator[None]:
+        """Make a call: the function may be killed before and after it, its answer lost."""
         self.calls += 1
         if self._dies("before"):
             raise Killed
-        if isinstance(effect, (Launch, Making)) and self.random.random() < self.refusals:
+        may_be_refused = isinstance(step, (steps.Start, steps.CreateVolume))
+        if may_be_refused and self.random.random() < self.refusals:
             raise Denied("UnauthorizedOperation")
-        if effect and self.random.random() < self.lost_answers:
+        if step and self.random.random() < self.lost_answers:
             # No answer: it happens some ticks later, or never.
             if self.random.random() < HAS_EFFECT:
-                self.pending.append((self.t + self.random.randint(0, self.late), effect))
-            raise TimedOut(what)
+                self.pending.append((self.t + self.random.randint(0, self.late), step))
+            raise TimedOut(type(step).__name__)
         yield
         if self._dies("after"):
             raise Killed
@@ -313,321 +229,321 @@ class JobWorld:
     def _dies(self, when: str) -> bool:
         return self.killed_at == (self.calls, when) or self.random.random() < self.kill_share / 2
 
-    def _is_listed(self, born: int) -> bool:
-        return self.t - born >= self.lag
-
     # --- the calls, each refused as EC2 refuses it
 
-    def _launch(self, launch: Launch) -> str:
-        if launch.attempt in self.tokens:
-            answer = self.tokens[launch.attempt]
-            if not answer:
-                raise NotMade("InsufficientInstanceCapacity")
-            return answer
-        zones = [zone for zone in launch.zones if self.capacity[zone, launch.market]]
-        image = self.images.get(launch.image)
-        if not zones or (launch.image and not (image and image.state == "available")):
-            self.tokens[launch.attempt] = ""
-            raise NotMade("InsufficientInstanceCapacity" if not zones else "InvalidAMIID.NotFound")
-        name = self._name("i")
-        self.vms[name] = Vm(
-            attempt=launch.attempt,
-            zone=self.random.choice(zones),
-            market=launch.market,
-            born=self.t,
-            runs_at=self.t + 1,
-            useless=self.random.random() < self.useless,
-            image=launch.image or BASE_IMAGE,
-        )
-        if self.spec.keeps_root:
-            vm = self.vms[name]
-            vm.root = self._name("vol")
-            disk = Disk(zone=vm.zone, generation=0, move=0, data=0, born=self.t, ready=0)
-            disk.state, disk.attached_to, disk.attachment = "in-use", name, "attached"
-            disk.data = self.copies[image.snapshot].data if image else 0
-            self.disks[vm.root] = disk
-        self.tokens[launch.attempt] = name
-        return name
-
-    def _do(self, step: steps.Step) -> None:
+    def _do(self, step: steps.Step) -> str:
+        made = ""
         match step:
+            case steps.Start():
+                made = self._launch(step)
+            case steps.CreateVolume():
+                made = self._create(step)
             case steps.End():
-                self._end(self._vm(step.instance_id))
+                self._known(self.machines, step.instance_id)
+                self._end(step.instance_id)
             case steps.Drain():
-                self._vm(step.instance_id).draining_since = self.now
+                self._change(self.machines, step.instance_id, draining_since=self.now)
             case steps.Point():
-                self._vm(step.instance_id).volume = step.volume
+                self._change(self.machines, step.instance_id, volume=step.volume)
             case steps.Grant():
-                self._vm(step.instance_id).grant = step.grant
+                self._change(self.machines, step.instance_id, grant=step.grant)
             case steps.Attach():
-                self._attach(self._disk(step.volume), self._vm(step.instance_id), step.instance_id)
+                disk = self._known(self.disks, step.volume)
+                machine = self._known(self.machines, step.instance_id)
+                self._need(machine.is_running, "IncorrectState: instance is not running")
+                self._need(disk.is_free, "VolumeInUse")
+                self._need(disk.zone == machine.zone, "InvalidVolume.ZoneMismatch")
+                self._attach(step.volume, step.instance_id, "attaching")
             case steps.Detach():
-                disk = self._disk(step.volume)
+                disk = self._known(self.disks, step.volume)
                 self._need(disk.state == "in-use", "IncorrectState")
-                vm = self.vms[disk.attached_to]
-                disk.attachment = "busy" if vm.mounted == step.volume else "detaching"
-                disk.ready = self.t + 1
+                is_busy = self.agents[disk.attached_to].mounted == step.volume
+                self._attach(step.volume, disk.attached_to, "busy" if is_busy else "detaching")
             case steps.DeleteVolume():
-                self._need(self._disk(step.volume).state == "available", "VolumeInUse")
+                self._need(self._known(self.disks, step.volume).is_free, "VolumeInUse")
                 del self.disks[step.volume]
             case steps.TakeSnapshot():
-                disk = self._disk(step.volume)
+                disk = self._known(self.disks, step.volume)
                 self._need(disk.state in ("available", "in-use"), "IncorrectState")
-                pending = [it for it in self.copies.values() if it.state == "pending"]
-                self._need(len(pending) < MOST_PENDING, "ConcurrentSnapshotLimitExceeded")
-                self.copies[self._name("snap")] = Copy(
+                pending = sum(it.state == "pending" for it in self.copies.values())
+                self._need(pending < MOST_PENDING, "ConcurrentSnapshotLimitExceeded")
+                name = self._name("snap", self.random.randint(*self.snapshot))
+                self.data[name] = self.data[step.volume]
+                self.copies[name] = Snapshot(
                     volume=step.volume,
+                    state="pending",
                     generation=step.generation,
                     epoch=step.epoch,
                     seal=step.seal,
-                    data=disk.data,
-                    born=self.t,
-                    ready=self.t + self.random.randint(*self.snapshot),
+                    at=self.now,
                 )
             case steps.KeepRoot():
-                vm = self._vm(step.instance_id)
-                self._need(vm.state in ("pending", "running"), "IncorrectInstanceState")
-                vm.keeps_root = True
+                state = self._known(self.machines, step.instance_id).state
+                self._need(state in ("pending", "running"), "IncorrectInstanceState")
+                self._change(self.machines, step.instance_id, keeps_root=True)
             case steps.DeregisterImage():
-                self._need(step.image in self.images, "InvalidAMIID.Unavailable")
+                self._known(self.images, step.image)
                 del self.images[step.image]
             case steps.DeleteSnapshot():
-                self._need(step.snapshot in self.copies, "InvalidSnapshot.NotFound")
-                used = {it.snapshot for it in self.images.values()}
+                self._known(self.copies, step.snapshot)
+                used = {self.copy_of[name] for name in self.images}
                 self._need(step.snapshot not in used, "InvalidSnapshot.InUse")
                 del self.copies[step.snapshot]
             case steps.Mail():
-                self.mails.append(step.job)
-                self.calls_until_mail = self.calls
+                self.mails.append(self.item.job)
                 self.mailed_at = self.t
             case _:
                 raise AssertionError(step)
         self._check()
+        return made
 
-    def _late(self, effect: steps.Step | Launch | Making) -> None:
-        match effect:
-            case Launch():
-                self._launch(effect)
-            case Making():
-                self._create(effect)
-            case _:
-                self._do(effect)
-
-    def _create(self, step: Making) -> str:
-        if step.token in self.tokens:
-            return self.tokens[step.token]
-        if step.snapshot:
-            copy = self.copies.get(step.snapshot)
-            if copy is None:
-                raise NotMade("InvalidSnapshot.NotFound")
-            if copy.state != "completed":
-                self.broken.add(UNFIT)
-                raise NotMade("IncorrectState")
-        if step.base:
-            if step.base not in (BASE_IMAGE, *self.images):
-                raise NotMade("InvalidAMIID.NotFound")
-            name = self._name("ami")
-            self.images[name] = Image(step.snapshot, self.t, self.t + self.random.randint(0, 2))
-            self.tokens[step.token] = name
-            return name
-        name = self._name("vol")
-        self.disks[name] = Disk(
-            zone=step.zone,
-            generation=step.generation,
-            move=step.move,
-            data=self.copies[step.snapshot].data if step.snapshot else 0,
-            born=self.t,
-            ready=self.t + 1,
+    def _launch(self, step: steps.Start) -> str:
+        launch = step.launch
+        if launch.attempt in self.tokens:
+            if not self.tokens[launch.attempt]:
+                raise NotMade("InsufficientInstanceCapacity")
+            return self.tokens[launch.attempt]
+        zones = [zone for zone in launch.zones if self.capacity[zone, launch.market]]
+        if not zones or (launch.image and self.images.get(launch.image) != "available"):
+            self.tokens[launch.attempt] = ""
+            raise NotMade("InsufficientInstanceCapacity" if not zones else "InvalidAMIID.NotFound")
+        name = self.tokens[launch.attempt] = self._name("i", 1)
+        zone = self.random.choice(zones)
+        self.agents[name] = Agent(useless=self.random.random() < self.useless)
+        root = self._name("vol", 0) if self.spec.keeps_root else ""
+        self.machines[name] = Machine(
+            attempt=launch.attempt,
+            zone=zone,
+            market=launch.market,
+            state="pending",
+            launched_at=self.now,
+            image=launch.image or BASE_IMAGE,
+            root=root,
+            root_device="/dev/sda1",
         )
-        self.tokens[step.token] = name
+        if root:
+            self.data[root] = self.data[self.copy_of[launch.image]] if launch.image else 0
+            disk = Volume(zone=zone, state="in-use", attached_to=name, attachment="attached")
+            self.disks[root] = disk
         return name
 
-    def _attach(self, disk: Disk, vm: Vm, name: str) -> None:
-        self._need(vm.state == "running", "IncorrectState: instance is not running")
-        self._need(disk.state == "available", "VolumeInUse")
-        self._need(disk.zone == vm.zone, "InvalidVolume.ZoneMismatch")
-        disk.state, disk.attached_to, disk.attachment, disk.ready = (
-            "in-use",
-            name,
-            "attaching",
-            self.t + 1,
-        )
+    def _create(self, step: steps.CreateVolume) -> str:
+        making = step.making
+        if making.token in self.tokens:
+            return self.tokens[making.token]
+        copy = self.copies.get(making.snapshot)
+        if making.snapshot and copy is None:
+            raise NotMade("InvalidSnapshot.NotFound")
+        if copy and copy.state != "completed":
+            self.broken.add(UNFIT)
+            raise NotMade("IncorrectState")
+        if making.base:
+            if making.base not in (BASE_IMAGE, *self.images):
+                raise NotMade("InvalidAMIID.NotFound")
+            name = self._name("ami", self.random.randint(0, 2))
+            self.images[name], self.copy_of[name] = "pending", making.snapshot
+        else:
+            name = self._name("vol", 1)
+            self.data[name] = self.data[making.snapshot] if making.snapshot else 0
+            self.disks[name] = Volume(zone=making.zone, state="creating")
+        self.tokens[making.token] = name
+        return name
 
     def _need(self, is_so: bool, code: str) -> None:
         if not is_so:
             raise Unavailable(code)
 
-    def _vm(self, name: str) -> Vm:
-        self._need(name in self.vms, "InvalidInstanceID.NotFound")
-        return self.vms[name]
+    def _known[T](self, all_: dict[str, T], name: str) -> T:
+        self._need(name in all_, f"{name} is not found")
+        return all_[name]
 
-    def _disk(self, name: str) -> Disk:
-        self._need(name in self.disks, "InvalidVolume.NotFound")
-        return self.disks[name]
+    def _change[T: (Machine, Volume, Snapshot)](
+        self, all_: dict[str, T], name: str, **more: Any
+    ) -> None:
+        all_[name] = replace(self._known(all_, name), **more)
 
-    def _name(self, kind: str) -> str:
+    def _attach(self, volume: str, machine: str, attachment: str, within: int = 1) -> None:
+        self._change(self.disks, volume, state="in-use", attached_to=machine, attachment=attachment)
+        self.ready[volume] = self.t + within
+
+    def _name(self, kind: str, within: int) -> str:
+        """Name what is made now, and ready within this many minutes."""
         self.numbers[kind] += 1
-        return f"{kind}-{self.numbers[kind]}"
+        name = f"{kind}-{self.numbers[kind]}"
+        self.born[name], self.ready[name] = self.t, self.t + within
+        return name
 
-    def _end(self, vm: Vm) -> None:
-        if vm.state == "gone":
+    def _end(self, name: str) -> None:
+        machine = self.machines[name]
+        if machine.is_gone:
             return
-        vm.state, vm.mounted = "gone", ""
-        name = next(n for n, it in self.vms.items() if it is vm)
-        if vm.root and not vm.keeps_root:
-            del self.disks[vm.root]
-        for disk in self.disks.values():
+        self._change(self.machines, name, state="gone")
+        self.agents[name].mounted = ""
+        if machine.root and not machine.keeps_root:
+            del self.disks[machine.root]
+        for volume, disk in self.disks.items():
             if disk.attached_to == name and disk.state == "in-use":
                 sticks = self.random.random() < self.stuck
-                disk.attachment = "detaching"
-                disk.ready = self.t + (self.random.randint(5, 12) if sticks else 1)
+                within = self.random.randint(5, 12) if sticks else 1
+                self._attach(volume, name, "detaching", within)
 
     # --- what happens by itself
 
     def interrupt(self, zone: str) -> None:
         """Take the spot instances of a zone, with or without a notice of two minutes."""
-        for vm in self.vms.values():
-            if vm.zone == zone and vm.market == SPOT and vm.state != "gone" and vm.dies is None:
-                vm.is_warned = self.random.random() < self.notice
-                vm.dies = self.t + (2 if vm.is_warned else 0)
+        for name, machine in self.machines.items():
+            agent = self.agents[name]
+            is_there = machine.zone == zone and not machine.is_gone and agent.dies is None
+            if is_there and machine.market == SPOT:
+                agent.dies = self.t
+                if self.random.random() < self.notice:
+                    agent.dies += 2
+                    self._change(self.machines, name, ends_at=self.now + 2 * MINUTE)
 
     def tick(self) -> None:
         """Let a minute pass."""
         self.t += 1
-        for vm in self.vms.values():
-            if vm.state != "gone" and vm.dies is not None and self.t >= vm.dies:
-                self._end(vm)
-            if vm.state == "pending" and self.t >= vm.runs_at:
-                vm.state = "running"
-        for disk in self.disks.values():
-            if self.t < disk.ready:
-                continue
-            if disk.state == "creating":
-                disk.state = "available"
-            elif disk.attachment == "attaching":
-                disk.attachment = "attached"
-            elif disk.attachment == "detaching":
-                disk.state, disk.attached_to, disk.attachment = "available", "", ""
-        for copy in self.copies.values():
-            if copy.state == "pending" and self.t >= copy.ready:
-                copy.state = "completed"
-        for image in self.images.values():
-            if image.state == "pending" and self.t >= image.ready:
-                image.state = "failed" if self.random.random() < self.failing else "available"
-        for copy in self.copies.values():
+        for name in self.machines:
+            dies = self.agents[name].dies
+            if dies is not None and self.t >= dies:
+                self._end(name)
+            if self.machines[name].state == "pending":
+                self._change(self.machines, name, state="running")
+        ready = {name for name, at in self.ready.items() if self.t >= at}
+        for name, disk in self.disks.items():
+            if name in ready and disk.state == "creating":
+                self._change(self.disks, name, state="available")
+            elif name in ready and disk.attachment == "attaching":
+                self._change(self.disks, name, attachment="attached")
+            elif name in ready and disk.attachment == "detaching":
+                self._change(self.disks, name, state="available", attached_to="", attachment="")
+        for name, copy in self.copies.items():
+            if name in ready and copy.state == "pending":
+                self._change(self.copies, name, state="completed")
+        for name, state in self.images.items():
+            if name in ready and state == "pending":
+                failed = self.random.random() < self.failing
+                self.images[name] = "failed" if failed else "available"
+        for name in self.copies:
             if self.random.random() < self.forged:
                 # Somebody copies the tags of a seal.
                 job = self.item.job
-                copy.generation, copy.epoch, copy.seal = job.generation, job.epoch, True
-        for due, effect in [it for it in self.pending if it[0] <= self.t]:
-            self.pending.remove((due, effect))
+                tags: Any = {"generation": job.generation, "epoch": job.epoch, "seal": True}
+                self._change(self.copies, name, **tags)
+        for due, step in [it for it in self.pending if it[0] <= self.t]:
+            self.pending.remove((due, step))
             with suppress(FleetError, NotMade):
-                self._late(effect)
-        writers = [name for name, vm in self.vms.items() if self._agent(name, vm)]
+                self._do(step)
+        writers = [name for name in self.machines if self._works(name)]
         if len(writers) > 1 and self.spec.has_disk:
             self.broken.add(WRITERS)
-        live = sum(vm.state != "gone" for vm in self.vms.values())
-        for what, number in (
-            ("volumes", len(self.disks)),
-            ("snapshots", len(self.copies)),
-            ("images", len(self.images)),
-            ("machines", live),
-        ):
-            self.most[what] = max(self.most[what], number)
+        self.most |= self._exists()
         self._check()
 
-    def _agent(self, name: str, vm: Vm) -> bool:
+    def _exists(self) -> Counter[str]:
+        return Counter(
+            volumes=len(self.disks),
+            snapshots=len(self.copies),
+            images=len(self.images),
+            machines=sum(not machine.is_gone for machine in self.machines.values()),
+        )
+
+    def _works(self, name: str) -> bool:
         """Let a machine's agent work for a minute; say whether it wrote."""
-        if vm.state != "running":
+        machine, agent = self.machines[name], self.agents[name]
+        if not machine.is_running:
             return False
         self.paid += 1
-        self.paid_on_demand += vm.market == ON_DEMAND
-        if vm.useless:
+        self.paid_on_demand += machine.market == ON_DEMAND
+        if agent.useless:
             return False
-        if vm.seq == 0:
-            self._tell(name, vm, "booted")
+        if agent.seq == 0:
+            self._tell(name, "booted")
         mine = self.head is not None and self.head[0] == name
-        self._tell(name, vm, "running", step=self.head[1].step if self.head and mine else None)
-        if vm.is_warned or vm.draining_since:
-            if not vm.stopped:
-                self._commit(name, vm)
-                vm.stopped, vm.mounted = True, ""
-                self._tell(name, vm, "left")
+        self._tell(name, "running", step=self.head[1].step if self.head and mine else None)
+        if machine.ends_at or machine.draining_since:
+            if not agent.stopped:
+                self._commit(name)
+                agent.stopped, agent.mounted = True, ""
+                self._tell(name, "left")
             return False
-        return self._on_volume(name, vm) if self.spec.has_volume else self._in_s3(name, vm)
+        return self._on_volume(name) if self.spec.has_volume else self._in_s3(name)
 
-    def _on_volume(self, name: str, vm: Vm) -> bool:
-        disk = self.disks.get(vm.volume)
+    def _on_volume(self, name: str) -> bool:
+        machine, volume = self.machines[name], self.machines[name].volume
+        disk = self.disks.get(volume)
         if disk is None or disk.attached_to != name or disk.attachment not in ("attached", "busy"):
             return False
-        self._tell(name, vm, "proved", volume=vm.volume)
-        if vm.grant.split(" ")[-1] != vm.volume:
+        self._tell(name, "proved", volume=volume)
+        if machine.grant.split(" ")[-1] != volume:
             return False
-        vm.mounted = vm.volume
-        if disk.data >= self.work:
-            self._tell(name, vm, "exited", exit_code=0)
-            self._end(vm)
+        self.agents[name].mounted = volume
+        if self.data[volume] >= self.work:
+            self._tell(name, "exited", exit_code=0)
+            self._end(name)
             return False
-        if disk.data < self.top:
-            self.broken.add(LOST)
-        disk.data += 1
+        self.top = self._written(volume, self.top)
         self.work_done += 1
-        self.top = max(self.top, disk.data)
         return True
 
-    def _in_s3(self, name: str, vm: Vm) -> bool:
-        if not vm.grant:
+    def _written(self, volume: str, top: int) -> int:
+        """Write a minute's work on a disk that should have all of the work so far."""
+        if self.data[volume] < top:
+            self.broken.add(LOST)
+        self.data[volume] += 1
+        return max(top, self.data[volume])
+
+    def _in_s3(self, name: str) -> bool:
+        machine, agent = self.machines[name], self.agents[name]
+        if not machine.grant:
             return False
-        generation = int(vm.grant)
-        if not vm.claimed:
+        if not agent.claimed:
+            generation = int(machine.grant)
             if self.head and self.head[1].generation >= generation:
-                self._end(vm)
+                self._end(name)
                 return False
             step = self.head[1].step if self.head else None
             self.head = (name, Head(generation=generation, step=step, done=False, exit_code=None))
-            vm.claimed, vm.step = True, int(step or 0)
-        if vm.root:
-            root = self.disks[vm.root]
-            if root.data < self.top_root:
-                self.broken.add(LOST)
-            root.data += 1
-            self.top_root = max(self.top_root, root.data)
-        vm.step += 1
+            agent.claimed, agent.step = True, int(step or 0)
+        if machine.root:
+            self.top_root = self._written(machine.root, self.top_root)
+        agent.step += 1
         self.work_done += 1
-        if vm.step % self.interval == 0 or vm.step >= self.work:
-            self._commit(name, vm)
-        if vm.step >= self.work and vm.state != "gone":
-            self._tell(name, vm, "exited", exit_code=0)
-            self._end(vm)
+        if agent.step % self.interval == 0 or agent.step >= self.work:
+            self._commit(name)
+        if agent.step >= self.work and self.machines[name].is_running:
+            self._tell(name, "exited", exit_code=0)
+            self._end(name)
         return True
 
-    def _commit(self, name: str, vm: Vm) -> None:
-        if self.spec.has_volume or not vm.claimed or self.head is None:
+    def _commit(self, name: str) -> None:
+        step = self.agents[name].step
+        if self.spec.has_volume or not self.agents[name].claimed or self.head is None:
             return
         owner, head = self.head
         if owner != name:
-            self._end(vm)
+            self._end(name)
             return
-        if int(head.step or 0) > vm.step:
+        if int(head.step or 0) > step:
             self.broken.add(BACK)
-        is_done = vm.step >= self.work
-        done = {"done": True, "exit_code": 0} if is_done else {}
-        self.head = (name, replace(head, step=str(vm.step), **done))  # type: ignore[arg-type]
-        self.top = max(self.top, vm.step)
+        is_done = step >= self.work
+        code = 0 if is_done else None
+        self.head = (name, replace(head, step=str(step), done=is_done, exit_code=code))
+        self.top = max(self.top, step)
 
-    def _tell(self, name: str, vm: Vm, event: str, **more: object) -> None:
-        generation = int(vm.grant.split(" ")[0]) if vm.grant else 0
+    def _tell(self, name: str, event: str, **more: Any) -> None:
+        machine, agent = self.machines[name], self.agents[name]
         report = Report(
             job=NAME,
-            attempt=vm.attempt,
+            attempt=machine.attempt,
             instance_id=name,
-            generation=generation,
-            seq=vm.seq,
+            generation=int(machine.grant.split(" ")[0]) if machine.grant else 0,
+            seq=agent.seq,
             event=event,
             at=self.now,
-            **more,  # type: ignore[arg-type]
+            **more,
         )
-        vm.seq += 1
+        agent.seq += 1
         # At least once, in any order, some late.
         for _ in range(self.random.choice((1, 1, 2))):
             self.queue.append((self.t + self.random.choice((0, 0, 0, 1, 3)), report))
@@ -636,9 +552,8 @@ class JobWorld:
         top = self.top if self.spec.has_volume else self.top_root
         if not self.spec.has_disk or not top or self.item.job.outcome:
             return
-        have = [disk.data for disk in self.disks.values()]
-        have += [it.data for it in self.copies.values() if it.state == "completed"]
-        if not have or max(have) < top:
+        whole = {name for name, it in self.copies.items() if it.state == "completed"}
+        if max((self.data[name] for name in (*self.disks, *whole)), default=0) < top:
             self.broken.add(NO_COPY)
 
     # --- a life
@@ -646,8 +561,9 @@ class JobWorld:
     def turn(self) -> None:
         """Run the keeper's turn of this minute; it may be killed."""
         reports = [report for due, report in self.queue if due <= self.t]
+        ports = JobPorts(table=self, cloud=self, prices=Free(), clock=lambda: self.now)
         try:
-            [turn] = keep_jobs(reports, {}, self.ports, self.now)
+            [turn] = keep_jobs(reports, {}, ports, self.now)
         except Killed:
             self.story.append(f"{self.t}: killed")
             # The messages of an invocation that died are delivered again.
@@ -690,30 +606,21 @@ class JobWorld:
                     self.capacity[zone, SPOT] = what == "back"
             self.turn()
             self.tick()
+        left = {
+            OnDone.SNAPSHOT: {"snapshots": 1},
+            OnDone.KEEP: {"volumes": 1},
+            OnDone.IMAGE: {"snapshots": 1, "images": 1},
+            OnDone.DELETE: {},
+        }[self.spec.on_done if self.spec.has_disk else OnDone.DELETE]
+        machines = 1 if self.spec.has_disk else 2
+        allowed = {"volumes": 3, "snapshots": 5, "images": 2, "machines": machines}
         if not self.mails:
             self.broken.add(NEVER)
         elif self.mails[0].outcome == "done" and self.top < self.work:
             self.broken.add(NOT_DONE)
-        left = (
-            len(self.disks),
-            len(self.copies),
-            len(self.images),
-            sum(vm.state != "gone" for vm in self.vms.values()),
-        )
-        wanted = {
-            OnDone.SNAPSHOT: (0, 1, 0, 0),
-            OnDone.KEEP: (1, 0, 0, 0),
-            OnDone.IMAGE: (0, 1, 1, 0),
-            OnDone.DELETE: (0, 0, 0, 0),
-        }
-        if (
-            self.mails
-            and left != wanted[self.spec.on_done if self.spec.has_disk else OnDone.DELETE]
-        ):
+        if self.mails and self._exists() != Counter(left):
             self.broken.add(LEFT)
-        machines = 1 if self.spec.has_disk else 2
-        allowed = {"volumes": 3, "snapshots": 5, "images": 2, "machines": machines}
-        if any(self.most[what] > number for what, number in allowed.items()):
+        if not self.most <= Counter(allowed):
             self.broken.add(TOO_MANY)
         if self.spec.has_volume and self.work_done > self.work:
             self.broken.add(AGAIN)

@@ -47,10 +47,8 @@ class Jobs:
 
     def __init__(self, aws: Aws, stack: str) -> None:
         """Find the stack's bucket and table; raises `OperatorError` for a stack without jobs."""
-        self._aws = aws
         found = aws.stack(stack)
-        self._stack = found
-        self._parameters = found.parameters
+        self._aws, self._stack, self._parameters = aws, found, found.parameters
         self._log_group = found.outputs.get("JobLogGroup", "")
         if "JobBucket" not in found.outputs:
             raise OperatorError(
@@ -106,15 +104,11 @@ class Jobs:
         """Name what would keep every machine of a job from running, or from ending."""
         ec2 = self._aws.ec2
         types = document.machine.types
-        offered = {
-            it["InstanceType"]
-            for page in ec2.get_paginator("describe_instance_type_offerings").paginate(
-                LocationType="availability-zone",
-                Filters=[{"Name": "instance-type", "Values": types}],
-            )
-            for it in page["InstanceTypeOfferings"]
-        }
-        if missing := sorted(set(types) - offered):
+        pages = ec2.get_paginator("describe_instance_type_offerings").paginate(
+            LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": types}]
+        )
+        offered = pages.search("InstanceTypeOfferings[].InstanceType")
+        if missing := sorted({*types} - {*offered}):
             yield f"{', '.join(missing)} is not offered in {self._aws.region}"
         jobs = job_facts(self._aws.client, self._stack, metadata_defaults(ec2))
         if jobs is None:
@@ -143,7 +137,7 @@ class Jobs:
         """Read one job, also one that is over."""
         found = self._table.read(name)
         if found is None:
-            raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
+            raise _no_job(name)
         return found
 
     def turns(
@@ -154,7 +148,7 @@ class Jobs:
         first = found[1].created_at if found else now - timedelta(days=30)
         turns = self._table.turns(name, *(period or (first, now)))
         if not found and not turns:
-            raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
+            raise _no_job(name)
         return turns
 
     def logs(
@@ -270,28 +264,23 @@ class Jobs:
         except self._s3.exceptions.NoSuchKey:
             raise OperatorError(f"the bucket has no job {name}") from None
         document = parse_job(json.loads(text["Body"].read()))
-        ever = [
-            instance
-            for reservation in self._described("instances", *self._tagged(name))
-            for instance in reservation["Instances"]
-        ]
-        found = [it for it in ever if it["State"]["Name"] != "terminated"]
-        attempts = {it["InstanceId"]: _number(it, ATTEMPT) for it in found}
-        machines = {i: OwnMachine(attempt=number, at=now) for i, number in attempts.items()}
+        instances = self._described("instances", self._tagged(name))
+        machines = {
+            it["InstanceId"]: OwnMachine(attempt=_number(it, ATTEMPT), at=now)
+            for it in instances
+            if it["State"]["Name"] != "terminated"
+        }
         head = self._head(name)[0] if self._exists(f"jobs/{name}/head.json") else {}
-        attempt = max([*attempts.values(), head.get("attempt", 0)])
-        if document.state.volume:
-            state = self._volume_from_tags(name, found, now)
-        else:
-            state = {"generation": head.get("generation", 0)}
-        if document.machine.root == "keep":
-            state |= self._root_from_tags(name, ever, now)
+        attempt = max([*(it.attempt for it in machines.values()), head.get("attempt", 0)])
+        state: dict[str, Any] = {"generation": head.get("generation", 0)}
+        if document.state.volume or document.machine.root == "keep":
+            state |= self._disk_from_tags(document, instances, now)
         if self._table.read(name):
             raise OperatorError(f"job {name} is not lost: `spotkeeper job status {name}`")
-        volumes = [*sorted(state.get("volumes", {})), *sorted(state.get("images", {}))]
+        disks = [*sorted(state.get("volumes", {})), *sorted(state.get("images", {}))]
         confirm(
             f"{name} takes these as its own, by their tags, and may end or delete them: "
-            + (", ".join([*sorted(machines), *volumes]) or "nothing")
+            + (", ".join([*sorted(machines), *disks]) or "nothing")
         )
         if not self._table.create(document, now):
             raise OperatorError(f"job {name} is not lost: `spotkeeper job status {name}`")
@@ -301,93 +290,75 @@ class Jobs:
         ended = f"; {', '.join(sorted(machines))} will be ended" if machines else ""
         return f"{name} is there again, and its state stays{ended}"
 
-    def _volume_from_tags(
-        self, name: str, machines: Sequence[Any], now: datetime
+    def _disk_from_tags(
+        self, document: JobDocument, instances: Sequence[Any], now: datetime
     ) -> dict[str, Any]:
-        """Find the volume that may be written, or else the newest copy of it."""
-        tagged = self._described("volumes", *self._tagged(name))
+        """Find the volume or root that may be written, or else the newest copy of it."""
+        name, has_volume = document.name, document.state.volume is not None
+        tagged = {it["VolumeId"]: it for it in self._described("volumes", self._tagged(name))}
+        snapshots = self._described("snapshots", {**self._tagged(name), "owner-id": ["self"]})
+        if has_volume:
+            found = [it for it in instances if it["State"]["Name"] != "terminated"]
+            granted = {tags_of(it).get(GRANT, "").rpartition(" ")[2] for it in found} & {*tagged}
+            homes = sorted(granted or tagged)
+            hint = (
+                "attach each to a machine and look at .spotkeeper/volume.json. Keep the one with"
+                f" the newest files, remove the tag {JOB} from the others, and recover again"
+            )
+        else:
+            idle = {it["InstanceId"] for it in instances if GRANT not in tags_of(it)}
+            homes = sorted(
+                volume
+                for volume, it in tagged.items()
+                if not any(disk["InstanceId"] in idle for disk in it["Attachments"])
+            )
+            hint = (
+                f"remove the tag {JOB} from all but the root with the newest files, and recover"
+                " again"
+            )
+        if len(homes) > 1:
+            raise OperatorError(f"{', '.join(homes)} carry the tags of {name}: {hint}")
+        # Copies of a volume that is gone are looked for as long as it is remembered.
         volumes = {
             it["VolumeId"]: OwnVolume(
                 generation=_number(it, GENERATION), move=_number(it, MOVE), at=now
             )
-            for it in tagged
+            for it in (*snapshots, *tagged.values())
         }
-        snapshots = [
-            it
-            for it in self._described("snapshots", *self._tagged(name), by={"owner-id": ["self"]})
-            if it["State"] == "completed"
-        ]
-        granted = {tags_of(it).get(GRANT, "").rpartition(" ")[2] for it in machines} & {*volumes}
-        homes = sorted(granted or volumes)
-        if len(homes) > 1:
-            raise OperatorError(
-                f"{', '.join(homes)} carry the tags of {name}: attach each to a machine and"
-                " look at .spotkeeper/volume.json. Keep the one with the newest files, remove the"
-                f" tag {JOB} from the others, and recover again"
-            )
-        for it in snapshots:
-            # Copies of a volume that is gone are looked for as long as it is remembered.
-            old = OwnVolume(generation=_number(it, GENERATION), move=0, at=now)
-            volumes.setdefault(it["VolumeId"], old)
-        epoch = max((_number(it, EPOCH) for it in snapshots), default=0) + 1
-        moves = max((it.move for it in volumes.values()), default=0)
-        state: dict[str, Any] = {"volumes": volumes, "epoch": epoch, "moves": moves}
-        if homes:
-            [zone] = [it["AvailabilityZone"] for it in tagged if it["VolumeId"] == homes[0]]
-            generation = volumes[homes[0]].generation
-            return {**state, "home": homes[0], "zone": zone, "generation": generation}
-        if not snapshots:
-            raise OperatorError(f"no volume and no snapshot carries the tags of {name}")
-        newest = max(snapshots, key=lambda it: it["StartTime"])
-        generation = _number(newest, GENERATION)
-        return {**state, "seal": newest["SnapshotId"], "generation": generation}
-
-    def _root_from_tags(self, name: str, machines: Sequence[Any], now: datetime) -> dict[str, Any]:
-        """Find the root that a machine wrote, and the newest image."""
-        found = self._described("images", *self._tagged(name))
-        images = {
-            it["ImageId"]: OwnImage(
-                snapshot=it["BlockDeviceMappings"][0]["Ebs"]["SnapshotId"], at=now
-            )
-            for it in found
-        }
-        image = max(found, key=lambda it: it["CreationDate"])["ImageId"] if found else ""
-        volumes = {it["VolumeId"]: it for it in self._described("volumes", *self._tagged(name))}
-        idle = [it["InstanceId"] for it in machines if GRANT not in tags_of(it)]
-        homes = [
-            volume
-            for volume, it in sorted(volumes.items())
-            if not any(disk["InstanceId"] in idle for disk in it["Attachments"])
-        ]
-        if len(homes) > 1:
-            raise OperatorError(
-                f"{', '.join(homes)} carry the tags of {name}: remove the tag {JOB} from all but"
-                " the root with the newest files, and recover again"
-            )
-        snapshots = self._described("snapshots", *self._tagged(name), by={"owner-id": ["self"]})
-        own = {it["VolumeId"] for it in snapshots} | {*volumes}
         state: dict[str, Any] = {
-            "image": image,
-            "images": images,
-            "seal": images[image].snapshot if image else "",
+            "volumes": volumes,
             "epoch": max((_number(it, EPOCH) for it in snapshots), default=0) + 1,
-            "volumes": {it: OwnVolume(generation=0, move=0, at=now) for it in own},
+            "moves": max((it.move for it in volumes.values()), default=0),
         }
-        if not homes:
-            return state
-        bases = [
-            it["ImageId"]
-            for it in machines
-            for disk in it.get("BlockDeviceMappings", [])
-            if disk.get("Ebs", {}).get("VolumeId") == homes[0]
-        ]
-        base = next(iter(bases), image) or self._template_image()
-        return {
-            **state,
-            "home": homes[0],
-            "zone": volumes[homes[0]]["AvailabilityZone"],
-            "base": base,
+        if homes:
+            state |= {"home": homes[0], "zone": tagged[homes[0]]["AvailabilityZone"]}
+        if has_volume:
+            if homes:
+                return {**state, "generation": volumes[homes[0]].generation}
+            whole = [it for it in snapshots if it["State"] == "completed"]
+            if not whole:
+                raise OperatorError(f"no volume and no snapshot carries the tags of {name}")
+            newest = max(whole, key=lambda it: it["StartTime"])
+            generation = _number(newest, GENERATION)
+            return {**state, "seal": newest["SnapshotId"], "generation": generation}
+        listed = sorted(
+            self._described("images", self._tagged(name)), key=lambda it: it["CreationDate"]
+        )
+        snapshot_of = {
+            it["ImageId"]: it["BlockDeviceMappings"][0]["Ebs"]["SnapshotId"] for it in listed
         }
+        state["images"] = {it: OwnImage(snapshot=of, at=now) for it, of in snapshot_of.items()}
+        image = state["image"] = next(reversed(snapshot_of), "")
+        state["seal"] = snapshot_of.get(image, "")
+        if homes:
+            bases = [
+                it["ImageId"]
+                for it in instances
+                for disk in it.get("BlockDeviceMappings", [])
+                if disk.get("Ebs", {}).get("VolumeId") == homes[0]
+            ]
+            state["base"] = next(iter(bases), image) or self._template_image()
+        return state
 
     def _template_image(self) -> str:
         [version] = self._aws.ec2.describe_launch_template_versions(
@@ -396,18 +367,16 @@ class Jobs:
         )["LaunchTemplateVersions"]
         return version["LaunchTemplateData"].get("ImageId", "")
 
-    def _tagged(self, name: str) -> Any:
-        own = {JOB: name, NONCE: self._stack.nonce}
-        return [{"Name": f"tag:{key}", "Values": [value]} for key, value in own.items()]
+    def _tagged(self, name: str) -> dict[str, Sequence[str]]:
+        return {f"tag:{JOB}": [name], f"tag:{NONCE}": [self._stack.nonce]}
 
-    def _described(self, what: str, *filters: Any, by: Any = None) -> list[Any]:
-        more = [{"Name": key, "Values": values} for key, values in (by or {}).items()]
-        if any(not it["Values"] for it in more):
-            return []
+    def _described(self, what: str, by: Mapping[str, Sequence[str]]) -> list[Any]:
+        """Describe by filters; nothing where one has no values."""
         ec2: Any = self._aws.ec2
-        pages = ec2.get_paginator(f"describe_{what}").paginate(Filters=[*filters, *more])
-        key = "Reservations" if what == "instances" else what.capitalize()
-        return [it for page in pages for it in page[key]]
+        filters = [{"Name": key, "Values": values} for key, values in by.items()]
+        pages = ec2.get_paginator(f"describe_{what}").paginate(Filters=filters)
+        path = "Reservations[].Instances" if what == "instances" else what.capitalize()
+        return list(pages.search(f"{path}[]")) if all(by.values()) else []
 
     def fetch(self, name: str, folder: Path) -> Sequence[str]:
         """Download the newest checkpoint, each file checked; return what was written."""
@@ -419,7 +388,8 @@ class Jobs:
         head, _ = self._head(name)
         written = []
         for it in head["files"]:
-            path = folder / it["path"]
+            # The path of a checkpoint that is one file is `.`.
+            path = folder / (head["step"] if it["path"] == "." else it["path"])
             if not path.resolve().is_relative_to(folder.resolve()):
                 raise OperatorError(f"the head names a file outside of the folder: {it['path']}")
             if path.exists():
@@ -451,15 +421,12 @@ class Jobs:
         found = self._table.read(name)
         if found and found[1].outcome is None:
             raise OperatorError(f"job {name} runs: `spotkeeper job stop {name}` first")
-        objects = [
-            {"Key": it["Key"]}
-            for page in self._s3.get_paginator("list_objects_v2").paginate(
-                Bucket=self.bucket, Prefix=f"jobs/{name}/"
-            )
-            for it in page.get("Contents", [])
-        ]
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bucket, Prefix=f"jobs/{name}/"
+        )
+        objects = [it for it in pages.search("Contents[].{Key: Key}") if it]
         if not found and not objects:
-            raise OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
+            raise _no_job(name)
         for at in range(0, len(objects), 1000):
             some = {"Objects": objects[at : at + 1000], "Quiet": True}
             answer = self._s3.delete_objects(Bucket=self.bucket, Delete=some)
@@ -470,18 +437,17 @@ class Jobs:
                     f" deleted stays: mend this, and `spotkeeper job delete {name}` again"
                 )
         # Only what the item remembers: tags prove nothing.
-        own = sorted(found[1].volumes) if found else []
-        tagged = [{"Name": f"tag:{SEAL}", "Values": ["true", "false"]}, *self._tagged(name)]
-        known = sorted(found[1].images) if found else []
-        images = self._described("images", by={"image-id": known})
+        known, own = (sorted(found[1].images), sorted(found[1].volumes)) if found else ([], [])
+        ec2, ours = self._aws.ec2, {f"tag:{SEAL}": ["true", "false"], **self._tagged(name)}
+        images = self._described("images", {"image-id": known})
         for image in images:
-            self._aws.ec2.deregister_image(ImageId=image["ImageId"])
-        snapshots = self._described("snapshots", *tagged, by={"volume-id": own})
+            ec2.deregister_image(ImageId=image["ImageId"])
+        snapshots = self._described("snapshots", {**ours, "volume-id": own})
         for snapshot in snapshots:
-            self._aws.ec2.delete_snapshot(SnapshotId=snapshot["SnapshotId"])
-        volumes = self._described("volumes", by={"volume-id": own})
+            ec2.delete_snapshot(SnapshotId=snapshot["SnapshotId"])
+        volumes = self._described("volumes", {"volume-id": own})
         for volume in volumes:
-            self._aws.ec2.delete_volume(VolumeId=volume["VolumeId"])
+            ec2.delete_volume(VolumeId=volume["VolumeId"])
         self._table.delete(name)
         return (
             f"deleted {name}: {len(objects)} objects, {len(snapshots)} snapshots,"
@@ -498,6 +464,10 @@ class Jobs:
     def _exists(self, key: str) -> bool:
         found = self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
         return bool(found["KeyCount"])
+
+
+def _no_job(name: str) -> OperatorError:
+    return OperatorError(f"there is no job {name}: `spotkeeper job status` lists them")
 
 
 def _number(resource: Mapping[str, Any], key: str) -> int:

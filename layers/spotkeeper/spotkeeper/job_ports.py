@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from spotkeeper.domain.jobs.job import Job, JobSpec, Launch, Making, Seen
+from spotkeeper.domain.jobs.job import Job, JobSpec, Seen
 from spotkeeper.domain.jobs.steps import Step
 
 
@@ -69,14 +69,6 @@ class JobCloud(Protocol):
         """Look at what the job remembers, by id; what AWS does not list is left out."""
         ...
 
-    def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
-        """Launch a machine; return its id. Raises `NotMade` if AWS gives none."""
-        ...
-
-    def create(self, spec: JobSpec, job: Job, making: Making) -> str:
-        """Create a volume; return its id. Raises `NotMade` if AWS refuses."""
-        ...
-
-    def do(self, spec: JobSpec, job: Job, step: Step) -> None:
-        """Do any other step."""
+    def do(self, spec: JobSpec, job: Job, step: Step) -> str:
+        """Do a step; return the id of what it made. Raises `NotMade` if AWS makes nothing."""
         ...

@@ -127,12 +127,11 @@ def job_ports() -> JobPorts:
     # One function of all has jobs: the others do not load this at every cold start.
     from spotkeeper.adapters.dynamodb.jobs import JobItems
     from spotkeeper.adapters.ec2.jobs import AwsJobs
-    from spotkeeper.adapters.job_mail import JobMail
 
     settings = JobSettings.parse(os.environ)
-    mail = JobMail(_client("sns", OPTIONAL), settings.topic, settings.bucket)
-    ec2, launching, s3 = _client("ec2", OPTIONAL), _client("ec2", LAUNCH), _client("s3", OPTIONAL)
-    cloud = AwsJobs(ec2, launching, s3, settings, mail.send)
+    ec2, launching = _client("ec2", OPTIONAL), _client("ec2", LAUNCH)
+    s3, sns = _client("s3", OPTIONAL), _client("sns", OPTIONAL)
+    cloud = AwsJobs(ec2, launching, s3, sns, settings)
     return JobPorts(
         table=JobItems(_client("dynamodb", TABLE), settings.table_name, cloud.zones),
         cloud=cloud,

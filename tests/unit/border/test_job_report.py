@@ -25,5 +25,5 @@ WARNING = {"detail-type": "EC2 Spot Instance Interruption Warning", "detail": {"
 )
 def test_one_message_that_cannot_be_read_holds_no_report_up(poison: str) -> None:
     event = {"Records": [{"body": poison}, {"body": json.dumps(REPORT)}]}
-    found = read_job_messages(event)
-    assert ([report.job for report in found.reports], found.warned) == (["resnet"], {})
+    reports, warned, _ = read_job_messages(event)
+    assert ([report.job for report in reports], warned) == (["resnet"], {})

@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from spotkeeper.domain.jobs.job import Job, JobSpec, Launch, Making, OwnMachine, Seen
-from spotkeeper.domain.jobs.reports import Report
-from spotkeeper.domain.jobs.steps import Step
+from spotkeeper.domain.jobs.job import Job, JobSpec, OwnMachine, Report, Seen
+from spotkeeper.domain.jobs.steps import Start, Step
 from spotkeeper.job_ports import Kept, NotMade
 from spotkeeper.ports import FleetError, TimedOut, Unavailable, Unreadable
 from spotkeeper.turns.keep_jobs import JobPorts, JobTurn, keep_jobs
@@ -71,14 +70,9 @@ class Many:
             raise error
         return Seen(now=now)
 
-    def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
+    def do(self, spec: JobSpec, job: Job, step: Step) -> str:
+        assert isinstance(step, Start)
         raise NotMade("InsufficientInstanceCapacity")
-
-    def create(self, spec: JobSpec, job: Job, making: Making) -> str:
-        raise AssertionError
-
-    def do(self, spec: JobSpec, job: Job, step: Step) -> None:
-        raise AssertionError
 
 
 def test_each_of_a_hundred_jobs_has_its_turn_and_those_without_are_named() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spotkeeper.domain.jobs.decide as module
-from spotkeeper.domain.jobs.job import ON_DEMAND, Job, JobSpec, Launch, OnDone, Seen
+from spotkeeper.domain.jobs.job import ON_DEMAND, Job, JobSpec, OnDone, Seen
 from spotkeeper.domain.jobs.steps import Step
 from spotkeeper.job_ports import Denied
 from spotkeeper.ports import TimedOut
@@ -86,7 +86,7 @@ def calls_of(kind: str, stuck: float, lag: int) -> int:
     """Count the calls of a life in which nothing is killed."""
     whole = JobWorld(spec=spec(kind), stuck=stuck, lag=lag, notice=1, work=20).live(SCRIPT)
     assert not whole.broken
-    return whole.calls_until_mail
+    return whole.calls
 
 
 @EACH_KIND
@@ -101,19 +101,19 @@ def test_a_launch_without_an_answer_is_requested_until_there_is_one() -> None:
     """A refusal does not prove that the request before it had no effect."""
     world = JobWorld(spec=spec("checkpoints"))
     answers = iter((TimedOut("no answer"), Denied("no permission"), None))
-    launches = world.start
+    does = world.do
 
-    def start(spec: JobSpec, job: Job, launch: Launch) -> str:
-        found = launches(spec, job, launch)
+    def do(spec: JobSpec, job: Job, step: Step) -> str:
+        made = does(spec, job, step)
         if error := next(answers, None):
             raise error
-        return found
+        return made
 
-    world.start = start  # type: ignore[method-assign]
+    world.do = do  # type: ignore[method-assign]
     for _ in range(5):
         world.turn()
         world.tick()
-    assert list(world.item.job.machines) == list(world.vms)
+    assert list(world.item.job.machines) == list(world.machines)
 
 
 def test_a_job_waits_two_days_for_capacity() -> None:
@@ -152,18 +152,18 @@ MUTANTS = {
         "replace(job, opened=job.machine, epoch=job.epoch + 1)",
         "replace(job, opened=job.machine)",
     ),
-    "a pending seal is used": (' if seen.snapshots[n].state == "completed"', ""),
+    "a pending seal is used": (' if seen.snapshots[name].state == "completed"', ""),
     "the home is deleted before the commit": (
         "if name == job.home or is_candidate",
         "if (name == job.home and not job.move) or is_candidate",
     ),
     "an orphan is kept": (
-        'return DeleteVolume("neither home nor candidate", name)',
+        'return steps.DeleteVolume("neither home nor candidate", name)',
         "continue",
     ),
     "a dead machine's token is used again": (
-        "attempt=job.attempt + 1, market",
-        "attempt=max(job.attempt, 1), market",
+        "attempt, image = job.attempt + 1",
+        "attempt, image = max(job.attempt, 1)",
     ),
     "an id that is not found is taken for gone": (
         "if name not in seen.machines and seen.now - own.at >= YOUNG",
@@ -190,7 +190,7 @@ MUTANTS = {
         "if spec.keeps_root",
     ),
     "root: an image is kept that no machine starts from": (
-        'return DeregisterImage("no machine starts from it", name)',
+        'return steps.DeregisterImage("no machine starts from it", name)',
         "continue",
     ),
 }

@@ -60,13 +60,16 @@ class Command:
         self._tail = bytearray()
         self._process: subprocess.Popen[bytes] | None = None
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
-        given = _environment(environment, user)
+        ours = ("SPOTKEEPER_", "NOTIFY_SOCKET", "WATCHDOG_")
+        given = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
         if user:
+            given.update(HOME=user.pw_dir, USER=user.pw_name, LOGNAME=user.pw_name)
             groups = os.getgrouplist(user.pw_name, user.pw_gid)
             options.update(user=user.pw_uid, group=user.pw_gid, extra_groups=groups)
         try:
             process: Any = subprocess.Popen(
-                list(command), cwd=folder, env=given, stderr=subprocess.STDOUT,
+                list(command), cwd=folder, stderr=subprocess.STDOUT,
+                env={**given, "PYTHONUNBUFFERED": "1", **environment},
                 start_new_session=True, **options,
             )  # fmt: skip
         except OSError as error:
@@ -115,14 +118,6 @@ class Command:
             self.signal(signal.SIGKILL)
             self._process.wait()
             self._reader.join(timeout=2.0)
-
-
-def _environment(given: Mapping[str, str], user: pwd.struct_passwd | None) -> dict[str, str]:
-    ours = ("SPOTKEEPER_", "NOTIFY_SOCKET", "WATCHDOG_")
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
-    if user:
-        kept.update(HOME=user.pw_dir, USER=user.pw_name, LOGNAME=user.pw_name)
-    return {**kept, "PYTHONUNBUFFERED": "1", **given}
 
 
 class LogStream:

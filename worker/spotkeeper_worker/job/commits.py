@@ -220,7 +220,7 @@ class Keeper:
         try:
             self._write(replace(self.head, newest=newest, previous=previous))
         except TakenOver:
-            self._withdraw()
+            self.clean(too_late=True)
             raise
         self.clean()
         return True
@@ -229,33 +229,26 @@ class Keeper:
         """Write how the command ended, after its last commit."""
         self._write(replace(self.head, done=exit_code == 0, exit_code=exit_code))
 
-    def clean(self) -> None:
-        """Delete the objects that the head does not name, and no newer machine can have made."""
-        try:
-            self._delete(self.head, lambda made: made.rank[0] <= self.me.generation)
-        except BucketError:
-            # The next commit, or the end of the job, cleans again.
-            return
+    def clean(self, *, too_late: bool = False) -> None:
+        """Delete the objects that the head does not name, and no newer machine can have made.
 
-    def _withdraw(self) -> None:
-        """Delete own uploads that are too late: the newer owner may have cleaned already."""
-        try:
-            found, _ = self._read()
-            self._delete(found or self.head, lambda made: made.rank == self.me.rank)
-        except (BucketError, ValueError):
-            # The newer owner cleans at its next commit, or at the end of the job.
-            return
-
-    def _delete(self, head: Head, may: Callable[[Owner], bool]) -> None:
-        """Delete what a head does not name, of the owners that may be deleted."""
+        Where it is `too_late`, a newer owner may have cleaned already: then its own uploads alone.
+        What fails is left to the next commit, or to the end of the job.
+        """
         prefix = self._key("steps/")
-        for key in self.store.keys(prefix):
-            step, upload, *_ = [*key[len(prefix) :].split("/"), ""]
-            numbers = (step.rpartition("-")[2], upload.partition(".")[0])
-            if key not in head.keys and all(each.isdigit() for each in numbers):
+        try:
+            head = (self._read()[0] if too_late else None) or self.head
+            for key in self.store.keys(prefix):
+                step, upload, *_ = [*key[len(prefix) :].split("/"), ""]
+                numbers = (step.rpartition("-")[2], upload.partition(".")[0])
+                if key in head.keys or not all(each.isdigit() for each in numbers):
+                    continue
                 attempt, generation = map(int, numbers)
-                if may(Owner("", attempt, generation)):
+                is_own = Owner("", attempt, generation).rank == self.me.rank
+                if is_own if too_late else generation <= self.me.generation:
                     self.store.delete(key)
+        except (BucketError, ValueError):
+            return
 
     def rescue(self, folder: Path) -> None:
         """Empty the folder that a killed agent left.
@@ -269,33 +262,32 @@ class Keeper:
                 self.commit(entry)
         clear(folder)
 
-    def resume(self, folder: Path) -> tuple[Entry | None, str]:
-        """Have the newest checkpoint in a folder, and nothing else; answers as `load` does.
+    def load(self, folder: Path) -> tuple[Entry | None, str]:
+        """Have the newest whole checkpoint in a folder, and nothing else.
 
-        Where the job has none yet, a checkpoint that came with its code is its first.
+        Returns it, and what was wrong with a newer one. Where the job has none yet, a checkpoint
+        that came with its code is its first. Raises NotLoaded, TakenOver or BucketError.
         """
-        if self.head.newest:
+        steps = [step for step in (self.head.newest, self.head.previous) if step]
+        if steps:
             clear(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        return self.load(folder)
-
-    def load(self, folder: Path) -> tuple[Entry | None, str]:
-        """Put the newest whole checkpoint into a folder; with what was wrong with a newer one.
-
-        The entry is None where the job has none yet. Raises NotLoaded, TakenOver or BucketError.
-        """
-        wrong = []
-        for step in (self.head.newest, self.head.previous):
-            if step is None:
-                continue
+        wrong: list[str] = []
+        for step in steps:
             if step.step.startswith(DRAFT) or "/" in step.step:
                 raise NotLoaded(f"{step.step!r} is no name of a checkpoint")
             draft = folder / f"{DRAFT}load"
             _removed(draft)
-            draft.mkdir(parents=True)
+            draft.mkdir()
             try:
                 for file in step.files:
-                    self._fetch(file, draft / step.step)
+                    entry, path = draft / step.step, draft / step.step / file.path
+                    if entry not in (path, *path.parents) or ".." in Path(file.path).parts:
+                        raise NotLoaded(f"{file.path} is no path below a checkpoint")
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    self.store.download(file.key, path)
+                    if _digest(path) != (file.bytes, file.sha256):
+                        raise NotLoaded(f"{file.key} is not what was uploaded")
             except (NotLoaded, Absent) as error:
                 found, _ = self._read()
                 if found is None or found.owner != self.me:
@@ -303,22 +295,12 @@ class Keeper:
                 wrong.append(f"{step.step}: {error}")
                 continue
             place = folder / step.step
-            _removed(place)
             (draft / step.step).rename(place)
             draft.rmdir()
             return look_at(place), "; ".join(wrong)
         if wrong:
             raise NotLoaded("; ".join(wrong))
         return None, ""
-
-    def _fetch(self, file: File, entry: Path) -> None:
-        path = entry / file.path
-        if entry not in (path, *path.parents) or ".." in Path(file.path).parts:
-            raise NotLoaded(f"{file.path} is no path below a checkpoint")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.store.download(file.key, path)
-        if _digest(path) != (file.bytes, file.sha256):
-            raise NotLoaded(f"{file.key} is not what was uploaded")
 
 
 def clear(folder: Path) -> None:

@@ -50,7 +50,7 @@ def look_at(path: Path) -> Entry | None:
     print_ = []
     for each in found:
         try:
-            if each.is_symlink() and not _is_within(each, path):
+            if each.is_symlink() and path.resolve() not in each.resolve().parents:
                 raise OutsideLink(f"{each} is a link to outside of the checkpoint")
             stat = each.stat()
         except FileNotFoundError:
@@ -59,10 +59,6 @@ def look_at(path: Path) -> Entry | None:
             name = str(each.relative_to(path))
             print_.append((name, stat.st_size, stat.st_mtime_ns, stat.st_ino))
     return Entry(path, tuple(print_)) if print_ else None
-
-
-def _is_within(link: Path, folder: Path) -> bool:
-    return folder.resolve() in link.resolve().parents
 
 
 class Entries:
@@ -85,20 +81,24 @@ class Entries:
         `now` is the last time at which the command ran. One that ended well left nothing half.
         """
         found: dict[str, tuple[Entry, float]] = {}
-        complete = []
-        for path in self._paths():
+        complete = {}
+        known = self.committed
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            order = compare(path.name, known.name if known else None)
+            if path.name[0] == DRAFT or path.is_symlink() or order < 0:
+                continue
             entry = look_at(path)
-            if entry is None or not self._is_newer(entry):
+            # Where numbers do not tell, time does.
+            if entry is None or (order == 0 and known and entry.written_at <= known.written_at):
                 continue
             before, since = self._seen.get(entry.name, (entry, now))
             found[entry.name] = (entry, since if before == entry else now)
             unchanged_s = now - found[entry.name][1]
             well = ended_well and not self._complete
             if is_published(path) or well or self._is_complete(entry, unchanged_s):
-                complete.append(entry)
+                complete[path] = entry
         self._seen = found
-        by_path = {entry.path: entry for entry in complete}
-        return by_path[newest(by_path)] if by_path else None
+        return complete[newest(complete)] if complete else None
 
     def _is_complete(self, entry: Entry, unchanged_s: float) -> bool:
         if self._complete is None:
@@ -106,24 +106,6 @@ class Entries:
         if entry.path.is_file():
             return entry.path.match(self._complete)
         return any(entry.path.glob(self._complete))
-
-    def _paths(self) -> list[Path]:
-        """List the entries, drafts and links left out; numbers that are too old, too."""
-        try:
-            names = [each.name for each in self.folder.iterdir() if each.name[0] != DRAFT]
-        except FileNotFoundError:
-            return []
-        paths = [self.folder / name for name in names if self._compare(name) >= 0]
-        return [path for path in paths if not path.is_symlink()]
-
-    def _is_newer(self, entry: Entry) -> bool:
-        order = self._compare(entry.name)
-        if order or self.committed is None:
-            return order >= 0
-        return entry.written_at > self.committed.written_at
-
-    def _compare(self, name: str) -> int:
-        return compare(name, self.committed.name if self.committed else None)
 
 
 def hold(entry: Entry) -> Entry | None:

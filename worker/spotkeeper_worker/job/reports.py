@@ -30,7 +30,9 @@ class Reporter:
         self._send = send
         self._fixed = {"version": 1, "job": job, "attempt": attempt, "instance_id": instance_id}
         self._seq_file = seq_file
-        self._seq = _number_in(seq_file)
+        self._seq = 0
+        with contextlib.suppress(OSError, ValueError):
+            self._seq = int(seq_file.read_text())
         self._waiting: deque[dict[str, Any]] = deque(maxlen=_MOST)
         self._changed = threading.Condition()
         self._say = Sometimes(get_logger("agent"))
@@ -45,7 +47,12 @@ class Reporter:
     ) -> None:  # fmt: skip
         """Report an event. Of several `running` that wait, the queue gets the newest."""
         self._seq += 1
-        self._remember()
+        # The next agent goes on counting: reports that count from 1 again are ignored. A full disk
+        # is the command's matter, which goes on.
+        with contextlib.suppress(OSError):
+            draft = self._seq_file.with_suffix(".new")
+            draft.write_text(str(self._seq))
+            draft.replace(self._seq_file)
         body = {
             **self._fixed, "generation": self.generation, "seq": self._seq, "event": event,
             "at": as_text(time.time()), "volume": self.volume, "gpu": gpu,
@@ -56,14 +63,6 @@ class Reporter:
                 self._waiting.pop()
             self._waiting.append({**body, "reason": reason} if reason else body)
             self._changed.notify_all()
-
-    def _remember(self) -> None:
-        """Have the next agent go on counting: reports that count from 1 again are ignored."""
-        draft = self._seq_file.with_suffix(".new")
-        # A full disk is the command's matter, which goes on.
-        with contextlib.suppress(OSError):
-            draft.write_text(str(self._seq))
-            draft.replace(self._seq_file)
 
     def flush(self, within_s: float) -> bool:
         """Wait until everything is sent; whether it is."""
@@ -89,10 +88,3 @@ class Reporter:
                 if self._waiting and self._waiting[0] is body:
                     self._waiting.popleft()
                 self._changed.notify_all()
-
-
-def _number_in(path: Path) -> int:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return 0

@@ -73,6 +73,13 @@ class State(_Strict):
     keep: Annotated[int, Field(ge=1, le=10)] = 2
     every: Annotated[Seconds, Field(ge=300, le=86400)] = 900
 
+    @model_validator(mode="before")
+    @classmethod
+    def _checkpoints_by_default(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("volume") is None:
+            return {"checkpoints": "checkpoints", **data}
+        return data
+
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if (self.checkpoints is None) == (self.volume is None):
@@ -110,7 +117,7 @@ class JobDocument(_Strict):
     user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")] | None = None
     environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = {}
     machine: Machine
-    state: State = State(checkpoints="checkpoints")
+    state: State = State()
     end: End = End()
 
     @model_validator(mode="before")
@@ -166,8 +173,11 @@ def parse_job(document: Mapping[str, Any]) -> JobDocument:
     try:
         return JobDocument.model_validate(document)
     except ValidationError as error:
-        wrong = [
-            f"{'.'.join(str(part) for part in each['loc']) or 'document'}: {each['msg']}"
-            for each in error.errors()
-        ]
-        raise JobDocumentError("; ".join(wrong)) from error
+        raise JobDocumentError(wrong_fields(error)) from error
+
+
+def wrong_fields(error: ValidationError) -> str:
+    """Name every wrong field."""
+    return "; ".join(
+        f"{'.'.join(map(str, each['loc'])) or 'document'}: {each['msg']}" for each in error.errors()
+    )

@@ -1,14 +1,15 @@
 """Reports of a job's machines, and what else invokes keep_jobs: events that name an instance."""
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from spotkeeper.domain.jobs.reports import Report
+from spotkeeper.border.job_document import wrong_fields
+from spotkeeper.domain.jobs.job import Report
 
 NOTICE = timedelta(minutes=2)
 
@@ -31,54 +32,33 @@ class _Report(BaseModel):
     reason: Annotated[str, Field(max_length=2000)] = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobMessages:
-    """What an invocation brings: reports, and `unread` for each message that is none.
+def read_job_messages(
+    event: Mapping[str, Any],
+) -> tuple[list[Report], dict[str, datetime], list[str]]:
+    """Read the messages of an invocation; an event of AWS, or a tick, only asks for a turn.
 
-    `warned` has the instances that AWS takes back, with the time of their end.
+    Returns the reports, the instances that AWS takes back with the time of their end, and what is
+    wrong with each message that is no report.
     """
-
-    reports: tuple[Report, ...]
-    warned: Mapping[str, datetime]
-    unread: tuple[str, ...]
-
-
-def read_job_messages(event: Mapping[str, Any]) -> JobMessages:
-    """Read the reports of a batch of messages; an event of AWS, or a tick, only asks for a turn."""
     reports: list[Report] = []
     unread: list[str] = []
     warned: dict[str, datetime] = {}
-    for body in _bodies(event):
-        if "detail-type" in body:
-            warned |= _warning(body)
-            continue
-        try:
-            reports.append(Report(**_Report.model_validate(body).model_dump(exclude={"version"})))
-        except ValidationError as error:
-            wrong = "; ".join(
-                f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()
-            )
-            unread.append(f"a job's report: {wrong}")
-    return JobMessages(reports=tuple(reports), warned=warned, unread=tuple(unread))
-
-
-def _warning(event: Mapping[str, Any]) -> Mapping[str, datetime]:
-    """Read an interruption warning: the instance ends two minutes later."""
-    if event.get("detail-type") != "EC2 Spot Instance Interruption Warning":
-        return {}
-    try:
-        at = datetime.fromisoformat(str(event["time"]))
-        return {str(event["detail"]["instance-id"]): at.astimezone(UTC) + NOTICE}
-    except (KeyError, TypeError, ValueError, OverflowError):
-        # Machines of jobs may send to the queue, too: this is no event of AWS.
-        return {}
-
-
-def _bodies(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for record in event.get("Records", ()):
         try:
             body = json.loads(record.get("body", ""))
         except (ValueError, RecursionError):
             # No JSON, lists thousands deep, or a number of thousands of digits.
             body = {}
-        yield body if isinstance(body, dict) else {}
+        if isinstance(body, dict) and "detail-type" in body:
+            # Machines of jobs may send to the queue, too: what has no time is no event of AWS.
+            with suppress(KeyError, TypeError, ValueError, OverflowError):
+                ends_at = datetime.fromisoformat(str(body["time"])).astimezone(UTC) + NOTICE
+                if body["detail-type"] == "EC2 Spot Instance Interruption Warning":
+                    warned[str(body["detail"]["instance-id"])] = ends_at
+            continue
+        try:
+            checked = _Report.model_validate(body if isinstance(body, dict) else {})
+            reports.append(Report(**checked.model_dump(exclude={"version", "gpu"})))
+        except ValidationError as error:
+            unread.append(f"a job's report: {wrong_fields(error)}")
+    return reports, warned, unread

@@ -3,19 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
-from spotkeeper.domain.jobs.decide import YOUNG, created, decide, launched, refused, without_image
-from spotkeeper.domain.jobs.job import SPOT, Job, JobSpec, Seen
-from spotkeeper.domain.jobs.reports import Report, merged
-from spotkeeper.domain.jobs.steps import (
-    CreateVolume,
-    DeregisterImage,
-    Mail,
-    Start,
-    Step,
-    TakeSnapshot,
-    Write,
-)
+from spotkeeper.domain.jobs import steps
+from spotkeeper.domain.jobs.decide import YOUNG, answered, decide, refused, without_image
+from spotkeeper.domain.jobs.job import SPOT, Job, JobSpec, Report, Seen, merged
+from spotkeeper.domain.jobs.steps import Step, Write
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, JobCloud, JobTable, Kept, NotMade, Overtaken
 from spotkeeper.ports import FleetError, Prices
@@ -67,35 +60,33 @@ def keep_jobs(
     """
     names = sorted(ports.table.names())
     turns = {name: JobTurn(name=name) for name in names}
-    if reports or warned:
-        for name in names:
-            mine = [it for it in reports if it.job == name]
-            _note(name, mine, warned, ports.table, turns[name])
+    for name in names if reports or warned else ():
+        mine = [it for it in reports if it.job == name]
+        try:
+            # Also while another turn has the job.
+            ports.table.change(name, partial(_noted, reports=mine, warned=warned))
+        except FleetError as error:
+            turns[name].error = error
     first = int(now.timestamp() // 60 * GOLDEN % 1 * len(names))
     reported = {it.job for it in reports}
     for name in sorted((*names[first:], *names[:first]), key=lambda it: it not in reported):
         if (ports.clock() - now).total_seconds() > JOBS_S:
             turns[name].is_late = True
         elif turns[name].error is None:
-            keep_job(turns[name], ports, now)
+            _keep_job(turns[name], ports, now)
     return list(turns.values())
 
 
-def _note(
-    name: str,
-    reports: Sequence[Report],
-    warned: Mapping[str, datetime],
-    table: JobTable,
-    turn: JobTurn,
-) -> None:
-    """Keep reports, also while another turn has the job; `warned` may name others' instances."""
-    try:
-        table.change(name, lambda job: _noted(job, reports, warned))
-    except FleetError as error:
-        turn.error = error
+def _noted(job: Job, reports: Sequence[Report], warned: Mapping[str, datetime]) -> Job:
+    """Keep what concerns a job; `warned` may name others' instances."""
+    mine = {i: at for i, at in warned.items() if i in (job.machine, job.successor)}
+    job = replace(job, warned={**job.warned, **mine}) if mine else job
+    for report in reports:
+        job = merged(job, report)
+    return job
 
 
-def keep_job(turn: JobTurn, ports: JobPorts, now: datetime) -> None:
+def _keep_job(turn: JobTurn, ports: JobPorts, now: datetime) -> None:
     """Take the next steps of one job, as the only one that does."""
     try:
         kept = ports.table.acquire(turn.name, now)
@@ -125,14 +116,6 @@ def keep_job(turn: JobTurn, ports: JobPorts, now: datetime) -> None:
         turn.error = turn.error or error
 
 
-def _noted(job: Job, reports: Sequence[Report], warned: Mapping[str, datetime]) -> Job:
-    mine = {i: at for i, at in warned.items() if i in (job.machine, job.successor)}
-    job = replace(job, warned={**job.warned, **mine}) if mine else job
-    for report in reports:
-        job = merged(job, report)
-    return job
-
-
 def _steps(kept: Kept, ports: JobPorts, now: datetime, turn: JobTurn) -> Iterator[str]:
     table, spec = ports.table, kept.spec
     before: Step | None = None
@@ -146,60 +129,51 @@ def _steps(kept: Kept, ports: JobPorts, now: datetime, turn: JobTurn) -> Iterato
             turn.stuck_for = stuck(spec, kept.job, seen)
         step = decide(spec, kept.job, seen)
         if step is None:
-            _close(kept, seen, table)
+            if _is_over(kept.job, seen):
+                table.close(kept)
             return
         yield f"{type(step).__name__}: {step.why}"
-        refused = kept.job.refused
+        known = kept.job.refused
         kept = _taken(kept, step, ports, at, is_first=isinstance(before, Write))
         for kind, refusal in kept.job.refused.items():
-            if refusal != refused.get(kind):
+            if refusal != known.get(kind):
                 yield f"AWS refused {kind}: {refusal.message}"
         before = step
 
 
 def _taken(kept: Kept, step: Step, ports: JobPorts, at: datetime, *, is_first: bool) -> Kept:
     """Do a step and write down what AWS answered; `is_first` if it was never requested before."""
-    spec, job, table = kept.spec, kept.job, ports.table
+    spec, job, table, cloud = kept.spec, kept.job, ports.table, ports.cloud
     match step:
         case Write():
             return table.save(kept, step.job)
-        case Start() | CreateVolume():
+        case steps.Start() | steps.CreateVolume():
+            what = step.launch if isinstance(step, steps.Start) else step.making
             try:
-                if isinstance(step, Start):
-                    job = launched(job, ports.cloud.start(spec, job, step.launch), at)
-                else:
-                    job = created(job, ports.cloud.create(spec, job, step.making), at)
+                job = answered(job, what, cloud.do(spec, job, step), at)
             except NotMade as error:
                 final = is_first or not isinstance(error, Denied)
-                what = step.launch if isinstance(step, Start) else step.making
                 job = refused(job, what, str(error), at, final=final)
             return table.save(kept, job)
-        case TakeSnapshot():
+        case steps.TakeSnapshot():
+            # It takes no token: the request is remembered before it is made.
             kept = table.save(kept, replace(job, asked=step.key, asked_at=at))
-            ports.cloud.do(spec, job, step)
+            cloud.do(spec, job, step)
             return kept
-        case DeregisterImage():
-            ports.cloud.do(spec, job, step)
-            return table.save(kept, without_image(job, step.image))
-        case Mail():
-            ports.cloud.do(spec, job, step)
-            return table.save(kept, replace(job, mailed=True))
-        case _:
-            ports.cloud.do(spec, job, step)
-            return kept
+    cloud.do(spec, job, step)
+    if isinstance(step, steps.DeregisterImage):
+        return table.save(kept, without_image(job, step.image))
+    return table.save(kept, replace(job, mailed=True)) if isinstance(step, steps.Mail) else kept
 
 
-def _close(kept: Kept, seen: Seen, table: JobTable) -> None:
-    job = kept.job
-    left = any(not machine.is_gone for machine in seen.machines.values())
-    # What is young may not be listed yet.
-    own = (job.machines, job.volumes, job.images)
-    made = [it.at for kind in own for it in kind.values()]
-    unseen = job.launch or job.making or any(seen.now - at < YOUNG for at in made)
-    if unseen or left or not job.mailed or not job.ended_at:
-        return
-    if seen.now - job.ended_at >= WATCHED_AFTER:
-        table.close(kept)
+def _is_over(job: Job, seen: Seen) -> bool:
+    """Say whether nothing of a job can appear any more; what is young may not be listed yet."""
+    made = [it.at for kind in (job.machines, job.volumes, job.images) for it in kind.values()]
+    is_open = job.launch or job.making or any(seen.now - at < YOUNG for at in made)
+    is_left = any(not machine.is_gone for machine in seen.machines.values())
+    if is_open or is_left or not job.mailed or not job.ended_at:
+        return False
+    return seen.now - job.ended_at >= WATCHED_AFTER
 
 
 def stuck(spec: JobSpec, job: Job, seen: Seen) -> str:

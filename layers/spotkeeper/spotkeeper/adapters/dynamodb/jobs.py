@@ -8,7 +8,7 @@ Nothing of it expires while anything may be paid for.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -44,35 +44,29 @@ class JobItems:
 
     def names(self) -> Sequence[str]:
         """List the jobs that are not over."""
-        pages = self._dynamodb.get_paginator("query").paginate(
-            TableName=self._table,
-            KeyConditionExpression="pk = :pk",
-            ExpressionAttributeValues={":pk": {"S": "jobs"}},
-        )
         with aws_errors("listing the jobs"):
-            return [item["sk"]["S"] for page in pages for item in page["Items"]]
+            return [item["sk"]["S"] for item in self._query("pk = :pk", pk="jobs")]
 
     def create(self, document: JobDocument, now: datetime) -> bool:
         """Begin a job; false if one of its name is there that is not over."""
-        job = Job(name=document.name, created_at=now)
         item = {
             **_key(document.name),
             "document": {"S": document.model_dump_json()},
-            "job": {"S": _JOB.dump_json(job).decode()},
+            "job": {"S": _JOB.dump_json(Job(name=document.name, created_at=now)).decode()},
             "version": {"N": "0"},
         }
-        written = _if_so(
-            "writing a job",
-            lambda: self._dynamodb.put_item(
+        is_new = False
+        with suppress(Conflict), aws_errors("writing a job"):
+            self._dynamodb.put_item(
                 TableName=self._table,
                 Item=item,
                 ConditionExpression="attribute_not_exists(pk) OR attribute_exists(expires_at)",
-            ),
-        )
+            )
+            is_new = True
         # One that is there may be this one: an answer was lost, and the call was repeated.
         with aws_errors(f"listing job {document.name}"):
             self._dynamodb.put_item(TableName=self._table, Item=_listed(document.name))
-        return written is not None
+        return is_new
 
     def relist(self, name: str) -> None:
         """List a job again that was over."""
@@ -113,9 +107,8 @@ class JobItems:
             ":until": {"N": str((now + LEASE).timestamp())},
             ":now": {"N": str(now.timestamp())},
         }
-        found = _if_so(
-            f"taking the lease of job {name}",
-            lambda: self._dynamodb.update_item(
+        with suppress(Conflict), aws_errors(f"taking the lease of job {name}"):
+            found = self._dynamodb.update_item(
                 TableName=self._table,
                 Key=_key(name),
                 UpdateExpression="SET holder = :holder, lease_until = :until",
@@ -123,15 +116,10 @@ class JobItems:
                 " OR attribute_not_exists(lease_until) OR lease_until < :now)",
                 ExpressionAttributeValues=values,
                 ReturnValues="ALL_NEW",
-            )["Attributes"],
-        )
-        if found is None:
-            return None
-        return Kept(
-            spec=_document(found).spec(self._zones()),
-            job=_job(found),
-            version=int(found["version"]["N"]),
-        )
+            )["Attributes"]
+            spec, version = _document(found).spec(self._zones()), int(found["version"]["N"])
+            return Kept(spec=spec, job=_job(found), version=version)
+        return None
 
     def save(self, kept: Kept, job: Job) -> Kept:
         """Write a job; raises `Overtaken`."""
@@ -158,37 +146,28 @@ class JobItems:
     ) -> Sequence[tuple[datetime, Sequence[str]]]:
         """Read what the turns of a job did between two instants, oldest first."""
         keys = [f"turn#{at.astimezone(UTC).isoformat()}" for at in (first, last)]
-        pages = self._dynamodb.get_paginator("query").paginate(
-            TableName=self._table,
-            KeyConditionExpression="pk = :pk AND sk BETWEEN :first AND :last",
-            ExpressionAttributeValues={
-                ":pk": _key(name)["pk"],
-                ":first": {"S": keys[0]},
-                ":last": {"S": f"{keys[1]}~"},
-            },
-        )
+        between = "pk = :pk AND sk BETWEEN :first AND :last"
         with aws_errors(f"reading the turns of job {name}"):
             return [
                 (
                     datetime.fromisoformat(item["sk"]["S"].partition("#")[2]),
                     [line["S"] for line in item["lines"]["L"]],
                 )
-                for page in pages
-                for item in page["Items"]
+                for item in self._query(
+                    between, pk=f"job#{name}", first=keys[0], last=f"{keys[1]}~"
+                )
             ]
 
     def release(self, kept: Kept) -> None:
         """Release the lease, unless another turn has it by now."""
-        _if_so(
-            f"releasing the lease of job {kept.job.name}",
-            lambda: self._dynamodb.update_item(
+        with suppress(Conflict), aws_errors(f"releasing the lease of job {kept.job.name}"):
+            self._dynamodb.update_item(
                 TableName=self._table,
                 Key=_key(kept.job.name),
                 UpdateExpression="REMOVE holder, lease_until",
                 ConditionExpression="holder = :holder",
                 ExpressionAttributeValues={":holder": {"S": self._holder}},
-            ),
-        )
+            )
 
     def close(self, kept: Kept) -> None:
         """Mark a job as over: it is not listed any more, and expires."""
@@ -206,9 +185,8 @@ class JobItems:
             self._dynamodb.delete_item(TableName=self._table, Key=listed)
 
     def _write(self, name: str, job: Job, version: int) -> bool:
-        written = _if_so(
-            f"writing job {name}",
-            lambda: self._dynamodb.update_item(
+        with suppress(Conflict), aws_errors(f"writing job {name}"):
+            self._dynamodb.update_item(
                 TableName=self._table,
                 Key=_key(name),
                 UpdateExpression="SET job = :job, version = :next",
@@ -218,9 +196,17 @@ class JobItems:
                     ":version": {"N": str(version)},
                     ":next": {"N": str(version + 1)},
                 },
-            ),
+            )
+            return True
+        return False
+
+    def _query(self, condition: str, **values: str) -> Iterator[Any]:
+        pages: Any = self._dynamodb.get_paginator("query").paginate(
+            TableName=self._table,
+            KeyConditionExpression=condition,
+            ExpressionAttributeValues={f":{name}": {"S": it} for name, it in values.items()},
         )
-        return written is not None
+        yield from pages.search("Items[]")
 
     def _item(self, name: str) -> Any:
         with aws_errors(f"reading job {name}"):
@@ -259,10 +245,3 @@ def _job(item: dict[str, Any]) -> Job:
         return _JOB.validate_python(job)
     except (ValueError, KeyError) as error:
         raise Unreadable(f"the item {item['pk']['S']} cannot be read: {error}") from error
-
-
-def _if_so[T](doing: str, call: Callable[[], T]) -> T | None:
-    """Make a conditional call; None where the condition does not hold."""
-    with suppress(Conflict), aws_errors(doing):
-        return call()
-    return None

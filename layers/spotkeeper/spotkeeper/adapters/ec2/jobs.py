@@ -4,7 +4,7 @@ Machines and volumes are found by the ids that the job's item remembers, never b
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
@@ -24,7 +24,7 @@ from spotkeeper.domain.jobs.job import (
     Launch,
     Machine,
     Making,
-    OwnMachine,
+    Outcome,
     Seen,
     Snapshot,
     Volume,
@@ -35,6 +35,7 @@ from spotkeeper.ports import FleetError, Unreadable
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import InstanceTypeDef
+    from mypy_boto3_sns import SNSClient
 
     from spotkeeper.border.settings import JobSettings
 
@@ -53,6 +54,15 @@ _STATES = {
     "terminated": "gone",
 }
 
+_WHY = {
+    Outcome.DONE: "its command ended with exit code 0",
+    Outcome.FAILED: "its command failed too often",
+    Outcome.STOPPED: "somebody stopped it",
+    Outcome.HOURS: "it reached max_hours",
+    Outcome.USD: "it reached max_usd",
+    Outcome.IDLE: "it was idle",
+}
+
 
 class AwsJobs:
     """The cloud of the keeper: EC2, EBS and the bucket."""
@@ -62,15 +72,12 @@ class AwsJobs:
         ec2: "EC2Client",
         launching: "EC2Client",
         s3: Any,
+        sns: "SNSClient",
         settings: "JobSettings",
-        mail: Callable[[Job, str], None],
     ) -> None:
-        """Take typed clients, and what sends the mail of a job's end with its last lines.
-
-        `launching` waits longer for an answer.
-        """
-        self._slow_ec2 = launching
-        self._ec2, self._s3, self._settings, self._mail = ec2, s3, settings, mail
+        """Take typed clients; `launching` waits longer for an answer."""
+        self._ec2, self._slow_ec2, self._s3, self._sns = ec2, launching, s3, sns
+        self._settings = settings
 
     def zones(self) -> Sequence[str]:
         """List the zones of the stack's subnets."""
@@ -86,47 +93,40 @@ class AwsJobs:
 
     def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
         """Look at what the job remembers, by id; what AWS does not list is left out."""
+
+        def found(paginator: Any, path: str, key: str, ids: Mapping[str, object]) -> Iterator[Any]:
+            """Describe by ids in a filter: an id that is not there is left out, and no error."""
+            asked = [{"Name": key, "Values": sorted(ids)}]
+            return paginator.paginate(Filters=asked).search(path) if ids else iter(())
+
+        instances = self._ec2.get_paginator("describe_instances")
+        volumes = self._ec2.get_paginator("describe_volumes")
+        snapshots = self._ec2.get_paginator("describe_snapshots")
+        images = self._ec2.get_paginator("describe_images")
         with aws_errors(f"looking at job {job.name}"):
-            machines = {
-                instance["InstanceId"]: _machine(instance, own, job)
-                for page in _pages(
-                    self._ec2.get_paginator("describe_instances"), "instance-id", job.machines
-                )
-                for reservation in page["Reservations"]
-                for instance in reservation["Instances"]
-                if (own := job.machines.get(instance["InstanceId"]))
-            }
-            volumes = {
-                volume["VolumeId"]: _volume(volume)
-                for page in _pages(
-                    self._ec2.get_paginator("describe_volumes"), "volume-id", job.volumes
-                )
-                for volume in page["Volumes"]
-                if volume["VolumeId"] in job.volumes
-            }
-            snapshots = {
-                each["SnapshotId"]: snapshot
-                for page in _pages(
-                    self._ec2.get_paginator("describe_snapshots"), "volume-id", job.volumes
-                )
-                for each in page["Snapshots"]
-                if (snapshot := self._snapshot(each, job))
-            }
-            images = {
-                image["ImageId"]: image["State"]
-                for page in _pages(
-                    self._ec2.get_paginator("describe_images"), "image-id", job.images
-                )
-                for image in page["Images"]
-            }
-        return Seen(
-            now=now,
-            machines=machines,
-            volumes=volumes,
-            snapshots=snapshots,
-            images=images,
-            head=None if spec.has_volume else self._head(job.name),
-        )
+            return Seen(
+                now=now,
+                machines={
+                    it["InstanceId"]: _machine(it, job)
+                    for it in found(
+                        instances, "Reservations[].Instances[]", "instance-id", job.machines
+                    )
+                },
+                volumes={
+                    it["VolumeId"]: _volume(it)
+                    for it in found(volumes, "Volumes[]", "volume-id", job.volumes)
+                },
+                snapshots={
+                    it["SnapshotId"]: snapshot
+                    for it in found(snapshots, "Snapshots[]", "volume-id", job.volumes)
+                    if (snapshot := self._snapshot(it, job))
+                },
+                images={
+                    it["ImageId"]: it["State"]
+                    for it in found(images, "Images[]", "image-id", job.images)
+                },
+                head=None if spec.has_volume else self._head(job.name),
+            )
 
     def _snapshot(self, snapshot: Mapping[str, Any], job: Job) -> Snapshot | None:
         """Read a snapshot of the job's volumes; None for those that the user or AWS Backup took."""
@@ -166,73 +166,118 @@ class AwsJobs:
 
     # --- the steps
 
-    def start(self, spec: JobSpec, job: Job, launch: Launch) -> str:
+    def do(self, spec: JobSpec, job: Job, step: steps.Step) -> str:
+        """Do a step; return the id of what it made, if anything."""
+        ec2 = self._ec2
+        match step:
+            case steps.Start():
+                with _made(f"launching a machine of job {job.name}"):
+                    return self._launch(spec, job, step.launch)
+            case steps.RegisterImage():
+                with _made(f"registering an image of job {job.name}"):
+                    return self._register(job, step.making)
+            case steps.CreateVolume():
+                with _made(f"creating a volume of job {job.name}"):
+                    return self._create(spec, job, step.making)
+        with aws_errors(f"{type(step).__name__} of job {job.name}"):
+            match step:
+                case steps.End():
+                    ec2.terminate_instances(InstanceIds=[step.instance_id])
+                case steps.Drain():
+                    at = job.looked_at.isoformat() if job.looked_at else ""
+                    self._tag(step.instance_id, DRAINING, at)
+                case steps.Point():
+                    self._tag(step.instance_id, VOLUME, step.volume)
+                case steps.Grant():
+                    self._tag(step.instance_id, GRANT, step.grant)
+                case steps.Attach():
+                    name = step.instance_id
+                    ec2.attach_volume(VolumeId=step.volume, InstanceId=name, Device=DEVICE)
+                case steps.Detach():
+                    ec2.detach_volume(VolumeId=step.volume)
+                case steps.DeleteVolume():
+                    ec2.delete_volume(VolumeId=step.volume)
+                case steps.TakeSnapshot():
+                    seal = "true" if step.seal else "false"
+                    state = {GENERATION: str(step.generation), EPOCH: str(step.epoch), SEAL: seal}
+                    tags = _tagged(self._tags(job, state), "snapshot")
+                    ec2.create_snapshot(VolumeId=step.volume, TagSpecifications=tags)
+                case steps.KeepRoot():
+                    stays: Any = {"DeviceName": step.device, "Ebs": {"DeleteOnTermination": False}}
+                    ec2.modify_instance_attribute(
+                        InstanceId=step.instance_id, BlockDeviceMappings=[stays]
+                    )
+                case steps.DeregisterImage():
+                    ec2.deregister_image(ImageId=step.image)
+                case steps.DeleteSnapshot():
+                    ec2.delete_snapshot(SnapshotId=step.snapshot)
+                case steps.Mail():
+                    self._sns.publish(
+                        TopicArn=self._settings.topic,
+                        # SNS takes 100 characters.
+                        Subject=f"Job {job.name}: {job.outcome}"[:100],
+                        Message=self._mail_text(job),
+                    )
+                case _:
+                    raise TypeError(f"no step of AWS: {step}")
+        return ""
+
+    def _launch(self, spec: JobSpec, job: Job, launch: Launch) -> str:
         """Launch a machine of one of the types and zones, whichever AWS has."""
-        subnets = [self._subnets[zone] for zone in launch.zones if zone in self._subnets]
         image = {"ImageId": launch.image} if launch.image else {}
         overrides: Any = [
             {"InstanceType": kind, "SubnetId": subnet, "Priority": float(number), **image}
-            for subnet in subnets
+            for subnet in (self._subnets[it] for it in launch.zones if it in self._subnets)
             for number, kind in enumerate(spec.types)
         ]
+        template: Any = {
+            "LaunchTemplateId": self._settings.launch_template,
+            "Version": self._settings.template_version,
+        }
         tags = self._tags(job, {ATTEMPT: str(launch.attempt), "Name": f"job {job.name}"})
         # The role may seal and delete a root with the stack's tag only.
-        tagged: Any = ("instance", "fleet", "volume") if spec.keeps_root else ("instance", "fleet")
-        token = f"{job.name}-{int(job.created_at.timestamp())}-{launch.attempt}"
-        with _made(f"launching a machine of job {job.name}"):
-            answer = self._slow_ec2.create_fleet(
-                Type="instant",
-                ClientToken=token,
-                LaunchTemplateConfigs=[
-                    {
-                        "LaunchTemplateSpecification": {
-                            "LaunchTemplateId": self._settings.launch_template,
-                            "Version": self._settings.template_version,
-                        },
-                        "Overrides": overrides,
-                    }
-                ],
-                TargetCapacitySpecification={
-                    "TotalTargetCapacity": 1,
-                    "DefaultTargetCapacityType": "spot" if launch.market == SPOT else "on-demand",
-                },
-                SpotOptions={"AllocationStrategy": "capacity-optimized-prioritized"},
-                OnDemandOptions={"AllocationStrategy": "prioritized"},
-                TagSpecifications=[{"ResourceType": kind, "Tags": tags} for kind in tagged],
-            )
+        kinds = ("instance", "fleet", "volume") if spec.keeps_root else ("instance", "fleet")
+        answer = self._slow_ec2.create_fleet(
+            Type="instant",
+            ClientToken=f"{job.name}-{int(job.created_at.timestamp())}-{launch.attempt}",
+            LaunchTemplateConfigs=[
+                {"LaunchTemplateSpecification": template, "Overrides": overrides}
+            ],
+            TargetCapacitySpecification={
+                "TotalTargetCapacity": 1,
+                "DefaultTargetCapacityType": "spot" if launch.market == SPOT else "on-demand",
+            },
+            SpotOptions={"AllocationStrategy": "capacity-optimized-prioritized"},
+            OnDemandOptions={"AllocationStrategy": "prioritized"},
+            TagSpecifications=_tagged(tags, *kinds),
+        )
         for instances in answer.get("Instances", []):
             for instance_id in instances["InstanceIds"]:
                 return instance_id
-        wrong = sorted({
-            f"{error.get('ErrorCode')}: {error.get('ErrorMessage')}"
-            for error in answer.get("Errors", [])
-        })  # fmt: skip
-        raise NotMade("; ".join(wrong) or "AWS launched nothing, and gave no reason")
+        errors = answer.get("Errors", [])
+        wrong = {f"{it.get('ErrorCode')}: {it.get('ErrorMessage')}" for it in errors}
+        raise NotMade("; ".join(sorted(wrong)) or "AWS launched nothing, and gave no reason")
 
-    def create(self, spec: JobSpec, job: Job, making: Making) -> str:
-        """Create a volume, empty or from a snapshot; or an image."""
-        if making.base:
-            with _made(f"registering an image of job {job.name}"):
-                return self._register(job, making)
+    def _create(self, spec: JobSpec, job: Job, making: Making) -> str:
+        """Create a volume, empty or from a snapshot."""
         more: dict[str, Any] = {}
         if making.snapshot:
+            # It has the key of its snapshot.
             more = {"SnapshotId": making.snapshot}
+            if spec.initialization_rate:
+                more["VolumeInitializationRate"] = spec.initialization_rate
         elif self._settings.kms_key:
-            # A volume of a snapshot has its key.
             more = {"KmsKeyId": self._settings.kms_key}
-        if making.snapshot and spec.initialization_rate:
-            more["VolumeInitializationRate"] = spec.initialization_rate
         tags = {GENERATION: str(making.generation), MOVE: str(making.move)}
-        with _made(f"creating a volume of job {job.name}"):
-            return self._ec2.create_volume(
-                AvailabilityZone=making.zone,
-                Size=spec.size_gib or 1,
-                VolumeType="gp3",
-                Encrypted=True,
-                ClientToken=making.token,
-                TagSpecifications=[{"ResourceType": "volume", "Tags": self._tags(job, tags)}],
-                **more,
-            )["VolumeId"]
+        return self._ec2.create_volume(
+            AvailabilityZone=making.zone,
+            Size=spec.size_gib or 1,
+            VolumeType="gp3",
+            Encrypted=True,
+            ClientToken=making.token,
+            TagSpecifications=_tagged(self._tags(job, tags), "volume"),
+            **more,
+        )["VolumeId"]
 
     def _register(self, job: Job, making: Making) -> str:
         """Register an image of a root that is like its base; the one of this name if there is."""
@@ -241,104 +286,64 @@ class AwsJobs:
             disks = [it.get("Ebs", {}).get("SnapshotId") for it in image["BlockDeviceMappings"]]
             if making.snapshot in disks:
                 return image["ImageId"]
-        base: Any = next(
-            iter(
-                self._ec2.describe_images(ImageIds=[making.base], IncludeDeprecated=True)["Images"]
-            ),
-            None,
-        )
-        if base is None:
+        found = self._ec2.describe_images(ImageIds=[making.base], IncludeDeprecated=True)["Images"]
+        if not found:
             raise Denied(f"{making.base}, from which the machine started, is not there any more")
-        device = base["RootDeviceName"]
+        base: Any = found[0]
         like = ("Architecture", "BootMode", "EnaSupport", "ImdsSupport", "SriovNetSupport",
                 "TpmSupport", "VirtualizationType")  # fmt: skip
+        device = base["RootDeviceName"]
         return self._ec2.register_image(
             Name=making.token,
             RootDeviceName=device,
             BlockDeviceMappings=[{"DeviceName": device, "Ebs": {"SnapshotId": making.snapshot}}],
-            TagSpecifications=[{"ResourceType": "image", "Tags": self._tags(job, {})}],
+            TagSpecifications=_tagged(self._tags(job, {}), "image"),
             **{key: base[key] for key in like if key in base},
         )["ImageId"]
 
-    def do(self, spec: JobSpec, job: Job, step: steps.Step) -> None:
-        """Do any other step."""
-        ec2 = self._ec2
-        with aws_errors(f"{type(step).__name__} of job {job.name}"):
-            match step:
-                case steps.End():
-                    ec2.terminate_instances(InstanceIds=[step.instance_id])
-                case steps.Drain():
-                    self._tag(step.instance_id, DRAINING, _now_text(job))
-                case steps.Point():
-                    self._tag(step.instance_id, VOLUME, step.volume)
-                case steps.Grant():
-                    self._tag(step.instance_id, GRANT, step.grant)
-                case steps.Attach():
-                    ec2.attach_volume(
-                        VolumeId=step.volume, InstanceId=step.instance_id, Device=DEVICE
-                    )
-                case steps.Detach():
-                    ec2.detach_volume(VolumeId=step.volume)
-                case steps.DeleteVolume():
-                    ec2.delete_volume(VolumeId=step.volume)
-                case steps.TakeSnapshot():
-                    tags = {
-                        GENERATION: str(step.generation),
-                        EPOCH: str(step.epoch),
-                        SEAL: "true" if step.seal else "false",
-                    }
-                    ec2.create_snapshot(
-                        VolumeId=step.volume,
-                        TagSpecifications=[
-                            {"ResourceType": "snapshot", "Tags": self._tags(job, tags)}
-                        ],
-                    )
-                case steps.KeepRoot():
-                    ec2.modify_instance_attribute(
-                        InstanceId=step.instance_id,
-                        BlockDeviceMappings=[
-                            {"DeviceName": step.device, "Ebs": {"DeleteOnTermination": False}}
-                        ],
-                    )
-                case steps.DeregisterImage():
-                    ec2.deregister_image(ImageId=step.image)
-                case steps.DeleteSnapshot():
-                    ec2.delete_snapshot(SnapshotId=step.snapshot)
-                case steps.Mail():
-                    self._mail(step.job, self._last_lines(job))
-                case _:
-                    raise TypeError(f"no step of AWS: {step}")
-
-    def _last_lines(self, job: Job) -> str:
-        """Read the end of the command's output, as the last machine left it."""
+    def _mail_text(self, job: Job) -> str:
+        """Write the mail of a job's end, with the last lines of the command's output."""
+        bucket, folder = self._settings.bucket, f"jobs/{job.name}/"
         try:
-            key = f"jobs/{job.name}/log/{max(job.told, default=job.machine_attempt)}.txt"
-            text = self._s3.get_object(Bucket=self._settings.bucket, Key=key)["Body"].read()
+            key = f"{folder}log/{max(job.told, default=job.machine_attempt)}.txt"
+            text = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            last_lines = text.decode(errors="replace").splitlines()[-20:]
         except (ClientError, BotoCoreError):
-            return "(the machine left no output, or it cannot be read)"
-        return "\n".join(text.decode(errors="replace").splitlines()[-20:])
+            last_lines = ["(the machine left no output, or it cannot be read)"]
+        where = f"s3://{bucket}/{folder}"
+        if job.home:
+            where += f", and volume {job.home} or its newest snapshot, in {job.zone}"
+        elif job.image:
+            where += f", and image {job.image}"
+        code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
+        return "\n".join((
+            f"Job {job.name} ended: {_WHY[job.outcome or Outcome.STOPPED]}{code}.",
+            "",
+            f"It ran for {job.hours:.1f} hours and cost about {job.usd:.2f} USD, with"
+            f" {job.attempt} launches and {job.restarts} restarts after errors.",
+            f"The result is in {where}",
+            f"Fetch it: spotkeeper job fetch {job.name} DIRECTORY",
+            "",
+            "The last lines of its output:",
+            *last_lines,
+        ))  # fmt: skip
 
     def _tag(self, resource: str, key: str, value: str) -> None:
         self._ec2.create_tags(Resources=[resource], Tags=[{"Key": key, "Value": value}])
 
-    def _tags(self, job: Job, more: Mapping[str, str]) -> Any:
-        tags = {JOB: job.name, NONCE: self._settings.stack_nonce, **more}
-        return [{"Key": key, "Value": value} for key, value in tags.items()]
+    def _tags(self, job: Job, more: Mapping[str, str]) -> Mapping[str, str]:
+        return {JOB: job.name, NONCE: self._settings.stack_nonce, **more}
 
 
-def _now_text(job: Job) -> str:
-    return job.looked_at.isoformat() if job.looked_at else ""
+def _tagged(tags: Mapping[str, str], *kinds: str) -> Any:
+    """Tag what a call makes."""
+    listed = [{"Key": key, "Value": value} for key, value in tags.items()]
+    return [{"ResourceType": kind, "Tags": listed} for kind in kinds]
 
 
 def tags_of(resource: Mapping[str, Any]) -> dict[str, str]:
     """Return what an instance, volume or snapshot is tagged with."""
     return {tag["Key"]: tag["Value"] for tag in resource.get("Tags", [])}
-
-
-def _pages(paginator: Any, key: str, ids: Mapping[str, object]) -> Iterator[Any]:
-    """Describe by ids in a filter: an id that is not there is left out, and is no error."""
-    if ids:
-        yield from paginator.paginate(Filters=[{"Name": key, "Values": sorted(ids)}])
 
 
 @contextmanager
@@ -348,27 +353,27 @@ def _made(operation: str) -> Iterator[None]:
         with aws_errors(operation):
             yield
     except FleetError as error:
-        cause = error.__cause__
-        if isinstance(cause, ClientError):
+        if isinstance(cause := error.__cause__, ClientError):
             code = cause.response["Error"]["Code"]
             status = cause.response["ResponseMetadata"]["HTTPStatusCode"]
-            if (
-                status < HTTPStatus.INTERNAL_SERVER_ERROR
-                and code not in THROTTLE_CODES | FAULT_CODES
-            ):
+            is_fault = status >= HTTPStatus.INTERNAL_SERVER_ERROR or code in FAULT_CODES
+            if not is_fault and code not in THROTTLE_CODES:
                 raise Denied(str(error)) from error
         raise
 
 
-def _machine(instance: "InstanceTypeDef", own: OwnMachine, job: Job) -> Machine:
+def _machine(instance: "InstanceTypeDef", job: Job) -> Machine:
     tags = tags_of(instance)
     device = instance.get("RootDeviceName", "")
-    disks = {
-        it.get("DeviceName"): it.get("Ebs", {}) for it in instance.get("BlockDeviceMappings", [])
-    }
-    root = disks.get(device, {})
+    disks = instance.get("BlockDeviceMappings", [])
+    root: Any = next((it.get("Ebs", {}) for it in disks if it.get("DeviceName") == device), {})
+    try:
+        draining_since = datetime.fromisoformat(tags.get(DRAINING, ""))
+    except ValueError:
+        # What somebody else wrote is written again.
+        draining_since = None
     return Machine(
-        attempt=own.attempt,
+        attempt=job.machines[instance["InstanceId"]].attempt,
         zone=instance.get("Placement", {}).get("AvailabilityZone", ""),
         market=SPOT if instance.get("InstanceLifecycle") == "spot" else ON_DEMAND,
         state=_STATES[instance["State"]["Name"]],
@@ -376,22 +381,13 @@ def _machine(instance: "InstanceTypeDef", own: OwnMachine, job: Job) -> Machine:
         launched_at=instance.get("LaunchTime"),
         grant=tags.get(GRANT, ""),
         volume=tags.get(VOLUME, ""),
-        draining_since=_time(tags.get(DRAINING, "")),
+        draining_since=draining_since if draining_since and draining_since.tzinfo else None,
         ends_at=job.warned.get(instance["InstanceId"]),
         image=instance.get("ImageId", ""),
         root=root.get("VolumeId", ""),
         root_device=device,
         keeps_root=root.get("DeleteOnTermination") is False,
     )
-
-
-def _time(text: str) -> datetime | None:
-    """Read a time that the keeper wrote; what somebody else wrote is written again."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return at if at.tzinfo else None
 
 
 def _volume(volume: Mapping[str, Any]) -> Volume:

@@ -15,6 +15,7 @@ from which the next machine starts.
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.job import (
     ON_DEMAND,
     SPOT,
@@ -32,25 +33,7 @@ from spotkeeper.domain.jobs.job import (
     Seen,
     Told,
 )
-from spotkeeper.domain.jobs.steps import (
-    Attach,
-    CreateVolume,
-    DeleteSnapshot,
-    DeleteVolume,
-    DeregisterImage,
-    Detach,
-    Drain,
-    End,
-    Grant,
-    KeepRoot,
-    Mail,
-    Point,
-    RegisterImage,
-    Start,
-    Step,
-    TakeSnapshot,
-    Write,
-)
+from spotkeeper.domain.jobs.steps import Step, TakeSnapshot, Write
 
 # A machine that reports nothing is of no use. Its agent shuts it down after a quarter of an hour
 # without AWS; this is later, for a machine without a working agent.
@@ -77,14 +60,19 @@ NOTHING = Told()
 def decide(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     """Return the next step, or None to wait."""
     # First repeat requests with an unknown effect, also after the end: AWS answers their tokens.
-    if job.launch and not _is_refused(job, _kind(job.launch.market, job.launch.zones), seen):
-        return Start(f"attempt {job.launch.attempt}", job.launch)
-    if job.making and not _is_refused(job, _volume_in(job.making.zone), seen):
-        what = f"number {job.making.move}"
+    if job.launch and not _is_refused(job, _kind(job.launch), seen):
+        return steps.Start(f"attempt {job.launch.attempt}", job.launch)
+    if job.making and not _is_refused(job, _kind(job.making), seen):
         if job.making.base:
-            return RegisterImage(what, job.making)
-        return CreateVolume(f"{what} in {job.making.zone}", job.making)
-    seen = replace(seen, machines=_machines(job, seen))
+            return steps.RegisterImage(f"number {job.making.move}", job.making)
+        return steps.CreateVolume(f"number {job.making.move} in {job.making.zone}", job.making)
+    # Machines that EC2 no longer lists are gone, unless they are young.
+    gone = {
+        name: Machine(attempt=own.attempt, zone="", market="", state="gone")
+        for name, own in job.machines.items()
+        if name not in seen.machines and seen.now - own.at >= YOUNG
+    }
+    seen = replace(seen, machines={**gone, **seen.machines})
     return (
         _end_of_job(spec, job, seen)
         or _end_machines(spec, job, seen)
@@ -93,14 +81,7 @@ def decide(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     )
 
 
-def _machines(job: Job, seen: Seen) -> dict[str, Machine]:
-    """Add the machines that EC2 no longer lists: they are gone, unless they are young."""
-    gone = {
-        name: Machine(attempt=own.attempt, zone="", market="", state="gone")
-        for name, own in job.machines.items()
-        if name not in seen.machines and seen.now - own.at >= YOUNG
-    }
-    return {**gone, **seen.machines}
+# --- what AWS answers
 
 
 def refused(job: Job, what: Launch | Making, message: str, now: datetime, *, final: bool) -> Job:
@@ -109,56 +90,24 @@ def refused(job: Job, what: Launch | Making, message: str, now: datetime, *, fin
     Unless the refusal is final, an earlier request with the token may have had its effect: it is
     repeated until AWS answers.
     """
+    job = _back_off(job, _kind(what), message, now)
+    if not final:
+        return job
+    return replace(job, launch=None) if isinstance(what, Launch) else replace(job, making=None)
+
+
+def answered(job: Job, what: Launch | Making, name: str, now: datetime) -> Job:
+    """Remember the machine, volume or image that AWS answered to a request."""
+    job = replace(job, refused={k: it for k, it in job.refused.items() if k != _kind(what)})
     if isinstance(what, Launch):
-        job = _back_off(job, _kind(what.market, what.zones), message, now)
-        return replace(job, launch=None) if final else job
-    job = _back_off(job, _volume_in(what.zone), message, now)
-    return replace(job, making=None) if final else job
-
-
-def _back_off(job: Job, kind: str, message: str, now: datetime) -> Job:
-    before = job.refused.get(kind)
-    times = before.times + 1 if before else 1
-    until = now + min(RETRY * 2 ** min(times - 1, 9), LONGEST_RETRY)
-    refusal = Refusal(until=until, times=times, message=message)
-    return replace(
-        job,
-        refused={**job.refused, kind: refusal},
-        short_since=job.short_since or now,
-    )
-
-
-def launched(job: Job, instance_id: str, now: datetime) -> Job:
-    """Remember the machine that AWS answered to the job's decided launch."""
-    if job.launch is None:
-        return job
-    own = OwnMachine(attempt=job.launch.attempt, at=now)
-    kind = _kind(job.launch.market, job.launch.zones)
-    done = replace(
-        job,
-        launch=None,
-        machines={**job.machines, instance_id: own},
-        refused={name: refusal for name, refusal in job.refused.items() if name != kind},
-    )
-    if not job.machine:
-        return replace(done, machine=instance_id)
-    return replace(done, successor=instance_id)
-
-
-def created(job: Job, name: str, now: datetime) -> Job:
-    """Remember the volume or image that AWS answered to the job's decided one."""
-    making = job.making
-    if making is None:
-        return job
-    kind = _volume_in(making.zone)
-    refused = {other: refusal for other, refusal in job.refused.items() if other != kind}
-    made = replace(job, making=None, refused=refused)
-    if making.base:
-        return replace(
-            made, images={**job.images, name: OwnImage(snapshot=making.snapshot, at=now)}
-        )
-    own = OwnVolume(generation=making.generation, move=making.move, at=now)
-    return replace(made, volumes={**job.volumes, name: own})
+        machines = {**job.machines, name: OwnMachine(attempt=what.attempt, at=now)}
+        job = replace(job, launch=None, machines=machines)
+        return replace(job, successor=name) if job.machine else replace(job, machine=name)
+    job = replace(job, making=None)
+    if what.base:
+        return replace(job, images={**job.images, name: OwnImage(snapshot=what.snapshot, at=now)})
+    own = OwnVolume(generation=what.generation, move=what.move, at=now)
+    return replace(job, volumes={**job.volumes, name: own})
 
 
 def without_image(job: Job, name: str) -> Job:
@@ -167,24 +116,55 @@ def without_image(job: Job, name: str) -> Job:
     return replace(job, images=others, image="" if job.image == name else job.image)
 
 
+def _kind(what: Launch | Making) -> str:
+    """Return under which name a refusal is remembered."""
+    if isinstance(what, Launch):
+        return f"{what.market} {' '.join(what.zones)}"
+    return _volume_in(what.zone)
+
+
+def _volume_in(zone: str) -> str:
+    return f"volume {zone}" if zone else "image"
+
+
+def _back_off(job: Job, kind: str, message: str, now: datetime) -> Job:
+    times = job.refused[kind].times + 1 if kind in job.refused else 1
+    until = now + min(RETRY * 2 ** min(times - 1, 9), LONGEST_RETRY)
+    refusal = Refusal(until=until, times=times, message=message)
+    since = job.short_since or now
+    return replace(job, refused={**job.refused, kind: refusal}, short_since=since)
+
+
+def _is_refused(job: Job, kind: str, seen: Seen) -> bool:
+    """Say whether AWS refused such a launch or volume a short time ago."""
+    return kind in job.refused and job.refused[kind].until > seen.now
+
+
 # --- the end of a job
 
 
 def _end_of_job(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+    def over(job: Job, outcome: Outcome, exit_code: int | None = None) -> Step:
+        ended = replace(job, outcome=outcome, exit_code=exit_code, ended_at=seen.now)
+        return Write(f"the job ended: {outcome}", ended)
+
     if job.outcome:
         return None
     if seen.head and seen.head.done:
-        return _over(job, Outcome.DONE, seen, seen.head.exit_code or 0)
+        return over(job, Outcome.DONE, seen.head.exit_code or 0)
     if job.stop_now:
-        return _over(job, Outcome.STOPPED, seen)
+        return over(job, Outcome.STOPPED)
     if any(told.exit_code == 0 and told.generation for told in job.told.values()):
-        return _over(job, Outcome.DONE, seen, 0)
-    told = job.told.get(job.machine_attempt, NOTHING)
-    error = _error(job, told, seen)
+        return over(job, Outcome.DONE, 0)
+    told, machine = job.told.get(job.machine_attempt, NOTHING), seen.machines.get(job.machine)
+    error = f"exit code {told.exit_code}" if told.exit_code else told.failed
+    last = told.at or (machine.launched_at if machine else None)
+    if not error and machine and machine.is_running and last and seen.now - last >= SILENT:
+        error = f"no report for {SILENT.total_seconds() / 60:.0f} minutes"
     if error and job.machine_attempt > job.errors_until:
         erred = replace(job, errors_until=job.machine_attempt, restarts=job.restarts + 1)
         if erred.restarts > spec.max_restarts:
-            return _over(erred, Outcome.FAILED, seen, told.exit_code)
+            return over(erred, Outcome.FAILED, told.exit_code)
         return Write(f"{error}: restart {erred.restarts} of {spec.max_restarts}", erred)
     ending = (
         job.ending
@@ -194,28 +174,9 @@ def _end_of_job(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     )
     if ending is None:
         return None
-    machine = seen.machines.get(job.machine)
     if not job.machine or (machine and (machine.is_gone or _is_done_with(job, machine, seen))):
-        return _over(job, ending, seen)
+        return over(job, ending)
     return Write(f"ending: {ending}", replace(job, ending=ending)) if not job.ending else None
-
-
-def _over(job: Job, outcome: Outcome, seen: Seen, exit_code: int | None = None) -> Step:
-    ended = replace(job, outcome=outcome, exit_code=exit_code, ended_at=seen.now)
-    return Write(f"the job ended: {outcome}", ended)
-
-
-def _error(job: Job, told: Told, seen: Seen) -> str:
-    """Describe an error of the job's machine, its command or its agent; empty if there is none."""
-    if told.exit_code:
-        return f"exit code {told.exit_code}"
-    if told.failed:
-        return told.failed
-    machine = seen.machines.get(job.machine)
-    last = told.at or (machine.launched_at if machine else None)
-    if machine and machine.is_running and last and seen.now - last >= SILENT:
-        return f"no report for {SILENT.total_seconds() / 60:.0f} minutes"
-    return ""
 
 
 def _after_the_end(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
@@ -229,13 +190,13 @@ def _after_the_end(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     if home is not None and spec.on_done is OnDone.SNAPSHOT:
         if not _whole_seals(job, seen) or len(seen.snapshots) > 1 or len(seen.volumes) > 1:
             return None
-        return DeleteVolume("sealed", job.home) if home.is_free else None
+        return steps.DeleteVolume("sealed", job.home) if home.is_free else None
     if home is not None and spec.on_done is OnDone.DELETE:
-        return DeleteVolume("on_done = delete", job.home) if home.is_free else None
+        return steps.DeleteVolume("on_done = delete", job.home) if home.is_free else None
     is_spare = spec.on_done is OnDone.DELETE or (spec.on_done is OnDone.KEEP and job.home)
     if is_spare and seen.snapshots:
-        return DeleteSnapshot(f"on_done = {spec.on_done}", min(seen.snapshots))
-    return None if job.mailed else Mail("the job ended", job)
+        return steps.DeleteSnapshot(f"on_done = {spec.on_done}", min(seen.snapshots))
+    return None if job.mailed else steps.Mail("the job ended")
 
 
 # --- machines
@@ -246,29 +207,37 @@ def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     for instance_id, found in sorted(seen.machines.items()):
         mine = instance_id in (job.machine, job.successor)
         if found.state in ("pending", "running") and (not mine or job.outcome):
-            return End("not the job's machine" if not mine else "the job ended", instance_id)
+            return steps.End("not the job's machine" if not mine else "the job ended", instance_id)
         if found.state == "stopped":
-            return End("it was stopped", instance_id)
+            return steps.End("it was stopped", instance_id)
     machine, successor = (seen.machines.get(i) for i in (job.machine, job.successor))
     if successor and successor.is_gone:
         return Write("the successor is gone", replace(job, successor=""))
     if machine is None:
         return None
-    hands_over = successor is not None and _is_done_with(job, machine, seen)
-    if machine.is_gone or hands_over:
+    is_done = _is_done_with(job, machine, seen)
+    if machine.is_gone or (successor is not None and is_done):
         why = "the machine is gone" if machine.is_gone else "handed over"
         return Write(why, _succeeded(spec, job, seen))
     if not machine.is_running:
         return None
     if job.machine_attempt <= job.errors_until:
-        return End("it failed", job.machine)
-    if _is_done_with(job, machine, seen):
-        return End("it has left", job.machine)
-    if machine.draining_since is None:
-        drains = _must_drain(spec, job, machine, seen)
-        return Drain("to stop at its next checkpoint", job.machine) if drains else None
-    is_late = seen.now - machine.draining_since >= DRAIN
-    return End("it did not leave in time", job.machine) if is_late else None
+        return steps.End("it failed", job.machine)
+    if is_done:
+        return steps.End("it has left", job.machine)
+    if machine.draining_since:
+        is_late = seen.now - machine.draining_since >= DRAIN
+        return steps.End("it did not leave in time", job.machine) if is_late else None
+    returns = machine.market == ON_DEMAND and machine.ends_at is None and spec.spot
+    if spec.has_disk:
+        # One machine at a time: it leaves, and spot is tried first.
+        is_due = seen.now - job.machines[job.machine].at >= RETURN
+        returns = returns and spec.return_to_spot and is_due and job.is_at_work
+    elif successor is None or successor.market != SPOT or successor.attempt not in job.told:
+        returns = False
+    if not (job.ending or returns):
+        return None
+    return steps.Drain("to stop at its next checkpoint", job.machine)
 
 
 def _succeeded(spec: JobSpec, job: Job, seen: Seen) -> Job:
@@ -276,20 +245,16 @@ def _succeeded(spec: JobSpec, job: Job, seen: Seen) -> Job:
         # It never ran the command: its root is of no use.
         job = replace(job, home="", zone="")
     since = job.attempt - KEPT
-    alive = {name for name in job.machines if not _is_gone(name, seen)}
+    gone = {name for name, it in seen.machines.items() if it.is_gone}
     return replace(
         job,
         machine=job.successor,
         successor="",
         granted=0,
         opened="",
-        machines={n: it for n, it in job.machines.items() if it.attempt > since or n in alive},
+        machines={n: it for n, it in job.machines.items() if it.attempt > since or n not in gone},
         told={attempt: told for attempt, told in job.told.items() if attempt > since},
     )
-
-
-def _is_gone(name: str, seen: Seen) -> bool:
-    return name in seen.machines and seen.machines[name].is_gone
 
 
 def _is_done_with(job: Job, machine: Machine, seen: Seen) -> bool:
@@ -298,49 +263,31 @@ def _is_done_with(job: Job, machine: Machine, seen: Seen) -> bool:
     return told.left or (machine.ends_at is not None and seen.now >= machine.ends_at)
 
 
-def _must_drain(spec: JobSpec, job: Job, machine: Machine, seen: Seen) -> bool:
-    if job.ending:
-        return True
-    successor = seen.machines.get(job.successor)
-    returns = machine.market == ON_DEMAND and machine.ends_at is None and spec.spot
-    if spec.has_disk:
-        # One machine at a time: it leaves, and spot is tried first.
-        is_due = seen.now - job.machines[job.machine].at >= RETURN
-        return returns and spec.return_to_spot and is_due and job.is_at_work
-    booted = job.successor_attempt in job.told
-    return bool(returns and booted and successor and successor.market == SPOT)
-
-
 def _next_machine(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
-    """Launch a machine where one is needed: one launch at a time, home first."""
-    for market, zones in _options(spec, job, seen):
-        if not _is_refused(job, _kind(market, zones), seen):
-            image = job.image or spec.image
-            launch = Launch(attempt=job.attempt + 1, market=market, zones=zones, image=image)
-            why = f"{market} in {', '.join(zones)}"
-            return Write(why, replace(job, launch=launch, attempt=launch.attempt))
-    return None
-
-
-def _options(spec: JobSpec, job: Job, seen: Seen) -> list[tuple[str, tuple[str, ...]]]:
-    """List the kinds of launch that may be tried now, the best first."""
+    """Launch a machine where one is needed: one launch at a time, the best kind first."""
     machine = seen.machines.get(job.machine)
     if job.ending or job.successor or job.launch:
-        return []
+        return None
     if job.machine and not (machine and _needs_successor(spec, job, machine)):
-        return []
+        return None
     places = [tuple(zone for zone in spec.zones if not _is_refused(job, _volume_in(zone), seen))]
     if spec.has_volume and job.home:
         away = tuple(zone for zone in places[0] if zone != job.zone)
         # Elsewhere the job needs a copy: only a complete seal is one.
-        places = [(job.zone,), *([away] if away and _whole_seals(job, seen) else [])]
+        places = [(job.zone,), *([away] if _whole_seals(job, seen) else [])]
     markets = [SPOT] if spec.spot else []
-    wait = spec.on_demand_after
-    short = job.short_since
-    if wait is not None and (not spec.spot or (short and seen.now - short >= wait)):
-        returning = machine is not None and machine.market == ON_DEMAND and not machine.ends_at
-        markets += [] if returning else [ON_DEMAND]
-    return [(market, zones) for market in markets for zones in places if zones]
+    wait, short = spec.on_demand_after, job.short_since
+    returning = machine is not None and machine.market == ON_DEMAND and not machine.ends_at
+    is_due = wait is not None and (not spec.spot or (short and seen.now - short >= wait))
+    markets += [ON_DEMAND] if is_due and not returning else []
+    attempt, image = job.attempt + 1, job.image or spec.image
+    for market in markets:
+        for zones in filter(None, places):
+            launch = Launch(attempt=attempt, market=market, zones=zones, image=image)
+            if not _is_refused(job, _kind(launch), seen):
+                decided = replace(job, launch=launch, attempt=attempt)
+                return Write(f"{market} in {', '.join(zones)}", decided)
+    return None
 
 
 def _needs_successor(spec: JobSpec, job: Job, machine: Machine) -> bool:
@@ -352,20 +299,6 @@ def _needs_successor(spec: JobSpec, job: Job, machine: Machine) -> bool:
         return True
     on_demand = machine.market == ON_DEMAND and spec.spot and spec.return_to_spot
     return bool(on_demand and job.granted == machine.attempt and told.step)
-
-
-def _kind(market: str, zones: tuple[str, ...]) -> str:
-    return f"{market} {' '.join(zones)}"
-
-
-def _volume_in(zone: str) -> str:
-    return f"volume {zone}" if zone else "image"
-
-
-def _is_refused(job: Job, kind: str, seen: Seen) -> bool:
-    """Say whether AWS refused such a launch or volume a short time ago."""
-    refusal = job.refused.get(kind)
-    return refusal is not None and refusal.until > seen.now
 
 
 # --- state
@@ -388,24 +321,32 @@ def _go_on(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         return _with_volume(job, machine, seen, spec)
     if spec.keeps_root and not (machine.keeps_root and job.opened == job.machine):
         return _keep_root(job, machine, seen) if machine.root else None
-    return _in_s3(job, machine)
+    # The bucket's conditional writes fence the machine before.
+    if job.granted != machine.attempt:
+        generation = job.generation + 1
+        granted = replace(job, generation=generation, granted=machine.attempt, short_since=None)
+        return Write(f"generation {generation}", granted)
+    grant = str(job.generation)
+    if machine.grant == grant:
+        return None
+    return steps.Grant(f"generation {grant}", job.machine, grant)
 
 
 def _keep_root(job: Job, machine: Machine, seen: Seen) -> Step:
     """Remember the root of a machine, and have it stay, before anything of use is written to it."""
-    if job.opened != job.machine:
-        own = OwnVolume(generation=job.generation, move=job.moves, at=seen.now)
-        opened = replace(
-            job,
-            home=machine.root,
-            zone=machine.zone,
-            opened=job.machine,
-            epoch=job.epoch + 1,
-            base=machine.image,
-            volumes={**job.volumes, machine.root: own},
-        )
-        return Write(f"the home is its root {machine.root}", opened)
-    return KeepRoot("it stays after the machine", job.machine, machine.root_device)
+    if job.opened == job.machine:
+        return steps.KeepRoot("it stays after the machine", job.machine, machine.root_device)
+    own = OwnVolume(generation=job.generation, move=job.moves, at=seen.now)
+    opened = replace(
+        job,
+        home=machine.root,
+        zone=machine.zone,
+        opened=job.machine,
+        epoch=job.epoch + 1,
+        base=machine.image,
+        volumes={**job.volumes, machine.root: own},
+    )
+    return Write(f"the home is its root {machine.root}", opened)
 
 
 def _image_of_root(job: Job, seen: Seen) -> Step | None:
@@ -415,30 +356,25 @@ def _image_of_root(job: Job, seen: Seen) -> Step | None:
         return None
     name = next((name for name, it in job.images.items() if it.snapshot == seals[0]), "")
     if not name and not _is_refused(job, _volume_in(""), seen):
-        move = job.moves + 1
-        making = Making(
-            zone="",
-            snapshot=seals[0],
-            generation=job.generation,
-            move=move,
-            token=f"{job.name}-{int(job.created_at.timestamp())}-{job.generation}-{move}",
-            base=job.base,
-        )
-        return Write("an image of the root", replace(job, making=making, moves=move))
+        return _make(job, "an image of the root", "", seals[0], job.generation, job.base)
     if seen.images.get(name) != "available":
         return None
     ready = replace(job, image=name, seal=seals[0], home="", zone="")
     return Write(f"machines start from {name}", ready)
 
 
-def _in_s3(job: Job, machine: Machine) -> Step | None:
-    """Grant a machine its generation; the bucket's conditional writes fence the one before."""
-    if job.granted != machine.attempt:
-        generation = job.generation + 1
-        granted = replace(job, generation=generation, granted=machine.attempt, short_since=None)
-        return Write(f"generation {generation}", granted)
-    grant = str(job.generation)
-    return Grant(f"generation {grant}", job.machine, grant) if machine.grant != grant else None
+def _make(job: Job, why: str, zone: str, snapshot: str, generation: int, base: str = "") -> Step:
+    """Decide on a volume or an image."""
+    move = job.moves + 1
+    making = Making(
+        zone=zone,
+        snapshot=snapshot,
+        generation=generation,
+        move=move,
+        token=f"{job.name}-{int(job.created_at.timestamp())}-{generation}-{move}",
+        base=base,
+    )
+    return Write(why, replace(job, making=making, moves=move))
 
 
 def _first_volume(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
@@ -453,7 +389,7 @@ def _first_volume(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         return Write(f"the home is {name}", first)
     if machine is None or machine.is_gone:
         return _next_machine(spec, job, seen)
-    return _make(job, machine, seen) if machine.is_running and not name else None
+    return _volume_for(job, machine, seen) if machine.is_running and not name else None
 
 
 def _newest_volume(job: Job) -> str:
@@ -462,18 +398,13 @@ def _newest_volume(job: Job) -> str:
     return next((n for n, it in job.volumes.items() if (it.generation, it.move) == wanted), "")
 
 
-def _make(job: Job, machine: Machine, seen: Seen) -> Step:
+def _volume_for(job: Job, machine: Machine, seen: Seen) -> Step:
     """Decide on a volume of the job's seal, or an empty one, where a machine runs."""
     if job.making or _is_refused(job, _volume_in(machine.zone), seen):
         # Without a volume a machine only costs money.
-        return End("AWS refuses its volume", job.machine)
-    move, generation = job.moves + 1, job.generation + 1
-    token = f"{job.name}-{int(job.created_at.timestamp())}-{generation}-{move}"
-    making = Making(
-        zone=machine.zone, snapshot=job.seal, generation=generation, move=move, token=token
-    )
+        return steps.End("AWS refuses its volume", job.machine)
     why = f"a volume in {machine.zone}"
-    return Write(why, replace(job, making=making, moves=move))
+    return _make(job, why, machine.zone, job.seal, job.generation + 1)
 
 
 def _with_volume(job: Job, machine: Machine, seen: Seen, spec: JobSpec) -> Step | None:
@@ -488,19 +419,29 @@ def _with_volume(job: Job, machine: Machine, seen: Seen, spec: JobSpec) -> Step 
         if job.opened != job.machine:
             opened = replace(job, opened=job.machine, epoch=job.epoch + 1)
             return Write(f"epoch {opened.epoch}: older seals are void", opened)
-        if machine.volume != job.home:
-            return Point("home", job.machine, job.home)
-        return Attach("home", job.home, job.machine)
-    if home.attached_to != job.machine or home.attachment != "attached":
-        return None
-    if job.home not in told.proved:
+        return _attach("home", job, machine, job.home)
+    if not home.is_attached_to(job.machine) or job.home not in told.proved:
         return None
     if job.granted != machine.attempt:
         return Write("proved", replace(job, granted=machine.attempt, short_since=None))
     grant = f"{job.generation} {job.home}"
     if machine.grant != grant:
-        return Grant(f"generation {job.generation}", job.machine, grant)
-    return _backup(spec, job, seen)
+        return steps.Grant(f"generation {job.generation}", job.machine, grant)
+    # Take a snapshot of a volume in use, against the loss of the volume itself.
+    taken = [it for it in seen.snapshots.values() if it.volume == job.home and it.at]
+    newest = max((it.at for it in taken if it.at), default=None)
+    is_due = newest is None or seen.now - newest >= spec.snapshot_every
+    if not is_due or any(it.state == "pending" for it in taken):
+        return None
+    backup = TakeSnapshot("a regular backup", job.home, job.generation, job.epoch, False)
+    return _unless_asked(job, backup, seen)
+
+
+def _attach(what: str, job: Job, machine: Machine, volume: str) -> Step:
+    """Attach a volume to the job's machine, which knows of it before."""
+    if machine.volume != volume:
+        return steps.Point(what, job.machine, volume)
+    return steps.Attach(what, volume, job.machine)
 
 
 def _move(job: Job, machine: Machine, told: Told, seen: Seen) -> Step | None:
@@ -508,23 +449,18 @@ def _move(job: Job, machine: Machine, told: Told, seen: Seen) -> Step | None:
     if job.move != machine.zone:
         seals = _whole_seals(job, seen)
         if not seals:
-            return End("away from home, and there is no complete seal", job.machine)
+            return steps.End("away from home, and there is no complete seal", job.machine)
         moved = replace(job, move=machine.zone, seal=seals[0], moves=job.moves + 1)
         return Write(f"move to {machine.zone}", moved)
     name = _newest_volume(job)
     if not name:
-        return _make(job, machine, seen)
+        return _volume_for(job, machine, seen)
     candidate = seen.volumes.get(name)
     if candidate is None:
         return None
     if candidate.is_free:
-        if told.left:
-            return None
-        if machine.volume != name:
-            return Point("candidate", job.machine, name)
-        return Attach("candidate", name, job.machine)
-    proved = candidate.attached_to == job.machine and candidate.attachment == "attached"
-    if not (proved and name in told.proved):
+        return None if told.left else _attach("candidate", job, machine, name)
+    if not candidate.is_attached_to(job.machine) or name not in told.proved:
         return None
     committed = replace(
         job,
@@ -540,11 +476,8 @@ def _move(job: Job, machine: Machine, told: Told, seen: Seen) -> Step | None:
 
 def _whole_seals(job: Job, seen: Seen) -> list[str]:
     """List the complete copies of the home as it is now; none while it may be written."""
-    return (
-        []
-        if job.opened
-        else [n for n in _seals(job, seen) if seen.snapshots[n].state == "completed"]
-    )
+    seals = [] if job.opened else _seals(job, seen)
+    return [name for name in seals if seen.snapshots[name].state == "completed"]
 
 
 def _seals(job: Job, seen: Seen) -> list[str]:
@@ -562,20 +495,12 @@ def _seals(job: Job, seen: Seen) -> list[str]:
     )
 
 
-def _backup(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
-    """Take a snapshot of a volume in use, against the loss of the volume itself."""
-    taken = [it for it in seen.snapshots.values() if it.volume == job.home and it.at]
-    if any(it.state == "pending" for it in taken):
-        return None
-    newest = max((it.at for it in taken if it.at), default=None)
-    due = newest is None or seen.now - newest >= spec.snapshot_every
-    backup = TakeSnapshot("a regular backup", job.home, job.generation, job.epoch, False)
-    return _unless_asked(job, backup, seen) if due else None
-
-
 def _unless_asked(job: Job, step: TakeSnapshot, seen: Seen) -> Step | None:
     is_asked = job.asked == step.key and job.asked_at and seen.now - job.asked_at < LISTED
     return None if is_asked else step
+
+
+# --- tidying
 
 
 def _tidy(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
@@ -587,21 +512,20 @@ def _tidy(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
             others = {other: it for other, it in job.volumes.items() if other != name}
             return Write(f"{name} is gone", replace(job, volumes=others))
     for name, volume in sorted(seen.volumes.items()):
-        is_candidate = bool(job.move) and job.volumes[name].move == job.moves
+        is_newest = job.volumes[name].move == job.moves
+        is_candidate = bool(job.move) and is_newest
         is_first = spec.has_volume and not job.home and not job.outcome
-        if volume.state == "error" and (is_candidate or is_first):
-            failed = _back_off(
-                job, _volume_in(volume.zone), f"{name} has the state error", seen.now
-            )
-            if job.volumes[name].move == job.moves:
-                return Write("the volume failed", replace(failed, moves=job.moves + 1))
+        if volume.state == "error" and is_newest and (is_candidate or is_first):
+            kind, why = _volume_in(volume.zone), f"{name} has the state error"
+            failed = _back_off(job, kind, why, seen.now)
+            return Write("the volume failed", replace(failed, moves=job.moves + 1))
         if name == job.home or is_candidate or is_first:
             continue
         if volume.is_free or volume.state == "error":
-            return DeleteVolume("neither home nor candidate", name)
+            return steps.DeleteVolume("neither home nor candidate", name)
         is_used = machine and machine.grant.endswith(f" {name}")
         if spec.has_volume and volume.attachment == "attached" and not is_used:
-            return Detach("neither home nor candidate", name)
+            return steps.Detach("neither home nor candidate", name)
     if step := _spare_image(spec, job, seen) or _spare_snapshot(job, seen):
         return step
     home = seen.volumes.get(job.home)
@@ -609,8 +533,7 @@ def _tidy(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         return None
     if job.machine or (job.outcome and spec.on_done in (OnDone.KEEP, OnDone.DELETE)):
         return None
-    pending = sum(it.state == "pending" for it in seen.snapshots.values())
-    if pending >= MOST_PENDING:
+    if sum(it.state == "pending" for it in seen.snapshots.values()) >= MOST_PENDING:
         return None
     seal = TakeSnapshot("the seal", job.home, job.generation, job.epoch, True)
     return _unless_asked(job, seal, seen)
@@ -632,7 +555,7 @@ def _spare_image(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
             last = name == job.base or own.snapshot in seals if job.home else name == job.image
             is_wanted = last and spec.on_done is OnDone.IMAGE
         if not is_wanted or state in ("failed", "error", "invalid"):
-            return DeregisterImage("no machine starts from it", name)
+            return steps.DeregisterImage("no machine starts from it", name)
     return None
 
 
@@ -640,11 +563,10 @@ def _spare_snapshot(job: Job, seen: Seen) -> Step | None:
     """Delete a copy that a newer one replaces: only once a seal, or a newer backup, is complete."""
     for name, it in sorted(seen.snapshots.items()):
         if it.state == "error":
-            return DeleteSnapshot("it failed", name)
+            return steps.DeleteSnapshot("it failed", name)
     whole = _whole_seals(job, seen)
     done = {name: it for name, it in sorted(seen.snapshots.items()) if it.state == "completed"}
-    keep = {job.seal} if job.move else set[str]()
-    keep |= {own.snapshot for own in job.images.values()}
+    keep = {own.snapshot for own in job.images.values()} | ({job.seal} if job.move else set())
     if whole:
         keep.add(whole[0])
     else:
@@ -653,4 +575,4 @@ def _spare_snapshot(job: Job, seen: Seen) -> Step | None:
             made = sorted((it.at, n) for n, it in done.items() if it.seal is is_seal and it.at)
             keep |= {made[-1][1]} if made else set()
     spare = next((name for name in done if name not in keep), None)
-    return DeleteSnapshot("a newer copy is complete", spare) if spare else None
+    return steps.DeleteSnapshot("a newer copy is complete", spare) if spare else None

@@ -1,7 +1,7 @@
 """A job: what its document asks for, what is remembered of it, and what is seen of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -212,11 +212,6 @@ class Job:
         return self.machines[self.machine].attempt if self.machine else 0
 
     @property
-    def successor_attempt(self) -> int:
-        """Return the attempt of its successor; 0 if it has none."""
-        return self.machines[self.successor].attempt if self.successor else 0
-
-    @property
     def is_at_work(self) -> bool:
         """Say whether its machine may write."""
         return bool(self.machine) and self.granted == self.machine_attempt
@@ -269,6 +264,10 @@ class Volume:
         """Say whether it can be attached, sealed or deleted."""
         return self.state == "available"
 
+    def is_attached_to(self, machine: str) -> bool:
+        """Say whether a machine has it, for certain."""
+        return (self.attached_to, self.attachment) == (machine, "attached")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
@@ -302,3 +301,44 @@ class Seen:
     snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
     head: Head | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One report of a machine's agent: they arrive at least once each, and in any order."""
+
+    job: str
+    attempt: int
+    instance_id: str
+    generation: int
+    seq: int
+    event: str
+    at: datetime
+    volume: str | None = None
+    step: str | None = None
+    exit_code: int | None = None
+    reason: str = ""
+
+
+def merged(job: Job, report: Report) -> Job:
+    """Add a report to the job's memory; an older one adds events, but no time and no step."""
+    machine = job.machines.get(report.instance_id)
+    if machine is None or machine.attempt != report.attempt:
+        # This item did not launch the machine: another or a lost item did.
+        return job
+    before = job.told.get(report.attempt, Told())
+    told = replace(
+        before,
+        generation=max(before.generation, report.generation),
+        left=before.left or report.event == "left",
+        idle=before.idle or report.event == "idle",
+    )
+    if report.event == "proved" and report.volume and report.volume not in before.proved:
+        told = replace(told, proved=(*before.proved, report.volume))
+    if report.event == "exited" and before.exit_code is None:
+        told = replace(told, exit_code=report.exit_code)
+    if report.event == "failed":
+        told = replace(told, failed=report.reason or "the machine reported a failure")
+    if report.seq > before.seq:
+        told = replace(told, seq=report.seq, at=report.at, step=report.step or before.step)
+    return replace(job, told={**job.told, report.attempt: told}) if told != before else job

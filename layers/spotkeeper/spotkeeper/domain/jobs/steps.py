@@ -27,89 +27,78 @@ class Start(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class End(Step):
-    """Terminate a machine."""
-
-    instance_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Drain(Step):
-    """Ask a machine to stop at its next checkpoint."""
-
-    instance_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Point(Step):
-    """Tell a machine which volume to look for."""
-
-    instance_id: str
-    volume: str
-
-
-@dataclass(frozen=True, slots=True)
-class Grant(Step):
-    """Let a machine run as a generation: `G`, or `G VOLUME`."""
-
-    instance_id: str
-    grant: str
-
-
-@dataclass(frozen=True, slots=True)
 class CreateVolume(Step):
     """Create a volume, empty or from a seal."""
 
     making: Making
 
 
-@dataclass(frozen=True, slots=True)
 class RegisterImage(CreateVolume):
     """Register an image of the seal of a root."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeregisterImage(Step):
-    """Deregister an image; its snapshot stays."""
+class OfMachine(Step):
+    """A step that a machine takes."""
 
-    image: str
+    instance_id: str
+
+
+class End(OfMachine):
+    """Terminate a machine."""
+
+
+class Drain(OfMachine):
+    """Ask a machine to stop at its next checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeepRoot(Step):
+class Point(OfMachine):
+    """Tell a machine which volume to look for."""
+
+    volume: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grant(OfMachine):
+    """Let a machine run as a generation: `G`, or `G VOLUME`."""
+
+    grant: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRoot(OfMachine):
     """Let the root volume of a machine stay after the machine's end."""
 
-    instance_id: str
     device: str
 
 
 @dataclass(frozen=True, slots=True)
-class Attach(Step):
-    """Attach a volume to a machine of its zone."""
+class OfVolume(Step):
+    """A step that a volume takes."""
 
     volume: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attach(OfVolume):
+    """Attach a volume to a machine of its zone."""
+
     instance_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Detach(Step):
+class Detach(OfVolume):
     """Detach a volume that is of no use."""
 
-    volume: str
 
-
-@dataclass(frozen=True, slots=True)
-class DeleteVolume(Step):
+class DeleteVolume(OfVolume):
     """Delete a volume."""
 
-    volume: str
-
 
 @dataclass(frozen=True, slots=True)
-class TakeSnapshot(Step):
+class TakeSnapshot(OfVolume):
     """Take a snapshot; a seal is one of a volume that nobody writes."""
 
-    volume: str
     generation: int
     epoch: int
     seal: bool
@@ -128,7 +117,11 @@ class DeleteSnapshot(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class DeregisterImage(Step):
+    """Deregister an image; its snapshot stays."""
+
+    image: str
+
+
 class Mail(Step):
     """Report the end of the job."""
-
-    job: Job

@@ -1,0 +1,267 @@
+"""The machine of a job, as a life uses it: settings, metadata, tags, code and command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tarfile
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
+
+from spotkeeper_worker.agent.aws import (
+    Caller,
+    Parameters,
+    SearchLogQueue,
+    endpoint_of,
+    region_of_queue,
+)
+from spotkeeper_worker.agent.credentials import CredentialChain
+from spotkeeper_worker.agent.gpu import ask
+from spotkeeper_worker.agent.metadata import Metadata, MetadataError, identity
+from spotkeeper_worker.job.bucket import Bucket, BucketError
+from spotkeeper_worker.job.command import Command, LogStream, user_named
+from spotkeeper_worker.job.disks import LinuxDisks
+from spotkeeper_worker.job.reports import Reporter
+from spotkeeper_worker.log import Sometimes, get_logger
+from spotkeeper_worker.times import read_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from spotkeeper_worker.agent.settings import Settings
+    from spotkeeper_worker.job.disks import Disks
+
+_LOG = get_logger("agent")
+_Answer = TypeVar("_Answer")
+_TAGS = "meta-data/tags/instance/spotkeeper:"
+_PREPARED_WITHIN_S = 900.0
+_SHUTDOWN_WITHIN_S = 50.0
+_LAST_LINES_S = 10.0
+
+
+class JobError(Exception):
+    """What stops this machine and is reported as `failed`."""
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What the metadata say; `taken_in_s` until EC2 takes the machine."""
+
+    generation: int = 0
+    volume: str | None = None
+    draining: bool = False
+    taken_in_s: float | None = None
+
+
+class Document:
+    """What the machine needs of the job's document."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        """Read `document.json`; raises JobError."""
+        try:
+            if body["version"] != 1:
+                raise JobError(f"document.json has version {body['version']}: update the agent")
+            state, volume = body["state"], body["state"].get("volume")
+            self.command = tuple(body["command"])
+            self.code: str | None = body.get("code")
+            self.git: Mapping[str, str] | None = body.get("git")
+            self.user: str | None = body.get("user")
+            self.environment = {name: str(text) for name, text in body["environment"].items()}
+            self.checkpoints: str | None = None if volume else state["checkpoints"]
+            self.complete: str | None = state.get("complete")
+            self.keep = int(state.get("keep") or 2)
+            self.mount: str | None = volume["mount"] if volume else None
+            self.idle_after: float | None = (body.get("end") or {}).get("idle_after")
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise JobError(f"document.json cannot be read: {error!r}") from None
+
+
+class Machine:
+    """What a life needs of this machine; a test replaces any of it."""
+
+    stream: LogStream | None = None
+    disks: Disks
+
+    def __init__(self, settings: Settings, metadata: Metadata) -> None:
+        """Read metadata, tags and the stack's parameter; raises an error where one is missing."""
+        here = identity(metadata)
+        job, number = metadata.get(f"{_TAGS}job"), metadata.get(f"{_TAGS}attempt")
+        if not job or not number:
+            needs = "; the launch template needs InstanceMetadataTags: enabled"
+            missing = "the tags spotkeeper:job and spotkeeper:attempt are missing"
+            raise MetadataError(missing if here.tags_on else missing + needs)
+        self.job, self.attempt, self.instance_id = job, int(number), here.instance_id
+        self.folder = settings.job_folder
+        self._settings, self._metadata, self._say = settings, metadata, Sometimes(_LOG)
+        chain = CredentialChain(metadata, os.environ)
+        self._region = region = settings.region or here.region
+        bucket_name, queue_url, log_group = _where(settings, region, chain)
+        self.store = Bucket(bucket_name, region)
+        queue = SearchLogQueue(queue_url, region_of_queue(queue_url) or region, chain)
+        seq_file = settings.job_folder / f"seq-{number}"
+        self.report = Reporter(queue.send, job, self.attempt, here.instance_id, seq_file)
+        if log_group:
+            caller = Caller(
+                "logs", settings.logs_endpoint or endpoint_of("logs", region), region, chain
+            )
+            self.stream = LogStream(caller, log_group, f"{job}/{number}")
+        self.disks = LinuxDisks()
+        if settings.job_disks is not None:
+            from spotkeeper_worker.testing.disks import FolderDisks
+
+            self.disks = FolderDisks(settings.job_disks)
+
+    def clock(self) -> float:
+        """Give the seconds since the epoch."""
+        return time.time()
+
+    def background(self, call: Callable[[], _Answer]) -> Future[_Answer]:
+        """Make a call in a thread, which the process does not wait for when it ends."""
+        made: Future[_Answer] = Future()
+
+        def run() -> None:
+            try:
+                made.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - `result` raises it
+                made.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        return made
+
+    def look(self) -> Signs | None:
+        """Read the tags and the notice; None where they are not known."""
+        get = self._metadata.get
+        try:
+            grant = (get(f"{_TAGS}grant") or "").split()
+            volume = (get(f"{_TAGS}volume") or "").strip()
+            draining = get(f"{_TAGS}draining") is not None
+            action, taken_in_s = get("meta-data/spot/instance-action"), None
+            if action is not None:
+                try:
+                    taken_at = read_time(json.loads(action)["time"]) - self._metadata.clock_offset_s
+                except (ValueError, KeyError, TypeError):
+                    raise ValueError(f"spot/instance-action: {action[:40]!r} has no time") from None
+                taken_in_s = taken_at - time.time()
+            if grant and not grant[0].isdigit():
+                raise ValueError(f"spotkeeper:grant: {grant[0][:40]!r} is no generation")
+            named = grant[1] if len(grant) > 1 else volume or None
+            return Signs(int(grant[0]) if grant else 0, named, draining, taken_in_s)
+        except (MetadataError, ValueError) as error:
+            self._say.warn("metadata", f"metadata: {error}")
+            return None
+
+    def document(self) -> Mapping[str, Any]:
+        """Read the job's document."""
+        found = self.store.get(f"jobs/{self.job}/document.json")
+        if found is None:
+            raise BucketError(f"jobs/{self.job}/document.json is not in the bucket")
+        return dict(json.loads(found[0]))
+
+    def prepare(self, document: Document, work: Path) -> None:
+        """Put the job's code into the folder; raises JobError or BucketError."""
+        work.mkdir(parents=True, exist_ok=True)
+        if document.git:
+            _clone(document.git["url"], document.git["commit"], work)
+        elif document.code:
+            packed = work.parent / "code.tar.gz"
+            self.store.download(f"jobs/{self.job}/{document.code}", packed)
+            try:
+                with tarfile.open(packed) as archive:
+                    _unpack(archive, work)
+            except (tarfile.TarError, OSError, EOFError) as error:
+                raise JobError(f"{document.code} cannot be unpacked: {error}") from None
+
+    def hand_over(self, document: Document, work: Path, mount: Path | None) -> None:
+        """Give the folder and everything in it to the job's user, and the root of its volume."""
+        user = user_named(document.user)
+        if user:
+            for path in (work, *work.rglob("*")):
+                os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
+            if mount:
+                os.chown(mount, user.pw_uid, user.pw_gid)
+
+    def start(self, document: Document, work: Path, environment: Mapping[str, str]) -> Command:
+        """Start the command; without a log group, the tail is all that is kept of its output."""
+        sink = self.stream.take if self.stream else lambda _: None
+        given = {"AWS_DEFAULT_REGION": self._region, **environment}
+        return Command(document.command, work, given, user_named(document.user), sink)
+
+    def save_log(self, tail: bytes) -> None:
+        """Write the last of the output into the bucket."""
+        self.store.write(f"jobs/{self.job}/log/{self.attempt}.txt", tail)
+        if self.stream:
+            self.stream.close(_LAST_LINES_S)
+
+    def gpu(self) -> int | None:
+        """Give the use of the busiest GPU in percent; None where it is not known."""
+        asked = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+        try:
+            status, output, _ = ask(asked)
+            return None if status else max(int(line) for line in output.split("\n") if line.strip())
+        except (OSError, ValueError):
+            return None
+
+    def shut_down(self) -> None:
+        """Shut the machine down; raises OSError."""
+        shut_down(self._settings)
+
+    def aws_answered_at(self) -> float:
+        """Give when AWS last answered, by the clock of `Life.step`."""
+        return max(self.store.answered_at, self.report.answered_at)
+
+
+def _where(settings: Settings, region: str, chain: CredentialChain) -> tuple[str, str, str]:
+    """Return the bucket, the queue and the log group of the jobs."""
+    group = settings.job_log_group
+    if not settings.jobs_parameter:
+        return settings.job_bucket, settings.job_queue_url, group
+    text = Parameters(settings.ssm_endpoint, region, chain).get(settings.jobs_parameter)
+    try:
+        body = json.loads(text)
+        return str(body["bucket"]), str(body["queue_url"]), group or str(body.get("log_group", ""))
+    except (ValueError, KeyError, TypeError):
+        raise JobError(f"{settings.jobs_parameter} should name bucket and queue_url") from None
+
+
+def _unpack(archive: tarfile.TarFile, work: Path) -> None:
+    if hasattr(tarfile, "data_filter"):
+        archive.extractall(work, filter="data")
+        return
+    for member in archive:
+        inside = work.resolve() in (work / member.name).resolve().parents
+        if member.isdir() or (member.isreg() and inside):
+            archive.extract(member, work)
+
+
+def _clone(url: str, commit: str, work: Path) -> None:
+    git = ["git", "-C", str(work), "-c", "safe.directory=*"]
+    steps = [
+        ["init", "--quiet"],
+        ["fetch", "--quiet", "--depth", "1", url, commit],
+        ["checkout", "--quiet", "--force", "FETCH_HEAD"],
+    ]
+    for step in steps:
+        try:
+            subprocess.run(
+                [*git, *step], check=True, capture_output=True, timeout=_PREPARED_WITHIN_S,
+                env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+            )  # fmt: skip
+        except subprocess.CalledProcessError as error:
+            told = error.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise JobError(f"git {step[0]}: {told[-1] if told else error}") from None
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise JobError(f"git {step[0]}: {error}") from None
+
+
+def shut_down(settings: Settings) -> None:
+    """Shut the machine down by the command of its settings; raises OSError."""
+    _LOG.info("shutting the machine down: %s", " ".join(settings.job_shutdown))
+    try:
+        subprocess.run(settings.job_shutdown, check=True, timeout=_SHUTDOWN_WITHIN_S)
+    except subprocess.SubprocessError as error:
+        raise OSError(str(error)) from None
