@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 from spotkeeper_worker import Worker
-from spotkeeper_worker.agent.settings import Settings, parse
-from spotkeeper_worker.agent.values import read_file
+from spotkeeper_worker.agent.settings import Settings, parse, read_file
 from spotkeeper_worker.states import TARGETS, Hook, State
 from spotkeeper_worker.testing import FakeServer, until
 from tests.worker.logs import say

@@ -7,7 +7,7 @@ import pytest
 
 from spotkeeper_worker.agent import forward
 from spotkeeper_worker.agent.aws import AwsError
-from spotkeeper_worker.agent.forward import LONGEST, Forwarder, _as_text
+from spotkeeper_worker.agent.forward import LONGEST, Forwarder, as_sqs_text
 
 NOT_FOR_SQS = [
     "{}".encode("utf-16-le"), b"\x00", b"a \x1f", "\ufffe".encode(), "\uffff".encode(), b"\xff",
@@ -18,8 +18,8 @@ FOR_SQS = ["\t\r\n ", "\x7f\x85", "\ue000\ufffd", "\U0001f600", "ü", "x" * LONG
 
 def test_which_messages_sqs_takes() -> None:
     """Those of the SQS API reference, SendMessage."""
-    assert [_as_text(body) for body in NOT_FOR_SQS] == [None] * len(NOT_FOR_SQS)
-    assert [_as_text(text.encode()) for text in FOR_SQS] == FOR_SQS
+    assert [as_sqs_text(body) for body in NOT_FOR_SQS] == [None] * len(NOT_FOR_SQS)
+    assert [as_sqs_text(text.encode()) for text in FOR_SQS] == FOR_SQS
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_what_becomes_of_a_message(
     def send(text: str) -> None:
         code = left.pop(0) if left else ""
         if code == "stop":
-            forwarder.stop()
+            forwarder.stopping.set()
         if code:
             raise AwsError("SendMessage", code, "no")
 
     def consume(queue: str, inactivity_timeout: float) -> Any:
         if became:
-            forwarder.stop()
+            forwarder.stopping.set()
             return iter([(None, None, None)])
         return iter([(SimpleNamespace(delivery_tag=1), None, body)])
 

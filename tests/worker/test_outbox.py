@@ -17,7 +17,7 @@ import pytest
 
 from spotkeeper.border.search_log import read
 from spotkeeper_worker.logs.journal import Journal
-from spotkeeper_worker.logs.outbox import NotSent, Outbox, OutboxSettings
+from spotkeeper_worker.logs.outbox import NotSent, Outbox
 from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.testing import until
 from spotkeeper_worker.times import as_text
@@ -26,10 +26,8 @@ from tests.worker.logs import AWS, Queue, a_log, kept, lines
 
 
 def outbox(folder: Path, queue: Queue, **journal: int) -> Outbox:
-    settings = OutboxSettings(
-        origin=AWS, pace=PaceSettings(0.01, 0.02), first_retry_s=0.01, clamp_s=5.0
-    )
-    return Outbox(Journal(folder, **journal), queue.send, settings)
+    pace = PaceSettings(0.01, 0.02)
+    return Outbox(Journal(folder, **journal), queue.send, AWS, pace, first_retry_s=0.01)
 
 
 def empty(box: Outbox) -> None:
@@ -133,7 +131,7 @@ def test_no_message_has_more_workers_than_the_collector_takes(
     tmp_path: Path, batch_of: int
 ) -> None:
     queue = Queue()
-    made = Outbox(Journal(tmp_path), queue.send, OutboxSettings(origin=AWS))
+    made = Outbox(Journal(tmp_path), queue.send, AWS)
     logs = [a_log(number, worker_id=f"cgi-{number % 450}") for number in range(500)]
     for number, first in enumerate(range(0, 500, batch_of)):
         made.accept(logs[first : first + batch_of], "s", number + 1)
@@ -156,14 +154,11 @@ def test_a_long_batch_is_several_messages_that_sqs_takes(tmp_path: Path) -> None
 def test_a_batch_of_several_messages_counts_once_though_a_kill_cut_it(tmp_path: Path) -> None:
     """The agent ends between two parts of a batch; its worker sends the batch again."""
     logs = [a_log(number, worker_id=f"cgi-{number}") for number in range(500)]
-    settings, journal = OutboxSettings(origin=AWS), Cut(tmp_path)
     with pytest.raises(Killed):
-        Outbox(journal, Queue().send, settings).accept(logs, "s", 1)
+        Outbox(Cut(tmp_path), Queue().send, AWS).accept(logs, "s", 1)
     queue = Queue()
-    again = Outbox(Journal(tmp_path), queue.send, settings)
-    again.accept(logs, "s", 1)
-    empty(again)
-    again.close()
+    with sending(tmp_path, queue) as again:
+        again.accept(logs, "s", 1)
     assert sorted(counted(queue)) == sorted(log["request_id"] for log in logs)
 
 

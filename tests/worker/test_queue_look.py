@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from spotkeeper_worker.agent.queue_look import LookFailed, QueueAddress, look
+from spotkeeper_worker.agent.queue_look import LookFailed, look, parse_address
 from spotkeeper_worker.testing import until
 from spotkeeper_worker.times import as_text
 from tests.worker.brokers import Queue, Rabbit, broker, queue
@@ -16,7 +16,7 @@ AT = 1_795_300_000.0
 
 
 def test_a_look_is_what_waits_and_what_is_being_served(manage: Manage) -> None:
-    found = look(QueueAddress.parse(manage(200, json.dumps(TOLD))), lambda: AT)
+    found = look(parse_address(manage(200, json.dumps(TOLD))), lambda: AT)
     assert found == {
         "vhost": "/",
         "name": "requests",
@@ -41,13 +41,13 @@ def test_a_look_is_what_waits_and_what_is_being_served(manage: Manage) -> None:
 )
 def test_what_is_no_look_is_named(manage: Manage, status: int, body: str, why: str) -> None:
     with pytest.raises(LookFailed, match=why) as failed:
-        look(QueueAddress.parse(manage(status, body)))
+        look(parse_address(manage(status, body)))
     assert "s3cret" not in str(failed.value)
 
 
 def test_a_broker_that_is_down_is_named() -> None:
     with pytest.raises(LookFailed, match=r"requests in the vhost / of 127\.0\.0\.1:9: "):
-        look(QueueAddress.parse("http://127.0.0.1:9/%2F/requests"))
+        look(parse_address("http://127.0.0.1:9/%2F/requests"))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_broker_that_is_down_is_named() -> None:
     ],
 )
 def test_addresses(url: str, path: str, vhost: str, name: str) -> None:
-    address = QueueAddress.parse(url)
+    address = parse_address(url)
     assert (address.vhost, address.queue) == (vhost, name)
     assert address.url.endswith(f"//h{path}")
 
@@ -69,7 +69,7 @@ def test_addresses(url: str, path: str, vhost: str, name: str) -> None:
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"15671/VHOST/QUEUE|[Pp]ort"):
-        QueueAddress.parse(url)
+        parse_address(url)
 
 
 # --- the real thing -------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_a_real_broker_tells_what_waits_and_what_is_being_served(
         queue.send(b"work", message_id=str(number))
     held = [queue.channel.basic_get(queue.name) for _ in range(2)]
     assert all(method is not None for method, *_ in held)
-    address = QueueAddress.parse(management(broker, queue))
+    address = parse_address(management(broker, queue))
 
     def sees() -> bool:
         # For its first seconds the queue is not known, or known to be empty: decision 5.
@@ -102,7 +102,7 @@ def test_a_real_broker_tells_what_waits_and_what_is_being_served(
 
 def test_a_real_broker_refuses_by_name(broker: Rabbit, queue: Queue) -> None:
     with pytest.raises(LookFailed, match="refuses the user guest"):
-        look(QueueAddress.parse(management(broker, queue, "wrong")))
+        look(parse_address(management(broker, queue, "wrong")))
     gone = management(broker, queue) + "-gone"
     with pytest.raises(LookFailed, match="does not exist, or guest may not see it"):
-        look(QueueAddress.parse(gone))
+        look(parse_address(gone))

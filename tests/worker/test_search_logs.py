@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from spotkeeper.border.search_log import read
 from spotkeeper_worker.log import Sometimes
+from spotkeeper_worker.logs.files import collect
 from spotkeeper_worker.logs.intake import LogRefused, take
 from spotkeeper_worker.logs.journal import Journal
-from spotkeeper_worker.logs.spool import collect
 from spotkeeper_worker.times import as_text, read_time
 from tests.worker.logs import AT, AWS, a_log, kept, lines
 
@@ -123,7 +123,7 @@ def test_a_batch_is_known_after_its_segment_was_sent(tmp_path: Path) -> None:
 
 def test_a_message_is_the_same_for_every_agent_that_sends_it(tmp_path: Path) -> None:
     before = Journal(tmp_path)
-    before.counts.clamped = 2
+    before.counts["clamped"] = 2
     before.append(lines(0, 3), "a", 1)
     before.seal({"name": "requests", "ready": 5})
     first, again = before.oldest(), Journal(tmp_path).oldest()

@@ -2,64 +2,49 @@
 
 import pytest
 
-from spotkeeper_worker.states import (
-    Leave,
-    Local,
-    Seen,
-    State,
-    Workers,
-    leaving,
-    state_of,
-)
+from spotkeeper_worker.states import Leave, Local, Seen, State, Workers, leaving, state_of
 
 ALL = Workers(expected=2, ready=("a", "b"))
 ONE = Workers(expected=2, ready=("a",), not_ready=("b",))
 BUSY = Workers(expected=2, ready=("a", "b"), busy=1)
+WELL, STOPPED, ILL = Local(), Local(stopping=True), Local(ill="Xid 79 of PCI:0")
 
 LEAVES = [
-    (Seen(), None),
-    (Seen(target="InService"), None),
-    (Seen(target="InService", rebalance=True), None),
-    (Seen(target="InService", taken_at=200.0), Leave("interruption", 200.0, 200.0)),
-    (Seen(target="InService", tagged_until=200.0), Leave("tagged", 200.0, 200.0)),
-    (Seen(target="Detached", tagged_until=200.0), Leave("tagged", 200.0, 200.0)),
-    (Seen(taken_at=300.0, tagged_until=200.0), Leave("interruption", 200.0, 200.0)),
+    (Seen(), WELL, None),
+    (Seen(target="InService"), WELL, None),
+    (Seen(target="InService", rebalance=True), WELL, None),
+    (Seen(target="InService", taken_at=200.0), WELL, Leave("interruption", 200.0, 200.0)),
+    (Seen(target="InService", tagged_until=200.0), WELL, Leave("tagged", 200.0, 200.0)),
+    (Seen(target="Detached", tagged_until=200.0), WELL, Leave("tagged", 200.0, 200.0)),
+    (Seen(taken_at=300.0, tagged_until=200.0), WELL, Leave("interruption", 200.0, 200.0)),
     # Tags are off: the notice of EC2 alone says until when a detached machine serves.
-    (Seen(target="Detached", taken_at=300.0), Leave("interruption", 300.0, 300.0)),
+    (Seen(target="Detached", taken_at=300.0), WELL, Leave("interruption", 300.0, 300.0)),
     (
         Seen(target="InService", maintained_at=300.0, maintenance="system-reboot"),
+        WELL,
         Leave("maintenance: system-reboot", 300.0, 300.0),
     ),
-    (Seen(target="Detached"), Leave("detached")),
-    (Seen(target="Standby"), Leave("standby")),
-    (Seen(target="Terminated"), Leave("terminated")),
-    (Seen(target="Terminated", taken_at=300.0), Leave("terminated", 300.0)),
-    (Seen(target="Warmed:Stopped"), Leave("warmed")),
-    (Seen(target="Warmed:Running"), Leave("warmed")),
-    (Seen(target="Warmed:Hibernated"), Leave("warmed")),
-    (Seen(target="Warmed:Terminated"), Leave("terminated")),
+    (Seen(target="Detached"), WELL, Leave("detached")),
+    (Seen(target="Standby"), WELL, Leave("standby")),
+    (Seen(target="Terminated"), WELL, Leave("terminated")),
+    (Seen(target="Terminated", taken_at=300.0), WELL, Leave("terminated", 300.0)),
+    (Seen(target="Warmed:Stopped"), WELL, Leave("warmed")),
+    (Seen(target="Warmed:Running"), WELL, Leave("warmed")),
+    (Seen(target="Warmed:Hibernated"), WELL, Leave("warmed")),
+    (Seen(target="Warmed:Terminated"), WELL, Leave("terminated")),
+    # The machine itself says so: at once, also where a warning would leave it some time.
+    (Seen(target="InService"), STOPPED, Leave("stopping")),
+    (Seen(target="InService", taken_at=9.0), STOPPED, Leave("stopping", 9.0)),
+    (Seen(target="InService", taken_at=9.0), ILL, Leave("gpu: Xid 79 of PCI:0", 9.0)),
 ]
 
 
-@pytest.mark.parametrize(("seen", "leave"), LEAVES)
-def test_when_it_leaves(seen: Seen, leave: Leave | None) -> None:
-    assert leaving(seen, Local(), rebalance_drains=False) == leave
-
-
-@pytest.mark.parametrize(
-    ("local", "reason"),
-    [(Local(stopping=True), "stopping"), (Local(ill="Xid 79 of PCI:0"), "gpu: Xid 79 of PCI:0")],
-)
-def test_the_machine_itself_may_say_so(local: Local, reason: str) -> None:
-    assert leaving(Seen(target="InService"), local, rebalance_drains=False) == Leave(reason)
-    # It stops at once, also where a warning would leave it some time.
-    warned = leaving(Seen(target="InService", taken_at=9.0), local, rebalance_drains=False)
-    assert warned == Leave(reason, 9.0)
-
-
-def test_a_rebalance_recommendation_drains_only_where_it_is_told_to() -> None:
-    seen = Seen(target="InService", rebalance=True)
-    assert leaving(seen, Local(), rebalance_drains=True) == Leave("rebalance recommendation")
+@pytest.mark.parametrize(("seen", "local", "leave"), LEAVES)
+def test_when_it_leaves(seen: Seen, local: Local, leave: Leave | None) -> None:
+    assert leaving(seen, local, rebalance_drains=False) == leave
+    # A recommendation to rebalance drains only where it is told to.
+    if seen.rebalance:
+        assert leaving(seen, local, rebalance_drains=True) == Leave("rebalance recommendation")
 
 
 TERMINATED = Leave("terminated")
@@ -96,17 +81,7 @@ def test_a_step(
     assert state_of(before, leave, workers, settled, served=served) is after
 
 
-@pytest.mark.parametrize(
-    ("workers", "told"),
-    [
-        (ONE, "b has not loaded its model"),
-        (Workers(expected=2), "2 of 2 workers are not running"),
-        (
-            Workers(expected=3, not_ready=("a",)),
-            "a has not loaded its model; 2 of 3 workers are not running",
-        ),
-    ],
-)
-def test_it_says_who_is_not_ready(workers: Workers, told: str) -> None:
-    assert not workers.all_ready
-    assert workers.missing() == told
+def test_it_says_who_is_not_ready() -> None:
+    assert ONE.missing() == "b has not loaded its model"
+    found = Workers(expected=3, not_ready=("a",))
+    assert found.missing() == "a has not loaded its model; 2 of 3 workers are not running"

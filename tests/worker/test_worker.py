@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from spotkeeper_worker import NameTaken, Worker
+from spotkeeper_worker.agent.loop import hold_machine
 from spotkeeper_worker.logs.emitter import Emitter
-from spotkeeper_worker.logs.server import connect
 from spotkeeper_worker.notice import Notice, NoticeReader, read_notice, write_notice
 from spotkeeper_worker.roster import read_roster
 from spotkeeper_worker.states import State
@@ -129,7 +129,8 @@ def test_a_socket_is_made_again_once_its_folder_is_there_again(
 def test_the_socket_says_what_is_wrong(
     run_dir: Path, heard: Taken, line: bytes, answer: str
 ) -> None:
-    with connect(run_dir, 60.0) as connection, connection.makefile() as answers:
+    with socket.socket(socket.AF_UNIX) as connection, connection.makefile() as answers:
+        connection.connect(str(run_dir / "agent.sock"))
         connection.sendall(line)
         assert answer in answers.readline()
 
@@ -383,17 +384,29 @@ def test_what_is_no_name_is_refused(run_dir: Path, name: str) -> None:
         Worker(name, run_dir)
 
 
+FORKS = """
+import os, sys, time
+from pathlib import Path
+from spotkeeper_worker import Worker
+from spotkeeper_worker.agent.loop import hold_machine
+folder = Path(sys.argv[1])
+held = hold_machine(folder)
+held.__enter__()
+Worker("gpu-0", folder).ready()
+if os.fork() == 0:
+    print("child", flush=True)
+    time.sleep(60)
+os.kill(os.getpid(), 9)
+"""
+
+
 @pytest.mark.make_e2e
-def test_a_child_does_not_hold_its_parent_s_name(run_dir: Path) -> None:
-    """A forked child that outlives its parent is no worker."""
-    code = (
-        "import os, sys, time; from spotkeeper_worker import Worker\n"
-        "Worker('gpu-0', sys.argv[1]).ready()\n"
-        "if os.fork() == 0: print('child', flush=True); time.sleep(60)\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
+def test_a_child_that_outlives_its_parent_holds_neither_its_name_nor_its_machine(
+    run_dir: Path,
+) -> None:
+    """A worker that is its own agent forks, and is killed; its successor can begin."""
     with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", code, str(run_dir)],
+        [sys.executable, "-W", "ignore", "-c", FORKS, str(run_dir)],
         stdout=subprocess.PIPE, start_new_session=True,
     ) as parent:  # fmt: skip
         assert parent.stdout is not None
@@ -401,6 +414,8 @@ def test_a_child_does_not_hold_its_parent_s_name(run_dir: Path) -> None:
         parent.wait(60)
         try:
             until(lambda: read_roster(run_dir, 1, time.time()).ready == (), "the name is free")
+            with hold_machine(run_dir):
+                pass
         finally:
             os.killpg(parent.pid, 9)
 

@@ -33,18 +33,15 @@ class Forwarder:
         self._broker = broker
         self._queue = queue
         self._send = send
-        self._stop = Stop()
-
-    def stop(self) -> None:
-        """End after the message that is being moved."""
-        self._stop.set()
+        self.stopping = Stop()
+        """Once it is set, the message that is being moved is the last."""
 
     def run(self) -> None:
-        """Move messages until `stop`."""
-        self._broker.keep(self._session, self._stop.is_set, self._stop.wait)
+        """Move messages until `stopping` is set."""
+        self._broker.keep(self._session, self.stopping.is_set, self.stopping.wait)
 
     def _session(self, channel: BlockingChannel) -> None:
-        while not self._stop.is_set():
+        while not self.stopping.is_set():
             taken = next(channel.consume(self._queue, inactivity_timeout=_LOOK_S), None)
             if taken is None:
                 raise QueueGone
@@ -54,12 +51,12 @@ class Forwarder:
         channel.cancel()
 
     def _move(self, channel: BlockingChannel, tag: int, body: bytes) -> None:
-        text = _as_text(body)
+        text = as_sqs_text(body)
         if text is None:
             self._reject(channel, tag, f"{len(body)} bytes of it are none that it takes")
             return
         retry_s = _FIRST_RETRY_S
-        while not self._stop.is_set():
+        while not self.stopping.is_set():
             try:
                 self._send(text)
             except AwsError as error:
@@ -67,7 +64,10 @@ class Forwarder:
                     self._reject(channel, tag, str(error))
                     return
                 _LOG.warning("search logs wait: %s", error)
-                self._wait(channel, retry_s)
+                ends = time.monotonic() + retry_s
+                while not self.stopping.is_set() and time.monotonic() < ends:
+                    # It keeps the connection alive.
+                    channel.connection.sleep(_LOOK_S)
                 retry_s = min(2 * retry_s, _LAST_RETRY_S)
             else:
                 channel.basic_ack(tag)
@@ -78,14 +78,8 @@ class Forwarder:
         _LOG.error("SQS cannot take a message, so it is rejected: %s", why)
         channel.basic_reject(tag, requeue=False)
 
-    def _wait(self, channel: BlockingChannel, seconds: float) -> None:
-        """Wait, at most until `stop`; the connection is kept alive."""
-        ends = time.monotonic() + seconds
-        while not self._stop.is_set() and time.monotonic() < ends:
-            channel.connection.sleep(_LOOK_S)
 
-
-def _as_text(body: bytes) -> str | None:
+def as_sqs_text(body: bytes) -> str | None:
     """Give a body as SQS may have it; None where it may not."""
     try:
         text = body.decode("utf-8")
