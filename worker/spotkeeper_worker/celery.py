@@ -66,6 +66,8 @@ class _Process:
         self.margin_s = MARGIN_S
         self.indexes: dict[int, int] = {}
         """Of the pool's processes, by their pids."""
+        self.emitters: dict[str, Emitter] = {}
+        """For the logs of processes that were killed, by their names."""
 
 
 _HERE = _Process()
@@ -148,15 +150,12 @@ def _begun(task_id: str = "", task: Any = None, **_: Any) -> None:
 
 
 def _failed(task_id: str = "", exception: Any = None, **_: Any) -> None:
-    log = _HERE.running.get(task_id)
-    if log is not None:
-        log.status = status_of(exception)
+    if task_id in _HERE.running:
+        _HERE.running[task_id].status = status_of(exception)
 
 
 def _retried(request: Any = None, reason: Any = None, **_: Any) -> None:
-    log = _HERE.running.get(request.id)
-    if log is not None:
-        log.status = status_of(getattr(reason, "exc", None) or reason)
+    _failed(request.id, getattr(reason, "exc", None) or reason)
 
 
 def _ended(task_id: str = "", state: str | None = None, **_: Any) -> None:
@@ -218,10 +217,12 @@ class MeasuredRequest(CeleryRequest):  # type: ignore[misc]
         if self.logged or not self.time_start or _HERE.worker is not None:
             return
         self.logged = True
-        now = time.time()
         enqueued_at = self.request_dict.get(STAMP) or self.time_start
-        emitter = _emitter(f"{_HERE.name}-{_HERE.indexes.get(self.worker_pid or 0, 0)}")
-        emitter.emit((self.id[:128], enqueued_at, self.time_start, now, status))
+        name = f"{_HERE.name}-{_HERE.indexes.get(self.worker_pid or 0, 0)}"
+        if name not in _HERE.emitters:
+            _HERE.emitters[name] = Emitter(run_folder(), name)
+        measured = (self.id[:128], enqueued_at, self.time_start, time.time(), status)
+        _HERE.emitters[name].emit(measured)
 
     def hand_back(self) -> bool:
         """Give a task that has not begun to another worker, now; answers whether."""
@@ -250,15 +251,6 @@ class MeasuredRequest(CeleryRequest):  # type: ignore[misc]
             )
         finally:
             message.channel.qos.ack(message.delivery_tag)
-
-
-_EMITTERS: dict[str, Emitter] = {}
-
-
-def _emitter(name: str) -> Emitter:
-    if name not in _EMITTERS:
-        _EMITTERS[name] = Emitter(run_folder(), name)
-    return _EMITTERS[name]
 
 
 class Gate:
@@ -321,14 +313,11 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
         self._timer: Any = None
         self._can_consume: Callable[[], bool] | None = None
         self._paused = False
-        if self.gate.on:
-            controller = consumer.controller
-            process, waits = controller._process_task, controller._process_task_sem
-            controller._process_task = self._gated(consumer, process)
-            if consumer.on_task_request != waits:
-                consumer.on_task_request = controller._process_task
+        if not self.gate.on:
+            return
+        controller = consumer.controller
+        process, waits = controller._process_task, controller._process_task_sem
 
-    def _gated(self, consumer: Any, process: Callable[[Any], None]) -> Callable[[Any], None]:
         def gated(request: Any) -> None:
             """Process a task, unless it was given back while it waited for a free process."""
             if not request.handed_back:
@@ -339,11 +328,13 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
                 self.gate.refuse(request.name)
                 consumer.call_soon(self._pause, consumer)
             request.hand_back()
-            release = getattr(consumer.controller, "_quick_release", None)
+            release = getattr(controller, "_quick_release", None)
             if release is not None:
                 release()
 
-        return gated
+        controller._process_task = gated
+        if consumer.on_task_request != waits:
+            consumer.on_task_request = gated
 
     def start(self, parent: Any) -> None:
         """Begin to look, after each connection to the broker anew."""
@@ -354,14 +345,12 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
             return
         if _HERE.worker is None and "prefork" not in type(consumer.pool).__module__:
             _join(_HERE.name)
-        self.step(consumer, time.time())
-        self._timer = consumer.timer.call_repeatedly(_LOOK_S, self._look, (consumer,))
+        self.step(consumer)
+        self._timer = consumer.timer.call_repeatedly(_LOOK_S, self.step, (consumer,))
 
-    def _look(self, consumer: Any) -> None:
-        self.step(consumer, time.time())
-
-    def step(self, consumer: Any, now: float) -> None:
+    def step(self, consumer: Any) -> None:
         """Look once, and pause or resume."""
+        now = time.time()
         pool = getattr(getattr(consumer.pool, "_pool", None), "_pool", ())
         _HERE.indexes.update({each.pid: each.index for each in pool})
         active = {each.id: (each.name, each.time_start) for each in list(state.active_requests)}
@@ -372,7 +361,11 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
         # First, or what is given back would be taken again.
         self._pause(consumer)
         if self.gate.must_hand_back(now):
-            self._hand_back_running()
+            # Tasks that acknowledge late: they will not be done when the machine goes.
+            for request in list(state.active_requests):
+                if request.task.acks_late and not request.acknowledged:
+                    request.return_message()
+                    _LOG.warning("%s was returned to the queue: the machine goes", request.id)
 
     def _pause(self, consumer: Any) -> None:
         if not self._paused:
@@ -406,13 +399,6 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
             self._can_consume = None
         else:
             _in_its_loop(consumer, consumer.task_consumer.consume)
-
-    def _hand_back_running(self) -> None:
-        """Requeue tasks that acknowledge late: they will not be done when the machine goes."""
-        for request in list(state.active_requests):
-            if request.task.acks_late and not request.acknowledged:
-                request.return_message()
-                _LOG.warning("%s was returned to the queue: the machine goes", request.id)
 
     def stop(self, parent: Any) -> None:
         """Look no more."""

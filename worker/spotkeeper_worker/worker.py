@@ -59,10 +59,18 @@ class Worker:
         ValueError for slots that are no whole number, OSError without the agent's folder.
         """
         self.run_dir = run_folder(run_dir)
-        self.worker_id = worker_id or os.environ.get("SPOTKEEPER_WORKER_ID", "") or _own_name()
+        host = "".join(c if c.isalnum() or c in "_.-" else "-" for c in socket.gethostname())
+        own_name = f"{host or 'worker'}-{os.getpid()}"[:128].lstrip("-_.")
+        self.worker_id = worker_id or os.environ.get("SPOTKEEPER_WORKER_ID", "") or own_name
         self._margin_s = margin_s
         self._reader = NoticeReader(self.run_dir)
-        self.slots = _slots(slots or os.environ.get("SPOTKEEPER_SLOTS", "") or 0)
+        given = str(slots or os.environ.get("SPOTKEEPER_SLOTS", "") or 0)
+        if not given.isdecimal():
+            shown = repr(slots or given)
+            raise ValueError(
+                f"slots (SPOTKEEPER_SLOTS) is {shown}: give a whole number of requests"
+            )
+        self.slots = int(given)
         self._place = Place(self.run_dir, self.worker_id, self.slots)
         self._emitter = Emitter(self.run_dir, self.worker_id, send_every_s)
         self._took: deque[float] = deque(maxlen=LAST_REQUESTS)
@@ -182,16 +190,6 @@ def last_start(notice: Notice, took: Iterable[float], margin_s: float) -> float 
 class Request:
     """One request; its status is `ok`, or `error` or `timeout` by what it raised or was set to."""
 
-    __slots__ = (
-        "_emitter",
-        "_enqueued_at",
-        "_place",
-        "_request_id",
-        "_started_at",
-        "_worker",
-        "status",
-    )
-
     def __init__(
         self, worker: Worker, place: Place, emitter: Emitter, request_id: str, enqueued_at: When
     ) -> None:
@@ -224,16 +222,12 @@ class Request:
             self.status = "timeout" if is_timeout(kind) else "error"
         self._worker.took(finished_at - self._started_at)
         enqueued_at = _seconds(self._enqueued_at, self._started_at)
-        request_id, status = _short(str(self._request_id)), str(self.status)[:LONGEST_ID]
+        request_id, status = str(self._request_id), str(self.status)[:LONGEST_ID]
+        if len(request_id) > LONGEST_ID:
+            # Of a length that the collector takes; two long ones stay two.
+            digest = hashlib.sha256(request_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+            request_id = f"{request_id[: LONGEST_ID - len(digest) - 1]}~{digest}"
         self._emitter.emit((request_id, enqueued_at, self._started_at, finished_at, status))
-
-
-def _short(request_id: str) -> str:
-    """Give an id of a length that the collector takes; two long ones stay two."""
-    if len(request_id) <= LONGEST_ID:
-        return request_id
-    digest = hashlib.sha256(request_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return f"{request_id[: LONGEST_ID - len(digest) - 1]}~{digest}"
 
 
 def is_timeout(kind: type[BaseException]) -> bool:
@@ -258,14 +252,3 @@ def _seconds(when: When, otherwise: float) -> float:
         told = "enqueued_at %r is not a time in seconds, so the wait counts as 0: %s"
         _LOG.error(told, when, error)
         return otherwise
-
-
-def _slots(given: int | str) -> int:
-    if not str(given).isdecimal():
-        raise ValueError(f"slots (SPOTKEEPER_SLOTS) is {given!r}: give a whole number of requests")
-    return int(given)
-
-
-def _own_name() -> str:
-    host = "".join(c if c.isalnum() or c in "_.-" else "-" for c in socket.gethostname())
-    return f"{host or 'worker'}-{os.getpid()}"[:128].lstrip("-_.")
