@@ -123,22 +123,6 @@ def test_files_that_are_named_are_there() -> None:
         assert (ROOT / path).exists(), name
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        "The worker", "A loop of your own", "Celery", "A service without code", "Without an agent",
-        "Redis", "RabbitMQ", "Other languages", "Testing your worker",
-    ],
-)  # fmt: skip
-def test_a_way_to_join_takes_at_most_15_lines(way: str) -> None:
-    """Of code, settings and commands, as its part of the page has them."""
-    (text,) = re.findall(rf"^###? {way}$(.*?)(?=^##|\Z)", DOC, re.DOTALL | re.MULTILINE)
-    blocks = re.findall(r"```\w+\n(.*?)```", text, re.DOTALL)
-    commands = re.findall(r"^ {4,}\S.*$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M)
-    written = [line for block in blocks for line in block.splitlines() if line.strip()]
-    assert 1 <= len(written) + len(commands) <= 15, written
-
-
 def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", DOC, re.DOTALL)
 

@@ -73,12 +73,6 @@ def test_systemd_takes_it(unit: Path, tmp_path: Path) -> None:
     assert told == []
 
 
-def test_the_image_is_made_of_what_is_here() -> None:
-    copied = re.findall(r"^COPY (\S+) ", (EXAMPLES / "Dockerfile").read_text(), re.MULTILINE)
-    assert [name for name in copied if not name.endswith(".whl")] == ["serve.py"]
-    assert (EXAMPLES / "serve.py").exists()
-
-
 def test_the_launch_template_s_role_may_change_nothing_that_is_not_named() -> None:
     text = (EXAMPLES / "launch-template.yaml").read_text()
     wild = re.findall(r'Action: (.*)\n *Resource: "\*"', text)

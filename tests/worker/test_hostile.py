@@ -124,13 +124,6 @@ def test_a_worker_s_name_cannot_be_blocked_for_long(
     assert not secret.exists() or "hunter2" in secret.read_text()
 
 
-def test_a_name_that_is_none_is_no_worker(tmp_path: Path) -> None:
-    (tmp_path / "workers").mkdir()
-    (tmp_path / "workers" / "x\nCRITICAL forged").touch()
-    found = read_roster(tmp_path, 1, NOW)
-    assert (found.ready, found.not_ready) == ((), ())
-
-
 def test_no_text_from_outside_makes_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
     log = get_logger("agent")
     log.warning("%s could not be read", "x\nCRITICAL all is lost\x1b[2J\u2028\u202e.json")

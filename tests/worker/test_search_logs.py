@@ -46,24 +46,23 @@ def test_what_the_collector_would_refuse_is_refused_alone(log: object, why: str)
         take(log, AWS, 5.0)
 
 
-@pytest.mark.parametrize("zone_h", [1, 2, 12])
-def test_a_log_from_the_future_is_refused_alone(zone_h: int) -> None:
+def test_a_log_from_the_future_is_refused_alone() -> None:
     """Local time that was written as UTC."""
     log = a_log()
     now = read_time(log["finished_at"])
     assert take(log, AWS, 5.0, now - 300).line == take(log, AWS, 5.0).line
-    with pytest.raises(LogRefused, match="finished_at: lies 301 s in the future; is a clock wrong"):
-        take(log, AWS, 5.0, now - 301)
-    with pytest.raises(LogRefused, match=f"finished_at: lies {3600 * zone_h} s in the future"):
-        take(log, AWS, 5.0, now - 3600 * zone_h)
+    for ahead in (301, 3600, 43_200):
+        why = f"finished_at: lies {ahead} s in the future; is a clock wrong"
+        with pytest.raises(LogRefused, match=why):
+            take(log, AWS, 5.0, now - ahead)
 
 
-@pytest.mark.parametrize("behind_s", [0.003, 0.12, 4.9])
-def test_a_small_inversion_of_two_clocks_is_taken_out(behind_s: float) -> None:
-    taken = take(a_log(enqueued_at=as_text(AT + 1 + behind_s)), AWS, 5.0)
-    assert taken.clamped
-    (found,) = read(taken.line).logs
-    assert found.enqueued_at == found.started_at
+def test_a_small_inversion_of_two_clocks_is_taken_out() -> None:
+    for behind_s in (0.003, 4.9):
+        taken = take(a_log(enqueued_at=as_text(AT + 1 + behind_s)), AWS, 5.0)
+        assert taken.clamped
+        (found,) = read(taken.line).logs
+        assert found.enqueued_at == found.started_at
 
 
 @given(
@@ -84,10 +83,10 @@ def test_whatever_is_taken_the_collector_takes(changed: dict[str, Any]) -> None:
     assert len(read(line).logs) == 1
 
 
-@pytest.mark.parametrize("unset", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00.5+00:00"])
-def test_times_that_nobody_set_are_taken_as_they_are(unset: str) -> None:
-    line = take(a_log(enqueued_at=unset, started_at=unset, finished_at=unset), AWS, 5.0).line
-    assert read(line).logs[0].finished_at.year == 1
+def test_times_that_nobody_set_are_taken_as_they_are() -> None:
+    for unset in ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.5+00:00"):
+        log = a_log(enqueued_at=unset, started_at=unset, finished_at=unset)
+        assert read(take(log, AWS, 5.0).line).logs[0].finished_at.year == 1
 
 
 # --- what is kept ---------------------------------------------------------------------------------
@@ -112,13 +111,6 @@ def test_half_a_batch_was_never_accepted(tmp_path: Path) -> None:
     assert after.last_of("a") == 1
     after.append(lines(2, 2), "a", 2)
     assert kept(Journal(tmp_path)) == lines(0, 4)
-
-
-def test_a_batch_is_known_after_its_segment_was_sent(tmp_path: Path) -> None:
-    before = Journal(tmp_path)
-    before.append(lines(0, 2), "a", 4)
-    kept(before)
-    assert Journal(tmp_path).last_of("a") == 4
 
 
 def test_a_message_is_the_same_for_every_agent_that_sends_it(tmp_path: Path) -> None:
