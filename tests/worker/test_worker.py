@@ -108,6 +108,7 @@ def test_a_socket_is_made_again_once_its_folder_is_there_again(
     [
         (b"[]\n", '"error"'),
         (b"{\n", '"error"'),
+        (b"[" * 100_000 + b"\n", '"error"'),
         (b'{"logs": 1, "session": "a", "batch": 1}\n', "logs should be a list"),
         (b'{"logs": [], "session": "a b", "batch": 1}\n', "session should be"),
         (b'{"logs": [], "session": "a", "batch": 0}\n', "batch should be"),

@@ -78,7 +78,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 return self._tell()
             logs, session, batch = asked["logs"], asked["session"], asked["batch"]
             lost = asked.get("lost", 0)
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, AttributeError, RecursionError) as error:
             return {"error": f"neither logs with session and batch, nor notice: {error!r}"}
         if not isinstance(logs, list) or len(logs) > MOST_LOGS:
             return {"error": f"logs should be a list of at most {MOST_LOGS}"}
