@@ -1,6 +1,7 @@
 """Processes that know nothing of Spotkeeper: probes, commands, access logs, and ASGI."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -267,19 +268,26 @@ class Tail:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "access.json"
         self._folder = folder
-        self.begin()
+        self._now = 0.0
+        self._agents = contextlib.ExitStack()
 
     def begin(self) -> None:
-        """Have another agent follow the file."""
+        """Have another agent follow the file; the one before is killed."""
+        self.close()
         self.journal = Journal(self._folder / "journal")
-        self.outbox = Outbox(self.journal, lambda body: None, AWS)
-        follow, say = Follow(self.path), Sometimes(get_logger("agent"))
-        self.follower = Follower(follow, self.outbox.accept, self.outbox.last_of, say)
+        outbox = Outbox(self.journal, lambda body: None, AWS)
+        say = Sometimes(get_logger("agent"))
+        self.follower = Follower(Follow(self.path), outbox.accept, outbox.last_of, say)
+        self._agents.callback(self.journal.close)
+        self._agents.callback(self.follower.close)
 
-    def end(self) -> None:
-        """Kill the agent: it loses what is in its memory."""
-        self.follower.close()
-        self.journal.close()
+    def close(self) -> None:
+        self._agents.close()
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            self._now += 1.0
+            self.follower.step(self._now)
 
     def write(self, text: str) -> None:
         with self.path.open("a") as file:
@@ -294,12 +302,8 @@ class Tail:
 
 @pytest.fixture
 def tail(tmp_path: Path) -> Iterator[Tail]:
-    """An empty file that is followed."""
-    made = Tail(tmp_path)
-    made.write("")
-    made.follower.step(0.0)
-    yield made
-    made.end()
+    with contextlib.closing(Tail(tmp_path)) as made:
+        yield made
 
 
 def test_an_access_log_becomes_search_logs() -> None:
@@ -320,97 +324,65 @@ def test_an_access_log_becomes_search_logs() -> None:
     assert follow.log_of(json.loads(entry(1, uri="/health?x")), "web") is None
 
 
-def test_only_what_is_new_is_followed_and_a_half_line_is_waited_for(tmp_path: Path) -> None:
-    (tmp_path / "access.json").write_text(entry(0))
-    tail = Tail(tmp_path)
-    assert tail.follower.step(0.0) == 0
-    half = entry(2)
-    tail.write(entry(1) + half[:20])
-    assert tail.follower.step(1.0) == 1
-    tail.write(half[20:])
-    assert tail.follower.step(2.0) == 1
-    assert tail.ids() == ["r-1", "r-2"]
-    tail.end()
+FOLLOWED: list[tuple[list[int | str], list[int]]] = [
+    # What was written before there was an agent is history.
+    ([0, "begin", "step", 1, "step"], [1]),
+    # A file that is made later is read from its beginning.
+    (["begin", "step", 1, "step"], [1]),
+    # An agent goes on where the one before was killed, also in a file that was empty.
+    (["", "begin", "step", 0, "begin", "step", "begin", 1, "step"], [0, 1]),
+    # A file that came while no agent ran is read from its beginning.
+    (["", "begin", "step", 0, "step", "rotate", 1, "begin", "step"], [0, 1]),
+    # After copytruncate, or where a new file gets the inode of one that was deleted.
+    (["", "begin", "step", 0, 1, "step", "empty", 2, "step", 3, 4, "step"], [0, 1, 2, 3, 4]),
+    (["", "begin", "step", 0, 1, "step", "begin", "empty", 2, "step", 3, 4, "step"], [*range(5)]),
+    (["", "begin", "step", 0, 1, "step", "empty", 2, "step", "begin", 3, 4, "step"], [*range(5)]),
+]
 
 
-def test_a_file_that_is_made_later_is_read_from_its_beginning(tmp_path: Path) -> None:
-    tail = Tail(tmp_path)
-    assert tail.follower.step(0.0) == 0
-    tail.write(entry(1))
-    assert tail.follower.step(1.0) == 1
-    tail.end()
-
-
-def test_an_agent_goes_on_where_the_one_before_was_killed(tail: Tail) -> None:
-    for number in range(10):
-        tail.write(entry(number))
-        tail.follower.step(1.0)
-        tail.end()
-        tail.begin()
-    tail.write(entry(10))
-    tail.follower.step(2.0)
-    assert tail.ids() == [f"r-{number}" for number in range(11)]
-
-
-def test_a_rotated_file_is_read_to_its_end(tail: Tail) -> None:
-    tail.write(entry(0))
-    old = tail.path.rename(tail.path.with_suffix(".1"))
-    tail.follower.step(1.0)
-    tail.write(entry(2))
-    tail.follower.step(2.0)
-    with old.open("a") as file:
-        file.write(entry(1))
-    for at in range(3, 30):
-        tail.follower.step(float(at))
-    assert tail.ids() == ["r-0", "r-1", "r-2"]
-
-
-@pytest.mark.parametrize("killed", [(), (2,), (3,), (2, 3)])
-def test_another_file_of_the_same_inode_is_another(tail: Tail, killed: tuple[int, ...]) -> None:
-    """As after `copytruncate`, or where a new file gets the inode of one that was deleted."""
-    tail.write(entry(0) + entry(1))
-    tail.follower.step(1.0)
-    for at, new in ((2, [entry(2)]), (3, [entry(3), entry(4)])):
-        if at in killed:
-            tail.end()
-            tail.begin()
-        if at == 2:
+@pytest.mark.parametrize(("happens", "found"), FOLLOWED)
+def test_each_line_is_followed_once(tail: Tail, happens: list[int | str], found: list[int]) -> None:
+    """A number is a request that is logged."""
+    for each in happens:
+        if each == "rotate":
+            tail.path.rename(tail.path.with_suffix(".1"))
+        elif each == "empty":
             os.truncate(tail.path, 0)
-        tail.write("".join(new))
-        tail.follower.step(float(at))
-    assert tail.ids() == [f"r-{number}" for number in range(5)]
+        elif each in ("begin", "step"):
+            getattr(tail, str(each))()
+        else:
+            tail.write(entry(int(each)) if each != "" else "")
+    assert tail.ids() == [f"r-{number}" for number in found]
 
 
-@pytest.mark.parametrize("rotated", [False, True])
-def test_what_was_written_while_no_agent_ran_is_read_by_the_next(tail: Tail, rotated: bool) -> None:
-    """Into the file that was empty, or into one that came meanwhile."""
-    if rotated:
-        tail.write(entry(0))
-        tail.follower.step(1.0)
-    tail.end()
-    if rotated:
-        tail.path.rename(tail.path.with_suffix(".1"))
-    tail.write(entry(1))
+def test_half_a_line_and_a_rotated_file_s_end_are_waited_for(tail: Tail) -> None:
+    tail.write("")
     tail.begin()
-    tail.follower.step(2.0)
-    assert tail.ids() == (["r-0", "r-1"] if rotated else ["r-1"])
+    tail.step()
+    half = entry(1)
+    tail.write(entry(0) + half[:20])
+    tail.step()
+    old = tail.path.rename(tail.path.with_suffix(".1"))
+    tail.write(entry(2))
+    tail.step(2)
+    with old.open("a") as file:
+        file.write(half[20:])
+    tail.step(30)
+    assert tail.ids() == ["r-0", "r-1", "r-2"]
 
 
 def test_what_is_no_entry_is_named_and_passed_over(
     tail: Tail, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A line without an end does not stop it, either."""
+    tail.begin()
+    tail.step()
     wrong = ["{", "[1]", '"x"', entry(1, time="noon"), '{"time": 1}', entry(2, request_time="-")]
     tail.write("".join(f"{line.strip()}\n" for line in wrong) + "\n" + entry(3))
-    tail.follower.step(1.0)
-    assert tail.ids() == ["r-3"]
+    tail.write("x" * (3 << 20) + "\n" + entry(4))
+    tail.step(6)
+    assert tail.ids() == ["r-3", "r-4"]
     assert "a line is not a search log" in caplog.text
-
-
-def test_a_line_without_an_end_does_not_stop_it(tail: Tail) -> None:
-    tail.write("x" * (3 << 20) + "\n" + entry(1))
-    for at in range(6):
-        tail.follower.step(float(at))
-    assert tail.ids() == ["r-1"]
 
 
 # --- ASGI -----------------------------------------------------------------------------------------
