@@ -45,21 +45,30 @@ def test_scheduled_maintenance_is_read(machine: FakeMachine, metadata: Metadata)
 
 
 @pytest.mark.parametrize(
-    ("fault", "trouble"),
+    ("befalls", "trouble"),
     [
-        ("hang", "timed out"),
-        ("html", "api/token: answered 200 and no token"),
-        ("401", "api/token: answered 401 and no token"),
-        ("503", "answered 503"),
+        ({"fault": "hang"}, "timed out"),
+        ({"fault": "html"}, "api/token: answered 200 and no token"),
+        ({"fault": "401"}, "api/token: answered 401 and no token"),
+        ({"fault": "503"}, "answered 503"),
+        ({"target": "Quarantined"}, "target-lifecycle-state: 'Quarantined' is not a known state"),
+        ({"action": {}}, "spot/instance-action"),
+        ({"action": {"action": "terminate"}}, "spot/instance-action"),
+        ({"action": {"action": "terminate", "time": "soon"}}, "spot/instance-action"),
     ],
 )
-def test_a_service_that_is_ill_changes_nothing(
-    machine: FakeMachine, server: FakeServer, metadata: Metadata, fault: str, trouble: str
+def test_what_is_no_answer_is_no_order_to_drain(
+    machine: FakeMachine,
+    server: FakeServer,
+    metadata: Metadata,
+    befalls: dict[str, Any],
+    trouble: str,
 ) -> None:
     machine.launch()
     before = look(metadata, Seen())[0]
-    machine.fault = fault
-    with closing(Metadata(server.endpoint, 0.2 if fault == "hang" else 60.0)) as client:
+    vars(machine).update(befalls)
+    patience_s = 0.2 if machine.fault == "hang" else 60.0
+    with closing(Metadata(server.endpoint, patience_s)) as client:
         after, troubles = look(client, before)
     assert after == before
     assert trouble in troubles[0]
@@ -75,26 +84,6 @@ def test_a_token_that_is_not_valid_any_more_is_renewed_once(
     assert len(machine.tokens) == 1
 
 
-@pytest.mark.parametrize(
-    ("told", "trouble"),
-    [
-        ({"target": "Quarantined"}, "target-lifecycle-state: 'Quarantined' is not a known state"),
-        ({"action": {}}, "spot/instance-action"),
-        ({"action": {"action": "terminate"}}, "spot/instance-action"),
-        ({"action": {"action": "terminate", "time": "soon"}}, "spot/instance-action"),
-    ],
-)
-def test_what_nobody_knows_is_no_order_to_drain(
-    machine: FakeMachine, metadata: Metadata, told: dict[str, Any], trouble: str
-) -> None:
-    machine.launch()
-    before = look(metadata, Seen())[0]
-    vars(machine).update(told)
-    after, troubles = look(metadata, before)
-    assert after == before
-    assert trouble in troubles[0]
-
-
 def test_a_clock_that_is_behind_does_not_move_the_time_of_leaving(
     machine: FakeMachine, metadata: Metadata
 ) -> None:
@@ -107,20 +96,9 @@ def test_a_clock_that_is_behind_does_not_move_the_time_of_leaving(
 
 
 def test_who_it_is(machine: FakeMachine, metadata: Metadata) -> None:
-    who = identity(metadata)
-    assert (who.instance_id, who.region, who.group) == (
-        machine.instance_id,
-        "us-east-1",
-        "demo-spot",
-    )
+    assert identity(metadata) == (machine.instance_id, "us-east-1", "demo-spot", True)
     machine.tags = None
-    who = identity(metadata)
-    assert (who.tags_on, who.group) == (False, "")
-
-
-def test_a_machine_that_is_none_of_ec2_s_is_told_so(
-    machine: FakeMachine, metadata: Metadata
-) -> None:
+    assert identity(metadata) == (machine.instance_id, "us-east-1", "", False)
     machine.instance_id = "<html>"
     with pytest.raises(MetadataError, match="not EC2 metadata"):
         identity(metadata)

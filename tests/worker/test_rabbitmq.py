@@ -212,6 +212,14 @@ def test_a_queue_that_is_deleted_is_said_to_be(
     until(lambda: stage.served == [b"one", b"two"], "it is listened to again")
 
 
+def explained(url: str, caplog: pytest.LogCaptureFixture) -> str:
+    """What is said of a broker that is tried once."""
+    stop = threading.Event()
+    found = Broker(url, "nothing-here", 1)
+    found.keep(lambda channel: None, stop.is_set, lambda seconds: stop.set())
+    return caplog.text
+
+
 @pytest.mark.parametrize(
     ("url", "why"),
     [
@@ -223,23 +231,15 @@ def test_a_queue_that_is_deleted_is_said_to_be(
 def test_a_broker_that_refuses_is_explained(
     broker: Rabbit, url: dict[str, str], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stop = threading.Event()
-    found = Broker(broker.url(**url), "nothing-here", 1)
-    found.keep(lambda channel: None, stop.is_set, lambda seconds: stop.set())
-    assert why in caplog.text
+    assert why in explained(broker.url(**url), caplog)
 
 
-def test_a_broker_that_is_not_there_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    stop = threading.Event()
-    found = Broker("amqp://guest:guest@127.0.0.1:1/%2F", "requests", 1)
-    found.keep(lambda channel: None, stop.is_set, lambda seconds: stop.set())
-    assert "127.0.0.1:1 cannot be reached" in caplog.text
-
-
-@pytest.mark.parametrize("url", ["http://host/", "amqp://", "host:5672"])
-def test_what_is_no_broker_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="amqps://USER:PASSWORD@HOST:PORT/VHOST"):
-        Broker(url, "requests", 1)
+def test_a_broker_that_is_none_or_not_there_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    url = "amqp://guest:guest@127.0.0.1:1/%2F"
+    assert "127.0.0.1:1 cannot be reached" in explained(url, caplog)
+    for url in ("http://host/", "amqp://", "host:5672"):
+        with pytest.raises(ValueError, match="amqps://USER:PASSWORD@HOST:PORT/VHOST"):
+            Broker(url, "requests", 1)
 
 
 @pytest.mark.parametrize("queue", ["anfragen-ü-日本"], indirect=True)
