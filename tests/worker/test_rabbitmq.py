@@ -213,7 +213,7 @@ def test_a_queue_that_is_deleted_is_said_to_be(
 
 
 def explained(url: str, caplog: pytest.LogCaptureFixture) -> str:
-    """What is said of a broker that is tried once."""
+    """What the log explains of a broker that is tried once."""
     stop = threading.Event()
     found = Broker(url, "nothing-here", 1)
     found.keep(lambda channel: None, stop.is_set, lambda seconds: stop.set())

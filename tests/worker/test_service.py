@@ -331,7 +331,7 @@ FOLLOWED: list[tuple[list[int | str], list[int]]] = [
     (["begin", "step", 1, "step"], [1]),
     # An agent goes on where the one before was killed, also in a file that was empty.
     (["", "begin", "step", 0, "begin", "step", "begin", 1, "step"], [0, 1]),
-    # A file that came while no agent ran is read from its beginning.
+    # A file that appeared while no agent ran is read from its beginning.
     (["", "begin", "step", 0, "step", "rotate", 1, "begin", "step"], [0, 1]),
     # After copytruncate, or where a new file gets the inode of one that was deleted.
     (["", "begin", "step", 0, 1, "step", "empty", 2, "step", 3, 4, "step"], [0, 1, 2, 3, 4]),

@@ -42,7 +42,7 @@ LEAVES = [
 @pytest.mark.parametrize(("seen", "local", "leave"), LEAVES)
 def test_when_it_leaves(seen: Seen, local: Local, leave: Leave | None) -> None:
     assert leaving(seen, local, rebalance_drains=False) == leave
-    # A recommendation to rebalance drains only where it is told to.
+    # A recommendation to rebalance drains only where that is set.
     if seen.rebalance:
         assert leaving(seen, local, rebalance_drains=True) == Leave("rebalance recommendation")
 

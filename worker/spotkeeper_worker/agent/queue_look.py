@@ -28,7 +28,7 @@ TIMEOUT_S = 5.0
 _LONGEST = 1 << 20
 RABBITMQ = "rabbitmq"
 # For each kind in Redis: the commands whose answers are added up to what waits, those to what is
-# being served, and the options of the address with what they are if nobody gives them. kombu has a
+# being served, and the options of the address with what they are by default. kombu has a
 # list for each priority step, of which the first has the plain name; its `unacked` has the messages
 # of all queues of the database.
 _STEPS = ("", "\x06\x163", "\x06\x166", "\x06\x169")
@@ -63,7 +63,7 @@ class Address(NamedTuple):
 
     kind: str
     host: str
-    """And the port, where it is told."""
+    """And the port, where the address has one."""
     user: str
     password: str
     vhost: str

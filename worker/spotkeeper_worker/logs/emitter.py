@@ -104,7 +104,7 @@ class Emitter:
     def _hand_over(self) -> bool:
         """Send a batch, and how many logs were lost; answers whether it was taken.
 
-        The last one is sent again if no answer to it came. Raises OSError or ValueError.
+        The last one is sent again if it was not answered. Raises OSError or ValueError.
         """
         if not self._batch and not self._telling:
             size = 0
