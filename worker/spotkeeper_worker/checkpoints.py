@@ -52,7 +52,9 @@ def publish(step: int | str, folder: Path | None = None, keep: int = 2) -> Itera
     try:
         yield draft
         (draft / MARKER).write_text(json.dumps({"version": 1, "step": name}) + "\n")
-        _sync_all(draft)
+        for path in (*draft.rglob("*"), draft):
+            if not path.is_symlink():
+                _sync(path)
         if (root / name).exists():
             _remove(root / name)
         draft.rename(root / name)
@@ -135,12 +137,6 @@ def _remove(entry: Path) -> None:
     gone = Path(tempfile.mkdtemp(prefix=f"{DRAFT}gone.", dir=entry.parent))
     entry.rename(gone / entry.name)
     shutil.rmtree(gone, ignore_errors=True)
-
-
-def _sync_all(folder: Path) -> None:
-    for path in (*folder.rglob("*"), folder):
-        if not path.is_symlink():
-            _sync(path)
 
 
 def _sync(path: Path) -> None:

@@ -104,23 +104,14 @@ class Gpus:
 
     def look(self) -> None:
         """Look once. An Xid of the hardware stays until the machine starts again."""
-        for line in self._new_lines():
-            seen = _XID.search(line)
-            if seen and not self._xid and int(seen.group(2)) not in OF_APPLICATIONS:
-                self._xid = f"Xid {seen.group(2)} of {seen.group(1)}"
+        with contextlib.suppress(OSError):
+            # Each read of the kernel's log gives one line.
+            while self._kernel_log is not None and (line := os.read(self._kernel_log, 8192)):
+                for pci, xid in _XID.findall(line.decode("utf-8", "replace")):
+                    if not self._xid and int(xid) not in OF_APPLICATIONS:
+                        self._xid = f"Xid {xid} of {pci}"
         found, trouble = count_gpus(self._command, self._timeout_s)
         self._most = max(self._most, found)
         if not trouble and found < self._most:
             trouble = f"{self._most - found} of {self._most} GPUs fell off"
         self.ill = self._xid or trouble
-
-    def _new_lines(self) -> list[str]:
-        """Read what the kernel wrote since; each read of its log gives one line."""
-        lines = []
-        with contextlib.suppress(OSError):
-            while self._kernel_log is not None:
-                line = os.read(self._kernel_log, 8192)
-                if not line:
-                    break
-                lines += line.decode("utf-8", "replace").splitlines()
-        return lines

@@ -7,6 +7,7 @@ is a `MetadataError`, and never means that the machine is to drain.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from email.utils import parsedate_to_datetime
@@ -48,7 +49,13 @@ class Metadata:
         """Read a path under /latest/; None where it is not there. Raises MetadataError."""
         for renewed in (False, True):
             if renewed or time.monotonic() >= self._renew_at:
-                self._renew()
+                header = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_TTL_S)}
+                status, token = self._ask("PUT", "api/token", header)
+                wrong = not token or "<" in token or len(token) > _LONGEST_TOKEN
+                if status != HTTPStatus.OK or wrong:
+                    raise MetadataError(f"api/token: answered {status} and no token")
+                self._token = token.strip()
+                self._renew_at = time.monotonic() + 0.8 * TOKEN_TTL_S
             status, body = self._ask("GET", path, {"X-aws-ec2-metadata-token": self._token})
             if status != HTTPStatus.UNAUTHORIZED:
                 break
@@ -57,14 +64,6 @@ class Metadata:
         if status != HTTPStatus.OK:
             raise MetadataError(f"{path}: answered {status}")
         return body
-
-    def _renew(self) -> None:
-        header = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_TTL_S)}
-        status, body = self._ask("PUT", "api/token", header)
-        if status != HTTPStatus.OK or not body or "<" in body or len(body) > _LONGEST_TOKEN:
-            raise MetadataError(f"api/token: answered {status} and no token")
-        self._token = body.strip()
-        self._renew_at = time.monotonic() + 0.8 * TOKEN_TTL_S
 
     def _ask(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
         try:
@@ -77,15 +76,11 @@ class Metadata:
         if len(body) > _LONGEST:
             self.close()
             raise MetadataError(f"{path}: answered more than {_LONGEST} bytes")
-        self._compare_clocks(answer.getheader("Date"))
+        with contextlib.suppress(TypeError, ValueError):
+            date = parsedate_to_datetime(answer.getheader("Date") or "")
+            ahead = date.timestamp() - time.time()
+            self.clock_offset_s = ahead if abs(ahead) > _CLOCK_TOLERANCE_S else 0.0
         return answer.status, body.decode("utf-8", "replace")
-
-    def _compare_clocks(self, date: str | None) -> None:
-        try:
-            ahead = parsedate_to_datetime(date or "").timestamp() - time.time()
-        except (TypeError, ValueError):
-            return
-        self.clock_offset_s = ahead if abs(ahead) > _CLOCK_TOLERANCE_S else 0.0
 
     def close(self) -> None:
         """Close the connection; the next question opens another."""
