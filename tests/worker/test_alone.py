@@ -88,6 +88,17 @@ def test_it_drains_and_completes_its_hooks(
     until(lambda: "gpu" not in {thread.name for thread in threading.enumerate()}, "it has ended")
 
 
+def test_a_child_that_leaves_ends_nothing_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was forked within the block, and closes what it has."""
+    with Alone("gpu-0", cluster="onprem", region="us-east-1", **QUICK) as worker:
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            worker.close()
+        assert worker.run_dir.exists()
+        assert "agent" in {thread.name for thread in threading.enumerate()}
+    assert not worker.run_dir.exists()
+
+
 def test_permissions_are_those_that_boto3_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoCredentials):
         CredentialChain(None, {}).get(time.time())

@@ -26,7 +26,7 @@ from spotkeeper_worker.logs.journal import Segment
 from spotkeeper_worker.logs.pace import MOST_LOGS, Pace, PaceSettings
 from spotkeeper_worker.notice import Notice
 from spotkeeper_worker.states import Leave, Local, Seen, State, leaving
-from spotkeeper_worker.worker import LAST_REQUESTS, MARGIN_S, last_start
+from spotkeeper_worker.worker import LAST_REQUESTS, MARGIN_S
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,7 +116,7 @@ class Machines:
         if leave is None:
             return None
         notice = Notice(State.DRAINING, 0.0, draining=True, serve_until=leave.serve_until)
-        return last_start(notice, machine.took, MARGIN_S)
+        return notice.last_start(machine.took, MARGIN_S)
 
     def _next_poll_s(self, instance_id: str, now_s: float) -> float:
         """The machine's next poll: each began at an instant of its own."""

@@ -29,12 +29,10 @@ from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.notice import NoticeReader
 from spotkeeper_worker.roster import NameTaken
 from spotkeeper_worker.worker import (
-    HAND_BACK_S,
     LAST_REQUESTS,
     MARGIN_S,
     Worker,
     is_timeout,
-    last_start,
     run_folder,
 )
 
@@ -267,9 +265,9 @@ class Gate:
     def may_take(self, name: str, now: float) -> bool:
         """Whether to begin a task of this name."""
         notice = self._reader.read()
-        if notice is None or self.must_hand_back(now):
+        if notice is None or notice.must_hand_back(now):
             return False
-        ends = last_start(notice, self._took.get(name, ()), self._margin_s)
+        ends = notice.last_start(self._took.get(name, ()), self._margin_s)
         return ends is None or now < ends
 
     def may_take_any(self, now: float) -> bool:
@@ -290,9 +288,7 @@ class Gate:
     def must_hand_back(self, now: float) -> bool:
         """Whether what runs now will not be done."""
         notice = self._reader.read()
-        if notice is None or not notice.draining or notice.until is None:
-            return False
-        return now >= notice.until - HAND_BACK_S
+        return notice is not None and notice.must_hand_back(now)
 
     def learn(self, active: dict[str, tuple[str, float]], now: float) -> None:
         """Compare what runs with what ran at the last look: by id its name and when it began."""

@@ -10,9 +10,12 @@ from spotkeeper_worker.states import State
 from spotkeeper_worker.times import as_text, read_time
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 VERSION = 1
+# A request is handed back this long before the machine is gone.
+HAND_BACK_S = 2.0
 NAME = "notice.json"
 
 
@@ -28,10 +31,19 @@ class Notice(NamedTuple):
     target: str | None = None
     """The target lifecycle state when it was written."""
 
-    @property
-    def may_serve(self) -> bool:
-        """Whether requests may be begun at all, `serve_until` aside."""
-        return self.state is State.SERVING or self.serve_until is not None
+    def last_start(self, took: Iterable[float], margin_s: float) -> float | None:
+        """Return the time after which to begin no request; None: not in sight, 0: at once.
+
+        `took` are the durations of the last requests. A time that both the agent and this process
+        read from their clocks would not do: a clock may step.
+        """
+        if self.serve_until is not None:
+            return self.serve_until - max(took, default=0.0) - margin_s
+        return None if self.state is State.SERVING else 0.0
+
+    def must_hand_back(self, now: float) -> bool:
+        """Whether what runs now will not be done: it goes back while the machine can hand it."""
+        return self.draining and self.until is not None and now >= self.until - HAND_BACK_S
 
     def as_json(self) -> dict[str, Any]:
         """Give the notice as it is written and as the socket answers it."""

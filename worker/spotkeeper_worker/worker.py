@@ -24,7 +24,6 @@ from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.times import read_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from types import TracebackType
 
 _LOG = get_logger("worker")
@@ -34,8 +33,6 @@ MARGIN_S = 5.0
 LAST_REQUESTS = 100
 # The years 1 to 9999, which a search log can name.
 _FIRST_S, _END_S = -62_135_596_800, 253_402_300_799
-# A request is handed back this long before the machine is gone.
-HAND_BACK_S = 2.0
 
 When = Union[datetime, float, str]
 
@@ -101,7 +98,7 @@ class Worker:
         notice = self.notice
         if self._stop.is_set() or notice is None:
             return 0.0
-        return last_start(notice, list(self._took), self._margin_s)
+        return notice.last_start(list(self._took), self._margin_s)
 
     @property
     def may_take(self) -> bool:
@@ -120,8 +117,8 @@ class Worker:
     @property
     def must_hand_back(self) -> bool:
         """Whether what runs now will not be done: it goes back while the machine can hand it."""
-        ends_at = self.must_end_at
-        return ends_at is not None and time.time() >= ends_at - HAND_BACK_S
+        notice = self.notice
+        return notice is not None and notice.must_hand_back(time.time())
 
     @property
     def stopping(self) -> bool:
@@ -174,17 +171,6 @@ class Worker:
 def run_folder(run_dir: str | Path | None = None) -> Path:
     """Return the folder that the agent shares with its workers."""
     return Path(run_dir or os.environ.get("SPOTKEEPER_RUN_DIR") or RUN_DIR)
-
-
-def last_start(notice: Notice, took: Iterable[float], margin_s: float) -> float | None:
-    """Return the time after which to begin no request; None: not in sight, 0: at once.
-
-    `took` are the durations of the last requests. A time that both the agent and this process read
-    from their clocks would not do: a clock may step.
-    """
-    if notice.serve_until is not None:
-        return notice.serve_until - max(took, default=0.0) - margin_s
-    return None if notice.may_serve else 0.0
 
 
 class Request:
