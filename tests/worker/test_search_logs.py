@@ -1,9 +1,7 @@
 """A search log's way to the queue: checked, kept on disk, and sent until SQS has it."""
 
-import base64
 import contextlib
 import errno
-import gzip
 import itertools
 import json
 import logging
@@ -30,6 +28,7 @@ from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import NotSent, Outbox
 from spotkeeper_worker.logs.pace import Pace, PaceSettings
 from spotkeeper_worker.testing import until
+from spotkeeper_worker.testing.machine import unpacked
 from spotkeeper_worker.times import as_text, read_time
 from tests.search_logs import SENT, digest_of
 from tests.worker.logs import AT, AWS, Queue, a_log, kept, lines
@@ -263,13 +262,9 @@ def counted(queue: Queue) -> list[str]:
     return [log.request_id for logs in messages for log in logs]
 
 
-def unpacked(body: str) -> list[str]:
-    return gzip.decompress(base64.b64decode(body)).decode().splitlines()
-
-
 def agents(queue: Queue) -> list[dict[str, int]]:
     """What messages tell beside their logs."""
-    lines = [json.loads(line) for body in queue.bodies for line in unpacked(body)]
+    lines = [json.loads(line) for body in queue.bodies for line in unpacked(body).splitlines()]
     return [line["agent"] for line in lines if "agent" in line]
 
 
@@ -282,7 +277,7 @@ def test_an_hour_of_refusals_keeps_the_newest_and_tells_the_loss(tmp_path: Path)
         assert box.waiting <= 1000
         queue.refuses = False
         box.accept([a_log(0)], "s", 31)
-    lines = [line for body in queue.bodies for line in unpacked(body)]
+    lines = [line for body in queue.bodies for line in unpacked(body).splitlines()]
     told = sum(agent["lost"] for agent in agents(queue))
     assert told + len(lines) == 3001
 
@@ -340,7 +335,7 @@ def test_what_an_agent_before_this_one_left_is_no_part_of_its_message(tmp_path: 
     queue = Queue()
     with sending(tmp_path, queue) as box:
         box.accept([a_log(3)], "s", 1)
-    assert [len(unpacked(body)) for body in queue.bodies] == [3, 1]
+    assert [len(unpacked(body).splitlines()) for body in queue.bodies] == [3, 1]
 
 
 def test_a_look_at_a_request_queue_goes_alone_too_and_does_not_pile_up(tmp_path: Path) -> None:

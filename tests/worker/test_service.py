@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -97,7 +98,7 @@ def test_wrong_settings_are_named(
 
 
 def test_an_agent_that_is_stopped_while_it_starts_ends_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, systemd: socket.socket
 ) -> None:
     """What a machine's journal holds is sent, and its notice says why it left."""
     queue = "https://sqs.us-east-1.amazonaws.com/123456789012/logs"
@@ -115,6 +116,8 @@ def test_an_agent_that_is_stopped_while_it_starts_ends_in_order(
     notice = read_notice(tmp_path / "run")
     assert notice
     assert (notice.state, notice.reason) == (State.IDLE, "stopping")
+    assert systemd.recv(1000) == b"READY=1"
+    assert systemd.recv(1000).startswith(b"WATCHDOG=1\nSTATUS=")
 
 
 def test_settings_of_the_environment(tmp_path: Path) -> None:

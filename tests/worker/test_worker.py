@@ -21,8 +21,7 @@ from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.notice import Notice, NoticeReader, read_notice, write_notice
 from spotkeeper_worker.roster import read_roster
 from spotkeeper_worker.states import State
-from spotkeeper_worker.testing import FakeMachine, until
-from tests.worker.conftest import StartAgent
+from spotkeeper_worker.testing import until
 from tests.worker.logs import Taken
 
 AT = 1_763_632_800.25
@@ -416,15 +415,6 @@ def test_what_somebody_wrote_wrongly_counts_as_busy(run_dir: Path) -> None:
         found = read_roster(run_dir, 1, time.time())
         assert (found.busy, found.not_ready) == (1, ("other",))
         shell.communicate(b"\n")
-
-
-@pytest.mark.make_e2e
-@pytest.mark.allow_hosts(["127.0.0.1"])
-def test_systemd_is_told(machine: FakeMachine, agent: StartAgent, systemd: socket.socket) -> None:
-    machine.launch()
-    agent()
-    assert systemd.recv(1000) == b"READY=1"
-    assert systemd.recv(1000).startswith(b"WATCHDOG=1\nSTATUS=booting")
 
 
 @pytest.mark.parametrize("stepped_s", [0.0, -0.0004, -3600.0, 3600.0])
