@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OPEN = "open"
 # What a segment tells beside its logs, in the field `agent`: the counts, and a look at a queue.
-COUNTED = ("lost", "clamped", "refused")
+COUNTED: tuple[str, ...] = ("lost", "clamped", "refused")
 LOOK = "queue"
 SESSIONS = "sessions.json"
 MOST_SESSIONS = 1000
@@ -195,7 +195,9 @@ class Journal:
         os.close(self._fd)
 
     def _told(self, look: Mapping[str, object] | None) -> str:
-        told: dict[str, object] = dict(self.counts) if any(self.counts.values()) else {}
+        told: dict[str, object] = {}
+        if any(self.counts.values()):
+            told.update(self.counts)
         if look is not None:
             told[LOOK] = look
         self.counts = dict.fromkeys(COUNTED, 0)
