@@ -162,6 +162,7 @@ def management(broker: Rabbit, queue: Queue, password: str = "guest") -> str:
     return f"http://guest:{password}@{host}/%2F/{queue.name}"
 
 
+@pytest.mark.parametrize("queue", ["requests", "anfragen-ü-日本"], indirect=True)
 def test_a_real_broker_tells_what_waits_and_what_is_being_served(
     broker: Rabbit, queue: Queue
 ) -> None:

@@ -30,6 +30,7 @@ from tests.worker.page import of
 
 __all__ = ["broker", "queue"]
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+NAMES = ["requests", "anfragen-ü-日本"]
 
 
 class Stage:
@@ -80,6 +81,7 @@ def stage(tmp_path: Path, broker: Rabbit, queue: Queue) -> Iterator[Stage]:
     made.close()
 
 
+@pytest.mark.parametrize("queue", NAMES, indirect=True)
 def test_requests_are_served_and_acknowledged(stage: Stage, queue: Queue) -> None:
     for n in range(20):
         queue.send(b"%d" % n, message_id=f"r-{n}", timestamp=int(time.time()))
@@ -89,7 +91,6 @@ def test_requests_are_served_and_acknowledged(stage: Stage, queue: Queue) -> Non
     until(lambda: queue.waiting == 0, "all are acknowledged")
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 def test_what_was_prefetched_goes_back_when_the_machine_drains(stage: Stage, queue: Queue) -> None:
     begun, over = stage.held()
     for n in range(3):
@@ -103,7 +104,6 @@ def test_what_was_prefetched_goes_back_when_the_machine_drains(stage: Stage, que
     until(lambda: len(stage.served) == 3, "the warning was taken back")
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 def test_a_request_that_will_not_be_done_is_requeued_before_the_end(
     stage: Stage, queue: Queue
 ) -> None:
@@ -115,7 +115,6 @@ def test_a_request_that_will_not_be_done_is_requeued_before_the_end(
     over.set()
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 def test_what_fails_is_requeued(stage: Stage, queue: Queue) -> None:
     def handle(body: bytes) -> None:
         stage.handle = stage.served.append
@@ -126,7 +125,6 @@ def test_what_fails_is_requeued(stage: Stage, queue: Queue) -> None:
     until(lambda: stage.served == [b"one"], "it is served when it comes again")
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 @pytest.mark.parametrize("message_id", ["r-0", None])
 def test_a_connection_lost_in_a_request_serves_it_once(
     stage: Stage, queue: Queue, broker: Rabbit, message_id: str | None
@@ -143,7 +141,6 @@ def test_a_connection_lost_in_a_request_serves_it_once(
     until(lambda: stage.served == [b"one", b"one"], "another that asks for the same is served")
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 @pytest.mark.parametrize("of_client", [{}, {"message_id": "page-1", "reply_to": "client"}])
 def test_who_asks_for_the_same_is_served_too(
     stage: Stage, queue: Queue, of_client: dict[str, str]
@@ -169,7 +166,6 @@ def hand_back(stage: Stage, queue: Queue, body: bytes, **properties: str | None)
     stage.say(State.SERVING)
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 @pytest.mark.parametrize("told", [None, "soon", -1, 10**18, 1_795_300_000, b"\xff", [1], {}])
 def test_a_time_that_is_none_costs_a_request_nothing(
     stage: Stage, queue: Queue, told: object, caplog: pytest.LogCaptureFixture
@@ -204,7 +200,6 @@ def close_connections(broker: Rabbit, queue: Queue) -> None:
     until(close, "the broker knows who listens")
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 def test_a_queue_that_is_deleted_is_said_to_be(
     stage: Stage, queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -247,7 +242,7 @@ def test_a_broker_that_is_none_or_not_there_is_named(caplog: pytest.LogCaptureFi
             Broker(url, "requests", 1)
 
 
-@pytest.mark.parametrize("queue", ["anfragen-ü-日本"], indirect=True)
+@pytest.mark.parametrize("queue", NAMES[1:], indirect=True)
 def test_search_logs_are_forwarded_unchanged(
     broker: Rabbit, queue: Queue, machine: FakeMachine, server: FakeServer, tmp_path: Path
 ) -> None:
