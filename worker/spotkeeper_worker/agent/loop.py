@@ -144,7 +144,8 @@ class Agent:
         self._looked_at = self._looked_at_all = self._manned_at = _NEVER
         self._begun, self._still_since = -1, _NEVER
         self._served = False
-        self._busy_since: dict[str, tuple[int, float]] = {}
+        self._busy_since: dict[tuple[str, int], float] = {}
+        """By a worker's name and how many requests it has begun."""
         # Go on where an agent before this one was.
         with contextlib.suppress(ValueError):
             self.notice = read_notice(settings.run_dir) or self.notice
@@ -260,13 +261,9 @@ class Agent:
 
     def _trouble(self, workers: Workers, now: float) -> str:
         """Name what keeps a machine that serves from working; it is logged, too."""
-        self._busy_since = {
-            name: known if (known := self._busy_since.get(name)) and known[0] == begun
-            else (begun, now)
-            for name, begun in workers.busy_with
-        }  # fmt: skip
+        self._busy_since = {it: self._busy_since.get(it, now) for it in workers.busy_with}
         at_most = self._settings.hung_after_s
-        hung = [name for name, (_, since) in self._busy_since.items() if now - since >= at_most]
+        hung = [name for (name, _), since in self._busy_since.items() if now - since >= at_most]
         trouble = ""
         if workers.gone and self._served:
             trouble = f"no worker has been running for {_GONE_S:g} s"
