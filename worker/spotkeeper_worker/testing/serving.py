@@ -99,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.machine.tokens.get(token, 0.0) < time.monotonic():
             self._answer(401, "")
             return
-        body = self._metadata(self.path[len("/latest/") :])
+        body = self._metadata(self.path.partition("/latest/meta-data/")[2])
         self._answer(404 if body is None else 200, body or "")
 
     def _faulty(self) -> bool:
@@ -138,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
             }
             for name, value in (tags or {}).items():
                 known[f"tags/instance/{name}"] = value
-            return known.get(path.removeprefix("meta-data/"))
+            return known.get(path)
 
     def do_POST(self) -> None:
         """Answer a call of SQS, of SSM or of EC2 Auto Scaling."""
