@@ -19,10 +19,11 @@ import pytest
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent import forward
 from spotkeeper_worker.agent.aws import AwsError
-from spotkeeper_worker.agent.forward import LONGEST, Forwarder, as_sqs_text
+from spotkeeper_worker.agent.forward import LONGEST, as_sqs_text
 from spotkeeper_worker.broker import Broker
 from spotkeeper_worker.rabbitmq import serve
 from spotkeeper_worker.states import State
+from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
 from tests.worker.brokers import Queue, Rabbit, broker, queue
 from tests.worker.logs import say
@@ -314,18 +315,18 @@ def test_what_becomes_of_a_message(
     """What SQS does not take now is kept and tried again."""
     monkeypatch.setattr(forward, "_FIRST_RETRY_S", 0.0)
     became: list[str] = []
-    left = list(codes)
+    left, stopping = list(codes), Stop()
 
     def send(text: str) -> None:
         code = left.pop(0) if left else ""
         if code == "stop":
-            moving.stopping.set()
+            stopping.set()
         if code:
             raise AwsError("SendMessage", code, "no")
 
     def consume(queue: str, inactivity_timeout: float) -> Any:
         if became:
-            moving.stopping.set()
+            stopping.set()
             return iter([(None, None, None)])
         return iter([(SimpleNamespace(delivery_tag=1), None, body)])
 
@@ -337,6 +338,5 @@ def test_what_becomes_of_a_message(
         basic_ack=lambda tag: became.append("acknowledged"),
     )  # fmt: skip
     here: Any = SimpleNamespace(keep=lambda session, *_: session(channel))
-    moving = Forwarder(here, "search-logs", send)
-    moving.run()
+    forward.forward(here, "search-logs", send, stopping)
     assert became == ([then] if then else [])

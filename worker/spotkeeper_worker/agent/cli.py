@@ -120,7 +120,7 @@ def _job() -> int:
 
 def _forward(url: str, queue: str) -> int:
     try:
-        from spotkeeper_worker.agent.forward import PREFETCH, Forwarder
+        from spotkeeper_worker.agent.forward import PREFETCH, forward
         from spotkeeper_worker.broker import Broker
     except ImportError:
         print("spotkeeper-agent: pip install 'spotkeeper-worker[rabbitmq]'", file=sys.stderr)
@@ -128,9 +128,9 @@ def _forward(url: str, queue: str) -> int:
     # Our own messages say what matters of pika's.
     logging.getLogger("pika").setLevel(logging.CRITICAL)
     sending, _ = _sender(load(os.environ))
-    forwarder = Forwarder(Broker(url, queue, PREFETCH), queue, sending.send)
-    _stop_by_signals(forwarder.stopping)
-    forwarder.run()
+    stopping = Stop()
+    _stop_by_signals(stopping)
+    forward(Broker(url, queue, PREFETCH), queue, sending.send, stopping)
     return 0
 
 
