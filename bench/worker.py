@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench._figures import Figure, show
@@ -32,37 +32,35 @@ LANES = 4
 PAGE_MIB = resource.getpagesize() / 2**20
 
 
-@dataclass
 class Scene:
-    """A machine of pretence with a real agent and one worker."""
+    """A machine of pretence with a real agent and one worker, which serves."""
 
-    machine: FakeMachine
-    server: FakeServer
-    folder: Path
-    settings: dict[str, object]
-    agent: subprocess.Popen[bytes]
-    worker: Worker
+    def __init__(self, folder: Path, server: FakeServer, **settings: object) -> None:
+        self.machine = server.machine
+        self._start = partial(start_agent, folder, server, subprocess.DEVNULL, **settings)
+        self.machine.launch()
+        self.agent = self._start()
+        self.worker = Worker("gpu-0", folder / "run", margin_s=0.0)
+        self.worker.ready()
+        until(lambda: self.worker.may_take and bool(self.machine.completed), "it serves", 60)
+
+    def kill(self) -> None:
+        self.agent.kill()
+        self.agent.wait()
 
     def start_again(self) -> None:
-        self.agent = start_agent(self.folder, self.server, subprocess.DEVNULL, **self.settings)
+        self.agent = self._start()
 
 
 @contextlib.contextmanager
 def scene(**settings: object) -> Iterator[Scene]:
-    machine = FakeMachine()
-    with tempfile.TemporaryDirectory() as name, FakeServer(machine) as server:
-        machine.launch()
-        folder = Path(name)
-        agent = start_agent(folder, server, subprocess.DEVNULL, **settings)
-        with Worker("gpu-0", folder / "run", margin_s=0.0) as worker:
-            worker.ready()
-            until(lambda: worker.may_take and bool(machine.completed), "it serves", 60)
-            made = Scene(machine, server, folder, settings, agent, worker)
+    with tempfile.TemporaryDirectory() as name, FakeServer(FakeMachine()) as server:
+        made = Scene(Path(name), server, **settings)
+        with made.worker:
             try:
                 yield made
             finally:
-                made.agent.kill()
-                made.agent.wait()
+                made.kill()
 
 
 def emit_us() -> float:
@@ -150,8 +148,7 @@ def _kill_in_a_drain(found: Scene, draw: random.Random) -> bool:
     with worker.request("r", time.time()):
         machine.scale_in()
         worker.wait(draw.uniform(0, 0.4))
-        found.agent.kill()
-        found.agent.wait()
+        found.kill()
         found.start_again()
         worker.wait(draw.uniform(0, 0.6))
         wrong = len(machine.completed) > before
@@ -176,17 +173,15 @@ def main() -> None:
     wrong = completed_under_a_request(asked.kills)
     p99 = took[min(len(took) - 1, int(0.99 * len(took)))]
     figures = [
-        Figure(name="a request's time in the library", value=emit_us(), unit="us", limit=6.95),
-        Figure(name=f"notice to draining, p99 of {len(took)}", value=p99, unit="s", limit=6),
-        Figure(name="agent at 100 logs/s: a core", value=percent, unit="%", limit=0.5),
-        Figure(name="agent at 100 logs/s: memory", value=resident, unit="MiB", limit=25),
-        Figure(name="agent at 100 logs/s: messages an hour", value=messages, unit=""),
-        Figure(
-            name=f"hooks completed while a request ran, {asked.kills} kills",
-            value=wrong,
-            unit="",
-            limit=0,
-        ),
+        Figure(name=name, value=value, unit=unit, limit=limit)
+        for name, value, unit, limit in (
+            ("a request's time in the library", emit_us(), "us", 6.95),
+            (f"notice to draining, p99 of {len(took)}", p99, "s", 6),
+            ("agent at 100 logs/s: a core", percent, "%", 0.5),
+            ("agent at 100 logs/s: memory", resident, "MiB", 25),
+            ("agent at 100 logs/s: messages an hour", messages, "", None),
+            (f"hooks completed while a request ran, {asked.kills} kills", wrong, "", 0),
+        )
     ]
     show("The worker side", figures, "real processes on this machine")
 

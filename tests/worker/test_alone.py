@@ -70,9 +70,14 @@ def test_it_sends_its_own_logs_and_looks_at_a_request_queue(
 
 
 @pytest.mark.make_e2e
-def test_it_drains_and_completes_its_hooks(machine: FakeMachine, server: FakeServer) -> None:
+def test_it_drains_and_completes_its_hooks(
+    machine: FakeMachine, server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program(tmp_path / "nvidia-smi", "echo 'GPU 0: NVIDIA A10G (UUID: a)'")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     machine.launch()
-    with Alone("gpu-0", **QUICK) as worker:
+    with Alone("gpu-0", gpu="on", **QUICK) as worker:
+        assert "gpu" in {thread.name for thread in threading.enumerate()}
         serve(worker, 3)
         until(lambda: bool(machine.completed), "the launch hook is complete")
         machine.scale_in()
@@ -80,30 +85,28 @@ def test_it_drains_and_completes_its_hooks(machine: FakeMachine, server: FakeSer
         assert not worker.may_take
         until(lambda: len(machine.completed) == len(Hook), "both hooks are complete")
     assert len(machine.logs()) == 3
+    until(lambda: "gpu" not in {thread.name for thread in threading.enumerate()}, "it has ended")
 
 
-def test_permissions_are_those_that_boto3_finds() -> None:
+def test_a_child_that_leaves_ends_nothing_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was forked within the block, and closes what it has."""
+    with Alone("gpu-0", cluster="onprem", region="us-east-1", **QUICK) as worker:
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            worker.close()
+        assert worker.run_dir.exists()
+        assert "agent" in {thread.name for thread in threading.enumerate()}
+    assert not worker.run_dir.exists()
+
+
+def test_permissions_are_those_that_boto3_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoCredentials):
         CredentialChain(None, {}).get(time.time())
     found = BotoChain(None, {}).get(time.time())
     assert (found.key, found.token) == ("AKIABOTO", "t")
-
-
-def test_permissions_that_boto3_cannot_get_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "other")
     with pytest.raises(NoCredentials, match=r"boto3: .*other"):
         BotoChain(None, {}).get(time.time())
-
-
-@pytest.mark.make_e2e
-def test_once_it_is_closed_it_looks_at_no_gpu(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    program(tmp_path / "nvidia-smi", "echo 'GPU 0: NVIDIA A10G (UUID: a)'")
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    with Alone("gpu-0", gpu="on", **QUICK):
-        assert "gpu" in {thread.name for thread in threading.enumerate()}
-    until(lambda: "gpu" not in {thread.name for thread in threading.enumerate()}, "it has ended")
 
 
 @pytest.mark.make_e2e

@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 from spotkeeper_worker import Worker
-from spotkeeper_worker.agent.settings import Settings, parse
-from spotkeeper_worker.agent.values import read_file
+from spotkeeper_worker.agent.settings import Settings, parse, read_file
 from spotkeeper_worker.states import TARGETS, Hook, State
 from spotkeeper_worker.testing import FakeServer, until
 from tests.worker.logs import say
@@ -122,22 +121,6 @@ def test_files_that_are_named_are_there() -> None:
     for name in re.findall(r"`((?:worker/)?examples/[\w./-]+)`", DOC):
         path = name if name.startswith("worker/") else f"worker/{name}"
         assert (ROOT / path).exists(), name
-
-
-@pytest.mark.parametrize(
-    "way",
-    [
-        "The worker", "A loop of your own", "Celery", "A service without code", "Without an agent",
-        "Redis", "RabbitMQ", "Other languages", "Testing your worker",
-    ],
-)  # fmt: skip
-def test_a_way_to_join_takes_at_most_15_lines(way: str) -> None:
-    """Of code, settings and commands, as its part of the page has them."""
-    (text,) = re.findall(rf"^###? {way}$(.*?)(?=^##|\Z)", DOC, re.DOTALL | re.MULTILINE)
-    blocks = re.findall(r"```\w+\n(.*?)```", text, re.DOTALL)
-    commands = re.findall(r"^ {4,}\S.*$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M)
-    written = [line for block in blocks for line in block.splitlines() if line.strip()]
-    assert 1 <= len(written) + len(commands) <= 15, written
 
 
 def blocks(language: str) -> list[str]:

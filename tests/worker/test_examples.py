@@ -7,20 +7,15 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import yaml
 from botocore.session import get_session
 from botocore.validate import ParamValidator
-from moto.sqs.models import Message, SQSBackend
 
 from spotkeeper_worker.agent.settings import Settings
-from spotkeeper_worker.testing import FakeMachine, until
-from tests.worker.conftest import StartAgent
 
 EXAMPLES = Path(__file__).parents[2] / "worker" / "examples"
 CONFIGS = sorted(EXAMPLES.rglob("*.cloud-config.yaml"))
@@ -73,54 +68,10 @@ def test_systemd_takes_it(unit: Path, tmp_path: Path) -> None:
     assert told == []
 
 
-def test_the_image_is_made_of_what_is_here() -> None:
-    copied = re.findall(r"^COPY (\S+) ", (EXAMPLES / "Dockerfile").read_text(), re.MULTILINE)
-    assert [name for name in copied if not name.endswith(".whl")] == ["serve.py"]
-    assert (EXAMPLES / "serve.py").exists()
-
-
 def test_the_launch_template_s_role_may_change_nothing_that_is_not_named() -> None:
     text = (EXAMPLES / "launch-template.yaml").read_text()
     wild = re.findall(r'Action: (.*)\n *Resource: "\*"', text)
     assert wild == ["ecr:GetAuthorizationToken"]
-
-
-@pytest.mark.make_e2e
-@pytest.mark.allow_hosts(["127.0.0.1"])
-def test_the_example_worker_serves(
-    machine: FakeMachine,
-    agent: StartAgent,
-    moto_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    receive = SQSBackend.receive_message
-
-    def soon(sqs: SQSBackend, name: str, count: int, wait_s: int, *rest: Any) -> list[Message]:
-        """An empty queue is not listened to for as long as the example asks."""
-        return receive(sqs, name, count, min(wait_s, 1), *rest)
-
-    monkeypatch.setattr(SQSBackend, "receive_message", soon)
-    sqs = boto3.client("sqs", endpoint_url=moto_url)
-    url = sqs.create_queue(QueueName="requests")["QueueUrl"]
-    for n in range(5):
-        sqs.send_message(QueueUrl=url, MessageBody="x" * n or "none")
-    machine.launch()
-    agent()
-    environment = {
-        **os.environ,
-        "REQUEST_QUEUE_URL": url,
-        "AWS_ENDPOINT_URL_SQS": moto_url,
-        "SPOTKEEPER_RUN_DIR": str(tmp_path / "run"),
-    }
-    command = [sys.executable, str(EXAMPLES / "serve.py")]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as worker:
-        until(lambda: len(machine.logs()) == 5, "five requests are served and logged")
-        machine.scale_in()
-        until(lambda: len(machine.completed) == 2, "the machine may go")
-        worker.terminate()
-        assert worker.wait(60) == 0
-    sqs.close()
 
 
 def test_the_ecs_task_is_one_that_the_api_accepts() -> None:

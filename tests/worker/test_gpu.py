@@ -32,7 +32,7 @@ def test_what_nvidia_smi_says(tmp_path: Path, script: str | None, ill: str) -> N
     gpus = Gpus([str(command)], tmp_path / "none", patience_s)
     gpus.look()
     assert gpus.ill == ill
-    assert count_gpus([str(command)], patience_s) == (2 if script == TWO else 0)
+    assert count_gpus([str(command)], patience_s)[0] == (2 if script == TWO else 0)
 
 
 def test_an_nvidia_smi_that_nothing_ends_holds_nothing_up(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_worker.log import Sometimes, get_logger
-from spotkeeper_worker.logs import spool
+from spotkeeper_worker.logs import files
 from spotkeeper_worker.roster import NameTaken, Place, read_roster
 from tests.worker.logs import a_log
 
@@ -80,7 +80,7 @@ def test_nothing_in_the_spool_stops_the_logs(
 
     say = Sometimes(get_logger("agent"))
     for _ in range(3):
-        spool.collect(tmp_path, accept, say)
+        files.collect(tmp_path, accept, say)
     assert taken == [a_log()]
     assert "a.json" in caplog.text
     assert "hunter2" not in caplog.text
@@ -89,11 +89,11 @@ def test_nothing_in_the_spool_stops_the_logs(
 
 def test_a_flood_of_files_does_not_hold_the_agent_up(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    for number in range(3 * spool.MOST_FILES):
+    for number in range(3 * files.MOST_FILES):
         (tmp_path / "in" / f"{number:05d}.json").write_text("[]")
     say = Sometimes(get_logger("agent"))
-    assert spool.collect(tmp_path, lambda *_: [], say) == spool.MOST_FILES
-    assert len(list((tmp_path / "in").iterdir())) == 2 * spool.MOST_FILES
+    assert files.collect(tmp_path, lambda *_: [], say) == files.MOST_FILES
+    assert len(list((tmp_path / "in").iterdir())) == 2 * files.MOST_FILES
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.__name__)
@@ -122,13 +122,6 @@ def test_a_worker_s_name_cannot_be_blocked_for_long(
         assert "gpu-0" in str(error)
     secret = tmp_path / "secret"
     assert not secret.exists() or "hunter2" in secret.read_text()
-
-
-def test_a_name_that_is_none_is_no_worker(tmp_path: Path) -> None:
-    (tmp_path / "workers").mkdir()
-    (tmp_path / "workers" / "x\nCRITICAL forged").touch()
-    found = read_roster(tmp_path, 1, NOW)
-    assert (found.ready, found.not_ready) == ((), ())
 
 
 def test_no_text_from_outside_makes_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,12 +1,21 @@
 """The agent looks at the request queue of a broker of one's own, and tells what it saw."""
 
 import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+import redis
 
-from spotkeeper_worker.agent.queue_look import LookFailed, QueueAddress, look
+from spotkeeper.border.search_log import read
+from spotkeeper_worker.agent.queue_look import LookFailed, look, parse_address
+from spotkeeper_worker.logs.journal import Segment
 from spotkeeper_worker.testing import until
 from spotkeeper_worker.times import as_text
+from tests.worker import brokers
 from tests.worker.brokers import Queue, Rabbit, broker, queue
 from tests.worker.management import TOLD, Manage, manage
 
@@ -16,7 +25,7 @@ AT = 1_795_300_000.0
 
 
 def test_a_look_is_what_waits_and_what_is_being_served(manage: Manage) -> None:
-    found = look(QueueAddress.parse(manage(200, json.dumps(TOLD))), lambda: AT)
+    found = look(parse_address(manage(200, json.dumps(TOLD))), lambda: AT)
     assert found == {
         "vhost": "/",
         "name": "requests",
@@ -41,13 +50,13 @@ def test_a_look_is_what_waits_and_what_is_being_served(manage: Manage) -> None:
 )
 def test_what_is_no_look_is_named(manage: Manage, status: int, body: str, why: str) -> None:
     with pytest.raises(LookFailed, match=why) as failed:
-        look(QueueAddress.parse(manage(status, body)))
+        look(parse_address(manage(status, body)))
     assert "s3cret" not in str(failed.value)
 
 
 def test_a_broker_that_is_down_is_named() -> None:
     with pytest.raises(LookFailed, match=r"requests in the vhost / of 127\.0\.0\.1:9: "):
-        look(QueueAddress.parse("http://127.0.0.1:9/%2F/requests"))
+        look(parse_address("http://127.0.0.1:9/%2F/requests"))
 
 
 @pytest.mark.parametrize(
@@ -58,18 +67,91 @@ def test_a_broker_that_is_down_is_named() -> None:
         ("https://h/rabbit/%2F/a%2Fb", "/rabbit/api/queues/%2F/a%2Fb", "/", "a/b"),
     ],
 )
-def test_addresses(url: str, path: str, vhost: str, name: str) -> None:
-    address = QueueAddress.parse(url)
+def test_addresses_of_rabbitmq(url: str, path: str, vhost: str, name: str) -> None:
+    address = parse_address(url)
     assert (address.vhost, address.queue) == (vhost, name)
     assert address.url.endswith(f"//h{path}")
 
 
 @pytest.mark.parametrize(
-    "url", ["amqp://h/%2F/q", "https://h/q", "https://h//q", "https://h", "https://h:x/%2F/q", ""]
+    ("url", "found"),
+    [
+        ("redis://h/0/celery?kind=celery", ("h:6379", "0", "celery", "celery", "")),
+        ("rediss://u:p%40@h:1/2/a%2Fb", ("h:1", "2", "a/b", "list", "p@")),
+        ("redis://h/0/s?kind=stream&group=g", ("h:6379", "0", "s", "stream", "")),
+    ],
 )
+def test_addresses_of_redis(url: str, found: tuple[object, ...]) -> None:
+    it = parse_address(url)
+    assert (it.host, it.vhost, it.queue, it.kind, it.password) == found
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "amqp://h/%2F/q", "https://h/q", "https://h//q", "https://h", "https://h:x/%2F/q", "",
+        "redis://h/celery", "redis://h/0/", "redis:///0/q", "redis://h/0/q?kind=sidekiq",
+        "redis://h/0/q?kind=stream", "redis://h/0/q?colour=red", "redis://h:x/0/q",
+    ],
+)  # fmt: skip
 def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match=r"15671/VHOST/QUEUE|[Pp]ort"):
-        QueueAddress.parse(url)
+    with pytest.raises(ValueError, match=r"15671/VHOST/QUEUE|redis://USER|kind|[Pp]ort"):
+        parse_address(url)
+
+
+Says = Callable[[bytes], str]
+
+
+@pytest.fixture
+def says() -> Iterator[Says]:
+    """Somebody who answers every command with the same bytes."""
+    server = socket.create_server(("127.0.0.1", 0))
+    threads: list[threading.Thread] = []
+
+    def start(answer: bytes) -> str:
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                while connection.recv(65_536):
+                    connection.sendall(answer)
+                    if answer.endswith(b"!"):
+                        return
+
+        threads.append(threading.Thread(target=serve))
+        threads[0].start()
+        return f"redis://me:s3cret@127.0.0.1:{server.getsockname()[1]}/1/q"
+
+    yield start
+    server.close()
+    for thread in threads:
+        thread.join(60)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"-WRONGPASS invalid username-password pair\r\n", "RedisError WRONGPASS"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "does not speak Redis"),
+        (b"$-1\r\n", "does not know the length"),
+        (b"$99999999\r\n", "an answer of 99999999 bytes"),
+        (b"bye!", "closed the connection"),
+    ],
+)
+def test_what_is_no_look_at_redis_is_named(says: Says, answer: bytes, why: str) -> None:
+    with pytest.raises(LookFailed, match=why) as failed:
+        look(parse_address(says(answer)))
+    assert "s3cret" not in str(failed.value)
+    assert "the queue q in the database 1 of 127.0.0.1" in str(failed.value)
+
+
+def test_the_controller_reads_the_look() -> None:
+    told = {"kind": "redis", "vhost": "0", "name": "a/b", "ready": 5, "unacknowledged": 2}
+    told["at"] = "2026-11-22T10:00:00.000Z"
+    message = read(Segment(None, (), json.dumps({"queue": told})).body())
+    ((_, note),) = message.notes
+    found = note.look(datetime(2026, 11, 22, 10, 0, 5, tzinfo=UTC))
+    assert found is not None
+    assert (found.url, found.length.waiting, found.length.in_flight) == ("redis://0/a%2Fb", 5, 2)
 
 
 # --- the real thing -------------------------------------------------------------------------------
@@ -80,6 +162,7 @@ def management(broker: Rabbit, queue: Queue, password: str = "guest") -> str:
     return f"http://guest:{password}@{host}/%2F/{queue.name}"
 
 
+@pytest.mark.parametrize("queue", ["requests", "anfragen-ü-日本"], indirect=True)
 def test_a_real_broker_tells_what_waits_and_what_is_being_served(
     broker: Rabbit, queue: Queue
 ) -> None:
@@ -87,7 +170,7 @@ def test_a_real_broker_tells_what_waits_and_what_is_being_served(
         queue.send(b"work", message_id=str(number))
     held = [queue.channel.basic_get(queue.name) for _ in range(2)]
     assert all(method is not None for method, *_ in held)
-    address = QueueAddress.parse(management(broker, queue))
+    address = parse_address(management(broker, queue))
 
     def sees() -> bool:
         # For its first seconds the queue is not known, or known to be empty: decision 5.
@@ -102,7 +185,54 @@ def test_a_real_broker_tells_what_waits_and_what_is_being_served(
 
 def test_a_real_broker_refuses_by_name(broker: Rabbit, queue: Queue) -> None:
     with pytest.raises(LookFailed, match="refuses the user guest"):
-        look(QueueAddress.parse(management(broker, queue, "wrong")))
+        look(parse_address(management(broker, queue, "wrong")))
     gone = management(broker, queue) + "-gone"
     with pytest.raises(LookFailed, match="does not exist, or guest may not see it"):
-        look(QueueAddress.parse(gone))
+        look(parse_address(gone))
+
+
+@pytest.fixture(scope="module")
+def in_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with brokers.redis(tmp_path_factory.mktemp("redis"), "s3cret") as url:
+        client = redis.Redis.from_url(url.replace("/0", "/3"))
+        yield client
+        client.close()
+
+
+def fill(client: Any) -> None:
+    """As Celery, RQ, BullMQ and consumers of a stream leave their keys."""
+    client.flushall()
+    client.rpush("plain", *range(5))
+    client.rpush("doing", *range(2))
+    client.rpush("celery", *range(3))
+    client.rpush("celery\x06\x166", "urgent")
+    client.hset("unacked", mapping={"a": 1, "b": 2})
+    client.rpush("rq:queue:ocr", *range(4))
+    client.zadd("rq:wip:ocr", {"a": 1})
+    client.rpush("bull:ocr:wait", *range(6))
+    client.zadd("bull:ocr:prioritized", {"a": 1, "b": 2})
+    client.rpush("bull:ocr:active", "a")
+    client.xgroup_create("stream", "ocr", mkstream=True)
+    for _ in range(7):
+        client.xadd("stream", {"page": 1})
+    client.xreadgroup("ocr", "gpu-0", {"stream": ">"}, count=3)
+
+
+@pytest.mark.make_e2e
+@pytest.mark.parametrize(
+    ("queue", "found"),
+    [
+        ("plain", (5, 0)),
+        ("plain?processing=doing", (5, 2)),
+        ("celery?kind=celery", (4, 2)),
+        ("ocr?kind=rq", (4, 1)),
+        ("ocr?kind=bullmq", (8, 1)),
+        ("stream?kind=stream&group=ocr", (4, 3)),
+        ("nothing", (0, 0)),
+    ],
+)
+def test_a_real_redis_tells(in_redis: Any, queue: str, found: tuple[int, int]) -> None:
+    fill(in_redis)
+    port = in_redis.connection_pool.connection_kwargs["port"]
+    seen = look(parse_address(f"redis://:s3cret@127.0.0.1:{port}/3/{queue}"))
+    assert (seen["ready"], seen["unacknowledged"], seen["kind"]) == (*found, "redis")

@@ -11,13 +11,19 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from spotkeeper_worker import Worker
+from spotkeeper_worker.agent import forward
+from spotkeeper_worker.agent.aws import AwsError
+from spotkeeper_worker.agent.forward import LONGEST, as_sqs_text
 from spotkeeper_worker.broker import Broker
 from spotkeeper_worker.rabbitmq import serve
 from spotkeeper_worker.states import State
+from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
 from tests.worker.brokers import Queue, Rabbit, broker, queue
 from tests.worker.logs import say
@@ -25,6 +31,7 @@ from tests.worker.page import of
 
 __all__ = ["broker", "queue"]
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+NAMES = ["requests", "anfragen-ü-日本"]
 
 
 class Stage:
@@ -75,6 +82,7 @@ def stage(tmp_path: Path, broker: Rabbit, queue: Queue) -> Iterator[Stage]:
     made.close()
 
 
+@pytest.mark.parametrize("queue", NAMES, indirect=True)
 def test_requests_are_served_and_acknowledged(stage: Stage, queue: Queue) -> None:
     for n in range(20):
         queue.send(b"%d" % n, message_id=f"r-{n}", timestamp=int(time.time()))
@@ -84,7 +92,6 @@ def test_requests_are_served_and_acknowledged(stage: Stage, queue: Queue) -> Non
     until(lambda: queue.waiting == 0, "all are acknowledged")
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 def test_what_was_prefetched_goes_back_when_the_machine_drains(stage: Stage, queue: Queue) -> None:
     begun, over = stage.held()
     for n in range(3):
@@ -98,7 +105,6 @@ def test_what_was_prefetched_goes_back_when_the_machine_drains(stage: Stage, que
     until(lambda: len(stage.served) == 3, "the warning was taken back")
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 def test_a_request_that_will_not_be_done_is_requeued_before_the_end(
     stage: Stage, queue: Queue
 ) -> None:
@@ -110,7 +116,6 @@ def test_a_request_that_will_not_be_done_is_requeued_before_the_end(
     over.set()
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 def test_what_fails_is_requeued(stage: Stage, queue: Queue) -> None:
     def handle(body: bytes) -> None:
         stage.handle = stage.served.append
@@ -121,7 +126,6 @@ def test_what_fails_is_requeued(stage: Stage, queue: Queue) -> None:
     until(lambda: stage.served == [b"one"], "it is served when it comes again")
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 @pytest.mark.parametrize("message_id", ["r-0", None])
 def test_a_connection_lost_in_a_request_serves_it_once(
     stage: Stage, queue: Queue, broker: Rabbit, message_id: str | None
@@ -138,7 +142,6 @@ def test_a_connection_lost_in_a_request_serves_it_once(
     until(lambda: stage.served == [b"one", b"one"], "another that asks for the same is served")
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 @pytest.mark.parametrize("of_client", [{}, {"message_id": "page-1", "reply_to": "client"}])
 def test_who_asks_for_the_same_is_served_too(
     stage: Stage, queue: Queue, of_client: dict[str, str]
@@ -164,7 +167,6 @@ def hand_back(stage: Stage, queue: Queue, body: bytes, **properties: str | None)
     stage.say(State.SERVING)
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 @pytest.mark.parametrize("told", [None, "soon", -1, 10**18, 1_795_300_000, b"\xff", [1], {}])
 def test_a_time_that_is_none_costs_a_request_nothing(
     stage: Stage, queue: Queue, told: object, caplog: pytest.LogCaptureFixture
@@ -199,7 +201,6 @@ def close_connections(broker: Rabbit, queue: Queue) -> None:
     until(close, "the broker knows who listens")
 
 
-@pytest.mark.parametrize("queue", ["requests"], indirect=True)
 def test_a_queue_that_is_deleted_is_said_to_be(
     stage: Stage, queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -210,6 +211,14 @@ def test_a_queue_that_is_deleted_is_said_to_be(
     queue.channel.queue_declare(queue.name, durable=True)
     queue.send(b"two", message_id="r-1")
     until(lambda: stage.served == [b"one", b"two"], "it is listened to again")
+
+
+def explained(url: str, caplog: pytest.LogCaptureFixture) -> str:
+    """What the log explains of a broker that is tried once."""
+    stop = threading.Event()
+    found = Broker(url, "nothing-here", 1)
+    found.keep(lambda channel: None, stop.is_set, lambda seconds: stop.set())
+    return caplog.text
 
 
 @pytest.mark.parametrize(
@@ -223,26 +232,18 @@ def test_a_queue_that_is_deleted_is_said_to_be(
 def test_a_broker_that_refuses_is_explained(
     broker: Rabbit, url: dict[str, str], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stop = threading.Event()
-    found = Broker(broker.url(**url), "nothing-here", 1)
-    found.keep(lambda channel: None, stop.is_set, lambda seconds: stop.set())
-    assert why in caplog.text
+    assert why in explained(broker.url(**url), caplog)
 
 
-def test_a_broker_that_is_not_there_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    stop = threading.Event()
-    found = Broker("amqp://guest:guest@127.0.0.1:1/%2F", "requests", 1)
-    found.keep(lambda channel: None, stop.is_set, lambda seconds: stop.set())
-    assert "127.0.0.1:1 cannot be reached" in caplog.text
+def test_a_broker_that_is_none_or_not_there_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    url = "amqp://guest:guest@127.0.0.1:1/%2F"
+    assert "127.0.0.1:1 cannot be reached" in explained(url, caplog)
+    for url in ("http://host/", "amqp://", "host:5672"):
+        with pytest.raises(ValueError, match="amqps://USER:PASSWORD@HOST:PORT/VHOST"):
+            Broker(url, "requests", 1)
 
 
-@pytest.mark.parametrize("url", ["http://host/", "amqp://", "host:5672"])
-def test_what_is_no_broker_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="amqps://USER:PASSWORD@HOST:PORT/VHOST"):
-        Broker(url, "requests", 1)
-
-
-@pytest.mark.parametrize("queue", ["anfragen-ü-日本"], indirect=True)
+@pytest.mark.parametrize("queue", NAMES[1:], indirect=True)
 def test_search_logs_are_forwarded_unchanged(
     broker: Rabbit, queue: Queue, machine: FakeMachine, server: FakeServer, tmp_path: Path
 ) -> None:
@@ -276,3 +277,66 @@ def forwarder(broker: Rabbit, queue: Queue, server: FakeServer) -> subprocess.Po
     command = [sys.executable, "-m", "spotkeeper_worker", *words]
     environment = {**os.environ, **server.environment(), "PYTHONUTF8": "1"}
     return subprocess.Popen(command, env=environment)
+
+
+# --- what SQS never takes does not block what it takes --------------------------------------------
+
+
+NOT_FOR_SQS = [
+    "{}".encode("utf-16-le"), b"\x00", b"a \x1f", "\ufffe".encode(), "\uffff".encode(), b"\xff",
+    b"\xed\xa0\x80", b"", b"x" * (LONGEST + 1),
+]  # fmt: skip
+FOR_SQS = ["\t\r\n ", "\x7f\x85", "\ue000\ufffd", "\U0001f600", "ü", "x" * LONGEST]
+
+
+def test_which_messages_sqs_takes() -> None:
+    """Those of the SQS API reference, SendMessage."""
+    assert [as_sqs_text(body) for body in NOT_FOR_SQS] == [None] * len(NOT_FOR_SQS)
+    assert [as_sqs_text(text.encode()) for text in FOR_SQS] == FOR_SQS
+
+
+@pytest.mark.parametrize(
+    ("body", "codes", "then"),
+    [
+        (b"log", [], "acknowledged"),
+        (b"\xff", [], "rejected"),
+        (b"log", ["InvalidMessageContents"], "rejected"),
+        (b"log", ["InvalidParameterValueException"], "rejected"),
+        (b"log", ["MessageTooLong"], "rejected"),
+        (b"log", ["AccessDenied", "MessageTooLong"], "rejected"),
+        (b"log", ["AccessDenied"], "acknowledged"),
+        # A stop does not wait for it.
+        (b"log", ["AccessDenied", "stop"], ""),
+    ],
+)
+def test_what_becomes_of_a_message(
+    body: bytes, codes: list[str], then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What SQS does not take now is kept and tried again."""
+    monkeypatch.setattr(forward, "_FIRST_RETRY_S", 0.0)
+    became: list[str] = []
+    left, stopping = list(codes), Stop()
+
+    def send(text: str) -> None:
+        code = left.pop(0) if left else ""
+        if code == "stop":
+            stopping.set()
+        if code:
+            raise AwsError("SendMessage", code, "no")
+
+    def consume(queue: str, inactivity_timeout: float) -> Any:
+        if became:
+            stopping.set()
+            return iter([(None, None, None)])
+        return iter([(SimpleNamespace(delivery_tag=1), None, body)])
+
+    def reject(tag: int, requeue: bool) -> None:
+        became.append("requeued" if requeue else "rejected")
+
+    channel = SimpleNamespace(
+        consume=consume, cancel=lambda: None, basic_reject=reject,
+        basic_ack=lambda tag: became.append("acknowledged"),
+    )  # fmt: skip
+    here: Any = SimpleNamespace(keep=lambda session, *_: session(channel))
+    forward.forward(here, "search-logs", send, stopping)
+    assert became == ([then] if then else [])

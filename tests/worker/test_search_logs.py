@@ -1,9 +1,15 @@
-"""A search log's way to the queue: checked, and kept on disk. That it is sent is in test_outbox."""
+"""A search log's way to the queue: checked, kept on disk, and sent until SQS has it."""
 
+import contextlib
 import errno
+import itertools
 import json
 import logging
 import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +17,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.cost import GOAL_USD, sent
 from spotkeeper.border.search_log import read
+from spotkeeper_lab.traces.requests import generate_requests
+from spotkeeper_worker.agent.settings import Settings
 from spotkeeper_worker.log import Sometimes
+from spotkeeper_worker.logs.files import collect
 from spotkeeper_worker.logs.intake import LogRefused, take
 from spotkeeper_worker.logs.journal import Journal
-from spotkeeper_worker.logs.spool import collect
+from spotkeeper_worker.logs.outbox import NotSent, Outbox
+from spotkeeper_worker.logs.pace import Pace, PaceSettings
+from spotkeeper_worker.testing import until
+from spotkeeper_worker.testing.machine import unpacked
 from spotkeeper_worker.times import as_text, read_time
-from tests.worker.logs import AT, AWS, a_log, kept, lines
+from tests.search_logs import SENT, digest_of
+from tests.worker.logs import AT, AWS, Queue, a_log, kept, lines
 
 # --- what is taken --------------------------------------------------------------------------------
 
@@ -46,24 +60,23 @@ def test_what_the_collector_would_refuse_is_refused_alone(log: object, why: str)
         take(log, AWS, 5.0)
 
 
-@pytest.mark.parametrize("zone_h", [1, 2, 12])
-def test_a_log_from_the_future_is_refused_alone(zone_h: int) -> None:
+def test_a_log_from_the_future_is_refused_alone() -> None:
     """Local time that was written as UTC."""
     log = a_log()
     now = read_time(log["finished_at"])
     assert take(log, AWS, 5.0, now - 300).line == take(log, AWS, 5.0).line
-    with pytest.raises(LogRefused, match="finished_at: lies 301 s in the future; is a clock wrong"):
-        take(log, AWS, 5.0, now - 301)
-    with pytest.raises(LogRefused, match=f"finished_at: lies {3600 * zone_h} s in the future"):
-        take(log, AWS, 5.0, now - 3600 * zone_h)
+    for ahead in (301, 3600, 43_200):
+        why = f"finished_at: lies {ahead} s in the future; is a clock wrong"
+        with pytest.raises(LogRefused, match=why):
+            take(log, AWS, 5.0, now - ahead)
 
 
-@pytest.mark.parametrize("behind_s", [0.003, 0.12, 4.9])
-def test_a_small_inversion_of_two_clocks_is_taken_out(behind_s: float) -> None:
-    taken = take(a_log(enqueued_at=as_text(AT + 1 + behind_s)), AWS, 5.0)
-    assert taken.clamped
-    (found,) = read(taken.line).logs
-    assert found.enqueued_at == found.started_at
+def test_a_small_inversion_of_two_clocks_is_taken_out() -> None:
+    for behind_s in (0.003, 4.9):
+        taken = take(a_log(enqueued_at=as_text(AT + 1 + behind_s)), AWS, 5.0)
+        assert taken.clamped
+        (found,) = read(taken.line).logs
+        assert found.enqueued_at == found.started_at
 
 
 @given(
@@ -84,10 +97,10 @@ def test_whatever_is_taken_the_collector_takes(changed: dict[str, Any]) -> None:
     assert len(read(line).logs) == 1
 
 
-@pytest.mark.parametrize("unset", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00.5+00:00"])
-def test_times_that_nobody_set_are_taken_as_they_are(unset: str) -> None:
-    line = take(a_log(enqueued_at=unset, started_at=unset, finished_at=unset), AWS, 5.0).line
-    assert read(line).logs[0].finished_at.year == 1
+def test_times_that_nobody_set_are_taken_as_they_are() -> None:
+    for unset in ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.5+00:00"):
+        log = a_log(enqueued_at=unset, started_at=unset, finished_at=unset)
+        assert read(take(log, AWS, 5.0).line).logs[0].finished_at.year == 1
 
 
 # --- what is kept ---------------------------------------------------------------------------------
@@ -114,16 +127,9 @@ def test_half_a_batch_was_never_accepted(tmp_path: Path) -> None:
     assert kept(Journal(tmp_path)) == lines(0, 4)
 
 
-def test_a_batch_is_known_after_its_segment_was_sent(tmp_path: Path) -> None:
-    before = Journal(tmp_path)
-    before.append(lines(0, 2), "a", 4)
-    kept(before)
-    assert Journal(tmp_path).last_of("a") == 4
-
-
 def test_a_message_is_the_same_for_every_agent_that_sends_it(tmp_path: Path) -> None:
     before = Journal(tmp_path)
-    before.counts.clamped = 2
+    before.counts["clamped"] = 2
     before.append(lines(0, 3), "a", 1)
     before.seal({"name": "requests", "ready": 5})
     first, again = before.oldest(), Journal(tmp_path).oldest()
@@ -181,3 +187,348 @@ def test_files_of_scripts_are_taken_once(tmp_path: Path) -> None:
     assert len(taken) == 5
     assert {path.name for path in (tmp_path / "refused").iterdir()} == {"wrong.json", "deep.json"}
     assert [path.name for path in (tmp_path / "in").iterdir()] == [".half.json"]
+
+
+# --- what is sent ---------------------------------------------------------------------------------
+
+
+def outbox(folder: Path, queue: Queue, pace_s: float = 0.01, **journal: int) -> Outbox:
+    pace = PaceSettings(pace_s, 2 * pace_s)
+    return Outbox(Journal(folder, **journal), queue.send, AWS, pace, first_retry_s=0.01)
+
+
+@contextlib.contextmanager
+def sending(folder: Path, queue: Queue, **settings: Any) -> Iterator[Outbox]:
+    """An outbox, of which the queue has everything in the end."""
+    box = outbox(folder, queue, **settings)
+    yield box
+    box.hurried = True
+    while box.waiting:
+        assert box.step()
+    box.close()
+
+
+@contextlib.contextmanager
+def sending_by_itself(folder: Path, queue: Queue) -> Iterator[Outbox]:
+    """The same with its thread, which tries again what failed."""
+    box = outbox(folder, queue)
+    box.start()
+    yield box
+    assert box.flush(60)
+    assert box.alive
+    box.close()
+
+
+def test_a_message_is_repeated_byte_for_byte_until_it_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = Queue()
+    queue.refuses = True
+    with sending_by_itself(tmp_path, queue) as box:
+        box.accept([a_log(n) for n in range(3)], "s", 1)
+        until(lambda: len(queue.tried) >= 3, "it is tried again")
+        queue.refuses = False
+    assert "search logs wait: SendMessage: AccessDenied: no" in caplog.text
+    assert set(queue.tried) == set(queue.bodies)
+    assert len(queue.bodies) == 1
+
+
+def test_a_wrong_log_costs_the_others_nothing_and_a_batch_counts_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue, now = Queue(), time.time()
+    with sending(tmp_path, queue) as box:
+        times = ("enqueued_at", "started_at", "finished_at")
+        right, ahead = dict.fromkeys(times, as_text(now)), dict.fromkeys(times, as_text(now + 7200))
+        batch = [a_log(0, **right), a_log(1, status="fine"), a_log(2, **ahead), a_log(3, **right)]
+        refused = box.accept(batch, "s", 1)
+        assert [why.partition(":")[0] for why in refused] == ["status", "finished_at"]
+        assert "a search log was refused: status: 'fine'" in caplog.text
+        for _ in range(2):
+            assert box.accept(batch, "s", 1) == []
+        # A report of lost logs that arrives twice counts once, too.
+        for _ in range(2):
+            box.accept([a_log(4, **right)], "s", 2, 7)
+    assert sorted(counted(queue)) == ["r-0", "r-3", "r-4"]
+    told = {name: sum(each[name] for each in agents(queue)) for name in ("lost", "refused")}
+    assert told == {"lost": 7, "refused": 2}
+
+
+def counted(queue: Queue) -> list[str]:
+    """What the collector counts of all messages, sent now; raises NotDigestible."""
+    messages = [read(body).logs for body in queue.bodies]
+    for logs in messages:
+        digest_of(logs, datetime.fromtimestamp(time.time(), UTC))
+    return [log.request_id for logs in messages for log in logs]
+
+
+def agents(queue: Queue) -> list[dict[str, int]]:
+    """What messages tell beside their logs."""
+    lines = [json.loads(line) for body in queue.bodies for line in unpacked(body).splitlines()]
+    return [line["agent"] for line in lines if "agent" in line]
+
+
+def test_an_hour_of_refusals_keeps_the_newest_and_tells_the_loss(tmp_path: Path) -> None:
+    queue = Queue()
+    queue.refuses = True
+    with sending(tmp_path, queue, most_logs=1000) as box:
+        for batch in range(1, 31):
+            box.accept([a_log(n) for n in range(100)], "s", batch)
+        assert box.waiting <= 1000
+        queue.refuses = False
+        box.accept([a_log(0)], "s", 31)
+    lines = [line for body in queue.bodies for line in unpacked(body).splitlines()]
+    told = sum(agent["lost"] for agent in agents(queue))
+    assert told + len(lines) == 3001
+
+
+@pytest.mark.parametrize("batch_of", [1, 150, 500])
+def test_no_message_has_more_workers_than_the_collector_takes(
+    tmp_path: Path, batch_of: int
+) -> None:
+    queue = Queue()
+    logs = [a_log(number, worker_id=f"cgi-{number % 450}") for number in range(500)]
+    with sending(tmp_path, queue, pace_s=60) as box:
+        for number, first in enumerate(range(0, 500, batch_of)):
+            box.accept(logs[first : first + batch_of], "s", number + 1)
+    assert sorted(counted(queue)) == sorted(log["request_id"] for log in logs)
+    assert len(queue.bodies) == 3
+
+
+def test_a_long_batch_is_several_messages_that_sqs_takes(tmp_path: Path) -> None:
+    queue = Queue()
+    with sending(tmp_path, queue) as box:
+        named = random.Random(1)
+        ids = ["".join(chr(named.randint(0x4E00, 0x9FFF)) for _ in range(128)) for _ in range(500)]
+        box.accept([a_log(0, request_id=each, worker_id=each[::-1]) for each in ids], "s", 1)
+    assert max(map(len, queue.bodies)) <= 256 * 1024
+    assert sorted(counted(queue)) == sorted(ids)
+
+
+def test_a_batch_of_several_messages_counts_once_though_a_kill_cut_it(tmp_path: Path) -> None:
+    """The agent ends between two parts of a batch; its worker sends the batch again."""
+    logs = [a_log(number, worker_id=f"cgi-{number}") for number in range(500)]
+    with pytest.raises(Killed):
+        Outbox(Cut(tmp_path), Queue().send, AWS).accept(logs, "s", 1)
+    queue = Queue()
+    with sending(tmp_path, queue) as again:
+        again.accept(logs, "s", 1)
+    assert sorted(counted(queue)) == sorted(log["request_id"] for log in logs)
+
+
+class Killed(Exception):
+    """The process ended."""
+
+
+class Cut(Journal):
+    """A journal whose process ends once it has a part of a batch."""
+
+    def append(self, lines: Sequence[str], session: str, batch: int) -> None:
+        super().append(lines, session, batch)
+        raise Killed
+
+
+def test_what_an_agent_before_this_one_left_is_no_part_of_its_message(tmp_path: Path) -> None:
+    left = Journal(tmp_path)
+    left.append(lines(0, 3), "a", 1)
+    left.close()
+    queue = Queue()
+    with sending(tmp_path, queue) as box:
+        box.accept([a_log(3)], "s", 1)
+    assert [len(unpacked(body).splitlines()) for body in queue.bodies] == [3, 1]
+
+
+def test_a_look_at_a_request_queue_goes_alone_too_and_does_not_pile_up(tmp_path: Path) -> None:
+    queue = Queue()
+
+    def look(ready: int) -> None:
+        told = {"vhost": "/", "name": "q", "ready": ready, "unacknowledged": 0}
+        box.tell({**told, "at": as_text(SENT.timestamp())})
+
+    def looks() -> list[int]:
+        notes = [note for body in queue.bodies for _, note in read(body).notes]
+        return [found.length.waiting for note in notes if (found := note.look(SENT))]
+
+    with sending(tmp_path, queue) as box:
+        look(5)
+        assert box.step()
+        assert looks() == [5]
+        queue.refuses = True
+        for ready in range(20):
+            look(ready)
+        with pytest.raises(NotSent):
+            box.step()
+        queue.refuses = False
+        box.accept([a_log(0)], "s", 1)
+        look(20)
+    assert looks() == [5, 20]
+    assert [log.request_id for body in queue.bodies for log in read(body).logs] == ["r-0"]
+
+
+# --- what nobody thought of -----------------------------------------------------------------------
+
+
+def test_an_error_that_nobody_thought_of_is_told_and_sending_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = Queue()
+    queue.breaks = [RuntimeError("a bug"), KeyError("another")]
+    with sending_by_itself(tmp_path, queue) as box:
+        box.accept([a_log(0)], "s", 1)
+    assert [log.request_id for body in queue.bodies for log in read(body).logs] == ["r-0"]
+    told = [record.exc_info for record in caplog.records if record.exc_info]
+    assert [kind for kind, *_ in told] == [KeyError, RuntimeError]
+
+
+def test_a_sender_that_is_heard_all_along_is_not_forgotten_for_many_others(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for batch in range(1, 1200):
+        journal.append(lines(batch, 1), "a", batch)
+        journal.append(lines(batch, 1), f"file:{batch}", 1)
+    kept(journal)
+    journal.close()
+    assert Journal(tmp_path).last_of("a") == 1199
+
+
+def test_an_older_batch_on_disk_does_not_hide_a_newer_one(tmp_path: Path) -> None:
+    """The newer one was in memory while the disk was full, and a kill left the older one's file."""
+    (tmp_path / "sessions.json").write_text('{"a": 7}')
+    (tmp_path / f"{1:012d}").write_text(f"{lines(0, 1)[0]}\n# batch a 5\n")
+    assert Journal(tmp_path).last_of("a") == 7
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE, errno.EDQUOT])
+def test_logs_are_sent_while_the_disk_takes_no_further_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    queue = Queue()
+    with sending(tmp_path, queue) as box:
+        full = Full(error)
+        box.hurried = True
+        monkeypatch.setattr(os, "open", full.open)
+        for number in range(3):
+            box.accept([a_log(number)], "s", number + 1)
+            assert box.step()
+        full.over = True
+        box.accept([a_log(3)], "s", 4)
+    found = [log.request_id for body in queue.bodies for log in read(body).logs]
+    assert found == ["r-0", "r-1", "r-2", "r-3"]
+    assert Journal(tmp_path).waiting == 0
+
+
+def test_a_journal_writes_into_no_file_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.append(lines(0, 1), "a", 1)
+    full = Full(errno.ENOSPC)
+    monkeypatch.setattr(os, "open", full.open)
+    journal.seal()
+    with (tmp_path / "another").open("w+") as another:
+        journal.append(lines(1, 1), "a", 2)
+        assert another.read() == ""
+    full.over = True
+    assert kept(journal) == lines(0, 2)
+    assert "No space left on device" not in journal.disk_trouble
+
+
+def test_what_was_sent_while_the_disk_was_full_is_not_sent_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(lines(0, 3), "a", 1)
+    # Nothing is written there.
+    (tmp_path / ".sessions.json.new").mkdir()
+    assert kept(journal) == lines(0, 3)
+    journal.close()
+    assert Journal(tmp_path).waiting == 0
+
+
+class Full:
+    """A disk that makes no new file until it is over."""
+
+    def __init__(self, error: int) -> None:
+        self._error = error
+        self._open = os.open
+        self.over = False
+
+    def open(self, path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
+        if flags & os.O_CREAT and not self.over:
+            raise OSError(self._error, os.strerror(self._error), str(path))
+        return self._open(path, flags, mode, **more)
+
+
+def test_a_batch_that_comes_while_the_agent_ends_stays_with_its_sender(tmp_path: Path) -> None:
+    """It is not confirmed, and the next agent takes it."""
+    box = outbox(tmp_path, Queue())
+    box.close()
+    with pytest.raises(OSError, match="the agent ends"):
+        box.accept([a_log()], "s", 1)
+    queue = Queue()
+    with sending(tmp_path, queue) as box:
+        box.accept([a_log()], "s", 1)
+    assert counted(queue) == ["r-0"]
+
+
+# --- when it is sent ------------------------------------------------------------------------------
+
+
+def paced(rates: list[tuple[float, float]], wait_s: Callable[[float], float]) -> list[float]:
+    """When a worker sends messages. `rates` are pairs of seconds and logs per second."""
+    now, sent, pace = 0.0, [], Pace(PaceSettings(latest_s=30.0), 0.0)
+    credit = 0.0
+    for seconds, rate in rates:
+        for _ in range(int(seconds)):
+            now += 1.0
+            credit += rate
+            while credit >= 1.0:
+                credit -= 1.0
+                pace.add(300, wait_s(now), now)
+            if pace.due(now):
+                pace.sent(now)
+                sent.append(now)
+    return sent
+
+
+def test_while_nothing_moves_messages_are_rare() -> None:
+    sent = paced([(900, 2.0)], lambda now: 0.1)
+    late = [at for at in sent if at > 300]
+    assert all(after - before == 30.0 for before, after in itertools.pairwise(late))
+
+
+def test_a_step_is_told_within_seconds() -> None:
+    sent = paced([(600, 2.0), (60, 6.0)], lambda now: 0.1)
+    assert next(at for at in sent if at > 600) <= 606
+    gaps = [b - a for a, b in itertools.pairwise(sent) if 600 < a <= 640]
+    assert max(gaps) < 15
+
+
+def test_waits_that_grow_are_told_though_the_worker_is_no_faster() -> None:
+    sent = paced([(600, 1.0), (60, 1.0)], lambda now: 0.1 if now <= 600 else now - 600)
+    assert next(at for at in sent if at > 600) <= 615
+
+
+def test_no_log_waits_for_longer_than_it_may() -> None:
+    pace = Pace(PaceSettings(), 0.0)
+    for number in range(100):
+        pace.add(300, 0.1, 3.0 * number)
+        if pace.due(3.0 * number):
+            pace.sent(3.0 * number)
+    pace.sent(300.0)
+    pace.add(300, 0.1, 307.0)
+    assert not pace.due(316.9)
+    assert pace.due(317.0)
+
+
+def test_a_full_message_does_not_wait() -> None:
+    pace = Pace(PaceSettings(), 0.0)
+    for _ in range(500):
+        pace.add(300, 0.0, 0.0)
+    assert pace.due(0.0)
+
+
+def test_the_default_pace_is_as_fresh_as_every_ten_seconds_and_keeps_the_bill() -> None:
+    default = Settings()
+    assert PaceSettings(default.send_after_s, default.send_at_most_s) == PaceSettings()
+    day = generate_requests(0, hours=1.0, mean_load=10.0)
+    by_default, before = sent(day, PaceSettings()), sent(day, PaceSettings(10, 10))
+    assert by_default.mean_age_s <= before.mean_age_s < sent(day, PaceSettings(5, 30)).mean_age_s
+    assert by_default.usd() < GOAL_USD

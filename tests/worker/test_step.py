@@ -17,15 +17,13 @@ import pytest
 
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent import cli
-from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.gpu import Gpus
-from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
+from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine, notify
 from spotkeeper_worker.agent.service import Service
 from spotkeeper_worker.agent.settings import Settings, parse
-from spotkeeper_worker.agent.systemd import notify
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.journal import Journal
-from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
+from spotkeeper_worker.logs.outbox import Outbox
 from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import Notice, read_notice, write_notice
 from spotkeeper_worker.roster import Place, read_roster
@@ -51,8 +49,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def agent(settings: Settings) -> Iterator[Agent]:
-    journal = Journal(settings.spool_dir / "journal")
-    outbox = Outbox(journal, lambda body: None, OutboxSettings(origin=AWS))
+    outbox = Outbox(Journal(settings.spool_dir / "journal"), lambda body: None, AWS)
     say = Sometimes(get_logger("agent"))
     yield Agent(settings, Parts(outbox, Service(None, None, (), (), say)), say, Stop())
     outbox.close()
@@ -66,34 +63,37 @@ def worker(settings: Settings) -> Iterator[Place]:
     place.close()
 
 
-def state_of(agent: Agent) -> tuple[State, str]:
+def after(agent: Agent, seconds: float, set_by: float = 0.0) -> tuple[State, str]:
+    """Step that long after the beginning, when the clock has been set by so much."""
+    agent.step(1000.0 + seconds, NOW + seconds + set_by)
     return agent.notice.state, agent.notice.reason
 
 
 def test_a_notice_that_somebody_deleted_is_written_again(
     agent: Agent, worker: Place, settings: Settings
 ) -> None:
-    agent.step(NOW)
+    after(agent, 0)
     (settings.run_dir / "notice.json").unlink()
-    agent.step(NOW + 1)
+    after(agent, 1)
     found = read_notice(settings.run_dir)
     assert found is not None and found.state is State.SERVING
 
 
+GONE = "no worker has been running for 60 s"
+
+
+@pytest.mark.parametrize("set_by", [0.0, -3600.0, 3600.0])
 def test_a_machine_whose_workers_are_all_gone_says_so_and_stops_serving(
-    agent: Agent, worker: Place, settings: Settings, caplog: pytest.LogCaptureFixture
+    agent: Agent, worker: Place, settings: Settings, set_by: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agent.step(NOW)
+    after(agent, 0)
     worker.close()
-    agent.step(NOW + 59)
-    assert state_of(agent) == (State.SERVING, "")
-    agent.step(NOW + 60)
-    assert state_of(agent) == (State.BOOTING, "no worker has been running for 60 s")
-    assert "no worker has been running for 60 s" in caplog.text
+    assert after(agent, 59, set_by) == (State.SERVING, "")
+    assert after(agent, 60, set_by) == (State.BOOTING, GONE)
+    assert GONE in caplog.text
     again = Place(settings.run_dir, "gpu-0")
     again.ready()
-    agent.step(NOW + 90)
-    assert state_of(agent) == (State.SERVING, "")
+    assert after(agent, 90) == (State.SERVING, "")
     again.close()
 
 
@@ -102,56 +102,35 @@ def test_a_worker_that_hangs_is_named(
 ) -> None:
     worker.begin()
     for at in range(0, 900, 60):
-        agent.step(NOW + at)
-    assert agent.notice.reason == ""
-    agent.step(NOW + 900)
-    assert "gpu-0: no request has begun or ended for 900 s" in agent.notice.reason
+        assert after(agent, at)[1] == ""
+    assert "gpu-0: no request has begun or ended for 900 s" in after(agent, 900)[1]
     assert "gpu-0: no request has begun or ended" in caplog.text
     worker.end()
-    agent.step(NOW + 960)
-    assert agent.notice.reason == ""
+    assert after(agent, 960)[1] == ""
 
 
-def test_a_clock_that_is_set_back_holds_nothing_up(agent: Agent, worker: Place) -> None:
-    agent.step(NOW)
-    agent.stopping.set()
-    for at in (NOW + 1, NOW + 2, NOW - 3600):
-        agent.step(at)
-        assert agent.notice.state is State.DRAINING
-    agent.step(NOW - 3598)
-    assert agent.notice.state is State.IDLE
-
-
-def test_a_clock_that_is_set_back_hides_no_dead_worker(agent: Agent, worker: Place) -> None:
-    agent.step(NOW)
-    worker.close()
-    agent.step(NOW - 3600)
-    agent.step(NOW - 3540)
-    assert state_of(agent) == (State.BOOTING, "no worker has been running for 60 s")
-
-
-def test_a_clock_that_steps_does_not_end_a_drain_early(agent: Agent, worker: Place) -> None:
-    """What runs is waited for, and the two seconds of stillness are counted anew."""
-    agent.step(NOW)
+def test_a_clock_that_is_set_neither_ends_a_drain_early_nor_holds_it_up(
+    agent: Agent, worker: Place
+) -> None:
+    """What runs is waited for, and then two seconds of stillness."""
+    after(agent, 0)
     worker.begin()
     agent.stopping.set()
-    for at in (NOW + 1, NOW + 3600, NOW - 3600):
-        agent.step(at)
-        assert agent.notice.state is State.DRAINING
+    for at, set_by in ((1, 0.0), (4, 3600.0), (7, -3600.0)):
+        assert after(agent, at, set_by)[0] is State.DRAINING
     worker.end()
-    agent.step(NOW - 3599)
-    agent.step(NOW - 3596)
-    assert agent.notice.state is State.IDLE
+    assert after(agent, 8, 7200.0)[0] is State.DRAINING
+    assert after(agent, 9, -7200.0)[0] is State.IDLE
 
 
 def test_an_agent_that_no_longer_sends_is_no_healthy_one(
     agent: Agent, worker: Place, systemd: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agent.step(NOW)
+    after(agent, 0)
     assert systemd.recv(1000) == b"STATUS=serving "
     assert "search logs are no longer sent" in caplog.text
     agent._parts.outbox.start()
-    agent.step(NOW + 1)
+    after(agent, 1)
     assert systemd.recv(1000) == b"WATCHDOG=1\nSTATUS=serving "
 
 
@@ -200,14 +179,12 @@ def test_files_of_workers_that_died_long_ago_are_removed(settings: Settings) -> 
 
 
 def test_two_agents_share_neither_folder(tmp_path: Path) -> None:
-    for name in ("run", "run2", "spool"):
-        (tmp_path / name).mkdir()
     run, run2, spool = (tmp_path / name for name in ("run", "run2", "spool"))
+    for folder in (run, run2, spool):
+        folder.mkdir()
     with hold_machine(run, spool):
-        with (
-            pytest.raises(AnotherAgent, match=r"spool has an agent; one is enough"),
-            hold_machine(run2, spool),
-        ):
+        refused = pytest.raises(AnotherAgent, match="spool has an agent; one is enough")
+        with refused, hold_machine(run2, spool):
             pass
         # The one that was refused keeps nothing.
         with hold_machine(run2):
@@ -233,10 +210,12 @@ def test_an_agent_starts_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monk
 def test_only_the_workers_group_may_take_part(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without that group any user may."""
+    assert cli.make_folders(settings) is None
+    assert stat.S_IMODE((settings.run_dir / "workers").stat().st_mode) == 0o1777
     mine = types.SimpleNamespace(gr_gid=os.getegid())
     monkeypatch.setattr(grp, "getgrnam", lambda name: mine)
-    gid = cli.make_folders(settings)
-    server = SocketServer(settings.run_dir, lambda *_: [], dict, gid)
+    server = SocketServer(settings.run_dir, lambda *_: [], dict, cli.make_folders(settings))
     server.start()
     for path, mode in (
         (settings.run_dir / "workers", 0o1770),
@@ -246,11 +225,6 @@ def test_only_the_workers_group_may_take_part(
         found = path.stat()
         assert (stat.S_IMODE(found.st_mode), found.st_gid) == (mode, os.getegid())
     server.close()
-
-
-def test_without_that_group_any_user_may(settings: Settings) -> None:
-    assert cli.make_folders(settings._replace(unix_group="no-such-group")) is None
-    assert stat.S_IMODE((settings.run_dir / "workers").stat().st_mode) == 0o1777
 
 
 # --- beside the metadata, a group and its queue, on loopback --------------------------------------
@@ -274,16 +248,16 @@ class OnEc2:
             "SPOTKEEPER_DRAIN_AT_MOST_S": "600",
         }
         self.settings = parse(environment)
-        cli.make_folders(self.settings)
-        self.agent, *_ = cli.assembled(self.settings, Stop(), ending, CredentialChain)
+        self.agent = ending.enter_context(cli.looked_after(self.settings, Stop()))
         assert self.agent._parts.metadata
         self.agent._parts.metadata._connection.timeout = 60.0  # however busy this machine is
-        self.now = time.time()
+        self.now, self.wall = time.monotonic(), time.time()
 
     def step(self, seconds: float = 5.0) -> State:
         """Let time pass, and step once."""
         self.now += seconds
-        self.agent.step(self.now)
+        self.wall += seconds
+        self.agent.step(self.now, self.wall)
         return self.agent.notice.state
 
     @property
@@ -295,7 +269,7 @@ class OnEc2:
 def on_ec2(
     machine: FakeMachine, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[OnEc2]:
-    monkeypatch.setattr("spotkeeper_worker.agent.hook_keeper.bytes_loaded", lambda: 0)
+    monkeypatch.setattr("spotkeeper_worker.agent.loop.bytes_loaded", lambda: 0)
     with ExitStack() as ending:
         yield OnEc2(machine, server, tmp_path / "ec2", ending)
 
@@ -324,8 +298,8 @@ def test_a_machine_joins_serves_drains_and_goes(
     assert [on_ec2.step() for _ in range(24)] == [State.DRAINING] * 24
     assert machine.heartbeats == ["spotkeeper-drain"] * 2
     two[0].end()
-    log = {**a_log(), "enqueued_at": as_text(on_ec2.now - 9), "started_at": as_text(on_ec2.now - 9)}
-    log["finished_at"] = as_text(on_ec2.now)
+    began, ended = as_text(on_ec2.wall - 9), as_text(on_ec2.wall)
+    log = a_log(enqueued_at=began, started_at=began, finished_at=ended)
     on_ec2.agent._parts.outbox.accept([log], "s", 1)
     assert on_ec2.step(1.0) is State.DRAINING
     assert on_ec2.step(2.0) is State.IDLE
@@ -371,6 +345,22 @@ def test_a_bad_day_is_a_line_and_costs_nothing(
         place.close()
     assert on_ec2.step() is State.IDLE
     assert on_ec2.completed == ["spotkeeper-ready", "spotkeeper-drain"]
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_a_clock_that_is_set_before_a_hook_begins_completes_it_all_the_same(
+    on_ec2: OnEc2, two: list[Place], machine: FakeMachine
+) -> None:
+    """EC2 tells the target some seconds before the hook holds the machine."""
+    machine.target = "InService"
+    for place in two:
+        place.ready()
+    on_ec2.step()
+    on_ec2.wall += 3600
+    on_ec2.step(15)
+    machine.launch()
+    on_ec2.step(15)
+    assert on_ec2.completed == ["spotkeeper-ready"]
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])

@@ -16,13 +16,12 @@ from typing import Any
 import pytest
 
 from spotkeeper_worker import NameTaken, Worker
+from spotkeeper_worker.agent.loop import hold_machine
 from spotkeeper_worker.logs.emitter import Emitter
-from spotkeeper_worker.logs.server import connect
 from spotkeeper_worker.notice import Notice, NoticeReader, read_notice, write_notice
 from spotkeeper_worker.roster import read_roster
 from spotkeeper_worker.states import State
-from spotkeeper_worker.testing import FakeMachine, until
-from tests.worker.conftest import StartAgent
+from spotkeeper_worker.testing import until
 from tests.worker.logs import Taken
 
 AT = 1_763_632_800.25
@@ -92,16 +91,6 @@ def test_what_is_logged_of_a_request(worker: Worker, heard: Taken) -> None:
     assert (len(set(ids)), max(map(len, ids))) == (len(given), 128)
 
 
-def test_without_an_agent_requests_are_served_and_logs_wait(run_dir: Path) -> None:
-    worker = Worker("gpu-0", run_dir)
-    for n in range(10_100):
-        with worker.request(str(n), AT):
-            pass
-    assert worker.unsent <= 10_000 + 200
-    assert not worker.may_take
-    worker.close(timeout_s=0.0)
-
-
 def test_a_socket_is_made_again_once_its_folder_is_there_again(
     run_dir: Path, heard: Taken, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,6 +107,7 @@ def test_a_socket_is_made_again_once_its_folder_is_there_again(
     [
         (b"[]\n", '"error"'),
         (b"{\n", '"error"'),
+        (b"[" * 100_000 + b"\n", '"error"'),
         (b'{"logs": 1, "session": "a", "batch": 1}\n', "logs should be a list"),
         (b'{"logs": [], "session": "a b", "batch": 1}\n', "session should be"),
         (b'{"logs": [], "session": "a", "batch": 0}\n', "batch should be"),
@@ -129,7 +119,8 @@ def test_a_socket_is_made_again_once_its_folder_is_there_again(
 def test_the_socket_says_what_is_wrong(
     run_dir: Path, heard: Taken, line: bytes, answer: str
 ) -> None:
-    with connect(run_dir, 60.0) as connection, connection.makefile() as answers:
+    with socket.socket(socket.AF_UNIX) as connection, connection.makefile() as answers:
+        connection.connect(str(run_dir / "agent.sock"))
         connection.sendall(line)
         assert answer in answers.readline()
 
@@ -162,8 +153,10 @@ def test_a_log_that_the_agent_does_not_read_is_told_as_lost(emitter: Emitter, he
 def test_logs_that_were_too_many_to_keep_are_told_as_lost(
     emitter: Emitter, request: pytest.FixtureRequest
 ) -> None:
+    """They wait while there is no agent, and never hold a request up."""
     for number in range(10_500):
         emitter.emit((str(number), AT, AT, AT, "ok"))
+    assert emitter.waiting <= 10_000 + 200
     heard: Taken = request.getfixturevalue("heard")
     until(lambda: heard.ids[-1:] == ["10499"], "the newest is handed over")
     until(lambda: len(heard.ids) + heard.lost == 10_500, "the others are told")
@@ -189,6 +182,7 @@ def test_when_to_stop_goes_by_the_longest_of_the_last_requests(
 def test_a_notice_that_cannot_be_read_changes_nothing(
     worker: Worker, run_dir: Path, text: str
 ) -> None:
+    assert not worker.may_take
     write_notice(run_dir, Notice(State.SERVING, time.time()))
     assert worker.may_take
     (run_dir / "notice.json").write_text(text)
@@ -232,47 +226,37 @@ def test_a_signal_stops_a_worker_in_whatever_it_interrupts(run_dir: Path) -> Non
     """Two signals arrive in any line of the wait."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
     before, traced = [(number, signal.getsignal(number)) for number in numbers], sys.gettrace()
+    left = 0
 
     def hangs(*_: object) -> None:
         raise AssertionError("the handler waits for what it interrupted")
 
-    def lines_until(at: int) -> Callable[..., Any]:
-        left = at
-
-        def trace(frame: object, event: str, _: object) -> Any:
-            nonlocal left
-            left -= event == "line"
-            if not left:
-                left -= 1
-                signal.raise_signal(signal.SIGTERM)
-                signal.raise_signal(signal.SIGINT)
-            return trace
-
+    def trace(frame: object, event: str, _: object) -> Any:
+        nonlocal left
+        left -= event == "line"
+        if not left:
+            left -= 1
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGINT)
         return trace
 
     signal.signal(signal.SIGALRM, hangs)
-    stopped = []
     try:
         for at in range(1, 40):
             with Worker("gpu-0", run_dir) as worker:
                 worker.stop_on_signals()
                 signal.alarm(60)
-                sys.settrace(lines_until(at))
+                left = at
+                sys.settrace(trace)
                 worker.wait(0.001)
                 sys.settrace(traced)
                 signal.alarm(0)
-                stopped.append(worker.stopping)
+                assert worker.stopping or at > 1
     finally:
         sys.settrace(traced)
         signal.alarm(0)
         for number, handler in before:
             signal.signal(number, handler)
-    assert stopped[0]
-
-
-def test_two_workers_of_one_name_are_told_so(worker: Worker, run_dir: Path) -> None:
-    with pytest.raises(NameTaken, match="gpu-0"):
-        Worker("gpu-0", run_dir)
 
 
 def test_an_agent_that_looks_meanwhile_is_no_worker(
@@ -383,17 +367,29 @@ def test_what_is_no_name_is_refused(run_dir: Path, name: str) -> None:
         Worker(name, run_dir)
 
 
+FORKS = """
+import os, sys, time
+from pathlib import Path
+from spotkeeper_worker import Worker
+from spotkeeper_worker.agent.loop import hold_machine
+folder = Path(sys.argv[1])
+held = hold_machine(folder)
+held.__enter__()
+Worker("gpu-0", folder).ready()
+if os.fork() == 0:
+    print("child", flush=True)
+    time.sleep(60)
+os.kill(os.getpid(), 9)
+"""
+
+
 @pytest.mark.make_e2e
-def test_a_child_does_not_hold_its_parent_s_name(run_dir: Path) -> None:
-    """A forked child that outlives its parent is no worker."""
-    code = (
-        "import os, sys, time; from spotkeeper_worker import Worker\n"
-        "Worker('gpu-0', sys.argv[1]).ready()\n"
-        "if os.fork() == 0: print('child', flush=True); time.sleep(60)\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
+def test_a_child_that_outlives_its_parent_holds_neither_its_name_nor_its_machine(
+    run_dir: Path,
+) -> None:
+    """A worker that is its own agent forks, and is killed; its successor can begin."""
     with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", code, str(run_dir)],
+        [sys.executable, "-W", "ignore", "-c", FORKS, str(run_dir)],
         stdout=subprocess.PIPE, start_new_session=True,
     ) as parent:  # fmt: skip
         assert parent.stdout is not None
@@ -401,6 +397,8 @@ def test_a_child_does_not_hold_its_parent_s_name(run_dir: Path) -> None:
         parent.wait(60)
         try:
             until(lambda: read_roster(run_dir, 1, time.time()).ready == (), "the name is free")
+            with hold_machine(run_dir):
+                pass
         finally:
             os.killpg(parent.pid, 9)
 
@@ -417,15 +415,6 @@ def test_what_somebody_wrote_wrongly_counts_as_busy(run_dir: Path) -> None:
         found = read_roster(run_dir, 1, time.time())
         assert (found.busy, found.not_ready) == (1, ("other",))
         shell.communicate(b"\n")
-
-
-@pytest.mark.make_e2e
-@pytest.mark.allow_hosts(["127.0.0.1"])
-def test_systemd_is_told(machine: FakeMachine, agent: StartAgent, systemd: socket.socket) -> None:
-    machine.launch()
-    agent()
-    assert systemd.recv(1000) == b"READY=1"
-    assert systemd.recv(1000).startswith(b"WATCHDOG=1\nSTATUS=booting")
 
 
 @pytest.mark.parametrize("stepped_s", [0.0, -0.0004, -3600.0, 3600.0])

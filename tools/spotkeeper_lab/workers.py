@@ -24,7 +24,7 @@ from spotkeeper_worker.logs.journal import Segment
 from spotkeeper_worker.logs.pace import MOST_LOGS, Pace, PaceSettings
 from spotkeeper_worker.notice import Notice
 from spotkeeper_worker.states import Leave, Local, Seen, State, leaving
-from spotkeeper_worker.worker import LAST_REQUESTS, MARGIN_S, last_start
+from spotkeeper_worker.worker import LAST_REQUESTS, MARGIN_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Machines:
         if machine.leave is not None:
             until_s = machine.leave.serve_until
             notice = Notice(State.DRAINING, 0.0, draining=True, serve_until=until_s)
-            stops_s = last_start(notice, machine.took, MARGIN_S)
+            stops_s = notice.last_start(machine.took, MARGIN_S)
         takes = stops_s is None or now_s < stops_s
         self._force.take(view.instance_id, takes=takes)
         due = [at_s for at_s in (machine.polls_s, stops_s if takes else None) if at_s is not None]

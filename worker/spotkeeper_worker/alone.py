@@ -20,10 +20,10 @@ import tempfile
 import threading
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spotkeeper_worker.agent.aws import AwsError
-from spotkeeper_worker.agent.cli import looked_after, make_folders
+from spotkeeper_worker.agent.cli import looked_after
 from spotkeeper_worker.agent.credentials import (
     RENEW_BEFORE_S,
     CredentialChain,
@@ -35,10 +35,6 @@ from spotkeeper_worker.agent.metadata import MetadataError
 from spotkeeper_worker.agent.settings import PREFIX, SettingsError, parse
 from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.worker import MARGIN_S, Worker
-
-if TYPE_CHECKING:
-    from spotkeeper_worker.agent.settings import Settings
-
 
 _ASK_BOTO_S = 60.0
 
@@ -86,11 +82,15 @@ class Alone(Worker):
     def __init__(self, worker_id: str = "", *, margin_s: float = MARGIN_S, **settings: Any) -> None:
         """Raises SettingsError, MetadataError, AwsError, AnotherAgent, and what Worker raises."""
         own = Path(tempfile.mkdtemp(prefix="spotkeeper-"))
+        self._pid = os.getpid()
         self._ending = contextlib.ExitStack()
         self._ending.callback(shutil.rmtree, own, ignore_errors=True)
         try:
-            parsed = self._parsed(own, settings)
-            make_folders(parsed)
+            fallback = {"run_dir": own / "run", "spool_dir": own / "spool", "workers": 1}
+            named = {PREFIX + name.upper(): str(value) for name, value in fallback.items()}
+            named.update(os.environ)
+            named.update({PREFIX + name.upper(): str(value) for name, value in settings.items()})
+            parsed = parse(named)
             kind = BotoChain if find_spec("boto3") else CredentialChain
             stopping = Stop()
             agent = self._ending.enter_context(looked_after(parsed, stopping, kind))
@@ -105,14 +105,9 @@ class Alone(Worker):
                 _one_line(error)
             raise
 
-    def _parsed(self, own: Path, settings: dict[str, Any]) -> Settings:
-        fallback = {"run_dir": own / "run", "spool_dir": own / "spool", "workers": 1}
-        named = {PREFIX + name.upper(): str(value) for name, value in fallback.items()}
-        named.update(os.environ)
-        named.update({PREFIX + name.upper(): str(value) for name, value in settings.items()})
-        return parse(named)
-
     def close(self, timeout_s: float = 2.0) -> None:
         """Leave, send the last logs, and complete what hooks there are."""
         super().close(timeout_s)
-        self._ending.close()
+        # The agent is the parent's of a child that was forked.
+        if self._pid == os.getpid():
+            self._ending.close()

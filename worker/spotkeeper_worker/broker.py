@@ -51,27 +51,23 @@ class Broker:
         while not stopping():
             try:
                 with pika.BlockingConnection(self._parameters) as connection:
-                    channel = self._opened(connection)
+                    channel = connection.channel()
+                    channel.basic_qos(prefetch_count=self._prefetch)
+                    # The queue is known to be there.
+                    channel.queue_declare(self._queue, passive=True)
                     if said:
                         _LOG.info("listening to the queue %s again", self._queue)
                     retry_s, said = FIRST_RETRY_S, ""
                     session(channel)
             except ERRORS as error:
-                told = self.explained(error)
+                told = self._explained(error)
                 if told != said:
                     _LOG.error("%s; retrying", told)
                 said = told
                 wait(retry_s)
                 retry_s = min(2 * retry_s, LAST_RETRY_S)
 
-    def _opened(self, connection: pika.BlockingConnection) -> BlockingChannel:
-        """Open a channel on which the queue is known to be there."""
-        channel = connection.channel()
-        channel.basic_qos(prefetch_count=self._prefetch)
-        channel.queue_declare(self._queue, passive=True)
-        return channel
-
-    def explained(self, error: BaseException) -> str:
+    def _explained(self, error: BaseException) -> str:
         """Say what is wrong, and with what."""
         vhost = self._parameters.virtual_host
         if isinstance(error, pika.exceptions.ProbableAuthenticationError):

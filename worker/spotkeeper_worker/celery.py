@@ -29,12 +29,10 @@ from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.notice import NoticeReader
 from spotkeeper_worker.roster import NameTaken
 from spotkeeper_worker.worker import (
-    HAND_BACK_S,
     LAST_REQUESTS,
     MARGIN_S,
     Worker,
     is_timeout,
-    last_start,
     run_folder,
 )
 
@@ -66,6 +64,8 @@ class _Process:
         self.margin_s = MARGIN_S
         self.indexes: dict[int, int] = {}
         """Of the pool's processes, by their pids."""
+        self.emitters: dict[str, Emitter] = {}
+        """For the logs of processes that were killed, by their names."""
 
 
 _HERE = _Process()
@@ -148,15 +148,12 @@ def _begun(task_id: str = "", task: Any = None, **_: Any) -> None:
 
 
 def _failed(task_id: str = "", exception: Any = None, **_: Any) -> None:
-    log = _HERE.running.get(task_id)
-    if log is not None:
-        log.status = status_of(exception)
+    if task_id in _HERE.running:
+        _HERE.running[task_id].status = status_of(exception)
 
 
 def _retried(request: Any = None, reason: Any = None, **_: Any) -> None:
-    log = _HERE.running.get(request.id)
-    if log is not None:
-        log.status = status_of(getattr(reason, "exc", None) or reason)
+    _failed(request.id, getattr(reason, "exc", None) or reason)
 
 
 def _ended(task_id: str = "", state: str | None = None, **_: Any) -> None:
@@ -218,10 +215,12 @@ class MeasuredRequest(CeleryRequest):  # type: ignore[misc]
         if self.logged or not self.time_start or _HERE.worker is not None:
             return
         self.logged = True
-        now = time.time()
         enqueued_at = self.request_dict.get(STAMP) or self.time_start
-        emitter = _emitter(f"{_HERE.name}-{_HERE.indexes.get(self.worker_pid or 0, 0)}")
-        emitter.emit((self.id[:128], enqueued_at, self.time_start, now, status))
+        name = f"{_HERE.name}-{_HERE.indexes.get(self.worker_pid or 0, 0)}"
+        if name not in _HERE.emitters:
+            _HERE.emitters[name] = Emitter(run_folder(), name)
+        measured = (self.id[:128], enqueued_at, self.time_start, time.time(), status)
+        _HERE.emitters[name].emit(measured)
 
     def hand_back(self) -> bool:
         """Give a task that has not begun to another worker, now; answers whether."""
@@ -252,15 +251,6 @@ class MeasuredRequest(CeleryRequest):  # type: ignore[misc]
             message.channel.qos.ack(message.delivery_tag)
 
 
-_EMITTERS: dict[str, Emitter] = {}
-
-
-def _emitter(name: str) -> Emitter:
-    if name not in _EMITTERS:
-        _EMITTERS[name] = Emitter(run_folder(), name)
-    return _EMITTERS[name]
-
-
 class Gate:
     """Whether the machine may begin a task: a kind of task by the time that its last ones took."""
 
@@ -275,9 +265,9 @@ class Gate:
     def may_take(self, name: str, now: float) -> bool:
         """Whether to begin a task of this name."""
         notice = self._reader.read()
-        if notice is None or self.must_hand_back(now):
+        if notice is None or notice.must_hand_back(now):
             return False
-        ends = last_start(notice, self._took.get(name, ()), self._margin_s)
+        ends = notice.last_start(self._took.get(name, ()), self._margin_s)
         return ends is None or now < ends
 
     def may_take_any(self, now: float) -> bool:
@@ -298,9 +288,7 @@ class Gate:
     def must_hand_back(self, now: float) -> bool:
         """Whether what runs now will not be done."""
         notice = self._reader.read()
-        if notice is None or not notice.draining or notice.until is None:
-            return False
-        return now >= notice.until - HAND_BACK_S
+        return notice is not None and notice.must_hand_back(now)
 
     def learn(self, active: dict[str, tuple[str, float]], now: float) -> None:
         """Compare what runs with what ran at the last look: by id its name and when it began."""
@@ -321,14 +309,11 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
         self._timer: Any = None
         self._can_consume: Callable[[], bool] | None = None
         self._paused = False
-        if self.gate.on:
-            controller = consumer.controller
-            process, waits = controller._process_task, controller._process_task_sem
-            controller._process_task = self._gated(consumer, process)
-            if consumer.on_task_request != waits:
-                consumer.on_task_request = controller._process_task
+        if not self.gate.on:
+            return
+        controller = consumer.controller
+        process, waits = controller._process_task, controller._process_task_sem
 
-    def _gated(self, consumer: Any, process: Callable[[Any], None]) -> Callable[[Any], None]:
         def gated(request: Any) -> None:
             """Process a task, unless it was given back while it waited for a free process."""
             if not request.handed_back:
@@ -339,11 +324,13 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
                 self.gate.refuse(request.name)
                 consumer.call_soon(self._pause, consumer)
             request.hand_back()
-            release = getattr(consumer.controller, "_quick_release", None)
+            release = getattr(controller, "_quick_release", None)
             if release is not None:
                 release()
 
-        return gated
+        controller._process_task = gated
+        if consumer.on_task_request != waits:
+            consumer.on_task_request = gated
 
     def start(self, parent: Any) -> None:
         """Begin to look, after each connection to the broker anew."""
@@ -354,14 +341,12 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
             return
         if _HERE.worker is None and "prefork" not in type(consumer.pool).__module__:
             _join(_HERE.name)
-        self.step(consumer, time.time())
-        self._timer = consumer.timer.call_repeatedly(_LOOK_S, self._look, (consumer,))
+        self.step(consumer)
+        self._timer = consumer.timer.call_repeatedly(_LOOK_S, self.step, (consumer,))
 
-    def _look(self, consumer: Any) -> None:
-        self.step(consumer, time.time())
-
-    def step(self, consumer: Any, now: float) -> None:
+    def step(self, consumer: Any) -> None:
         """Look once, and pause or resume."""
+        now = time.time()
         pool = getattr(getattr(consumer.pool, "_pool", None), "_pool", ())
         _HERE.indexes.update({each.pid: each.index for each in pool})
         active = {each.id: (each.name, each.time_start) for each in list(state.active_requests)}
@@ -372,7 +357,11 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
         # First, or what is given back would be taken again.
         self._pause(consumer)
         if self.gate.must_hand_back(now):
-            self._hand_back_running()
+            # Tasks that acknowledge late: they will not be done when the machine goes.
+            for request in list(state.active_requests):
+                if request.task.acks_late and not request.acknowledged:
+                    request.return_message()
+                    _LOG.warning("%s was returned to the queue: the machine goes", request.id)
 
     def _pause(self, consumer: Any) -> None:
         if not self._paused:
@@ -406,13 +395,6 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
             self._can_consume = None
         else:
             _in_its_loop(consumer, consumer.task_consumer.consume)
-
-    def _hand_back_running(self) -> None:
-        """Requeue tasks that acknowledge late: they will not be done when the machine goes."""
-        for request in list(state.active_requests):
-            if request.task.acks_late and not request.acknowledged:
-                request.return_message()
-                _LOG.warning("%s was returned to the queue: the machine goes", request.id)
 
     def stop(self, parent: Any) -> None:
         """Look no more."""

@@ -7,6 +7,7 @@ The worker is what a team writes; everything else stands in for AWS.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import sys
 import tempfile
@@ -43,21 +44,17 @@ def serve(worker: Worker, requests: queue.Queue[tuple[str, float]]) -> None:
 def main() -> int:
     """Serve ten requests, receive a notice, and leave; return 0 if no request was lost."""
     machine = FakeMachine()
-    with tempfile.TemporaryDirectory() as folder, FakeServer(machine) as server:
-        machine.launch()
-        agent = start_agent(Path(folder), server)
-        try:
-            return _play(machine, Path(folder))
-        finally:
-            agent.terminate()
-            agent.wait(timeout=30)
-
-
-def _play(machine: FakeMachine, folder: Path) -> int:
     requests: queue.Queue[tuple[str, float]] = queue.Queue()
     for number in range(REQUESTS):
         requests.put((f"r-{number}", time.time()))
-    with Worker("gpu-0", run_dir=folder / "run") as worker:
+    with contextlib.ExitStack() as ending:
+        folder = Path(ending.enter_context(tempfile.TemporaryDirectory()))
+        server = ending.enter_context(FakeServer(machine))
+        machine.launch()
+        agent = start_agent(folder, server)
+        ending.callback(agent.wait, timeout=30)
+        ending.callback(agent.terminate)
+        worker = ending.enter_context(Worker("gpu-0", run_dir=folder / "run"))
         serve(worker, requests)
         print(f"served {REQUESTS} requests; the group ends the machine now")
         until(lambda: bool(machine.completed), "the launch hook is complete")

@@ -10,9 +10,12 @@ from spotkeeper_worker.states import State
 from spotkeeper_worker.times import as_text, read_time
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 VERSION = 1
+# A request is handed back this long before the machine is gone.
+HAND_BACK_S = 2.0
 NAME = "notice.json"
 
 
@@ -28,10 +31,19 @@ class Notice(NamedTuple):
     target: str | None = None
     """The target lifecycle state when it was written."""
 
-    @property
-    def may_serve(self) -> bool:
-        """Whether requests may be begun at all, `serve_until` aside."""
-        return self.state is State.SERVING or self.serve_until is not None
+    def last_start(self, took: Iterable[float], margin_s: float) -> float | None:
+        """Return the time after which to begin no request; None: not in sight, 0: at once.
+
+        `took` are the durations of the last requests. A time that both the agent and this process
+        read from their clocks would not do: a clock may step.
+        """
+        if self.serve_until is not None:
+            return self.serve_until - max(took, default=0.0) - margin_s
+        return None if self.state is State.SERVING else 0.0
+
+    def must_hand_back(self, now: float) -> bool:
+        """Whether what runs now will not be done: it goes back while the machine can hand it."""
+        return self.draining and self.until is not None and now >= self.until - HAND_BACK_S
 
     def as_json(self) -> dict[str, Any]:
         """Give the notice as it is written and as the socket answers it."""
@@ -61,16 +73,12 @@ def read_notice(folder: Path) -> Notice | None:
             seen_at=read_time(body["seen_at"]),
             draining=bool(body["draining"]),
             reason=str(body["reason"]),
-            until=_time_or_none(body["until"]),
-            serve_until=_time_or_none(body.get("serve_until")),
+            until=body["until"] and read_time(body["until"]),
+            serve_until=body.get("serve_until") and read_time(body["serve_until"]),
             target=body.get("target"),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"{folder / NAME} is not a notice: {error!r}") from None
-
-
-def _time_or_none(text: str | None) -> float | None:
-    return None if text is None else read_time(text)
 
 
 class NoticeReader:

@@ -64,7 +64,8 @@ class _RabbitLoop:
         self._queue = queue
         self._handle = handle
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="request")
-        self._served = _Served()
+        # The newest thousand served requests that may be delivered again, and until when.
+        self._served: OrderedDict[str, float] = OrderedDict()
         self._say = Sometimes(_LOG)
         self._said_no_time = False
         self._handed_back = False
@@ -72,34 +73,26 @@ class _RabbitLoop:
     def session(self, channel: BlockingChannel) -> None:
         """Take and serve on one channel, for as long as it lasts."""
         while not self._worker.stopping:
-            self.step(channel)
+            if not self._worker.may_take:
+                # What was prefetched goes back to the queue.
+                channel.cancel()
+                channel.connection.process_data_events(_LOOK_S)
+                continue
+            taken = next(channel.consume(self._queue, inactivity_timeout=_LOOK_S), None)
+            if taken is None:
+                raise QueueGone
+            method, properties, body = taken
+            if method is None or body is None:
+                continue
+            key = _identity(properties, body)
+            if method.redelivered and time.monotonic() < self._served.get(key, 0.0):
+                # It was served on a connection that was lost before it could be acknowledged.
+                self._acknowledge(channel, method, properties, key)
+            elif not self._worker.may_take:
+                self._hand_back(channel, method.delivery_tag)
+            else:
+                self._serve(channel, method, properties, body, key)
         channel.cancel()
-
-    def step(self, channel: BlockingChannel) -> None:
-        """Take a message and deal with it, or wait a little."""
-        if not self._worker.may_take:
-            # What was prefetched goes back to the queue.
-            channel.cancel()
-            channel.connection.process_data_events(_LOOK_S)
-            return
-        taken = next(channel.consume(self._queue, inactivity_timeout=_LOOK_S), None)
-        if taken is None:
-            raise QueueGone
-        method, properties, body = taken
-        if method is not None and body is not None:
-            self._deal_with(channel, method, properties, body)
-
-    def _deal_with(
-        self, channel: BlockingChannel, method: Any, properties: Any, body: bytes
-    ) -> None:
-        key = _identity(properties, body)
-        if method.redelivered and self._served.has(key):
-            # It was served on a connection that was lost before it could be acknowledged.
-            self._acknowledge(channel, method, properties, key)
-        elif not self._worker.may_take:
-            self._hand_back(channel, method.delivery_tag)
-        else:
-            self._serve(channel, method, properties, body, key)
 
     def _serve(
         self, channel: BlockingChannel, method: Any, properties: Any, body: bytes, key: str
@@ -118,7 +111,10 @@ class _RabbitLoop:
                 channel.basic_nack(method.delivery_tag, requeue=self._requeue_failed)
         else:
             if properties.message_id or not self._handed_back:
-                self._served.add(key, math.inf if properties.message_id else _UNSURE_S)
+                for_s = math.inf if properties.message_id else _UNSURE_S
+                self._served[key] = time.monotonic() + for_s
+                while len(self._served) > _REMEMBERED:
+                    self._served.popitem(last=False)
             if lost is None and not self._handed_back:
                 self._acknowledge(channel, method, properties, key)
         if lost is not None:
@@ -130,7 +126,7 @@ class _RabbitLoop:
         """Tell the broker that a message was served; without an id an equal one is another."""
         channel.basic_ack(method.delivery_tag)
         if not properties.message_id:
-            self._served.forget(key)
+            self._served.pop(key, None)
 
     def _attend(
         self, channel: BlockingChannel, tag: int, future: Future[Any], log: Request
@@ -158,20 +154,19 @@ class _RabbitLoop:
         channel.basic_nack(tag, requeue=True)
 
     def _enqueued_at(self, properties: Any) -> float | str:
+        """Read since when a message waits; what is no time stops no request, and is no wait."""
         headers = properties.headers or {}
         if "enqueued_at" in headers:
             return str(headers["enqueued_at"])
         if "timestamp_in_ms" in headers:
-            return self._in_seconds("timestamp_in_ms", headers["timestamp_in_ms"], 1000)
-        if properties.timestamp:
-            return self._in_seconds("timestamp", properties.timestamp, 1)
-        if not self._said_no_time:
-            self._said_no_time = True
-            _LOG.warning("messages have no enqueue time: let publishers set a timestamp")
-        return time.time()
-
-    def _in_seconds(self, name: str, told: Any, unit: int) -> float:
-        """Read a time; what is none stops no request, which then counts as not having waited."""
+            name, told, unit = "timestamp_in_ms", headers["timestamp_in_ms"], 1000
+        elif properties.timestamp:
+            name, told, unit = "timestamp", properties.timestamp, 1
+        else:
+            if not self._said_no_time:
+                self._said_no_time = True
+                _LOG.warning("messages have no enqueue time: let publishers set a timestamp")
+            return time.time()
         try:
             seconds = float(told) / unit
         except (TypeError, ValueError, OverflowError):
@@ -180,27 +175,6 @@ class _RabbitLoop:
             return seconds
         self._say.warn(name, f"{name} of a message is not a time; its wait counts as 0")
         return time.time()
-
-
-class _Served:
-    """The newest thousand served requests that may be delivered again."""
-
-    def __init__(self) -> None:
-        self._until: OrderedDict[str, float] = OrderedDict()
-
-    def add(self, key: str, for_s: float) -> None:
-        """Remember a request for `for_s`."""
-        self._until[key] = time.monotonic() + for_s
-        while len(self._until) > _REMEMBERED:
-            self._until.popitem(last=False)
-
-    def has(self, key: str) -> bool:
-        """Whether it was served."""
-        return time.monotonic() < self._until.get(key, 0.0)
-
-    def forget(self, key: str) -> None:
-        """Take the next of its kind for another request."""
-        self._until.pop(key, None)
 
 
 def _identity(properties: Any, body: bytes) -> str:

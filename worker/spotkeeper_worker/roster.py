@@ -14,7 +14,7 @@ import os
 import re
 import threading
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from spotkeeper_worker.files import NotARegularFile, open_regular
 from spotkeeper_worker.states import Workers
@@ -47,18 +47,14 @@ class Place:
             )
         self._lock = threading.Lock()
         self._ready = False
-        self._busy = 0
+        self.busy = 0
+        """Requests that run now."""
         self._begun = 0
-        self._slots = slots
+        self._slots = b" slots=%d" % slots if slots else b""
         # A write through the mapping costs no system call, of which each request would make two.
         # Whoever cuts the file short ends the worker (SIGBUS); only its own user and root may.
         self._file = _taken(run_dir / FOLDER, name, self._line())
-        os.register_at_fork(after_in_child=self._leave)
-
-    @property
-    def busy(self) -> int:
-        """Requests that run now."""
-        return self._busy
+        os.register_at_fork(after_in_child=self._file.close)
 
     def ready(self) -> None:
         """Say that the model is loaded."""
@@ -69,27 +65,24 @@ class Place:
     def begin(self) -> None:
         """Say that a request begins."""
         with self._lock:
-            self._busy += 1
+            self.busy += 1
             self._begun += 1
             self._write()
 
     def end(self) -> None:
         """Say that a request has ended."""
         with self._lock:
-            self._busy -= 1
+            self.busy -= 1
             self._write()
 
     def close(self) -> None:
         """Leave the roster."""
         with self._lock:
-            self._leave()
-
-    def _leave(self) -> None:
-        self._file.close()
+            self._file.close()
 
     def _line(self) -> bytes:
-        line = b"ready=%d busy=%05d begun=%010d" % (self._ready, self._busy, self._begun)
-        return line + b" slots=%d" % self._slots if self._slots else line
+        line = b"ready=%d busy=%05d begun=%010d" % (self._ready, self.busy, self._begun)
+        return line + self._slots
 
     def _write(self) -> None:
         if not self._file.closed:
@@ -104,10 +97,11 @@ def _taken(folder: Path, name: str, line: bytes) -> mmap.mmap:
     """
     path = folder / name
     with _alone_in(folder, fcntl.LOCK_EX):
-        if _alive(path):
-            raise NameTaken(
-                f"another worker of this machine is called {name}; give each its own name"
-            )
+        with contextlib.suppress(FileNotFoundError, NotARegularFile), _opened(path) as fd:
+            if _locked(fd):
+                raise NameTaken(
+                    f"another worker of this machine is called {name}; give each its own name"
+                )
         draft = folder / f".{name}.{os.urandom(16).hex()}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(draft, flags, 0o644)
@@ -139,6 +133,16 @@ def _alone_in(folder: Path, how: int) -> Iterator[None]:
         os.close(fd)
 
 
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Open a worker's file; raises OSError or NotARegularFile."""
+    fd = open_regular(path)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def _locked(fd: int) -> bool:
     """Whether a worker holds the file's lock; shared, as two that look are no workers."""
     try:
@@ -148,75 +152,34 @@ def _locked(fd: int) -> bool:
     return False
 
 
-def _alive(path: Path) -> bool:
-    """Whether a live worker has this name."""
-    try:
-        fd = open_regular(path)
-    except (FileNotFoundError, NotARegularFile):
-        return False
-    try:
-        return _locked(fd)
-    finally:
-        os.close(fd)
-
-
-class _Entry(NamedTuple):
-    name: str
-    ready: bool
-    busy: int
-    begun: int
-
-
 def read_roster(run_dir: Path, expected: int, now: float) -> Workers:
     """Look at every worker. Files of workers that died long before `now` are removed."""
-    files = _files(run_dir / FOLDER)
-    entries = [entry for entry in (_read(path, now) for path in files) if entry]
+    paths: list[Path] = []
+    with contextlib.suppress(FileNotFoundError):
+        # Also those that a worker was about to rename.
+        ours = (
+            path for path in (run_dir / FOLDER).iterdir() if _NAME.fullmatch(path.name.lstrip("."))
+        )
+        paths = sorted(islice(ours, _MOST_FILES))
+    found: dict[str, tuple[int, int, int]] = {}
+    for path in paths:
+        with contextlib.suppress(OSError, NotARegularFile), _opened(path) as fd:
+            if _locked(fd):
+                line = _LINE.match(os.pread(fd, _LONGEST_LINE, 0))
+                if not path.name.startswith("."):
+                    # Who has not written its line yet may be serving.
+                    ready, busy, begun = map(int, line.groups()) if line else (0, 1, 0)
+                    found[path.name] = (ready, busy, begun)
+            elif now - os.fstat(fd).st_mtime > _KEEP_S:
+                with _alone_in(path.parent, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    # A new worker may have its name by now.
+                    if os.path.samestat(os.fstat(fd), path.lstat()):
+                        path.unlink()
     return Workers(
         expected=expected,
-        ready=tuple(entry.name for entry in entries if entry.ready),
-        not_ready=tuple(entry.name for entry in entries if not entry.ready),
-        busy=sum(entry.busy for entry in entries),
-        begun=sum(entry.begun for entry in entries),
-        busy_with=tuple((entry.name, entry.begun) for entry in entries if entry.busy),
+        ready=tuple(name for name, (ready, _, _) in found.items() if ready),
+        not_ready=tuple(name for name, (ready, _, _) in found.items() if not ready),
+        busy=sum(busy for _, busy, _ in found.values()),
+        begun=sum(begun for _, _, begun in found.values()),
+        busy_with=tuple((name, begun) for name, (_, busy, begun) in found.items() if busy),
     )
-
-
-def _files(folder: Path) -> list[Path]:
-    with contextlib.suppress(FileNotFoundError):
-        return sorted(islice(filter(_is_ours, folder.iterdir()), _MOST_FILES))
-    return []
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether it is a worker's file, or one that a worker was about to rename."""
-    return _NAME.fullmatch(path.name.lstrip(".")) is not None
-
-
-def _read(path: Path, now: float) -> _Entry | None:
-    try:
-        fd = open_regular(path)
-    except (OSError, NotARegularFile):
-        return None
-    try:
-        if not _locked(fd):
-            if now - os.fstat(fd).st_mtime > _KEEP_S:
-                _remove(path, fd)
-            return None
-        found = _LINE.match(os.pread(fd, _LONGEST_LINE, 0))
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    if path.name.startswith("."):
-        return None
-    if not found:
-        return _Entry(path.name, ready=False, busy=1, begun=0)
-    ready, busy, begun = map(int, found.groups())
-    return _Entry(path.name, bool(ready), busy, begun)
-
-
-def _remove(path: Path, fd: int) -> None:
-    """Remove a file that is open and locked, unless a new worker has its name by now."""
-    with _alone_in(path.parent, fcntl.LOCK_EX | fcntl.LOCK_NB):
-        if os.path.samestat(os.fstat(fd), path.lstat()):
-            path.unlink()

@@ -73,12 +73,6 @@ class _SqsLoop:
         """Take a message and deal with it; False while the machine may take none."""
         if not self.worker.may_take:
             return False
-        message = self._taken()
-        if message is not None:
-            self._deal_with(message)
-        return True
-
-    def _taken(self) -> Any:
         try:
             answer = self.client.receive_message(
                 QueueUrl=self.url,
@@ -91,18 +85,17 @@ class _SqsLoop:
             _LOG.error("no request could be taken; again in %g s: %s", self.retry_s, error)
             self.worker.wait(self.retry_s)
             self.retry_s = min(2 * self.retry_s, _LAST_RETRY_S)
-            return None
+            return True
         self.retry_s = _FIRST_RETRY_S
-        return next(iter(answer.get("Messages", [])), None)
-
-    def _deal_with(self, message: Any) -> None:
-        if message["MessageId"] in self.served:
-            self._delete(message)
-        elif not self.worker.may_take:
-            # The drain began during the long poll.
-            self.show_again_in(0, message)
-        else:
-            self._serve(message)
+        for message in answer.get("Messages", []):
+            if message["MessageId"] in self.served:
+                self._delete(message)
+            elif not self.worker.may_take:
+                # The drain began during the long poll.
+                self.show_again_in(0, message)
+            else:
+                self._serve(message)
+        return True
 
     def _serve(self, message: Any) -> None:
         sent_at = int(message["Attributes"]["SentTimestamp"]) / 1000
@@ -150,24 +143,22 @@ class Hold:
 
     def step(self, now: float) -> bool:
         """Renew the visibility, or hand the message back; False once there is nothing to hold."""
-        if self._loop.worker.must_hand_back:
-            self._loop.show_again_in(0, self._message)
+        loop, message = self._loop, self._message
+        if loop.worker.must_hand_back:
+            loop.show_again_in(0, message)
             self._log.status = "timeout"
-            _LOG.warning(
-                "%s was returned to the queue: the machine goes", self._message["MessageId"]
-            )
+            _LOG.warning("%s was returned to the queue: the machine goes", message["MessageId"])
             return False
         if self._renewed_at is None:
             self._renewed_at = now
-        elif now - self._renewed_at >= self._loop.visibility_s / 3:
-            self._loop.show_again_in(self._loop.visibility_s, self._message)
+        elif now - self._renewed_at >= loop.visibility_s / 3:
+            loop.show_again_in(loop.visibility_s, message)
             self._renewed_at = now
         return True
 
     def _run(self) -> None:
-        while self.step(time.monotonic()) and not self._served.wait(
-            min(self._loop.visibility_s / 3, 1.0)
-        ):
+        look_s = min(self._loop.visibility_s / 3, 1.0)
+        while self.step(time.monotonic()) and not self._served.wait(look_s):
             pass
 
     def __enter__(self) -> None:

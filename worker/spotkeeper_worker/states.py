@@ -142,16 +142,11 @@ def leaving(seen: Seen, local: Local, rebalance_drains: bool) -> Leave | None:
     if local.dead:
         return Leave(f"not alive: {local.dead}", until)
     if until is not None:
-        return Leave(_warned(seen), until, until)
+        reason = "tagged" if seen.tagged_until is not None else f"maintenance: {seen.maintenance}"
+        return Leave("interruption" if seen.taken_at is not None else reason, until, until)
     if seen.rebalance and rebalance_drains:
         return Leave("rebalance recommendation")
     return None
-
-
-def _warned(seen: Seen) -> str:
-    if seen.taken_at is not None:
-        return "interruption"
-    return "tagged" if seen.tagged_until is not None else f"maintenance: {seen.maintenance}"
 
 
 def state_of(
@@ -163,16 +158,11 @@ def state_of(
     in service before.
     """
     if leave is None:
-        return _staying(workers, served)
+        # A machine that served goes on while a worker restarts: the others still take requests.
+        goes_on = served and (workers.ready or not workers.gone)
+        return State.SERVING if workers.all_ready or goes_on else State.BOOTING
     if leave.reason == "warmed" and before in (State.BOOTING, State.READY) and not workers.busy:
         return State.READY if workers.all_ready else State.BOOTING
     if before is State.GONE:
         return State.GONE
     return State.IDLE if settled else State.DRAINING
-
-
-def _staying(workers: Workers, served: bool) -> State:
-    """A machine that served goes on while a worker restarts: the others still take requests."""
-    if workers.all_ready or (served and (workers.ready or not workers.gone)):
-        return State.SERVING
-    return State.BOOTING

@@ -24,7 +24,6 @@ from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.times import read_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from types import TracebackType
 
 _LOG = get_logger("worker")
@@ -34,8 +33,6 @@ MARGIN_S = 5.0
 LAST_REQUESTS = 100
 # The years 1 to 9999, which a search log can name.
 _FIRST_S, _END_S = -62_135_596_800, 253_402_300_799
-# A request is handed back this long before the machine is gone.
-HAND_BACK_S = 2.0
 
 When = Union[datetime, float, str]
 
@@ -59,10 +56,18 @@ class Worker:
         ValueError for slots that are no whole number, OSError without the agent's folder.
         """
         self.run_dir = run_folder(run_dir)
-        self.worker_id = worker_id or os.environ.get("SPOTKEEPER_WORKER_ID", "") or _own_name()
+        host = "".join(c if c.isalnum() or c in "_.-" else "-" for c in socket.gethostname())
+        own_name = f"{host or 'worker'}-{os.getpid()}"[:128].lstrip("-_.")
+        self.worker_id = worker_id or os.environ.get("SPOTKEEPER_WORKER_ID", "") or own_name
         self._margin_s = margin_s
         self._reader = NoticeReader(self.run_dir)
-        self.slots = _slots(slots or os.environ.get("SPOTKEEPER_SLOTS", "") or 0)
+        given = str(slots or os.environ.get("SPOTKEEPER_SLOTS", "") or 0)
+        if not given.isdecimal():
+            shown = repr(slots or given)
+            raise ValueError(
+                f"slots (SPOTKEEPER_SLOTS) is {shown}: give a whole number of requests"
+            )
+        self.slots = int(given)
         self._place = Place(self.run_dir, self.worker_id, self.slots)
         self._emitter = Emitter(self.run_dir, self.worker_id, send_every_s)
         self._took: deque[float] = deque(maxlen=LAST_REQUESTS)
@@ -93,7 +98,7 @@ class Worker:
         notice = self.notice
         if self._stop.is_set() or notice is None:
             return 0.0
-        return last_start(notice, list(self._took), self._margin_s)
+        return notice.last_start(list(self._took), self._margin_s)
 
     @property
     def may_take(self) -> bool:
@@ -112,8 +117,8 @@ class Worker:
     @property
     def must_hand_back(self) -> bool:
         """Whether what runs now will not be done: it goes back while the machine can hand it."""
-        ends_at = self.must_end_at
-        return ends_at is not None and time.time() >= ends_at - HAND_BACK_S
+        notice = self.notice
+        return notice is not None and notice.must_hand_back(time.time())
 
     @property
     def stopping(self) -> bool:
@@ -168,29 +173,8 @@ def run_folder(run_dir: str | Path | None = None) -> Path:
     return Path(run_dir or os.environ.get("SPOTKEEPER_RUN_DIR") or RUN_DIR)
 
 
-def last_start(notice: Notice, took: Iterable[float], margin_s: float) -> float | None:
-    """Return the time after which to begin no request; None: not in sight, 0: at once.
-
-    `took` are the durations of the last requests. A time that both the agent and this process read
-    from their clocks would not do: a clock may step.
-    """
-    if notice.serve_until is not None:
-        return notice.serve_until - max(took, default=0.0) - margin_s
-    return None if notice.may_serve else 0.0
-
-
 class Request:
     """One request; its status is `ok`, or `error` or `timeout` by what it raised or was set to."""
-
-    __slots__ = (
-        "_emitter",
-        "_enqueued_at",
-        "_place",
-        "_request_id",
-        "_started_at",
-        "_worker",
-        "status",
-    )
 
     def __init__(
         self, worker: Worker, place: Place, emitter: Emitter, request_id: str, enqueued_at: When
@@ -224,16 +208,12 @@ class Request:
             self.status = "timeout" if is_timeout(kind) else "error"
         self._worker.took(finished_at - self._started_at)
         enqueued_at = _seconds(self._enqueued_at, self._started_at)
-        request_id, status = _short(str(self._request_id)), str(self.status)[:LONGEST_ID]
+        request_id, status = str(self._request_id), str(self.status)[:LONGEST_ID]
+        if len(request_id) > LONGEST_ID:
+            # Of a length that the collector takes; two long ones stay two.
+            digest = hashlib.sha256(request_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+            request_id = f"{request_id[: LONGEST_ID - len(digest) - 1]}~{digest}"
         self._emitter.emit((request_id, enqueued_at, self._started_at, finished_at, status))
-
-
-def _short(request_id: str) -> str:
-    """Give an id of a length that the collector takes; two long ones stay two."""
-    if len(request_id) <= LONGEST_ID:
-        return request_id
-    digest = hashlib.sha256(request_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return f"{request_id[: LONGEST_ID - len(digest) - 1]}~{digest}"
 
 
 def is_timeout(kind: type[BaseException]) -> bool:
@@ -258,14 +238,3 @@ def _seconds(when: When, otherwise: float) -> float:
         told = "enqueued_at %r is not a time in seconds, so the wait counts as 0: %s"
         _LOG.error(told, when, error)
         return otherwise
-
-
-def _slots(given: int | str) -> int:
-    if not str(given).isdecimal():
-        raise ValueError(f"slots (SPOTKEEPER_SLOTS) is {given!r}: give a whole number of requests")
-    return int(given)
-
-
-def _own_name() -> str:
-    host = "".join(c if c.isalnum() or c in "_.-" else "-" for c in socket.gethostname())
-    return f"{host or 'worker'}-{os.getpid()}"[:128].lstrip("-_.")

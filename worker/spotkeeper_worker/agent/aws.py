@@ -93,14 +93,6 @@ class Caller:
 
     def post(self, what: str, headers: Mapping[str, str], body: bytes) -> str:
         """Post once; raises AwsError. A call without an answer may have had its effect."""
-        status, text = self._answered(what, headers, body)
-        if status == HTTPStatus.OK:
-            return text
-        code, message = _error_of(text)
-        kind = NoActiveAction if _NO_ACTION in message else AwsError
-        raise kind(what, code or str(status), message or text[:200])
-
-    def _answered(self, what: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
         url, now = self._endpoint, time.time()
         try:
             credentials = self._chain.get(now)
@@ -110,12 +102,17 @@ class Caller:
             self._used_at = time.monotonic()
             self._connection.request("POST", urlsplit(url).path or "/", body, every)
             answer = self._connection.getresponse()
-            return answer.status, answer.read().decode("utf-8", "replace")
+            text = answer.read().decode("utf-8", "replace")
         except NoCredentials as error:
             raise AwsError(what, "NoCredentials", str(error)) from None
         except web.ERRORS as error:
             self.close()
             raise AwsError(what, "", f"{type(error).__name__} {error}") from None
+        if answer.status == HTTPStatus.OK:
+            return text
+        code, message = _error_of(text)
+        kind = NoActiveAction if _NO_ACTION in message else AwsError
+        raise kind(what, code or str(answer.status), message or text[:200])
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
@@ -175,31 +172,28 @@ class AutoScaling(Caller):
 
     def complete(self, group: str, hook: str, instance_id: str) -> None:
         """Complete a hook; raises NoActiveAction where it holds nothing, or AwsError."""
-        named = {"LifecycleActionResult": "CONTINUE", **_named(group, hook, instance_id)}
-        self._ask("CompleteLifecycleAction", named)
+        self._ask(
+            "CompleteLifecycleAction", AutoScalingGroupName=group, LifecycleHookName=hook,
+            InstanceId=instance_id, LifecycleActionResult="CONTINUE",
+        )  # fmt: skip
 
     def heartbeat(self, group: str, hook: str, instance_id: str) -> None:
         """Have a hook wait for its whole time-out again; raises as `complete` does."""
-        self._ask("RecordLifecycleActionHeartbeat", _named(group, hook, instance_id))
+        self._ask(
+            "RecordLifecycleActionHeartbeat", AutoScalingGroupName=group, LifecycleHookName=hook,
+            InstanceId=instance_id,
+        )  # fmt: skip
 
     def group_of(self, instance_id: str) -> str:
         """Find an instance's group; empty when it is in none. Raises AwsError."""
-        text = self._ask("DescribeAutoScalingInstances", {"InstanceIds.member.1": instance_id})
+        text = self._ask("DescribeAutoScalingInstances", **{"InstanceIds.member.1": instance_id})
         found = re.search("<AutoScalingGroupName>(.*?)</AutoScalingGroupName>", text)
         return found.group(1) if found else ""
 
-    def _ask(self, action: str, named: Mapping[str, str]) -> str:
+    def _ask(self, action: str, **named: str) -> str:
         body = urlencode({"Action": action, "Version": "2011-01-01", **named}).encode()
         headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
         return self.post(action, headers, body)
-
-
-def _named(group: str, hook: str, instance_id: str) -> dict[str, str]:
-    return {
-        "AutoScalingGroupName": group,
-        "LifecycleHookName": hook,
-        "InstanceId": instance_id,
-    }
 
 
 # By how regions of a partition begin, as botocore's endpoints.json has it.

@@ -23,20 +23,17 @@ from spotkeeper_worker.agent.aws import (
 )
 from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.gpu import Gpus, count_gpus, has_gpu
-from spotkeeper_worker.agent.hook_keeper import HookKeeper
-from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine
-from spotkeeper_worker.agent.metadata import Identity, Metadata, MetadataError, NoAnswer, identity
+from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine, notify
+from spotkeeper_worker.agent.metadata import Metadata, MetadataError, NoAnswer, identity
 from spotkeeper_worker.agent.queue_look import watch
 from spotkeeper_worker.agent.service import Service
 from spotkeeper_worker.agent.settings import GPUS, Settings, SettingsError, load
-from spotkeeper_worker.agent.systemd import notify
 from spotkeeper_worker.agent.web import ERRORS
 from spotkeeper_worker.log import Sometimes, get_logger
-from spotkeeper_worker.logs import spool
-from spotkeeper_worker.logs.follow import Follower
+from spotkeeper_worker.logs import files
 from spotkeeper_worker.logs.intake import Origin
 from spotkeeper_worker.logs.journal import Journal
-from spotkeeper_worker.logs.outbox import Outbox, OutboxSettings
+from spotkeeper_worker.logs.outbox import Outbox
 from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import read_notice
@@ -91,8 +88,7 @@ def _notice() -> int:
 
 def _run() -> int:
     settings = load(os.environ)
-    gid = make_folders(settings)
-    if gid is None:
+    if make_folders(settings) is None:
         _LOG.warning(
             "any user of this machine may act as a worker; let the agent run as root and create a "
             "group for the workers (groupadd --system %s)",
@@ -100,12 +96,16 @@ def _run() -> int:
         )
     # Before anything starts: an agent that is stopped while it starts sends its logs as well.
     stopping = Stop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    _stop_by_signals(stopping)
     with looked_after(settings, stopping) as agent:
         notify("READY=1")
         agent.run()
     return 0
+
+
+def _stop_by_signals(stopping: Stop) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
 
 
 def _job() -> int:
@@ -120,23 +120,21 @@ def _job() -> int:
 
 def _forward(url: str, queue: str) -> int:
     try:
-        from spotkeeper_worker.agent.forward import PREFETCH, Forwarder
+        from spotkeeper_worker.agent.forward import PREFETCH, forward
         from spotkeeper_worker.broker import Broker
     except ImportError:
         print("spotkeeper-agent: pip install 'spotkeeper-worker[rabbitmq]'", file=sys.stderr)
         return 2
     # Our own messages say what matters of pika's.
     logging.getLogger("pika").setLevel(logging.CRITICAL)
-    settings = load(os.environ)
-    sending, _ = sender(settings)
-    forwarder = Forwarder(Broker(url, queue, PREFETCH), queue, sending.send)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: forwarder.stop())
-    forwarder.run()
+    sending, _ = _sender(load(os.environ))
+    stopping = Stop()
+    _stop_by_signals(stopping)
+    forward(Broker(url, queue, PREFETCH), queue, sending.send, stopping)
     return 0
 
 
-def sender(
+def _sender(
     settings: Settings, kind: type[CredentialChain] = CredentialChain
 ) -> tuple[SearchLogQueue, CredentialChain]:
     """Give the queue of search logs, and the permissions to use it; raises AwsError."""
@@ -156,116 +154,85 @@ def make_folders(settings: Settings) -> int | None:
     Returns the group's id; None where there is no such group, or it is not ours to share with:
     then workers of any user may join.
     """
-    for folder in (settings.run_dir, settings.spool_dir):
-        folder.mkdir(parents=True, exist_ok=True)
-    gid = _shared_with(settings)
-    for shared in (settings.run_dir / roster.FOLDER, settings.spool_dir / spool.FOLDER):
-        shared.mkdir(exist_ok=True)
+    gid = None
+    with contextlib.suppress(KeyError):
+        found = grp.getgrnam(settings.unix_group).gr_gid
+        gid = found if os.geteuid() == 0 or found in (os.getegid(), *os.getgroups()) else None
+    for shared in (settings.run_dir / roster.FOLDER, settings.spool_dir / files.FOLDER):
+        shared.mkdir(parents=True, exist_ok=True)
         if gid is not None:
             os.chown(shared, -1, gid)
         shared.chmod(0o1777 if gid is None else 0o1770)
     return gid
 
 
-def _shared_with(settings: Settings) -> int | None:
-    try:
-        gid = grp.getgrnam(settings.unix_group).gr_gid
-    except KeyError:
-        return None
-    return gid if os.geteuid() == 0 or gid in (os.getegid(), *os.getgroups()) else None
-
-
 @contextlib.contextmanager
 def looked_after(
     settings: Settings, stopping: Stop, kind: type[CredentialChain] = CredentialChain
 ) -> Iterator[Agent]:
-    """Hold this machine, and start what its agent works with; raises as `assembled` does.
+    """Hold this machine, put its agent together, and start what it works with.
 
-    The agent ends once `stopping` is set.
+    The agent ends once `stopping` is set. Raises AnotherAgent, AwsError, and MetadataError where
+    EC2's metadata does not answer.
     """
+    say = Sometimes(_LOG)
     with contextlib.ExitStack() as ending:
+        gid = make_folders(settings)
         ending.enter_context(hold_machine(settings.run_dir, settings.spool_dir))
-        agent, outbox, server = assembled(settings, stopping, ending, kind)
+        if settings.workers == GPUS:
+            settings = settings._replace(workers=max(1, count_gpus()[0]))
+        metadata = who = auto_scaling = None
+        if settings.on_ec2:
+            metadata = Metadata(settings.metadata_endpoint)
+            ending.callback(metadata.close)
+            for tries in range(_TRIES, 0, -1):
+                try:
+                    who = identity(metadata)
+                    break
+                except NoAnswer as error:
+                    # A machine that boots may not have its network yet.
+                    if tries == 1:
+                        raise
+                    _LOG.warning("metadata: %s; trying again", error)
+                    time.sleep(1.0)
+        if who and not settings.region:
+            settings = settings._replace(region=who.region)
+        if who and not who.tags_on:
+            _LOG.warning(
+                "instance tags are not in the metadata: a detached machine stops at once, instead "
+                "of serving until it goes (InstanceMetadataTags: enabled)"
+            )
+        queue, chain = _sender(settings, kind)
+        if who:
+            auto_scaling = AutoScaling(settings.auto_scaling_endpoint, settings.region, chain)
+        outbox = Outbox(
+            Journal(settings.spool_dir / "journal", settings.keep_logs),
+            queue.send,
+            Origin(settings.cluster, who.instance_id if who else "", settings.fleet),
+            PaceSettings(
+                settings.send_after_s, max(settings.send_after_s, settings.send_at_most_s)
+            ),
+            settings.clamp_s,
+        )
+        follower = None
+        if settings.logs:
+            follower = files.Follower(settings.logs, outbox.accept, outbox.last_of, say)
+        gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None
+        service = Service(settings.ready, settings.live, settings.on_drain, settings.on_return, say)
+        parts = Parts(outbox, service, metadata, who, auto_scaling, gpus, follower)
+        agent = Agent(settings, parts, say, stopping)
+        server = SocketServer(settings.run_dir, outbox.accept, lambda: agent.notice.as_json(), gid)
+        for part in (queue, chain, outbox, auto_scaling, gpus, service, follower, server):
+            if part is not None:
+                ending.callback(part.close)
+        if gpus:
+            gpus.start()
         outbox.start()
         server.start()
         if settings.request_queue is not None:
             # Its looks go with the logs.
             ending.callback(watch(settings.request_queue, settings.look_every_s, outbox.tell))
         yield agent
-
-
-def assembled(
-    settings: Settings,
-    stopping: Stop,
-    ending: contextlib.ExitStack,
-    kind: type[CredentialChain],
-) -> tuple[Agent, Outbox, SocketServer]:
-    """Put the agent together, and what `ending` is to close.
-
-    Raises MetadataError where EC2's metadata does not answer.
-    """
-    say = Sometimes(_LOG)
-    metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
-    if settings.workers == GPUS:
-        settings = settings._replace(workers=max(1, count_gpus()))
-    who = _known(metadata) if metadata else None
-    if who and not settings.region:
-        settings = settings._replace(region=who.region)
-    queue, chain = sender(settings, kind)
-    journal = Journal(settings.spool_dir / "journal", settings.keep_logs)
-    outbox = Outbox(journal, queue.send, _outbox_settings(settings, who))
-    gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None
-    hooks = _hooks(settings, who, chain, outbox, say) if who else None
-    if gpus:
-        gpus.start()
-    service = Service(settings.ready, settings.live, settings.on_drain, settings.on_return, say)
-    follower = None
-    if settings.logs:
-        follower = Follower(settings.logs, outbox.accept, outbox.last_of, say)
-    agent = Agent(settings, Parts(outbox, service, metadata, hooks, gpus, follower), say, stopping)
-    if who and not who.tags_on:
-        _LOG.warning(
-            "instance tags are not in the metadata: a detached machine stops at once, instead of "
-            "serving until it goes (InstanceMetadataTags: enabled)"
-        )
-    gid = _shared_with(settings)
-    server = SocketServer(settings.run_dir, outbox.accept, lambda: agent.notice.as_json(), gid)
-    for part in (queue, chain, metadata, outbox, hooks, gpus, service, follower, server):
-        if part is not None:
-            ending.callback(part.close)
-    return agent, outbox, server
-
-
-def _known(metadata: Metadata) -> Identity:
-    """Ask who this machine is, a few times: a machine that boots may not have its network yet."""
-    for _ in range(_TRIES - 1):
-        try:
-            return identity(metadata)
-        except NoAnswer as error:
-            _LOG.warning("metadata: %s; trying again", error)
-            time.sleep(1.0)
-    return identity(metadata)
-
-
-def _outbox_settings(settings: Settings, who: Identity | None) -> OutboxSettings:
-    origin = Origin(settings.cluster, who.instance_id if who else "", settings.fleet)
-    pace = PaceSettings(settings.send_after_s, max(settings.send_after_s, settings.send_at_most_s))
-    return OutboxSettings(origin=origin, pace=pace, clamp_s=settings.clamp_s)
-
-
-def _hooks(
-    settings: Settings,
-    who: Identity,
-    chain: CredentialChain,
-    outbox: Outbox,
-    say: Sometimes,
-) -> HookKeeper:
-    def flush() -> None:
-        if not outbox.flush(timeout_s=10.0):
-            say.warn("flush", f"{outbox.waiting} search logs could not be sent before the hook")
-
-    auto_scaling = AutoScaling(settings.auto_scaling_endpoint, settings.region, chain)
-    return HookKeeper(settings, auto_scaling, who, flush, say)
 
 
 if __name__ == "__main__":

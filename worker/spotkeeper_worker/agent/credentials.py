@@ -60,9 +60,11 @@ class CredentialChain:
             self._metadata.close()
 
     def _renewed(self, now: float) -> Credentials:
+        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+        key, secret, token = (self._environment.get(name, "") for name in names)
         try:
             found = (
-                _of_environment(self._environment)
+                (Credentials(key, secret, token) if key and secret else None)
                 or _of_file(self._environment)
                 or _of_container(self._environment)
                 or (_of_instance(self._metadata) if self._metadata else None)
@@ -77,13 +79,6 @@ class CredentialChain:
                 "nor an instance profile; give the launch template an IamInstanceProfile"
             )
         return found
-
-
-def _of_environment(environment: Mapping[str, str]) -> Credentials | None:
-    key = environment.get("AWS_ACCESS_KEY_ID", "")
-    secret = environment.get("AWS_SECRET_ACCESS_KEY", "")
-    token = environment.get("AWS_SESSION_TOKEN", "")
-    return Credentials(key, secret, token) if key and secret else None
 
 
 def _of_file(environment: Mapping[str, str]) -> Credentials | None:

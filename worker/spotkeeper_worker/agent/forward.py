@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Callable
 from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.broker import Broker, QueueGone
 from spotkeeper_worker.log import get_logger
-from spotkeeper_worker.stop import Stop
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
+
+    from spotkeeper_worker.stop import Stop
 
 _LOG = get_logger("agent")
 LONGEST = 256 * 1024
@@ -26,66 +27,52 @@ _NOT_FOR_SQS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 _NEVER = ("InvalidMessageContents", "InvalidParameterValue", "MessageTooLong")
 
 
-class Forwarder:
-    """Moves messages; acknowledges only what SQS took."""
+def forward(broker: Broker, queue: str, send: Callable[[str], None], stopping: Stop) -> None:
+    """Move messages until `stopping` is set; acknowledge only what SQS took."""
 
-    def __init__(self, broker: Broker, queue: str, send: Callable[[str], None]) -> None:
-        self._broker = broker
-        self._queue = queue
-        self._send = send
-        self._stop = Stop()
-
-    def stop(self) -> None:
-        """End after the message that is being moved."""
-        self._stop.set()
-
-    def run(self) -> None:
-        """Move messages until `stop`."""
-        self._broker.keep(self._session, self._stop.is_set, self._stop.wait)
-
-    def _session(self, channel: BlockingChannel) -> None:
-        while not self._stop.is_set():
-            taken = next(channel.consume(self._queue, inactivity_timeout=_LOOK_S), None)
+    def session(channel: BlockingChannel) -> None:
+        while not stopping.is_set():
+            taken = next(channel.consume(queue, inactivity_timeout=_LOOK_S), None)
             if taken is None:
                 raise QueueGone
             method, _, body = taken
             if method is not None and body is not None:
-                self._move(channel, method.delivery_tag, body)
+                why = _moved(channel, method.delivery_tag, body, send, stopping)
+                if why:
+                    # It would block all after it.
+                    _LOG.error("SQS cannot take a message, so it is rejected: %s", why)
+                    channel.basic_reject(method.delivery_tag, requeue=False)
         channel.cancel()
 
-    def _move(self, channel: BlockingChannel, tag: int, body: bytes) -> None:
-        text = _as_text(body)
-        if text is None:
-            self._reject(channel, tag, f"{len(body)} bytes of it are none that it takes")
-            return
-        retry_s = _FIRST_RETRY_S
-        while not self._stop.is_set():
-            try:
-                self._send(text)
-            except AwsError as error:
-                if error.code.startswith(_NEVER):
-                    self._reject(channel, tag, str(error))
-                    return
-                _LOG.warning("search logs wait: %s", error)
-                self._wait(channel, retry_s)
-                retry_s = min(2 * retry_s, _LAST_RETRY_S)
-            else:
-                channel.basic_ack(tag)
-                return
+    broker.keep(session, stopping.is_set, stopping.wait)
 
-    def _reject(self, channel: BlockingChannel, tag: int, why: str) -> None:
-        """Reject a message that would block all after it."""
-        _LOG.error("SQS cannot take a message, so it is rejected: %s", why)
-        channel.basic_reject(tag, requeue=False)
 
-    def _wait(self, channel: BlockingChannel, seconds: float) -> None:
-        """Wait, at most until `stop`; the connection is kept alive."""
-        ends = time.monotonic() + seconds
-        while not self._stop.is_set() and time.monotonic() < ends:
+def _moved(
+    channel: BlockingChannel, tag: int, body: bytes, send: Callable[[str], None], stopping: Stop
+) -> str:
+    """Move a message, or say why SQS never takes it."""
+    text = as_sqs_text(body)
+    if text is None:
+        return f"{len(body)} bytes of it are none that it takes"
+    retry_s = _FIRST_RETRY_S
+    while not stopping.is_set():
+        try:
+            send(text)
+            channel.basic_ack(tag)
+            return ""
+        except AwsError as error:
+            if error.code.startswith(_NEVER):
+                return str(error)
+            _LOG.warning("search logs wait: %s", error)
+        ends = time.monotonic() + retry_s
+        while not stopping.is_set() and time.monotonic() < ends:
+            # It keeps the connection alive.
             channel.connection.sleep(_LOOK_S)
+        retry_s = min(2 * retry_s, _LAST_RETRY_S)
+    return ""
 
 
-def _as_text(body: bytes) -> str | None:
+def as_sqs_text(body: bytes) -> str | None:
     """Give a body as SQS may have it; None where it may not."""
     try:
         text = body.decode("utf-8")

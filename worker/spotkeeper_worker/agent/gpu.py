@@ -31,11 +31,6 @@ def has_gpu() -> bool:
     return Path("/proc/driver/nvidia").exists() or any(os.access(it, os.X_OK) for it in tools)
 
 
-def count_gpus(command: Sequence[str] = LIST, timeout_s: float = TIMEOUT_S) -> int:
-    """Count the GPUs of this machine; 0 where nvidia-smi does not list them."""
-    return _listed(command, timeout_s)[0]
-
-
 def ask(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> tuple[int, str, str]:
     """Run nvidia-smi: its status, its output and its errors. Raises OSError."""
     # Here, so that a machine without a GPU does without its memory.
@@ -53,7 +48,7 @@ def ask(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> tuple[int, str,
     return asked.returncode, output, errors
 
 
-def _listed(command: Sequence[str], timeout_s: float) -> tuple[int, str]:
+def count_gpus(command: Sequence[str] = LIST, timeout_s: float = TIMEOUT_S) -> tuple[int, str]:
     """Give how many GPUs nvidia-smi lists, and what is wrong with its answer."""
     try:
         status, output, errors = ask(command, timeout_s)
@@ -83,7 +78,10 @@ class Gpus:
         self._timeout_s = timeout_s
         self._most = 0
         self._xid = ""
-        self._kernel_log = _opened_at_end(kernel_log)
+        self._kernel_log: int | None = None
+        with contextlib.suppress(OSError):
+            self._kernel_log = os.open(kernel_log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(self._kernel_log, 0, os.SEEK_END)
         self._stop = threading.Event()
         self.ill = ""
         """Why the machine cannot serve; empty while it can."""
@@ -91,13 +89,14 @@ class Gpus:
     def start(self, every_s: float = 60.0) -> None:
         """Look now, and then again and again."""
         self.look()
-        threading.Thread(target=self._run, args=(every_s,), name="gpu", daemon=True).start()
 
-    def _run(self, every_s: float) -> None:
-        while not self._stop.wait(every_s):
-            self.look()
-        if self._kernel_log is not None:
-            os.close(self._kernel_log)
+        def run() -> None:
+            while not self._stop.wait(every_s):
+                self.look()
+            if self._kernel_log is not None:
+                os.close(self._kernel_log)
+
+        threading.Thread(target=run, name="gpu", daemon=True).start()
 
     def close(self) -> None:
         """Stop looking."""
@@ -105,35 +104,14 @@ class Gpus:
 
     def look(self) -> None:
         """Look once. An Xid of the hardware stays until the machine starts again."""
-        self._xid = self._xid or self._new_xid()
-        found, trouble = _listed(self._command, self._timeout_s)
+        with contextlib.suppress(OSError):
+            # Each read of the kernel's log gives one line.
+            while self._kernel_log is not None and (line := os.read(self._kernel_log, 8192)):
+                for pci, xid in _XID.findall(line.decode("utf-8", "replace")):
+                    if not self._xid and int(xid) not in OF_APPLICATIONS:
+                        self._xid = f"Xid {xid} of {pci}"
+        found, trouble = count_gpus(self._command, self._timeout_s)
         self._most = max(self._most, found)
         if not trouble and found < self._most:
             trouble = f"{self._most - found} of {self._most} GPUs fell off"
         self.ill = self._xid or trouble
-
-    def _new_xid(self) -> str:
-        for line in self._new_lines():
-            found = _XID.search(line)
-            if found and int(found.group(2)) not in OF_APPLICATIONS:
-                return f"Xid {found.group(2)} of {found.group(1)}"
-        return ""
-
-    def _new_lines(self) -> list[str]:
-        """Read what the kernel wrote since; each read of its log gives one line."""
-        lines = []
-        with contextlib.suppress(OSError):
-            while self._kernel_log is not None:
-                line = os.read(self._kernel_log, 8192)
-                if not line:
-                    break
-                lines += line.decode("utf-8", "replace").splitlines()
-        return lines
-
-
-def _opened_at_end(path: Path) -> int | None:
-    with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        os.lseek(fd, 0, os.SEEK_END)
-        return fd
-    return None

@@ -2,7 +2,7 @@
 
 `autoscaling/target-lifecycle-state` tells where the group wants the instance, not whether a hook
 holds it already: the hook may begin some seconds later. So "no active action" is success only once
-the target has stood for a while.
+the target has stood for a while. Every `now` is of a clock that nobody sets.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ MOST_S = 172_800.0
 MOST_TIMEOUTS = 100.0
 # Between two heartbeats, of network and disks: what a machine that only waits does not reach.
 LOADING_BYTES = 16 << 20
+_NEVER = float("-inf")
 
 
 class HookPolicy(NamedTuple):
@@ -31,7 +32,6 @@ class HookPolicy(NamedTuple):
     timeout_s: float = 120.0
     drain_at_most_s: float = 3600.0
     settles_s: float = 60.0
-    ask_again_s: float = 10.0
     boot_at_most_s: float = 3600.0
     """How long the launch hook is kept waiting while the machine still loads something."""
 
@@ -39,6 +39,11 @@ class HookPolicy(NamedTuple):
     def longest_s(self) -> float:
         """How long the drain hook can be kept waiting."""
         return min(self.drain_at_most_s, MOST_S, MOST_TIMEOUTS * self.timeout_s)
+
+    @property
+    def ask_again_s(self) -> float:
+        """The time between two calls for a hook that does not hold the instance yet."""
+        return min(10.0, self.settles_s / 6)
 
 
 class Call(NamedTuple):
@@ -55,31 +60,24 @@ class HookMemory(NamedTuple):
     since: float = 0.0
     done: frozenset[Hook] = frozenset()
     asked_at: Mapping[Hook, float] = {}
-    beat_at: float | None = None
+    beat_at: float = _NEVER
     loaded_at_beat: int = 0
     """Bytes that the machine had loaded at the last heartbeat of the launch hook."""
 
-    def deadline(self, policy: HookPolicy) -> float:
-        """When the drain ends, whatever still runs."""
-        return self.since + policy.longest_s
-
-    def drain_deadline(self, policy: HookPolicy) -> float | None:
-        """`deadline`, where the target is one that ends what the machine serves by a hook."""
+    def drain_ends_at(self, policy: HookPolicy) -> float | None:
+        """When the drain ends, whatever still runs; None where no hook ends what is served."""
         ends = Hook.DRAIN in meaning(self.target).hooks
-        return self.deadline(policy) if ends else None
+        return self.since + policy.longest_s if ends else None
 
     @property
     def all_done(self) -> bool:
         """Whether no hook holds the instance any more; one in no group never had any."""
-        hooks = meaning(self.target).hooks
-        return self.target is not None and self.done.issuperset(hooks)
+        return self.target is not None and self.done.issuperset(meaning(self.target).hooks)
 
 
 def watch_target(memory: HookMemory, target: str | None, now: float) -> HookMemory:
-    """Begin anew when the group wants the instance somewhere else; a clock may be set back."""
-    if target != memory.target:
-        return HookMemory(target=target, since=now)
-    return memory._replace(since=min(memory.since, now))
+    """Begin anew when the group wants the instance somewhere else."""
+    return memory if target == memory.target else HookMemory(target=target, since=now)
 
 
 def calls(
@@ -91,19 +89,13 @@ def calls(
     `loaded`: bytes that the machine has received and written so far.
     """
     wanted = meaning(memory.target)
-    late = now >= memory.deadline(policy)
+    late = now - memory.since >= policy.longest_s
     open_hooks = [hook for hook in wanted.hooks if hook not in memory.done]
-    if wanted.serves:
-        free = ready
-    elif Hook.READY in wanted.hooks:
-        free = (idle and ready) or late
-    else:
-        free = idle or late
-    if free:
-        never = float("-inf")
-        ago = {it: now - memory.asked_at.get(it, never) for it in open_hooks}
-        return [Call(it) for it in open_hooks if not 0 <= ago[it] < policy.ask_again_s]
-    if memory.beat_at is not None and 0 <= now - memory.beat_at < policy.timeout_s / 2:
+    at_rest = late or (idle and (ready or Hook.READY not in wanted.hooks))
+    if ready if wanted.serves else at_rest:
+        ago = {it: now - memory.asked_at.get(it, _NEVER) for it in open_hooks}
+        return [Call(it) for it in open_hooks if ago[it] >= policy.ask_again_s]
+    if now - memory.beat_at < policy.timeout_s / 2:
         return []
     beats = [Hook.DRAIN] if Hook.DRAIN in open_hooks and not idle and not late else []
     boots = Hook.READY in open_hooks and not ready and now - memory.since < policy.boot_at_most_s

@@ -7,40 +7,40 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from spotkeeper_worker import roster
-from spotkeeper_worker.agent.hooks import HookMemory
-from spotkeeper_worker.agent.metadata import Metadata, look
-from spotkeeper_worker.agent.systemd import notify
+from spotkeeper_worker.agent.aws import AutoScaling, AwsError, NoActiveAction
+from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
+from spotkeeper_worker.agent.metadata import Identity, Metadata, look
 from spotkeeper_worker.log import get_logger
-from spotkeeper_worker.logs import spool
+from spotkeeper_worker.logs.files import collect
 from spotkeeper_worker.notice import NAME, Notice, read_notice, write_notice
-from spotkeeper_worker.states import Leave, Local, Seen, State, Workers, leaving, state_of
+from spotkeeper_worker.states import Hook, Leave, Local, Seen, State, Workers, leaving, state_of
 from spotkeeper_worker.times import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from spotkeeper_worker.agent.gpu import Gpus
-    from spotkeeper_worker.agent.hook_keeper import HookKeeper
     from spotkeeper_worker.agent.service import Service
     from spotkeeper_worker.agent.settings import Settings
     from spotkeeper_worker.log import Sometimes
-    from spotkeeper_worker.logs.follow import Follower
+    from spotkeeper_worker.logs.files import Follower
     from spotkeeper_worker.logs.outbox import Outbox
     from spotkeeper_worker.stop import Stop
 
 _LOG = get_logger("agent")
-
-
+_NEVER = float("-inf")
 # Without a worker for this long, the machine no longer counts as serving.
 _GONE_S = 60.0
 _LOOK_AT_ALL_S = 60.0
 # A maintenance event is announced days before; the machine drains this long before it.
 _MAINTENANCE_AHEAD_S = 900.0
+_FLUSH_S = 10.0
 
 
 class AnotherAgent(Exception):
@@ -49,17 +49,61 @@ class AnotherAgent(Exception):
 
 @contextlib.contextmanager
 def hold_machine(*folders: Path) -> Iterator[None]:
-    """Lock folders until the block, or the process, ends; raises AnotherAgent."""
-    with contextlib.ExitStack() as ending:
+    """Lock folders until the block, or the process, ends; raises AnotherAgent.
+
+    A forked child that outlives this process keeps none of the locks.
+    """
+    held: list[int] = []
+
+    def close() -> None:
+        while held:
+            os.close(held.pop())
+
+    os.register_at_fork(after_in_child=close)
+    try:
         for folder in folders:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            fd = os.open(folder / "agent.lock", flags, 0o644)
-            ending.callback(os.close, fd)
+            held.append(os.open(folder / "agent.lock", flags, 0o644))
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise AnotherAgent(f"{folder} has an agent; one is enough") from None
         yield
+    finally:
+        # A child that was forked this moment has the files open, too.
+        for fd in held:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        close()
+
+
+def bytes_loaded(proc: Path = Path("/proc")) -> int:
+    """Count what the machine has received and written: a pull, or a model's weights, add to it."""
+    total = 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in (proc / "net" / "dev").read_text(encoding="ascii").splitlines()[2:]:
+            name, _, counts = line.partition(":")
+            total += 0 if name.strip() == "lo" else int(counts.split()[0])
+        for line in (proc / "diskstats").read_text(encoding="ascii").splitlines():
+            fields = line.split()
+            total += int(fields[9]) * 512 if not fields[2].startswith(("loop", "ram")) else 0
+    return total
+
+
+def notify(state: str) -> None:
+    """Tell systemd, where it started us (`Type=notify`); nothing depends on its hearing it.
+
+    https://www.freedesktop.org/software/systemd/man/sd_notify.html
+    """
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel,
+    ):
+        # It may be too busy to listen.
+        channel.settimeout(1.0)
+        channel.sendto(state.encode(), "\0" + address[1:] if address[0] == "@" else address)
 
 
 class Parts(NamedTuple):
@@ -68,13 +112,18 @@ class Parts(NamedTuple):
     outbox: Outbox
     service: Service
     metadata: Metadata | None = None
-    hooks: HookKeeper | None = None
+    who: Identity | None = None
+    auto_scaling: AutoScaling | None = None
     gpus: Gpus | None = None
     follower: Follower | None = None
 
 
 class Agent:
-    """One machine's state, and one step of looking after it."""
+    """One machine's state, and one step of looking after it.
+
+    A step has two times: `now` of the clock that nobody sets, by which everything waits, and `wall`
+    in seconds since the epoch, in which metadata and the notice tell times.
+    """
 
     def __init__(self, settings: Settings, parts: Parts, say: Sometimes, stopping: Stop) -> None:
         self.stopping = stopping
@@ -82,127 +131,139 @@ class Agent:
         self._settings = settings
         self._parts = parts
         self._say = say
+        self._policy = HookPolicy(
+            settings.hook_timeout_s,
+            settings.drain_at_most_s,
+            settings.hook_settles_s,
+            settings.boot_at_most_s,
+        )
+        self._hooks = HookMemory()
+        self._group = settings.group or (parts.who.group if parts.who else "")
         self._seen = Seen()
         self._known = parts.metadata is None
-        self._looked_at = self._looked_at_all = 0.0
-        self._begun = -1
-        self._still_since = 0.0
+        self._looked_at = self._looked_at_all = self._manned_at = _NEVER
+        self._begun, self._still_since = -1, _NEVER
         self._served = False
-        self._manned_at: float | None = None
-        self._since: dict[str, tuple[int, float]] = {}
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Go on where an agent before this one was."""
-        try:
-            before = read_notice(self._settings.run_dir)
-        except ValueError:
-            return
-        if before is not None:
-            self.notice = before
-        if before is not None and before.draining and self._parts.hooks:
-            self._parts.hooks.memory = HookMemory(target=before.target, since=before.seen_at)
+        self._busy_since: dict[tuple[str, int], float] = {}
+        """By a worker's name and how many requests it has begun."""
+        # Go on where an agent before this one was.
+        with contextlib.suppress(ValueError):
+            self.notice = read_notice(settings.run_dir) or self.notice
+        if self.notice.draining:
+            age_s = max(0.0, time.time() - self.notice.seen_at)
+            self._hooks = HookMemory(self.notice.target, time.monotonic() - age_s)
 
     def run(self) -> None:
         """Step until `stopping` is set, then until the workers are idle; send what is left."""
         self._parts.service.start()
         while not self.stopping.is_set():
-            self.step(time.time())
+            self.step(time.monotonic(), time.time())
             self.stopping.wait(self._settings.tick_s)
         ends = time.monotonic() + self._settings.stop_within_s
         while time.monotonic() < ends:
-            self.step(time.time())
+            self.step(time.monotonic(), time.time())
             if self.notice.state in (State.IDLE, State.GONE):
                 break
             time.sleep(min(self._settings.tick_s, 0.2))
-        self._parts.outbox.flush(timeout_s=10.0)
+        self._parts.outbox.flush(_FLUSH_S)
 
-    def step(self, now: float) -> None:
-        """Look at everything once, and do what follows; `now` is in seconds since the epoch."""
-        if not 0 <= now - self._looked_at < self._settings.poll_s:
+    def step(self, now: float, wall: float) -> None:
+        """Look at everything once, and do what follows."""
+        settings, parts = self._settings, self._parts
+        if parts.metadata is not None and now - self._looked_at >= settings.poll_s:
             self._looked_at = now
-            self._look(now)
-        spool.collect(self._settings.spool_dir, self._parts.outbox.accept, self._say)
-        if self._parts.follower:
-            self._parts.follower.step(now)
-        workers = roster.read_roster(self._settings.run_dir, self._settings.workers, now)
+            self._look(parts.metadata, now)
+        collect(settings.spool_dir, parts.outbox.accept, self._say)
+        if parts.follower:
+            parts.follower.step(now)
+        workers = roster.read_roster(settings.run_dir, settings.workers, wall)
         if self._known or self.stopping.is_set():
-            self._follow(workers, now)
-        self._tell_systemd()
-
-    def _tell_systemd(self) -> None:
-        """Say that all is well, so that an agent which only seems to live is started again."""
+            self._follow(workers, now, wall)
+        # An agent that only seems to live is started again.
+        if not parts.outbox.alive:
+            self._say.warn("outbox", "search logs are no longer sent: restart the agent")
         status = f"STATUS={self.notice.state.value} {self.notice.reason}"
-        if self._parts.outbox.alive:
-            notify(f"WATCHDOG=1\n{status}")
-            return
-        self._say.warn("outbox", "search logs are no longer sent: restart the agent")
-        notify(status)
+        notify(f"WATCHDOG=1\n{status}" if parts.outbox.alive else status)
 
-    def _look(self, now: float) -> None:
-        if self._parts.metadata is None:
-            return
-        urgent_only = 0 <= now - self._looked_at_all < _LOOK_AT_ALL_S
+    def _look(self, metadata: Metadata, now: float) -> None:
+        urgent_only = now - self._looked_at_all < _LOOK_AT_ALL_S
         if not urgent_only:
             self._looked_at_all = now
         before = self._seen
-        found = look(self._parts.metadata, before, urgent_only=urgent_only)
-        self._seen = found.seen
-        for trouble in found.troubles:
+        self._seen, troubles = seen, _ = look(metadata, before, urgent_only=urgent_only)
+        for trouble in troubles:
             self._say.warn("metadata", f"metadata: {trouble}; the state stays as it is")
-        if not found.troubles:
+        if not troubles:
             self._say.over("metadata", "metadata answers again")
             self._known = True
-        if self._seen.maintained_at is not None and self._seen != before:
-            at, what = as_text(self._seen.maintained_at), self._seen.maintenance
-            _LOG.warning("EC2 will maintain this instance (%s) from %s", what, at)
-        if self._seen.rebalance and not before.rebalance:
+        if seen.maintained_at is not None and seen != before:
+            at = as_text(seen.maintained_at)
+            _LOG.warning("EC2 will maintain this instance (%s) from %s", seen.maintenance, at)
+        if seen.rebalance and not before.rebalance:
             _LOG.info("EC2 recommends to rebalance; SPOTKEEPER_REBALANCE sets what follows")
-        offset_s = self._parts.metadata.clock_offset_s
-        if offset_s:
-            self._say.warn("clock", f"EC2's clock is {offset_s:+.0f} s from this one; run chrony")
+        if metadata.clock_offset_s:
+            told = f"EC2's clock is {metadata.clock_offset_s:+.0f} s from this one; run chrony"
+            self._say.warn("clock", told)
 
-    def _follow(self, workers: Workers, now: float) -> None:
+    def _follow(self, workers: Workers, now: float, wall: float) -> None:
         """Decide on what was seen, tell the workers, and then AWS."""
-        hooks = self._parts.hooks
-        if hooks:
-            hooks.watch(self._seen.target, now)
-        leave = self._leaving(now)
-        self._parts.outbox.hurried = leave is not None
-        before = self.notice.state
-        if before is not State.BOOTING and before is not State.READY:
+        parts, before = self._parts, self.notice
+        self._hooks = watch_target(self._hooks, self._seen.target, now)
+        ill = parts.gpus.ill if parts.gpus else ""
+        leave = self._leaving(ill, now, wall)
+        parts.outbox.hurried = leave is not None
+        if before.state not in (State.BOOTING, State.READY):
             # A machine that was stopped when it was gone begins anew.
-            self._served = before is not State.GONE
-        self._parts.service.follow(leave, self._served)
-        workers = self._parts.service.counted(workers)
-        workers = workers._replace(gone=self._gone(workers, now))
-        settled = self._settled(workers, leave, now)
-        state = state_of(before, leave, workers, settled, served=self._served)
-        if state is State.IDLE and hooks and hooks.memory.all_done:
+            self._served = before.state is not State.GONE
+        parts.service.follow(leave, self._served)
+        workers = parts.service.counted(workers)
+        if workers.alive or not workers.expected or self._manned_at == _NEVER:
+            self._manned_at = now
+        workers = workers._replace(gone=now - self._manned_at >= _GONE_S)
+        # Settled: no request has run or begun for a while since the notice of the drain. Fewer than
+        # before have begun if a worker has left, and its count with it.
+        stopped = leave is not None and (leave.serve_until is None or wall >= leave.serve_until)
+        still = workers.begun <= self._begun and not workers.busy
+        self._begun = workers.begun
+        waits = stopped and still and before.draining
+        self._still_since = self._still_since if waits else now
+        settled = waits and now - self._still_since >= self._settings.settle_s
+        state = state_of(before.state, leave, workers, settled, served=self._served)
+        if state is State.IDLE and self._hooks.all_done:
             state = State.GONE
         trouble = self._trouble(workers, now)
-        self._tell(state, leave or Leave(trouble), leave is not None, now)
+        self._tell(state, leave or Leave(trouble), leave is not None, wall)
         if state is State.BOOTING:
             self._say.warn("booting", f"not ready: {workers.missing()}")
-        if hooks:
+        if parts.auto_scaling:
             idle = state in (State.IDLE, State.GONE, State.READY)
-            hooks.keep(now, ready=workers.all_ready and not self._ill, idle=idle)
+            ready = workers.all_ready and not ill
+            loaded = 0 if ready else bytes_loaded()
+            asked = calls(self._hooks, self._policy, now, ready=ready, idle=idle, loaded=loaded)
+            for call in asked:
+                accepted = self._made(parts.auto_scaling, call)
+                self._hooks = after(self._hooks, self._policy, call, accepted, now, loaded)
 
-    def _gone(self, workers: Workers, now: float) -> bool:
-        """Whether no worker has been alive for a while."""
-        if workers.alive or not workers.expected or self._manned_at is None:
-            self._manned_at = now
-        self._manned_at = min(self._manned_at, now)
-        return now - self._manned_at >= _GONE_S
+    def _leaving(self, ill: str, now: float, wall: float) -> Leave | None:
+        seen = self._seen
+        if seen.maintained_at is not None and seen.maintained_at - wall > _MAINTENANCE_AHEAD_S:
+            seen = seen._replace(maintained_at=None)
+        local = Local(self.stopping.is_set(), ill, self._parts.service.ill)
+        leave = leaving(seen, local, self._settings.rebalance == "drain")
+        ends_at = self._hooks.drain_ends_at(self._policy)
+        if leave is None or leave.until is not None or ends_at is None:
+            return leave
+        until, told = wall + ends_at - now, self.notice.until
+        # The two clocks are never read at once: the notice changes only if one was set.
+        if told is not None and abs(until - told) < 1.0:
+            until = told
+        return leave._replace(until=until)
 
     def _trouble(self, workers: Workers, now: float) -> str:
         """Name what keeps a machine that serves from working; it is logged, too."""
-        self._since = {
-            name: self._since[name] if self._since.get(name, (-1, 0))[0] == begun else (begun, now)
-            for name, begun in workers.busy_with
-        }
+        self._busy_since = {it: self._busy_since.get(it, now) for it in workers.busy_with}
         at_most = self._settings.hung_after_s
-        hung = [name for name, (_, since) in self._since.items() if now - since >= at_most]
+        hung = [name for (name, _), since in self._busy_since.items() if now - since >= at_most]
         trouble = ""
         if workers.gone and self._served:
             trouble = f"no worker has been running for {_GONE_S:g} s"
@@ -215,50 +276,17 @@ class Agent:
             self._say.over("workers", "the workers work again")
         return trouble
 
-    @property
-    def _ill(self) -> str:
-        return self._parts.gpus.ill if self._parts.gpus else ""
-
-    def _leaving(self, now: float) -> Leave | None:
-        local = Local(self.stopping.is_set(), self._ill, self._parts.service.ill)
-        seen = self._seen
-        if seen.maintained_at is not None and seen.maintained_at - now > _MAINTENANCE_AHEAD_S:
-            seen = seen._replace(maintained_at=None)
-        leave = leaving(seen, local, self._settings.rebalance == "drain")
-        hooks = self._parts.hooks
-        if leave is not None and leave.until is None and hooks:
-            return leave._replace(until=hooks.memory.drain_deadline(hooks.policy))
-        return leave
-
-    def _settled(self, workers: Workers, leave: Leave | None, now: float) -> bool:
-        """Whether no request has run or begun for a while since the notice of the drain."""
-        stopped = leave is not None and (leave.serve_until is None or now >= leave.serve_until)
-        # Fewer than before: a worker has left, and its count with it.
-        still = workers.begun <= self._begun and not workers.busy
-        self._begun = workers.begun
-        if not (stopped and still and self.notice.draining):
-            self._still_since = now
-            return False
-        # A clock may be set back.
-        self._still_since = min(self._still_since, now)
-        return now - self._still_since >= self._settings.settle_s
-
-    def _tell(self, state: State, said: Leave, draining: bool, now: float) -> None:
+    def _tell(self, state: State, said: Leave, draining: bool, wall: float) -> None:
         """Replace the notice if it says something else, or if somebody has deleted it."""
         before = self.notice
-        notice = Notice(
-            state=state,
-            seen_at=before.seen_at,
-            draining=draining,
-            reason=said.reason,
-            until=said.until,
-            serve_until=said.serve_until,
-            target=self._seen.target,
-        )
+        notice = before._replace(
+            state=state, draining=draining, reason=said.reason, until=said.until,
+            serve_until=said.serve_until, target=self._seen.target,
+        )  # fmt: skip
         if notice == before and (self._settings.run_dir / NAME).exists():
             return
         if (notice.draining, notice.reason) != (before.draining, before.reason):
-            notice = notice._replace(seen_at=now)
+            notice = notice._replace(seen_at=wall)
         try:
             write_notice(self._settings.run_dir, notice)
         except OSError as error:
@@ -266,9 +294,33 @@ class Agent:
             return
         self.notice = notice
         if (notice.state, notice.reason) != (before.state, before.reason):
-            _LOG.info("%s -> %s%s", before.state.value, state.value, _why(notice))
+            why = f": {notice.reason}" if notice.reason else ""
+            until = f", until {as_text(notice.until)}" if notice.until is not None else ""
+            _LOG.info("%s -> %s%s%s", before.state.value, state.value, why, until)
 
+    def _made(self, auto_scaling: AutoScaling, call: Call) -> bool | None:
+        """Make a call; answers whether AWS accepted it, None if there was no answer.
 
-def _why(notice: Notice) -> str:
-    until = notice.as_json()["until"]
-    return (f": {notice.reason}" if notice.reason else "") + (f", until {until}" if until else "")
+        Logs are sent before a hook ends the machine.
+        """
+        outbox, who = self._parts.outbox, self._parts.who
+        ends = call.hook is Hook.DRAIN and not call.heartbeat
+        if ends and not outbox.flush(_FLUSH_S):
+            told = f"{outbox.waiting} search logs could not be sent before the hook"
+            self._say.warn("flush", told)
+        ready = call.hook is Hook.READY
+        name = self._settings.ready_hook if ready else self._settings.drain_hook
+        ask = auto_scaling.heartbeat if call.heartbeat else auto_scaling.complete
+        instance_id = who.instance_id if who else ""
+        try:
+            self._group = self._group or auto_scaling.group_of(instance_id)
+            if not self._group:
+                return False
+            ask(self._group, name, instance_id)
+        except NoActiveAction:
+            return False
+        except AwsError as error:
+            self._say.warn(f"hook {name}", f"hook {name}: {error}; trying again")
+            return None
+        _LOG.info("hook %s %s", name, "is kept waiting" if call.heartbeat else "is complete")
+        return True

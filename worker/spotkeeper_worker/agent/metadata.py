@@ -7,11 +7,12 @@ is a `MetadataError`, and never means that the machine is to drain.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 from spotkeeper_worker.agent import web
 from spotkeeper_worker.states import TARGETS, Seen
@@ -48,7 +49,13 @@ class Metadata:
         """Read a path under /latest/; None where it is not there. Raises MetadataError."""
         for renewed in (False, True):
             if renewed or time.monotonic() >= self._renew_at:
-                self._renew()
+                header = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_TTL_S)}
+                status, token = self._ask("PUT", "api/token", header)
+                wrong = not token or "<" in token or len(token) > _LONGEST_TOKEN
+                if status != HTTPStatus.OK or wrong:
+                    raise MetadataError(f"api/token: answered {status} and no token")
+                self._token = token.strip()
+                self._renew_at = time.monotonic() + 0.8 * TOKEN_TTL_S
             status, body = self._ask("GET", path, {"X-aws-ec2-metadata-token": self._token})
             if status != HTTPStatus.UNAUTHORIZED:
                 break
@@ -57,14 +64,6 @@ class Metadata:
         if status != HTTPStatus.OK:
             raise MetadataError(f"{path}: answered {status}")
         return body
-
-    def _renew(self) -> None:
-        header = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_TTL_S)}
-        status, body = self._ask("PUT", "api/token", header)
-        if status != HTTPStatus.OK or not body or "<" in body or len(body) > _LONGEST_TOKEN:
-            raise MetadataError(f"api/token: answered {status} and no token")
-        self._token = body.strip()
-        self._renew_at = time.monotonic() + 0.8 * TOKEN_TTL_S
 
     def _ask(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
         try:
@@ -77,109 +76,79 @@ class Metadata:
         if len(body) > _LONGEST:
             self.close()
             raise MetadataError(f"{path}: answered more than {_LONGEST} bytes")
-        self._compare_clocks(answer.getheader("Date"))
+        with contextlib.suppress(TypeError, ValueError):
+            date = parsedate_to_datetime(answer.getheader("Date") or "")
+            ahead = date.timestamp() - time.time()
+            self.clock_offset_s = ahead if abs(ahead) > _CLOCK_TOLERANCE_S else 0.0
         return answer.status, body.decode("utf-8", "replace")
-
-    def _compare_clocks(self, date: str | None) -> None:
-        try:
-            ahead = parsedate_to_datetime(date or "").timestamp() - time.time()
-        except (TypeError, ValueError):
-            return
-        self.clock_offset_s = ahead if abs(ahead) > _CLOCK_TOLERANCE_S else 0.0
 
     def close(self) -> None:
         """Close the connection; the next question opens another."""
         self._connection.close()
 
 
-class Look(NamedTuple):
-    """One look at the notices: what is known after it, and what could not be read."""
-
-    seen: Seen
-    troubles: tuple[str, ...] = ()
-
-
-def look(metadata: Metadata, before: Seen, *, urgent_only: bool = False) -> Look:
-    """Read the notices; what cannot be read stays as it was `before`.
-
-    Maintenance is announced days before: `urgent_only` leaves it out.
-    """
-    seen = before
-    troubles: list[str] = []
-    for path, read in _URGENT if urgent_only else (*_URGENT, _MAINTAINED):
-        try:
-            seen = read(seen, metadata.get(path), metadata.clock_offset_s)
-        except (MetadataError, ValueError) as error:
-            troubles.append(str(error))
-            if isinstance(error, NoAnswer):
-                break
-    return Look(seen=seen, troubles=tuple(troubles))
-
-
-def _target(seen: Seen, body: str | None, offset_s: float) -> Seen:
-    target = None if body is None else body.strip()
-    if target is not None and target not in TARGETS:
-        raise ValueError(f"autoscaling/target-lifecycle-state: {target[:40]!r} is not known")
-    return seen._replace(target=target)
-
-
-def _action(seen: Seen, body: str | None, offset_s: float) -> Seen:
-    if body is None:
-        return seen._replace(taken_at=None)
-    try:
-        told = json.loads(body)
-        return seen._replace(taken_at=read_time(told["time"]) - offset_s)
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(
-            f"spot/instance-action: {body[:40]!r} is not an action with a time"
-        ) from None
-
-
-def _rebalance(seen: Seen, body: str | None, offset_s: float) -> Seen:
-    if body is not None and "noticeTime" not in body:
-        raise ValueError(f"events/recommendations/rebalance: {body[:40]!r} is not a recommendation")
-    return seen._replace(rebalance=body is not None)
-
-
-def _tag(seen: Seen, body: str | None, offset_s: float) -> Seen:
-    if body is None:
-        return seen._replace(tagged_until=None)
-    try:
-        return seen._replace(tagged_until=read_time(body.strip()) - offset_s)
-    except ValueError as error:
-        raise ValueError(f"tags/instance/{TAG}: {error}") from None
-
-
 # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/viewing_scheduled_events.html: what is not one
 # of these does not end what the instance serves.
 _MAINTENANCE = ("instance-stop", "instance-retirement", "instance-reboot", "system-reboot",
     "system-maintenance")  # fmt: skip
+_PATHS = {
+    "autoscaling/target-lifecycle-state": "a known state",
+    "spot/instance-action": "an action with a time",
+    "events/recommendations/rebalance": "a recommendation",
+    f"tags/instance/{TAG}": "an RFC 3339 time with a zone",
+}
+_MAINTAINED = {"events/maintenance/scheduled": "a list of events"}
+"""The notices, and what each of them should be."""
 
 
-def _scheduled(seen: Seen, body: str | None, offset_s: float) -> Seen:
-    """Take the first event that is still to happen; canceled and completed ones stay listed."""
-    try:
-        events = [
-            (parsedate_to_datetime(event["NotBefore"]).timestamp() - offset_s, event["Code"])
-            for event in json.loads(body or "[]")
-            if event["State"] == "active" and event["Code"] in _MAINTENANCE
-        ]
-    except (KeyError, TypeError, ValueError):
-        shown = (body or "")[:40]
-        raise ValueError(
-            f"events/maintenance/scheduled: {shown!r} is not a list of events"
-        ) from None
+def look(
+    metadata: Metadata, before: Seen, *, urgent_only: bool = False
+) -> tuple[Seen, tuple[str, ...]]:
+    """Read the notices, and say what could not be read; that stays as it was `before`.
+
+    Maintenance is announced days before: `urgent_only` leaves it out.
+    """
+    seen, troubles = before, []
+    for path, should_be in (_PATHS if urgent_only else {**_PATHS, **_MAINTAINED}).items():
+        try:
+            body = metadata.get(f"meta-data/{path}")
+        except MetadataError as error:
+            troubles.append(str(error))
+            if isinstance(error, NoAnswer):
+                break
+            continue
+        try:
+            seen = _read(seen, path, body, metadata.clock_offset_s)
+        except (KeyError, TypeError, ValueError):
+            troubles.append(f"{path}: {(body or '')[:40]!r} is not {should_be}")
+    return seen, tuple(troubles)
+
+
+def _read(seen: Seen, path: str, body: str | None, offset_s: float) -> Seen:
+    """Read one notice, times by this machine's clock; raises KeyError, TypeError or ValueError."""
+    if path.endswith("state"):
+        target = None if body is None else body.strip()
+        if target is not None:
+            TARGETS[target]
+        return seen._replace(target=target)
+    if path.endswith("action"):
+        taken_at = None if body is None else read_time(json.loads(body)["time"]) - offset_s
+        return seen._replace(taken_at=taken_at)
+    if path.endswith("rebalance"):
+        if body is not None and "noticeTime" not in body:
+            raise ValueError(body)
+        return seen._replace(rebalance=body is not None)
+    if path.endswith(TAG):
+        tagged_until = None if body is None else read_time(body.strip()) - offset_s
+        return seen._replace(tagged_until=tagged_until)
+    # Canceled and completed events stay listed.
+    events = [
+        (parsedate_to_datetime(event["NotBefore"]).timestamp() - offset_s, event["Code"])
+        for event in json.loads(body or "[]")
+        if event["State"] == "active" and event["Code"] in _MAINTENANCE
+    ]
     at, code = min(events) if events else (None, "")
     return seen._replace(maintained_at=at, maintenance=code)
-
-
-_URGENT: tuple[tuple[str, Callable[[Seen, str | None, float], Seen]], ...] = (
-    ("meta-data/autoscaling/target-lifecycle-state", _target),
-    ("meta-data/spot/instance-action", _action),
-    ("meta-data/events/recommendations/rebalance", _rebalance),
-    (f"meta-data/tags/instance/{TAG}", _tag),
-)
-_MAINTAINED = ("meta-data/events/maintenance/scheduled", _scheduled)
 
 
 class Identity(NamedTuple):

@@ -1,87 +1,132 @@
 """Looks at the request queue of a broker of your own: RabbitMQ by its management API, or Redis.
 
 What is ready alone is wrong: a worker that serves holds its message unacknowledged. On a new queue
-the API answers null for seconds, which is no look; and one that answers 0 proves nothing by itself.
+RabbitMQ answers null for seconds, which is no look; and one that answers 0 proves nothing by
+itself. In Redis it is a list, a stream, or what Celery, RQ and BullMQ keep there.
 https://www.rabbitmq.com/docs/http-api-reference
+https://redis.io/docs/latest/develop/reference/protocol-spec/
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import socket
+import ssl
 import threading
 import time
 from http import HTTPStatus
-from typing import Any, Callable, NamedTuple, Union
-from urllib.parse import quote, unquote, urlsplit
+from typing import Any, Callable, NamedTuple
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from spotkeeper_worker.agent import web
-from spotkeeper_worker.agent.redis_look import RedisAddress, RedisError, count_requests
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.times import as_text
 
 TIMEOUT_S = 5.0
 _LONGEST = 1 << 20
-_COUNTS = {"ready": "messages_ready", "unacknowledged": "messages_unacknowledged"}
+RABBITMQ = "rabbitmq"
+# For each kind in Redis: the commands whose answers are added up to what waits, those to what is
+# being served, and the options of the address with what they are by default. kombu has a
+# list for each priority step, of which the first has the plain name; its `unacked` has the messages
+# of all queues of the database.
+_STEPS = ("", "\x06\x163", "\x06\x166", "\x06\x169")
+KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
+    "list": (["LLEN {name}"], ["LLEN {processing}"], {"processing": ""}),
+    "stream": (["XINFO {name} {group} lag"], ["XINFO {name} {group} pending"], {"group": ""}),
+    "celery": (
+        ["LLEN {prefix}{name}" + step for step in _STEPS], ["HLEN {prefix}unacked"], {"prefix": ""},
+    ),
+    "rq": (["LLEN rq:queue:{name}"], ["ZCARD rq:wip:{name}"], {}),
+    "bullmq": (
+        ["LLEN {prefix}:{name}:wait", "ZCARD {prefix}:{name}:prioritized"],
+        ["LLEN {prefix}:{name}:active"],
+        {"prefix": "bull"},
+    ),
+}  # fmt: skip
 
 
 class LookFailed(Exception):
     """The broker did not tell the queue's length; says why, without the password."""
 
 
-class QueueAddress(NamedTuple):
-    """A queue as `https://USER:PASSWORD@HOST:PORT/VHOST/QUEUE` names it, vhost / being %2F."""
+class RedisError(Exception):
+    """What Redis answered in place of a value."""
 
-    url: str
+
+class Address(NamedTuple):
+    """A queue of RabbitMQ or of Redis, as `https://USER:PASSWORD@HOST:15671/VHOST/QUEUE` (vhost /
+
+    being %2F) or `redis://USER:PASSWORD@HOST:6379/DATABASE/QUEUE?kind=celery` names it.
+    """
+
+    kind: str
     host: str
+    """And the port, where the address has one."""
     user: str
     password: str
     vhost: str
+    """In Redis the number of the database."""
     queue: str
-
-    @classmethod
-    def parse(cls, url: str) -> QueueAddress:
-        """Read an address; raises ValueError, without the password."""
-        parts = urlsplit(url)
-        *prefix, vhost, queue = ["", "", *parts.path.split("/")[1:]]
-        named = parts.hostname and parts.port != 0 and vhost and queue
-        if parts.scheme not in ("http", "https") or not named:
-            raise ValueError("should be https://USER:PASSWORD@HOST:15671/VHOST/QUEUE (/ is %2F)")
-        names = [quote(unquote(name), safe="") for name in (vhost, queue)]
-        host, path = parts.netloc.rpartition("@")[2], [*prefix[1:], "api", "queues", *names]
-        return cls(
-            url=f"{parts.scheme}://{host}{'/'.join(path)}",
-            host=host,
-            user=unquote(parts.username or "guest"),
-            password=unquote(parts.password or "guest"),
-            vhost=unquote(vhost),
-            queue=unquote(queue),
-        )
+    url: str = ""
+    tls: bool = False
+    options: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        return f"the queue {self.queue} in the vhost {self.vhost} of {self.host}"
-
-
-Address = Union[QueueAddress, RedisAddress]
+        room = "vhost" if self.kind == RABBITMQ else "database"
+        return f"the queue {self.queue} in the {room} {self.vhost} of {self.host}"
 
 
 def parse_address(url: str) -> Address:
     """Read the address of a queue; raises ValueError, without the password."""
-    if url.startswith(("redis://", "rediss://")):
-        return RedisAddress.parse(url)
-    return QueueAddress.parse(url)
+    parts = urlsplit(url)
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    if parts.scheme not in ("redis", "rediss"):
+        *prefix, vhost, queue = ["", "", *parts.path.split("/")[1:]]
+        named = parts.hostname and parts.port != 0 and vhost and queue
+        if parts.scheme not in ("http", "https") or not named:
+            raise ValueError("should be https://USER:PASSWORD@HOST:15671/VHOST/QUEUE (/ is %2F)")
+        vhost, queue = unquote(vhost), unquote(queue)
+        host = parts.netloc.rpartition("@")[2]
+        path = [*prefix[1:], "api", "queues", quote(vhost, safe=""), quote(queue, safe="")]
+        api = f"{parts.scheme}://{host}{'/'.join(path)}"
+        return Address(RABBITMQ, host, user or "guest", password or "guest", vhost, queue, api)
+    database, _, queue = parts.path.lstrip("/").partition("/")
+    if not parts.hostname or not database.isdigit() or not queue:
+        raise ValueError("should be redis://USER:PASSWORD@HOST:6379/DATABASE/QUEUE?kind=celery")
+    options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    kind = options.pop("kind", "list")
+    if kind not in KINDS:
+        raise ValueError(f"kind should be one of {', '.join(KINDS)}")
+    takes = KINDS[kind][2]
+    if set(options) - set(takes) or (kind == "stream" and "group" not in options):
+        names = ", ".join(takes) or "nothing"
+        raise ValueError(f"kind={kind} takes {names} (a stream needs its group)")
+    host, tls = f"{parts.hostname}:{parts.port or 6379}", parts.scheme == "rediss"
+    given = tuple(sorted(options.items()))
+    return Address(kind, host, user, password, database, unquote(queue), tls=tls, options=given)
 
 
 def look(address: Address, now: Callable[[], float] = time.time) -> dict[str, Any]:
     """Take one look, as it travels in the field `agent` of a search log; raises LookFailed."""
-    if isinstance(address, RedisAddress):
-        try:
-            waiting, in_flight = count_requests(address)
-        except (OSError, RedisError, ValueError) as error:
-            raise LookFailed(f"{address}: {type(error).__name__} {error}".rstrip()) from None
-        named = {"kind": "redis", "vhost": address.vhost, "name": address.queue}
-        return {**named, "ready": waiting, "unacknowledged": in_flight, "at": as_text(now())}
-    status, body = _asked(address)
+    named: dict[str, Any] = {"vhost": address.vhost, "name": address.queue}
+    try:
+        if address.kind == RABBITMQ:
+            ready, unacknowledged = _count_in_rabbitmq(address)
+        else:
+            named["kind"] = "redis"
+            ready, unacknowledged = _count_in_redis(address)
+    except (*web.ERRORS, RedisError, ValueError) as error:
+        raise LookFailed(f"{address}: {type(error).__name__} {error}".rstrip()) from None
+    return {**named, "ready": ready, "unacknowledged": unacknowledged, "at": as_text(now())}
+
+
+def _count_in_rabbitmq(address: Address) -> tuple[int, int]:
+    """Count what is ready and what is unacknowledged; raises LookFailed and web.ERRORS."""
+    secret = base64.b64encode(f"{address.user}:{address.password}".encode()).decode()
+    headers = {"Authorization": f"Basic {secret}"}
+    status, body = web.read(address.url, headers, TIMEOUT_S, _LONGEST)
     if status == HTTPStatus.UNAUTHORIZED:
         raise LookFailed(f"{address.host} refuses the user {address.user}, or its tag `monitoring`")
     if status == HTTPStatus.NOT_FOUND:
@@ -90,20 +135,84 @@ def look(address: Address, now: Callable[[], float] = time.time) -> dict[str, An
         raise LookFailed(f"{address}: the management API answered {status}")
     try:
         told = json.loads(body)
-        counts = {name: told.get(field) for name, field in _COUNTS.items()}
+        ready, held = (told.get(f"messages_{it}") for it in ("ready", "unacknowledged"))
     except (ValueError, AttributeError):
         raise LookFailed(f"{address}: the management API answered no JSON object") from None
-    if not all(isinstance(count, int) and count >= 0 for count in counts.values()):
+    if not all(isinstance(count, int) and count >= 0 for count in (ready, held)):
         raise LookFailed(f"{address}: the broker does not know its number of messages yet")
-    return {"vhost": address.vhost, "name": address.queue, **counts, "at": as_text(now())}
+    return ready, held
 
 
-def _asked(address: QueueAddress) -> tuple[int, bytes]:
-    secret = base64.b64encode(f"{address.user}:{address.password}".encode()).decode()
-    try:
-        return web.read(address.url, {"Authorization": f"Basic {secret}"}, TIMEOUT_S, _LONGEST)
-    except (*web.ERRORS, ValueError) as error:
-        raise LookFailed(f"{address}: {type(error).__name__} {error}".rstrip()) from None
+def _count_in_redis(address: Address) -> tuple[int, int]:
+    """Count what waits and what is being served; raises OSError, RedisError and ValueError."""
+    waiting, in_flight, options = KINDS[address.kind]
+    words = {"name": address.queue, **options, **dict(address.options)}
+    host, _, port = address.host.rpartition(":")
+    with contextlib.ExitStack() as ending:
+        connection = ending.enter_context(socket.create_connection((host, int(port)), TIMEOUT_S))
+        if address.tls:
+            context = ssl.create_default_context()
+            secured = context.wrap_socket(connection, server_hostname=host)
+            connection = ending.enter_context(secured)
+        redis = _Redis(connection, ending.enter_context(connection.makefile("rb")))
+        if address.password:
+            redis.ask("AUTH", *([address.user] if address.user else []), address.password)
+        if address.vhost != "0":
+            redis.ask("SELECT", address.vhost)
+
+        def total(commands: list[str]) -> int:
+            filled = ([word.format_map(words) for word in it.split(" ")] for it in commands)
+            # An option that was not given leaves a key empty: there is nothing to count.
+            return sum(redis.count(*command) for command in filled if all(command))
+
+        return total(waiting), total(in_flight)
+
+
+class _Redis(NamedTuple):
+    connection: socket.socket
+    answers: Any
+
+    def count(self, command: str, *keys: str) -> int:
+        """Ask for a length; of a stream's group, for one of its figures."""
+        if command != "XINFO":
+            found = self.ask(command, *keys)
+        else:
+            stream, group, figure = keys
+            groups = [dict(zip(it[::2], it[1::2])) for it in self.ask("XINFO", "GROUPS", stream)]
+            mine = [it for it in groups if it.get("name") == group]
+            if not mine:
+                raise RedisError(f"the stream has no group {group}")
+            found = mine[0].get(figure)
+        if not isinstance(found, int):
+            raise RedisError("it does not know the length")
+        return found
+
+    def ask(self, *words: str) -> Any:
+        encoded = [word.encode() for word in words]
+        parts = [b"*%d\r\n" % len(encoded)]
+        parts += [b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded]
+        self.connection.sendall(b"".join(parts))
+        return self._answer()
+
+    def _answer(self) -> Any:
+        line = self.answers.readline(_LONGEST)
+        if not line.endswith(b"\r\n"):
+            raise RedisError("it closed the connection, or does not speak Redis")
+        kind, text = line[:1], line[1:-2].decode("utf-8", "replace")
+        if kind == b"-":
+            raise RedisError(text)
+        if kind == b"+":
+            return text
+        if kind == b":":
+            return int(text)
+        if kind == b"$":
+            size = int(text)
+            if size > _LONGEST:
+                raise RedisError(f"an answer of {size} bytes")
+            return None if size < 0 else self.answers.read(size + 2)[:-2].decode("utf-8", "replace")
+        if kind == b"*" and int(text) <= _LONGEST:
+            return [self._answer() for _ in range(int(text))]
+        raise RedisError("it does not speak Redis")
 
 
 def watch(

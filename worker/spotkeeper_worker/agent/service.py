@@ -74,8 +74,7 @@ class Service:
         on_return: Sequence[str],
         say: Sometimes,
     ) -> None:
-        named = (("ready", ready), ("live", live))
-        self._probes = [(name, probe) for name, probe in named if probe]
+        self._probes = {name: it for name, it in (("ready", ready), ("live", live)) if it}
         self._on_drain = on_drain
         self._on_return = on_return
         self._say = say
@@ -92,21 +91,21 @@ class Service:
 
     def start(self) -> None:
         """Begin to probe."""
-        if self._probes:
-            threading.Thread(target=self._run, name="probes", daemon=True).start()
 
-    def _run(self) -> None:
-        while not self._closed.wait(min(probe.every_s for _, probe in self._probes)):
-            self.probe()
+        def run() -> None:
+            while not self._closed.wait(min(probe.every_s for probe in self._probes.values())):
+                self.probe()
+
+        if self._probes:
+            threading.Thread(target=run, name="probes", daemon=True).start()
 
     def probe(self) -> None:
         """Probe once."""
-        for name, probe in self._probes:
+        for name, probe in self._probes.items():
             trouble = probe.trouble()
             if trouble:
-                self._say.warn(
-                    name, f"the service is not {'alive' if name == 'live' else name}: {trouble}"
-                )
+                what = "alive" if name == "live" else name
+                self._say.warn(name, f"the service is not {what}: {trouble}")
             else:
                 self._say.over(name, f"{probe.url} answers again")
             if name == "ready":
@@ -122,7 +121,7 @@ class Service:
         """Add the service to the machine's workers: one that is busy while its command runs."""
         if not self._probes and not self._on_drain:
             return workers
-        probed = any(name == "ready" for name, _ in self._probes)
+        probed = "ready" in self._probes
         return workers._replace(
             expected=workers.expected + probed,
             ready=(*workers.ready, NAME) if probed and self.ready else workers.ready,

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from spotkeeper_worker.agent.queue_look import Address, parse_address
 from spotkeeper_worker.agent.service import Probe, parse_command
-from spotkeeper_worker.agent.values import read_file, read_value
-from spotkeeper_worker.logs.follow import Follow
+from spotkeeper_worker.logs.files import Follow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "SPOTKEEPER_"
 CONFIG = "/etc/spotkeeper/agent.toml"
+GPUS = -1
+"""A worker for each GPU."""
 
 
 class SettingsError(Exception):
@@ -78,80 +80,36 @@ class Settings(NamedTuple):
         return self.cluster == "aws"
 
 
-def _one_of(*words: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"should be one of {', '.join(words)}")
-        return text
-
-    return read
-
-
-def _number(low: float, high: float) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        value = float(text)
-        if not low <= value <= high:
-            raise ValueError(f"should be from {low:g} to {high:g}")
-        return value
-
-    return read
-
-
-def _whole(low: int, high: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        return int(_number(low, high)(str(int(text))))
-
-    return read
-
-
-def _matching(pattern: str, what: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError(f"should be {what}")
-        return text
-
-    return read
-
-
-GPUS = -1
-"""A worker for each GPU."""
-
-
-def _workers(text: str) -> int:
-    return GPUS if text == "gpus" else _whole(0, 200)(text)
-
-
-_URL = _matching(r"https?://[^/\s]+/\S+", "the URL of a queue, as the stack's output names it")
-_READERS: dict[str, Callable[[str], Any]] = {
-    "search_log_queue_url": _URL,
-    "stack": _matching(r"[A-Za-z][A-Za-z0-9-]{0,127}", "a stack's name"),
-    "fleet": _matching(r"[A-Za-z0-9_.-]{0,64}", "a fleet's name"),
-    "cluster": _one_of("aws", "onprem"),
-    "workers": _workers,
-    "run_dir": Path,
-    "spool_dir": Path,
-    "hook_timeout_s": _number(1, 7200),
-    "drain_at_most_s": _number(0, 172_800),
-    "hook_settles_s": _number(0, 3600),
-    "rebalance": _one_of("inform", "drain"),
-    "gpu": _one_of("auto", "on", "off"),
-    "poll_s": _number(0.01, 60),
-    "tick_s": _number(0.01, 5),
-    "settle_s": _number(0, 60),
-    "send_after_s": _number(0.01, 60),
-    "send_at_most_s": _number(0.01, 60),
-    "keep_logs": _whole(500, 1_000_000),
-    "clamp_s": _number(0, 60),
-    "stop_within_s": _number(0, 7200),
-    "boot_at_most_s": _number(0, 172_800),
-    "hung_after_s": _number(1, 172_800),
-    "metadata_endpoint": _matching(r"http://[^/\s]+/?", "an address such as http://127.0.0.1:1338"),
-    "request_queue": parse_address,
-    "look_every_s": _number(0.01, 60),
-    "job_queue_url": _URL,
-    "job_folder": Path,
-    "job_tick_s": _number(0.01, 5),
-    "job_disks": Path,
+_QUEUE_URL = (r"https?://[^/\s]+/\S+", "the URL of a queue, as the stack's output names it")
+_PATTERNS = {
+    "search_log_queue_url": _QUEUE_URL,
+    "stack": (r"[A-Za-z][A-Za-z0-9-]{0,127}", "a stack's name"),
+    "fleet": (r"[A-Za-z0-9_.-]{0,64}", "a fleet's name"),
+    "metadata_endpoint": (r"http://[^/\s]+/?", "an address such as http://127.0.0.1:1338"),
+    "job_queue_url": _QUEUE_URL,
+}
+_WORDS = {
+    "cluster": ("aws", "onprem"),
+    "rebalance": ("inform", "drain"),
+    "gpu": ("auto", "on", "off"),
+}
+_RANGES: dict[str, tuple[float, float]] = {
+    "workers": (0, 200),
+    "hook_timeout_s": (1, 7200),
+    "drain_at_most_s": (0, 172_800),
+    "hook_settles_s": (0, 3600),
+    "poll_s": (0.01, 60),
+    "tick_s": (0.01, 5),
+    "settle_s": (0, 60),
+    "send_after_s": (0.01, 60),
+    "send_at_most_s": (0.01, 60),
+    "keep_logs": (500, 1_000_000),
+    "clamp_s": (0, 60),
+    "stop_within_s": (0, 7200),
+    "boot_at_most_s": (0, 172_800),
+    "hung_after_s": (1, 172_800),
+    "look_every_s": (0.01, 60),
+    "job_tick_s": (0.01, 5),
 }
 # These are values of TOML, also in the environment.
 _STRUCTURED: dict[str, Callable[[Any], Any]] = {
@@ -172,6 +130,8 @@ _ALSO = {
     "ssm_endpoint": ("AWS_ENDPOINT_URL_SSM", "AWS_ENDPOINT_URL"),
     "logs_endpoint": ("AWS_ENDPOINT_URL_LOGS", "AWS_ENDPOINT_URL"),
 }
+# Of the library, which may share an environment with the agent.
+_OTHERS = {"worker_id", "config"}
 
 
 def load(environment: Mapping[str, str], *, job: bool = False) -> Settings:
@@ -229,10 +189,82 @@ def parse(
 
 
 def _read(name: str, given: Any, text: str | None) -> Any:
+    """Read one setting, of the environment if it has a text there; raises ValueError."""
     if name in _STRUCTURED:
         return _STRUCTURED[name](given if text is None else read_value(text))
-    return _READERS.get(name, str)(str(given) if text is None else text)
+    text = str(given) if text is None else text
+    if name == "request_queue":
+        return parse_address(text)
+    if name == "workers" and text == "gpus":
+        return GPUS
+    if name in _WORDS and text not in _WORDS[name]:
+        raise ValueError(f"should be one of {', '.join(_WORDS[name])}")
+    if name in _PATTERNS and not re.fullmatch(_PATTERNS[name][0], text):
+        raise ValueError(f"should be {_PATTERNS[name][1]}")
+    default = Settings._field_defaults[name]
+    if name in _RANGES:
+        low, high = _RANGES[name]
+        value = int(text) if isinstance(default, int) else float(text)
+        if not low <= value <= high:
+            raise ValueError(f"should be from {low:g} to {high:g}")
+        return value
+    return Path(text) if isinstance(default, Path) or name == "job_disks" else text
 
 
-# Of the library, which may share an environment with the agent.
-_OTHERS = {"worker_id", "config"}
+# --- the file: TOML, as far as settings need it; Python 3.9 has no tomllib ------------------------
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<string>"(?:[^"\\\x00-\x1f]|\\.)*")
+    | '(?P<literal>[^'\x00-\x1f]*)'
+    | (?P<number>[+-]?\d[\d_]*(?:\.\d[\d_]*)?)(?![\w.:-])
+    | (?P<word>[A-Za-z0-9_-]+)
+    | (?P<mark>[\[\]{},=])
+    | (?P<comment>\#.*)
+    )\s*""",
+    re.VERBOSE,
+)
+
+
+def read_file(text: str) -> dict[str, Any]:
+    """Read `name = value` lines; raises ValueError with the number of a line that is none."""
+    found: dict[str, Any] = {}
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, rest = line.partition("=")
+        try:
+            if not equals or not _NAME.fullmatch(name.strip()):
+                raise ValueError("should be NAME = VALUE")
+            if name.strip() in found:
+                raise ValueError(f"{name.strip()} is there twice")
+            found[name.strip()] = read_value(rest)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+    return found
+
+
+def read_value(text: str) -> Any:
+    """Read a value by the JSON of it; a comment may follow. Raises ValueError."""
+    at = 0
+    parts: list[str] = []
+    try:
+        while at < len(text):
+            found = _TOKEN.match(text, at)
+            if not found or not found.lastgroup:
+                raise ValueError
+            kind, word, at = found.lastgroup, found[found.lastgroup], found.end()
+            if kind == "literal" or (kind in ("word", "number") and text[at : at + 1] == "="):
+                word = json.dumps(word)
+            elif kind == "word" and word not in ("true", "false"):
+                raise ValueError
+            elif kind == "number":
+                word = repr(float(word) if "." in word else int(word))
+            elif kind == "mark" and word in "]}" and parts[-1:] == [","]:
+                parts.pop()
+            if kind != "comment":
+                parts.append(":" if word == "=" else word)
+        return json.loads(" ".join(parts))
+    except ValueError:
+        raise ValueError(f"{text.strip()[:40]!r} is not a value") from None

@@ -10,17 +10,17 @@ import atexit
 import contextlib
 import json
 import os
+import socket
 import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING
 
 from spotkeeper_worker.log import Sometimes, get_logger
-from spotkeeper_worker.logs.server import connect
+from spotkeeper_worker.logs.server import NAME
 from spotkeeper_worker.times import as_text
 
 if TYPE_CHECKING:
-    import socket
     from pathlib import Path
 
 _LOG = get_logger("worker")
@@ -40,7 +40,7 @@ class Emitter:
 
     def __init__(self, run_dir: Path, worker_id: str, every_s: float = EVERY_S) -> None:
         self._run_dir = run_dir
-        self._worker_id = worker_id
+        self._worker_id = json.dumps(worker_id)
         self._every_s = every_s
         self._waiting: deque[Measured] = deque(maxlen=MOST_LOGS)
         # The first is counted where requests run, the others by the thread that sends.
@@ -49,7 +49,7 @@ class Emitter:
         self._telling = 0
         self._number = 1
         self._session = os.urandom(16).hex()
-        self._socket: socket.socket | None = None
+        self._connection: socket.socket | None = None
         self._say = Sometimes(_LOG)
         self._pid = os.getpid()
         self._closed = threading.Event()
@@ -68,16 +68,19 @@ class Emitter:
         """Logs that the agent does not have yet."""
         return len(self._waiting) + len(self._batch)
 
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Hand over what is left, for at most `timeout_s`."""
+        if self._pid == os.getpid():
+            self._closed.set()
+            self._thread.join(timeout_s)
+
     @property
     def _lost(self) -> int:
         return self._overflowed + self._given_up
 
-    def close(self, timeout_s: float = 2.0) -> None:
-        """Hand over what is left, for at most `timeout_s`."""
-        if self._pid != os.getpid():
-            return
-        self._closed.set()
-        self._thread.join(timeout_s)
+    @property
+    def _unsaid(self) -> bool:
+        return bool(self.waiting or self._lost > self._told)
 
     def _run(self) -> None:
         """Send every `every_s`, and once closed until all is sent (or the process ends)."""
@@ -89,39 +92,33 @@ class Emitter:
             time.sleep(0.05 if self._unsaid else 0)
         self._disconnect()
 
-    @property
-    def _unsaid(self) -> bool:
-        return bool(self.waiting or self._lost > self._told)
-
     def _send_all(self) -> None:
         try:
-            while self._fill() and self._hand_over():
+            while self._hand_over():
                 pass
             self._say.over("agent", f"search logs are taken again; {self._lost} were lost")
         except (OSError, ValueError) as error:
             self._disconnect()
             self._say.warn("agent", f"search logs wait for the agent ({self._run_dir}): {error}")
 
-    def _fill(self) -> bool:
-        """Take the next batch, and the count of lost logs, unless a batch is on its way."""
+    def _hand_over(self) -> bool:
+        """Send a batch, and how many logs were lost; answers whether it was taken.
+
+        The last one is sent again if it was not answered. Raises OSError or ValueError.
+        """
         if not self._batch and not self._telling:
             size = 0
             while self._waiting and len(self._batch) < MOST_IN_A_BATCH and size < MOST_BYTES:
-                self._batch.append(self._as_json(self._waiting.popleft()))
+                request_id, enqueued, started, finished, status = self._waiting.popleft()
+                self._batch.append(
+                    f'{{"request_id":{json.dumps(request_id)},"worker_id":{self._worker_id},'
+                    f'"enqueued_at":"{as_text(enqueued)}","started_at":"{as_text(started)}",'
+                    f'"finished_at":"{as_text(finished)}","status":{json.dumps(status)}}}'
+                )
                 size += len(self._batch[-1])
             self._telling = self._lost - self._told
-        return bool(self._batch or self._telling)
-
-    def _as_json(self, measured: Measured) -> str:
-        request_id, enqueued, started, finished, status = measured
-        return (
-            f'{{"request_id":{json.dumps(request_id)},"worker_id":{json.dumps(self._worker_id)},'
-            f'"enqueued_at":"{as_text(enqueued)}","started_at":"{as_text(started)}",'
-            f'"finished_at":"{as_text(finished)}","status":{json.dumps(status)}}}'
-        )
-
-    def _hand_over(self) -> bool:
-        """Send the batch and hear whether it was taken; raises OSError or ValueError."""
+            if not self._batch and not self._telling:
+                return False
         about = {"session": self._session, "batch": self._number, "lost": self._telling}
         line = f'{{"logs": [{", ".join(self._batch)}], {json.dumps(about)[1:]}\n'
         answer = json.loads(self._answered(line.encode()))
@@ -140,23 +137,24 @@ class Emitter:
 
     def _answered(self, line: bytes) -> bytes:
         """Ask the agent; one that was started again meanwhile is connected to again."""
-        if self._socket is not None:
+        if self._connection is not None:
             with contextlib.suppress(OSError):
-                self._socket.sendall(line)
-                return _line(self._socket)
+                return _exchanged(self._connection, line)
             self._disconnect()
-        self._socket = connect(self._run_dir, TIMEOUT_S)
-        self._socket.sendall(line)
-        return _line(self._socket)
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connection.settimeout(TIMEOUT_S)
+        self._connection.connect(str(self._run_dir / NAME))
+        return _exchanged(self._connection, line)
 
     def _disconnect(self) -> None:
-        if self._socket is not None:
+        if self._connection is not None:
             with contextlib.suppress(OSError):
-                self._socket.close()
-            self._socket = None
+                self._connection.close()
+            self._connection = None
 
 
-def _line(connection: socket.socket) -> bytes:
+def _exchanged(connection: socket.socket, line: bytes) -> bytes:
+    connection.sendall(line)
     received = b""
     while not received.endswith(b"\n"):
         part = connection.recv(65_536)

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from spotkeeper_worker.logs.pace import MOST_BYTES, MOST_WORKERS
 from spotkeeper_worker.times import as_text, read_time
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 LONGEST_ID = 128
 MOST_HOURS = 24
 STATUSES = ("ok", "error", "timeout")
-_TIMES = ("enqueued_at", "started_at", "finished_at")
 _CANONICAL = len("2026-01-01T00:00:00.000Z")
 # Half of a character that JSON writes as two: no UTF-8, and so no JSON to the collector.
 _HALF = re.compile("[\ud800-\udfff]")
@@ -42,12 +41,6 @@ class Origin(NamedTuple):
     fleet: str = ""
 
 
-@lru_cache(maxsize=8)
-def _as_fields(origin: Origin) -> str:
-    named = origin._asdict().items()
-    return "".join(f'"{name}":{json.dumps(text)},' for name, text in named if text)
-
-
 class Taken(NamedTuple):
     """A log as it will be sent, one line of JSON."""
 
@@ -55,6 +48,12 @@ class Taken(NamedTuple):
     worker_id: str
     wait_s: float
     clamped: bool
+
+
+@lru_cache(maxsize=8)
+def _as_fields(origin: Origin) -> str:
+    named = origin._asdict().items()
+    return "".join(f'"{name}":{json.dumps(text)},' for name, text in named if text)
 
 
 def take(log: object, origin: Origin, clamp_s: float, now: float = math.inf) -> Taken:
@@ -65,57 +64,17 @@ def take(log: object, origin: Origin, clamp_s: float, now: float = math.inf) -> 
     """
     if not isinstance(log, dict):
         raise LogRefused(f"a search log is a JSON object, not {str(log)[:40]!r}")
-    request_id, worker_id = _id(log, "request_id"), _id(log, "worker_id")
+    for name in ("request_id", "worker_id"):
+        value = log.get(name)
+        if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_ID or _HALF.search(value):
+            shown = "is missing" if value is None else f"{str(value)[:40]!r}"
+            raise LogRefused(f"{name}: {shown}; should be a text of 1 to {LONGEST_ID} characters")
     status = log.get("status", "ok")
     if status not in STATUSES:
         raise LogRefused(f"status: {str(status)[:40]!r} is none of {', '.join(STATUSES)}")
-    times, seconds = _times(log)
-    clamped = seconds[1] < seconds[0] or seconds[2] < seconds[1]
-    if clamped:
-        times, seconds = _clamped(seconds, clamp_s)
-    if seconds[2] - seconds[0] > _DAY_S:
-        raise LogRefused(f"finished_at: lies more than {MOST_HOURS} hours after enqueued_at")
-    if seconds[2] - now > _AHEAD_S:
-        ahead = f"lies {seconds[2] - now:.0f} s in the future"
-        raise LogRefused(f"finished_at: {ahead}; is a clock wrong, or local time called UTC?")
-    line = (
-        f'{{"version":1,"request_id":{json.dumps(request_id)},"worker_id":{json.dumps(worker_id)},'
-        f'{_as_fields(origin)}"enqueued_at":"{times[0]}","started_at":"{times[1]}",'
-        f'"finished_at":"{times[2]}","status":"{status}"}}'
-    )
-    return Taken(line, worker_id, seconds[1] - seconds[0], clamped)
-
-
-def parts(taken: Iterable[Taken]) -> list[list[Taken]]:
-    """Cut a batch into parts of which each fits into a message; a batch of none is one part."""
-    found: list[list[Taken]] = [[]]
-    workers: set[str] = set()
-    size = 0
-    for each in taken:
-        another = each.worker_id not in workers
-        if found[-1] and (
-            (another and len(workers) == MOST_WORKERS) or size + len(each.line) > MOST_BYTES
-        ):
-            found.append([])
-            workers, size = set(), 0
-        found[-1].append(each)
-        workers.add(each.worker_id)
-        size += len(each.line)
-    return found
-
-
-def _id(log: dict[str, Any], name: str) -> str:
-    value = log.get(name)
-    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_ID or _HALF.search(value):
-        shown = "is missing" if value is None else f"{str(value)[:40]!r}"
-        raise LogRefused(f"{name}: {shown}; should be a text of 1 to {LONGEST_ID} characters")
-    return value
-
-
-def _times(log: dict[str, Any]) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    texts = []
-    seconds = []
-    for name in _TIMES:
+    texts: list[str] = []
+    seconds: list[float] = []
+    for name in ("enqueued_at", "started_at", "finished_at"):
         text = str(log.get(name, ""))
         try:
             seconds.append(read_time(text))
@@ -123,12 +82,6 @@ def _times(log: dict[str, Any]) -> tuple[tuple[str, ...], tuple[float, ...]]:
             texts.append(text if canonical else as_text(seconds[-1]))
         except ValueError as error:
             raise LogRefused(f"{name}: {error}") from None
-    return tuple(texts), tuple(seconds)
-
-
-def _clamped(
-    seconds: tuple[float, ...], clamp_s: float
-) -> tuple[tuple[str, ...], tuple[float, ...]]:
     enqueued, started, finished = seconds
     behind = max(enqueued - started, started - finished)
     if behind > clamp_s:
@@ -137,6 +90,34 @@ def _clamped(
         raise LogRefused(
             f"{late}: lies {behind:.3f} s before {early}; is a clock wrong? (chronyc tracking)"
         )
-    finished = max(started, finished)
-    moments = (min(enqueued, started), started, finished)
-    return tuple(map(as_text, moments)), moments
+    if behind > 0:
+        enqueued, finished = min(enqueued, started), max(started, finished)
+        texts = [as_text(moment) for moment in (enqueued, started, finished)]
+    if finished - enqueued > _DAY_S:
+        raise LogRefused(f"finished_at: lies more than {MOST_HOURS} hours after enqueued_at")
+    if finished - now > _AHEAD_S:
+        ahead = f"lies {finished - now:.0f} s in the future"
+        raise LogRefused(f"finished_at: {ahead}; is a clock wrong, or local time called UTC?")
+    worker_id = log["worker_id"]
+    line = (
+        f'{{"version":1,"request_id":{json.dumps(log["request_id"])},'
+        f'"worker_id":{json.dumps(worker_id)},{_as_fields(origin)}"enqueued_at":"{texts[0]}",'
+        f'"started_at":"{texts[1]}","finished_at":"{texts[2]}","status":"{status}"}}'
+    )
+    return Taken(line, worker_id, started - enqueued, behind > 0)
+
+
+def parts(taken: Iterable[Taken]) -> list[list[Taken]]:
+    """Cut a batch into parts of which each fits into a message; a batch of none is one part."""
+    found: list[list[Taken]] = [[]]
+    workers: set[str] = set()
+    size = 0
+    for each in taken:
+        another = each.worker_id not in workers and len(workers) == MOST_WORKERS
+        if found[-1] and (another or size + len(each.line) > MOST_BYTES):
+            found.append([])
+            workers, size = set(), 0
+        found[-1].append(each)
+        workers.add(each.worker_id)
+        size += len(each.line)
+    return found

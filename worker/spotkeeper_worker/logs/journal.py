@@ -21,30 +21,10 @@ if TYPE_CHECKING:
 
 OPEN = "open"
 # What a segment tells beside its logs, in the field `agent`: the counts, and a look at a queue.
+COUNTED: tuple[str, ...] = ("lost", "clamped", "refused")
 LOOK = "queue"
 SESSIONS = "sessions.json"
 MOST_SESSIONS = 1000
-
-
-class Counts:
-    """What happened to logs that were not sent as they arrived; the next message has it."""
-
-    def __init__(self) -> None:
-        self.lost = self.clamped = self.refused = 0
-
-    def add(self, segment: Segment) -> None:
-        """Count a segment that is lost, and what it was to tell; its look is old by now."""
-        self.lost += segment.logs
-        self.read(segment.told)
-
-    def read(self, told: str) -> None:
-        """Add what a segment was to tell."""
-        for name, count in json.loads(told or "{}").items():
-            if name != LOOK:
-                setattr(self, name, getattr(self, name) + count)
-
-    def __bool__(self) -> bool:
-        return bool(self.lost or self.clamped or self.refused)
 
 
 class Segment(NamedTuple):
@@ -74,17 +54,57 @@ class Journal:
     def __init__(self, folder: Path, most_logs: int = 10_000) -> None:
         """Read what an agent before this one left. Raises OSError if the folder cannot be used."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.counts = Counts()
+        self.counts = dict.fromkeys(COUNTED, 0)
+        """What happened to logs that were not sent as they arrived; the next message has it."""
         self._unwritten = self._unsealed = ""
-        self._fd: int
         self._folder = folder
         self._most_logs = most_logs
-        self._sessions: dict[str, int] = _read_sessions(folder / SESSIONS)
+        self._sessions: dict[str, int] = {}
+        with contextlib.suppress(OSError, ValueError):
+            self._sessions = json.loads((folder / SESSIONS).read_text(encoding="utf-8"))
         self._sealed: deque[Segment] = deque()
         self._in_flight: Segment | None = None
-        self._lines: list[str] = []
         self._memory: list[str] = []
-        self._recover()
+        numbers = sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+        for number in numbers:
+            lines, told, _ = self._read_segment(folder / f"{number:012d}")
+            if lines:
+                self._sealed.append(Segment(number, tuple(lines), told))
+        self._next = numbers[-1] + 1 if numbers else 1
+        self._fd = _opened(folder / OPEN)
+        self._lines, told, size = self._read_segment(folder / OPEN)
+        os.ftruncate(self._fd, size)
+        self._count(told)
+
+    def _read_segment(self, path: Path) -> tuple[list[str], str, int]:
+        """Read whole batches, what they tell, and where the last one ends.
+
+        What follows that was never accepted.
+        """
+        lines: list[str] = []
+        pending: list[str] = []
+        told, size, at = "", 0, 0
+        for raw in path.read_bytes().splitlines(keepends=True):
+            if not raw.endswith(b"\n"):
+                break
+            at += len(raw)
+            line = raw.decode("utf-8", "surrogatepass").rstrip("\n")
+            if line.startswith("# batch "):
+                _, _, session, batch = line.split(" ")
+                _remember(self._sessions, session, int(batch))
+                lines += pending
+                pending, size = [], at
+            elif line.startswith("# counts "):
+                told = line[len("# counts ") :]
+            else:
+                pending.append(line)
+        return lines, told, size
+
+    def _count(self, told: str) -> None:
+        """Add what a segment was to tell; its look is old by now."""
+        for name, count in json.loads(told or "{}").items():
+            if name != LOOK:
+                self.counts[name] += count
 
     def last_of(self, session: str) -> int:
         """The number of the last batch that was accepted of a sender; 0 if none was."""
@@ -175,10 +195,12 @@ class Journal:
         os.close(self._fd)
 
     def _told(self, look: Mapping[str, object] | None) -> str:
-        told: dict[str, object] = dict(vars(self.counts)) if self.counts else {}
+        told: dict[str, object] = {}
+        if any(self.counts.values()):
+            told.update(self.counts)
         if look is not None:
             told[LOOK] = look
-        self.counts = Counts()
+        self.counts = dict.fromkeys(COUNTED, 0)
         return json.dumps(told, separators=(",", ":")) if told else ""
 
     def _drop_oldest(self) -> None:
@@ -191,7 +213,8 @@ class Journal:
                 self.seal()
                 continue
             self._sealed.remove(lost)
-            self.counts.add(lost)
+            self.counts["lost"] += lost.logs
+            self._count(lost.told)
             self._remove(lost)
 
     def _remove(self, segment: Segment) -> None:
@@ -199,19 +222,20 @@ class Journal:
         if segment.number is None:
             return
         path = self._folder / f"{segment.number:012d}"
+
+        def write_sessions() -> None:
+            draft = self._folder / f".{SESSIONS}.new"
+            draft.write_text(json.dumps(self._sessions), encoding="utf-8")
+            draft.replace(self._folder / SESSIONS)
+
         try:
-            self._write_sessions()
+            write_sessions()
             path.unlink()
         except OSError:
             # On a full disk it makes room for them first: left there, it would be sent again.
             with contextlib.suppress(OSError):
                 path.unlink()
-                self._write_sessions()
-
-    def _write_sessions(self) -> None:
-        draft = self._folder / f".{SESSIONS}.new"
-        draft.write_text(json.dumps(self._sessions), encoding="utf-8")
-        draft.replace(self._folder / SESSIONS)
+                write_sessions()
 
     def _write(self, text: str) -> None:
         """Append wholly or not at all."""
@@ -224,50 +248,9 @@ class Journal:
             os.ftruncate(self._fd, before)
             raise
 
-    def _recover(self) -> None:
-        numbers = sorted(int(p.name) for p in self._folder.iterdir() if p.name.isdigit())
-        for number in numbers:
-            found = _read_segment(self._folder / f"{number:012d}", self._sessions)
-            if found.lines:
-                self._sealed.append(Segment(number, tuple(found.lines), found.told))
-        self._next = numbers[-1] + 1 if numbers else 1
-        self._fd = _opened(self._folder / OPEN)
-        left = _read_segment(self._folder / OPEN, self._sessions)
-        os.ftruncate(self._fd, left.size)
-        self._lines = left.lines
-        self.counts.read(left.told)
-
 
 def _opened(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-
-
-class _Found:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.told = ""
-        self.size = 0
-
-
-def _read_segment(path: Path, sessions: dict[str, int]) -> _Found:
-    """Read whole batches; what follows the last one's end was never accepted."""
-    found, size = _Found(), 0
-    pending: list[str] = []
-    for raw in path.read_bytes().splitlines(keepends=True):
-        if not raw.endswith(b"\n"):
-            break
-        size += len(raw)
-        line = raw.decode("utf-8", "surrogatepass").rstrip("\n")
-        if line.startswith("# batch "):
-            _, _, session, batch = line.split(" ")
-            _remember(sessions, session, int(batch))
-            found.lines += pending
-            pending, found.size = [], size
-        elif line.startswith("# counts "):
-            found.told = line[len("# counts ") :]
-        else:
-            pending.append(line)
-    return found
 
 
 def _remember(sessions: dict[str, int], session: str, batch: int) -> None:
@@ -275,10 +258,3 @@ def _remember(sessions: dict[str, int], session: str, batch: int) -> None:
     sessions[session] = max(batch, sessions.pop(session, 0))
     if len(sessions) > MOST_SESSIONS:
         del sessions[next(iter(sessions))]
-
-
-def _read_sessions(path: Path) -> dict[str, int]:
-    with contextlib.suppress(OSError, ValueError):
-        read = json.loads(path.read_text(encoding="utf-8"))
-        return {str(session): int(batch) for session, batch in read.items()}
-    return {}

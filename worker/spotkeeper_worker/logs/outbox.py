@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.log import Sometimes, get_logger
-from spotkeeper_worker.logs.intake import LogRefused, Origin, Taken, parts, take
+from spotkeeper_worker.logs.intake import LogRefused, Origin, parts, take
 from spotkeeper_worker.logs.journal import LOOK, Segment
 from spotkeeper_worker.logs.pace import Pace, PaceSettings
 
@@ -21,31 +20,32 @@ if TYPE_CHECKING:
 _LOG = get_logger("agent")
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
+_PACE = PaceSettings()
 
 
 class NotSent(Exception):
     """A message that SQS did not take, or not that we know of."""
 
 
-class OutboxSettings(NamedTuple):
-    """How logs are checked, paced and kept."""
-
-    origin: Origin
-    pace: PaceSettings = PaceSettings()
-    clamp_s: float = 5.0
-    first_retry_s: float = FIRST_RETRY_S
-
-
 class Outbox:
     """Takes batches of logs from any thread, and sends them from its own."""
 
     def __init__(
-        self, journal: Journal, send: Callable[[str], None], settings: OutboxSettings
+        self,
+        journal: Journal,
+        send: Callable[[str], None],
+        origin: Origin,
+        pace: PaceSettings = _PACE,
+        clamp_s: float = 5.0,
+        first_retry_s: float = FIRST_RETRY_S,
     ) -> None:
         self._journal = journal
         self._send = send
-        self._settings = settings
-        self._pace = Pace(settings.pace, time.monotonic())
+        self._origin = origin
+        self._clamp_s = clamp_s
+        self._first_retry_s = first_retry_s
+        self._look_again_s = min(1.0, pace.soonest_s)
+        self._pace = Pace(pace, time.monotonic())
         # What an agent before this one left is a message of its own: nobody knows its workers.
         journal.seal()
         self._look: Mapping[str, object] | None = None
@@ -56,10 +56,7 @@ class Outbox:
         """Whether the machine leaves: logs are sent as they arrive."""
         self._say = Sometimes(_LOG)
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
-
-    def start(self) -> None:
-        """Begin to send."""
-        self._thread.start()
+        self.start = self._thread.start
 
     @property
     def alive(self) -> bool:
@@ -89,79 +86,53 @@ class Outbox:
         `lost` is how many logs its sender has lost before. Raises OSError once closed: the sender
         keeps the batch.
         """
+        refused: list[str] = []
         with self._changed:
             if self._closed:
                 raise ConnectionAbortedError("the agent ends")
-            if batch <= self._journal.last_of(session):
+            journal, taken, now = self._journal, [], time.time()
+            if batch <= journal.last_of(session):
                 return []
-            taken, refused = self._checked(logs)
-            self._journal.counts.lost += lost
-            self._keep(taken, session, batch)
+            for log in logs:
+                try:
+                    taken.append(take(log, self._origin, self._clamp_s, now))
+                except LogRefused as error:
+                    refused.append(str(error))
+            journal.counts["lost"] += lost
+            journal.counts["refused"] += len(refused)
+            journal.counts["clamped"] += sum(each.clamped for each in taken)
+            # Each part that is a message has a sender's name of its own, so that a kill between two
+            # of them is noticed.
+            *first, last = parts(taken)
+            names = (*(f"{session}/{number}" for number in range(len(first))), session)
+            for name, part in zip(names, (*first, last)):
+                if batch <= journal.last_of(name):
+                    continue
+                if self._pace.full(sum(len(it.line) for it in part), {it.worker_id for it in part}):
+                    self._seal()
+                journal.append([each.line for each in part], name, batch)
+                for each in part:
+                    self._pace.add(len(each.line), each.wait_s, time.monotonic(), each.worker_id)
             if self._pace.due(time.monotonic()):
                 self._changed.notify_all()
-        self._tell(refused)
-        return refused
-
-    def _keep(self, taken: Sequence[Taken], session: str, batch: int) -> None:
-        """Put a batch into the journal, as parts where it is too much for one message.
-
-        Each part has a sender's name of its own, so that a kill between two of them is noticed.
-        """
-        *first, last = parts(taken)
-        for number, part in enumerate(first):
-            name = f"{session}/{number}"
-            if batch > self._journal.last_of(name):
-                self._keep_part(part, name, batch)
-        self._keep_part(last, session, batch)
-
-    def _keep_part(self, part: Sequence[Taken], session: str, batch: int) -> None:
-        if self._pace.full(sum(len(each.line) for each in part), {each.worker_id for each in part}):
-            self._seal()
-        self._journal.append([each.line for each in part], session, batch)
-        now = time.monotonic()
-        for each in part:
-            self._pace.add(len(each.line), each.wait_s, now, each.worker_id)
-
-    def _checked(self, logs: Sequence[object]) -> tuple[list[Taken], list[str]]:
-        taken: list[Taken] = []
-        refused: list[str] = []
-        settings, now = self._settings, time.time()
-        for log in logs:
-            try:
-                taken.append(take(log, settings.origin, settings.clamp_s, now))
-            except LogRefused as error:
-                refused.append(str(error))
-        self._journal.counts.refused += len(refused)
-        self._journal.counts.clamped += sum(each.clamped for each in taken)
-        return taken, refused
-
-    def _tell(self, refused: list[str]) -> None:
         if refused:
             self._say.warn("refused", f"a search log was refused: {refused[0]}")
-        if self._journal.disk_trouble:
-            self._say.warn("disk", self._journal.disk_trouble)
+        if journal.disk_trouble:
+            self._say.warn("disk", journal.disk_trouble)
         else:
             self._say.over("disk", "the journal is on disk again")
+        return refused
 
     def flush(self, timeout_s: float) -> bool:
-        """Send everything now; answers whether SQS has it all before the time is over.
-
-        Where no thread sends, the caller's does.
-        """
+        """Send everything now; answers whether SQS has it all before the time is over."""
         ends = time.monotonic() + timeout_s
-        self._flushing = True
-        try:
-            if not self.alive:
-                with contextlib.suppress(NotSent):
-                    while time.monotonic() < ends and self.step():
-                        pass
-            with self._changed:
-                self._changed.notify_all()
-                while self.alive and self._journal.waiting and time.monotonic() < ends:
-                    self._changed.wait(max(0.0, ends - time.monotonic()))
-                return not self._journal.waiting
-        finally:
+        with self._changed:
+            self._flushing = True
+            self._changed.notify_all()
+            while self._journal.waiting and time.monotonic() < ends:
+                self._changed.wait(max(0.0, ends - time.monotonic()))
             self._flushing = False
+            return not self._journal.waiting
 
     def close(self) -> None:
         """Stop sending; what is left waits in the journal for the next agent."""
@@ -173,40 +144,43 @@ class Outbox:
         self._journal.close()
 
     def _run(self) -> None:
-        retry_s = self._settings.first_retry_s
-        while True:
+        retry_s = self._first_retry_s
+        while not self._closed:
             try:
-                if not self._turn():
-                    return
-                retry_s = self._settings.first_retry_s
+                self.step(self._look_again_s)
+                retry_s = self._first_retry_s
                 continue
             except NotSent as error:
-                lost = self._journal.counts.lost
+                lost = self._journal.counts["lost"]
                 told = f"; {lost} logs were lost" if lost else ""
                 self._say.warn("send", f"search logs wait: {error}{told}")
             except Exception:  # noqa: BLE001 - a machine that sends no log looks like a dead one
                 _LOG.exception("search logs wait after an unexpected error; trying again")
-            self._pause(retry_s)
+            with self._changed:
+                ends = time.monotonic() + retry_s
+                while not self._closed and not self._flushing and time.monotonic() < ends:
+                    self._changed.wait(ends - time.monotonic())
+                if self._flushing:
+                    # A flush does not wait for the next try.
+                    self._changed.wait(min(retry_s, 0.5))
             retry_s = min(2 * retry_s, LAST_RETRY_S)
 
-    def step(self) -> bool:
-        """Send the next message if one is due; answers whether. Raises NotSent."""
+    def step(self, wait_s: float = 0.0) -> bool:
+        """Send the next message if one is due, or wait for one; answers whether. Raises NotSent."""
         with self._changed:
-            segment = self._due_segment()
-        return segment is not None and self._delivered(segment)
-
-    def _turn(self) -> bool:
-        """Send, or wait for something to send; False once the outbox is closed."""
-        with self._changed:
-            if self._closed:
-                return False
-            segment = self._due_segment()
+            at_once = self._flushing or self.hurried
+            if self._pace.due(time.monotonic()) or (at_once and self._pace.logs):
+                self._seal()
+            segment = self._journal.oldest()
+            if segment is None and self._look is not None and not self._pace.logs:
+                # A look that no log will carry; what is old by the next try is not repeated.
+                look, self._look = self._look, None
+                told = json.dumps({LOOK: look}, separators=(",", ":"))
+                segment = Segment(None, (), told)
             if segment is None:
-                self._changed.wait(min(1.0, self._settings.pace.soonest_s))
-                return True
-        return self._delivered(segment)
-
-    def _delivered(self, segment: Segment) -> bool:
+                if wait_s and not self._closed:
+                    self._changed.wait(wait_s)
+                return False
         self._send(segment.body())
         self._say.over("send", "search logs are sent again")
         with self._changed:
@@ -214,33 +188,7 @@ class Outbox:
             self._changed.notify_all()
         return True
 
-    def _due_segment(self) -> Segment | None:
-        if self._pace.due(time.monotonic()) or (self._at_once and self._pace.logs):
-            self._seal()
-        return self._journal.oldest() or self._alone()
-
-    def _alone(self) -> Segment | None:
-        """Give a message of a look that no log will carry; what is old by then is not repeated."""
-        if self._look is None or self._pace.logs:
-            return None
-        look, self._look = self._look, None
-        return Segment(None, (), json.dumps({LOOK: look}, separators=(",", ":")))
-
-    @property
-    def _at_once(self) -> bool:
-        return self._flushing or self.hurried
-
     def _seal(self) -> None:
         look, self._look = self._look, None
         self._journal.seal(look)
         self._pace.sent(time.monotonic())
-
-    def _pause(self, seconds: float) -> None:
-        """Wait before the next try; a flush does not wait for it."""
-        with self._changed:
-            ends = time.monotonic() + seconds
-            while not self._closed and time.monotonic() < ends:
-                if self._flushing:
-                    self._changed.wait(min(seconds, 0.5))
-                    return
-                self._changed.wait(ends - time.monotonic())

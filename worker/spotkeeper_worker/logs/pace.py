@@ -74,17 +74,14 @@ class Pace:
         if now - self._first_at >= settings.latest_s:
             return True
         age = now - self._since
-        return age >= settings.soonest_s and (self._complete or self._news(age))
+        complete = self.logs >= self._rate * settings.latest_s
+        return age >= settings.soonest_s and (complete or self._news(age))
 
     def full(self, size: int, workers: Set[str]) -> bool:
         """Whether further logs, of `size` bytes and these workers, belong into the next message."""
         if self.logs >= MOST_LOGS or self._bytes + size > MOST_BYTES:
             return True
         return len(self._workers | workers) > MOST_WORKERS
-
-    @property
-    def _complete(self) -> bool:
-        return self.logs >= self._rate * self._settings.latest_s
 
     def _news(self, age: float) -> bool:
         usual = self._rate * age

@@ -40,23 +40,15 @@ class _Handler(socketserver.StreamRequestHandler):
         with contextlib.suppress(OSError):
             while True:
                 line = self.rfile.readline(LONGEST_LINE + 1)
+                answer = {"error": f"a line has at most {LONGEST_LINE} bytes"}
                 if line.endswith(b"\n"):
-                    self._say(server.answer(line))
-                    continue
-                if line:
-                    self._say({"error": f"a line has at most {LONGEST_LINE} bytes"})
-                if not self._skipped():
+                    answer = server.answer(line)
+                elif not line:
                     return
-
-    def _skipped(self) -> bool:
-        """Read to the end of a line: who writes it hears the answer only after that."""
-        while True:
-            part = self.rfile.readline(LONGEST_LINE)
-            if not part or part.endswith(b"\n"):
-                return bool(part)
-
-    def _say(self, body: dict[str, Any]) -> None:
-        self.wfile.write(json.dumps(body).encode() + b"\n")
+                self.wfile.write(json.dumps(answer).encode() + b"\n")
+                # Who writes a longer line hears the answer only after its end.
+                while line and not line.endswith(b"\n"):
+                    line = self.rfile.readline(LONGEST_LINE)
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -86,7 +78,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 return self._tell()
             logs, session, batch = asked["logs"], asked["session"], asked["batch"]
             lost = asked.get("lost", 0)
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, AttributeError, RecursionError) as error:
             return {"error": f"neither logs with session and batch, nor notice: {error!r}"}
         if not isinstance(logs, list) or len(logs) > MOST_LOGS:
             return {"error": f"logs should be a list of at most {MOST_LOGS}"}
@@ -135,17 +127,13 @@ class SocketServer:
     def _run(self) -> None:
         while not self._closed.is_set():
             if not self._path.exists():
-                self._bind_again()
+                try:
+                    closing, self._server = self._server, self._bound()
+                    closing.server_close()
+                except OSError as error:
+                    told = f"{self._path} cannot be created again: {error}; retrying"
+                    self._say.warn("bind", told)
             self._server.handle_request()
-
-    def _bind_again(self) -> None:
-        try:
-            server = self._bound()
-        except OSError as error:
-            self._say.warn("bind", f"{self._path} cannot be created again: {error}; retrying")
-            return
-        self._server.server_close()
-        self._server = server
 
     def close(self) -> None:
         """Stop answering."""
@@ -156,15 +144,3 @@ class SocketServer:
         if self._thread.is_alive():
             self._thread.join(timeout=2)
         self._server.server_close()
-
-
-def connect(run_dir: Path, timeout_s: float) -> socket.socket:
-    """Connect to the agent of a machine; raises OSError."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(timeout_s)
-    try:
-        connection.connect(str(run_dir / NAME))
-    except OSError:
-        connection.close()
-        raise
-    return connection

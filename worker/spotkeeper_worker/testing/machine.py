@@ -18,6 +18,11 @@ READY_HOOK = "spotkeeper-ready"
 DRAIN_HOOK = "spotkeeper-drain"
 
 
+def unpacked(body: str) -> str:
+    """The lines of a message of search logs."""
+    return gzip.decompress(base64.b64decode(body)).decode()
+
+
 class FakeMachine:
     """State of an instance as its metadata and its group tell it; a test changes it by methods.
 
@@ -49,7 +54,7 @@ class FakeMachine:
         self.tokens: dict[str, float] = {}
         self._hook_timeout_s = hook_timeout_s
         self._active: dict[str, float] = {}
-        self.changed = threading.Condition(threading.RLock())
+        self.changed = threading.RLock()
 
     @property
     def now(self) -> float:
@@ -119,7 +124,7 @@ class FakeMachine:
     def _lines(self) -> list[dict[str, Any]]:
         with self.changed:
             bodies = dict.fromkeys(self.bodies)
-        return [json.loads(line) for body in bodies for line in _unpacked(body)]
+        return [json.loads(line) for body in bodies for line in unpacked(body).split("\n")]
 
     def holds(self, hook: str) -> bool:
         """Whether a hook holds the instance now."""
@@ -133,7 +138,6 @@ class FakeMachine:
                 return False
             del self._active[hook]
             self.completed.append((hook, str(self.target)))
-            self.changed.notify_all()
             return True
 
     def beat(self, hook: str) -> bool:
@@ -143,20 +147,14 @@ class FakeMachine:
                 return False
             self._active[hook] = time.time() + self._hook_timeout_s
             self.heartbeats.append(hook)
-            self.changed.notify_all()
             return True
 
     def take(self, body: str) -> None:
         """Put a message into the queue."""
         with self.changed:
             self.bodies.append(body)
-            self.changed.notify_all()
 
     def _move(self, target: str, hook: str) -> None:
         with self.changed:
             self.target = target
             self._active = {hook: time.time() + self._hook_timeout_s} if hook else {}
-
-
-def _unpacked(body: str) -> list[str]:
-    return gzip.decompress(base64.b64decode(body)).decode().split("\n")

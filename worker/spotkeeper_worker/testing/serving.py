@@ -99,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.machine.tokens.get(token, 0.0) < time.monotonic():
             self._answer(401, "")
             return
-        body = self._metadata(self.path[len("/latest/") :])
+        body = self._metadata(self.path.partition("/latest/meta-data/")[2])
         self._answer(404 if body is None else 200, body or "")
 
     def _faulty(self) -> bool:
@@ -116,73 +116,74 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _metadata(self, path: str) -> str | None:
         machine = self.machine
-        tags = machine.tags
+        role = {
+            "Code": "Success",
+            "AccessKeyId": "ASIATESTING",
+            "SecretAccessKey": "testing",
+            "Token": "testing",
+            "Expiration": as_text(machine.now + 6 * 3600),
+        }
         with machine.changed:
+            tags, action, rebalance = machine.tags, machine.action, machine.rebalance
             known: dict[str, str | None] = {
-                "meta-data/instance-id": machine.instance_id,
-                "meta-data/placement/region": machine.region,
-                "meta-data/autoscaling/target-lifecycle-state": machine.target,
-                "meta-data/spot/instance-action": _json_or_none(machine.action),
-                "meta-data/events/recommendations/rebalance": _json_or_none(machine.rebalance),
-                "meta-data/events/maintenance/scheduled": json.dumps(machine.maintenance),
-                "meta-data/tags/instance": None if tags is None else "\n".join(tags),
-                "meta-data/iam/security-credentials/": _ROLE,
-                f"meta-data/iam/security-credentials/{_ROLE}": _credentials(machine.now),
+                "instance-id": machine.instance_id,
+                "placement/region": machine.region,
+                "autoscaling/target-lifecycle-state": machine.target,
+                "spot/instance-action": None if action is None else json.dumps(action),
+                "events/recommendations/rebalance": json.dumps(rebalance) if rebalance else None,
+                "events/maintenance/scheduled": json.dumps(machine.maintenance),
+                "tags/instance": None if tags is None else "\n".join(tags),
+                "iam/security-credentials/": _ROLE,
+                f"iam/security-credentials/{_ROLE}": json.dumps(role),
             }
             for name, value in (tags or {}).items():
-                known[f"meta-data/tags/instance/{name}"] = value
+                known[f"tags/instance/{name}"] = value
             return known.get(path)
 
     def do_POST(self) -> None:
-        """Answer a call of SQS or of EC2 Auto Scaling."""
+        """Answer a call of SQS, of SSM or of EC2 Auto Scaling."""
+        machine = self.machine
         body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
-        is_sqs = self.headers.get("X-Amz-Target", "").startswith("AmazonSQS.")
-        refuses = self.machine.refuses
+        called = self.headers.get("X-Amz-Target", "")
+        refuses = machine.refuses
         if "AWS4-HMAC-SHA256" not in self.headers.get("Authorization", ""):
             refuses = "MissingAuthenticationToken"
-        if is_sqs:
-            self._sqs(refuses, body)
-        elif self.headers.get("X-Amz-Target", "") == "AmazonSSM.GetParameter":
-            self._ssm(refuses, json.loads(body).get("Name", ""))
-        else:
+        if not called:
             self._auto_scaling(refuses, {name: v[0] for name, v in parse_qs(body).items()})
-
-    def _sqs(self, refuses: str, body: str) -> None:
-        message = json.loads(body).get("MessageBody", "")
-        if not refuses and len(message.encode()) > _LONGEST_MESSAGE:
-            refuses = "InvalidParameterValue"
+            return
+        asked = json.loads(body)
+        told: dict[str, Any] = {}
+        if called == "AmazonSSM.GetParameter":
+            value = machine.parameters.get(asked["Name"])
+            told = {"Parameter": {"Name": asked["Name"], "Value": value}}
+            refuses = refuses or ("ParameterNotFound" if value is None else "")
+        else:
+            told = {"MessageId": uuid.uuid4().hex}
+            if not refuses and len(asked["MessageBody"].encode()) > _LONGEST_MESSAGE:
+                refuses = "InvalidParameterValue"
+            if not refuses:
+                machine.take(asked["MessageBody"])
         if refuses:
-            error = {"__type": f"com.amazonaws.sqs#{refuses}", "message": "refused by the test"}
-            self._answer(400, json.dumps(error))
-            return
-        self.machine.take(message)
-        self._answer(200, json.dumps({"MessageId": uuid.uuid4().hex}))
-
-    def _ssm(self, refuses: str, name: str) -> None:
-        value = self.machine.parameters.get(name)
-        if refuses or value is None:
-            self._answer(400, json.dumps({"__type": refuses or "ParameterNotFound"}))
-            return
-        self._answer(200, json.dumps({"Parameter": {"Name": name, "Value": value}}))
+            told = {"__type": f"com.amazonaws#{refuses}", "message": "refused by the test"}
+        self._answer(400 if refuses else 200, json.dumps(told))
 
     def _auto_scaling(self, refuses: str, asked: dict[str, str]) -> None:
-        if refuses:
-            self._auto_scaling_error(refuses, "refused by the test")
-            return
         action, hook = asked.get("Action"), asked.get("LifecycleHookName", "")
         machine = self.machine
-        if action == "DescribeAutoScalingInstances":
+        code, message = refuses or "ValidationError", ""
+        if refuses:
+            message = "refused by the test"
+        elif action == "DescribeAutoScalingInstances":
             group = f"<AutoScalingGroupName>{machine.group}</AutoScalingGroupName>"
             self._answer(200, group if machine.target else "<AutoScalingInstances/>")
+            return
         elif asked.get("AutoScalingGroupName") != machine.group:
-            self._auto_scaling_error("ValidationError", "AutoScalingGroup name not found")
+            message = "AutoScalingGroup name not found"
         elif (machine.beat if "Heartbeat" in str(action) else machine.complete)(hook):
             self._answer(200, f"<{action}Response/>")
+            return
         else:
-            text = f"No active Lifecycle Action found with instance ID {machine.instance_id}"
-            self._auto_scaling_error("ValidationError", text)
-
-    def _auto_scaling_error(self, code: str, message: str) -> None:
+            message = f"No active Lifecycle Action found with instance ID {machine.instance_id}"
         error = f"<Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error>"
         self._answer(400, f"<ErrorResponse>{error}</ErrorResponse>")
 
@@ -193,19 +194,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
-
-
-def _json_or_none(body: dict[str, str] | None) -> str | None:
-    return None if body is None else json.dumps(body)
-
-
-def _credentials(now: float) -> str:
-    return json.dumps(
-        {
-            "Code": "Success",
-            "AccessKeyId": "ASIATESTING",
-            "SecretAccessKey": "testing",
-            "Token": "testing",
-            "Expiration": as_text(now + 6 * 3600),
-        }
-    )

@@ -1,22 +1,36 @@
-"""Search logs out of a JSON access log that another program writes, such as nginx."""
+"""Search logs out of files: those that shell scripts leave, and a log that a server writes.
+
+A script moves its file into the folder `in/` by rename. A server such as nginx writes a JSON access
+log, which is followed.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import socket
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from spotkeeper_worker.files import NotARegularFile, open_regular
+from spotkeeper_worker.logs.server import MOST_LOGS
 from spotkeeper_worker.times import as_text, read_time
 
 if TYPE_CHECKING:
-    from spotkeeper_worker.log import Sometimes
-    from spotkeeper_worker.logs.spool import Accept
+    from collections.abc import Sequence
 
-MOST_LOGS = 500
+    from spotkeeper_worker.log import Sometimes
+
+    Accept = Callable[[Sequence[object], str, int], list[str]]
+
+FOLDER = "in"
+REFUSED = "refused"
+LONGEST_FILE = 2 << 20
+# In one step of the agent; the others wait for the next.
+MOST_FILES = 200
 MOST_BYTES = 1 << 20
 # A file that was renamed is read on for a while: its program may not have opened the new one yet.
 _GRACE_S = 10.0
@@ -24,8 +38,69 @@ _TIMEOUTS = (408, 499, 504)
 _SERVER_ERROR = 500
 
 
+def collect(spool_dir: Path, accept: Accept, say: Sometimes) -> int:
+    """Accept the scripts' files once and remove them; answers how many it dealt with.
+
+    A file that is found again after a kill is known by its inode and time, not by its name. One
+    that cannot be read is kept for the operator; what is no file is only a trap.
+    """
+    folder = spool_dir / FOLDER
+    with contextlib.suppress(FileNotFoundError):
+        ours = (
+            path for path in folder.iterdir()
+            if path.suffix in (".json", ".jsonl") and not path.name.startswith(".")
+        )  # fmt: skip
+        paths = sorted(islice(ours, MOST_FILES))
+        for path in paths:
+            try:
+                session, logs = _read_logs(path)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, RecursionError) as error:
+                _put_aside(path, spool_dir / REFUSED, error, say)
+                continue
+            for first in range(0, len(logs), MOST_LOGS):
+                accept(logs[first : first + MOST_LOGS], session, first // MOST_LOGS + 1)
+            with contextlib.suppress(OSError):
+                path.unlink()
+        return len(paths)
+    return 0
+
+
+def _read_logs(path: Path) -> tuple[str, list[object]]:
+    """Read a sender's name, and one log, a list of logs, or JSON lines."""
+    fd = open_regular(path)
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        data = file.read(LONGEST_FILE + 1)
+    if len(data) > LONGEST_FILE:
+        raise ValueError(f"has more than {LONGEST_FILE >> 20} MiB")
+    session = f"file:{found.st_ino}:{found.st_mtime_ns}"
+    text = data.decode("utf-8").strip()
+    try:
+        read = json.loads(text)
+    except ValueError:
+        return session, [json.loads(line) for line in text.splitlines() if line.strip()]
+    return session, read if isinstance(read, list) else [read]
+
+
+def _put_aside(path: Path, aside: Path, error: Exception, say: Sometimes) -> None:
+    try:
+        if isinstance(error, NotARegularFile) and not path.is_dir():
+            path.unlink()
+            where = "removed"
+        else:
+            aside.mkdir(exist_ok=True)
+            path.replace(aside / path.name)
+            where = f"moved to {aside}"
+    except OSError as trouble:
+        say.warn(f"spool {path.name}", f"{path.name} cannot be read or moved: {error}; {trouble}")
+        return
+    say.warn("spool", f"{path.name} could not be read and was {where}: {error}")
+
+
 class Follow(NamedTuple):
-    """The file to follow, and the names of its fields."""
+    """The access log to follow, and the names of its fields."""
 
     follow: Path
     request_id: str = "request_id"
@@ -44,11 +119,10 @@ class Follow(NamedTuple):
         """Read `{follow = "/var/log/nginx/access.json"}`; raises ValueError."""
         if not isinstance(value, dict) or not isinstance(value.get("follow"), str):
             raise ValueError('should be {follow = "/var/log/nginx/access.json"}')
-        known = set(cls._fields)
+        known = ", ".join(sorted(cls._fields))
         for name, named in value.items():
-            right = isinstance(named, list if name == "skip" else str)
-            if name not in known or not right:
-                raise ValueError(f"{name} should be one of {', '.join(sorted(known))}, and a text")
+            if name not in cls._fields or not isinstance(named, list if name == "skip" else str):
+                raise ValueError(f"{name} should be one of {known}, and a text")
         given = {**value, "follow": Path(value["follow"])}
         if "skip" in value:
             given["skip"] = tuple(map(str, value["skip"]))
@@ -63,13 +137,15 @@ class Follow(NamedTuple):
             started = finished - float(entry[self.seconds])
             waited_from = entry.get(self.enqueued_at) if self.enqueued_at else None
             enqueued = _time(waited_from) if waited_from not in (None, "", "-") else started
+            code = int(entry[self.status])
+            failed = "error" if code >= _SERVER_ERROR else "ok"
             return {
                 "request_id": str(entry[self.request_id])[:128],
                 "worker_id": worker_id,
                 "enqueued_at": as_text(enqueued),
                 "started_at": as_text(started),
                 "finished_at": as_text(finished),
-                "status": _status(int(entry[self.status])),
+                "status": "timeout" if code in _TIMEOUTS else failed,
             }
         except KeyError as error:
             raise ValueError(f"has no {error.args[0]}") from None
@@ -78,20 +154,12 @@ class Follow(NamedTuple):
 
 
 def _time(value: Any) -> float:
-    if isinstance(value, (int, float)):
-        return float(value)
     text = str(value)
     text = text[2:] if text.startswith("t=") else text
     try:
         return float(text)
     except ValueError:
         return read_time(text)
-
-
-def _status(code: int) -> str:
-    if code in _TIMEOUTS:
-        return "timeout"
-    return "error" if code >= _SERVER_ERROR else "ok"
 
 
 def _digest(text: bytes) -> str:
@@ -108,6 +176,7 @@ class Follower:
         self, follow: Follow, accept: Accept, last_of: Callable[[str], int], say: Sometimes
     ) -> None:
         self._follow = follow
+        self._path = follow.follow
         self._accept = accept
         self._last_of = last_of
         self._say = say
@@ -117,7 +186,7 @@ class Follower:
         self._worker_id = f"{socket.gethostname()}-access"
         self._renamed_at: float | None = None
         # What was written before there was an agent is history.
-        self._known = f"follow:{_digest(os.fsencode(follow.follow))}"
+        self._known = f"follow:{_digest(os.fsencode(self._path))}"
         self._new = last_of(self._known) > 0
 
     def step(self, now: float) -> int:
@@ -125,9 +194,16 @@ class Follower:
         if self._fd is not None and os.fstat(self._fd).st_size < self._at:
             # It was truncated (logrotate's copytruncate), and begins anew.
             self.close()
-        if self._fd is None and not self._opened():
-            return 0
-        assert self._fd is not None
+        if self._fd is None:
+            try:
+                self._fd = open_regular(self._path)
+            except (OSError, NotARegularFile) as error:
+                self._new = True
+                self._say.warn("follow", f"{self._path} cannot be followed: {error}")
+                return 0
+            self._say.over("follow", f"{self._path} is followed")
+            self._inode, self._renamed_at = os.fstat(self._fd).st_ino, None
+            self._session, self._at = "", 0
         if not self._session:
             self._begin(self._fd)
             self._accept([], self._known, 1)
@@ -136,22 +212,9 @@ class Follower:
         if not whole and len(data) == MOST_BYTES:
             whole = len(data)
         taken = self._take(data[:whole])
-        self._at += whole
         if not whole:
             self._look_for_another(now)
         return taken
-
-    def _opened(self) -> bool:
-        try:
-            fd = open_regular(self._follow.follow)
-        except (OSError, NotARegularFile) as error:
-            self._new = True
-            self._say.warn("follow", f"{self._follow.follow} cannot be followed: {error}")
-            return False
-        self._say.over("follow", f"{self._follow.follow} is followed")
-        self._fd, self._inode, self._renamed_at = fd, os.fstat(fd).st_ino, None
-        self._session, self._at = "", 0
-        return True
 
     def _begin(self, fd: int) -> None:
         """Find where to go on, once the file has a first line."""
@@ -178,30 +241,26 @@ class Follower:
                 entry = json.loads(line) if line.strip() else None
                 log = self._follow.log_of(entry, self._worker_id) if entry else None
             except (ValueError, AttributeError, RecursionError) as error:
-                self._say.warn(
-                    "entry", f"{self._follow.follow}: a line is not a search log: {error}"
-                )
+                self._say.warn("entry", f"{self._path}: a line is not a search log: {error}")
                 continue
-            if log is not None:
-                logs.append(log)
+            logs += [log] if log is not None else []
             if len(logs) == MOST_LOGS:
                 self._accept(logs, self._session, at + 1)
                 taken, logs = taken + len(logs), []
         if data:
             self._accept(logs, self._session, at + 1)
+        self._at = at
         return taken + len(logs)
 
     def _look_for_another(self, now: float) -> None:
         """Change to the file that has the name now, once the old one has been still for a while."""
-        try:
-            same = self._follow.follow.stat().st_ino == self._inode
-        except OSError:
-            same = False
-        if same:
-            self._renamed_at = None
-        elif self._renamed_at is None:
+        with contextlib.suppress(OSError):
+            if self._path.stat().st_ino == self._inode:
+                self._renamed_at = None
+                return
+        if self._renamed_at is None:
             self._renamed_at = now
-        elif not 0 <= now - self._renamed_at < _GRACE_S:
+        elif now - self._renamed_at >= _GRACE_S:
             self.close()
 
     def close(self) -> None:
