@@ -206,10 +206,7 @@ def test_the_daily_look_writes_scores_and_nothing_else(stack: Stack) -> None:
 
 def test_a_worker_s_machine_may_do_what_its_agent_calls_and_nothing_else(stack: Stack) -> None:
     source = (ROOT / "worker/spotkeeper_worker/agent/aws.py").read_text()
-    called = set(
-        re.findall(r"\"(?:AmazonSQS\.|AmazonSSM\.)?([A-Z][A-Za-z]+)\", (?:named|_named|{)", source)
-    )
-    called |= set(re.findall(r"Amazon(?:SQS|SSM)\.(\w+)", source))
+    called = set(re.findall(r"(?:_ask\(\s*\"|\"Amazon(?:SQS|SSM)\.)(\w+)", source))
     allowed = of(stack, "SendSearchLogs")
     assert {action.partition(":")[2] for action in actions(allowed)} == called
     for it in allowed:
