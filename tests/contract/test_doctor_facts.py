@@ -110,9 +110,8 @@ def test_a_group_as_it_is_set_up() -> None:
         AutoScalingGroupName="spot", ScheduledActionName="night", DesiredCapacity=1,
         Recurrence="0 0 * * *",
     )  # fmt: skip
-    autoscaling.suspend_processes(AutoScalingGroupName="spot", ScalingProcesses=["Terminate"])
     found = seen("spot")
-    told = boto3.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+    told = autoscaling.describe_auto_scaling_groups()["AutoScalingGroups"]
     (hook,) = autoscaling.describe_lifecycle_hooks(AutoScalingGroupName="spot")["LifecycleHooks"]
     assert found == GroupFacts(
         aws=told[0],

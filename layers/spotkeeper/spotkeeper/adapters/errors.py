@@ -173,11 +173,6 @@ def classify(message: str) -> tuple[FailureClass, bool]:
     return FailureClass.CAPACITY, False
 
 
-def is_ended_by_request(cause: str) -> bool:
-    """Say whether an activity's cause is an instance refresh or a user's request."""
-    return ENDED_BY_REQUEST.search(cause) is not None
-
-
 def by_a_user(suspension_reason: str) -> bool:
     """Say whether a user suspended a process; a missing reason counts as a user's.
 

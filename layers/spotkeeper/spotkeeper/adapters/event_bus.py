@@ -27,29 +27,25 @@ class EventBus:
 
     def send(self, announcements: Sequence[Announcement]) -> None:
         """Put up to ten events on the bus in one call; raises unless it has them all."""
+        entries: list[PutEventsRequestEntryTypeDef] = []
+        for each in announcements:
+            detail = {
+                "version": VERSION,
+                "id": each.id,
+                "stack": self._stack,
+                "fleet": each.fleet,
+                "state": each.state,
+                "at": each.at.isoformat(),
+                "reason": each.reason,
+                "permission": each.permission,
+            }
+            entries.append({
+                "EventBusName": self._bus, "Source": SOURCE, "DetailType": each.state,
+                "Time": each.at, "Detail": json.dumps(detail),
+            })  # fmt: skip
         with aws_errors("sending events"):
-            entries = [self._entry(each) for each in announcements]
             answer = self._events().put_events(Entries=entries)
         if answer["FailedEntryCount"]:
             failed = (e for e in answer["Entries"] if e.get("ErrorCode"))
             told = "; ".join(f"{e.get('ErrorCode')}: {e.get('ErrorMessage', '')}" for e in failed)
             raise Unavailable(f"sending events: {told}")
-
-    def _entry(self, announcement: Announcement) -> "PutEventsRequestEntryTypeDef":
-        detail = {
-            "version": VERSION,
-            "id": announcement.id,
-            "stack": self._stack,
-            "fleet": announcement.fleet,
-            "state": announcement.state,
-            "at": announcement.at.isoformat(),
-            "reason": announcement.reason,
-            "permission": announcement.permission,
-        }
-        return {
-            "EventBusName": self._bus,
-            "Source": SOURCE,
-            "DetailType": announcement.state,
-            "Time": announcement.at,
-            "Detail": json.dumps(detail),
-        }

@@ -104,11 +104,13 @@ class FleetStateTable(Items):
             leave = ("SET #noted = :holder", "attribute_exists(pk)", {":holder": holder})
             update(f"leaving a note for {fleet}", *leave)
             return None
-        memories = self._beginning(f"reading the memory of {fleet}", f"fleet#{fleet}", "memory#")
+        of = (f"reading the memory of {fleet}", f"fleet#{fleet}", "memory#", f"memory#{LAST}")
+        memories = [*self._query(*of, ConsistentRead=True)]
         notes: list[Item] = []
         if f"{controller}_noted" in state:
-            reading = f"reading the notes for {fleet}"
-            notes = self._beginning(reading, f"notes#{fleet}", f"{controller}#")
+            own = (f"{controller}#", f"{controller}#{LAST}")
+            doing = f"reading the notes for {fleet}"
+            notes = [*self._query(doing, f"notes#{fleet}", *own, ConsistentRead=True)]
         return _lease_from(state, memories, notes, fleet, controller, holder, now)
 
     def commit(
@@ -184,9 +186,6 @@ class FleetStateTable(Items):
     def _unique(self) -> str:
         return f"{next(self._written):06}-{uuid4().hex[:6]}"
 
-    def _beginning(self, doing: str, pk: str, prefix: str) -> list[Item]:
-        return [*self._query(doing, pk, prefix, prefix + LAST, ConsistentRead=True)]
-
     def _forget_notes(self, lease: Lease) -> None:
         """Delete the notes that were read; those that stay are no news to the next round."""
         for some in batched(lease.note_keys, ITEMS_A_CALL, strict=False):
@@ -245,8 +244,16 @@ def _lease_from(
     def read[T](
         parse: Callable[[str], T], name: str, value: Item | None, of: Controller
     ) -> T | None:
+        if value is None:
+            return None
         try:
-            return None if value is None else parse(_text(value))
+            text = zlib.decompress(value["B"]).decode() if "B" in value else value.get("S", "")
+            if naive := _NAIVE_TIME.search(text):
+                raise ValueError(f"{naive[1]} has no zone")
+            return parse(text)
+        except zlib.error as error:
+            unreadable[of].append(f"{name}: not packed: {error}")
+            return None
         except ValueError as error:
             told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             unreadable[of].append(f"{name}: {told}")
@@ -280,16 +287,3 @@ def _lease_from(
 
 def _memory[T](adapter: TypeAdapter[T], text: str) -> T:
     return adapter.validate_python(memory_in_todays_words(json.loads(text)), strict=False)
-
-
-def _text(stored: Item) -> str:
-    """Read a text, packed or plain; raises ValueError for neither, and for times without a zone."""
-    text = str(stored.get("S", ""))
-    if "B" in stored:
-        try:
-            text = zlib.decompress(stored["B"]).decode()
-        except zlib.error as error:
-            raise ValueError(f"not packed: {error}") from error
-    if naive := _NAIVE_TIME.search(text):
-        raise ValueError(f"{naive[1]} has no zone")
-    return text

@@ -8,6 +8,7 @@ from itertools import batched, takewhile
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.errors import (
+    ENDED_BY_REQUEST,
     SPOT_MARKED_STATUSES,
     SPOT_TAKEN_STATUSES,
     SPOT_TROUBLED_STATUSES,
@@ -15,7 +16,6 @@ from spotkeeper.adapters.errors import (
     by_a_user,
     classify,
     classify_spot_status,
-    is_ended_by_request,
 )
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group, Instance, Phase
@@ -319,7 +319,7 @@ def failure_from(activity: "ActivityTypeDef") -> LaunchFailure:
 def ended_by_request(activity: "ActivityTypeDef") -> list[str]:
     """Name the instance that a group ends on request, and replaces."""
     ends = "terminating" in activity.get("Description", "").lower()
-    return instances_of(activity) if ends and is_ended_by_request(activity["Cause"]) else []
+    return instances_of(activity) if ends and ENDED_BY_REQUEST.search(activity["Cause"]) else []
 
 
 def instances_of(activity: "ActivityTypeDef") -> list[str]:

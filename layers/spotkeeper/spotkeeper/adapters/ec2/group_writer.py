@@ -1,6 +1,7 @@
 """What a turn asks of Auto Scaling groups and their instances, behind the writer port."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -96,11 +97,8 @@ class AutoScalingWriter:
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """End detached instances that AWS left running; it is no error if some have ended."""
         for instance_id in instance_ids:
-            try:
-                with aws_errors(f"terminating {instance_id}"):
-                    self._ec2.terminate_instances(InstanceIds=[instance_id])
-            except Gone:
-                continue
+            with suppress(Gone), aws_errors(f"terminating {instance_id}"):
+                self._ec2.terminate_instances(InstanceIds=[instance_id])
 
     def replace(self, instance_id: str) -> None:
         """Mark an instance unhealthy; its group replaces it, whatever its grace period."""
