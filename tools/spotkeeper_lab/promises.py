@@ -424,14 +424,17 @@ class Watched(Troubled):
     def _launches(self, quiet_s: float) -> None:
         """Not too many launches in an hour, nor in the quiet; `quiet_s` is below 0 before it."""
         scenario = self.scenario
-        launched = [i.launched_s for i in self.cloud.history() if not self.is_other(i)]
-        hour = sum(at_s > self.now_s - 3600.0 for at_s in launched)
+        mine = [i for i in self.cloud.history() if not self.is_other(i)]
+        launched, since_s = [i.launched_s for i in mine], self.now_s - 3600.0
+        hour = sum(at_s > since_s for at_s in launched)
+        # Each lost instance makes two launches: its successor, and backfill until that serves.
+        lost = sum(i.lost and i.ended_s is not None and i.ended_s > since_s for i in mine)
         # AWS itself launches again and again what dies while it starts, or is abandoned.
         abandoned = scenario.launch_hook_s and not scenario.hook_continues
         never_ready = {Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE} if abandoned else set[Kind]()
         looping = any(fault.kind in CAPPED | never_ready for fault in scenario.faults)
-        most_an_hour, most_in_quiet = 60, 12
-        if hour > most_an_hour * scenario.scale and not looping:
+        most_an_hour, most_in_quiet = 40 * scenario.scale + 2 * lost, 12
+        if hour > most_an_hour and not looping:
             self.broken(Promise.LAUNCHES, f"{hour} launches in an hour")
         # AWS launches all missing instances when its suspension ends: that is no loop.
         if LAUNCH in self.group(self.spot).suspensions:
