@@ -193,7 +193,8 @@ def permits(statement: Mapping[str, Any], call: Call) -> bool:
     """Whether a statement allows a call; tags on resources are taken to be there."""
     if call.action not in as_list(statement["Action"]):
         return False
-    named = [ARNS.get(it, it) for it in as_list(statement["Resource"])]
+    resources: list[str] = as_list(statement["Resource"])
+    named = [ARNS.get(it, it) for it in resources]
     if not any(fnmatchcase(call.resource, it.replace("[", "[[]")) for it in named):
         return False
     return all(

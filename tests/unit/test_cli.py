@@ -203,7 +203,7 @@ def test_results_keep_links_and_devices_and_make_folders(tmp_path: Path) -> None
 def command(*arguments: str, **more: Any) -> tuple[int, str | None, str]:
     """The command as a process: exit code, standard output, standard error."""
     line = [sys.executable, "-m", "spotkeeper_cli.main", *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
     done = subprocess.run(line, text=True, check=False, **pipes)
     return done.returncode, done.stdout, done.stderr
 

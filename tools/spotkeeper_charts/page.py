@@ -7,7 +7,7 @@ its time until that of the next one; None is a gap. `templates/charts.js` draws 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 type Value = float | None
 type Colour = Literal[
@@ -114,7 +114,7 @@ class Timeline:
         """What the page's script reads; texts that repeat are kept once."""
         ends = [chart.end() for chart in self.charts]
         tops = [max(ends)] * len(ends) if self.one_scale else ends
-        data = asdict(self) | {"legends": not self.columns}
+        data: dict[str, Any] = asdict(self) | {"legends": not self.columns}
         for chart, top in zip(data["charts"], tops, strict=True):
             chart["top"] = top
         for notes in data["notes"]:
