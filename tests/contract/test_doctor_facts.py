@@ -286,9 +286,7 @@ def test_roles_types_zones_and_keys_of_the_account(quotas: Any) -> None:
 
 
 @pytest.mark.parametrize("granted", [True, False], ids=["by a grant", "by its policy"])
-def test_a_key_that_is_named_by_its_alias_is_asked_about_by_its_arn(
-    quotas: Any, *, granted: bool
-) -> None:
+def test_a_key_named_by_its_alias_is_looked_up_by_its_arn(quotas: Any, *, granted: bool) -> None:
     """DescribeKey alone takes an alias; moto lets the other two pass, too."""
     arn, alias = "arn:aws:kms:us-east-1:123456789012:key/1", "alias/disks"
     metadata = {"KeyId": "1", "Arn": arn, "KeyManager": "CUSTOMER"}

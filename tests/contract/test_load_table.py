@@ -296,7 +296,7 @@ def test_an_error_on_the_way_leaves_nothing_half_remembered(
     assert filled.since("ocr", after(0)) == LoadDigestTable(dynamodb, TABLE).since("ocr", after(0))
 
 
-def test_what_is_known_is_counted_and_only_the_newest_read_unless_something_came_late(
+def test_only_the_newest_digests_are_read_unless_one_was_late(
     filled: LoadDigestTable, queries: list[str]
 ) -> None:
     filled.add([sent(500, WINDOW_S)])

@@ -84,7 +84,7 @@ def test_where_there_is_no_price_list_nothing_has_a_list_price() -> None:
     assert on_demand_prices(None, ["g5.xlarge"], "us-gov-west-1") == {}
 
 
-def test_each_type_is_asked_for_once(pricing: Stubber) -> None:
+def test_each_type_is_looked_up_once(pricing: Stubber) -> None:
     for kind, usd in (("g5.xlarge", "1.006"), ("g6.xlarge", "0.8048")):
         pricing.add_response("get_products", {"PriceList": [product(kind, usd)]}, asked(kind))
     found = prices(pricing, "g6.xlarge", "g5.xlarge", "g6.xlarge")

@@ -168,7 +168,7 @@ def seen(ago_s: float, waiting: int, in_flight: int = 0, url: str = OWN_QUEUE) -
     return QueueLook(url=url, length=QueueLength(waiting=waiting, in_flight=in_flight, seen_at=at))
 
 
-def test_the_newest_look_counts_in_whichever_order_they_come(agents: EveryRequestQueue) -> None:
+def test_the_newest_look_counts_in_any_order_of_arrival(agents: EveryRequestQueue) -> None:
     agents.keep([seen(20, 7, 2)])
     agents.keep([seen(50, 9)])
     agents.keep([seen(20, 7, 2)])

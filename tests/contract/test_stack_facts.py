@@ -113,7 +113,7 @@ def test_what_is_switched_off_is_named_and_nothing_else() -> None:
     }
 
 
-def test_who_subscribes_to_the_alarms_is_seen() -> None:
+def test_subscribers_of_the_alarms_are_read() -> None:
     topic = boto3.client("sns").create_topic(Name="alarms")["TopicArn"]
     boto3.client("sns").subscribe(TopicArn=topic, Protocol="email", Endpoint="ops@example.org")
     assert not facts_of().nobody_told

@@ -89,7 +89,7 @@ def test_what_is_refused_has_dynamodbs_code(table: "DynamoDBClient") -> None:
 PAUSE = Pause(until=at(3600), why="maintenance", by="arn:aws:iam::1:user/ops", at=NOON)
 
 
-def test_what_was_said_is_read_and_only_of_its_fleet(table: "DynamoDBClient") -> None:
+def test_control_is_read_and_only_that_of_its_fleet(table: "DynamoDBClient") -> None:
     controls = ControlTable(table, TABLE)
     said = Control(mode=Mode.OBSERVE, mode_by="ops", mode_at=NOON, pause=PAUSE)
     changed = controls.change("ocr", Control(), said)
@@ -97,7 +97,7 @@ def test_what_was_said_is_read_and_only_of_its_fleet(table: "DynamoDBClient") ->
     assert controls.of("search") == Control()
 
 
-def test_of_two_at_once_the_second_is_told_and_changes_nothing(
+def test_the_second_of_two_concurrent_changes_fails_and_changes_nothing(
     table: "DynamoDBClient",
 ) -> None:
     controls = ControlTable(table, TABLE)

@@ -45,7 +45,7 @@ def test_an_hour_leaves_its_figures(hour: Path, summary: dict[str, Any]) -> None
     assert summary["aws_calls"]["check_availability"]["max"] <= 17
 
 
-def test_what_was_made_to_fail_ended_as_it_should(summary: dict[str, Any]) -> None:
+def test_every_fault_of_the_demo_ends_as_it_should(summary: dict[str, Any]) -> None:
     outcomes = {story["name"]: story for story in summary["incidents"]}
     assert set(outcomes) == {"hung worker", "configuration failures", "search logs stop"}
     assert all(story["ended_well"] for story in outcomes.values()), outcomes
@@ -78,7 +78,7 @@ def test_the_same_seed_gives_the_same_day_whose_faults_outlast_it(tmp_path: Path
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded traces are not beside the checkout")
-def test_recorded_losses_are_filled_at_once_and_go_back_to_spot(tmp_path: Path) -> None:
+def test_recorded_losses_are_filled_at_once_and_return_to_spot(tmp_path: Path) -> None:
     settings = DemoSettings(
         market=read_market(TRACES / "market" / "aws-p3.2xlarge-4-2023-08.csv.gz"),
         requests=read_requests(TRACES / "requests" / "servegen-mm-image-tenth.csv.gz"),

@@ -38,7 +38,7 @@ def test_a_time_out_is_an_error_of_its_own_type(
     assert "Task timed out after 1.00 seconds" in told["errorMessage"]
 
 
-def test_what_finds_no_concurrency_is_refused_at_once_or_waits(
+def test_an_invocation_without_concurrency_is_refused_or_waits(
     endpoint: Endpoint, role: Make, function: Make
 ) -> None:
     function("alone", role("alone", allow("sqs:SendMessage")), SLOW)
@@ -56,7 +56,7 @@ def test_what_finds_no_concurrency_is_refused_at_once_or_waits(
     assert {one["requestContext"]["approximateInvokeCount"] for one in records} == {1}
 
 
-def test_of_a_batch_only_what_failed_comes_again(
+def test_only_the_failed_part_of_a_batch_is_delivered_again(
     endpoint: Endpoint, role: Make, function: Make
 ) -> None:
     source = """
@@ -94,7 +94,7 @@ def test_of_a_batch_only_what_failed_comes_again(
     until(is_empty, within_s=120, what="an empty queue")
 
 
-def test_processes_of_a_function_start_in_turn_and_are_used_as_they_come(
+def test_processes_of_a_function_start_in_turn_and_are_reused(
     endpoint: Endpoint, role: Make, function: Make
 ) -> None:
     source = """

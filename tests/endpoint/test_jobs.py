@@ -24,7 +24,7 @@ def test_a_command_that_fails_ends_the_job_with_its_code() -> None:
     stories.failed()
 
 
-def test_a_root_is_kept_for_the_next_machine_and_for_the_next_job() -> None:
+def test_a_root_is_kept_for_the_next_machine_and_the_next_job() -> None:
     stories.root_to_next_job(1, EPOCHS, expected())
 
 

@@ -34,7 +34,7 @@ def spot(endpoint: Endpoint) -> list[str]:
     return [one["InstanceId"] for one in group["Instances"]]
 
 
-def test_aws_s_own_parameters_are_there_and_nobody_s_to_write(endpoint: Endpoint) -> None:
+def test_awss_own_parameters_exist_and_are_read_only(endpoint: Endpoint) -> None:
     ssm = endpoint.aws("ssm")
     for name in IMAGES:
         assert ssm.get_parameter(Name=name)["Parameter"]["Value"].startswith("ami-")
@@ -153,7 +153,7 @@ def test_reading_a_mapping_or_a_concurrency_is_allowed_by_its_own_name(endpoint:
     assert endpoint.look("permissions")["user/doctor"]["used"] == sorted(allowed)
 
 
-def test_what_is_not_there_is_refused_by_its_name(endpoint: Endpoint) -> None:
+def test_a_missing_resource_is_refused_by_name(endpoint: Endpoint) -> None:
     """The drill needs FIS, the doctor's quotas Service Quotas; stacks create groups."""
     with pytest.raises(ClientError, match="fis is not simulated by the local AWS"):
         endpoint.aws("fis").list_experiments()

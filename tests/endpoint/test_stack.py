@@ -88,7 +88,7 @@ def failed(endpoint: Endpoint) -> list[str]:
     return [message["Body"] for answer in answers for message in answer.get("Messages", [])]
 
 
-def test_1_it_is_deployed_by_who_may_no_more_than_that(
+def test_1_it_is_deployed_with_the_documented_permissions(
     endpoint: Endpoint, before: Inventory, deployer: dict[str, str]
 ) -> None:
     """By the README's own lines; then it may act."""

@@ -59,7 +59,7 @@ def test_a_launch_that_a_machine_abandons_rings_in_the_next_turn(
     assert metrics("ocr")["ConfigurationFailure"] == 1
 
 
-def test_an_unknown_failure_is_told_counted_and_backfilled(
+def test_an_unknown_failure_is_reported_counted_and_backfilled(
     stage_of: StageOf, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = stage_of(("ocr",))
@@ -77,7 +77,7 @@ def test_an_unknown_failure_is_told_counted_and_backfilled(
     assert stage.cloud.group("ocr-on-demand").desired == 2
 
 
-def test_a_state_that_nobody_understands_costs_its_own_fleet_one_record(stage_of: StageOf) -> None:
+def test_an_unreadable_state_costs_its_own_fleet_one_record(stage_of: StageOf) -> None:
     stage = stage_of()
     stage.call(handler)
     (state,) = stage.items("ocr", "state")
@@ -158,7 +158,7 @@ LOSES_TWICE = ((0.0, 4), (840.0, 3), (900.0, 4), (1500.0, 3))
 WARM = Physics(cold_start_s=120.0, warm_start_s=60.0, warm_pool=4)
 
 
-def test_a_backfill_that_can_wait_is_asked_for_by_a_wake_up(stage_of: StageOf) -> None:
+def test_a_deferred_backfill_is_requested_by_a_wake_up(stage_of: StageOf) -> None:
     """Of a fleet with a warm pool, when an instance is warned for the second time."""
     stage = stage_of(("ocr",), spot=LOSES_TWICE, physics=WARM)
     settings = {"on_demand_warm": True, "lost_notice_share": 0, "deferral_margin_s": 30}

@@ -49,7 +49,7 @@ def test_load_becomes_a_size_a_record_and_metrics(stage_of: StageOf, metrics: Me
     assert seen["WaitP95"] == pytest.approx(1.0, rel=0.05)
 
 
-def test_a_fleet_that_never_logged_is_held_and_rings_nobody(
+def test_a_fleet_without_any_log_is_held_and_raises_no_alarm(
     stage_of: StageOf, metrics: Metrics
 ) -> None:
     stage = stage_of()

@@ -66,7 +66,7 @@ def test_a_shortage_is_announced_after_its_backfill(stage: Stage, bus: Bus) -> N
     assert stage.counted("dynamodb")["PutItem"] == 2  # a quiet turn writes no more than before
 
 
-def test_a_bus_that_hangs_stops_nothing_and_has_the_event_later(
+def test_a_hanging_bus_stops_nothing_and_gets_the_event_later(
     stage: Stage, bus: Bus, metrics: Callable[[str], dict[str, float]]
 ) -> None:
     turn(stage, 11)

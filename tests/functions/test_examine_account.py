@@ -34,7 +34,7 @@ def emitted(capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
     return {metric["Name"]: told[metric["Name"]][0] for metric in directive["Metrics"]}
 
 
-def test_what_is_wrong_is_logged_and_its_errors_are_counted(
+def test_findings_are_logged_and_errors_counted(
     deployed: Stage, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -122,7 +122,7 @@ def test_a_checkpoint_that_a_newer_one_replaces_while_it_is_fetched(checkpoint: 
 
 
 @pytest.mark.parametrize("line", ["job status resnet --watch", "job logs resnet -f"])
-def test_who_follows_a_job_goes_on_when_aws_answers_again(
+def test_following_a_job_continues_when_aws_answers_again(
     account: Account, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     """Its exit code is the job's own: a call that is throttled is none."""
@@ -152,7 +152,7 @@ def test_who_follows_a_job_goes_on_when_aws_answers_again(
     assert "ThrottlingException: Rate exceeded" in err
 
 
-def test_where_nobody_can_be_asked_a_job_is_neither_deleted_nor_rebuilt(ended: Account) -> None:
+def test_without_a_terminal_a_job_is_neither_deleted_nor_rebuilt(ended: Account) -> None:
     nobody = "error: nobody to ask: give --yes, or run it in a terminal"
     assert refused("job", "delete", "resnet") == nobody
     ended.lose_item()

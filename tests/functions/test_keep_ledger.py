@@ -82,7 +82,7 @@ def kept(stage: Stage) -> Savings:
     return savings(priced(items, BOOK, NOON, stage.now), NOON, stage.now)
 
 
-def test_what_began_and_ended_between_two_looks_is_booked(restless: Stage) -> None:
+def test_an_instance_that_lived_between_two_looks_is_booked(restless: Stage) -> None:
     """Looks once in an hour: the activities tell what ran meanwhile, EC2 its times."""
     while restless.cloud.now_s < 10_800.0:
         restless.at(restless.cloud.now_s + 60)
@@ -95,7 +95,7 @@ def test_what_began_and_ended_between_two_looks_is_booked(restless: Stage) -> No
     assert found.paid == pytest.approx(billed(restless), rel=0.01)
 
 
-def test_what_ran_while_the_ledger_stood_still_for_hours_is_booked_or_named(
+def test_instances_of_hours_without_a_ledger_are_booked_or_named(
     restless: Stage,
 ) -> None:
     """EC2 knows a terminated instance for an hour; the group's activities name it for weeks."""
@@ -143,7 +143,7 @@ GHOSTS = Physics(cold_start_s=120, notice_lost=1.0, ghost_s=1e6, ends_untold=Tru
 
 
 @pytest.mark.parametrize("restless", [GHOSTS], indirect=True)
-def test_the_dead_of_whom_nobody_says_when_they_ended_are_booked_once(restless: Stage) -> None:
+def test_instances_without_a_known_end_are_booked_once(restless: Stage) -> None:
     """No turn takes them out of their group: the fleet is paused."""
     spent = [restless.call(keep_ledger)["ocr"]]
     while restless.cloud.now_s < 5400.0:
@@ -160,9 +160,7 @@ def test_the_dead_of_whom_nobody_says_when_they_ended_are_booked_once(restless: 
     assert sum(item["sk"]["S"].startswith("closed#") for item in stored) == bill.losses
 
 
-def test_what_was_spent_is_counted(
-    restless: Stage, metrics: Callable[[str], dict[str, float]]
-) -> None:
+def test_spending_is_counted(restless: Stage, metrics: Callable[[str], dict[str, float]]) -> None:
     restless.call(keep_ledger)
     values = metrics("ocr")
     assert values["SpentSpot"] == pytest.approx(4 * 300 / 3600 * SPOT_USD, rel=0.01)
@@ -228,7 +226,7 @@ def test_a_hundred_fleets_are_looked_at_in_time_and_in_turn(stage_of: StageOf) -
     assert read["DescribeScalingActivities"] == 200, "each group once in half an hour"
 
 
-def test_what_there_was_no_time_for_is_named_and_is_first_another_time(stage_of: StageOf) -> None:
+def test_fleets_without_time_are_named_and_are_first_the_next_time(stage_of: StageOf) -> None:
     names = tuple(f"fleet-{n}" for n in range(10))
     stage = stage_of(names, desired=1)
     late = 0

@@ -60,7 +60,7 @@ def test_few_fleets_are_turned_without_a_message(stage_of: StageOf) -> None:
 
 
 @CONTROLLERS
-def test_what_cannot_be_handed_on_is_turned_at_once_and_rings(
+def test_fleets_that_cannot_be_handed_on_have_their_turn_at_once_and_an_alarm(
     stage: Stage, handler: Handler, queue: str
 ) -> None:
     del queue
@@ -71,7 +71,7 @@ def test_what_cannot_be_handed_on_is_turned_at_once_and_rings(
 
 
 @CONTROLLERS
-def test_what_a_minute_did_not_reach_is_left_to_the_next(
+def test_fleets_that_a_minute_did_not_reach_are_left_to_the_next(
     stage: Stage, handler: Handler, queue: str
 ) -> None:
     stage.call(handler)

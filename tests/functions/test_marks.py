@@ -88,7 +88,7 @@ def test_a_copy_of_another_stacks_marks_is_not_even_found(stage_of: StageOf) -> 
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_what_a_turn_detached_and_aws_left_running_is_ended_also_after_a_lost_memory(
+def test_a_detached_instance_left_running_is_ended_also_after_a_lost_memory(
     stage_of: StageOf, lost: bool
 ) -> None:
     stage = stage_of(("ocr",), physics=Physics(marks_needed=True))
@@ -142,7 +142,7 @@ def test_two_stacks_on_the_same_groups_are_refused(
     turns(stage, 1)
 
 
-def test_a_false_warning_and_a_lost_memory_leave_nobody_idle(stage_of: StageOf) -> None:
+def test_after_a_false_warning_and_a_lost_memory_no_instance_stays_idle(stage_of: StageOf) -> None:
     """The mark inside of the group stays although nobody remembers it: its worker refuses work."""
     stage = stage_of(("ocr",), desired=1)
     stage.put("ocr", json.dumps(document("ocr", availability={"early_replacement": False})))

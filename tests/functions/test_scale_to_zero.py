@@ -165,7 +165,7 @@ def test_a_redis_fleet_sleeps_and_wakes(stage_of: StageOf, tmp_path: Path) -> No
             assert quiet.desired == 0
 
 
-def test_what_is_in_flight_keeps_the_fleet(quiet: Quiet) -> None:
+def test_requests_in_flight_keep_the_fleet(quiet: Quiet) -> None:
     quiet.turns(6, busy=True)
     quiet.send()
     quiet.sqs.receive_message(QueueUrl=quiet.url, VisibilityTimeout=43_200)
@@ -192,7 +192,7 @@ def test_a_queue_that_cannot_be_read_holds_rings_and_is_named(
     assert "RequestsQueued" not in told
 
 
-def test_a_sleeper_that_cannot_see_its_queue_wakes_after_five_minutes(quiet: Quiet) -> None:
+def test_a_fleet_at_zero_that_cannot_read_its_queue_wakes_after_five_minutes(quiet: Quiet) -> None:
     quiet.turns(6, busy=True)
     quiet.turns(12)
     quiet.sqs.delete_queue(QueueUrl=quiet.url)

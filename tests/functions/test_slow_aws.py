@@ -54,7 +54,7 @@ def test_an_api_that_does_not_answer_stops_no_backfill(
         assert any("spot requests: TimedOut" in why for r in later for why in r["unread"])
 
 
-def test_a_mark_that_hangs_is_asked_for_once_and_not_for_each_instance(stage_of: StageOf) -> None:
+def test_a_hanging_tag_call_is_made_once_and_not_for_each_instance(stage_of: StageOf) -> None:
     stage = stage_of(("ocr",), desired=40, spot=((0.0, 40), (1020.0, 20)))
     stage.call(availability)
     stage.hang.add("CreateTags")
@@ -76,7 +76,7 @@ def test_groups_that_hang_leave_a_record_in_every_fleet(
         assert record["error"].startswith("TimedOut: describing Auto Scaling groups: Read timeout")
 
 
-def test_a_request_queue_that_hangs_takes_no_time_of_other_fleets_for_longer_than_a_turn(
+def test_a_hanging_request_queue_delays_other_fleets_for_one_turn_at_most(
     stage_of: StageOf,
 ) -> None:
     stage = stage_of(FIVE)
@@ -120,7 +120,7 @@ def test_a_function_that_starts_without_the_parameter_store_takes_the_copy(
     assert on_demand(stage, "ocr") == [4]
 
 
-def test_a_large_release_takes_several_turns_and_no_time_of_another_fleet(
+def test_a_large_release_takes_several_turns_and_delays_no_other_fleet(
     stage_of: StageOf,
 ) -> None:
     stage = stage_of(desired=80, spot=((0.0, 200), (960.0, 0), (2400.0, 200)))
@@ -135,7 +135,7 @@ def test_a_large_release_takes_several_turns_and_no_time_of_another_fleet(
     assert len({ocr for ocr, _ in left}) > 4
 
 
-def test_a_large_scale_in_takes_several_turns_and_no_time_of_another_fleet(
+def test_a_large_scale_in_takes_several_turns_and_delays_no_other_fleet(
     stage_of: StageOf,
 ) -> None:
     stage = stage_of(desired=80)
@@ -169,7 +169,7 @@ def test_a_table_and_queues_that_are_down_stop_no_invocation_of_many_fleets(
 
 @pytest.mark.parametrize("handler", [availability, health])
 @pytest.mark.parametrize("hang", ["dynamodb", "PutItem"])
-def test_a_table_that_hangs_in_the_midst_of_a_turn_ends_no_function(
+def test_a_table_that_hangs_during_a_turn_ends_no_function(
     stage_of: StageOf, handler: Callable[..., object], hang: str
 ) -> None:
     stage = stage_of(FIVE, spot=LOSES_ALL)

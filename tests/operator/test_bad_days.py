@@ -46,7 +46,7 @@ def test_an_unknown_stack_or_fleet_and_a_stack_without_a_name() -> None:
         assert "give the name of a stack" in " ".join(told.split()), line
 
 
-def test_an_unknown_rule_is_told_those_that_there_are() -> None:
+def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
     told = refused("explain", "--since", "1h", "--rule", "backfil")
     assert told == (
         "error: the rule 'backfil' decided no turn of this time; others: "
@@ -80,7 +80,7 @@ def test_no_credentials_expired_ones_a_wrong_clock_and_calls_that_are_throttled(
             assert expected in refused(*shlex.split(line)), line
 
 
-def test_an_operator_who_may_not_is_told_of_a_role_that_may(denied: Callable[..., None]) -> None:
+def test_an_operator_without_permission_is_pointed_to_a_role(denied: Callable[..., None]) -> None:
     denied("DescribeStacks")
     assert "function" not in refused("status")
     assert "the role of the stack's output OperatorRole may" in refused("status")
@@ -105,7 +105,7 @@ NEEDED = (
 )  # fmt: skip
 
 
-def test_one_action_that_is_denied_is_named_and_the_rest_is_told(
+def test_one_denied_action_is_named_and_the_rest_is_shown(
     denied: Callable[[str], None],
 ) -> None:
     for line, operation, expected in DENIED:

@@ -152,7 +152,7 @@ def test_marks_are_removed_and_what_was_detached_is_named(hooked: tuple[Stage, l
     assert f"{' and '.join(MARKS)} removed from {spot[1]}" in out
 
 
-def test_before_turns_act_the_operator_sees_what_they_would_ask_for(
+def test_before_turns_act_the_operator_sees_what_they_would_request(
     deployed: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spot is short by two: a fleet that observes, or is paused, wishes for on-demand."""

@@ -114,7 +114,7 @@ def test_a_missing_price_is_named(kept: Stage, monkeypatch: pytest.MonkeyPatch) 
     assert found["missing_prices"] == ["on-demand g5.xlarge"]
 
 
-def test_what_was_never_read_is_not_known(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_figures_are_unknown(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never read, a document that is broken, a ledger that is not kept any more: exit code 1."""
     monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {})
     code, out, _ = run("cost")
@@ -174,7 +174,7 @@ ITEM = LedgerItem(
         ),
     ],
 )
-def test_what_was_billed_on_whole_days_is_compared_with_the_ledger_of_these(
+def test_whole_billed_days_are_compared_with_their_ledger(
     deployed: Stage, monkeypatch: pytest.MonkeyPatch, since: str, pages: Any, expected: str
 ) -> None:
     """Cost Explorer answers page by page."""
@@ -211,7 +211,7 @@ def test_what_was_billed_on_whole_days_is_compared_with_the_ledger_of_these(
     assert f"paid {'0.00' if since == '2h' else '3.00'}" in told
 
 
-def test_losses_that_come_together_are_looked_at_once() -> None:
+def test_losses_together_make_one_look() -> None:
     ends = [ITEM, replace(ITEM, instance_id="i-2", until=NOON + timedelta(minutes=70))]
     others = [
         replace(ITEM, until=NOON + timedelta(hours=3)),

@@ -43,14 +43,14 @@ def fis(whole: Stage, monkeypatch: pytest.MonkeyPatch) -> Experiments:
 
 
 @pytest.mark.usefixtures("fis")
-def test_what_becomes_of_an_interruption() -> None:
+def test_the_phases_of_an_interruption() -> None:
     code, out, err = run("drill", "main")
     assert code == 0, out + err
     matches("drill.txt", out)
     matches("drill_progress.txt", err)
 
 
-def test_what_has_not_happened_in_time_is_said(whole: Stage, fis: Experiments) -> None:
+def test_the_report_names_what_did_not_happen_in_time(whole: Stage, fis: Experiments) -> None:
     first = sorted(i.instance_id for i in whole.cloud.group("main-spot").instances)[:2]
     code, out, _ = run("drill", "main", "--count", "2", "--timeout", "60s")
     assert code == 1
@@ -81,7 +81,7 @@ def test_a_call_that_is_throttled_ends_no_drill(
     assert err.splitlines().count(throttled) == 2
 
 
-def test_a_failed_experiment_is_told_as_fis_tells_it(fis: Experiments) -> None:
+def test_a_failed_experiment_is_reported_in_the_words_of_fis(fis: Experiments) -> None:
     """No template is left when nothing starts."""
     reason = "Target resolution returned more than 5 Spot Instances"
     fis.status, fis.reason = "failed", reason

@@ -36,7 +36,7 @@ def test_what_explain_answers(deployed: Stage, tmp_path: Path) -> None:
         assert shown in page, shown
 
 
-def test_a_place_that_cannot_be_written_is_told_before_aws_is_asked(
+def test_an_unwritable_output_is_reported_before_aws_is_called(
     tmp_path: Path, calls: list[str]
 ) -> None:
     in_a_file = tmp_path / "file"
@@ -148,7 +148,7 @@ def test_a_fleet_that_never_turned_is_unknown_not_whole(deployed: Stage) -> None
     assert answered("explain", "--fleet", "night") == "no decision in this time\n"
 
 
-def test_a_fleet_whose_document_is_wrong_is_named_and_not_said_to_be_unknown(
+def test_a_fleet_with_an_invalid_document_is_named_and_not_called_unknown(
     deployed: Stage,
 ) -> None:
     wrong = "fleet document main: bounds: Field required"
@@ -268,7 +268,7 @@ def test_events_that_repeat_are_counted() -> None:
 
 
 @pytest.mark.parametrize("behind_s", [0, 240])
-def test_a_clock_that_is_behind_is_told_and_makes_no_age_negative(
+def test_a_clock_that_is_behind_is_reported_and_makes_no_age_negative(
     kept: Stage, monkeypatch: pytest.MonkeyPatch, behind_s: float
 ) -> None:
     monkeypatch.setattr("spotkeeper.wiring.now", lambda: kept.now - timedelta(seconds=behind_s))

@@ -267,7 +267,7 @@ def test_every_call_is_allowed_and_every_permission_is_used(
     ],
     ids=lambda call: call.action + " " + call.resource.rpartition(":")[2],
 )  # fmt: skip
-def test_what_is_not_the_operators_business_is_refused(
+def test_requests_outside_the_operators_permissions_are_refused(
     call: Call, allowed: list[Mapping[str, Any]]
 ) -> None:
     assert not any(permits(it, call) for it in allowed)

@@ -46,7 +46,7 @@ def test_an_instant_without_a_zone_is_utc_and_past(text: str, expected: str) -> 
     assert parse_instant(text, NOW) == datetime.fromisoformat(expected)
 
 
-def test_a_long_name_does_not_run_into_what_is_said_of_it() -> None:
+def test_a_long_name_does_not_run_into_its_text() -> None:
     name = "a-fleet-of-a-long-name"
     assert labelled(name, "whole", indent=0) == [name, "              whole"]
     assert labelled("twelve-chars", "whole") == ["  twelve-chars", "              whole"]
@@ -69,7 +69,7 @@ def minutes(*records: DecisionRecord) -> list[DecisionRecord]:
     return [replace(r, at=NOW + timedelta(minutes=i)) for i, r in enumerate(records)]
 
 
-def test_failures_and_holes_are_lines_of_their_own_and_midnight_is_told() -> None:
+def test_failures_and_gaps_have_lines_of_their_own_and_midnight_is_marked() -> None:
     """Three turns fail with one error, three leave nothing, and the rule before holds after."""
     late = replace(HOLD, at=NOW + timedelta(minutes=9))
     records = [*minutes(HOLD, HOLD, WRONG, WRONG, WRONG, HOLD), late]
@@ -88,7 +88,7 @@ def test_failures_and_holes_are_lines_of_their_own_and_midnight_is_told() -> Non
     assert span in explain_text(Decisions(entries=folded))
 
 
-def test_a_time_that_begins_or_ends_without_a_turn_is_a_hole() -> None:
+def test_a_time_without_turns_at_either_end_is_a_gap() -> None:
     found = holes([HOLD], NOW - timedelta(minutes=5), NOW + timedelta(minutes=3))
     assert [round((h.last - h.first).total_seconds()) for h in found] == [300, 180]
     assert holes([HOLD], None, NOW + timedelta(minutes=1)) == ()
@@ -96,7 +96,7 @@ def test_a_time_that_begins_or_ends_without_a_turn_is_a_hole() -> None:
     assert holes(minutes(HOLD, HOLD, HOLD), NOW, NOW + timedelta(minutes=3)) == ()
 
 
-def test_a_turn_that_failed_says_nothing_of_a_drill() -> None:
+def test_a_failed_turn_says_nothing_about_a_drill() -> None:
     names = ("Interruptions", "SpotAtRisk", "EarlyReplacements", "Backfilled", "SpotServing",
              "OnDemandServing", "SpotDesired", "OnDemandDesired")  # fmt: skip
     failed = replace(LOOK, rule=FAILED, seen={"TurnsFailed": 1})
@@ -117,7 +117,7 @@ def test_charts_break_where_no_turn_worked() -> None:
     assert any("the turn failed" in text for text in notes.texts)
 
 
-def test_waits_and_load_have_a_gap_while_no_log_tells_of_them() -> None:
+def test_waits_and_load_have_a_gap_while_logs_are_missing() -> None:
     seen = {"OfferedLoad": 2.0, "WorkersLive": 3, "WaitP95": 0.8, "SearchLogAge": -0.2}
     quiet = seen | {"OfferedLoad": 0.0, "WorkersLive": 0, "SearchLogAge": 300.0}
     turns = [replace(HOLD, seen=each) for each in (seen, quiet, quiet | {"StaleSearchLogs": 1})]
@@ -134,7 +134,7 @@ def test_waits_and_load_have_a_gap_while_no_log_tells_of_them() -> None:
     ]
 
 
-def test_wishes_hold_until_the_next_turn() -> None:
+def test_expectations_hold_until_the_next_turn() -> None:
     """Three minutes with a backfill wished for, then three with more spot, too.
 
     A turn that failed ends no wish.

@@ -61,7 +61,7 @@ def test_many_browsers_are_one_reader(
     assert len(calls) == 2 * once
 
 
-def test_what_cannot_be_read_now_is_shown_and_tried_again(
+def test_failed_reads_are_shown_and_tried_again(
     watching: Watch, denied: Callable[..., None]
 ) -> None:
     denied("DescribeStacks", "Throttling")
@@ -69,7 +69,7 @@ def test_what_cannot_be_read_now_is_shown_and_tried_again(
     assert "Throttling" in watching.answer(HOST, "/charts.html")[2]
 
 
-def test_whom_it_answers(watching: Watch) -> None:
+def test_only_this_machine_is_answered(watching: Watch) -> None:
     for host, path, status in (
         (HOST, "/", 200),
         ("127.0.0.1", "/", 200),

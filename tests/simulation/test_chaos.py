@@ -30,7 +30,7 @@ def holds(scenario: Scenario) -> None:
         for name in sorted(KEPT)
     ],
 )
-def test_what_broke_once_holds(name: str) -> None:
+def test_kept_stories_hold(name: str) -> None:
     holds(read(KEPT[name]))
 
 

@@ -18,7 +18,7 @@ from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, Fake
 DRY = ON_DEMAND_DRY.format(type="g5.xlarge", zone="us-east-1a")
 
 
-def test_spot_refuses_from_the_start_and_comes_later() -> None:
+def test_spot_refuses_at_first_and_delivers_later() -> None:
     fleet = FakeFleet(a=((0.0, 0), (1807.0, 9)))
     fleet.to(1800)
     assert fleet.table() == ["0 backfill (backfill) on-demand 4"]
@@ -146,7 +146,7 @@ def calls_before(fleet: FakeFleet, at_s: float) -> int:
 
 
 @pytest.mark.parametrize("calls", range(1, 25))
-def test_a_crash_after_any_call_of_a_turn_is_mended(calls: int) -> None:
+def test_a_crash_after_any_call_of_a_turn_is_repaired(calls: int) -> None:
     fleet = FakeFleet(target=6, a=((0.0, 6), (1200.0, 3)), b=((0.0, 0), (2400.0, 9)))
     fleet.faults.crash_after = calls_before(fleet, 1080) + calls
     try:
@@ -192,7 +192,7 @@ def test_a_crash_while_releasing_loses_nothing(calls: int) -> None:
         (Physics(notice_lost=1.0), {1209: 0, 1210: 3}),
     ],
 )
-def test_what_is_not_told_is_made_up_for(physics: Physics, on_demand: dict[int, int]) -> None:
+def test_missing_fields_have_defaults(physics: Physics, on_demand: dict[int, int]) -> None:
     fleet = FakeFleet(target=6, a=((0.0, 6), (1210.0, 3)), physics=physics)
     for at_s, desired in on_demand.items():
         fleet.to(at_s)
@@ -253,7 +253,7 @@ def test_the_first_loss_is_backfilled_at_once_and_the_second_just_in_time(fleet:
     assert fleet.on_demand == 0
 
 
-def test_a_wake_up_that_cannot_be_sent_puts_nothing_off(fleet: FakeFleet) -> None:
+def test_without_a_wake_up_nothing_is_deferred(fleet: FakeFleet) -> None:
     fleet.faults.refusals["wake_up"] = Unavailable("no answer")
     whole_to(fleet, 6000)
     backfills = [line for line in fleet.table() if "backfill" in line]
@@ -264,7 +264,7 @@ def test_a_wake_up_that_cannot_be_sent_puts_nothing_off(fleet: FakeFleet) -> Non
     assert record.outcomes[1].asked == "ocr-on-demand: desired 1"
 
 
-def test_a_wake_up_that_never_comes_is_made_good_by_the_minute(fleet: FakeFleet) -> None:
+def test_the_next_minute_makes_up_for_a_lost_wake_up(fleet: FakeFleet) -> None:
     fleet.to(3590)
     assert fleet.wake_ups.take(4000.0) == 1
     fleet.to(3700)
@@ -272,7 +272,7 @@ def test_a_wake_up_that_never_comes_is_made_good_by_the_minute(fleet: FakeFleet)
 
 
 @pytest.mark.parametrize("calls", range(1, 12))
-def test_a_crash_after_any_call_of_the_turn_that_puts_off_is_mended(
+def test_a_crash_after_any_call_of_a_deferring_turn_is_repaired(
     fleet: FakeFleet, calls: int
 ) -> None:
     fleet.to(3579)

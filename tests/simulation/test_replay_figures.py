@@ -75,7 +75,7 @@ def test_seconds_more_or_less_do_not_break_the_promise(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_step_of_fifty_times_is_met_and_cleared(seed: int) -> None:
+def test_a_step_of_fifty_times_is_followed_and_its_backlog_cleared(seed: int) -> None:
     """One erlang for an hour, then fifty: twenty minutes later nobody waits for a minute."""
     draw, step_s, end_s = np.random.default_rng(seed), 3_600.0, 7_200.0
     calm, busy = draw.uniform(0.0, step_s, 720), draw.uniform(step_s, end_s, 36_000)
@@ -106,7 +106,7 @@ def test_bursts_of_a_minute_are_in_time_once_they_are_known() -> None:
     assert row.worker_hours < 8 * 1.5 * 15 * 1.3
 
 
-def test_most_of_batches_out_of_nothing_are_in_time_once_they_are_known() -> None:
+def test_sudden_batches_are_mostly_in_time_once_they_are_known() -> None:
     """Ten to sixty requests of three seconds within five, every two to twenty minutes."""
     draw = np.random.default_rng(0)
     starts_s = np.cumsum(draw.uniform(120.0, 1_200.0, 20))

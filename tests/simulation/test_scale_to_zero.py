@@ -60,7 +60,7 @@ def test_a_fleet_sleeps_by_night_and_keeps_its_promise_by_day() -> None:
     assert asleep.worker_hours < 42.4  # awake 44.4
 
 
-def test_what_begins_after_a_sleep_is_late_and_not_lost() -> None:
+def test_requests_after_a_sleep_are_late_and_not_lost() -> None:
     asleep = of("bursts", ASLEEP).row
     assert not asleep.objective_met
     assert asleep.lost == 0
@@ -68,6 +68,6 @@ def test_what_begins_after_a_sleep_is_late_and_not_lost() -> None:
 
 
 @pytest.mark.parametrize("least", [-1, 1_001])
-def test_a_least_that_no_fleet_can_have_is_refused(least: int) -> None:
+def test_an_impossible_minimum_is_refused(least: int) -> None:
     with pytest.raises(ReplayError, match=r"the fewest workers are .*; give 0 to 1,000"):
         ReplaySettings(min_workers=least)

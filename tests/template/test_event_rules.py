@@ -57,7 +57,7 @@ NOT_OURS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 
 
 @pytest.mark.parametrize(("names", "change"), NOT_OURS, ids=lambda it: str(it)[:40])
-def test_an_event_from_which_a_turn_learns_nothing_is_matched_by_no_rule(
+def test_an_event_without_news_for_a_turn_is_matched_by_no_rule(
     adopted: Stack, names: tuple[str, ...], change: dict[str, Any]
 ) -> None:
     for name in names:
@@ -65,7 +65,7 @@ def test_an_event_from_which_a_turn_learns_nothing_is_matched_by_no_rule(
         assert not any(pattern.matches_event(event) for pattern in patterns(adopted).values())
 
 
-def test_the_groups_of_further_fleets_are_heard_by_their_prefix() -> None:
+def test_events_of_further_fleets_are_matched_by_prefix() -> None:
     stack = Stack.with_parameters({**ADOPT, "FurtherGroupPrefix": "team-"})
     event = EVENTS["launch_unsuccessful"]
     further = event | {"detail": event["detail"] | {"AutoScalingGroupName": "team-embed-spot"}}

@@ -46,7 +46,7 @@ def test_a_function_ends_before_the_lease_that_it_holds(stack: Stack) -> None:
     assert stack.functions().get("KeepJobs", {"Timeout": 0})["Timeout"] < JOB_LEASE.total_seconds()
 
 
-def test_what_fails_for_good_is_kept_and_news_is_tried_again_only_while_it_is_news(
+def test_final_failures_are_kept_and_events_are_retried_only_while_fresh(
     stack: Stack,
 ) -> None:
     events = stack.sources("ScheduleV2") + stack.sources("EventBridgeRule")

@@ -48,7 +48,7 @@ def test_the_status_knows_every_alarm(stack: Stack) -> None:
     assert ("job-stuck" in names) is ("KeepJobs" in stack.functions())
 
 
-def test_what_is_emitted_is_what_alarms_and_dashboard_look_at(stack: Stack) -> None:
+def test_alarms_and_dashboard_use_metrics_that_are_sent(stack: Stack) -> None:
     watched = {name for alarm in alarms(stack).values() if (name := own_metric(alarm))}
     searched = [
         found["names"]
@@ -118,7 +118,7 @@ def test_every_function_has_a_part_in_the_alarm_on_throttles(stack: Stack) -> No
     assert set(looked_at(alarms(stack)["ThrottlesAlarm"], "Throttles")) == set(stack.functions())
 
 
-def test_whoever_fails_rings_by_errors_or_where_it_runs_seldom_by_what_failed(
+def test_every_function_that_fails_rings_an_alarm(
     stack: Stack,
 ) -> None:
     """A function that runs every five minutes or daily cannot fail in two of three minutes.
@@ -133,7 +133,7 @@ def test_whoever_fails_rings_by_errors_or_where_it_runs_seldom_by_what_failed(
     assert (failed["DatapointsToAlarm"], failed["Threshold"]) == (1, 0)
 
 
-def test_dead_letters_ring_when_more_come_and_not_while_they_lie_there(stack: Stack) -> None:
+def test_dead_letters_ring_when_more_arrive_and_not_while_they_wait(stack: Stack) -> None:
     redriven = stack.resources("AWS::SQS::Queue").values()
     targets = {
         it["RedrivePolicy"]["deadLetterTargetArn"] for it in redriven if "Redrive" in str(it)
@@ -164,7 +164,7 @@ def test_checkers_that_do_not_run_ring_and_those_of_a_new_stack_do_not(stack: St
 RECEIVED_UNTIL_IT_IS_LEFT_OUT = 4
 
 
-def test_one_search_log_that_nobody_can_read_is_no_search_logs_that_wait(stack: Stack) -> None:
+def test_one_unreadable_search_log_does_not_ring_for_waiting_logs(stack: Stack) -> None:
     alarm, queue = alarms(stack)["OldestMessageAlarm"], stack.resources()["SearchLogQueue"]
     seen_s = (RECEIVED_UNTIL_IT_IS_LEFT_OUT - 1) * queue["VisibilityTimeout"]
     # What lies across a minute's end is in both minutes.
@@ -182,7 +182,7 @@ def test_every_alarm_on_what_is_sent_when_it_is_not_zero_takes_no_data_for_quiet
             assert alarm["TreatMissingData"] == "notBreaching"
 
 
-def test_what_the_doctor_found_holds_until_he_looks_again(stack: Stack) -> None:
+def test_the_doctors_alarm_holds_until_its_next_check(stack: Stack) -> None:
     alarm = alarms(stack)["DoctorAlarm"]
     assert alarm["TreatMissingData"] == "ignore"
     assert alarm["EvaluationPeriods"] == 1

@@ -12,7 +12,7 @@ GROUP = re.compile(r"arn:aws:autoscaling:us-west-2:123456789012:autoScalingGroup
 OPERATOR = "SpotkeeperOperator"
 # The doctor's eyes: people's, and those of the daily look.
 EXAMINE = "Examine"
-# Their conditions: test_what_is_a_jobs_is_changed_by_the_tag_of_its_stack_only.
+# Their conditions: test_resources_of_jobs_are_changed_by_their_stacks_tag_only.
 OF_JOBS = {"JobMachines", "KeepJobsPolicy", "OperateJobs"}
 INSTANCES = "arn:aws:ec2:us-west-2:123456789012:instance/*"
 
@@ -165,7 +165,7 @@ def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
     }
 
 
-def test_there_is_nothing_for_drills_and_jobs_unless_it_is_asked_for(adopted: Stack) -> None:
+def test_drills_and_jobs_have_resources_only_on_request(adopted: Stack) -> None:
     assert "fis" not in str(list(statements(adopted)))
     assert "DrillRole" not in adopted.resources("AWS::IAM::Role")
     assert "Job" not in str(adopted.resources().keys())
@@ -204,7 +204,7 @@ def test_the_daily_look_writes_scores_and_nothing_else(stack: Stack) -> None:
     }
 
 
-def test_a_worker_s_machine_may_do_what_its_agent_calls_and_nothing_else(stack: Stack) -> None:
+def test_a_workers_role_allows_exactly_the_agents_calls(stack: Stack) -> None:
     source = (ROOT / "worker/spotkeeper_worker/agent/aws.py").read_text()
     called = set(re.findall(r"(?:_ask\(\s*\"|\"Amazon(?:SQS|SSM)\.)(\w+)", source))
     allowed = of(stack, "SendSearchLogs")
@@ -214,7 +214,7 @@ def test_a_worker_s_machine_may_do_what_its_agent_calls_and_nothing_else(stack: 
             assert {resource.rpartition("/")[2] for resource in it["Resource"]} == BOTH
 
 
-def test_what_is_a_jobs_is_changed_by_the_tag_of_its_stack_only() -> None:
+def test_resources_of_jobs_are_changed_by_their_stacks_tag_only() -> None:
     stack = Stack.with_parameters(JOBS)
     by_tag = {
         "ec2:TerminateInstances", "ec2:AttachVolume", "ec2:DetachVolume", "ec2:DeleteVolume",
@@ -282,7 +282,7 @@ def camel(method: str) -> str:
     return "".join(word.title() for word in method.split("_"))
 
 
-def test_what_reads_a_queue_has_a_role_of_its_own(stack: Stack) -> None:
+def test_each_reader_of_a_queue_has_its_own_role(stack: Stack) -> None:
     policies = stack.resources("AWS::IAM::ManagedPolicy").keys()
     for function in stack.functions().values():
         reads_a_queue = any(event["Type"] == "SQS" for event in function["Events"].values())

@@ -20,7 +20,7 @@ KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890
 
 
 @pytest.mark.parametrize("given", ["", KEY])
-def test_all_that_is_kept_is_encrypted_with_the_key_that_is_given(given: str) -> None:
+def test_everything_stored_is_encrypted_with_the_given_key(given: str) -> None:
     stack = Stack.with_parameters({**JOBS, "KmsKeyArn": given})
     key, own = given or None, None if given else True
     queues = [it for name, it in stack.resources("AWS::SQS::Queue").items() if "Policy" not in name]
@@ -89,7 +89,9 @@ def test_the_fleet_document_lies_where_the_functions_look_and_has_the_defaults(
         ({"RequestQueueName": "requests.fifo"}, "request_queue_url", f"{QUEUES}/requests.fifo"),
     ],
 )  # fmt: skip
-def test_parameters_become_the_fleet_s(given: dict[str, str], field: str, value: object) -> None:
+def test_parameters_become_the_fleets_settings(
+    given: dict[str, str], field: str, value: object
+) -> None:
     document = Stack.with_parameters(ADOPT | given).resources("AWS::SSM::Parameter")
     assert getattr(parse_fleet("main", document["FleetDocument"]["Value"]), field) == value
     for name, text in given.items():

@@ -58,7 +58,7 @@ def test_a_call_of_aws_is_one_with_such_options(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", commands("make"))
-def test_a_target_of_make_is_there(words: list[str]) -> None:
+def test_documented_make_targets_exist(words: list[str]) -> None:
     targets = {word for word in words if "=" not in word and not word.startswith("-")}
     assert targets <= TARGETS
 
@@ -88,7 +88,7 @@ def test_a_command_of_ours_is_understood(words: list[str]) -> None:
     command.make_context(name, words, parent=context)
 
 
-def test_there_are_such_commands() -> None:
+def test_documented_commands_exist() -> None:
     assert len(OURS) > 10
     assert len(commands("aws")) >= 8
     assert len(commands("make")) >= 20

@@ -73,7 +73,7 @@ def test_sqs_takes_a_message_and_names_a_queue_that_is_not_there(moto_url: str) 
     client.close()
 
 
-def test_an_answer_that_does_not_come_is_said_to_be_none() -> None:
+def test_a_missing_answer_is_reported_as_missing() -> None:
     queue = SearchLogQueue("http://127.0.0.1:1/1/q", "us-east-1", CredentialChain(None, KEYS))
     with pytest.raises(AwsError, match="SendMessage: no answer: ConnectionRefusedError"):
         queue.send("body")
@@ -98,7 +98,7 @@ def test_hooks_by_the_machine_s_role(
     scaling.close()
 
 
-def test_where_permissions_come_from(tmp_path: Path, metadata: Metadata) -> None:
+def test_where_permissions_are_granted(tmp_path: Path, metadata: Metadata) -> None:
     nothing = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
     with pytest.raises(NoCredentials, match="IamInstanceProfile"):
         CredentialChain(None, nothing).get(0.0)
@@ -224,7 +224,7 @@ def test_a_clock_that_is_behind_does_not_move_the_time_of_leaving(
     assert seen.taken_at == pytest.approx(time.time() + 120, abs=60)
 
 
-def test_who_it_is(machine: FakeMachine, metadata: Metadata) -> None:
+def test_the_identity_of_a_machine(machine: FakeMachine, metadata: Metadata) -> None:
     assert identity(metadata) == (machine.instance_id, "us-east-1", "demo-spot", True)
     machine.tags = None
     assert identity(metadata) == (machine.instance_id, "us-east-1", "", False)

@@ -264,7 +264,7 @@ def test_a_new_owner_stops_this_machine_without_a_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["grant", "metadata", "aws"])
-def test_a_machine_to_which_nothing_answers_is_shut_down_after_a_quarter_of_an_hour(
+def test_a_machine_without_answers_is_shut_down_after_a_quarter_of_an_hour(
     tmp_path: Path, what: str
 ) -> None:
     scene = Scene(tmp_path)
@@ -347,7 +347,7 @@ def test_an_agent_that_is_killed_finds_its_way_from_the_head(tmp_path: Path) -> 
     assert third.reports.said == [("booted", None), ("exited", 5)]
 
 
-def test_a_checkpoint_that_comes_with_the_code_is_the_job_s_first(tmp_path: Path) -> None:
+def test_a_checkpoint_shipped_with_the_code_is_the_first(tmp_path: Path) -> None:
     class WithCode(Scene):
         def prepare(self, document: Document, work: Path) -> None:
             with publish(0, work / "checkpoints"):

@@ -204,7 +204,7 @@ def test_nothing_of_the_command_is_left(tmp_path: Path) -> None:
 
 @pytest.mark.make_e2e
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root changes to another user")
-def test_the_command_runs_as_the_job_s_user_who_owns_the_folder(tmp_path: Path) -> None:
+def test_the_command_runs_as_the_jobs_user_and_owns_the_folder(tmp_path: Path) -> None:
     work = tmp_path / "work"
     (work / "checkpoints").mkdir(parents=True)
     for each in (tmp_path, *list(tmp_path.parents)[:-2]):

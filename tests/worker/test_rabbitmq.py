@@ -143,7 +143,7 @@ def test_a_connection_lost_in_a_request_serves_it_once(
 
 
 @pytest.mark.parametrize("of_client", [{}, {"message_id": "page-1", "reply_to": "client"}])
-def test_who_asks_for_the_same_is_served_too(
+def test_a_second_client_with_the_same_request_is_served(
     stage: Stage, queue: Queue, of_client: dict[str, str]
 ) -> None:
     """A message that another machine handed back is `redelivered` and has never been served."""
@@ -201,7 +201,7 @@ def close_connections(broker: Rabbit, queue: Queue) -> None:
     until(close, "the broker knows who listens")
 
 
-def test_a_queue_that_is_deleted_is_said_to_be(
+def test_a_deleted_queue_is_reported_as_deleted(
     stage: Stage, queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue.send(b"one", message_id="r-0")

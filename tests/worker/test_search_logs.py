@@ -368,7 +368,7 @@ def test_a_look_at_a_request_queue_goes_alone_too_and_does_not_pile_up(tmp_path:
 # --- what nobody thought of -----------------------------------------------------------------------
 
 
-def test_an_error_that_nobody_thought_of_is_told_and_sending_goes_on(
+def test_an_unexpected_error_is_logged_and_sending_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = Queue()
@@ -380,7 +380,7 @@ def test_an_error_that_nobody_thought_of_is_told_and_sending_goes_on(
     assert [kind for kind, *_ in told] == [KeyError, RuntimeError]
 
 
-def test_a_sender_that_is_heard_all_along_is_not_forgotten_for_many_others(tmp_path: Path) -> None:
+def test_an_active_sender_is_not_forgotten_for_many_others(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     for batch in range(1, 1200):
         journal.append(lines(batch, 1), "a", batch)
@@ -456,7 +456,7 @@ class Full:
         return self._open(path, flags, mode, **more)
 
 
-def test_a_batch_that_comes_while_the_agent_ends_stays_with_its_sender(tmp_path: Path) -> None:
+def test_a_batch_that_arrives_while_the_agent_stops_stays_with_its_sender(tmp_path: Path) -> None:
     """It is not confirmed, and the next agent takes it."""
     box = outbox(tmp_path, Queue())
     box.close()
@@ -494,14 +494,14 @@ def test_while_nothing_moves_messages_are_rare() -> None:
     assert all(after - before == 30.0 for before, after in itertools.pairwise(late))
 
 
-def test_a_step_is_told_within_seconds() -> None:
+def test_a_step_is_shown_within_seconds() -> None:
     sent = paced([(600, 2.0), (60, 6.0)], lambda now: 0.1)
     assert next(at for at in sent if at > 600) <= 606
     gaps = [b - a for a, b in itertools.pairwise(sent) if 600 < a <= 640]
     assert max(gaps) < 15
 
 
-def test_waits_that_grow_are_told_though_the_worker_is_no_faster() -> None:
+def test_growing_waits_are_reported_though_the_worker_is_no_faster() -> None:
     sent = paced([(600, 1.0), (60, 1.0)], lambda now: 0.1 if now <= 600 else now - 600)
     assert next(at for at in sent if at > 600) <= 615
 

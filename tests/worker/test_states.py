@@ -98,7 +98,7 @@ def test_a_step(
     assert state_of(before, leave, workers, settled, served=served) is after
 
 
-def test_it_says_who_is_not_ready() -> None:
+def test_it_names_the_workers_that_are_not_ready() -> None:
     assert ONE.missing() == "b has not loaded its model"
     found = Workers(expected=3, not_ready=("a",))
     assert found.missing() == "a has not loaded its model; 2 of 3 workers are not running"
@@ -130,7 +130,7 @@ STORIES = [
 
 
 @pytest.mark.parametrize(("target", "now", "ready", "idle", "expected"), STORIES)
-def test_what_is_asked(
+def test_what_is_requested(
     target: str | None, now: float, ready: bool, idle: bool, expected: Sequence[Call]
 ) -> None:
     memory = watch_target(HookMemory(), target, 0.0)
@@ -192,7 +192,7 @@ def test_no_active_action_is_success_once_the_target_has_stood_for_a_while() -> 
     assert calls(again, POLICY, 200.0, ready=True, idle=True) == [DRAIN]
 
 
-def test_a_refused_call_is_asked_again_for_as_long_as_it_takes() -> None:
+def test_a_refused_call_is_retried_until_it_succeeds() -> None:
     made, memory = asked("Terminated", range(0, 3600, 10), None, ready=True, idle=True)
     assert made == [(now, DRAIN) for now in range(0, 3600, 10)]
     assert not memory.all_done

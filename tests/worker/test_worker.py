@@ -142,7 +142,9 @@ def test_a_batch_ends_before_it_is_more_than_the_agent_reads(
     assert heard.lost == 0
 
 
-def test_a_log_that_the_agent_does_not_read_is_told_as_lost(emitter: Emitter, heard: Taken) -> None:
+def test_a_log_that_the_agent_does_not_read_is_reported_as_lost(
+    emitter: Emitter, heard: Taken
+) -> None:
     emitter.emit(("x" * 3_000_000, AT, AT, AT, "ok"))
     until(lambda: heard.lost == 1, "it is told though no log follows")
     emitter.emit(("r-0", AT, AT, AT, "ok"))
@@ -150,7 +152,7 @@ def test_a_log_that_the_agent_does_not_read_is_told_as_lost(emitter: Emitter, he
     assert heard.lost == 1
 
 
-def test_logs_that_were_too_many_to_keep_are_told_as_lost(
+def test_dropped_logs_are_reported_as_lost(
     emitter: Emitter, request: pytest.FixtureRequest
 ) -> None:
     """They wait while there is no agent, and never hold a request up."""
@@ -329,7 +331,7 @@ def test_a_new_worker_keeps_its_file_while_that_of_a_dead_one_is_removed(
     made[0].close()
 
 
-def test_of_two_workers_that_start_with_one_name_one_is_told_so(
+def test_one_of_two_workers_started_with_one_name_gets_an_error(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second, replace = Meanwhile(lambda: Worker("gpu-0", run_dir)), Path.replace

@@ -92,7 +92,7 @@ def test_a_launch_that_began_a_launch_deadline_ago_is_read_when_it_fails(aws: Aw
     ],
     ids=["refresh", "request", "smaller", "ill", "taken"],
 )  # fmt: skip
-def test_who_was_asked_to_go_is_told_by_the_cause(aws: Aws, cause: str, by_request: bool) -> None:
+def test_the_activitys_cause_shows_a_requested_end(aws: Aws, cause: str, by_request: bool) -> None:
     who = "i-0002075bea40ce1c8"
     ended = {"StatusCode": "InProgress", "Cause": f"At 2022-12-24T22:03:59Z {cause}"}
     told = activity(at(-5), Description=f"Terminating EC2 instance: {who}", **ended)
@@ -121,7 +121,7 @@ GIVEN_UP = {"StatusCode": "Cancelled", "Description": "Launching a new EC2 insta
         ({"StatusCode": "PendingSpotBidPlacement", "StatusMessage": "Placing it"}, None),
     ],
 )
-def test_a_failed_launch_is_told_from_others_and_read_with_whatever_is_there(
+def test_a_failed_launch_is_recognised_and_read_with_any_fields(
     aws: Aws, changes: dict[str, object], failure_class: FailureClass | None
 ) -> None:
     aws.activities(activity(at(-5.062), **changes))
@@ -175,7 +175,7 @@ def test_a_launch_that_waits_for_spot_is_looked_up_by_its_request(aws: Aws) -> N
     assert failure.message == "spot request sir-1a2b3c4d: capacity-not-available"
 
 
-def test_the_spot_requests_of_the_asked_instances_are_read_in_pages(aws: Aws) -> None:
+def test_spot_requests_of_the_given_instances_are_read_in_pages(aws: Aws) -> None:
     filters = [
         {"Name": "instance-id", "Values": ["i-0a", "i-0b"]},
         {"Name": "status-code", "Values": sorted(SPOT_TROUBLED_STATUSES)},

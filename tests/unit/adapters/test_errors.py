@@ -49,7 +49,7 @@ def test_an_error_of_aws_is_one_of_the_ports(error: Exception, kind: type[FleetE
     assert caught.value.__cause__ is error
 
 
-def test_what_is_no_error_of_aws_passes_through() -> None:
+def test_other_errors_than_awss_pass_through() -> None:
     with pytest.raises(KeyError), aws_errors("counting sheep"):
         raise KeyError("a bug is a bug")
 

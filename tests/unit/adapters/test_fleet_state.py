@@ -68,7 +68,7 @@ st.register_type_strategy(
 
 
 @given(availability=st.from_type(AvailabilityMemory), health=st.from_type(HealthMemory))
-def test_all_that_is_remembered_comes_back(
+def test_the_whole_memory_is_read_back(
     availability: AvailabilityMemory, health: HealthMemory
 ) -> None:
     states = FleetStateTable(table_client(), TABLE, timedelta(days=30))
@@ -106,7 +106,7 @@ SHAPES = ("", "{", "[]", "null", '{"backoff_s": "many", "replaced": "yesterday"}
         (Controller.AVAILABILITY, "memory", {"B": b"1"}),
     ],
 )
-def test_what_is_kept_and_not_understood_is_afresh_and_named(
+def test_an_unreadable_item_starts_afresh_and_is_named(
     states: FleetStateTable, dynamodb: "DynamoDBClient", controller: Controller, attribute: str,
     stored: Any,
 ) -> None:  # fmt: skip
@@ -232,7 +232,7 @@ def test_a_lease_is_taken_although_the_answer_was_lost(
 
 
 @pytest.mark.parametrize("noted", [False, True])
-def test_what_was_kept_is_kept_although_the_answer_was_lost(
+def test_a_write_counts_although_its_answer_was_lost(
     asked_again: FleetStateTable, states: FleetStateTable, *, noted: bool
 ) -> None:
     """A note that arrived meanwhile is reported."""

@@ -137,9 +137,7 @@ def test_a_large_increase_is_not_waited_for_as_long_as_spot_trickles() -> None:
         pytest.param(6, 0, 6, id="six late and four lost"),
     ],
 )
-def test_who_is_late_caps_what_is_filled_in_for_the_late_alone(
-    late: int, serving: int, wanted: int
-) -> None:
+def test_late_instances_cap_only_their_own_backfill(late: int, serving: int, wanted: int) -> None:
     _, memory = whole()
     memory = replace(memory, need=10, launching_since={i: at(-900) for i in ids("z", late)})
     spot = group("spot", 10, instances(SPOT[:serving], ids("z", late)))
@@ -197,7 +195,7 @@ def test_an_instance_that_survives_its_warning_counts_again() -> None:
     assert (again.spot.serving, again.of(Unmark)) == (4, [])
 
 
-def test_a_scheduled_change_still_counts_when_it_comes() -> None:
+def test_a_scheduled_change_still_counts_at_its_time() -> None:
     """AWS stops the instance at that time or soon after: it must not count again just then."""
     spot = group("spot", 4, instances(SPOT[:4]))
     due = at(3600)
@@ -219,7 +217,7 @@ def test_a_scheduled_change_still_counts_when_it_comes() -> None:
         (3600, 60, 36_000, 36_060),  # a change that was put off for nine hours
     ],
 )
-def test_what_is_told_later_of_an_instance_goes_before_what_was_told(
+def test_later_news_of_an_instance_overrides_earlier_news(
     first_s: int, told_at_s: int, then_s: int, turns_at_s: int
 ) -> None:
     spot, back = group("spot", 4, instances(SPOT[:4])), group("on-demand", 0)
@@ -235,7 +233,7 @@ def test_a_change_that_was_put_off_leaves_the_instance_alone_until_then() -> Non
     assert turn(3600, spot, back, then.memory, KEEP).spot.serving == 4
 
 
-def test_an_event_that_comes_late_takes_nothing_back() -> None:
+def test_a_late_event_withdraws_nothing() -> None:
     spot, back = group("spot", 4, instances(SPOT[:4])), group("on-demand", 0)
     first = turn(900, spot, back, STEADY, KEEP, warned={SPOT[0]: at(890)})
     for late_s in (0, 3600):
@@ -325,9 +323,7 @@ def test_while_nobody_knows_what_serves_no_on_demand_is_released() -> None:
 
 
 @pytest.mark.parametrize(("spot_name", "back_name"), [("other", "on-demand"), ("spot", "other")])
-def test_other_groups_in_the_document_are_met_for_the_first_time(
-    spot_name: str, back_name: str
-) -> None:
+def test_other_groups_in_the_document_are_adopted_anew(spot_name: str, back_name: str) -> None:
     whole = turn(0, members(*SPOT[:4]), NONE, SETTLED)
     still = turn(3600, members(*SPOT[:4]), NONE, whole.memory)
     ten = group(back_name, 10, instances(BACK[:10]))
@@ -338,7 +334,7 @@ def test_other_groups_in_the_document_are_met_for_the_first_time(
     assert "left as they are" not in turn(3720, group(spot_name, 0), ten, moved.memory).reason
 
 
-def test_who_was_taken_out_of_a_group_is_ended_although_the_fleet_has_another() -> None:
+def test_a_detached_instance_is_ended_although_the_fleet_has_another_group() -> None:
     warned = turn(0, members(*SPOT[:4]), NONE, SETTLED, warned={SPOT[0]: at(0)})
     assert set(warned.memory.detached) == {SPOT[0]}
     moved = turn(60, group("other", 0), NONE, warned.memory)
@@ -485,7 +481,7 @@ def test_in_service_without_a_log_while_requests_flow_is_launching() -> None:
     assert "bootstrap" in late.alarms
 
 
-def test_who_was_not_heard_of_yet_is_neither_short_nor_makes_on_demand_needless() -> None:
+def test_an_unproven_instance_is_neither_a_gap_nor_a_reason_to_release() -> None:
     on_demand = group("on-demand", 4, instances(BACK[:4]))
     memory = SETTLED
     for minute in range(60):
@@ -499,7 +495,7 @@ def test_who_was_not_heard_of_yet_is_neither_short_nor_makes_on_demand_needless(
     assert (alone.on_demand_desired, alone.alarms) == (0, ())
 
 
-def test_who_never_reports_is_backfilled_up_to_the_cap() -> None:
+def test_instances_that_never_report_are_backfilled_up_to_the_cap() -> None:
     first = turn(0, members(*SPOT[:4]), NONE, SETTLED, unreported=unreported(*SPOT[:4]))
     late = turn(660, members(*SPOT[:4]), NONE, first.memory, unreported=unreported(*SPOT[:4]))
     assert (late.on_demand_desired, late.rule) == (2, "configuration cap")
@@ -544,7 +540,7 @@ def _after_elevated_risk(of: Fleet) -> AvailabilityMemory:
 
 
 @pytest.mark.parametrize("need", [3, 4, 5])
-def test_the_spot_group_is_never_asked_for_more_than_its_bound(need: int) -> None:
+def test_no_request_to_the_spot_group_exceeds_its_bound(need: int) -> None:
     bounded = replace(fleet(spot_max=4), availability=ELEVATED.availability)
     before = AvailabilityMemory(need=need, spot_seen=need, seen_at=at(-60), in_service=need)
     lost = turn(0, members(*SPOT[: need - 1], desired=need), NONE, before, bounded)
@@ -643,7 +639,7 @@ def lost_one() -> AvailabilityMemory:
     ).memory
 
 
-def test_after_a_loss_without_warning_spot_is_asked_for_a_spare_and_then_on_demand() -> None:
+def test_after_a_loss_without_warning_a_spare_is_requested_of_spot_then_of_on_demand() -> None:
     _, memory = whole()
     three = instances(SPOT[:3])
     lost = risky_turn(0, group("spot", 4, three), NONE, memory)
@@ -663,7 +659,7 @@ def test_a_loss_of_half_the_need_that_no_spare_covers_is_heavy(
 
 
 @pytest.mark.parametrize(("let_go", "losses"), [(SPOT[3:4], 0), ((), 1)])
-def test_what_was_asked_to_go_makes_no_elevated_risk(let_go: Sequence[str], losses: int) -> None:
+def test_a_requested_end_makes_no_elevated_risk(let_go: Sequence[str], losses: int) -> None:
     """An instance refresh, or somebody who ended it in the group."""
     _, memory = whole()
     three = group("spot", 4, instances(SPOT[:3], (), SPOT[3:4]))

@@ -175,7 +175,7 @@ def after(decision: Turn) -> int:
 
 
 @given(warnings, policies, st.integers(0, 3))
-def test_a_turn_at_each_instant_that_is_asked_for_is_never_too_late(
+def test_a_turn_at_each_requested_instant_is_never_too_late(
     warned: dict[str, int], policy: AvailabilityPolicy, there: int
 ) -> None:
     """On-demand has what is gone within the lead, however the turns are spread."""

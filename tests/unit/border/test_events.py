@@ -95,7 +95,7 @@ NO_STARTS = (
         *((CHANGE, "startTime", wrong) for wrong in NO_STARTS),
     ],
 )
-def test_what_is_no_instance_and_no_time_is_refused(name: str, field: str, wrong: object) -> None:
+def test_text_that_is_no_instant_is_refused(name: str, field: str, wrong: object) -> None:
     mangled = event(name)
     (mangled if field == "time" else mangled["detail"])[field] = wrong
     with pytest.raises(EventError, match=field):
@@ -126,7 +126,7 @@ def test_a_launch_may_name_no_instance(name: str, detail: dict[str, str | None])
         (CHANGE, {"statusCode": "closed"}),
     ],
 )
-def test_what_tells_a_turn_nothing_is_ignored(name: str, changes: dict[str, Any]) -> None:
+def test_events_without_news_for_a_turn_are_ignored(name: str, changes: dict[str, Any]) -> None:
     told = event(name)
     assert parse_event(told | {"detail": told["detail"] | changes}, ACCOUNT) is None
 

@@ -129,7 +129,7 @@ def test_every_wrong_field_is_named_at_once() -> None:
     ["", "{", "null", "[]", '"ocr"', "version: 1", "\0", "{}}", "AQICAHhBSTC3Bt0wzVqCpVw8",
      '{"objective": {"share": .95}}'],
 )  # fmt: skip
-def test_what_is_no_json_object_is_refused_and_told_what_it_must_be(text: str) -> None:
+def test_text_that_is_no_json_object_gets_an_error_that_says_what_is_expected(text: str) -> None:
     told = refused(text)
     if text not in ("null", "[]", '"ocr"'):
         assert "one JSON object in a parameter of type String, not SecureString" in told
@@ -197,7 +197,7 @@ MAIN = {
         ({"asr": "{"}, "fleet document asr: "),
     ],
 )
-def test_what_would_stop_every_fleet_stops_its_own(parameters: dict[str, str], told: str) -> None:
+def test_a_wrong_field_stops_only_its_own_fleet(parameters: dict[str, str], told: str) -> None:
     documents = store(MAIN | parameters).load()
     assert [fleet.name for fleet in documents.fleets] == ["main"]
     (error,) = documents.errors

@@ -56,7 +56,7 @@ def test_the_document_reads_with_what_it_says() -> None:
 
 
 @pytest.mark.parametrize("item", kept("0.1", "record_items"), ids=lambda item: item["sk"]["S"][:60])
-def test_a_record_reads_with_all_that_it_told(item: dict[str, dict[str, str]]) -> None:
+def test_a_record_is_read_back_whole(item: dict[str, dict[str, str]]) -> None:
     record, told = read_record(item["record"]["S"]), json.loads(item["record"]["S"])
     for name in ("action", "rule", "reason"):
         assert getattr(record, name) == told[name]

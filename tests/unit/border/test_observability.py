@@ -87,7 +87,7 @@ def test_settings_of_an_earlier_release_are_logged_once(told: Told) -> None:
     assert (warned["fleet"], warned["settings"]) == ("of-0.1", ["availability.settle_s"])
 
 
-def test_errors_are_raised_together_after_all_was_told(metrics: Metrics, told: Told) -> None:
+def test_errors_are_raised_together_after_every_report(metrics: Metrics, told: Told) -> None:
     turn = TurnReport(
         records=[record(fleet="search", outcomes=(Outcome(asked="x", error="y"),))],
         errors=[Throttled("fleet ocr: slow down")],
@@ -106,7 +106,7 @@ def test_errors_are_raised_together_after_all_was_told(metrics: Metrics, told: T
     assert [line["kind"] for line in told(logging.ERROR)] == ["FleetError", "Throttled"]
 
 
-def test_what_nobody_foresaw_is_told_with_its_place_after_the_records(
+def test_an_unforeseen_error_is_shown_with_its_place_after_the_records(
     metrics: Metrics, told: Told
 ) -> None:
     defect = KeyError("digest")

@@ -45,7 +45,7 @@ def drawn(page: str) -> list[Any]:
     return [json.loads(d) for d in re.findall(r'<script type="application/json">(.*?)</s', page)]
 
 
-def test_what_is_said_cannot_become_markup() -> None:
+def test_text_cannot_become_markup() -> None:
     blocks: list[Block] = [
         Heading(HOSTILE),
         Text(HOSTILE, HOSTILE),
@@ -75,7 +75,7 @@ def test_a_row_leads_to_its_instant_and_numbers_stand_right() -> None:
     assert f'{ours}<td data-label="count" class="number">4</td></tr>' in page
 
 
-def test_a_folded_table_opens_when_asked() -> None:
+def test_a_folded_table_opens_on_click() -> None:
     page = html(Table(caption="Settings", columns=("name",), rows=[], folded=True))
     assert "<details><summary>Settings</summary>" in page
     assert page.count("<details>") == page.count("</details>") == 1

@@ -200,7 +200,7 @@ def test_a_seeded_misconfiguration_is_the_only_finding(
         ("the group has no launch template", "correct what is named, and run it again"),
     ],
 )  # fmt: skip
-def test_what_was_not_read_says_what_helps(why: str, fix: str) -> None:
+def test_unread_facts_say_what_helps(why: str, fix: str) -> None:
     (found,) = examine(but(facts__other_stacks=unseen("a:A", why)))
     assert found.fix == fix
 

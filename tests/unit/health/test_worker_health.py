@@ -159,7 +159,7 @@ def test_those_that_failed_and_are_gone_still_tell_that_the_service_is_ill() -> 
     assert diagnosed(load(*gone, *left)).reasons == {}
 
 
-def test_an_instance_alone_is_never_told_from_its_service() -> None:
+def test_a_single_instance_is_never_blamed_for_its_service() -> None:
     alone = (group("spot", 1, instances(SPOT[:1])), group("on-demand", 0))
     assert diagnosed(load(worker(SPOT[0], 10, 10)), groups=alone).reasons == {}
     assert diagnosed(load(worker(SPOT[0], last=-400)), groups=alone).reasons == {}
@@ -186,7 +186,7 @@ def test_long_requests_by_chance_do_not_make_a_worker_slow() -> None:
     assert diagnosed(seen).reasons == {}
 
 
-def test_logs_that_were_held_up_make_nobody_slow_who_came_since() -> None:
+def test_delayed_logs_do_not_make_a_newer_worker_slow() -> None:
     """All serve alike: the old ones for ten minutes, the new one for the last of them."""
     held_up = [
         log(began, began - 2.0, worker=i, instance_id=i, cluster=Cluster.AWS)
@@ -211,7 +211,7 @@ def test_a_turn_that_goes_round_again_has_not_observed_twice() -> None:
     assert diagnosed(soon, memory=first.memory).replace == ()
 
 
-def test_the_last_check_spares_who_works_in_freshly_read_logs() -> None:
+def test_the_last_check_spares_an_instance_with_fresh_logs() -> None:
     due = diagnosed(load(*busy(*SPOT[1:])), memory=replace(HUNG, suspects={SPOT[0]: at(-60)}))
     assert due.replace == (SPOT[0],)
     assert confirm(due, load(*busy(*SPOT)), fleet(), at(0)) == ()
@@ -233,7 +233,7 @@ def test_replacements_stay_within_the_budget_of_an_hour() -> None:
     assert set(renewed.replace) == set(SPOT[2:4])
 
 
-def test_switched_off_it_judges_nobody_but_remembers_who_serves() -> None:
+def test_switched_off_it_judges_no_instance_but_remembers_those_in_service() -> None:
     off = diagnosed(load(*busy(*SPOT[1:])), memory=HUNG, policy=WorkerHealthPolicy(enabled=False))
     assert (off.reasons, off.memory.in_service_since) == ({}, OLD.in_service_since)
 
@@ -306,7 +306,7 @@ def test_of_half_the_fleet_one_is_replaced_late_and_the_others_once_its_successo
     assert (kept.memory.silent, kept.logs_missing) == ((), 3)
 
 
-def test_requests_pass_by_who_has_no_log_and_are_forgotten_with_the_next_log() -> None:
+def test_requests_count_against_an_instance_until_its_next_log() -> None:
     memory = watched(OLD, 0)
     assert set(memory.expected.values()) == {0.0}
     memory = watched(memory, 60, *SPOT[1:])
@@ -319,7 +319,7 @@ def test_requests_pass_by_who_has_no_log_and_are_forgotten_with_the_next_log() -
     assert memory.flow.partly_until == at(180)
 
 
-def test_who_fell_silent_between_turns_that_lie_apart_was_passed_by() -> None:
+def test_silence_that_began_between_distant_turns_counts() -> None:
     memory = watched(OLD, 0)
     sent = [*counted(60, 60, SPOT[0]), *counted(300, 360)]
     members = (group("spot", 6, instances(SPOT)), group("on-demand", 0))
@@ -327,14 +327,14 @@ def test_who_fell_silent_between_turns_that_lie_apart_was_passed_by() -> None:
     assert 30 < seen.expected[SPOT[0]] < 60 == seen.expected[SPOT[1]]
 
 
-def test_nobody_is_passed_by_while_no_requests_come() -> None:
+def test_no_instance_is_passed_by_without_requests() -> None:
     memory = watched(OLD, 0)
     for minute in range(1, 600):
         memory = watched(memory, 60 * minute, requests=0)
     assert set(memory.expected.values()) == {0.0}
 
 
-def test_an_instance_that_comes_leaves_or_is_unhealthy_is_not_judged() -> None:
+def test_an_instance_that_launches_leaves_or_is_unhealthy_is_not_judged() -> None:
     members = (group("spot", 6, instances(SPOT[2:], SPOT[:1], SPOT[1:2])), group("on-demand", 0))
     seen = load(*busy(*SPOT[2:]))
     diagnosis = diagnosed(seen, groups=members)
@@ -360,7 +360,7 @@ def test_workers_that_never_report_are_bootstrap_failures_after_the_launch_deadl
 
 
 @pytest.mark.parametrize(("until", "late"), [(-301, False), (-300, True), (-1, True)])
-def test_who_came_just_before_logs_stopped_is_no_bootstrap_failure(
+def test_an_instance_launched_just_before_logs_stopped_is_no_bootstrap_failure(
     until: float, late: bool
 ) -> None:
     """Other workers reported for as long as a worker may be silent, or for less."""
@@ -396,7 +396,7 @@ def test_in_service_is_launching_while_it_would_have_reported_by_its_deadline(
         (0.0, 60, -60, True),
     ],
 )
-def test_who_never_reported_may_not_serve_where_requests_are_rare(
+def test_an_instance_that_never_reported_may_not_serve_where_requests_are_rare(
     lately: float, silence_s: float, since: float, known: bool
 ) -> None:
     flow = LogFlow(newest=at(-silence_s), rate=0.005, lately=lately, watched_since=at(-7200))
@@ -445,7 +445,7 @@ def test_a_queue_in_use_shows_that_requests_have_not_stopped_with_their_logs(
     ("lately", "turned", "unknown"),
     [(1.0, -180, ["b"]), (1.0, -300, ["b"]), (1.0, -310, []), (0.0, -180, [])],
 )
-def test_who_came_since_the_last_turn_may_not_serve(
+def test_an_instance_new_since_the_last_turn_may_not_serve(
     lately: float, turned: float, unknown: list[str]
 ) -> None:
     """Where turns have stopped, or requests are too rare to tell, whoever is in service serves."""
@@ -529,7 +529,9 @@ def test_without_a_living_peer_one_is_replaced_at_a_time_while_requests_flow() -
 
 
 @pytest.mark.parametrize(("waiting", "in_flight"), [(0, 0), (0, 3), (7, 3), (7, 0)])
-def test_who_never_reported_serves_where_requests_are_taken(waiting: int, in_flight: int) -> None:
+def test_an_instance_that_never_reported_counts_where_requests_are_taken(
+    waiting: int, in_flight: int
+) -> None:
     """One look at waiting requests proves nothing: workers that send no logs take them, too."""
     queue = QueueMemory(length=QueueLength(waiting=waiting, in_flight=in_flight))
     diagnosis = diagnosed(load(), memory=nobody_reports(queue))

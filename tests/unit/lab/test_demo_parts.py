@@ -58,7 +58,7 @@ def test_requests_that_end_early_begin_again() -> None:
 # --- series ---------------------------------------------------------------------------------------
 
 
-def test_what_was_asked_for_is_due_once_it_can_have_started() -> None:
+def test_a_requested_instance_is_owed_once_it_can_have_started() -> None:
     looks = [
         Look(
             at_s=at_s,

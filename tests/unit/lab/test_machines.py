@@ -48,7 +48,7 @@ def test_a_warning_that_is_taken_back_means_serving_again() -> None:
 
 
 @pytest.mark.parametrize("end", ["lose", "hang"])
-def test_a_request_of_a_lost_worker_comes_back(end: str) -> None:
+def test_a_request_of_a_lost_worker_is_delivered_again(end: str) -> None:
     served: list[Served] = []
     force = Workforce([(0, 10)], served.append)
     force.join("i-1")

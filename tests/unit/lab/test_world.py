@@ -85,7 +85,7 @@ class InTrouble(World):
         return call(ASK)
 
 
-def test_an_answer_that_is_lost_is_asked_for_again() -> None:
+def test_a_lost_answer_is_requested_again() -> None:
     world = InTrouble(lost=1)
     world.call()
     assert world.asked == 2

@@ -26,7 +26,7 @@ def watched(counts: Sequence[int]) -> LogFlow:
 
 
 @given(a_minute=st.integers(0, 1000), minutes=st.integers(2, 200))
-def test_requests_that_come_steadily_come_lately_as_often(a_minute: int, minutes: int) -> None:
+def test_steady_requests_have_a_steady_recent_rate(a_minute: int, minutes: int) -> None:
     assert watched([a_minute] * minutes).lately == pytest.approx(a_minute / TURN_S)
 
 
@@ -48,7 +48,7 @@ def test_hours_without_a_turn_do_not_make_requests_rarer() -> None:
     assert after.lately == pytest.approx(before.lately, rel=0.05)
 
 
-def test_a_window_is_whole_once_it_is_known_whose_logs_came_in_it() -> None:
+def test_a_window_is_whole_once_every_workers_logs_are_known() -> None:
     old = LogFlow(known_since=at(-3600), newest=at(0), watched_since=at(-299))
     assert not old.is_whole(300, at(0))
     assert old.is_whole(300, at(1))
@@ -141,7 +141,7 @@ def test_however_a_worker_ships_its_logs_a_window_is_whole_as_soon_as_it_passed(
     assert turns(LONG, looks, came).in_order_since is None
 
 
-def test_a_silence_says_nothing_about_how_fast_requests_came_before_it() -> None:
+def test_a_silence_does_not_lower_the_rate_before_it() -> None:
     """One a minute: the window forgets the last of them long before 14 are due."""
     flow = replace(LONG, newest=at(0), rate=1 / 60, lately=1 / 60)
     silent = Load(at=at(300), window_s=300, newest=at(0), arrival_rate=0.0)
@@ -151,7 +151,7 @@ def test_a_silence_says_nothing_about_how_fast_requests_came_before_it() -> None
     assert paced(flow, heard, replace(silent, newest=at(60), arrival_rate=0.5)).rate == 0.5
 
 
-def test_the_logs_of_a_backlog_come_as_fast_as_its_requests_finish() -> None:
+def test_a_backlogs_logs_arrive_as_fast_as_its_requests_finish() -> None:
     """Its requests arrived before the window, and 43 minutes without a log are still a gap."""
     flow = replace(LONG, newest=at(0), lately=0.4)
     heard = replace(flow, newest=at(60))
@@ -161,7 +161,7 @@ def test_the_logs_of_a_backlog_come_as_fast_as_its_requests_finish() -> None:
     assert after.is_missing(at(60 + 43 * 60))
 
 
-def test_requests_came_no_faster_than_in_the_hour_before_the_newest() -> None:
+def test_the_rate_is_at_most_that_of_the_hour_before_the_newest_log() -> None:
     """One of a quiet night, alone in its minutes, is no pace of one in five minutes."""
     night = replace(LONG, newest=at(0), rate=1 / 300, lately=1 / 3600)
     assert not night.is_missing(at(2 * 3600))

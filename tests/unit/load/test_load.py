@@ -37,7 +37,7 @@ def test_load_rate_is_busy_time_over_the_window() -> None:
     assert load.newest == before(70)
 
 
-def test_a_worker_that_came_late_has_capacity_from_its_first_busy_slot() -> None:
+def test_a_new_worker_has_capacity_from_its_first_busy_slot() -> None:
     [worker] = summarise([digest_of([log(95, 60)])], SENT, 300).workers
     assert (worker.busy_s, worker.capacity_s) == (35, 100)
 
@@ -49,7 +49,7 @@ def test_a_worker_within_its_next_request_is_not_idle() -> None:
     assert worker.capacity_s == 285
 
 
-def test_clusters_are_told_apart() -> None:
+def test_clusters_are_kept_apart() -> None:
     in_aws = log(300, 270, worker="gpu-1", cluster=Cluster.AWS, instance_id="i-0123456789abcdef0")
     logs = [log(300, 270), in_aws, log(300, 240, worker="gpu-2")]
     load = summarise([digest_of(logs)], SENT, 300)

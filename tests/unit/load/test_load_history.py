@@ -73,7 +73,7 @@ def test_steps_that_no_turn_saw_are_quiet_and_a_day_is_kept() -> None:
     assert long.requests == (*[0] * (DAY_MINUTES - 10), *[12] * 10)
 
 
-def test_logs_that_come_late_are_counted_as_long_as_they_are_seen() -> None:
+def test_late_logs_are_counted_while_they_are_in_the_window() -> None:
     some = after(steady(15, every_s=10))
     assert some.requests == (6,) * 10
     settled = SENT + timedelta(seconds=60)
@@ -105,7 +105,7 @@ def test_the_summary_says_what_the_logs_say() -> None:
     assert (summary.newest_start_age_s, summary.newest_wait_s) == (1, 3)
 
 
-def test_minutes_before_the_window_come_from_the_history() -> None:
+def test_minutes_before_the_window_are_taken_from_the_history() -> None:
     later = SENT + timedelta(minutes=30)
     history = after(steady(15))
     log = arrival_log(history, arrival_window(steady(15, later), later, 900))

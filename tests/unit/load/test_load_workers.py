@@ -43,7 +43,7 @@ def test_workers_that_ran_at_one_time(lives: list[tuple[float, float]], count: i
 
 
 @pytest.mark.parametrize("mean_s", [2.0, 20.0, 100.0, 1_000.0])
-def test_nobody_is_missed_where_requests_come_by_chance(mean_s: float) -> None:
+def test_no_worker_is_missing_where_requests_are_random(mean_s: float) -> None:
     random, workers = Random(0), list[WorkerLoad]()
     for n in range(20):
         ends_s = [random.expovariate(1 / mean_s)]

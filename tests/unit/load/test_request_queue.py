@@ -130,7 +130,7 @@ def test_silence_is_missing_logs_unless_nothing_or_nobody_is_there_to_serve() ->
     assert not expects_logs(watched([BUSY]), 0)
 
 
-def test_what_it_adds_to_silence_is_said() -> None:
+def test_the_reason_says_what_it_adds_to_silence() -> None:
     assert told(None) == ""
     assert told(watched([BUSY])) == ", 0 requests wait, 1 are in flight"
     assert told(watched([DENIED])) == ", the request queue is not known (Refused: denied)"
@@ -161,7 +161,7 @@ def told_by_agent(seen_s: float, waiting: int = 0) -> QueueLength:
     return QueueLength(waiting=waiting, in_flight=0, seen_at=at(seen_s))
 
 
-def test_a_look_that_is_met_again_proves_nothing() -> None:
+def test_a_repeated_look_proves_nothing() -> None:
     once = watched([told_by_agent(-700)] * 11)
     assert (once.empty_looks, quiet_s(once, at(0))) == (1, 0)
 

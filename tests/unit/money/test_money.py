@@ -34,7 +34,7 @@ BOOK = PriceBook(
 )
 
 
-def test_what_is_over_is_closed_once_although_nobody_says_when_it_ended() -> None:
+def test_an_instance_without_a_known_end_is_closed_once() -> None:
     closed = replace(ITEM, until=hour(1), ended_by=EndedBy.AWS)
     over = replace(LIFE, until=hour(2), ended_by=EndedBy.AWS)
     assert over_and_not_open([], {"i-1": over}) == (over,)
@@ -102,7 +102,7 @@ def test_what_the_group_terminated_ends_then_although_ec2_forgot_it() -> None:
     assert item.until == hour(9)
 
 
-def test_two_savings_told_apart() -> None:
+def test_two_savings_are_kept_apart() -> None:
     """Four hours: two instances for two of them, one on demand, then one."""
     other = replace(ITEM, instance_id="i-2", option=PurchaseOption.ON_DEMAND)
     items = [

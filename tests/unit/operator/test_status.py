@@ -107,7 +107,7 @@ def test_a_busy_share_is_withheld_while_idle_or_hung_workers_would_change_it() -
     assert [busy(1), busy(3), busy(4), busy(6, 60)] == [None] * 4
 
 
-def test_a_turn_s_reason_is_on_the_screen_once_and_no_number_is_parted_from_its_unit() -> None:
+def test_a_reason_is_shown_once_and_no_number_is_split_from_its_unit() -> None:
     reason = "both groups are short: AWS has no capacity for 3 instances"
     turn = availability(seen={"ShortfallUnfilled": 6}, reason=reason)
     text = screen(looked(groups=groups(serving=()), records=(turn, health(47)), digests=[]))
@@ -211,7 +211,7 @@ HUNG = judged("load 2.0 erlangs; i-4 finished nothing; i-5 hangs", WorkersSuspec
     ],
     ids=lambda value: str(value)[:30],
 )  # fmt: skip
-def test_what_was_read_is_said_with_its_age_and_the_rest_is_unknown(
+def test_figures_have_their_age_and_the_rest_is_unknown(
     part: dict[str, Any], state: State, words: str
 ) -> None:
     status = looked(**part)

@@ -95,7 +95,7 @@ def test_a_fleet_on_its_own_machines_pays_for_none_of_them() -> None:
     assert what_if(promised(), own, "share=0.9").prices[0].worker_hours == 0
 
 
-def test_what_is_left_out_of_a_promise_stays_and_what_is_none_is_refused() -> None:
+def test_an_omitted_part_of_a_promise_stays_and_an_unknown_one_is_refused() -> None:
     assert parse_promise("share=0.9", NOW) == replace(NOW, share=0.9)
     assert parse_promise("wait_s=30, share=0.9", NOW) == replace(NOW, wait_s=30.0, share=0.9)
     wrong = ("", "wait=30", "wait_s", "wait_s=soon", "share=1", "share=0", "wait_s=-1", "share=nan")

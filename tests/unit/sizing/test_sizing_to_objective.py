@@ -67,7 +67,7 @@ def sized(
     return size(load, of or promised(), spot, spares, memory, load.at, outlook)
 
 
-def test_the_fewest_workers_that_keep_the_promise_are_asked_for() -> None:
+def test_the_fewest_workers_that_keep_the_promise_are_requested() -> None:
     sizing = sized(summary(7.0))
     assert (sizing.action, sizing.rule, sizing.missing) == (Action.RESIZE, "objective", 0)
     assert 8 <= sizing.workers == sizing.spot_desired <= 10
@@ -173,7 +173,7 @@ desires = st.integers(0, 80)
 
 
 @given(erlangs, waits, desires, st.integers(1, 4), st.integers(0, 10))
-def test_booting_workers_are_not_asked_for_again(
+def test_booting_workers_are_not_requested_again(
     load: float, waited_s: float, desired: int, per: int, onprem: int
 ) -> None:
     seen, of = summary(load, wait_s=waited_s), promised(per=per)

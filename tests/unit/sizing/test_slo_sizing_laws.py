@@ -89,7 +89,7 @@ def test_a_looser_promise_never_needs_more(case: Case, longer_s: float, less: fl
 
 
 @given(cases, st.integers(0, 12))
-def test_booting_workers_are_not_asked_for_twice(case: Case, live: int) -> None:
+def test_booting_workers_are_not_requested_twice(case: Case, live: int) -> None:
     first = case.need(live=live, booting=0)
     assume(first.workers > live)
     past = [*case.past, PastNeed(age_s=60.0, workers=first.load_workers)]

@@ -179,7 +179,7 @@ def told(number: int, ago_s: float, ready: int, **changed: object) -> dict[str, 
     return sent_log(number, agent=agent)
 
 
-def test_what_machines_lost_is_told_by_fleet() -> None:
+def test_lost_logs_are_reported_by_fleet() -> None:
     lost = {"lost": 3, "clamped": 2, "refused": 1}
     messages = [
         message(told(0, 9, 0, **lost), "a"),

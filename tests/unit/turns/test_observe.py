@@ -41,7 +41,7 @@ def turns(told: FakeFleet, until_s: float = 1200.0) -> None:
         (scene(Control(pause=replace(PAUSE, until=instant(7200)))), Permission.PAUSED),
     ],
 )
-def test_a_turn_that_may_only_look_decides_and_asks_nothing(
+def test_a_turn_that_only_observes_decides_and_requests_nothing(
     told: FakeFleet, permission: Permission
 ) -> None:
     turns(told)

@@ -16,7 +16,7 @@ from tests.unit.turns.stage import Workday
 
 
 @pytest.mark.parametrize(("size", "objective"), [(1, True), (6, False)])
-def test_a_night_without_requests_costs_no_on_demand_and_replaces_nobody(
+def test_a_night_without_requests_costs_no_on_demand_and_replaces_no_instance(
     size: int, objective: bool
 ) -> None:
     night = Workday(size, objective=objective)
@@ -33,7 +33,7 @@ def test_a_night_without_requests_costs_no_on_demand_and_replaces_nobody(
     assert night.on_demand_hours <= 0.2 * size
 
 
-def test_on_demand_that_is_met_again_in_a_known_night_is_given_back() -> None:
+def test_on_demand_adopted_in_a_known_quiet_night_is_released() -> None:
     """Turns stopped for longer than a fleet is remembered; no log arrives until the morning."""
     night = Workday(4, objective=True)
     night.pass_minutes(90, rate=0.44)
@@ -89,7 +89,7 @@ def test_three_of_four_that_hang_are_suspected_within_ten_minutes(
     assert not {i for i in day.in_service("spot") if i in told} - day.hung
 
 
-def test_nobody_serves_is_reported_within_ten_minutes_and_until_somebody_does() -> None:
+def test_nobody_serves_is_reported_within_ten_minutes_until_a_worker_serves() -> None:
     day = Workday(4, service_s=20.0, objective=True)
     day.fleet = replace(day.fleet, bounds=Bounds(spot_min=4, spot_max=4, on_demand_max=0))
     day.pass_minutes(60, rate=0.1)

@@ -115,7 +115,7 @@ def test_a_batch_that_was_detached_with_no_time_left_is_remembered() -> None:
 
 
 @pytest.mark.parametrize("call", ["troubled_spot_requests", "failures", "marked"])
-def test_what_a_turn_can_do_without_does_not_stop_it(call: str) -> None:
+def test_optional_reads_do_not_stop_a_turn(call: str) -> None:
     fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)), policy=CALM)
     fleet.faults.refusals[call] = Throttled("Rate exceeded")
     fleet.to(3660)
@@ -127,7 +127,7 @@ def test_what_a_turn_can_do_without_does_not_stop_it(call: str) -> None:
     assert all(not outcome.error for outcome in record.outcomes)
 
 
-def test_where_fewer_serve_the_group_is_asked_whether_somebody_asked_for_it() -> None:
+def test_where_fewer_serve_the_groups_activities_say_whether_it_was_requested() -> None:
     fleet = FakeFleet(policy=AvailabilityPolicy(elevated_risk_s=1800))
     fleet.to(600)
     fleet.faults.refusals["let_go"] = Throttled("Rate exceeded")
@@ -180,7 +180,7 @@ def test_a_chain_of_wake_ups_ends(woken: int, deferred: bool) -> None:
     assert fleet.cloud.ready(Purchase.SPOT) == 4
 
 
-def test_on_demand_is_given_back_when_nobody_can_say_who_is_busy(
+def test_on_demand_is_released_when_busy_shares_are_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: object) -> NoReturn:

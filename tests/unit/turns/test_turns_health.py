@@ -46,7 +46,7 @@ def test_less_load_ends_the_least_busy_instances() -> None:
     assert len(set(idle) & set(stage.spot)) == 1
 
 
-def test_what_nobody_foresaw_stops_one_fleet_and_is_raised_when_all_had_their_turn(
+def test_an_unforeseen_error_stops_one_fleet_and_is_raised_after_all_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stage = Stage()
@@ -182,7 +182,7 @@ def applied(pairs: list[tuple[HealthAction, Answer]]) -> HealthMemory:
 
 
 @given(PAIRS)
-def test_what_was_refused_or_skipped_leaves_no_trace(
+def test_refused_or_skipped_actions_leave_no_trace(
     pairs: list[tuple[HealthAction, Answer]],
 ) -> None:
     asked = [pair for pair in pairs if pair[1] in (Answer.DONE, Answer.LOST)]

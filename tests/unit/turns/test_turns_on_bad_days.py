@@ -113,7 +113,7 @@ def test_a_cloud_that_dies_at_once_is_replaced_within_the_budget_and_made_no_sma
 
 
 @pytest.mark.parametrize("service_s", [10.0, 42.0])
-def test_workers_on_premises_that_start_again_under_new_ids_end_nobody(service_s: float) -> None:
+def test_on_premises_workers_restarted_under_new_ids_end_no_instance(service_s: float) -> None:
     """Old ids stay in the window for minutes; all of the cloud's workers were ended for them."""
     day = a_day(service_s=service_s)
     day.onprem = rack(20, "one")

@@ -51,7 +51,7 @@ def test_a_gap_in_the_logs_and_in_the_turns_gives_nothing_back(minutes: int, tur
     assert min(day.desired) >= 10
 
 
-def test_an_adopted_fleet_is_not_cut_to_what_a_minute_of_logs_tells() -> None:
+def test_an_adopted_fleet_is_not_cut_to_a_minute_of_logs() -> None:
     day = Workday(12, service_s=2.0, objective=True, sizing=SizingPolicy(scale_in_after_s=60))
     day.pass_minutes(4, 4.0)
     assert set(day.desired) == {12}

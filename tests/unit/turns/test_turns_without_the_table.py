@@ -76,7 +76,7 @@ def test_a_warning_counts_although_its_note_cannot_be_left() -> None:
 
 
 @pytest.mark.parametrize("raced", [True, False])
-def test_what_another_turn_asked_for_meanwhile_is_not_lowered(raced: bool) -> None:
+def test_another_turns_request_meanwhile_is_not_lowered(raced: bool) -> None:
     """Of warnings at once each reaches another process; perhaps the group cannot be read again."""
     fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)))
     fleet.to(1250)
@@ -112,7 +112,7 @@ def test_a_fleet_that_may_not_act_or_is_unknown_is_left_alone(said: Control | No
     assert fleet.on_demand == 0
 
 
-def test_what_operators_said_is_good_for_hours_and_not_longer() -> None:
+def test_operators_control_is_cached_for_hours_and_not_longer() -> None:
     fleet = FakeFleet(a=((0.0, 4), (1200.0, 2)))
     controls = Controls(Control())
     fleet.ports = replace(fleet.ports, controls=controls)

@@ -125,7 +125,7 @@ def test_a_wrong_order_is_refused_with_the_reason(lab: Lab, order: object, why: 
     assert why in json.loads(answer)["error"]
 
 
-def test_a_loss_is_warned_and_an_unwarned_one_takes_whom_it_names(lab: Lab) -> None:
+def test_a_loss_is_warned_and_an_unwarned_one_takes_the_named_instance(lab: Lab) -> None:
     oldest, newest = lab.spot()
     assert lab.order(Kind.LOSS) == newest
     assert [one["warned"] for one in lab.state()["groups"][0]["instances"]] == [False, True]
@@ -143,7 +143,7 @@ def test_a_loss_is_warned_and_an_unwarned_one_takes_whom_it_names(lab: Lab) -> N
         (Kind.LAUNCH_REFUSED, 0.6, "configuration"),
     ],
 )
-def test_the_words_of_a_refused_launch_mean_what_was_ordered(
+def test_the_text_of_a_refused_launch_has_the_ordered_class(
     lab: Lab, kind: Kind, value: float, found: str
 ) -> None:
     assert classify(lab.order(kind, value=value)) == (found, True)

@@ -261,7 +261,7 @@ def test_a_group_is_created_changed_and_deleted_with_its_instances(groups: Group
         (prioritized, "prioritized allocation strategy is not compatible"),
     ],
 )
-def test_what_would_have_no_effect_is_refused_by_its_name(
+def test_a_fault_without_effect_is_refused_by_name(
     groups: Groups, asked: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(CloudError, match=named):

@@ -78,7 +78,7 @@ def test_a_world_that_cannot_be_is_refused(changed: dict[str, float], problem: s
         World(**{"target": 2, **changed})  # type: ignore[arg-type]
 
 
-def test_a_turn_comes_in_every_minute_and_two_are_up_to_two_minutes_apart() -> None:
+def test_a_turn_runs_every_minute_and_two_are_up_to_two_minutes_apart() -> None:
     """A schedule's minute is 60 s give or take 59; nothing happens after the first launch."""
     quiet, states = market_of("quiet", 7200.0, {"a/x": [(0.0, 9)]}), FakeStates()
     replay_of(quiet, World(target=1, turn_jitter_s=59.0), {}, states=states).run(quiet.end_s)

@@ -62,7 +62,7 @@ NIGHT = Scenario(seed=1, loads=((0.0, 4.0), (1500.0, 0.0)), queue_known=False)
         pytest.param(FELL, 3600.0, 4, 1, True, (10.0, False), id="a quarter, at ease"),
     ],
 )
-def test_the_requests_of_a_minute_that_pass_who_does_nothing(
+def test_requests_of_a_minute_that_pass_an_idle_instance(
     scenario: Scenario, now_s: float, there: int, idle: int, *, reported: bool, expected: object
 ) -> None:
     assert evidence_of(scenario, now_s, there, idle, 40, reported=reported) == expected

@@ -124,7 +124,7 @@ def test_events_are_delivered_late_and_next_s_knows_when() -> None:
     assert cloud.next_s() == 120.0
 
 
-def test_events_come_twice_or_never() -> None:
+def test_events_arrive_twice_or_never() -> None:
     assert len(make(b=PLENTY, physics=Physics(event_twice=1.0)).advance(0)) == 4
     assert make(physics=Physics(event_lost=1.0)).advance(0) == []
 
@@ -164,7 +164,7 @@ def test_the_verbs_keep_aws_bounds() -> None:
         cloud.group("gone")
 
 
-def test_an_instance_that_has_not_come_cannot_be_detached() -> None:
+def test_a_pending_instance_cannot_be_detached() -> None:
     cloud = make()
     with pytest.raises(CloudError, match="not in InService"):
         cloud.detach("spot", ids(cloud))
@@ -203,7 +203,7 @@ def test_aws_forgets_what_ended_an_hour_ago() -> None:
 # --- what it does by itself -----------------------------------------------------------------------
 
 
-def test_a_ghost_is_shown_in_service_while_ec2_tells_that_it_is_gone() -> None:
+def test_a_dead_instance_is_shown_in_service_while_ec2_reports_it_gone() -> None:
     cloud = make(physics=Physics(ghost_s=100.0))
     cloud.advance(600)
     first, _ = ids(cloud)
@@ -216,7 +216,7 @@ def test_a_ghost_is_shown_in_service_while_ec2_tells_that_it_is_gone() -> None:
     assert (EventKind.TERMINATED, "spot") in [(e.kind, e.group) for e in events]
 
 
-def test_ending_a_ghost_by_name_lowers_desired() -> None:
+def test_ending_a_dead_instance_by_name_lowers_desired() -> None:
     cloud = make(physics=Physics(ghost_s=100.0))
     cloud.advance(600)
     first, second = ids(cloud)
@@ -225,7 +225,7 @@ def test_ending_a_ghost_by_name_lowers_desired() -> None:
     assert (ids(cloud), cloud.group("spot").desired) == ([second], 1)
 
 
-def test_a_bad_image_comes_into_service_and_never_serves() -> None:
+def test_a_bad_image_goes_into_service_and_never_serves() -> None:
     cloud = make(desired=0)
     cloud.break_image("spot", 0.0, 100.0)
     cloud.set_desired("spot", 1)
@@ -259,7 +259,7 @@ def test_at_its_time_out_the_hook_continues_or_abandons(continues: bool) -> None
     assert bad not in ids(cloud)
 
 
-def test_a_scale_in_of_aws_keeps_the_zones_even_and_takes_anybody() -> None:
+def test_awss_scale_in_keeps_zones_even_and_ends_any_instance() -> None:
     cloud = make(b=PLENTY, desired=8, physics=Physics(aws_scale_in=True))
     cloud.advance(600)
     before = ids(cloud)

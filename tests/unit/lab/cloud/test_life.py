@@ -155,7 +155,7 @@ def test_a_warm_pool_is_filled_beside_the_group_and_used_first() -> None:
 
 
 @pytest.mark.parametrize("reuse", [True, False])
-def test_used_instances_come_back_where_the_policy_says_so(reuse: bool) -> None:
+def test_used_instances_return_to_the_pool_if_the_policy_says_so(reuse: bool) -> None:
     cloud = make(desired=1)
     cloud.put_warm_pool(ON_DEMAND, WarmPool(prepared=1, reuse=reuse))
     cloud.advance(60.0)
@@ -207,7 +207,7 @@ def test_an_unknown_process_is_refused() -> None:
         make().suspend(SPOT, "Luanch")
 
 
-def test_a_recommendation_is_told_and_changes_nothing() -> None:
+def test_a_recommendation_is_reported_and_changes_nothing() -> None:
     cloud = make()
     cloud.set_desired(SPOT, 1)
     cloud.advance(60.0)

@@ -33,14 +33,14 @@ def trace_of(*requests: tuple[float, float], end_s: float | None = None) -> Requ
     return RequestTrace(name="t", arrival_s=arrivals, service_s=services, end_s=end_s)
 
 
-def test_first_come_first_served_on_one_worker() -> None:
+def test_one_worker_serves_in_order_of_arrival() -> None:
     run = replay(trace_of((0, 5), (1, 2), (20, 1), end_s=30), Script(1), COLD)
     assert run.wait_s.tolist() == [0.0, 4.0, 0.0]
     assert run.row.share_in_time == 1.0
     assert run.row.worker_hours == pytest.approx(30 / 3600, abs=1e-3)
 
 
-def test_a_worker_serves_a_cold_start_after_it_was_asked_for() -> None:
+def test_a_worker_serves_a_cold_start_after_its_request() -> None:
     run = replay(trace_of((0, 1_000), (1, 1), end_s=400), Script(2), COLD)
     assert run.wait_s.tolist() == [0.0, 299.0]
     assert run.row.scale_outs == 1

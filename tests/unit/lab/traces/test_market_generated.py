@@ -17,7 +17,7 @@ def markets() -> list[Market]:
     return [generate(seed, hours=FORTNIGHT_H) for seed in range(8)]
 
 
-def test_single_zones_come_and_go_but_some_zone_is_nearly_always_there(
+def test_single_zones_fail_but_some_zone_nearly_always_has_capacity(
     markets: list[Market],
 ) -> None:
     obtainable = [
@@ -31,7 +31,7 @@ def test_single_zones_come_and_go_but_some_zone_is_nearly_always_there(
     assert 0.97 <= mean(mean(map(any, zip(*market, strict=True))) for market in obtainable) <= 0.999
 
 
-def test_losses_come_in_spells_and_together(markets: list[Market]) -> None:
+def test_losses_cluster_in_time(markets: list[Market]) -> None:
     for market in markets:
         # The time of every unit of capacity that went away.
         times = np.sort(

@@ -60,7 +60,7 @@ def test_refuses_by_line(tmp_path: Path, text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(("asked", "mean"), [(None, 200), (1.0, 1), (50.0, 50)])
-def test_rates_are_as_given_or_scaled_to_the_mean_that_was_asked_for(
+def test_rates_are_as_given_or_scaled_to_the_requested_mean(
     tmp_path: Path, asked: float | None, mean: float
 ) -> None:
     path = write(tmp_path / "r.csv", RATES + "0,100\n600,300\n1200,200\n")
@@ -94,7 +94,7 @@ def test_a_mean_rate_that_cannot_be_had_is_refused(
         (["mon/r.csv", "tue/../mon/r.csv"], ["r"]),
     ],
 )
-def test_files_that_are_called_alike_are_told_apart(
+def test_files_of_one_name_are_distinguished(
     tmp_path: Path, files: list[str], names: list[str]
 ) -> None:
     assert list(named_apart([tmp_path / file for file in files]).values()) == names

@@ -48,7 +48,7 @@ def test_a_wrong_step_can_be_corrected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("inverted", "capacities"), [(True, [1, 0, 1]), (False, [0, 1, 0])])
-def test_inverted_json_has_to_be_said(
+def test_inverted_json_needs_its_option(
     tmp_path: Path, inverted: bool, capacities: list[int]
 ) -> None:
     path = write(tmp_path, "z_v100_1/full.json", trace(data=[0, 1, 0], price_info={"price": 1}))
