@@ -370,9 +370,9 @@ def undisturbed(epochs: int) -> str:
 LEFT = {"checkpoints": (0, 0, 0), "plain": (0, 0, 0), "volume": (0, 1, 0), "root": (0, 1, 0)}
 
 
-def interrupted(kind: str, kills: int, epochs: int, expected: str) -> str:
+def interrupted(kind: str, kills: int, epochs: int, expected: str, *, seed: int = 1) -> str:
     """A job whose machines are taken in each way keeps every bit."""
-    with account(1) as place:
+    with account(seed) as place:
         place.start(kind, epochs=epochs)
         # A disk is used by one machine at a time: there an older one cannot go on.
         place.take_machines(kills, epochs, WAYS[:3] if LEFT[kind][1] else WAYS)
