@@ -8,22 +8,30 @@ from spotkeeper.domain.doctor.facts import JobFacts, Unseen, known
 
 def job_facts(client: Clients, stack: Stack, defaults: Defaults) -> JobFacts | None:
     """Look at what the jobs of a stack need; None for a stack without jobs."""
-    bucket, given = stack.outputs.get("JobBucket"), stack.parameters
+    bucket = stack.outputs.get("JobBucket")
     if bucket is None:
         return None
-    version = given.get("JobLaunchTemplateVersion", "$Default")
-    template = template_of(client, given.get("JobLaunchTemplateId", ""), version)
-    seen = known(template, {})
+    parameters = stack.parameters
+    template = template_of(
+        client,
+        parameters.get("JobLaunchTemplateId", ""),
+        parameters.get("JobLaunchTemplateVersion", "$Default"),
+    )
+    seen = {} if isinstance(template, Unseen) else template
     machine = Machines(client, [seen]).of(seen, known(defaults, {}), mixed=False)
-    asked = {"SubnetIds": given.get("JobSubnetIds", "").split(",")}
-    subnets = look("ec2:DescribeSubnets", lambda: client("ec2").describe_subnets(**asked))
     return JobFacts(
         machine=template if isinstance(template, Unseen) else machine,
         on_shutdown=seen.get("InstanceInitiatedShutdownBehavior", "stop"),
         policy=stack.outputs.get("JobMachinesPolicy", ""),
-        zones=subnets
-        if isinstance(subnets, Unseen)
-        else frozenset(subnet["AvailabilityZone"] for subnet in subnets["Subnets"]),
+        zones=look(
+            "ec2:DescribeSubnets",
+            lambda: frozenset(
+                subnet["AvailabilityZone"]
+                for subnet in client("ec2").describe_subnets(
+                    SubnetIds=parameters.get("JobSubnetIds", "").split(",")
+                )["Subnets"]
+            ),
+        ),
         bucket=look(
             "s3:ListBucket", lambda: bool(client("s3").list_objects_v2(Bucket=bucket, MaxKeys=1))
         ),
