@@ -53,12 +53,13 @@ class LabSettings(BaseModel):
 
     def made(self) -> Physics:
         """How the simulated cloud behaves: as strict as AWS where that needs no patience."""
-        strict: dict[str, Any] = {"cancellations_shown": True, "pending_ends_refused": True}
+        given: dict[str, Any] = {"cancellations_shown": True, "pending_ends_refused": True}
+        given |= self.physics
         return Physics(
             cold_start_s=self.cold_start_s,
             notice_s=self.notice_s,
             event_delay_s=self.event_delay_s,
-            **(strict | self.physics),
+            **given,
         )
 
     def groups(self) -> tuple[GroupSpec, GroupSpec]:

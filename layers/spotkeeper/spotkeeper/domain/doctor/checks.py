@@ -270,8 +270,8 @@ def _unseen(facts: Facts) -> Iterator[object]:
     later = "run it again when AWS can be reached from here and answers"
     for group, name, unseen in _unseen_parts(facts):
         if not _gone_part(group, unseen):
-            fixes = dict.fromkeys(("Unavailable", "TimedOut", "Throttled"), later)
-            fixes["Refused"] = f"allow {unseen.action} to the role that runs this, and run it again"
+            allow = f"allow {unseen.action} to the role that runs this, and run it again"
+            fixes = {"Unavailable": later, "TimedOut": later, "Throttled": later, "Refused": allow}
             fix = fixes.get(unseen.kind, "correct what is named, and run it again")
             yield name, {"what": f"{unseen.action}: {unseen.why}", "fix": fix}
 
