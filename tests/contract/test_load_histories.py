@@ -79,8 +79,19 @@ def test_an_item_is_small_and_goes_after_fifteen_days(dynamodb: "DynamoDBClient"
     assert len(bytes(item["history"]["B"])) <= 7 * 1024
 
 
-def test_a_history_of_another_format_is_named(dynamodb: "DynamoDBClient") -> None:
-    item = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "history"}, "history": {"B": b"garbled"}}
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "{}",
+        '{"next_step": 9, "requests": [1, 1], "scores": {}}',
+        '{"next_step": 9, "work_ms": [1, 1], "scores": {}}',
+        '{"next_step": 9, "work_ms": [1], "requests": [1], "scores": null}',
+        "",
+    ],
+)
+def test_a_history_of_another_format_is_named(dynamodb: "DynamoDBClient", stored: str) -> None:
+    packed = zlib.compress(stored.encode()) if stored else b"garbled"
+    item = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "history"}, "history": {"B": packed}}
     dynamodb.put_item(TableName=TABLE, Item=item)  # type: ignore[arg-type]
     with pytest.raises(Unreadable, match="load history of fleet ocr"):
         LoadHistoryTable(dynamodb, TABLE).read("ocr")

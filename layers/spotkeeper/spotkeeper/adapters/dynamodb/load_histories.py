@@ -51,7 +51,10 @@ def _unpack(item: Item) -> LoadHistory:
     stored = json.loads(zlib.decompress(bytes(item["history"]["B"])))
     if isinstance(stored, list):
         return _of_steps(*stored)
-    return _HISTORY.validate_python({name: stored[name] for name in stored if stored[name]})
+    own = {name: stored[name] for name in ("next_step", "work_ms", "requests", "scores")}
+    # Releases before 2.0 wrote no sharing.
+    sharing = stored.get("sharing") or {}
+    return _HISTORY.validate_python({**own, "sharing": sharing})
 
 
 def _of_steps(
