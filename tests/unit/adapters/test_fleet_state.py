@@ -67,6 +67,13 @@ st.register_type_strategy(
 )
 
 
+def test_a_worker_may_be_named_like_a_date(states: FleetStateTable) -> None:
+    memory = HealthMemory(onprem_suspects={"2026-11-20": at(0), "2026-11-20T12:00:00": at(0)})
+    states.commit(taken(states, controller=Controller.HEALTH), memory, at(1))
+    lease = taken(states, 2, Controller.HEALTH)
+    assert (lease.health, lease.unreadable) == (memory, ())
+
+
 @given(availability=st.from_type(AvailabilityMemory), health=st.from_type(HealthMemory))
 def test_the_whole_memory_is_read_back(
     availability: AvailabilityMemory, health: HealthMemory

@@ -58,8 +58,8 @@ _NOTE = TypeAdapter(AtRiskNote)
 _INSTANT = TypeAdapter(datetime)
 _RECORD = TypeAdapter(DecisionRecord)
 _MINE = "#holder = :holder"
-# A whole text of JSON, or nothing else.
-_NAIVE_TIME = re.compile(r'(?:^|")(\d{4}-\d\d-\d\d(?:[T ][\d:.]+)?)(?:"|$)')
+# A whole text of JSON, or nothing else. The keys of a memory are names, whatever they look like.
+_NAIVE_TIME = re.compile(r'(?:^|")(\d{4}-\d\d-\d\d(?:[T ][\d:.]+)?)(?:"(?!\s*:)|$)')
 
 
 class FleetStateTable(Items):
