@@ -39,7 +39,7 @@ class RegisterImage(CreateVolume):
 
 @dataclass(frozen=True, slots=True)
 class OfMachine(Step):
-    """A step that a machine takes."""
+    """A step that concerns a machine."""
 
     instance_id: str
 
@@ -75,7 +75,7 @@ class KeepRoot(OfMachine):
 
 @dataclass(frozen=True, slots=True)
 class OfVolume(Step):
-    """A step that a volume takes."""
+    """A step that concerns a volume."""
 
     volume: str
 
