@@ -457,6 +457,14 @@ def test_the_newest_entry_counts(
     assert at(5.0) == found
 
 
+def test_a_folder_that_is_none_is_an_error_and_a_missing_one_is_empty(tmp_path: Path) -> None:
+    entries = Entries(tmp_path / "checkpoints", None)
+    assert entries.look(0.0, ended_well=True) is None
+    (tmp_path / "checkpoints").touch()
+    with pytest.raises(NotADirectoryError):
+        entries.look(0.0, ended_well=True)
+
+
 def test_what_a_command_that_ended_well_wrote_is_complete(tmp_path: Path) -> None:
     entries = Entries(tmp_path, None)
     entry_in(tmp_path, 1)
