@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import boto3
@@ -304,6 +305,18 @@ def test_a_bucket_is_written_under_a_condition(store: Bucket, tmp_path: Path) ->
     assert store.keys("c/") == []
     with pytest.raises(Absent):
         store.download("c/d", tmp_path / "copy")
+
+
+def test_a_boto3_that_is_too_old_is_named_before_the_command_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It can claim a new job, and commit nothing of it."""
+    put_object = SimpleNamespace(input_shape=SimpleNamespace(members={"IfNoneMatch": None}))
+    model = SimpleNamespace(operation_model={"PutObject": put_object}.get)
+    client = SimpleNamespace(meta=SimpleNamespace(service_model=model))
+    monkeypatch.setattr(boto3, "client", lambda *given, **named: client)
+    with pytest.raises(BucketError, match=r"has no IfMatch; install 1\.35\.70 or newer"):
+        Bucket("the-jobs", "us-east-1")
 
 
 class Disturbed(Objects):
