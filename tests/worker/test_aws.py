@@ -203,6 +203,18 @@ def test_what_is_no_answer_is_no_order_to_drain(
     assert trouble in troubles[0]
 
 
+@pytest.mark.parametrize("token", ["AQ\nAE", "AQ\ufffdAE"])
+def test_a_token_that_is_no_header_is_no_order_to_drain(
+    machine: FakeMachine, metadata: Metadata, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.launch()
+    before = look(metadata, Seen())[0]
+    monkeypatch.setattr(metadata, "_token", token)
+    after, troubles = look(metadata, before)
+    assert after == before
+    assert troubles
+
+
 def test_a_token_that_is_not_valid_any_more_is_renewed_once(
     machine: FakeMachine, metadata: Metadata
 ) -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import boto3
@@ -306,6 +307,18 @@ def test_a_bucket_is_written_under_a_condition(store: Bucket, tmp_path: Path) ->
         store.download("c/d", tmp_path / "copy")
 
 
+def test_a_boto3_that_is_too_old_is_named_before_the_command_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It can claim a new job, and commit nothing of it."""
+    put_object = SimpleNamespace(input_shape=SimpleNamespace(members={"IfNoneMatch": None}))
+    model = SimpleNamespace(operation_model={"PutObject": put_object}.get)
+    client = SimpleNamespace(meta=SimpleNamespace(service_model=model))
+    monkeypatch.setattr(boto3, "client", lambda *given, **named: client)
+    with pytest.raises(BucketError, match=r"has no IfMatch; install 1\.35\.70 or newer"):
+        Bucket("the-jobs", "us-east-1")
+
+
 class Disturbed(Objects):
     """A bucket that calls `after` once an upload had its effect."""
 
@@ -455,6 +468,14 @@ def test_the_newest_entry_counts(
     entries.committed = look_at(tmp_path / committed) if committed else None
     at(0.0)
     assert at(5.0) == found
+
+
+def test_a_folder_that_is_none_is_an_error_and_a_missing_one_is_empty(tmp_path: Path) -> None:
+    entries = Entries(tmp_path / "checkpoints", None)
+    assert entries.look(0.0, ended_well=True) is None
+    (tmp_path / "checkpoints").touch()
+    with pytest.raises(NotADirectoryError):
+        entries.look(0.0, ended_well=True)
 
 
 def test_what_a_command_that_ended_well_wrote_is_complete(tmp_path: Path) -> None:

@@ -180,7 +180,17 @@ def test_when_to_stop_goes_by_the_longest_of_the_last_requests(
     assert worker.stop_taking_at == pytest.approx(now + 94, abs=0.1)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "flying"}', '{"state": "serving"}'])
+ENDS_AT = (
+    '{"state": "serving", "seen_at": "2026-01-01T00:00:00Z", "draining": true, "reason": "",'
+    ' "until": %s, "serve_until": %s}'
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"state": "flying"}', '{"state": "serving"}']
+    + [ENDS_AT % times for times in (("0", "null"), ('""', "null"), ("null", "0"))],
+)
 def test_a_notice_that_cannot_be_read_changes_nothing(
     worker: Worker, run_dir: Path, text: str
 ) -> None:
@@ -188,7 +198,7 @@ def test_a_notice_that_cannot_be_read_changes_nothing(
     write_notice(run_dir, Notice(State.SERVING, time.time()))
     assert worker.may_take
     (run_dir / "notice.json").write_text(text)
-    assert worker.may_take
+    assert (worker.may_take, worker.must_hand_back) == (True, False)
     worker.stop()
     assert (worker.may_take, worker.stopping) == (False, True)
 

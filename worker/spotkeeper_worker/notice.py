@@ -73,12 +73,16 @@ def read_notice(folder: Path) -> Notice | None:
             seen_at=read_time(body["seen_at"]),
             draining=bool(body["draining"]),
             reason=str(body["reason"]),
-            until=body["until"] and read_time(body["until"]),
-            serve_until=body.get("serve_until") and read_time(body["serve_until"]),
+            until=_time_or_none(body["until"]),
+            serve_until=_time_or_none(body.get("serve_until")),
             target=body.get("target"),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"{folder / NAME} is not a notice: {error!r}") from None
+
+
+def _time_or_none(text: str | None) -> float | None:
+    return None if text is None else read_time(text)
 
 
 class NoticeReader:

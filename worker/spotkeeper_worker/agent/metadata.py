@@ -112,7 +112,8 @@ def look(
     for path, should_be in (_PATHS if urgent_only else {**_PATHS, **_MAINTAINED}).items():
         try:
             body = metadata.get(f"meta-data/{path}")
-        except MetadataError as error:
+        except (MetadataError, ValueError) as error:
+            # ValueError: a token that cannot be sent as a header.
             troubles.append(str(error))
             if isinstance(error, NoAnswer):
                 break

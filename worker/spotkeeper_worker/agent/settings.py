@@ -246,13 +246,18 @@ def read_file(text: str) -> dict[str, Any]:
 
 
 def read_value(text: str) -> Any:
-    """Read a value by the JSON of it; a comment may follow. Raises ValueError."""
-    at = 0
+    """Read a value by the JSON of it; a comment may follow. Raises ValueError.
+
+    What it shows is never of a quoted text, which may have a password.
+    """
+    at, word = 0, ""
     parts: list[str] = []
     try:
         while at < len(text):
             found = _TOKEN.match(text, at)
             if not found or not found.lastgroup:
+                rest = text[at:].strip()
+                word = rest[:1] if rest.startswith(('"', "'")) else rest
                 raise ValueError
             kind, word, at = found.lastgroup, found[found.lastgroup], found.end()
             if kind == "literal" or (kind in ("word", "number") and text[at : at + 1] == "="):
@@ -266,5 +271,7 @@ def read_value(text: str) -> Any:
             if kind != "comment":
                 parts.append(":" if word == "=" else word)
         return json.loads(" ".join(parts))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not a value: {error.msg}") from None
     except ValueError:
-        raise ValueError(f"{text.strip()[:40]!r} is not a value") from None
+        raise ValueError(f"{word[:40]!r} is not a value") from None

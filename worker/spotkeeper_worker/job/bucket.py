@@ -40,6 +40,9 @@ class Bucket:
         retries: Any = {"mode": "standard", "total_max_attempts": 3}
         config = Config(connect_timeout=5, read_timeout=30, retries=retries)
         self._s3: Any = boto3.client("s3", region_name=region or None, config=config)
+        shape = self._s3.meta.service_model.operation_model("PutObject").input_shape
+        if "IfMatch" not in shape.members:
+            raise BucketError(f"boto3 {boto3.__version__} has no IfMatch; install 1.35.70 or newer")
         # Little is kept in memory: a few parts, and what of them waits for the disk.
         self._transfer = TransferConfig(
             max_concurrency=3, multipart_chunksize=16 * MIB, multipart_threshold=32 * MIB,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -83,7 +84,10 @@ class Entries:
         found: dict[str, tuple[Entry, float]] = {}
         complete = {}
         known = self.committed
-        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+        paths: list[Path] = []
+        with contextlib.suppress(FileNotFoundError):
+            paths = list(self.folder.iterdir())
+        for path in paths:
             order = compare(path.name, known.name if known else None)
             if path.name[0] == DRAFT or path.is_symlink() or order < 0:
                 continue
