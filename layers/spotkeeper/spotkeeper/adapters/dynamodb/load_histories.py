@@ -52,7 +52,7 @@ def _unpack(item: Item) -> LoadHistory:
     if isinstance(stored, list):
         return _of_steps(*stored)
     own = {name: stored[name] for name in ("next_step", "work_ms", "requests", "scores")}
-    # Releases before 2.0 wrote no sharing.
+    # A release before slots wrote no sharing.
     sharing = stored.get("sharing") or {}
     return _HISTORY.validate_python({**own, "sharing": sharing})
 
