@@ -54,6 +54,9 @@ def test_a_turn_that_only_observes_decides_and_requests_nothing(
     asked = [o for r in records for o in r.outcomes if not o.asked.startswith("look again")]
     assert asked
     assert all(o.would and not o.error for o in asked)
+    # A batch stays one request: nothing in it was refused.
+    drained = {o.asked for o in asked if o.asked.startswith("drain ")}
+    assert [len(each.split(", ")) for each in drained] == [2]
 
 
 def test_what_was_only_observed_is_not_remembered_by_turns_that_act() -> None:
