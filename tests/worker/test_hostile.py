@@ -1,5 +1,6 @@
 """What another user of the machine can put in the agent's way, and what the agent does about it."""
 
+import fcntl
 import json
 import logging
 import os
@@ -122,6 +123,15 @@ def test_a_worker_s_name_cannot_be_blocked_for_long(
         assert "gpu-0" in str(error)
     secret = tmp_path / "secret"
     assert not secret.exists() or "hunter2" in secret.read_text()
+
+
+def test_a_name_that_is_none_is_no_worker(tmp_path: Path) -> None:
+    """The notice and systemd are told the names of workers."""
+    (tmp_path / "workers").mkdir()
+    with (tmp_path / "workers" / "x\nMAINPID=1").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        found = read_roster(tmp_path, 1, NOW)
+    assert (found.alive, found.busy_with) == (0, ())
 
 
 def test_no_text_from_outside_makes_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
