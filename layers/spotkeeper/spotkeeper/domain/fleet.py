@@ -119,10 +119,6 @@ class Observation:
     spot: Group
     on_demand: Group
 
-    def __post_init__(self) -> None:
-        if self.seen_at.tzinfo is None:
-            raise ValueError("an observation's time needs a zone: pass an aware datetime")
-
 
 type BusyShares = Mapping[str, float]
 """Share of the last minutes that each instance's workers were busy, by instance id."""
