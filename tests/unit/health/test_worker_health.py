@@ -479,6 +479,15 @@ def test_instances_that_never_reported_serve_where_requests_are_taken(
     assert (diagnosis.reasons, diagnosis.memory.unreported) == ({}, {})
 
 
+def test_a_fleet_whose_requests_ended_does_not_replace_its_instances_all_night() -> None:
+    memory, replacements = none_reports(None), 0
+    for minute in range(12 * 60):
+        diagnosis = diagnosed(load(seconds=60 * minute), memory)
+        memory = replaced(diagnosis.memory, diagnosis.replace, at(60 * minute))
+        replacements += len(diagnosis.replace)
+    assert 0 < replacements < 10
+
+
 # --- Workers on premises: they cannot be replaced, so they raise alarms ---
 
 
