@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.announcements import (
-    UNSENT_AT_MOST,
-    Announced,
-    announce,
-)
+from spotkeeper.domain.availability.announcements import UNSENT_AT_MOST, Announced, announce
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.permission import Control, Pause, Permission
 from tests.builders import at

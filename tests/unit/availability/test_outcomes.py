@@ -6,11 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.actions import (
-    AvailabilityAction,
-    EndBackfill,
-    Unmark,
-)
+from spotkeeper.domain.availability.actions import AvailabilityAction, EndBackfill, Unmark
 from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep

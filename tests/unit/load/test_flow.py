@@ -62,9 +62,7 @@ def logged(sent_s: float, **ages_s: float) -> LoadDigest:
 
 
 @pytest.mark.parametrize("known", [LogFlow(), LogFlow(known_since=at(-3600), newest=at(-400))])
-def test_logs_that_are_sent_late_end_the_window_where_they_end(
-    known: LogFlow,
-) -> None:
+def test_logs_that_are_sent_late_end_the_window_where_they_end(known: LogFlow) -> None:
     """Without a pace, as after memory was lost, a silence would look like rare requests."""
     late = follow(known, [logged(0, a=150, b=155, c=160)], at(0))
     assert late.ends_at(at(0)) == at(-150)

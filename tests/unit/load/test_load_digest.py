@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.digest import (
-    MAX_SKEW_S,
-    MAX_WORKERS,
-    NotDigestible,
-    SearchLog,
-    Status,
-)
+from spotkeeper.domain.load.digest import MAX_SKEW_S, MAX_WORKERS, NotDigestible, SearchLog, Status
 from spotkeeper.domain.load.load import SLOT_MS, Cluster, milliseconds
 from tests.laws import rows, shuffles
 from tests.search_logs import FLEET, SENT, before, digest_of, log

@@ -257,11 +257,7 @@ def plan(seen: Assessment) -> Plan:
     The actions that restore service are first: backfill, then replacements, then the rest.
     """
     size = size_backfill(seen)
-    actions: list[AvailabilityAction] = [
-        *size.actions,
-        *marks(seen),
-        *early_replacements(seen),
-    ]
+    actions: list[AvailabilityAction] = [*size.actions, *marks(seen), *early_replacements(seen)]
     spot = seen.snapshot.seen.spot
     if seen.restored:
         # It had this size before it was deleted.

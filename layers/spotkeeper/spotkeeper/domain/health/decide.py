@@ -246,14 +246,7 @@ def plan(seen: HealthAssessment) -> HealthPlan:
     snapshot, now = seen.snapshot, seen.snapshot.now
     fleet, spot = snapshot.fleet, snapshot.spot
     sizing = size(
-        seen.load,
-        fleet,
-        spot,
-        snapshot.spares,
-        seen.memory,
-        now,
-        seen.promised,
-        seen.partly,
+        seen.load, fleet, spot, snapshot.spares, seen.memory, now, seen.promised, seen.partly
     )
     diagnosis = diagnose(seen.load, snapshot.groups, fleet, sizing.memory, now)
     resize = _resize(snapshot, sizing)
@@ -307,10 +300,7 @@ def checked(wanted: HealthPlan, digests: tuple[LoadDigest, ...]) -> HealthPlan:
 
 
 def apply(
-    memory: HealthMemory,
-    actions: Sequence[HealthAction],
-    answers: Sequence[Answer],
-    now: datetime,
+    memory: HealthMemory, actions: Sequence[HealthAction], answers: Sequence[Answer], now: datetime
 ) -> HealthMemory:
     """Remember what AWS accepted, or may have accepted; what was refused leaves no trace."""
     for action, answer in zip(actions, answers, strict=True):

@@ -24,12 +24,7 @@ from spotkeeper.domain.load.flow import (
     requests_since,
 )
 from spotkeeper.domain.load.load import Load, LoadDigest, merged, slot_begins, slot_of
-from spotkeeper.domain.load.request_queue import (
-    known_length,
-    known_waiting,
-    quiet_s,
-    untouched_s,
-)
+from spotkeeper.domain.load.request_queue import known_length, known_waiting, quiet_s, untouched_s
 from spotkeeper.domain.load.summarise import onprem_at_once
 
 # A worker ships its logs once a minute at least.
