@@ -53,7 +53,7 @@ def test_a_steady_load_is_kept_by_erlang_at_about_the_load(load: float, service_
     assert load * 5 <= minutes[kept] <= 5 * (load + 2 + 0.1 * load)
 
 
-def test_a_fleet_at_its_bound_is_late_whoever_is_followed() -> None:
+def test_a_fleet_at_its_bound_is_late_by_every_rule() -> None:
     log = steady(30.0, 2.0, HOUR)
     late, minutes = judged(log, HOUR, replace(POLICY, max_workers=5), 0.5)
     assert min(late) > 4000 / 5
@@ -131,7 +131,7 @@ def test_the_cheapest_member_that_kept_the_promise_is_followed(scores: Scores, i
     assert "worker-hours a day" in str(choice)
 
 
-def test_another_promise_and_another_family_are_judged_anew() -> None:
+def test_another_promise_or_family_is_scored_again_from_the_start() -> None:
     log = steady(2.0, 2.0, 12 * STEP_SLOTS)
     scores = scores_of(log)
     looser = advanced(scores, log, 12, replace(POLICY, wait_s=30.0), 0.5, {})
@@ -152,7 +152,7 @@ def test_a_lost_memory_is_rebuilt_some_steps_a_turn() -> None:
     assert (again.hours, again.late) == (whole.hours, whole.late)
 
 
-def test_what_the_fleet_was_late_is_held_against_what_its_choice_expected() -> None:
+def test_late_requests_of_the_fleet_are_compared_with_those_expected() -> None:
     """The cheapest of many was lucky, too: it is expected to be as late as it was until then."""
     log = steady(2.0, 2.0, 20 * STEP_SLOTS)
     own = {step: OwnStarts(requests=300, late=30) for step in range(20)}

@@ -125,7 +125,7 @@ def test_a_load_behind_a_backlog_of_unknown_length_is_partly_known(
         pytest.param(2, 5, 5, id="too few requests to tell"),
     ],
 )
-def test_instances_that_carry_dead_workers_are_made_up_for(
+def test_dead_workers_of_living_instances_are_replaced_by_more_instances(
     alive: int, finished: int, desired: int
 ) -> None:
     """Only throughput reads as load: divided by all that an instance should carry it never grew."""

@@ -118,7 +118,7 @@ def test_what_was_launched_serves_before_anything_is_given_back() -> None:
     assert after(901, serving=24).memory.needed[0].workers < 24, "it is forgotten"
 
 
-def test_a_bound_that_does_not_hold_the_need_says_by_how_much() -> None:
+def test_a_bound_below_the_need_is_reported_with_the_difference() -> None:
     sizing = sized(summary(7.0), of=promised(spot_max=5))
     assert (sizing.spot_desired, sizing.rule) == (5, "spot maximum")
     assert sizing.missing == sizing.workers - 5 > 0

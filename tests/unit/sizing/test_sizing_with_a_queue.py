@@ -59,7 +59,7 @@ def sized(
 
 
 @RULES
-def test_quiet_for_long_enough_gives_the_cloud_part_back(of: Fleet) -> None:
+def test_a_quiet_fleet_shrinks_to_zero_in_the_cloud(of: Fleet) -> None:
     early = sized(of, quiet(599))
     assert (early.action, early.rule, early.stale) == (Action.HOLD, "quiet", False)
     sizing = sized(of, quiet(600))
@@ -76,7 +76,7 @@ def test_quiet_for_long_enough_gives_the_cloud_part_back(of: Fleet) -> None:
 @pytest.mark.parametrize(
     ("waiting", "service_s", "workers"), [(1, 2.0, 1), (1, 0.0, 1), (800, 0.0, 1), (800, 2.0, 6)]
 )
-def test_what_waits_wakes_a_fleet_at_zero(
+def test_waiting_requests_wake_a_fleet_at_zero(
     of: Fleet, waiting: int, service_s: float, workers: int
 ) -> None:
     sizing = sized(of, holding(waiting), 0, service_mean_s=service_s)
@@ -99,7 +99,7 @@ def test_a_wake_within_the_bound(of: Fleet) -> None:
 
 
 @RULES
-def test_a_queue_that_is_not_known_holds_and_is_named(of: Fleet) -> None:
+def test_an_unknown_queue_holds_the_size_and_is_named(of: Fleet) -> None:
     sizing = sized(of, UNREAD)
     assert (sizing.action, sizing.rule, sizing.stale) == (Action.HOLD, "stale search logs", True)
     assert "the request queue is not known (Refused: denied): spot 4 -> 4" in sizing.reason
