@@ -51,9 +51,8 @@ def sized(
     of: Fleet | None = None,
     memory: HealthMemory = FRESH,
     spot: Group | None = None,
-    spares: int = 0,
 ) -> Sizing:
-    return size(seen, of or fleet(), spot or group("spot", desired), spares, memory, seen.at)
+    return size(seen, of or fleet(), spot or group("spot", desired), 0, memory, seen.at)
 
 
 @pytest.mark.parametrize(

@@ -70,13 +70,12 @@ def sized(
     memory: HealthMemory = SETTLED,
     load: Load | None = None,
     serving: int | None = None,
-    spares: int = 0,
 ) -> Sizing:
     """One sizing; the whole desired capacity serves, unless `serving` is given."""
     load = load or logged()
     outlook = ObjectiveInput(summary=seen, serving=desired if serving is None else serving)
     spot = group("spot", desired)
-    return size(load, of or promised(), spot, spares, memory, load.at, outlook)
+    return size(load, of or promised(), spot, 0, memory, load.at, outlook)
 
 
 def test_the_fewest_workers_that_keep_the_promise_are_requested() -> None:

@@ -44,7 +44,6 @@ def sized(
     load: Load | None = None,
     seen: LoadSummary | None = None,
     service_mean_s: float = 2.0,
-    spares: int = 0,
 ) -> Sizing:
     """One sizing at noon."""
     memory = HealthMemory(
@@ -55,7 +54,7 @@ def sized(
         seen or summary(1.0), queued=queue.length.waiting if queue and queue.length else None
     )
     outlook = ObjectiveInput(summary=shown, serving=desired)
-    return size(load or silent(), of, spot, spares, memory, at(0), outlook)
+    return size(load or silent(), of, spot, 0, memory, at(0), outlook)
 
 
 @RULES
