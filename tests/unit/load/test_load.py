@@ -91,6 +91,8 @@ def test_dispersion_by_hand() -> None:
     assert dispersion([9, 1, 3, 2, 6], 5.0) == {10: pytest.approx(8 / 6)}
     assert dispersion([0, 0], 10.0) == {}
     assert dispersion([1, 2, 3], 5.0) == {}
+    bursts = [log(at, at - 1, request_id=f"{at} {n}") for at in (65, 305) for n in range(30)]
+    assert summarise([digest_of(bursts)], SENT, 600).dispersion[10] == pytest.approx(29, abs=1)
 
 
 def test_waits_and_service_times_by_hand() -> None:

@@ -15,6 +15,7 @@ from spotkeeper.domain.load.request_queue import (
     QueueLength,
     QueueMemory,
     expects_logs,
+    is_blind,
     known_length,
     quiet_s,
     untouched_s,
@@ -111,6 +112,12 @@ def test_a_load_that_ended_is_no_contradiction() -> None:
     for minute in range(1, 12):
         memory = watch_queue(memory, EMPTY, at(0), 50.0 / minute, at(60 * minute))
     assert quiet_s(memory, at(660)) == 600
+
+
+def test_a_fleet_is_blind_after_five_minutes_without_a_look() -> None:
+    assert not is_blind(watched([EMPTY, *[DENIED] * 5]), at(0))
+    assert is_blind(watched([EMPTY, *[DENIED] * 6]), at(0))
+    assert not is_blind(watched([*[DENIED] * 9, EMPTY]), at(0))
 
 
 def test_silence_is_missing_logs_unless_requests_or_workers_are_missing() -> None:
