@@ -119,6 +119,7 @@ class Turn:
         asks = self.of(RequestSpot)
         self.spot_desired = asks[0].desired if asks else seen.snapshot.seen.spot.desired
         self.ends = tuple(one.instance_id for one in self.of(EndBackfill))
+        self.on_demand_after = self.on_demand_desired - len(self.ends)
         self.spot_ends = tuple(one.instance_id for one in self.of(EndSpare))
         self.drain = tuple(one.instance_id for one in self.of(Drain))
         self.detach = tuple(one.instance_id for one in self.of(ReplaceEarly))

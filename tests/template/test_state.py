@@ -207,7 +207,7 @@ def test_a_parameter_that_would_fail_later_is_refused_with_a_word(
 
 
 def test_a_number_that_the_document_would_refuse_is_refused_at_the_deployment() -> None:
-    settings = {field.name: rule for cls in (Fleet, Bounds) for field, _, rule in settings_of(cls)}
+    settings = {field.name: rule for cls in (Fleet, Bounds) for field, rule in settings_of(cls)}
     for name, setting in {
         "WorkersPerInstance": "workers_per_instance",
         "Slots": "slots",

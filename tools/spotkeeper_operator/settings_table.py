@@ -34,7 +34,7 @@ def settings_table() -> str:
     lines = [*_HEAD, _VERSION]
     for section in ("", *(field.name for field in fields(Fleet) if field.name in SECTIONS)):
         prefix = f"{section}." if section else ""
-        for field, _, setting in settings_of(SECTIONS.get(section, Fleet)):
+        for field, setting in settings_of(SECTIONS.get(section, Fleet)):
             default = default_of(field)
             cells = (
                 f"`{prefix}{field.name}`",

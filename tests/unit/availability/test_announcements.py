@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.announcements import (
-    UNSENT_AT_MOST,
-    Announced,
-    announce,
-)
+from spotkeeper.domain.availability.announcements import UNSENT_AT_MOST, Announced, announce
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.permission import Control, Pause, Permission
 from tests.builders import at
@@ -109,7 +105,7 @@ def test_a_pause_is_announced_once_and_the_states_after_it_again() -> None:
         )
     )
 )
-def test_what_is_not_sent_keeps_its_id_and_is_bounded(records: list[DecisionRecord]) -> None:
+def test_unsent_announcements_keep_their_ids_and_are_bounded(records: list[DecisionRecord]) -> None:
     """Of a bus that takes nothing: each turn keeps the ids of before, the oldest go first."""
     kept = Announced()
     for minute, each in enumerate(records):

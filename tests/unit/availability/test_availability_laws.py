@@ -10,7 +10,7 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from tests.builders import Turn, at, failure, fleet, group, ids, instances, turn
+from tests.builders import at, failure, fleet, group, ids, instances, turn
 
 POOL = ids("a", 30)
 BACK = ids("b", 30)
@@ -43,11 +43,6 @@ memories = st.builds(
 )
 
 
-def after(decision: Turn) -> int:
-    """The on-demand capacity that a decision leaves."""
-    return decision.on_demand_desired - len(decision.ends)
-
-
 @given(spot_groups(), on_demand_groups(), memories, failures, st.integers(0, 10))
 def test_a_raise_never_leaves_the_bounds(
     spot: Group,
@@ -57,7 +52,7 @@ def test_a_raise_never_leaves_the_bounds(
     most: int,
 ) -> None:
     decision = turn(0, spot, on_demand, memory, fleet(on_demand_max=most), spot_failures=refused)
-    assert 0 <= after(decision) <= max(most, on_demand.desired)
+    assert 0 <= decision.on_demand_after <= max(most, on_demand.desired)
 
 
 @given(spot_groups(), on_demand_groups(), memories, st.integers(1, 5))
@@ -67,7 +62,7 @@ def test_raising_the_target_never_lowers_the_sum(
     low = turn(0, spot, on_demand, memory)
     raised = replace(spot, desired=spot.desired + more)
     high = turn(0, raised, on_demand, memory)
-    assert raised.desired + after(high) >= spot.desired + after(low)
+    assert raised.desired + high.on_demand_after >= spot.desired + low.on_demand_after
 
 
 @given(spot_groups(), on_demand_groups(), memories, st.sets(st.sampled_from(POOL)))
@@ -108,8 +103,8 @@ def test_constant_input_settles_and_then_holds(
         decision = turn(
             60 * minute, spot, on_demand, memory, fleet(availability=policy), spot_failures=late
         )
-        if after(decision) != desired:
+        if decision.on_demand_after != desired:
             changes.append(minute)
-        memory, desired = decision.memory, after(decision)
+        memory, desired = decision.memory, decision.on_demand_after
     assert all(minute <= 60 for minute in changes)
     assert len(changes) <= 12

@@ -1,9 +1,6 @@
 """A warned instance serves on: warm on-demand is requested just in time, and never too late."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,13 +17,10 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from tests.builders import Turn, at, failure, fleet, group, ids, instances, turn
+from tests.builders import at, failure, fleet, group, ids, instances, turn
 
 POOL, BACK = ids("a", 8), ids("b", 16)
 WARNED = POOL[0]
-NONE = group("on-demand", 0)
-LEFT = instances(POOL[1:4])
-"""What is left of four when the first is detached, or gone."""
 
 
 def warm(**settings: object) -> Fleet:
@@ -35,69 +29,48 @@ def warm(**settings: object) -> Fleet:
     return fleet(availability=replace(policy, **settings))  # type: ignore[arg-type]
 
 
-def measured(*took_s: float) -> AvailabilityMemory:
-    """A memory of four spot instances, and of warm starts that took this long."""
+def measured(*took_s: float, need: int = 4) -> AvailabilityMemory:
+    """A memory of spot instances, and of warm starts that took this long."""
     starts = tuple(
         Start(instance_id=BACK[n], began=at(-600), served=at(took - 600))
         for n, took in enumerate(took_s)
     )
-    return AvailabilityMemory(
-        need=4, risk=RiskMemory(deferral=DeferralMemory(seen_at=at(-60), starts=starts))
-    )
+    deferral = DeferralMemory(seen_at=at(-60), starts=starts)
+    return AvailabilityMemory(need=need, risk=RiskMemory(deferral=deferral))
 
 
-def spot(members: object = None) -> Group:
-    found = instances(POOL[:4]) if members is None else members
-    return group("spot", 4, found)  # type: ignore[arg-type]
-
-
-def warned(
-    of: Fleet | None = None,
-    memory: AvailabilityMemory | None = None,
-    risk: Mapping[str, datetime] | None = None,
-    **more: object,
-) -> Turn:
-    """The turn at noon, in which one instance of four is warned."""
-    known = {WARNED: at(0)} if risk is None else risk
-    return turn(0, spot(), NONE, memory or measured(60), of or warm(), warned=known, **more)
+THROTTLED, REFUSED = (
+    {"on_demand_failures": (failure(why, -60),)}
+    for why in (FailureClass.THROTTLE, FailureClass.CAPACITY)
+)
 
 
 @pytest.mark.parametrize(
-    ("of", "memory", "more"),
+    ("of", "memory", "more", "backfilled"),
     [
-        pytest.param(warm(), measured(), {}, id="no start was measured"),
-        pytest.param(warm(), measured(90), {}, id="a start takes as long as the notice"),
-        pytest.param(warm(), measured(60, 95, 60), {}, id="one of the last starts did"),
-        pytest.param(warm(deferral_margin_s=120), measured(1), {}, id="switched off"),
-        pytest.param(warm(on_demand_warm=False), measured(60), {}, id="on-demand is cold"),
-        pytest.param(warm(), measured(60), {"can_defer": False}, id="nobody would look again"),
-        pytest.param(warm(), measured(60), {"silent": frozenset({WARNED})}, id="it is silent"),
-        pytest.param(warm(), measured(60), {"risk": {WARNED: at(-90)}}, id="the event came late"),
-        pytest.param(
-            warm(), measured(60), {"risk": {WARNED: at(-300)}}, id="the notice is over already"
-        ),
-        pytest.param(
-            warm(),
-            measured(60),
-            {"on_demand_failures": (failure(FailureClass.CAPACITY, -60),)},
-            id="on-demand was refused lately",
-        ),
+        pytest.param(warm(), measured(60), {}, False, id="there is time"),
+        pytest.param(warm(), measured(60), THROTTLED, False, id="on-demand was throttled"),
+        pytest.param(warm(), measured(60), REFUSED, True, id="on-demand was refused lately"),
+        pytest.param(warm(), measured(), {}, True, id="no start was measured"),
+        pytest.param(warm(), measured(90), {}, True, id="a start takes as long as the notice"),
+        pytest.param(warm(), measured(60, 95, 60), {}, True, id="one of the last starts did"),
+        pytest.param(warm(deferral_margin_s=120), measured(1), {}, True, id="switched off"),
+        pytest.param(warm(on_demand_warm=False), measured(60), {}, True, id="on-demand is cold"),
+        pytest.param(warm(), measured(60), {"can_defer": False}, True, id="no turn would run"),
+        pytest.param(warm(), measured(60), {"silent": {WARNED}}, True, id="it is silent"),
+        pytest.param(warm(), measured(60), {"warned": {WARNED: at(-90)}}, True, id="late event"),
+        pytest.param(warm(), measured(60), {"warned": {WARNED: at(-300)}}, True, id="over"),
     ],
 )
-def test_what_cannot_wait_is_backfilled_at_once(
-    of: Fleet, memory: AvailabilityMemory, more: dict[str, object]
+def test_backfill_waits_for_its_time_or_is_requested_at_once(
+    of: Fleet, memory: AvailabilityMemory, more: dict[str, object], backfilled: bool
 ) -> None:
-    first = warned(of, memory, **more)  # type: ignore[arg-type]
-    assert (first.action, first.on_demand_desired, first.look_again_at) == (
-        Action.BACKFILL,
-        1,
-        None,
-    )
-
-
-def test_throttling_is_no_reason_to_hurry() -> None:
-    slowed = (failure(FailureClass.THROTTLE, -60),)
-    assert warned(on_demand_failures=slowed).action is Action.HOLD
+    """One instance of four is warned at noon."""
+    spot, known = group("spot", 4, instances(POOL[:4])), {"warned": {WARNED: at(0)}} | more
+    first = turn(0, spot, group("on-demand", 0), memory, of, **known)
+    assert first.action is (Action.BACKFILL if backfilled else Action.HOLD)
+    assert first.on_demand_desired == backfilled
+    assert (first.look_again_at is None) is backfilled
 
 
 def on_demand(serving: str = "", launching: str = "") -> Group:
@@ -131,15 +104,13 @@ def test_a_start_is_measured_from_the_last_turn_without_it(
     assert [took.total_seconds() for took in found] == took_s
 
 
-@pytest.mark.parametrize(
-    ("seen_s", "told_s"), [(75, 62), (60, 62)], ids=["event after a turn", "event first"]
-)
-def test_an_event_tells_when_it_served_whatever_turn_saw_it(seen_s: int, told_s: int) -> None:
+@pytest.mark.parametrize("seen_s", [75, 60], ids=["event after a turn", "event first"])
+def test_an_event_has_the_end_of_a_start_whichever_turn_saw_it(seen_s: int) -> None:
     memory = watch_starts(DeferralMemory(), on_demand(), {}, at(0))
     memory = watch_starts(memory, on_demand(launching="x"), {}, at(20))
     memory = watch_starts(memory, on_demand(serving="x"), {}, at(seen_s))
-    memory = watch_starts(memory, on_demand(serving="x"), {"x": at(told_s)}, at(80))
-    assert [start.served for start in memory.starts] == [at(min(seen_s, told_s))]
+    memory = watch_starts(memory, on_demand(serving="x"), {"x": at(62)}, at(80))
+    assert [start.served for start in memory.starts] == [at(min(seen_s, 62))]
 
 
 # --- What holds of just-in-time backfill whatever is warned, and whenever turns happen ---
@@ -158,35 +129,19 @@ policies = st.builds(
 )
 
 
-def a_minute(**known: Any) -> AvailabilityMemory:
-    """A memory of warm starts that took a minute."""
-    start = Start(instance_id=BACK[0], began=at(-7200), served=at(60 - 7200))
-    deferral = DeferralMemory(seen_at=at(-200), starts=(start,))
-    return AvailabilityMemory(need=8, risk=RiskMemory(deferral=deferral), **known)
-
-
-def backfill(serving: int) -> Group:
-    return group("on-demand", serving, instances(BACK[:serving]))
-
-
-def after(decision: Turn) -> int:
-    """The on-demand capacity that a decision leaves."""
-    return decision.on_demand_desired - len(decision.ends)
-
-
 @given(warnings, policies, st.integers(0, 3))
 def test_a_turn_at_each_requested_instant_is_never_too_late(
     warned: dict[str, int], policy: AvailabilityPolicy, there: int
 ) -> None:
     """On-demand has what is gone within the lead, however the turns are spread."""
-    memory, of, members = a_minute(), fleet(availability=policy), instances(POOL)
+    memory, of, members = measured(60, need=8), fleet(availability=policy), instances(POOL)
     risk = {i: at(seconds) for i, seconds in warned.items()}
     now, desired = 0.0, there
     while True:
         spot = group("spot", 8, members)
         launching = group("on-demand", desired, instances((), BACK[:desired]))
         decision = turn(now, spot, launching, memory, of, warned=risk)
-        desired, memory = after(decision), decision.memory
+        desired, memory = decision.on_demand_after, decision.memory
         soon = sum(seconds + 120 - LEAD_S <= now for seconds in warned.values())
         assert desired >= soon
         members = tuple(i for i in members if i.instance_id not in decision.detach)

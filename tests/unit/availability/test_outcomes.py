@@ -6,11 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.actions import (
-    AvailabilityAction,
-    EndBackfill,
-    Unmark,
-)
+from spotkeeper.domain.availability.actions import AvailabilityAction, EndBackfill, Unmark
 from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
@@ -83,7 +79,7 @@ def test_the_order_of_the_answers_does_not_matter(
     assert set(one.drained) == set(other.drained)
 
 
-def test_an_end_whose_answer_was_lost_is_looked_up() -> None:
+def test_the_result_of_an_end_with_a_lost_answer_is_read_from_the_group() -> None:
     whole = group("spot", 4, instances(SPOT[:4]))
     memory = turn(-300, whole, group("on-demand", 0)).memory
     wanted = turn(0, whole, group("on-demand", 2, instances(BACK[:2])), memory).plan
@@ -110,7 +106,7 @@ def test_after_a_lost_memory_only_what_is_proven_to_be_detached_is_ended() -> No
     assert "unproven-marks" not in cleared.alarms
 
 
-def test_a_mark_inside_of_a_group_that_nobody_remembers_is_removed() -> None:
+def test_a_forgotten_mark_inside_a_group_is_removed() -> None:
     """Its workers refuse work until then, so that it does not serve."""
     spot = group("spot", 4, instances(SPOT[:4]))
     first = turn(0, spot, group("on-demand", 1), sweep=Sweep(inside=frozenset(SPOT[:1])))

@@ -26,7 +26,7 @@ def watched(counts: Sequence[int]) -> LogFlow:
 
 
 @given(a_minute=st.integers(0, 1000), minutes=st.integers(2, 200))
-def test_steady_requests_have_a_steady_recent_rate(a_minute: int, minutes: int) -> None:
+def test_the_recent_rate_of_steady_requests_is_their_rate(a_minute: int, minutes: int) -> None:
     assert watched([a_minute] * minutes).lately == pytest.approx(a_minute / TURN_S)
 
 
@@ -48,7 +48,7 @@ def test_hours_without_a_turn_do_not_make_requests_rarer() -> None:
     assert after.lately == pytest.approx(before.lately, rel=0.05)
 
 
-def test_a_window_is_whole_once_every_workers_logs_are_known() -> None:
+def test_a_window_is_whole_once_it_was_watched_from_its_start() -> None:
     old = LogFlow(known_since=at(-3600), newest=at(0), watched_since=at(-299))
     assert not old.is_whole(300, at(0))
     assert old.is_whole(300, at(1))
@@ -62,9 +62,7 @@ def logged(sent_s: float, **ages_s: float) -> LoadDigest:
 
 
 @pytest.mark.parametrize("known", [LogFlow(), LogFlow(known_since=at(-3600), newest=at(-400))])
-def test_logs_that_are_sent_late_tell_of_no_minute_that_they_have_not_reached(
-    known: LogFlow,
-) -> None:
+def test_logs_that_are_sent_late_end_the_window_where_they_end(known: LogFlow) -> None:
     """Without a pace, as after memory was lost, a silence would look like rare requests."""
     late = follow(known, [logged(0, a=150, b=155, c=160)], at(0))
     assert late.ends_at(at(0)) == at(-150)
@@ -72,7 +70,7 @@ def test_logs_that_are_sent_late_tell_of_no_minute_that_they_have_not_reached(
     assert not replace(late, known_since=at(-400), watched_since=at(-400)).is_whole(300, at(40))
 
 
-def test_one_wrong_clock_and_what_waited_for_a_while_are_not_late() -> None:
+def test_one_wrong_clock_and_old_messages_are_not_late_logs() -> None:
     one = follow(LogFlow(), [logged(0, a=2, b=200, c=5)], at(0))
     waited = follow(LogFlow(), [logged(0, a=200), logged(0.5, a=100), logged(1, a=3)], at(0))
     for flow in (one, waited):
@@ -97,13 +95,9 @@ def turns(start: LogFlow, looks: Sequence[float], came: Mapping[float, LoadDiges
 
 
 LONG = LogFlow(
-    known_since=at(-7200),
-    newest=at(-5),
-    rate=1.0,
-    lately=1.0,
-    counted=slot_of(at(-30)),
+    known_since=at(-7200), newest=at(-5), rate=1.0, lately=1.0, counted=slot_of(at(-30)),
     watched_since=at(-7200),
-)
+)  # fmt: skip
 OUTAGE_S = 600.0
 
 
@@ -141,7 +135,7 @@ def test_however_a_worker_ships_its_logs_a_window_is_whole_as_soon_as_it_passed(
     assert turns(LONG, looks, came).in_order_since is None
 
 
-def test_a_silence_does_not_lower_the_rate_before_it() -> None:
+def test_a_silence_does_not_change_the_rate_before_it() -> None:
     """One a minute: the window forgets the last of them long before 14 are due."""
     flow = replace(LONG, newest=at(0), rate=1 / 60, lately=1 / 60)
     silent = Load(at=at(300), window_s=300, newest=at(0), arrival_rate=0.0)
@@ -151,7 +145,7 @@ def test_a_silence_does_not_lower_the_rate_before_it() -> None:
     assert paced(flow, heard, replace(silent, newest=at(60), arrival_rate=0.5)).rate == 0.5
 
 
-def test_a_backlogs_logs_arrive_as_fast_as_its_requests_finish() -> None:
+def test_the_logs_of_a_backlog_arrive_as_fast_as_its_requests_finish() -> None:
     """Its requests arrived before the window, and 43 minutes without a log are still a gap."""
     flow = replace(LONG, newest=at(0), lately=0.4)
     heard = replace(flow, newest=at(60))

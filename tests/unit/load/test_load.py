@@ -1,11 +1,13 @@
-"""Load out of digests: rates, quantiles, burstiness, by hand."""
+"""Load out of digests: rates, quantiles, burstiness and workers at one time, by hand."""
 
 from datetime import timedelta
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeeper.domain.load.digest import SearchLog
 from spotkeeper.domain.load.load import (
     Cluster,
     Histogram,
@@ -17,44 +19,44 @@ from spotkeeper.domain.load.load import (
     merged,
     middle_ms,
 )
-from spotkeeper.domain.load.summarise import busy_shares, dispersion, summarise
+from spotkeeper.domain.load.summarise import busy_shares, dispersion, onprem_at_once, summarise
 from spotkeeper.domain.sizing.size import workers_needed
-from tests.search_logs import SENT, before, digest_of, log
+from tests.search_logs import SENT, before, digest_of, log, worker
 
 
-def test_no_logs_are_no_load_and_no_newest() -> None:
-    load = summarise([], SENT, 300)
+def test_no_logs_in_the_window_are_no_load() -> None:
+    old = digest_of([log(900, 301)], before(301))
+    load = summarise([old], SENT, 300)
     assert load == Load(at=SENT, window_s=300)
     assert (load.newest, load.waits.quantile_s(0.95), load.service_mean_s) == (None, 0.0, 0.0)
+    idle = WorkerLoad(worker_id="w", cluster=Cluster.AWS, instance_id="i", last_finished=SENT)
+    assert idle.load_rate == 0.0
 
 
-def test_load_rate_is_busy_time_over_the_window() -> None:
-    load = summarise([digest_of([log(300, 290), log(115, 70)])], SENT, 300)
-    [worker] = load.workers
-    assert (worker.busy_s, worker.capacity_s, worker.served_s) == (55, 300, 55)
-    assert worker.load_rate == pytest.approx(55 / 300)
-    assert load.load_rate == {Cluster.ONPREM: pytest.approx(55 / 300)}
+def test_load_rate_is_busy_time_over_the_window_by_cluster() -> None:
+    in_aws = log(300, 270, worker="gpu-1", cluster=Cluster.AWS, instance_id="i-0123456789abcdef0")
+    load = summarise([digest_of([log(300, 290), log(115, 70), in_aws])], SENT, 300)
+    cloud, rack = load.workers
+    assert (rack.busy_s, rack.capacity_s, rack.served_s) == (55, 300, 55)
+    assert cloud.load_rate == 0.1
+    assert rack.load_rate == pytest.approx(55 / 300)
+    assert load.load_rate == {Cluster.ONPREM: pytest.approx(55 / 300), Cluster.AWS: 0.1}
+    assert load_rate(load.workers) == pytest.approx(85 / 600)
     assert load.newest == before(70)
 
 
-def test_a_new_worker_has_capacity_from_its_first_busy_slot() -> None:
-    [worker] = summarise([digest_of([log(95, 60)])], SENT, 300).workers
-    assert (worker.busy_s, worker.capacity_s) == (35, 100)
-
-
-def test_a_worker_within_its_next_request_is_not_idle() -> None:
-    busy = [log(at + 20, at) for at in range(15, 300, 20)]
-    [worker] = summarise([digest_of(busy)], SENT, 300).workers
-    assert worker.load_rate == 1.0
-    assert worker.capacity_s == 285
-
-
-def test_clusters_are_kept_apart() -> None:
-    in_aws = log(300, 270, worker="gpu-1", cluster=Cluster.AWS, instance_id="i-0123456789abcdef0")
-    logs = [log(300, 270), in_aws, log(300, 240, worker="gpu-2")]
-    load = summarise([digest_of(logs)], SENT, 300)
-    assert load.load_rate == {Cluster.ONPREM: pytest.approx(90 / 600), Cluster.AWS: 0.1}
-    assert load_rate(load.workers) == pytest.approx(120 / 900)
+@pytest.mark.parametrize(
+    ("logs", "busy_s", "capacity_s"),
+    [
+        pytest.param([log(95, 60)], 35, 100, id="from its first busy slot"),
+        pytest.param(
+            [log(at + 20, at) for at in range(15, 300, 20)], 285, 285, id="within its next request"
+        ),
+    ],
+)
+def test_capacity_of_a_worker(logs: list[SearchLog], busy_s: float, capacity_s: float) -> None:
+    [one] = summarise([digest_of(logs)], SENT, 300).workers
+    assert (one.busy_s, one.capacity_s) == (busy_s, capacity_s)
 
 
 def test_a_worker_with_slots_is_busy_with_as_many_requests_as_it_has() -> None:
@@ -66,11 +68,6 @@ def test_a_worker_with_slots_is_busy_with_as_many_requests_as_it_has() -> None:
         assert busy_shares(sent, SENT, timedelta(seconds=300), slots) == {"i-1": rate}
         # Two that finished and two that may still run, at a load rate of half.
         assert (load.offered, workers_needed(load, 0.5, 0, slots)) == (4.0, 8 // slots)
-
-
-def test_what_was_sent_before_the_window_does_not_count() -> None:
-    old = digest_of([log(900, 301)], before(301))
-    assert summarise([old], SENT, 300) == summarise([], SENT, 300)
 
 
 def test_offered_load_is_arrivals_times_service() -> None:
@@ -86,19 +83,7 @@ def test_offered_load_is_arrivals_times_service() -> None:
 def test_waits_longer_than_half_the_window_do_not_inflate_the_arrival_rate() -> None:
     logs = [log(at, at - 1, waited=200) for at in range(10, 110, 10)]
     load = summarise([digest_of(logs)], SENT, 300)
-    assert load.arrival_rate == pytest.approx(
-        len([a for a in range(210, 310, 10) if a <= 300]) / 150
-    )
-
-
-def test_dispersion_tells_even_from_bursty_traffic() -> None:
-    even = [log(at, at - 1) for at in range(5, 605, 10)]
-    bursts = [log(at, at - 1, request_id=f"{at} {n}") for at in (65, 305) for n in range(30)]
-    assert summarise([digest_of(even)], SENT, 600).dispersion == {10: 0.0, 60: 0.0, 300: 0.0}
-    load = summarise([digest_of(bursts)], SENT, 600)
-    assert load.dispersion[10] == pytest.approx(29.5, abs=0.5)
-    assert load.dispersion[300] == 0.0
-    assert summarise([digest_of(even)], SENT, 300).dispersion.keys() == {10, 60}
+    assert load.arrival_rate == pytest.approx(10 / 150)
 
 
 def test_dispersion_by_hand() -> None:
@@ -106,37 +91,24 @@ def test_dispersion_by_hand() -> None:
     assert dispersion([9, 1, 3, 2, 6], 5.0) == {10: pytest.approx(8 / 6)}
     assert dispersion([0, 0], 10.0) == {}
     assert dispersion([1, 2, 3], 5.0) == {}
+    bursts = [log(at, at - 1, request_id=f"{at} {n}") for at in (65, 305) for n in range(30)]
+    assert summarise([digest_of(bursts)], SENT, 600).dispersion[10] == pytest.approx(29, abs=1)
 
 
-def test_waits_and_service_times_have_quantiles() -> None:
+def test_waits_and_service_times_by_hand() -> None:
     logs = [log(at, at - 1, waited=at / 10) for at in range(1, 101)]
     load = summarise([digest_of(logs)], SENT, 300)
-    assert load.waits.quantile_s(0.5) == pytest.approx(5, rel=0.032)
-    assert load.waits.quantile_s(0.95) == pytest.approx(9.5, rel=0.032)
     assert load.waits.mean_s == pytest.approx(5.05)
     assert load.waits.within(5) == pytest.approx(50, abs=2)
-    assert load.service.squared_variation == 0.0
-
-
-def test_squared_variation_by_hand() -> None:
+    assert load.service.squared_variation == Histogram().squared_variation == 0.0
     assert histogram([1000, 3000]).squared_variation == 0.25
-    assert Histogram().squared_variation == 0.0
-
-
-def test_a_worker_without_capacity_has_no_load_rate() -> None:
-    idle = WorkerLoad(worker_id="w", cluster=Cluster.AWS, instance_id="i", last_finished=SENT)
-    assert idle.load_rate == 0.0
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
 def test_buckets_keep_order_and_their_middle_is_near(one: int, other: int) -> None:
     assert (bucket(one) <= bucket(other)) or one > other
+    assert bucket(one + 1) - bucket(one) in (0, 1)
     assert middle_ms(bucket(one)) == pytest.approx(one, rel=1 / 31, abs=0)
-
-
-def test_buckets_follow_each_other_without_a_gap() -> None:
-    assert [bucket(value) for value in range(32)] == list(range(32))
-    assert sorted({bucket(value) for value in range(5000)}) == list(range(bucket(4999) + 1))
 
 
 @given(st.lists(st.integers(0, 10**8), min_size=1), st.floats(0, 1))
@@ -149,3 +121,46 @@ def test_quantiles_are_within_a_bucket_of_the_exact_ones(values: list[int], shar
 @given(st.lists(st.integers(0, 10**8)), st.lists(st.integers(0, 10**8)))
 def test_histograms_add_up(one: list[int], other: list[int]) -> None:
     assert merged([histogram(one), histogram(other)]) == histogram(one + other)
+
+
+# --- How many workers ran at one time, whatever ids they had ---
+
+
+def life(name: str, begins_s: float, ends_s: float, every_s: float) -> WorkerLoad:
+    """A worker on premises that finishes a request every so often between two instants."""
+    finished = max(1, round((ends_s - begins_s) / every_s))
+    began, last = before(300 - begins_s), before(300 - ends_s)
+    return worker(name, finished=finished, began=began, last_finished=last)
+
+
+@pytest.mark.parametrize(
+    ("lives", "count"),
+    [
+        pytest.param((), 0, id="none"),
+        pytest.param([(0, 300)] * 20, 20, id="all the time"),
+        pytest.param([(0, 100)] * 20 + [(160, 300)] * 20, 20, id="restarted at once"),
+        pytest.param([(0, 100)] * 20 + [(100, 300)] * 20, 40, id="both may run at one instant"),
+        pytest.param(
+            [(0, 15 * n) for n in range(20)] + [(15 * n + 5, 300) for n in range(20)],
+            21,
+            id="restarted one after the other",
+        ),
+        pytest.param([(0, 300)] * 5 + [(240, 300)] * 15, 20, id="later ones added"),
+    ],
+)
+def test_workers_that_ran_at_one_time(lives: list[tuple[float, float]], count: int) -> None:
+    workers = [life(f"rack-{n}", begins, ends, 5.0) for n, (begins, ends) in enumerate(lives)]
+    assert onprem_at_once(Load(at=SENT, window_s=300, workers=tuple(workers))) == count
+
+
+@pytest.mark.parametrize("mean_s", [2.0, 20.0, 100.0, 1_000.0])
+def test_every_worker_counts_where_requests_arrive_by_chance(mean_s: float) -> None:
+    random, workers = Random(0), list[WorkerLoad]()
+    for n in range(20):
+        ends_s = [random.expovariate(1 / mean_s)]
+        while ends_s[-1] < 300:
+            ends_s.append(ends_s[-1] + random.expovariate(1 / mean_s))
+        if ends_s[1:]:
+            workers.append(life(f"rack-{n}", ends_s[0], ends_s[-2], mean_s))
+    load = Load(at=SENT, window_s=300, workers=tuple(workers))
+    assert onprem_at_once(load) == len(workers) > 0

@@ -1,6 +1,7 @@
 """Steps of history, and the summary that the sizing rule receives."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
 
@@ -8,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.digest import SearchLog
 from spotkeeper.domain.load.history import (
     DAY_MINUTES,
     ArrivalLog,
@@ -25,7 +25,7 @@ from spotkeeper.domain.load.history import (
 )
 from spotkeeper.domain.load.load import LoadDigest, slot_of
 from tests.laws import shuffles
-from tests.search_logs import SENT, digest_of, log
+from tests.search_logs import SENT, digest_of, served
 
 FRESH = LoadHistory()
 
@@ -35,19 +35,7 @@ def steady(
 ) -> list[LoadDigest]:
     """A request of one second every `every_s` seconds, each in a message of its own."""
     sent = [until - timedelta(seconds=ago_s) for ago_s in range(0, 60 * minutes, every_s)]
-    return [digest_of([_served(at, waited)], at) for at in sent]
-
-
-def _served(finished: datetime, waited: float) -> SearchLog:
-    started = finished - timedelta(seconds=1)
-    return log(
-        1,
-        0,
-        request_id=finished.isoformat(),
-        enqueued_at=started - timedelta(seconds=waited),
-        started_at=started,
-        finished_at=finished,
-    )
+    return [digest_of([served("rack", at, 1.0, waited)], at) for at in sent]
 
 
 def after(
@@ -65,7 +53,7 @@ def test_only_whole_steps_that_have_settled_are_added() -> None:
     assert after(steady(15), settled, history).work_ms == (12_000,) * 15
 
 
-def test_steps_that_no_turn_saw_are_quiet_and_a_day_is_kept() -> None:
+def test_steps_without_a_turn_are_quiet_and_a_day_is_kept() -> None:
     later, away = SENT + timedelta(hours=1), SENT + timedelta(days=99)
     history = after(steady(15, later), later, after(steady(15)))
     assert history.work_ms == (*[12_000] * 10, *[0] * 50, *[12_000] * 10)
@@ -73,7 +61,7 @@ def test_steps_that_no_turn_saw_are_quiet_and_a_day_is_kept() -> None:
     assert long.requests == (*[0] * (DAY_MINUTES - 10), *[12] * 10)
 
 
-def test_late_logs_are_counted_while_they_are_in_the_window() -> None:
+def test_late_logs_count_while_their_step_is_read() -> None:
     some = after(steady(15, every_s=10))
     assert some.requests == (6,) * 10
     settled = SENT + timedelta(seconds=60)
@@ -87,11 +75,6 @@ def test_order_and_repetition_of_digests_do_not_matter(random: Random, seconds: 
     shuffled = [*digests, *random.sample(digests, 9)]
     random.shuffle(shuffled)
     assert after(shuffled, now) == after(digests, now)
-
-
-def test_a_young_fleet_is_not_taken_for_a_quiet_one() -> None:
-    seen = arrival_window(steady(3), SENT, 900)
-    assert len(arrival_log(FRESH, seen)) == 18
 
 
 def test_the_summary_says_what_the_logs_say() -> None:
@@ -115,7 +98,7 @@ def test_minutes_before_the_window_are_taken_from_the_history() -> None:
     assert log.load(len(log) - 210, 30) == pytest.approx(0.2)
 
 
-def test_a_load_is_that_of_what_is_known_and_nothing_has_no_mean() -> None:
+def test_the_load_of_a_log_covers_its_slots_only() -> None:
     log = ArrivalLog(0, (1, 0, 3), (4.0, 0.0, 2.0))
     assert log.load(3, 100) == pytest.approx(0.2)
     assert (log.load(2, 1), log.load(-5, 3)) == (0.0, 0.0)
@@ -147,16 +130,15 @@ def test_a_gap_in_the_logs_is_not_known_to_be_quiet() -> None:
 def shared(at_once: int, took_s: int, until: datetime) -> list[LoadDigest]:
     """For a quarter of an hour, one worker serves `at_once` requests at a time."""
     ends = [until - timedelta(seconds=ago_s) for ago_s in range(0, 900, took_s)]
-    each = [(end, end - timedelta(seconds=took_s)) for end in ends]
     return [
         digest_of(
             [
-                log(0, 0, request_id=f"{n} {end}", enqueued_at=b, started_at=b, finished_at=end)
+                replace(served("rack", end, took_s, 0.0), request_id=f"{n} {end}")
                 for n in range(at_once)
             ],
             end,
         )
-        for end, b in each
+        for end in ends
     ]
 
 
@@ -206,12 +188,12 @@ def test_sharing_never_helps(
     assert fewer <= max([mean_s for _, _, mean_s, _ in steps], default=1) / 0.01
 
 
-def test_slots_that_are_not_there_are_not_counted() -> None:
+def test_declared_slots_that_a_busy_worker_does_not_use_do_not_count() -> None:
     """Requests wait while four share a worker, so it has four slots, whatever is declared."""
     many = [4.0]
-    told = learned(Sharing(), [100], [400.0], many, 0.3, 16)
-    assert told.at_once(16) == 16
-    seen = learned(told, [100], [400.0], many, 0.8, 16)
+    idle = learned(Sharing(), [100], [400.0], many, 0.3, 16)
+    assert idle.at_once(16) == 16
+    seen = learned(idle, [100], [400.0], many, 0.8, 16)
     assert seen.at_once(16) == 4
     quiet = learned(seen, [100], [200.0], [2.0], 0.0, 16)
     assert quiet.at_once(16) == 4

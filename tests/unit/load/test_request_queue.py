@@ -18,7 +18,6 @@ from spotkeeper.domain.load.request_queue import (
     is_blind,
     known_length,
     quiet_s,
-    told,
     untouched_s,
     watch_queue,
 )
@@ -84,7 +83,7 @@ def waits(*counts: int, in_flight: int = 0) -> list[Answer]:
         ([QueueLength(waiting=0, in_flight=0, delayed=3)] * 9, 0),
     ],
 )
-def test_requests_that_nobody_takes_are_untouched(answers: list[Answer], seconds: float) -> None:
+def test_requests_that_no_worker_takes_are_untouched(answers: list[Answer], seconds: float) -> None:
     assert untouched_s(watched(answers), at(0)) == seconds
 
 
@@ -96,7 +95,7 @@ def test_quiet_begins_after_the_last_logged_request() -> None:
     assert quiet_s(forgotten, at(120)) == 90
 
 
-def test_a_queue_that_shows_nothing_of_busy_workers_is_not_believed() -> None:
+def test_a_queue_that_is_empty_beside_busy_workers_is_not_trusted() -> None:
     few, many = (watched([EMPTY] * n, offered=30.0, logged=True) for n in (4, 5))
     assert known_length(few) == EMPTY
     assert (known_length(many), many.trouble) == (None, MISPLACED)
@@ -115,25 +114,18 @@ def test_a_load_that_ended_is_no_contradiction() -> None:
     assert quiet_s(memory, at(660)) == 600
 
 
-def test_a_queue_that_cannot_be_read_blinds_after_five_minutes() -> None:
-    assert not is_blind(None, at(0))
+def test_a_fleet_is_blind_after_five_minutes_without_a_look() -> None:
     assert not is_blind(watched([EMPTY, *[DENIED] * 5]), at(0))
     assert is_blind(watched([EMPTY, *[DENIED] * 6]), at(0))
     assert not is_blind(watched([*[DENIED] * 9, EMPTY]), at(0))
 
 
-def test_silence_is_missing_logs_unless_nothing_or_nobody_is_there_to_serve() -> None:
+def test_silence_is_missing_logs_unless_requests_or_workers_are_missing() -> None:
     assert expects_logs(None, 0)
     assert expects_logs(watched([DENIED]), 0)
     assert not expects_logs(watched([EMPTY]), 3)
     assert expects_logs(watched([BUSY]), 3)
     assert not expects_logs(watched([BUSY]), 0)
-
-
-def test_the_reason_says_what_it_adds_to_silence() -> None:
-    assert told(None) == ""
-    assert told(watched([BUSY])) == ", 0 requests wait, 1 are in flight"
-    assert told(watched([DENIED])) == ", the request queue is not known (Refused: denied)"
 
 
 answers = st.sampled_from([EMPTY, BUSY, replace(EMPTY, waiting=2), DENIED])
@@ -154,19 +146,8 @@ def test_nothing_but_empty_looks_is_quiet(
     assert timedelta(0) <= at(0) - (memory.empty_since or at(0))
 
 
-# --- looks of agents, which a turn may meet again -------------------------------------------------
-
-
-def told_by_agent(seen_s: float, waiting: int = 0) -> QueueLength:
-    return QueueLength(waiting=waiting, in_flight=0, seen_at=at(seen_s))
-
-
-def test_a_repeated_look_proves_nothing() -> None:
-    once = watched([told_by_agent(-700)] * 11)
+def test_a_repeated_look_of_an_agent_proves_nothing_and_a_log_since_ends_the_quiet() -> None:
+    once = watched([replace(EMPTY, seen_at=at(-700))] * 11)
     assert (once.empty_looks, quiet_s(once, at(0))) == (1, 0)
-
-
-def test_a_request_logged_since_ends_the_quiet_though_the_look_is_old() -> None:
-    looks = [told_by_agent(60 * minute - 20) for minute in range(-10, 0)]
-    memory = watch_queue(watched(looks), looks[-1], at(-5), 0.0, at(0))
-    assert memory.empty_since == at(-5)
+    looks = [replace(EMPTY, seen_at=at(60 * minute - 20)) for minute in range(-10, 0)]
+    assert watch_queue(watched(looks), looks[-1], at(-5), 0.0, at(0)).empty_since == at(-5)

@@ -51,9 +51,8 @@ def sized(
     of: Fleet | None = None,
     memory: HealthMemory = FRESH,
     spot: Group | None = None,
-    spares: int = 0,
 ) -> Sizing:
-    return size(seen, of or fleet(), spot or group("spot", desired), spares, memory, seen.at)
+    return size(seen, of or fleet(), spot or group("spot", desired), 0, memory, seen.at)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +72,6 @@ def test_the_fewest_workers_that_hold_the_target_are_needed(
     erlangs: float, target: float, workers: int
 ) -> None:
     assert workers_needed(load(erlangs), target, 0) == workers
-
-
-def test_requests_that_cost_almost_nothing_still_need_a_worker() -> None:
     assert workers_needed(replace(load(0.0), arrival_rate=0.01), 0.7, 0) == 1
 
 
@@ -128,7 +124,7 @@ def test_a_load_behind_a_backlog_of_unknown_length_is_partly_known(
         pytest.param(2, 5, 5, id="too few requests to tell"),
     ],
 )
-def test_instances_that_carry_dead_workers_are_made_up_for(
+def test_dead_workers_of_living_instances_are_replaced_by_more_instances(
     alive: int, finished: int, desired: int
 ) -> None:
     """Only throughput reads as load: divided by all that an instance should carry it never grew."""
@@ -142,25 +138,11 @@ def test_instances_that_carry_dead_workers_are_made_up_for(
 
 def test_more_load_raises_the_group_at_once() -> None:
     sizing = sized(load(7.0))
-    assert (sizing.action, sizing.rule, sizing.spot_desired, sizing.workers) == (
-        Action.RESIZE,
-        "load rate",
-        10,
-        10,
-    )
+    assert (sizing.action, sizing.rule) == (Action.RESIZE, "load rate")
+    assert (sizing.spot_desired, sizing.workers) == (10, 10)
     assert sizing.reason == (
         "load 7.0 erlangs at 70% needs 10 workers (most lately: 10), 0 on premises: spot 4 -> 10"
     )
-
-
-def test_less_load_lowers_the_group_only_after_the_stabilisation_window() -> None:
-    high = sized(load(7.0), 10)
-    low = sized(load(2.1, 60), 10, memory=high.memory)
-    assert (low.action, low.spot_desired, low.workers) == (Action.HOLD, 10, 3)
-    almost = sized(load(2.1, 899), 10, memory=low.memory)
-    assert almost.spot_desired == 10
-    after = sized(load(2.1, 900), 10, memory=almost.memory)
-    assert (after.action, after.spot_desired) == (Action.RESIZE, 3)
 
 
 @pytest.mark.parametrize(("age_s", "stale"), [(0, False), (180, False), (180.1, True), (9e9, True)])
@@ -172,12 +154,9 @@ def test_stale_search_logs_hold_whatever_they_say(age_s: float, stale: bool) -> 
     if stale:
         assert (sizing.action, sizing.rule) == (Action.HOLD, "stale search logs")
         assert "spot 4 -> 4" in sizing.reason
-
-
-def test_no_search_log_ever_holds_too() -> None:
-    sizing = sized(replace(load(0.0), newest=None))
-    assert (sizing.action, sizing.spot_desired, sizing.stale) == (Action.HOLD, 4, True)
-    assert "none ever arrived" in sizing.reason
+    never = sized(replace(load(0.0), newest=None))
+    assert (never.action, never.spot_desired, never.stale) == (Action.HOLD, 4, True)
+    assert "none ever arrived" in never.reason
 
 
 def test_silence_does_not_forget_what_was_needed() -> None:

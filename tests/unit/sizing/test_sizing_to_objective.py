@@ -1,23 +1,30 @@
-"""How a promise about waiting becomes a size of the spot group; its laws: test_slo_sizing_laws."""
+"""How a promise about waiting becomes workers, and a size of the spot group.
 
+The laws are in test_slo_sizing_laws.
+"""
+
+import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health_memory import HealthMemory, Needed
 from spotkeeper.domain.load.flow import LogFlow
-from spotkeeper.domain.load.history import (
-    ArrivalLog,
-    LoadSummary,
-)
+from spotkeeper.domain.load.history import ArrivalLog, LoadSummary
 from spotkeeper.domain.load.load import Load, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.settings.sizing import Objective
-from spotkeeper.domain.sizing.size import ObjectiveInput, Sizing, size
+from spotkeeper.domain.sizing.shadows import Member, ObjectivePolicy, erlang_workers
+from spotkeeper.domain.sizing.size import (
+    Need,
+    ObjectiveInput,
+    PastNeed,
+    Sizing,
+    size,
+    size_to_objective,
+)
 from tests.builders import at, fleet, group
 from tests.search_logs import worker
 
@@ -33,12 +40,17 @@ def promised(
     return replace(fleet(spot_max=spot_max, workers_per_instance=per), objective=objective)
 
 
-def summary(erlangs: float, *, service_s: float = 2.0, wait_s: float = 0.0) -> LoadSummary:
-    """Fifteen minutes of a steady load."""
+def summary(
+    erlangs: float, *, service_s: float = 2.0, wait_s: float = 0.0, slots: int = 90
+) -> LoadSummary:
+    """Fifteen minutes of a steady load, the newest seconds still running."""
+    times_s = [min(10 * slot, 10 * slots - 1.5 * service_s - 2) for slot in range(slots + 1)]
+    edges = [round(erlangs * time_s / service_s) for time_s in times_s]
+    arrivals = [after - before for before, after in itertools.pairwise(edges)]
     return LoadSummary(
-        log=ArrivalLog(0, (max(1, round(10 * erlangs / service_s)),) * 90, (10 * erlangs,) * 90),
+        log=ArrivalLog(0, arrivals, [count * service_s for count in arrivals]),
         service_mean_s=service_s,
-        newest_start_age_s=2.0,
+        newest_start_age_s=4.0,
         newest_wait_s=wait_s,
     )
 
@@ -58,13 +70,12 @@ def sized(
     memory: HealthMemory = SETTLED,
     load: Load | None = None,
     serving: int | None = None,
-    spares: int = 0,
 ) -> Sizing:
     """One sizing; the whole desired capacity serves, unless `serving` is given."""
     load = load or logged()
     outlook = ObjectiveInput(summary=seen, serving=desired if serving is None else serving)
     spot = group("spot", desired)
-    return size(load, of or promised(), spot, spares, memory, load.at, outlook)
+    return size(load, of or promised(), spot, 0, memory, load.at, outlook)
 
 
 def test_the_fewest_workers_that_keep_the_promise_are_requested() -> None:
@@ -106,7 +117,7 @@ def test_what_was_launched_serves_before_anything_is_given_back() -> None:
     assert after(901, serving=24).memory.needed[0].workers < 24, "it is forgotten"
 
 
-def test_a_bound_that_does_not_hold_the_need_says_by_how_much() -> None:
+def test_a_bound_below_the_need_is_reported_with_the_difference() -> None:
     sizing = sized(summary(7.0), of=promised(spot_max=5))
     assert (sizing.spot_desired, sizing.rule) == (5, "spot maximum")
     assert sizing.missing == sizing.workers - 5 > 0
@@ -142,14 +153,7 @@ IDLE = replace(summary(1.0), log=ArrivalLog(0, [5] * 60 + [0] * 240, [10.0] * 60
         (RARE, 0, None, 1_900, 4),
         (RARE, 4, QueueMemory(length=QueueLength(waiting=3, in_flight=0)), 1_900, 4),
     ],
-    ids=[
-        "chance explains it",
-        "fresh",
-        "it does not",
-        "unknown rate",
-        "nobody serves",
-        "some wait",
-    ],
+    ids=["chance explains it", "fresh", "it does not", "unknown rate", "none serves", "some wait"],
 )
 def test_only_a_silence_that_chance_does_not_explain_holds(
     flow: LogFlow, serving: int, queue: QueueMemory | None, age_s: int, expected: int
@@ -166,26 +170,111 @@ def test_a_silence_never_adds() -> None:
     assert sizing.spot_desired == 4
 
 
-# Whole requests of two seconds in each ten.
-erlangs = st.integers(3, 300).map(lambda requests: requests / 5)
-waits = st.floats(0, 120)
-desires = st.integers(0, 80)
+# --- The rule of one member, in workers ---
 
 
-@given(erlangs, waits, desires, st.integers(1, 4), st.integers(0, 10))
-def test_booting_workers_are_not_requested_again(
-    load: float, waited_s: float, desired: int, per: int, onprem: int
+POLICY = ObjectivePolicy(wait_s=10.0, share=0.95, min_workers=1, max_workers=1_000, start_up_s=240)
+LONG_AGO, FIVE_MINUTES = PastNeed(age_s=600.0, workers=1), Member(300, 0.0, 300)
+
+
+def needed(
+    load: LoadSummary,
+    live: int = 1,
+    booting: int = 0,
+    *,
+    policy: ObjectivePolicy = POLICY,
+    past: tuple[PastNeed, ...] = (LONG_AGO,),
+    member: Member = FIVE_MINUTES,
+) -> Need:
+    return size_to_objective(load, live, booting, past, policy, member)
+
+
+@pytest.mark.parametrize(
+    ("load", "service_s", "wait_s", "share", "fewest", "most"),
+    [
+        (0.5, 2.0, 10.0, 0.95, 1, 2),
+        (1.2, 2.0, 10.0, 0.95, 2, 2),
+        (2.0, 2.0, 10.0, 0.95, 3, 3),
+        (31.0, 2.0, 10.0, 0.95, 32, 33),
+        (300.0, 2.0, 10.0, 0.95, 301, 305),
+        (31.0, 6.0, 0.5, 0.99, 41, 50),
+    ],
+)
+def test_workers_for_a_steady_load(
+    load: float, service_s: float, wait_s: float, share: float, fewest: int, most: int
 ) -> None:
-    seen, of = summary(load, wait_s=waited_s), promised(per=per)
-    first = sized(seen, desired, of=of, load=logged(onprem=onprem))
-    if first.rule == "growth per turn":
-        return
-    second = sized(
-        seen,
-        first.spot_desired,
-        of=of,
-        memory=first.memory,
-        load=logged(60, onprem=onprem),
-        serving=min(desired, first.spot_desired),
-    )
-    assert second.spot_desired <= max(first.spot_desired, desired)
+    policy = replace(POLICY, wait_s=wait_s, share=share)
+    assert fewest <= needed(summary(load, service_s=service_s), policy=policy).workers <= most
+
+
+def test_after_a_silence_a_fleet_does_not_shrink_below_the_need_that_was_held() -> None:
+    before = (PastNeed(age_s=60.0, workers=9), PastNeed(age_s=600.0, workers=30))
+    assert needed(summary(2.0), live=9, past=before).workers == 3
+    held = PastNeed(age_s=600.0, workers=9, held=True)
+    need = needed(summary(2.0), live=9, past=(*before, held))
+    assert (need.workers, need.load_workers) == (9, 3)
+    assert "9 kept, the need of the recent past" in need.reason
+    assert needed(summary(2.0), live=9, past=(held._replace(age_s=960.0),)).workers == 3
+
+
+def test_a_young_fleet_and_one_without_a_known_request_hold() -> None:
+    assert needed(summary(2.0, slots=12), live=7).workers == 7
+    assert needed(summary(2.0), live=7, past=()).workers == 7
+    nothing = replace(summary(2.0), log=ArrivalLog(0, [0] * 90, [0.0] * 90), service_mean_s=0.0)
+    assert needed(nothing, live=6, booting=2).workers == 8
+
+
+@pytest.mark.parametrize(
+    ("calm", "high", "begins", "ends", "fewest", "most"),
+    [
+        pytest.param(3.0, 3.0, 54, 66, 3, 5, id="no spike"),
+        pytest.param(3.0, 12.0, 54, 66, 12, 14, id="a spike of two minutes, 20 minutes ago"),
+        pytest.param(20.0, 24.0, 63, 69, 20, 22, id="a minute that chance explains"),
+        pytest.param(20.0, 36.0, 63, 69, 36, 50, id="a minute that it does not explain"),
+    ],
+)
+def test_a_young_fleet_keeps_what_a_spike_needed_for_the_next_one(
+    calm: float, high: float, begins: int, ends: int, fewest: int, most: int
+) -> None:
+    load = summary(calm, slots=186)
+    requests = [*load.log.requests]
+    requests[begins:ends] = [round(high / calm * n) for n in requests[begins:ends]]
+    log = ArrivalLog(0, requests, [2.0 * n for n in requests])
+    need = size_to_objective(replace(load, log=log), round(calm) + 2, 0, [LONG_AGO], POLICY)
+    assert fewest <= need.workers <= most
+
+
+def test_a_backlog_is_drained_and_nothing_is_given_back_while_it_lasts() -> None:
+    waiting = summary(10.0, wait_s=60.0)
+    need = needed(waiting, live=10)
+    assert need.workers > needed(summary(10.0), live=10).workers
+    assert "while requests wait" in need.reason
+    assert needed(waiting, live=50).workers == 50
+    assert needed(replace(summary(2.0), queued=3_000), live=3).workers > 20
+
+
+def test_a_step_is_seen_in_the_seconds_of_it_that_were_served() -> None:
+    """One erlang, then forty: two minutes later two workers have served ten seconds of that."""
+    requests = [5] * 77 + [200] + [0] * 12
+    log = ArrivalLog(0, requests, [2.0 * n for n in requests])
+    load = replace(summary(1.0, wait_s=110.0), log=log, newest_start_age_s=10.0)
+    assert 40 <= needed(load, live=2).workers <= 80
+    assert needed(replace(load, newest_wait_s=30.0, newest_start_age_s=90.0), live=2).workers < 20
+
+
+@pytest.mark.parametrize(
+    ("load", "wait_s", "share", "workers"),
+    [(0.0, 10, 0.95, 1), (0.5, 10, 0.95, 1), (1.9, 4, 0.95, 3), (25, 0, 0.7501, 30)],
+)
+def test_workers_are_erlangs(load: float, wait_s: float, share: float, workers: int) -> None:
+    assert erlang_workers(load, 2.0, wait_s, share) == workers
+
+
+def test_a_need_is_kept_as_long_as_the_member_keeps_it() -> None:
+    busy, calm = summary(9.0, slots=30).log, summary(2.0, slots=48).log
+    log = ArrivalLog(0, [*busy.requests, *calm.requests], [*busy.work_s, *calm.work_s])
+    load = replace(summary(2.0), log=log)
+    short, long = (needed(load, member=Member(120, 0.0, keep_s)) for keep_s in (180, 1_800))
+    assert short.workers == 3
+    assert long.workers >= 10
+    assert f"needs 3 workers, {long.workers} in the last 30 min" in long.reason

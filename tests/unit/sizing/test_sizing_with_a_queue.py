@@ -44,7 +44,6 @@ def sized(
     load: Load | None = None,
     seen: LoadSummary | None = None,
     service_mean_s: float = 2.0,
-    spares: int = 0,
 ) -> Sizing:
     """One sizing at noon."""
     memory = HealthMemory(
@@ -55,11 +54,11 @@ def sized(
         seen or summary(1.0), queued=queue.length.waiting if queue and queue.length else None
     )
     outlook = ObjectiveInput(summary=shown, serving=desired)
-    return size(load or silent(), of, spot, spares, memory, at(0), outlook)
+    return size(load or silent(), of, spot, 0, memory, at(0), outlook)
 
 
 @RULES
-def test_quiet_for_long_enough_gives_the_cloud_part_back(of: Fleet) -> None:
+def test_a_quiet_fleet_shrinks_to_zero_in_the_cloud(of: Fleet) -> None:
     early = sized(of, quiet(599))
     assert (early.action, early.rule, early.stale) == (Action.HOLD, "quiet", False)
     sizing = sized(of, quiet(600))
@@ -76,7 +75,7 @@ def test_quiet_for_long_enough_gives_the_cloud_part_back(of: Fleet) -> None:
 @pytest.mark.parametrize(
     ("waiting", "service_s", "workers"), [(1, 2.0, 1), (1, 0.0, 1), (800, 0.0, 1), (800, 2.0, 6)]
 )
-def test_what_waits_wakes_a_fleet_at_zero(
+def test_waiting_requests_wake_a_fleet_at_zero(
     of: Fleet, waiting: int, service_s: float, workers: int
 ) -> None:
     sizing = sized(of, holding(waiting), 0, service_mean_s=service_s)
@@ -99,7 +98,7 @@ def test_a_wake_within_the_bound(of: Fleet) -> None:
 
 
 @RULES
-def test_a_queue_that_is_not_known_holds_and_is_named(of: Fleet) -> None:
+def test_an_unknown_queue_holds_the_size_and_is_named(of: Fleet) -> None:
     sizing = sized(of, UNREAD)
     assert (sizing.action, sizing.rule, sizing.stale) == (Action.HOLD, "stale search logs", True)
     assert "the request queue is not known (Refused: denied): spot 4 -> 4" in sizing.reason

@@ -84,7 +84,7 @@ def test_speeds_are_within_a_tenth_of_the_truth(seed: int) -> None:
         assert speed[kind] / speed["g5.xlarge"] == pytest.approx(truth, rel=0.1)
 
 
-def test_few_logs_say_little() -> None:
+def test_few_logs_change_speeds_little() -> None:
     kinds = {kind: kind for kind in SPEEDS}
     many = learned(minutes_of(0, 2 * TRUSTED, SPEEDS), Speeds(), kinds).differing
     few = learned(minutes_of(0, TRUSTED // 3, SPEEDS), Speeds(), kinds).differing

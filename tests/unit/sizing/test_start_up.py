@@ -1,4 +1,4 @@
-"""How long launches took, and who has not reported since."""
+"""How long launches took, and which instances have not reported since."""
 
 from dataclasses import replace
 
@@ -37,24 +37,20 @@ def test_a_launch_takes_from_first_seen_to_in_service() -> None:
     first = watched(HealthMemory(), 0, launching=(A, B))
     second = watched(first, 180, launching=(B,), serving=(A,))
     assert (second.start_ups, second.starting) == ((180,), {A: at(0), B: at(0)})
-    third = watched(
-        HealthMemory(
-            starting=second.starting, start_ups=(220,), in_service_since={A: at(180)}
-        ),
-        300,
-        serving=(A, B),
-        reported=(A,),
+    known = HealthMemory(
+        starting=second.starting, start_ups=(220,), in_service_since={A: at(180)}
     )  # fmt: skip
+    third = watched(known, 300, serving=(A, B), reported=(A,))
     assert (third.start_ups, third.starting) == ((220, 300), {B: at(0)})
     assert start_up_s(third) == 260
 
 
-def test_those_that_served_before_anyone_looked_are_not_starting() -> None:
+def test_instances_that_served_before_the_first_turn_are_not_starting() -> None:
     known = HealthMemory(in_service_since={A: at(-9000)})
     assert watched(known, 0, serving=(A, C)).starting == {C: at(0)}
 
 
-def test_only_the_last_launches_count_and_the_gone_are_forgotten() -> None:
+def test_only_the_last_launches_count_and_lost_instances_are_forgotten() -> None:
     memory = HealthMemory(start_ups=tuple(range(LAUNCHES)), starting={A: at(0), B: at(0)})
     after = watched(memory, 60, serving=(A,))
     assert after.start_ups == (*range(1, LAUNCHES), 60)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from enum import Enum
 from types import NoneType
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, create_model, model_validator
@@ -45,20 +45,13 @@ def section(cls: type, base: type[Section] = Section, **more: Any) -> type[Secti
 
     Of a field that is a dataclass, `more` has the model.
     """
-    made: Any = {
-        field.name: _field(field, kind, setting) for field, kind, setting in settings_of(cls)
-    }
+    made: Any = {field.name: _field(field, setting) for field, setting in settings_of(cls)}
     return create_model(f"{cls.__name__}Section", __base__=base, **(more | made))
 
 
-def settings_of(cls: type) -> Iterator[tuple[Field[Any], Any, Setting]]:
-    """Give the fields of a dataclass that are settings, each with its type."""
-    hints = get_type_hints(cls, include_extras=True)
-    for field in fields(cls):
-        hint = hints[field.name]
-        if get_origin(hint) is Annotated:
-            kind, setting = get_args(hint)
-            yield field, kind, setting
+def settings_of(cls: type) -> Iterator[tuple[Field[Any], Setting]]:
+    """Give the fields of a dataclass that are settings."""
+    return ((field, field.metadata["setting"]) for field in fields(cls) if field.metadata)
 
 
 def default_of(field: Field[Any]) -> Any:
@@ -68,12 +61,13 @@ def default_of(field: Field[Any]) -> Any:
     return field.default.value if isinstance(field.default, Enum) else field.default
 
 
-def _field(field: Field[Any], kind: Any, setting: Setting) -> tuple[Any, Any]:
+def _field(field: Field[Any], setting: Setting) -> tuple[Any, Any]:
     """Make a model's field of a setting; a choice is one of its words."""
     bounds = {"ge": setting.least, "gt": setting.above, "le": setting.most}
     given: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound is not None}
     if setting.pattern:
         given["pattern"] = setting.pattern
+    kind: Any = field.type
     # X of X | None, and everything else as it is.
     mine = next((part for part in get_args(kind) if part is not NoneType), kind)
     if issubclass(mine, Enum):

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
 
 from spotkeeper.domain.permission import Mode
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from spotkeeper.domain.settings.names import group_name, request_queue
-from spotkeeper.domain.settings.setting import Setting
+from spotkeeper.domain.settings.setting import group_name, setting
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
@@ -58,50 +56,58 @@ class Fleet:
     """One spot group, one on-demand group and any on-premises workers, sized together."""
 
     name: str
-    spot_group: Annotated[str, group_name("Auto Scaling group that launches spot")]
-    on_demand_group: Annotated[
-        str, group_name("Auto Scaling group that launches on-demand; not `spot_group`")
-    ]
-    mode: Annotated[
-        Mode,
-        Setting(
-            "`observe`: turns decide and record what they would request, and request nothing, "
-            "until `spotkeeper mode` changes it. Set by the stack's `Mode`",
-            "you [look first](first-week.md)",
+    spot_group: str = group_name("Auto Scaling group that launches spot")
+    on_demand_group: str = group_name(
+        "Auto Scaling group that launches on-demand; not `spot_group`"
+    )
+    mode: Mode = setting(
+        "`observe`: turns decide and record what they would request, and request nothing, "
+        "until `spotkeeper mode` changes it. Set by the stack's `Mode`",
+        "you [look first](first-week.md)",
+        default=Mode.ACT,
+    )
+    workers_per_instance: int = setting(
+        "processes that serve on one instance",
+        "an instance runs several",
+        unit="workers",
+        least=1,
+        most=1000,
+        default=1,
+    )
+    slots: int = setting(
+        "requests that one worker serves at once",
+        "a worker batches (vLLM, Triton)",
+        unit="requests",
+        least=1,
+        most=1000,
+        default=1,
+    )
+    onprem_workers: int = setting(
+        "workers of your own, which serve before the cloud does: at most this many count, and "
+        "missing ones are reported. 0: as many as send logs, and none is reported",
+        "you have machines of your own",
+        unit="workers",
+        least=0,
+        most=10_000,
+        default=0,
+    )
+    request_queue_url: str | None = setting(
+        "queue that the workers take requests from; Spotkeeper reads its length. An SQS queue; "
+        "`amazon-mq://BROKER/VHOST/QUEUE` (the vhost `/` is `%2F`), through CloudWatch and a "
+        "minute or two late; or `rabbitmq://VHOST/QUEUE` or `redis://DATABASE/QUEUE` on a broker "
+        "of your own, which [an agent reads](workers.md#rabbitmq). Set by the stack's "
+        "`RequestQueueName`",
+        "you have one: [to zero and back](sizing.md#to-zero-and-back)",
+        unit="URL",
+        pattern=(
+            r"^(https://sqs\.[a-z0-9-]+\.amazonaws\.(com|com\.cn|eu)"
+            r"/[0-9]{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?"
+            r"|amazon-mq://[A-Za-z0-9_-]{1,50}/[^/\s]{1,255}/[^/\s]{1,255}"
+            r"|rabbitmq://[^/\s]{1,255}/[^/\s]{1,255}"
+            r"|redis://[0-9]{1,5}/[^/\s]{1,255})$"
         ),
-    ] = Mode.ACT
-    workers_per_instance: Annotated[
-        int,
-        Setting(
-            "processes that serve on one instance",
-            "an instance runs several",
-            unit="workers",
-            least=1,
-            most=1000,
-        ),
-    ] = 1
-    slots: Annotated[
-        int,
-        Setting(
-            "requests that one worker serves at once",
-            "a worker batches (vLLM, Triton)",
-            unit="requests",
-            least=1,
-            most=1000,
-        ),
-    ] = 1
-    onprem_workers: Annotated[
-        int,
-        Setting(
-            "workers of your own, which serve before the cloud does: at most this many count, and "
-            "missing ones are reported. 0: as many as send logs, and none is reported",
-            "you have machines of your own",
-            unit="workers",
-            least=0,
-            most=10_000,
-        ),
-    ] = 0
-    request_queue_url: Annotated[str | None, request_queue()] = None
+        default=None,
+    )
     bounds: Bounds
     objective: Objective | None = None
     sizing: SizingPolicy = field(default_factory=SizingPolicy)
@@ -118,10 +124,6 @@ class Observation:
     seen_at: datetime
     spot: Group
     on_demand: Group
-
-    def __post_init__(self) -> None:
-        if self.seen_at.tzinfo is None:
-            raise ValueError("an observation's time needs a zone: pass an aware datetime")
 
 
 type BusyShares = Mapping[str, float]

@@ -80,11 +80,13 @@ def announce(before: Announced, record: DecisionRecord, control: Control) -> Ann
         return _with(replace(before, paused_at=pause.at), [paused])
     if before.control != control.version:
         before = Announced(unsent=before.unsent, paused_at=before.paused_at)
+    seen = record.seen
+    asleep = not seen["SpotDesired"] and not seen["OnDemandDesired"]
     now = replace(
         before,
         capacity=_capacity(before.capacity, record),
-        on_demand=State.BACKFILLED if record.seen["OnDemandDesired"] else State.RELEASED,
-        load=_load(record),
+        on_demand=State.BACKFILLED if seen["OnDemandDesired"] else State.RELEASED,
+        load=State.SLEEPING if asleep else State.AWAKE,
         control=control.version,
     )
     pairs = (
@@ -115,8 +117,3 @@ def _capacity(before: State | None, record: DecisionRecord) -> State | None:
     if seen["SpotServing"] + seen["OnDemandServing"] >= seen["SpotDesired"]:
         return State.WHOLE
     return State.SHORT if seen["Shortfall"] else before
-
-
-def _load(record: DecisionRecord) -> State:
-    asleep = not record.seen["SpotDesired"] and not record.seen["OnDemandDesired"]
-    return State.SLEEPING if asleep else State.AWAKE

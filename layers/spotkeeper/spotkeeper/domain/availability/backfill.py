@@ -147,11 +147,7 @@ def _released(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:
     )
     ends = [EndBackfill(instance_id=i, before=before) for i in plan.ends]
     return Size(
-        action=Action.RELEASE,
-        rule="release",
-        why=why,
-        actions=(*cancelled, *ends),
-        release_due=due,
+        action=Action.RELEASE, rule="release", why=why, actions=(*cancelled, *ends), release_due=due
     )
 
 

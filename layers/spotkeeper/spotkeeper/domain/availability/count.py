@@ -193,11 +193,12 @@ def pending_increases(
     if grown > 0:
         increases = (*increases, PendingIncrease(at=memory.seen_at or now, count=grown))
     kept: list[PendingIncrease] = []
+    refused_at = [f.at for f in failures if remedy(f.failure_class) is not Remedy.NONE]
     filling = newest_launch is not None and now - newest_launch < grace
     launching, missing = spot.launching, spot.missing
     for increase in increases:
         begun = newest_launch is not None and newest_launch >= increase.at
-        young = now - increase.at < grace and not _refused_since(failures, increase.at)
+        young = now - increase.at < grace and not any(at >= increase.at for at in refused_at)
         waits = young or (begun and filling and now - increase.at < longest)
         launched = min(increase.count, launching) if begun or waits else 0
         due = min(increase.count - launched, missing) if waits else 0
@@ -227,10 +228,6 @@ def both_short(snapshot: Snapshot, spot: Count, on_demand: Count) -> bool:
     """Say whether on-demand was requested, does not arrive, and AWS says why (rule 7)."""
     gap = spot.target - spot.serving - spot.unheard - on_demand.serving
     return gap > 0 and on_demand.missing > 0 and snapshot.on_demand_refused
-
-
-def _refused_since(failures: tuple[LaunchFailure, ...], at: datetime) -> bool:
-    return any(f.at >= at and remedy(f.failure_class) is not Remedy.NONE for f in failures)
 
 
 # --- failures that explain a gap (rule 6) ---------------------------------------------------------

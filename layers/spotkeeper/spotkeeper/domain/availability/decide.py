@@ -257,12 +257,8 @@ def plan(seen: Assessment) -> Plan:
     The actions that restore service are first: backfill, then replacements, then the rest.
     """
     size = size_backfill(seen)
-    actions: list[AvailabilityAction] = [
-        *size.actions,
-        *marks(seen),
-        *early_replacements(seen),
-    ]
-    spot = seen.snapshot.seen.spot
+    actions: list[AvailabilityAction] = [*size.actions, *marks(seen), *early_replacements(seen)]
+    spot, until = seen.snapshot.seen.spot, seen.risk.deferral.until
     if seen.restored:
         # It had this size before it was deleted.
         request = CapacityRequest(
@@ -272,11 +268,14 @@ def plan(seen: Assessment) -> Plan:
     elif not seen.snapshot.spot_missing and (seen.risk.spares or spot.desired != seen.spot.target):
         actions += elevated.ask_for_spares(seen)
     actions += [*left_running(seen), *_groups(seen)]
+    # A turn for when the deferred backfill is due is requested once for each instant.
+    known = seen.memory.wake_ups
+    wake_at = until if until and seen.deferred and until not in known else None
     return Plan(
         action=size.action,
         rule=size.rule,
         reason=f"{_counts(seen)}; {size.why}{_explanation(seen)}",
-        wake_up=_wake_up(seen) if seen.risk.deferral.until else None,
+        wake_up=WakeUp(at=wake_at, now=seen.now) if wake_at else None,
         actions=tuple(actions),
         assessment=seen,
         memory=replace(seen.memory, release_due=size.release_due),
@@ -324,14 +323,6 @@ def apply(
             case _:
                 pass
     return replace(memory, drained=tuple(drained), detached=detached)
-
-
-def _wake_up(seen: Assessment) -> WakeUp | None:
-    """Request a turn for when the deferred backfill is due: once for each instant."""
-    until = seen.risk.deferral.until
-    if until is None or not seen.deferred or until in seen.memory.wake_ups:
-        return None
-    return WakeUp(at=until, now=seen.now)
 
 
 def _groups(seen: Assessment) -> list[ClaimGroup | SuspendAzRebalance | ResumeLaunch]:

@@ -32,11 +32,7 @@ HEAVY_TIMES = 4
 
 
 def elevate(
-    risk: Risk,
-    snapshot: Snapshot,
-    before: AvailabilityMemory,
-    spot: Count,
-    risky: Set[str],
+    risk: Risk, snapshot: Snapshot, before: AvailabilityMemory, spot: Count, risky: Set[str]
 ) -> Risk:
     """Add what is held against losses without a warning; warm on-demand is back soon enough."""
     policy, now = snapshot.fleet.availability, snapshot.now

@@ -59,10 +59,7 @@ class Risk:
 
 
 def risk_of(
-    snapshot: Snapshot,
-    before: AvailabilityMemory,
-    at_risk: Mapping[str, datetime],
-    risky: Set[str],
+    snapshot: Snapshot, before: AvailabilityMemory, at_risk: Mapping[str, datetime], risky: Set[str]
 ) -> Risk:
     """Estimate the losses to expect; `before` is the memory of the previous turn."""
     policy = snapshot.fleet.availability
@@ -92,10 +89,7 @@ def risk_of(
 
 
 def add_bursts(
-    snapshot: Snapshot,
-    before: AvailabilityMemory,
-    at_risk: Mapping[str, datetime],
-    risky: Set[str],
+    snapshot: Snapshot, before: AvailabilityMemory, at_risk: Mapping[str, datetime], risky: Set[str]
 ) -> tuple[WarningBurst, ...]:
     """Add the new warnings, by pool, and forget the bursts that are over.
 
@@ -182,10 +176,7 @@ def lead_of(memory: DeferralMemory, policy: AvailabilityPolicy, now: datetime) -
 
 
 def remember_deferral(
-    snapshot: Snapshot,
-    before: AvailabilityMemory,
-    at_risk: Mapping[str, datetime],
-    risky: Set[str],
+    snapshot: Snapshot, before: AvailabilityMemory, at_risk: Mapping[str, datetime], risky: Set[str]
 ) -> DeferralMemory:
     """Update the measured starts, and when the warned instances that serve will be gone.
 

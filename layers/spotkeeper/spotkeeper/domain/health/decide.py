@@ -159,7 +159,11 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     load = _load(snapshot, flow, flow.ends_at(now))
     flow = flow if late else paced(before, flow, load)
     memory = with_silence(replace(memory, flow=flow), before, load, now)
-    memory = _with_queue(watch_starts(memory, *snapshot.groups, load, now), snapshot, load)
+    memory, queue = watch_starts(memory, *snapshot.groups, load, now), None
+    if snapshot.queue is not None:
+        queue = watch_queue(memory.queue, snapshot.queue, load.newest, load.offered, now)
+    served_s = load.service_mean_s or memory.service_mean_s
+    memory = replace(memory, queue=queue, service_mean_s=served_s)
     since = read_from(snapshot.fleet, now)
     memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now, since)
     # How long a request takes on a worker with slots depends on how many share it.
@@ -190,15 +194,6 @@ def _load(snapshot: HealthSnapshot, flow: LogFlow, until: datetime) -> Load:
     )
 
 
-def _with_queue(memory: HealthMemory, snapshot: HealthSnapshot, load: Load) -> HealthMemory:
-    """Remember the length of the fleet's request queue, if it has one, or why it is not known."""
-    memory = replace(memory, service_mean_s=load.service_mean_s or memory.service_mean_s)
-    if snapshot.queue is None:
-        return replace(memory, queue=None)
-    queue = watch_queue(memory.queue, snapshot.queue, load.newest, load.offered, snapshot.now)
-    return replace(memory, queue=queue)
-
-
 def _promised(
     snapshot: HealthSnapshot, memory: HealthMemory, load: Load
 ) -> tuple[LoadHistory | None, ObjectiveInput | None]:
@@ -220,24 +215,21 @@ def _promised(
         judged, stop = history.scores, history.next_step - 1
         scores = advanced(judged, log, stop, policy, seen.service_variation, own)
         history = replace(history, scores=scores)
+    not_serving = {*memory.silent, *memory.unreported}
+    serving = sum(
+        i.phase is Phase.IN_SERVICE and i.healthy and i.instance_id not in not_serving
+        for group in snapshot.groups
+        for i in group.instances
+    )
     # The need is then in workers like those of now.
     speed = memory.speeds.mean_of(snapshot.groups)
     summary = at_speed(load_summary(log, seen, until, flow.known_since), speed)
     return history, ObjectiveInput(
         summary=replace(summary, queued=known_waiting(memory.queue)),
-        serving=_serving(snapshot, memory),
+        serving=serving,
         choice=choose(history.scores),
         slots=slots,
         speed=speed,
-    )
-
-
-def _serving(snapshot: HealthSnapshot, memory: HealthMemory) -> int:
-    not_serving = {*memory.silent, *memory.unreported}
-    return sum(
-        i.phase is Phase.IN_SERVICE and i.healthy and i.instance_id not in not_serving
-        for group in snapshot.groups
-        for i in group.instances
     )
 
 
@@ -246,14 +238,7 @@ def plan(seen: HealthAssessment) -> HealthPlan:
     snapshot, now = seen.snapshot, seen.snapshot.now
     fleet, spot = snapshot.fleet, snapshot.spot
     sizing = size(
-        seen.load,
-        fleet,
-        spot,
-        snapshot.spares,
-        seen.memory,
-        now,
-        seen.promised,
-        seen.partly,
+        seen.load, fleet, spot, snapshot.spares, seen.memory, now, seen.promised, seen.partly
     )
     diagnosis = diagnose(seen.load, snapshot.groups, fleet, sizing.memory, now)
     resize = _resize(snapshot, sizing)
@@ -307,10 +292,7 @@ def checked(wanted: HealthPlan, digests: tuple[LoadDigest, ...]) -> HealthPlan:
 
 
 def apply(
-    memory: HealthMemory,
-    actions: Sequence[HealthAction],
-    answers: Sequence[Answer],
-    now: datetime,
+    memory: HealthMemory, actions: Sequence[HealthAction], answers: Sequence[Answer], now: datetime
 ) -> HealthMemory:
     """Remember what AWS accepted, or may have accepted; what was refused leaves no trace."""
     for action, answer in zip(actions, answers, strict=True):

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from statistics import median
-from typing import NamedTuple
 
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.reports import (
@@ -77,8 +76,10 @@ def diagnose(
     again before it replaces them, and then remembers each replacement with `replaced`.
     """
     policy = fleet.worker_health
-    memory = replace(memory, replaced=_of_last_day(memory, now))
-    budget = max(0, policy.replacements_per_hour - len(_of_last_hour(memory, now)))
+    of_last_day = [at for at in memory.replaced if now - at < timedelta(days=1)]
+    of_last_hour = [at for at in of_last_day if now - at < timedelta(hours=1) + LONGEST_TURN]
+    memory = replace(memory, replaced=tuple(of_last_day))
+    budget = max(0, policy.replacements_per_hour - len(of_last_hour))
     quiet = silent(memory, fleet, now) if policy.enabled else {}
     missing = logs_rather_missing(quiet, memory, load, fleet)
     launching = unreported(load, memory, fleet, now) if policy.enabled else {}
@@ -140,14 +141,6 @@ def replaced(memory: HealthMemory, instance_ids: tuple[str, ...], now: datetime)
     )
 
 
-def _of_last_day(memory: HealthMemory, now: datetime) -> tuple[datetime, ...]:
-    return tuple(at for at in memory.replaced if now - at < timedelta(days=1))
-
-
-def _of_last_hour(memory: HealthMemory, now: datetime) -> tuple[datetime, ...]:
-    return tuple(at for at in memory.replaced if now - at < timedelta(hours=1) + LONGEST_TURN)
-
-
 def _failing_or_slow(
     load: Load, memory: HealthMemory, policy: WorkerHealthPolicy
 ) -> dict[str, str]:
@@ -161,23 +154,8 @@ def _failing_or_slow(
         # Most fail alike: the cause is the service, and replacing its workers will not help.
         failing = {}
     # Workers on premises, which have no instance, are other machines.
-    in_aws = {i: workers for i, workers in by_instance.items() if i}
-    slow = _slow(in_aws, load, policy)
+    slow = _slow({i: workers for i, workers in by_instance.items() if i}, load, policy)
     return {i: slow[i] for i in ours if i in slow} | failing
-
-
-class _Pace(NamedTuple):
-    """How many requests an instance finished, the share that failed, and the mean time of one."""
-
-    finished: int
-    failed: float
-    mean_s: float
-
-
-def _pace(workers: list[WorkerLoad]) -> _Pace:
-    finished = sum(w.finished for w in workers)
-    failed, served_s = sum(w.failed for w in workers), sum(w.served_s for w in workers)
-    return _Pace(finished, failed / max(finished, 1), served_s / max(finished, 1))
 
 
 def _slow(
@@ -188,12 +166,11 @@ def _slow(
     Only those count that served enough requests, of which hardly any failed.
     """
     enough = max(policy.slow_requests, REQUESTS_PER_VARIATION * load.service.squared_variation)
-    paces = {i: _pace(workers) for i, workers in by_name.items()}
-    known = {
-        i: pace.mean_s
-        for i, pace in paces.items()
-        if pace.finished >= enough and pace.failed <= FAILED_AT_MOST
-    }
+    known: dict[str, float] = {}
+    for name, workers in by_name.items():
+        finished, failed = sum(w.finished for w in workers), sum(w.failed for w in workers)
+        if finished >= enough and failed / finished <= FAILED_AT_MOST:
+            known[name] = sum(w.served_s for w in workers) / finished
     if len(known) <= PEERS_TO_BE_SLOWER_THAN:
         return {}
     usual = median(known.values())

@@ -24,12 +24,7 @@ from spotkeeper.domain.load.flow import (
     requests_since,
 )
 from spotkeeper.domain.load.load import Load, LoadDigest, merged, slot_begins, slot_of
-from spotkeeper.domain.load.request_queue import (
-    known_length,
-    known_waiting,
-    quiet_s,
-    untouched_s,
-)
+from spotkeeper.domain.load.request_queue import known_length, known_waiting, quiet_s, untouched_s
 from spotkeeper.domain.load.summarise import onprem_at_once
 
 # A worker ships its logs once a minute at least.
@@ -76,7 +71,9 @@ def watch_reports(
     heard = _heard(digests)
     flow, requests = requests_since(memory.flow, digests, now, read_from)
     counted = range(memory.flow.counted, flow.counted)
-    last = {i: at for i, at in {**memory.last_logs, **_last_logs(load)}.items() if i in since}
+    oldest_first = sorted(load.workers, key=lambda worker: worker.last_finished)
+    logged = {worker.instance_id: worker.last_finished for worker in oldest_first}
+    last = {i: at for i, at in {**memory.last_logs, **logged}.items() if i in since}
     workers = workers_in_service(len(since), load, fleet)
     passed = max(requests / workers, _beside_waits(requests, workers, load, digests, memory, now))
     share = passed * fleet.workers_per_instance
@@ -89,7 +86,8 @@ def watch_reports(
             # Between two turns that are far apart, it may have gone silent since its log.
             after = heard[i] + SHIPS_WITHIN_SLOTS
             if after not in later:
-                later[after] = _count(digests, counted[max(0, after - counted.start) :])
+                slots = counted[max(0, after - counted.start) :]
+                later[after] = sum(one.count for one in digests if slot_of(one.sent_at) in slots)
             expected[i] = share * later[after] / max(1, requests)
     if any(memory.expected.get(i, 0.0) >= CERTAIN > passed_by for i, passed_by in expected.items()):
         # A silent instance reports again: perhaps it served, and its logs were missing.
@@ -103,11 +101,6 @@ def watch_reports(
         usual_load=_usual_load(memory, load, expected, workers, len(counted) * SLOT_S / 60),
         worker_known_at=now if since.keys() - memory.starting.keys() else memory.worker_known_at,
     )
-
-
-def _count(digests: Iterable[LoadDigest], slots: range) -> int:
-    """Count the requests whose logs were sent in some slots."""
-    return sum(one.count for one in digests if slot_of(one.sent_at) in slots)
 
 
 def _beside_waits(
@@ -173,7 +166,8 @@ def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
     passed = {i: memory.expected.get(i, 0.0) for i in quiet}
     enough = _enough(passed.values(), len(memory.in_service_since))
     return {
-        i: _passed_by("finished nothing", silence, passed[i])
+        i: f"finished nothing for {silence.total_seconds():.0f} s while {passed[i]:.0f} requests "
+        "were its share"
         for i, silence in quiet.items()
         if passed[i] >= enough
     }
@@ -230,26 +224,8 @@ def logs_rather_missing(
     return _busiest(load) < min(BUSY_ALL_THE_TIME, taken_over or BUSY_ALL_THE_TIME)
 
 
-def _silent_since(quiet: Iterable[str], memory: HealthMemory) -> datetime:
-    """Return when the last of the silent instances was last known to work."""
-    since = memory.in_service_since
-    return max(max(since[i], memory.last_logs.get(i, since[i])) for i in quiet)
-
-
 def _busiest(load: Load) -> float:
     return max(load.load_rate.values(), default=0.0)
-
-
-def _last_logs(load: Load) -> dict[str, datetime]:
-    last: dict[str, datetime] = {}
-    for worker in load.workers:
-        known = last.get(worker.instance_id, worker.last_finished)
-        last[worker.instance_id] = max(known, worker.last_finished)
-    return last
-
-
-def _passed_by(what: str, quiet: timedelta, passed: float) -> str:
-    return f"{what} for {quiet.total_seconds():.0f} s while {passed:.0f} requests were its share"
 
 
 def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
@@ -352,15 +328,12 @@ def nobody_serves(memory: HealthMemory, now: datetime) -> str:
     told = f"no request was logged for {silence.total_seconds():.0f} s"
     if waiting:
         return f"nobody serves: {waiting} requests wait, and {told}"
-    if any(_is_alike(one, now) for one in memory.silences):
+    earlier = [now - timedelta(days=days) for days in range(1, DAYS + 1)]
+    if any(
+        one.since - ALIKE <= at <= one.until + ALIKE for one in memory.silences for at in earlier
+    ):
         return ""
     return f"{told}, where many are expected: nobody serves, or requests have stopped"
-
-
-def _is_alike(silence: Silence, now: datetime) -> bool:
-    """Tell whether a silence was at this time of an earlier day."""
-    since, until = silence.since - ALIKE, silence.until + ALIKE
-    return any(since <= now - timedelta(days=days) <= until for days in range(1, DAYS + 1))
 
 
 def with_silence(memory: HealthMemory, before: LogFlow, load: Load, now: datetime) -> HealthMemory:
@@ -422,11 +395,12 @@ def on_trial(
     An instance that went into service since, and reports, shows that logs arrive: then the others
     follow as fast as the budget allows.
     """
-    silent_since = _silent_since(quiet, memory)
+    # The last of them was known to work until then.
+    since = memory.in_service_since
+    silent_since = max(max(since[i], memory.last_logs.get(i, since[i])) for i in quiet)
     if not budget or now - silent_since < TRIED_AFTER:
         return ()
     first = min((at for at in memory.replaced if at >= silent_since + TRIED_AFTER), default=now)
-    for i, since in memory.in_service_since.items():
-        if since > first and i not in quiet and i not in memory.starting:
-            return tuple(quiet)[:budget]
+    if any(at > first and i not in quiet and i not in memory.starting for i, at in since.items()):
+        return tuple(quiet)[:budget]
     return one_at_a_time(tuple(quiet), now - silent_since, memory, fleet, now)

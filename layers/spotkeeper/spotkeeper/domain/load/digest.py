@@ -116,7 +116,17 @@ def fleet_batches(
         own = skew_ms > OWN_SKEW_S * 1000 and enqueued <= started - skew_ms
         times = (enqueued - (0 if own else skew_ms), started - skew_ms, finished - skew_ms)
         fleets[log.fleet or default_fleet][identity] = _in_order(log, *times, skewed=skew_ms > 0)
-    return [_batch(fleet, sent_at, fleets[fleet]) for fleet in sorted(fleets)]
+    batches: list[FleetBatch] = []
+    for fleet, spans in sorted(fleets.items()):
+        workers = {(span.log.instance_id, span.log.worker_id) for span in spans.values()}
+        if len(workers) > MAX_WORKERS:
+            raise NotDigestible(
+                f"worker_id: {len(workers)} different workers in one message; "
+                f"send the logs of at most {MAX_WORKERS} together"
+            )
+        content = _hash(fleet, spans)
+        batches.append(FleetBatch(fleet=fleet, sent_at=sent_at, content=content, spans=spans))
+    return batches
 
 
 def _in_order(log: SearchLog, enqueued: int, started: int, finished: int, *, skewed: bool) -> _Span:
@@ -125,17 +135,6 @@ def _in_order(log: SearchLog, enqueued: int, started: int, finished: int, *, ske
     arrived = min(enqueued, began)
     inverted = (arrived, began) != (enqueued, started)
     return _Span(log, arrived, began, finished, skewed or inverted)
-
-
-def _batch(fleet: str, sent_at: datetime, spans: Mapping[str, _Span]) -> FleetBatch:
-    workers = {(span.log.instance_id, span.log.worker_id) for span in spans.values()}
-    if len(workers) > MAX_WORKERS:
-        raise NotDigestible(
-            f"worker_id: {len(workers)} different workers in one message; "
-            f"send the logs of at most {MAX_WORKERS} together"
-        )
-    content = _hash(fleet, spans)
-    return FleetBatch(fleet=fleet, sent_at=sent_at, content=content, spans=spans)
 
 
 def _ahead_ms(logs: Iterable[SearchLog], sent_at: datetime) -> dict[tuple[str, str], int]:
@@ -160,6 +159,9 @@ def build_digest(batch: FleetBatch, counted: Set[str] = frozenset()) -> LoadDige
     oldest = milliseconds(batch.sent_at) - LATE_AFTER_S * 1000
     timely = [span for span in left.values() if span.finished >= oldest]
     first_slot = oldest // SLOT_MS
+    workers: defaultdict[tuple[str, str], list[_Span]] = defaultdict(list)
+    for span in timely:
+        workers[span.log.instance_id, span.log.worker_id].append(span)
     arrived = [s for s in timely if s.enqueued // SLOT_MS >= first_slot]
     started, waited = max(((s.started, s.started - s.enqueued) for s in timely), default=(None, 0))
     return LoadDigest(
@@ -169,7 +171,7 @@ def build_digest(batch: FleetBatch, counted: Set[str] = frozenset()) -> LoadDige
         count=len(timely),
         late=len(left) - len(timely),
         skewed=sum(span.skewed for span in left.values()),
-        workers=_workers(timely, first_slot),
+        workers=tuple(_worker(workers[key], first_slot) for key in sorted(workers)),
         arrivals=Counter(s.enqueued // SLOT_MS for s in arrived),
         waits=histogram([span.started - span.enqueued for span in timely]),
         service=histogram([span.finished - span.started for span in timely]),
@@ -202,13 +204,6 @@ def sent_at(key: str) -> datetime:
 def sent_iso(at: datetime) -> str:
     """The instant as keys begin with it: UTC, to the millisecond, sortable as text."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
-
-
-def _workers(spans: Iterable[_Span], first_slot: int) -> tuple[WorkerDigest, ...]:
-    workers: defaultdict[tuple[str, str], list[_Span]] = defaultdict(list)
-    for span in spans:
-        workers[span.log.instance_id, span.log.worker_id].append(span)
-    return tuple(_worker(workers[key], first_slot) for key in sorted(workers))
 
 
 def _worker(spans: Sequence[_Span], first_slot: int) -> WorkerDigest:

@@ -74,15 +74,14 @@ def each_life_once(items: Iterable[LedgerItem]) -> tuple[LedgerItem, ...]:
     unknown cause, as after a missed look, counts only where no item has another.
     """
     kept: dict[tuple[str, datetime], LedgerItem] = {}
-    for item in sorted(items, key=_told_first):
+    unknown = EndedBy.UNKNOWN
+    for item in sorted(
+        items, key=lambda one: (one.until is None, one.ended_by is unknown, one.until or one.since)
+    ):
         life = item.instance_id, item.since
         if item.until is None or life not in kept:
             kept[life] = item
     return tuple(kept.values())
-
-
-def _told_first(item: LedgerItem) -> tuple[bool, bool, datetime]:
-    return item.until is None, item.ended_by is EndedBy.UNKNOWN, item.until or item.since
 
 
 def over_and_not_open(opened: Iterable[LedgerItem], lives: Mapping[str, Life]) -> tuple[Life, ...]:
@@ -108,24 +107,21 @@ def entries(
     """
     before = {item.instance_id: item for item in opened}
     done = {(item.instance_id, item.since) for item in closed}
-    changed = [
-        replace(item, until=_end(item, ends.get(item.instance_id), now), ended_by=EndedBy.UNKNOWN)
-        for item in before.values()
-        if item.instance_id not in lives
-    ]
+    changed = list[LedgerItem]()
+    for item_id, item in before.items():
+        if item_id not in lives:
+            end = ends.get(item_id, now)
+            until = end if item.since <= end <= now else now
+            changed.append(replace(item, until=until, ended_by=EndedBy.UNKNOWN))
     for life in lives.values():
-        item = before.get(life.instance_id)
-        if item is not None and item.since != life.since:
+        known = before.get(life.instance_id)
+        if known is not None and known.since != life.since:
             # It was stopped and started again between two looks: nobody saw when.
-            ended_by = EndedBy.UNKNOWN
-            changed.append(replace(item, until=min(life.since, now), ended_by=ended_by))
-            item = None
-        if item is None and life.until and (life.instance_id, life.since) in done:
+            until = min(life.since, now)
+            changed.append(replace(known, until=until, ended_by=EndedBy.UNKNOWN))
+            known = None
+        if known is None and life.until and (life.instance_id, life.since) in done:
             continue
-        if item is None or life.until is not None:
+        if known is None or life.until is not None:
             changed.append(LedgerItem(fleet=fleet, **asdict(life)))
     return tuple(changed)
-
-
-def _end(item: LedgerItem, ended: datetime | None, now: datetime) -> datetime:
-    return ended if ended and item.since <= ended <= now else now

@@ -4,7 +4,7 @@ Two separate savings: sizing's (a fleet that follows the load instead of one as 
 peak, both on demand) and spot's (the hours that ran, at spot prices).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -53,16 +53,16 @@ def savings(
     More instances run than are needed while one takes another's place, so the peak is not counted
     from them. It is None where it is not known.
     """
-    hours = {option: _hours(p for p in found if _is(p, option)) for option in PurchaseOption}
-    paid = {option: sum(p.paid for p in found if _is(p, option)) for option in PurchaseOption}
+    spot = [p for p in found if p.item.option is PurchaseOption.SPOT]
+    on_demand = [p for p in found if p.item.option is PurchaseOption.ON_DEMAND]
     same = sum(p.on_demand for p in found)
     priced_h = sum(p.hours for p in found if p.on_demand)
     mean = same / priced_h if priced_h else 0.0
     return Savings(
-        spot_h=hours[PurchaseOption.SPOT],
-        on_demand_h=hours[PurchaseOption.ON_DEMAND],
-        spent_spot=paid[PurchaseOption.SPOT],
-        spent_on_demand=paid[PurchaseOption.ON_DEMAND],
+        spot_h=sum(p.hours for p in spot),
+        on_demand_h=sum(p.hours for p in on_demand),
+        spent_spot=sum(p.paid for p in spot),
+        spent_on_demand=sum(p.paid for p in on_demand),
         same_on_demand=same,
         peak=peak,
         fixed_fleet=None if peak is None else peak * mean * ((until - since) / _HOUR),
@@ -71,11 +71,3 @@ def savings(
         ),
         unpriced_h=sum(p.unpriced_h for p in found),
     )
-
-
-def _hours(found: Iterable[Priced]) -> float:
-    return sum(p.hours for p in found)
-
-
-def _is(found: Priced, option: PurchaseOption) -> bool:
-    return found.item.option is option

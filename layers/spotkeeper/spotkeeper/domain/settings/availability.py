@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
 
-from spotkeeper.domain.settings.setting import Setting, instances, seconds
+from spotkeeper.domain.settings.setting import instances, seconds, setting
 
 
 class RebalanceMeaning(StrEnum):
@@ -18,116 +17,84 @@ class RebalanceMeaning(StrEnum):
 class AvailabilityPolicy:
     """How the gap in the spot group is filled and given back."""
 
-    launch_deadline_s: Annotated[
-        int,
-        seconds(
-            "how long a launched instance counts as launching; then it counts as failed to start",
-            "workers take longer to load their model",
-        ),
-    ] = 600
-    request_grace_s: Annotated[
-        int,
-        seconds(
-            "how long an increase of desired counts as launching without a launch",
-        ),
-    ] = 120
-    configuration_cap: Annotated[
-        int,
-        instances(
-            "the most backfill while spot fails for a reason that more capacity does not cure",
-            "a broken release of yours must not cost on-demand (0)",
-        ),
-    ] = 2
-    busy_patience_s: Annotated[
-        int,
-        seconds(
-            "how long to wait for a busy backfill instance before it is left to its terminate hook",
-            "requests run for longer than the hook allows",
-        ),
-    ] = 120
-    notice_s: Annotated[
-        int,
-        seconds(
-            "how long AWS warns before it takes an instance; 0: this fleet receives no warnings",
-            "interruption events are not delivered (0); consider `elevated_risk_s`, too",
-            most=3600,
-        ),
-    ] = 120
-    elevated_risk_s: Annotated[
-        int,
-        seconds(
-            "after a loss without warning, how long to hold spare spot instances and to keep "
-            "on-demand until spot has served for a third of it; 0 turns this policy off "
-            "([why](decisions/0016-elevated-risk-is-optional.md))",
-            "instances are lost without warnings, as with `notice_s` 0 (1800)",
-        ),
-    ] = 0
-    spare_share: Annotated[
-        float,
-        Setting(
-            "with `elevated_risk_s`: extra spot instances to hold, as a share of the need, rounded "
-            "up",
-            "a lost worker costs more than a spare one",
-            least=0,
-            most=1,
-        ),
-    ] = 0.05
-    proven_after_s: Annotated[
-        int,
-        seconds(
-            "with `elevated_risk_s`: keep spares until enough instances are in pools that have "
-            "held the fleet for this time; the fewer pools the spares could replace, the less "
-            "time "
-            "([why](decisions/0008-a-spare-stays-where-it-covers.md))",
-            "a spare is expensive (shorter; 0: released with the elevated risk)",
-        ),
-    ] = 28_800
-    early_replacement: Annotated[
-        bool,
-        Setting(
-            "detach a warned instance at once, so that its group replaces it before it is gone",
-            "something else handles the warning",
-        ),
-    ] = True
-    rebalance: Annotated[
-        RebalanceMeaning,
-        Setting(
-            "what a rebalance recommendation means: `ignore`, or `at_risk` like a warning",
-            "recommendations have proved right in your pools",
-        ),
-    ] = RebalanceMeaning.IGNORE
-    suspend_az_rebalance: Annotated[
-        bool,
-        Setting(
-            "suspend AZRebalance on both groups "
-            "([why](decisions/0001-zones-are-not-rebalanced.md))",
-            "zones must stay even",
-        ),
-    ] = True
-    lost_notice_share: Annotated[
-        float,
-        Setting(
-            "where on-demand is warm: while instances of a pool are warned, backfill this share of "
-            "them in addition, rounded up, for warnings that are lost; 0 trusts every warning",
-            "your workers count more or fewer losses without warning",
-            least=0,
-            most=1,
-        ),
-    ] = 0.15
-    on_demand_warm: Annotated[
-        bool,
-        Setting(
-            "the on-demand group has a warm pool and serves sooner than spot that is "
-            "launching; set by the stack's `WarmPoolSize`",
-            "an adopted group has one",
-        ),
-    ] = False
-    deferral_margin_s: Annotated[
-        int,
-        seconds(
-            "where on-demand is warm: how long before a warned instance is gone its backfill "
-            "should serve; the longest of the last five warm starts is added "
-            "([why](decisions/0007-backfill-just-in-time.md)); at 120 or more, at once",
-            "workers stop accepting requests earlier (longer)",
-        ),
-    ] = 15
+    launch_deadline_s: int = seconds(
+        "how long a launched instance counts as launching; then it counts as failed to start",
+        "workers take longer to load their model",
+        default=600,
+    )
+    request_grace_s: int = seconds(
+        "how long an increase of desired counts as launching without a launch", default=120
+    )
+    configuration_cap: int = instances(
+        "the most backfill while spot fails for a reason that more capacity does not cure",
+        "a broken release of yours must not cost on-demand (0)",
+        default=2,
+    )
+    busy_patience_s: int = seconds(
+        "how long to wait for a busy backfill instance before it is left to its terminate hook",
+        "requests run for longer than the hook allows",
+        default=120,
+    )
+    notice_s: int = seconds(
+        "how long AWS warns before it takes an instance; 0: this fleet receives no warnings",
+        "interruption events are not delivered (0); consider `elevated_risk_s`, too",
+        most=3600,
+        default=120,
+    )
+    elevated_risk_s: int = seconds(
+        "after a loss without warning, how long to hold spare spot instances and to keep "
+        "on-demand until spot has served for a third of it; 0 turns this policy off "
+        "([why](decisions/0016-elevated-risk-is-optional.md))",
+        "instances are lost without warnings, as with `notice_s` 0 (1800)",
+        default=0,
+    )
+    spare_share: float = setting(
+        "with `elevated_risk_s`: extra spot instances to hold, as a share of the need, rounded up",
+        "a lost worker costs more than a spare one",
+        least=0,
+        most=1,
+        default=0.05,
+    )
+    proven_after_s: int = seconds(
+        "with `elevated_risk_s`: keep spares until enough instances are in pools that have "
+        "held the fleet for this time; the fewer pools the spares could replace, the less time "
+        "([why](decisions/0008-a-spare-stays-where-it-covers.md))",
+        "a spare is expensive (shorter; 0: released with the elevated risk)",
+        default=28_800,
+    )
+    early_replacement: bool = setting(
+        "detach a warned instance at once, so that its group replaces it before it is gone",
+        "something else handles the warning",
+        default=True,
+    )
+    rebalance: RebalanceMeaning = setting(
+        "what a rebalance recommendation means: `ignore`, or `at_risk` like a warning",
+        "recommendations have proved right in your pools",
+        default=RebalanceMeaning.IGNORE,
+    )
+    suspend_az_rebalance: bool = setting(
+        "suspend AZRebalance on both groups ([why](decisions/0001-zones-are-not-rebalanced.md))",
+        "zones must stay even",
+        default=True,
+    )
+    lost_notice_share: float = setting(
+        "where on-demand is warm: while instances of a pool are warned, backfill this share of "
+        "them in addition, rounded up, for warnings that are lost; 0 trusts every warning",
+        "your workers count more or fewer losses without warning",
+        least=0,
+        most=1,
+        default=0.15,
+    )
+    on_demand_warm: bool = setting(
+        "the on-demand group has a warm pool and serves sooner than spot that is "
+        "launching; set by the stack's `WarmPoolSize`",
+        "an adopted group has one",
+        default=False,
+    )
+    deferral_margin_s: int = seconds(
+        "where on-demand is warm: how long before a warned instance is gone its backfill "
+        "should serve; the longest of the last five warm starts is added "
+        "([why](decisions/0007-backfill-just-in-time.md)); at 120 or more, at once",
+        "workers stop accepting requests earlier (longer)",
+        default=15,
+    )

@@ -1,29 +1,23 @@
 """How a fleet is sized: its bounds, the load rate or the promise about waiting."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from spotkeeper.domain.settings.setting import Setting, instances, seconds, share
+from spotkeeper.domain.settings.setting import instances, seconds, setting, share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """How many instances the operator allows; `on_demand_max` bounds the backfill."""
 
-    spot_min: Annotated[
-        int,
-        instances(
-            "fewest spot instances; 0 with a `request_queue_url` lets the fleet sleep",
-            "nothing may scale to zero",
-        ),
-    ] = 0
-    spot_max: Annotated[int, instances("most spot instances, spares included")]
-    on_demand_max: Annotated[
-        int,
-        instances(
-            "most on-demand instances as backfill; limits the bill on a bad day",
-        ),
-    ]
+    spot_min: int = instances(
+        "fewest spot instances; 0 with a `request_queue_url` lets the fleet sleep",
+        "nothing may scale to zero",
+        default=0,
+    )
+    spot_max: int = instances("most spot instances, spares included")
+    on_demand_max: int = instances(
+        "most on-demand instances as backfill; limits the bill on a bad day"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,97 +27,71 @@ class Objective:
     `start_up_s` is how long an instance takes to serve, until launches of the fleet tell.
     """
 
-    wait_s: Annotated[
-        float,
-        seconds(
-            "requests should start within this wait; with 0, or without an `objective`, "
-            "`target_load_rate` sizes the fleet",
-            "[choosing an objective](sizing.md#choosing-an-objective)",
-            most=3600,
-        ),
-    ]
-    share: Annotated[
-        float,
-        Setting(
-            "share of the requests that should",
-            least=0.5,
-            most=0.9999,
-        ),
-    ]
-    start_up_s: Annotated[
-        int,
-        seconds(
-            "time from launch to serving, until launches of the fleet show it",
-            "the first launches take longer",
-            least=1,
-            most=3600,
-        ),
-    ] = 240
+    wait_s: float = seconds(
+        "requests should start within this wait; with 0, or without an `objective`, "
+        "`target_load_rate` sizes the fleet",
+        "[choosing an objective](sizing.md#choosing-an-objective)",
+        most=3600,
+    )
+    share: float = setting("share of the requests that should", least=0.5, most=0.9999)
+    start_up_s: int = seconds(
+        "time from launch to serving, until launches of the fleet show it",
+        "the first launches take longer",
+        least=1,
+        most=3600,
+        default=240,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizingPolicy:
     """How load becomes workers."""
 
-    enabled: Annotated[
-        bool,
-        Setting(
-            "false: Spotkeeper does not set the spot group's desired capacity",
-            "a schedule or a scaling policy does it",
-        ),
-    ] = True
-    target_load_rate: Annotated[
-        float,
-        share(
-            "without an objective: share of their time that workers should be busy",
-            "waits are too long (lower) or workers idle (higher)",
-        ),
-    ] = 0.7
-    window_s: Annotated[
-        int,
-        seconds(
-            "how far back the load is measured",
-            "requests take minutes (longer)",
-            least=60,
-            most=3600,
-        ),
-    ] = 300
+    enabled: bool = setting(
+        "false: Spotkeeper does not set the spot group's desired capacity",
+        "a schedule or a scaling policy does it",
+        default=True,
+    )
+    target_load_rate: float = share(
+        "without an objective: share of their time that workers should be busy",
+        "waits are too long (lower) or workers idle (higher)",
+        default=0.7,
+    )
+    window_s: int = seconds(
+        "how far back the load is measured",
+        "requests take minutes (longer)",
+        least=60,
+        most=3600,
+        default=300,
+    )
     # Requests arrive in bursts; releasing capacity within the time of a cold start costs twice.
-    scale_in_after_s: Annotated[
-        int,
-        seconds(
-            "without an objective: shrink only to the highest need of this time",
-            "starts are slow or traffic bursts (longer)",
-        ),
-    ] = 900
+    scale_in_after_s: int = seconds(
+        "without an objective: shrink only to the highest need of this time",
+        "starts are slow or traffic bursts (longer)",
+        default=900,
+    )
     # Forged load is noticed before it has bought much; a real crowd is served within minutes.
-    growth_per_turn: Annotated[
-        float,
-        Setting(
-            "a turn adds at most this share of the spot instances, or 10 where that is more",
-            "load rises within a minute (higher)",
-            unit="share",
-            above=0,
-            most=100,
-        ),
-    ] = 1.0
+    growth_per_turn: float = setting(
+        "a turn adds at most this share of the spot instances, or 10 where that is more",
+        "load rises within a minute (higher)",
+        unit="share",
+        above=0,
+        most=100,
+        default=1.0,
+    )
     # Workers ship logs every few seconds; two missed turns mean that shipping has stopped.
-    stale_after_s: Annotated[
-        int,
-        seconds(
-            "hold the size while the newest log is older than this",
-            "requests are rare (longer)",
-            least=30,
-            most=3600,
-        ),
-    ] = 180
+    stale_after_s: int = seconds(
+        "hold the size while the newest log is older than this",
+        "requests are rare (longer)",
+        least=30,
+        most=3600,
+        default=180,
+    )
     # A sooner end would pay for a cold start more often than it saves one's length.
-    quiet_after_s: Annotated[
-        int,
-        seconds(
-            "shrink to `bounds.spot_min` after this time without a request and with an empty "
-            "request queue",
-            "starts are slow (longer), idle instances are expensive (shorter)",
-            least=300,
-        ),
-    ] = 600
+    quiet_after_s: int = seconds(
+        "shrink to `bounds.spot_min` after this time without a request and with an empty "
+        "request queue",
+        "starts are slow (longer), idle instances are expensive (shorter)",
+        least=300,
+        default=600,
+    )
