@@ -14,13 +14,13 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import boto3
 from botocore.config import Config
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, field_validator
 
 from spotkeeper_lab.aws.wire import ACCOUNT, REGION
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, two_groups
@@ -49,7 +49,14 @@ class LabSettings(BaseModel):
     cold_start_s: float = Field(default=20.0, ge=0)
     notice_s: float = Field(default=120.0, ge=0)
     event_delay_s: float = Field(default=1.0, ge=0)
-    physics: dict[str, float | bool] = {}
+    physics: dict[str, int | float | bool] = {}
+
+    @field_validator("physics")
+    @classmethod
+    def _known(cls, given: dict[str, int | float | bool]) -> dict[str, int | float | bool]:
+        if unknown := sorted(given.keys() - {field.name for field in fields(Physics)}):
+            raise ValueError(f"{', '.join(unknown)}: the simulated cloud knows nothing of it")
+        return given
 
     def made(self) -> Physics:
         """How the simulated cloud behaves: as strict as AWS where that needs no patience."""
