@@ -85,15 +85,15 @@ def test_hooks_by_the_machine_s_role(
     chain = CredentialChain(metadata, {"AWS_SHARED_CREDENTIALS_FILE": "/dev/null"})
     scaling = AutoScaling(server.endpoint, "us-east-1", chain)
     with pytest.raises(NoActiveAction):
-        scaling.complete(machine.group, "spotkeeper-ready", machine.instance_id)
+        scaling.act(machine.group, "spotkeeper-ready", machine.instance_id)
     machine.launch()
     assert scaling.group_of(machine.instance_id) == machine.group
-    scaling.heartbeat(machine.group, "spotkeeper-ready", machine.instance_id)
-    scaling.complete(machine.group, "spotkeeper-ready", machine.instance_id)
+    scaling.act(machine.group, "spotkeeper-ready", machine.instance_id, heartbeat=True)
+    scaling.act(machine.group, "spotkeeper-ready", machine.instance_id)
     assert machine.completed == [("spotkeeper-ready", "InService")]
     machine.refuses = "AccessDenied"
     with pytest.raises(AwsError, match="CompleteLifecycleAction: AccessDenied: refused") as refused:
-        scaling.complete(machine.group, "spotkeeper-ready", machine.instance_id)
+        scaling.act(machine.group, "spotkeeper-ready", machine.instance_id)
     assert not isinstance(refused.value, NoActiveAction)
     scaling.close()
 

@@ -3,8 +3,7 @@
 import json
 import logging
 import os
-import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,7 @@ from tests.worker.logs import a_log
 NOW = 1_763_632_800.0
 
 
-@pytest.fixture(autouse=True)
-def _no_hang() -> Iterator[None]:
-    """A test that hangs fails instead."""
-
-    def hung(*_: object) -> None:
-        raise AssertionError("it hangs")
-
-    before = signal.signal(signal.SIGALRM, hung)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+pytestmark = pytest.mark.usefixtures("no_hang")
 
 
 def fifo(path: Path) -> None:

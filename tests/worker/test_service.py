@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent import cli
 from spotkeeper_worker.agent.service import Probe, Service
-from spotkeeper_worker.agent.settings import GPUS, SettingsError, load, parse, read_file
+from spotkeeper_worker.agent.settings import GPUS, Settings, SettingsError, load, parse, read_file
 from spotkeeper_worker.asgi import SpotkeeperMiddleware
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.files import Follow, Follower
@@ -98,7 +98,10 @@ def test_wrong_settings_are_named(
 
 
 def test_an_agent_that_is_stopped_while_it_starts_ends_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, systemd: socket.socket
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    systemd: socket.socket,
+    signals_restored: None,
 ) -> None:
     """What a machine's journal holds is sent, and its notice says why it left."""
     queue = "https://sqs.us-east-1.amazonaws.com/123456789012/logs"
@@ -106,13 +109,8 @@ def test_an_agent_that_is_stopped_while_it_starts_ends_in_order(
     for name, value in (given | {"SEARCH_LOG_QUEUE_URL": queue}).items():
         monkeypatch.setenv(f"SPOTKEEPER_{name}", str(value))
     monkeypatch.setattr(SocketServer, "start", lambda server: os.kill(os.getpid(), signal.SIGTERM))
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     signal.signal(signal.SIGTERM, lambda *_: pytest.fail("no handler"))
-    try:
-        assert cli.main(["run"]) == 0
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    assert cli.main(["run"]) == 0
     notice = read_notice(tmp_path / "run")
     assert notice
     assert (notice.state, notice.reason) == (State.IDLE, "stopping")
@@ -165,8 +163,7 @@ def web() -> Iterator[Web]:
 
 
 def service(**given: Any) -> Service:
-    parts = {"ready": None, "live": None, "on_drain": (), "on_return": (), **given}
-    return Service(**parts, say=Sometimes(get_logger("agent")))
+    return Service(Settings(**given), Sometimes(get_logger("agent")))
 
 
 @pytest.mark.allow_hosts(["127.0.0.1"])

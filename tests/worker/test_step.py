@@ -51,7 +51,7 @@ def settings(tmp_path: Path) -> Settings:
 def agent(settings: Settings) -> Iterator[Agent]:
     outbox = Outbox(Journal(settings.spool_dir / "journal"), lambda body: None, AWS)
     say = Sometimes(get_logger("agent"))
-    yield Agent(settings, Parts(outbox, Service(None, None, (), (), say)), say, Stop())
+    yield Agent(settings, Parts(outbox, Service(settings, say)), say, Stop())
     outbox.close()
 
 
@@ -136,13 +136,18 @@ def test_an_agent_that_no_longer_sends_is_no_healthy_one(
 
 @pytest.mark.parametrize("age_s", [0.0, 7200.0])
 def test_a_worker_may_join_while_the_agent_looks(settings: Settings, age_s: float) -> None:
-    """The documented join opens its file, and locks it later; the name may have been another's."""
+    """The documented join opens its file, and locks it later; the name may have been another's.
+
+    One that has not written its line may be serving.
+    """
     path = settings.run_dir / "workers" / "script"
     path.write_text("ready=1 busy=00000 begun=0000000007\n")
     os.utime(path, (NOW - age_s, NOW - age_s))
     with path.open("w") as file:
         assert read_roster(settings.run_dir, 1, path.stat().st_mtime).ready == ()
         fcntl.flock(file, fcntl.LOCK_EX)
+        found = read_roster(settings.run_dir, 1, NOW)
+        assert (found.busy, found.not_ready) == (1, ("script",))
         file.write("ready=1 busy=00000 begun=0000000000\n")
         file.flush()
         assert read_roster(settings.run_dir, 1, NOW).ready == ("script",)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.notice import Notice, NoticeReader, read_notice, write_notice
 from spotkeeper_worker.roster import read_roster
 from spotkeeper_worker.states import State
+from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.testing import until
 from tests.worker.logs import Taken
 
@@ -222,14 +224,11 @@ def test_a_thread_that_read_the_notice_before_does_not_hide_the_new_one(
     assert reader.read() == Notice(State.IDLE, AT)
 
 
-def test_a_signal_stops_a_worker_in_whatever_it_interrupts(run_dir: Path) -> None:
+def test_a_signal_stops_a_worker_in_whatever_it_interrupts(
+    worker: Worker, no_hang: None, signals_restored: None
+) -> None:
     """Two signals arrive in any line of the wait."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
-    before, traced = [(number, signal.getsignal(number)) for number in numbers], sys.gettrace()
-    left = 0
-
-    def hangs(*_: object) -> None:
-        raise AssertionError("the handler waits for what it interrupted")
+    traced, left = sys.gettrace(), 0
 
     def trace(frame: object, event: str, _: object) -> Any:
         nonlocal left
@@ -240,23 +239,15 @@ def test_a_signal_stops_a_worker_in_whatever_it_interrupts(run_dir: Path) -> Non
             signal.raise_signal(signal.SIGINT)
         return trace
 
-    signal.signal(signal.SIGALRM, hangs)
-    try:
-        for at in range(1, 40):
-            with Worker("gpu-0", run_dir) as worker:
-                worker.stop_on_signals()
-                signal.alarm(60)
-                left = at
-                sys.settrace(trace)
-                worker.wait(0.001)
-                sys.settrace(traced)
-                signal.alarm(0)
-                assert worker.stopping or at > 1
-    finally:
-        sys.settrace(traced)
-        signal.alarm(0)
-        for number, handler in before:
-            signal.signal(number, handler)
+    for left in range(1, 40):
+        first, worker._stop = left == 1, Stop()
+        worker.stop_on_signals()
+        sys.settrace(trace)
+        try:
+            worker.wait(0.001)
+        finally:
+            sys.settrace(traced)
+        assert worker.stopping or not first
 
 
 def test_an_agent_that_looks_meanwhile_is_no_worker(
@@ -281,37 +272,29 @@ def test_an_agent_that_looks_meanwhile_is_no_worker(
     os.close(looks[0])
 
 
-class Meanwhile:
-    """What another process does in the middle of ours; it waits where it must."""
+@pytest.fixture
+def another(run_dir: Path) -> Iterator[Callable[[], Future[Worker]]]:
+    """Start another worker of the same name in the middle of a call; it waits where it must."""
+    with ThreadPoolExecutor(1) as pool:
 
-    def __init__(self, act: Callable[[], object]) -> None:
-        self.refused: list[Exception] = []
-        self._act = act
-        self._thread = threading.Thread(target=self._run)
+        def starts() -> Future[Worker]:
+            future = pool.submit(Worker, "gpu-0", run_dir)
+            wait([future], 0.2)
+            return future
 
-    def _run(self) -> None:
-        try:
-            self._act()
-        except NameTaken as error:
-            self.refused.append(error)
-
-    def begin(self) -> None:
-        self._thread.start()
-        self._thread.join(0.2)
-
-    def end(self) -> None:
-        self._thread.join(60)
-        assert not self._thread.is_alive()
+        yield starts
 
 
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_new_worker_keeps_its_file_while_that_of_a_dead_one_is_removed(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch, at: int
+    run_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    another: Callable[[], Future[Worker]],
+    at: int,
 ) -> None:
     """It starts after the agent's lock number `at`."""
     (run_dir / "workers" / "gpu-0").touch()
-    made: list[Worker] = []
-    starts = Meanwhile(lambda: made.append(Worker("gpu-0", run_dir)))
+    started: list[Future[Worker]] = []
     locked, locks = fcntl.flock, []
 
     def locks_and_then(fd: int, how: int) -> None:
@@ -319,30 +302,28 @@ def test_a_new_worker_keeps_its_file_while_that_of_a_dead_one_is_removed(
         if threading.current_thread() is threading.main_thread() and how != fcntl.LOCK_UN:
             locks.append(how)
             if len(locks) == at:
-                starts.begin()
+                started.append(another())
 
     monkeypatch.setattr(fcntl, "flock", locks_and_then)
     read_roster(run_dir, 1, time.time() + 4000)
     monkeypatch.undo()
-    starts.end()
-    assert read_roster(run_dir, 1, time.time()).not_ready == ("gpu-0",)
-    made[0].close()
+    with started[0].result(60):
+        assert read_roster(run_dir, 1, time.time()).not_ready == ("gpu-0",)
 
 
-def test_of_two_workers_that_start_with_one_name_one_is_told_so(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+def test_of_two_workers_that_start_with_one_name_one_is_refused(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, another: Callable[[], Future[Worker]]
 ) -> None:
-    second, replace = Meanwhile(lambda: Worker("gpu-0", run_dir)), Path.replace
+    second, replace = [], Path.replace
 
     def replaces(draft: Path, path: Path) -> Path:
         monkeypatch.undo()
-        second.begin()
+        second.append(another())
         return replace(draft, path)
 
     monkeypatch.setattr(Path, "replace", replaces)
-    with Worker("gpu-0", run_dir):
-        second.end()
-    assert len(second.refused) == 1
+    with Worker("gpu-0", run_dir), pytest.raises(NameTaken):
+        second[0].result(60)
 
 
 def test_a_worker_that_finds_no_room_for_its_file_leaves_none(
@@ -403,26 +384,12 @@ def test_a_child_that_outlives_its_parent_holds_neither_its_name_nor_its_machine
             os.killpg(parent.pid, 9)
 
 
-@pytest.mark.make_e2e
-def test_what_somebody_wrote_wrongly_counts_as_busy(run_dir: Path) -> None:
-    """A worker in another language that has not written its line may be serving."""
-    command = f"exec 9> {run_dir}/workers/other; flock 9; echo hello >&9; echo up; read line"
-    with subprocess.Popen(
-        ["bash", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as shell:
-        assert shell.stdout is not None
-        assert shell.stdout.readline() == b"up\n"
-        found = read_roster(run_dir, 1, time.time())
-        assert (found.busy, found.not_ready) == (1, ("other",))
-        shell.communicate(b"\n")
-
-
 @pytest.mark.parametrize("stepped_s", [0.0, -0.0004, -3600.0, 3600.0])
 @pytest.mark.parametrize("state", [State.DRAINING, State.BOOTING, State.IDLE, State.GONE])
 def test_a_worker_takes_nothing_whatever_the_clock_says(
     worker: Worker, run_dir: Path, monkeypatch: pytest.MonkeyPatch, state: State, stepped_s: float
 ) -> None:
-    """The clock steps after the agent wrote the notice; its text is rounded to milliseconds."""
+    """The clock steps after the agent wrote the notice, whose text is rounded to milliseconds."""
     write_notice(run_dir, Notice(state, AT + 0.0007, state is State.DRAINING))
     monkeypatch.setattr("spotkeeper_worker.worker.time.time", lambda: AT + 0.0007 + stepped_s)
     assert not worker.may_take

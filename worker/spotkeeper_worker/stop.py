@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 
 
@@ -27,6 +28,11 @@ class Stop:
         self._given = True
         with contextlib.suppress(RuntimeError):
             self._gate.release()
+
+    def on_signals(self) -> None:
+        """Have SIGTERM and SIGINT give it; call it from the main thread."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.set())
 
     def wait(self, seconds: float) -> bool:
         """Wait, at most until the order; return whether it was given."""

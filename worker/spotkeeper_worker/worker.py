@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 import socket
 import time
 from collections import deque
@@ -131,8 +130,7 @@ class Worker:
 
     def stop_on_signals(self) -> None:
         """Have SIGTERM and SIGINT do what `stop` does; call it from the main thread."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self.stop())
+        self._stop.on_signals()
 
     def wait(self, seconds: float) -> None:
         """Wait, at most until `stop`."""

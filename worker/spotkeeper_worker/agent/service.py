@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Sequence
 
+    from spotkeeper_worker.agent.settings import Settings
     from spotkeeper_worker.log import Sometimes
     from spotkeeper_worker.states import Leave, Workers
 
@@ -66,17 +67,10 @@ def parse_command(value: Any) -> tuple[str, ...]:
 class Service:
     """The machine's service. Probes run in a thread of their own, as they may hang."""
 
-    def __init__(
-        self,
-        ready: Probe | None,
-        live: Probe | None,
-        on_drain: Sequence[str],
-        on_return: Sequence[str],
-        say: Sometimes,
-    ) -> None:
-        self._probes = {name: it for name, it in (("ready", ready), ("live", live)) if it}
-        self._on_drain = on_drain
-        self._on_return = on_return
+    def __init__(self, settings: Settings, say: Sometimes) -> None:
+        named = (("ready", settings.ready), ("live", settings.live))
+        self._probes = {name: probe for name, probe in named if probe}
+        self._on_drain, self._on_return = settings.on_drain, settings.on_return
         self._say = say
         self._running: subprocess.Popen[bytes] | None = None
         self._ran = ""
@@ -85,7 +79,7 @@ class Service:
         self._failed = 0
         self._was_alive = False
         self._closed = threading.Event()
-        self.ready = ready is None
+        self.ready = settings.ready is None
         self.ill = ""
         """Why the service does not live; empty while it does, or has not been alive yet."""
 
