@@ -8,10 +8,11 @@ import socket
 import stat
 import threading
 import time
-import types
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -34,6 +35,7 @@ from spotkeeper_worker.times import as_text
 from tests.worker.conftest import program
 from tests.worker.logs import AWS, a_log
 
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 NOW = 1_763_632_800.0
 
 
@@ -69,9 +71,7 @@ def after(agent: Agent, seconds: float, set_by: float = 0.0) -> tuple[State, str
     return agent.notice.state, agent.notice.reason
 
 
-def test_a_notice_that_somebody_deleted_is_written_again(
-    agent: Agent, worker: Place, settings: Settings
-) -> None:
+def test_a_deleted_notice_is_written_again(agent: Agent, worker: Place, settings: Settings) -> None:
     after(agent, 0)
     (settings.run_dir / "notice.json").unlink()
     after(agent, 1)
@@ -201,13 +201,10 @@ def test_two_agents_share_neither_folder(tmp_path: Path) -> None:
 def test_an_agent_starts_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was there before left its lock file."""
 
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
     with hold_machine(tmp_path):
         pass
     for name in ("write", "pwrite"):
-        monkeypatch.setattr(os, name, full)
+        monkeypatch.setattr(os, name, Mock(side_effect=OSError(28, "No space left on device")))
     with hold_machine(tmp_path):
         Journal(tmp_path / "journal").close()
 
@@ -218,45 +215,43 @@ def test_only_the_workers_group_may_take_part(
     """Without that group any user may."""
     assert cli.make_folders(settings) is None
     assert stat.S_IMODE((settings.run_dir / "workers").stat().st_mode) == 0o1777
-    mine = types.SimpleNamespace(gr_gid=os.getegid())
-    monkeypatch.setattr(grp, "getgrnam", lambda name: mine)
-    server = SocketServer(settings.run_dir, lambda *_: [], dict, cli.make_folders(settings))
-    server.start()
+    monkeypatch.setattr(grp, "getgrnam", lambda name: Mock(gr_gid=os.getegid()))
+    SocketServer(settings.run_dir, lambda *_: [], dict, cli.make_folders(settings)).close()
+    run, spool = settings.run_dir, settings.spool_dir
     for path, mode in (
-        (settings.run_dir / "workers", 0o1770),
-        (settings.spool_dir / "in", 0o1770),
-        (settings.run_dir / "agent.sock", 0o660),
+        (run / "workers", 0o1770),
+        (spool / "in", 0o1770),
+        (run / "agent.sock", 0o660),
     ):
         found = path.stat()
         assert (stat.S_IMODE(found.st_mode), found.st_gid) == (mode, os.getegid())
-    server.close()
 
 
 # --- beside the metadata, a group and its queue, on loopback --------------------------------------
 
 
 class OnEc2:
-    """An agent whose clock is the test's, beside a machine of pretence."""
+    """An agent whose clock is the test's, beside a machine of pretence with two workers."""
 
-    def __init__(
-        self, machine: FakeMachine, server: FakeServer, folder: Path, ending: ExitStack
-    ) -> None:
-        self.machine = machine
-        environment = server.environment() | {
-            "AWS_ACCESS_KEY_ID": "AKIATESTING",
-            "AWS_SECRET_ACCESS_KEY": "testing",
-            "SPOTKEEPER_RUN_DIR": str(folder / "run"),
-            "SPOTKEEPER_SPOOL_DIR": str(folder / "spool"),
-            "SPOTKEEPER_UNIX_GROUP": "none",
-            "SPOTKEEPER_WORKERS": "2",
-            "SPOTKEEPER_GPU": "off",
-            "SPOTKEEPER_DRAIN_AT_MOST_S": "600",
-        }
-        self.settings = parse(environment)
-        self.agent = ending.enter_context(cli.looked_after(self.settings, Stop()))
+    def __init__(self, server: FakeServer, folder: Path, ending: ExitStack) -> None:
+        given: dict[str, Any] = {
+            "run_dir": folder / "run", "spool_dir": folder / "spool", "unix_group": "none",
+            "workers": 2, "gpu": "off", "drain_at_most_s": 600.0,
+        }  # fmt: skip
+        self.machine = server.machine
+        settings = parse(server.environment(), given)
+        self.agent = ending.enter_context(cli.looked_after(settings, Stop()))
+        self.workers = [Place(settings.run_dir, f"gpu-{number}") for number in range(2)]
+        for worker in self.workers:
+            ending.callback(worker.close)
         assert self.agent._parts.metadata
         self.agent._parts.metadata._connection.timeout = 60.0  # however busy this machine is
         self.now, self.wall = time.monotonic(), time.time()
+
+    def load(self) -> None:
+        """Have both workers load their models."""
+        for worker in self.workers:
+            worker.ready()
 
     def step(self, seconds: float = 5.0) -> State:
         """Let time pass, and step once."""
@@ -271,38 +266,28 @@ class OnEc2:
 
 
 @pytest.fixture
-def on_ec2(
-    machine: FakeMachine, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[OnEc2]:
+def on_ec2(server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OnEc2]:
     monkeypatch.setattr("spotkeeper_worker.agent.loop.bytes_loaded", lambda: 0)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
     with ExitStack() as ending:
-        yield OnEc2(machine, server, tmp_path / "ec2", ending)
+        yield OnEc2(server, tmp_path / "ec2", ending)
 
 
-@pytest.fixture
-def two(on_ec2: OnEc2) -> Iterator[list[Place]]:
-    places = [Place(on_ec2.settings.run_dir, f"gpu-{number}") for number in range(2)]
-    yield places
-    for place in places:
-        place.close()
-
-
-@pytest.mark.allow_hosts(["127.0.0.1"])
-def test_a_machine_joins_serves_drains_and_goes(
-    on_ec2: OnEc2, two: list[Place], machine: FakeMachine
-) -> None:
+def test_a_machine_joins_serves_drains_and_goes(on_ec2: OnEc2, machine: FakeMachine) -> None:
+    one = on_ec2.workers[0]
     machine.launch()
-    two[0].ready()
+    one.ready()
     assert on_ec2.step() is State.BOOTING
     assert on_ec2.completed == []
-    two[1].ready()
+    on_ec2.load()
     assert on_ec2.step() is State.SERVING
     assert on_ec2.completed == ["spotkeeper-ready"]
-    two[0].begin()
+    one.begin()
     machine.scale_in()
     assert [on_ec2.step() for _ in range(24)] == [State.DRAINING] * 24
     assert machine.heartbeats == ["spotkeeper-drain"] * 2
-    two[0].end()
+    one.end()
     began, ended = as_text(on_ec2.wall - 9), as_text(on_ec2.wall)
     log = a_log(enqueued_at=began, started_at=began, finished_at=ended)
     on_ec2.agent._parts.outbox.accept([log], "s", 1)
@@ -321,14 +306,12 @@ BAD_DAYS: list[tuple[dict[str, object], str]] = [
 ]
 
 
-@pytest.mark.allow_hosts(["127.0.0.1"])
 def test_a_bad_day_is_a_line_and_costs_nothing(
-    on_ec2: OnEc2, two: list[Place], machine: FakeMachine, caplog: pytest.LogCaptureFixture
+    on_ec2: OnEc2, machine: FakeMachine, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "spotkeeper")
     machine.launch()
-    for place in two:
-        place.ready()
+    on_ec2.load()
     for befalls, line in BAD_DAYS:
         vars(machine).update(befalls)
         assert [on_ec2.step(10.0), on_ec2.step(70.0)] == [State.SERVING] * 2
@@ -344,22 +327,20 @@ def test_a_bad_day_is_a_line_and_costs_nothing(
     assert on_ec2.step() is State.SERVING
     # A request of a worker that is killed is not waited for.
     machine.scale_in()
-    two[0].begin()
+    on_ec2.workers[0].begin()
     assert on_ec2.step() is State.DRAINING
-    for place in two:
-        place.close()
+    for worker in on_ec2.workers:
+        worker.close()
     assert on_ec2.step() is State.IDLE
     assert on_ec2.completed == ["spotkeeper-ready", "spotkeeper-drain"]
 
 
-@pytest.mark.allow_hosts(["127.0.0.1"])
 def test_a_clock_that_is_set_before_a_hook_begins_completes_it_all_the_same(
-    on_ec2: OnEc2, two: list[Place], machine: FakeMachine
+    on_ec2: OnEc2, machine: FakeMachine
 ) -> None:
     """EC2 tells the target some seconds before the hook holds the machine."""
     machine.target = "InService"
-    for place in two:
-        place.ready()
+    on_ec2.load()
     on_ec2.step()
     on_ec2.wall += 3600
     on_ec2.step(15)
@@ -368,29 +349,25 @@ def test_a_clock_that_is_set_before_a_hook_begins_completes_it_all_the_same(
     assert on_ec2.completed == ["spotkeeper-ready"]
 
 
-@pytest.mark.allow_hosts(["127.0.0.1"])
 def test_a_machine_without_its_gpu_serves_nothing(
-    on_ec2: OnEc2, two: list[Place], machine: FakeMachine, tmp_path: Path
+    on_ec2: OnEc2, machine: FakeMachine, tmp_path: Path
 ) -> None:
     smi = program(tmp_path / "nvidia-smi", "echo 'No devices were found'; exit 6")
     gpus = Gpus([str(smi)], tmp_path / "none")
     gpus.look()
     on_ec2.agent._parts = on_ec2.agent._parts._replace(gpus=gpus)
     machine.launch()
-    for place in two:
-        place.ready()
+    on_ec2.load()
     assert on_ec2.step() is State.DRAINING
     assert on_ec2.agent.notice.reason == "gpu: nvidia-smi: No devices were found"
     assert on_ec2.completed == []
 
 
-@pytest.mark.allow_hosts(["127.0.0.1"])
 def test_maintenance_drains_a_quarter_of_an_hour_before(
-    on_ec2: OnEc2, two: list[Place], machine: FakeMachine
+    on_ec2: OnEc2, machine: FakeMachine
 ) -> None:
     machine.launch()
-    for place in two:
-        place.ready()
+    on_ec2.load()
     machine.schedule(3600)
     assert on_ec2.step(10) is State.SERVING
     assert on_ec2.step(2640) is State.SERVING
