@@ -11,8 +11,8 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -45,13 +45,11 @@ class Stage:
         self.worker = Worker("gpu-0", folder, margin_s=0.0)
 
         def run() -> None:
-            serve(self.worker, broker.url(), queue.name, self._serve, prefetch=2)
+            url, handle = broker.url(), lambda body: self.handle(body)
+            serve(self.worker, url, queue.name, handle, prefetch=2)
 
         self._thread = threading.Thread(target=run)
         self._thread.start()
-
-    def _serve(self, body: bytes) -> None:
-        self.handle(body)
 
     def held(self) -> tuple[threading.Event, threading.Event]:
         """Hold every request up; gives that one has begun, and what lets them end."""
@@ -74,6 +72,10 @@ class Stage:
         assert not self._thread.is_alive()
         self.worker.close(timeout_s=0.0)
 
+    def serves(self, *bodies: bytes) -> None:
+        """Wait until it has served these, in this order."""
+        until(lambda: self.served == [*bodies], f"{bodies} are served")
+
 
 @pytest.fixture
 def stage(tmp_path: Path, broker: Rabbit, queue: Queue) -> Iterator[Stage]:
@@ -86,8 +88,7 @@ def stage(tmp_path: Path, broker: Rabbit, queue: Queue) -> Iterator[Stage]:
 def test_requests_are_served_and_acknowledged(stage: Stage, queue: Queue) -> None:
     for n in range(20):
         queue.send(b"%d" % n, message_id=f"r-{n}", timestamp=int(time.time()))
-    until(lambda: len(stage.served) == 20, "all are served")
-    assert stage.served == [b"%d" % n for n in range(20)]
+    stage.serves(*(b"%d" % n for n in range(20)))
     stage.worker.stop()
     until(lambda: queue.waiting == 0, "all are acknowledged")
 
@@ -100,7 +101,7 @@ def test_what_was_prefetched_goes_back_when_the_machine_drains(stage: Stage, que
     stage.say(State.DRAINING)
     until(lambda: queue.waiting == 2, "the others wait for another worker")
     over.set()
-    until(lambda: stage.served == [b"0"], "the one that ran is served to its end")
+    stage.serves(b"0")
     stage.say(State.SERVING)
     until(lambda: len(stage.served) == 3, "the warning was taken back")
 
@@ -123,7 +124,7 @@ def test_what_fails_is_requeued(stage: Stage, queue: Queue) -> None:
 
     stage.handle = handle
     queue.send(b"one", message_id="r-0")
-    until(lambda: stage.served == [b"one"], "it is served when it comes again")
+    stage.serves(b"one")
 
 
 @pytest.mark.parametrize("message_id", ["r-0", None])
@@ -139,18 +140,18 @@ def test_a_connection_lost_in_a_request_serves_it_once(
     until(lambda: queue.waiting == 0, "it is acknowledged on another connection")
     assert stage.served == [b"one"]
     hand_back(stage, queue, b"one", message_id=message_id and "r-1")
-    until(lambda: stage.served == [b"one", b"one"], "another that asks for the same is served")
+    stage.serves(b"one", b"one")
 
 
 @pytest.mark.parametrize("of_client", [{}, {"message_id": "page-1", "reply_to": "client"}])
-def test_who_asks_for_the_same_is_served_too(
+def test_an_equal_request_is_served_too(
     stage: Stage, queue: Queue, of_client: dict[str, str]
 ) -> None:
     """A message that another machine handed back is `redelivered` and has never been served."""
     queue.send(b"page 1", **of_client)
-    until(lambda: stage.served == [b"page 1"], "the first is served")
+    stage.serves(b"page 1")
     hand_back(stage, queue, b"page 1", **{name: f"{text}-2" for name, text in of_client.items()})
-    until(lambda: stage.served == [b"page 1", b"page 1"], "the second is served")
+    stage.serves(b"page 1", b"page 1")
     stage.worker.stop()
     until(lambda: queue.waiting == 0, "both are acknowledged")
 
@@ -168,11 +169,11 @@ def hand_back(stage: Stage, queue: Queue, body: bytes, **properties: str | None)
 
 
 @pytest.mark.parametrize("told", [None, "soon", -1, 10**18, 1_795_300_000, b"\xff", [1], {}])
-def test_a_time_that_is_none_costs_a_request_nothing(
+def test_a_request_is_served_whatever_its_time_says(
     stage: Stage, queue: Queue, told: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue.send(b"one", message_id="r-0", headers={"timestamp_in_ms": told})
-    until(lambda: stage.served == [b"one"], "it is served")
+    stage.serves(b"one")
     assert "is not a time" in caplog.text
     stage.worker.stop()
     until(lambda: queue.waiting == 0, "it is acknowledged")
@@ -205,12 +206,12 @@ def test_a_queue_that_is_deleted_is_said_to_be(
     stage: Stage, queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue.send(b"one", message_id="r-0")
-    until(lambda: stage.served == [b"one"], "it is listened to")
+    stage.serves(b"one")
     queue.channel.queue_delete(queue.name)
     until(lambda: f"there is no queue {queue.name} in the vhost /" in caplog.text, "it is said")
     queue.channel.queue_declare(queue.name, durable=True)
     queue.send(b"two", message_id="r-1")
-    until(lambda: stage.served == [b"one", b"two"], "it is listened to again")
+    stage.serves(b"one", b"two")
 
 
 def explained(url: str, caplog: pytest.LogCaptureFixture) -> str:
@@ -328,15 +329,11 @@ def test_what_becomes_of_a_message(
         if became:
             stopping.set()
             return iter([(None, None, None)])
-        return iter([(SimpleNamespace(delivery_tag=1), None, body)])
+        return iter([(Mock(delivery_tag=1), None, body)])
 
-    def reject(tag: int, requeue: bool) -> None:
-        became.append("requeued" if requeue else "rejected")
-
-    channel = SimpleNamespace(
-        consume=consume, cancel=lambda: None, basic_reject=reject,
-        basic_ack=lambda tag: became.append("acknowledged"),
-    )  # fmt: skip
-    here: Any = SimpleNamespace(keep=lambda session, *_: session(channel))
+    channel = Mock(consume=consume)
+    channel.basic_ack = lambda tag: became.append("acknowledged")
+    channel.basic_reject = lambda tag, requeue: became.append("requeued" if requeue else "rejected")
+    here = Mock(keep=lambda session, *_: session(channel))
     forward.forward(here, "search-logs", send, stopping)
     assert became == ([then] if then else [])
