@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,7 @@ QUICK = {"poll_s": 0.1, "tick_s": 0.05, "settle_s": 0.1, "send_after_s": 0.1, "h
 
 
 @pytest.fixture(autouse=True)
-def _pretended(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[None]:
+def _pretended(server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Permissions that only boto3 finds: a profile whose keys a program prints."""
     keys = {"Version": 1, "AccessKeyId": "AKIABOTO", "SecretAccessKey": "s", "SessionToken": "t"}
     (tmp_path / "keys").write_text(json.dumps(keys))
@@ -38,12 +35,9 @@ def _pretended(
     config.write_text(f"[profile team]\ncredential_process = cat {tmp_path / 'keys'}\n")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_PROFILE", "team")
-    for name, value in server.environment().items():
+    own = {"AWS_CONFIG_FILE": str(config), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
+    for name, value in (server.environment() | own | {"AWS_PROFILE": "team"}).items():
         monkeypatch.setenv(name, value)
-    yield
 
 
 def serve(worker: Worker, requests: int) -> None:
@@ -110,7 +104,7 @@ def test_permissions_are_those_that_boto3_finds(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.make_e2e
-def test_what_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_refused_start_leaves_nothing_behind(tmp_path: Path) -> None:
     folders = {"run_dir": tmp_path / "run", "spool_dir": tmp_path / "spool"}
     onprem: dict[str, Any] = {"cluster": "onprem", "region": "us-east-1", **QUICK, **folders}
     with pytest.raises(ValueError, match="cannot be the name of a worker"):
@@ -122,7 +116,7 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.make_e2e
-def test_what_nobody_catches_is_one_line() -> None:
+def test_an_error_that_is_not_caught_is_one_line() -> None:
     """Its exit code is that of any uncaught error."""
     script = """
 from spotkeeper_worker.alone import Alone

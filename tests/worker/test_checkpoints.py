@@ -68,19 +68,17 @@ def test_everything_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    fsync, rename = os.fsync, os.rename
-
-    def synced(fd: int) -> None:
-        calls.append(Path(f"/proc/self/fd/{fd}").readlink().name)
-        fsync(fd)
+    rename = os.rename
 
     def renamed(old: Path, new: Path) -> None:
         calls.append(f"-> {Path(new).name}")
         rename(old, new)
 
+    def synced(fd: int) -> None:
+        calls.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "rename", renamed)
-    monkeypatch.setattr(Path, "rename", lambda old, new: renamed(old, new))
+    monkeypatch.setattr(Path, "rename", renamed)
     with publish(7, tmp_path / "kept") as folder:
         (folder / "model").write_bytes(b"7")
         (folder / "part").mkdir()
