@@ -169,9 +169,7 @@ def ocr():
 """
 
 
-def test_a_fastapi_service_joins_serves_and_leaves(
-    machine: FakeMachine, agent: StartAgent, tmp_path: Path
-) -> None:
+def test_fastapi_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:
     machine.launch()
     agent()
     (tmp_path / "service.py").write_text(APP)
@@ -222,9 +220,7 @@ def test_a_service_that_knows_nothing_joins_by_settings(
         service.terminate()
 
 
-def test_a_worker_in_node_takes_part(
-    machine: FakeMachine, agent: StartAgent, tmp_path: Path
-) -> None:
+def test_node_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:
     if shutil.which("node") is None:
         pytest.skip("there is no node here (apt-get install nodejs)")
     machine.launch()

@@ -48,38 +48,33 @@ def serve(worker: Worker, requests: int) -> None:
             pass
 
 
-def test_it_sends_its_own_logs_and_looks_at_a_request_queue(
-    machine: FakeMachine, server: FakeServer, manage: Manage, caplog: pytest.LogCaptureFixture
-) -> None:
-    url = manage(200, json.dumps(TOLD))
-    looks: dict[str, Any] = {"request_queue": url, "look_every_s": 0.05}
-    with Alone("gpu-0", cluster="onprem", region="us-east-1", **QUICK, **looks) as worker:
-        serve(worker, 10)
-        until(lambda: len(machine.looks()) > 1, "it has looked twice")
-    found = machine.logs()
-    assert sorted(log["request_id"] for log in found) == [f"r-{n}" for n in range(10)]
-    assert {(log["worker_id"], log["cluster"]) for log in found} == {("gpu-0", "onprem")}
-    assert {(each["ready"], each["unacknowledged"]) for each in machine.looks()} == {(5, 2)}
-    until(lambda: "queue" not in {thread.name for thread in threading.enumerate()}, "it has ended")
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
 
 
-@pytest.mark.make_e2e
-def test_it_drains_and_completes_its_hooks(
-    machine: FakeMachine, server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_it_does_all_that_an_agent_does_until_it_is_closed(
+    machine: FakeMachine, manage: Manage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program(tmp_path / "nvidia-smi", "echo 'GPU 0: NVIDIA A10G (UUID: a)'")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    looks: dict[str, Any] = {"request_queue": manage(200, json.dumps(TOLD)), "look_every_s": 0.05}
     machine.launch()
-    with Alone("gpu-0", gpu="on", **QUICK) as worker:
-        assert "gpu" in {thread.name for thread in threading.enumerate()}
-        serve(worker, 3)
+    with Alone("gpu-0", gpu="on", **QUICK, **looks) as worker:
+        assert {"gpu", "queue"} <= threads()
+        serve(worker, 10)
+        until(lambda: len(machine.looks()) > 1, "it has looked twice")
         until(lambda: bool(machine.completed), "the launch hook is complete")
         machine.scale_in()
         until(lambda: worker.draining, "it learns to drain")
         assert not worker.may_take
         until(lambda: len(machine.completed) == len(Hook), "both hooks are complete")
-    assert len(machine.logs()) == 3
-    until(lambda: "gpu" not in {thread.name for thread in threading.enumerate()}, "it has ended")
+    found = machine.logs()
+    assert sorted(log["request_id"] for log in found) == [f"r-{n}" for n in range(10)]
+    assert {(log["worker_id"], log["instance_id"]) for log in found} == {
+        ("gpu-0", machine.instance_id)
+    }
+    assert {(each["ready"], each["unacknowledged"]) for each in machine.looks()} == {(5, 2)}
+    until(lambda: not {"gpu", "queue"} & threads(), "it has ended")
 
 
 def test_a_child_that_leaves_ends_nothing_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +84,7 @@ def test_a_child_that_leaves_ends_nothing_of_its_parent(monkeypatch: pytest.Monk
             child.setattr(os, "getpid", lambda: -1)
             worker.close()
         assert worker.run_dir.exists()
-        assert "agent" in {thread.name for thread in threading.enumerate()}
+        assert "agent" in threads()
     assert not worker.run_dir.exists()
 
 

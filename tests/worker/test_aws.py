@@ -121,9 +121,7 @@ def test_permissions_are_of_the_environment_a_file_a_container_or_the_instance(
         CredentialChain(None, file).get(0.0)
 
 
-def test_a_role_is_renewed_before_it_ends_and_kept_while_nobody_answers(
-    machine: FakeMachine, metadata: Metadata
-) -> None:
+def test_a_role_is_renewed_before_it_ends(machine: FakeMachine, metadata: Metadata) -> None:
     file = {"AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
     chain = CredentialChain(metadata, file)
     first = chain.get(time.time())
@@ -192,7 +190,7 @@ def test_scheduled_maintenance_is_read(machine: FakeMachine, metadata: Metadata)
         ({"action": {"action": "terminate", "time": "soon"}}, "spot/instance-action"),
     ],
 )
-def test_what_is_no_answer_is_no_order_to_drain(
+def test_a_bad_answer_is_no_order_to_drain(
     machine: FakeMachine, server: FakeServer, befalls: dict[str, Any], trouble: str
 ) -> None:
     before = Seen(target="InService")
@@ -204,18 +202,14 @@ def test_what_is_no_answer_is_no_order_to_drain(
     assert trouble in troubles[0]
 
 
-def test_a_token_that_became_invalid_is_renewed_once(
-    machine: FakeMachine, metadata: Metadata
-) -> None:
+def test_an_invalid_token_is_renewed_once(machine: FakeMachine, metadata: Metadata) -> None:
     look(metadata, Seen())
     machine.tokens.clear()
     assert look(metadata, Seen())[1] == ()
     assert len(machine.tokens) == 1
 
 
-def test_a_clock_that_is_behind_does_not_move_the_time_of_leaving(
-    machine: FakeMachine, metadata: Metadata
-) -> None:
+def test_a_slow_clock_moves_no_notice(machine: FakeMachine, metadata: Metadata) -> None:
     machine.clock_ahead_s = 300.0
     machine.interrupt(in_s=120)
     look(metadata, Seen())

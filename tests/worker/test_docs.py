@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,23 +54,20 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     """Run a line of the page as a shell does; what it says is in a file."""
     (tmp_path / "spotkeeper-agent").write_text(SCRIPT)
     (tmp_path / "spotkeeper-agent").chmod(0o755)
-    started: list[subprocess.Popen[bytes]] = []
+    with ExitStack() as ending, (tmp_path / "said").open("ab") as said:
 
-    def run(line: str, **settings: str) -> subprocess.Popen[bytes]:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "SPOTK"))}
-        environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
-        with (tmp_path / "said").open("ab") as said:
+        def run(line: str, **settings: str) -> subprocess.Popen[bytes]:
+            environment = {k: v for k, v in os.environ.items() if k[:4] not in ("AWS_", "SPOT")}
+            environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
             process = subprocess.Popen(
                 ["bash", "-c", f"exec env {line}"], env=environment | settings, cwd=ROOT,
                 stdout=said, stderr=said,
             )  # fmt: skip
-        started.append(process)
-        return process
+            ending.callback(process.wait, 60)
+            ending.callback(process.terminate)
+            return process
 
-    yield run
-    for process in started:
-        process.terminate()
-        process.wait(60)
+        yield run
 
 
 def on_the_machine(server: FakeServer, tmp_path: Path) -> dict[str, str]:
@@ -185,9 +183,7 @@ def test_the_table_of_states_has_every_state_and_every_target() -> None:
             assert f"spotkeeper-{meant.hooks[0].value}" in row[-1]
 
 
-def test_the_loop_of_your_own_begins_nothing_after_a_drain_during_a_long_poll(
-    tmp_path: Path,
-) -> None:
+def test_the_page_s_loop_begins_nothing_after_a_drain(tmp_path: Path) -> None:
     """The machine starts to drain during a poll; its hook may be complete when the poll returns."""
     (loop,) = (each for each in re.findall(r"```python\n(.*?)```", DOC, re.S) if "take_one" in each)
     say(tmp_path, State.SERVING)

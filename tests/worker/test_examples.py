@@ -23,9 +23,7 @@ UNITS = sorted(EXAMPLES.rglob("*.service"))
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
-def test_a_cloud_config_installs_the_units_and_fits_a_parameter_of_the_launch_template(
-    config: Path,
-) -> None:
+def test_a_cloud_config_has_the_units_and_fits_its_parameter(config: Path) -> None:
     assert config.read_text().startswith("#cloud-config\n")
     read: Any = yaml.safe_load(config.read_text())
     files = {each["path"]: each["content"] for each in read["write_files"]}

@@ -29,7 +29,9 @@ def look_of(folder: Path, script: str, log: str = "none", timeout_s: float = 60.
         (None, "nvidia-smi is not there; is the driver installed?"),
     ],
 )
-def test_what_nvidia_smi_says(tmp_path: Path, script: str | None, ill: str) -> None:
+def test_a_failing_nvidia_smi_makes_a_machine_ill(
+    tmp_path: Path, script: str | None, ill: str
+) -> None:
     command = tmp_path / "nvidia-smi"
     if script:
         program(command, script)
@@ -40,9 +42,7 @@ def test_what_nvidia_smi_says(tmp_path: Path, script: str | None, ill: str) -> N
     assert count_gpus([str(command)], patience_s)[0] == (2 if script == TWO else 0)
 
 
-def test_a_hung_nvidia_smi_holds_nothing_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hung_nvidia_smi_blocks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It hangs in the driver."""
     asked: list[subprocess.Popen[str]] = []
     monkeypatch.setattr(subprocess.Popen, "kill", lambda process: asked.append(process))

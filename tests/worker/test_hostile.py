@@ -85,9 +85,7 @@ def test_a_flood_of_files_does_not_hold_the_agent_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.__name__)
-def test_nothing_in_the_roster_stops_the_agent_or_counts(
-    trap: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_no_trap_in_the_roster_counts(trap: Callable[[Path], None], tmp_path: Path) -> None:
     (tmp_path / "workers").mkdir()
     trap(tmp_path / "workers" / "gpu-7")
     mine = Place(tmp_path, "gpu-0")
@@ -98,9 +96,7 @@ def test_nothing_in_the_roster_stops_the_agent_or_counts(
 
 
 @pytest.mark.parametrize("trap", TRAPS[:-1], ids=lambda trap: trap.__name__)
-def test_a_worker_s_name_cannot_be_blocked_for_long(
-    trap: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_no_trap_blocks_a_worker_s_name(trap: Callable[[Path], None], tmp_path: Path) -> None:
     """It is refused by name at worst; it never hangs, and never writes into another's file."""
     (tmp_path / "workers").mkdir()
     trap(tmp_path / "workers" / "gpu-0")

@@ -43,7 +43,9 @@ def test_a_look_is_what_waits_and_what_is_being_served(manage: Manage) -> None:
         (200, json.dumps(TOLD | {"messages_unacknowledged": "2"}), "does not know its number"),
     ],
 )
-def test_what_is_no_look_is_named(manage: Manage, status: int, body: str, why: str) -> None:
+def test_a_failed_look_at_rabbitmq_is_explained(
+    manage: Manage, status: int, body: str, why: str
+) -> None:
     with pytest.raises(LookFailed, match=why) as failed:
         look(parse_address(manage(status, body)))
     assert "s3cret" not in str(failed.value)
@@ -80,7 +82,7 @@ def test_an_address_names_a_queue(url: str, where: str, vhost: str, name: str, k
         "redis://h/0/q?kind=stream", "redis://h/0/q?colour=red", "redis://h:x/0/q",
     ],
 )  # fmt: skip
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_a_bad_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"15671/VHOST/QUEUE|redis://USER|kind|[Pp]ort"):
         parse_address(url)
 
@@ -123,7 +125,7 @@ def says() -> Iterator[Says]:
         (b"bye!", "closed the connection"),
     ],
 )
-def test_what_is_no_look_at_redis_is_named(says: Says, answer: bytes, why: str) -> None:
+def test_a_failed_look_at_redis_is_explained(says: Says, answer: bytes, why: str) -> None:
     with pytest.raises(LookFailed, match=why) as failed:
         look(parse_address(says(answer)))
     assert "s3cret" not in str(failed.value)
@@ -149,9 +151,7 @@ def management(broker: Rabbit, queue: Queue, password: str = "guest") -> str:
 
 
 @pytest.mark.parametrize("queue", ["requests", "anfragen-ü-日本"], indirect=True)
-def test_a_real_broker_tells_what_waits_and_what_is_being_served(
-    broker: Rabbit, queue: Queue
-) -> None:
+def test_a_real_rabbitmq_gives_both_counts(broker: Rabbit, queue: Queue) -> None:
     for number in range(5):
         queue.send(b"work", message_id=str(number))
     held = [queue.channel.basic_get(queue.name) for _ in range(2)]

@@ -93,7 +93,7 @@ def test_requests_are_served_and_acknowledged(stage: Stage, queue: Queue) -> Non
     until(lambda: queue.waiting == 0, "all are acknowledged")
 
 
-def test_what_was_prefetched_goes_back_when_the_machine_drains(stage: Stage, queue: Queue) -> None:
+def test_prefetched_requests_return_in_a_drain(stage: Stage, queue: Queue) -> None:
     begun, over = stage.held()
     for n in range(3):
         queue.send(b"%d" % n, message_id=f"r-{n}")
@@ -106,9 +106,7 @@ def test_what_was_prefetched_goes_back_when_the_machine_drains(stage: Stage, que
     until(lambda: len(stage.served) == 3, "the warning was taken back")
 
 
-def test_a_request_that_will_not_be_done_is_requeued_before_the_end(
-    stage: Stage, queue: Queue
-) -> None:
+def test_an_unfinished_request_is_requeued_in_time(stage: Stage, queue: Queue) -> None:
     begun, over = stage.held()
     queue.send(b"one", message_id="r-0")
     assert begun.wait(60)
@@ -117,7 +115,7 @@ def test_a_request_that_will_not_be_done_is_requeued_before_the_end(
     over.set()
 
 
-def test_what_fails_is_requeued(stage: Stage, queue: Queue) -> None:
+def test_a_failed_request_is_requeued(stage: Stage, queue: Queue) -> None:
     def handle(body: bytes) -> None:
         stage.handle = stage.served.append
         raise ValueError("no")
@@ -144,9 +142,7 @@ def test_a_connection_lost_in_a_request_serves_it_once(
 
 
 @pytest.mark.parametrize("of_client", [{}, {"message_id": "page-1", "reply_to": "client"}])
-def test_an_equal_request_is_served_too(
-    stage: Stage, queue: Queue, of_client: dict[str, str]
-) -> None:
+def test_equal_requests_are_served(stage: Stage, queue: Queue, of_client: dict[str, str]) -> None:
     """A message that another machine handed back is `redelivered` and has never been served."""
     queue.send(b"page 1", **of_client)
     stage.serves(b"page 1")
@@ -236,7 +232,7 @@ def test_a_broker_that_refuses_is_explained(
     assert why in explained(broker.url(**url), caplog)
 
 
-def test_a_broker_that_is_none_or_not_there_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_broker_is_named(caplog: pytest.LogCaptureFixture) -> None:
     url = "amqp://guest:guest@127.0.0.1:1/%2F"
     assert "127.0.0.1:1 cannot be reached" in explained(url, caplog)
     for url in ("http://host/", "amqp://", "host:5672"):
@@ -310,7 +306,7 @@ def test_which_messages_sqs_takes() -> None:
         (b"log", ["AccessDenied", "stop"], ""),
     ],
 )
-def test_what_becomes_of_a_message(
+def test_a_message_is_acknowledged_or_rejected(
     body: bytes, codes: list[str], then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What SQS does not take now is kept and tried again."""

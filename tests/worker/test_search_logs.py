@@ -55,7 +55,7 @@ from tests.worker.logs import AT, AWS, Queue, a_log, kept, lines
         (a_log(enqueued_at=as_text(AT - 90_000)), "more than 24 hours after enqueued_at"),
     ],
 )
-def test_what_the_collector_would_refuse_is_refused_alone(log: object, why: str) -> None:
+def test_a_log_that_the_collector_would_refuse_is_refused(log: object, why: str) -> None:
     with pytest.raises(LogRefused, match=why):
         take(log, AWS, 5.0)
 
@@ -97,7 +97,7 @@ def test_whatever_is_taken_the_collector_takes(changed: dict[str, Any]) -> None:
     assert len(read(line).logs) == 1
 
 
-def test_times_that_nobody_set_are_taken_as_they_are() -> None:
+def test_unset_times_are_accepted() -> None:
     for unset in ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.5+00:00"):
         log = a_log(enqueued_at=unset, started_at=unset, finished_at=unset)
         assert read(take(log, AWS, 5.0).line).logs[0].finished_at.year == 1
@@ -106,7 +106,7 @@ def test_times_that_nobody_set_are_taken_as_they_are() -> None:
 # --- what is kept ---------------------------------------------------------------------------------
 
 
-def test_what_was_accepted_is_there_after_a_kill_and_half_a_batch_is_not(tmp_path: Path) -> None:
+def test_accepted_batches_survive_a_kill(tmp_path: Path) -> None:
     before = Journal(tmp_path)
     before.append(lines(0, 3), "a", 1)
     before.seal()
@@ -133,9 +133,7 @@ def test_a_message_is_the_same_for_every_agent_that_sends_it(tmp_path: Path) -> 
     }  # fmt: skip
 
 
-def test_a_full_disk_costs_nothing_but_safety(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_costs_only_safety(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(tmp_path)
     journal.append(lines(0, 2), "a", 1)
     write = os.write
@@ -204,9 +202,7 @@ def sending(
     box.close()
 
 
-def test_a_message_is_repeated_byte_for_byte_until_it_is_taken(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_message_is_repeated_unchanged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue = Queue()
     queue.refuses = True
     with sending(tmp_path, queue, thread=True) as box:
@@ -218,9 +214,7 @@ def test_a_message_is_repeated_byte_for_byte_until_it_is_taken(
     assert len(queue.bodies) == 1
 
 
-def test_a_wrong_log_costs_the_others_nothing_and_a_batch_counts_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_wrong_log_costs_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue, now = Queue(), time.time()
     with sending(tmp_path, queue) as box:
         times = ("enqueued_at", "started_at", "finished_at")
@@ -266,9 +260,7 @@ def test_an_hour_of_refusals_keeps_the_newest_and_tells_the_loss(tmp_path: Path)
 
 
 @pytest.mark.parametrize("batch_of", [1, 150, 500])
-def test_no_message_has_more_workers_than_the_collector_takes(
-    tmp_path: Path, batch_of: int
-) -> None:
+def test_no_message_has_too_many_workers(tmp_path: Path, batch_of: int) -> None:
     queue = Queue()
     logs = [a_log(number, worker_id=f"cgi-{number % 450}") for number in range(500)]
     with sending(tmp_path, queue, pace_s=60) as box:
@@ -311,7 +303,7 @@ class Cut(Journal):
         raise Killed
 
 
-def test_what_an_agent_before_this_one_left_is_no_part_of_its_message(tmp_path: Path) -> None:
+def test_logs_of_an_earlier_agent_are_a_message_of_their_own(tmp_path: Path) -> None:
     left = Journal(tmp_path)
     left.append(lines(0, 3), "a", 1)
     left.close()
@@ -351,9 +343,7 @@ def test_a_look_at_a_request_queue_goes_alone_too_and_does_not_pile_up(tmp_path:
 # --- what nobody thought of -----------------------------------------------------------------------
 
 
-def test_an_error_that_nobody_thought_of_is_told_and_sending_goes_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_sending_goes_on_after_a_bug(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue = Queue()
     queue.breaks = [RuntimeError("a bug"), KeyError("another")]
     with sending(tmp_path, queue, thread=True) as box:
@@ -363,7 +353,7 @@ def test_an_error_that_nobody_thought_of_is_told_and_sending_goes_on(
     assert [kind for kind, *_ in logged] == [KeyError, RuntimeError]
 
 
-def test_a_sender_that_is_heard_all_along_is_not_forgotten_for_many_others(tmp_path: Path) -> None:
+def test_an_active_sender_is_remembered(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     for batch in range(1, 1200):
         journal.append(lines(batch, 1), "a", batch)
@@ -398,9 +388,7 @@ def test_logs_are_sent_while_the_disk_takes_no_further_file(
     assert Journal(tmp_path).waiting == 0
 
 
-def test_a_journal_writes_into_no_file_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_journal_writes_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(tmp_path / "journal")
     journal.append(lines(0, 1), "a", 1)
     full = Full(errno.ENOSPC)
@@ -414,7 +402,7 @@ def test_a_journal_writes_into_no_file_of_another(
     assert "No space left on device" not in journal.disk_trouble
 
 
-def test_what_was_sent_while_the_disk_was_full_is_not_sent_again(tmp_path: Path) -> None:
+def test_a_message_sent_on_a_full_disk_is_not_sent_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.append(lines(0, 3), "a", 1)
     # Nothing is written there.

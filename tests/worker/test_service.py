@@ -50,7 +50,7 @@ poll_s = 2.5
 """
 
 
-def test_a_file_gives_settings_and_the_environment_overrides_it(tmp_path: Path) -> None:
+def test_a_file_gives_settings(tmp_path: Path) -> None:
     (tmp_path / "agent.toml").write_text(FILE)
     found = load({"SPOTKEEPER_CONFIG": str(tmp_path / "agent.toml"), "SPOTKEEPER_POLL_S": "3"})
     assert found.on_drain == ("systemctl", "stop", "vllm")
@@ -121,9 +121,7 @@ def test_an_agent_that_is_stopped_while_it_starts_ends_in_order(
     assert systemd.recv(1000).startswith(b"WATCHDOG=1\nSTATUS=")
 
 
-def test_the_environment_gives_settings_under_their_own_and_under_aws_s_names(
-    tmp_path: Path,
-) -> None:
+def test_the_environment_gives_settings(tmp_path: Path) -> None:
     given = {"SPOTKEEPER_STACK": "s", "SPOTKEEPER_WORKERS": "gpus", "AWS_ENDPOINT_URL": "http://a"}
     found = parse(given | {"AWS_ENDPOINT_URL_SSM": "http://b"})
     assert (found.workers, found.metadata_endpoint) == (GPUS, "http://169.254.169.254")
@@ -171,9 +169,7 @@ def service(**given: Any) -> Service:
     return Service(Settings(**given), Sometimes(get_logger("agent")))
 
 
-def test_a_service_is_ready_when_its_probe_says_so(
-    web: Web, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_probe_makes_a_service_ready(web: Web, caplog: pytest.LogCaptureFixture) -> None:
     made = service(ready=Probe(web.url, timeout_s=60.0))
     web.status = 503
     made.probe()
@@ -243,9 +239,7 @@ def test_on_drain_does_not_run(tmp_path: Path, leave: Leave, served: bool) -> No
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_command_that_fails_is_named_and_holds_nothing_up(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_failed_command_is_named(caplog: pytest.LogCaptureFixture) -> None:
     for command, why in (("false", "failed with status 1"), ("/no/such", "could not be started")):
         made = service(on_drain=[command])
         made.follow(Leave("terminated"), served=True)
@@ -372,9 +366,7 @@ def test_half_a_line_and_a_rotated_file_s_end_are_waited_for(tail: Tail) -> None
     assert tail.ids() == ["r-0", "r-1", "r-2"]
 
 
-def test_what_is_no_entry_is_named_and_passed_over(
-    tail: Tail, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_line_that_is_no_entry_is_skipped(tail: Tail, caplog: pytest.LogCaptureFixture) -> None:
     """A line without an end does not stop it, either."""
     tail.begin()
     tail.step()
@@ -434,9 +426,7 @@ def test_a_wrong_start_costs_nothing(worker: Worker, start: bytes) -> None:
     assert log[2] - log[1] < 60
 
 
-def test_a_draining_machine_answers_503_and_its_health_check_stays_itself(
-    worker: Worker, tmp_path: Path
-) -> None:
+def test_a_draining_machine_answers_503(worker: Worker, tmp_path: Path) -> None:
     assert asked(worker, "/spotkeeper/ready")[0] == 200
     say(tmp_path, State.DRAINING)
     assert asked(worker, "/spotkeeper/ready")[0] == 503

@@ -127,7 +127,7 @@ def test_a_request_that_will_not_be_done_is_handed_back_before_the_end(stage: St
 @pytest.mark.parametrize(
     ("error", "status"), [(ValueError("no"), "error"), (TimeoutError("slow"), "timeout")]
 )
-def test_what_fails_is_served_again(stage: Stage, error: Exception, status: str) -> None:
+def test_a_failed_request_is_served_again(stage: Stage, error: Exception, status: str) -> None:
     def handle(body: str) -> None:
         stage.handle = stage.served.append
         raise error

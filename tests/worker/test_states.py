@@ -57,9 +57,7 @@ LEAVES = [
 
 
 @pytest.mark.parametrize(("seen", "local", "leave"), LEAVES)
-def test_a_machine_leaves_for_a_reason_and_until_a_time(
-    seen: Seen, local: Local, leave: Leave | None
-) -> None:
+def test_a_machine_leaves_for_a_reason(seen: Seen, local: Local, leave: Leave | None) -> None:
     assert leaving(seen, local, rebalance_drains=False) == leave
     # A recommendation to rebalance drains only where that is set.
     if seen.rebalance:

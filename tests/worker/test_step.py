@@ -83,7 +83,7 @@ GONE = "no worker has been running for 60 s"
 
 
 @pytest.mark.parametrize("set_by", [0.0, -3600.0, 3600.0])
-def test_a_machine_whose_workers_are_all_gone_says_so_and_stops_serving(
+def test_a_machine_without_workers_stops_serving(
     agent: Agent, worker: Place, settings: Settings, set_by: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     after(agent, 0)
@@ -109,9 +109,7 @@ def test_a_worker_that_hangs_is_named(
     assert after(agent, 960)[1] == ""
 
 
-def test_a_clock_that_is_set_neither_ends_a_drain_early_nor_holds_it_up(
-    agent: Agent, worker: Place
-) -> None:
+def test_a_set_clock_changes_no_drain(agent: Agent, worker: Place) -> None:
     """What runs is waited for, and then two seconds of stillness."""
     after(agent, 0)
     worker.begin()
@@ -123,7 +121,7 @@ def test_a_clock_that_is_set_neither_ends_a_drain_early_nor_holds_it_up(
     assert after(agent, 9, -7200.0)[0] is State.IDLE
 
 
-def test_an_agent_that_no_longer_sends_is_no_healthy_one(
+def test_an_agent_that_cannot_send_is_unhealthy(
     agent: Agent, worker: Place, systemd: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
     after(agent, 0)
@@ -153,9 +151,7 @@ def test_a_worker_may_join_while_the_agent_looks(settings: Settings, age_s: floa
         assert read_roster(settings.run_dir, 1, NOW).ready == ("script",)
 
 
-def test_a_worker_with_slots_takes_a_request_while_one_is_free(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slots_limit_requests(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     write_notice(settings.run_dir, Notice(state=State.SERVING, seen_at=NOW))
     monkeypatch.setenv("SPOTKEEPER_SLOTS", "2")
     with Worker("gpu-7", settings.run_dir) as worker:
@@ -209,9 +205,7 @@ def test_an_agent_starts_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monk
         Journal(tmp_path / "journal").close()
 
 
-def test_only_the_workers_group_may_take_part(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_one_group_may_take_part(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without that group any user may."""
     assert cli.make_folders(settings) is None
     assert stat.S_IMODE((settings.run_dir / "workers").stat().st_mode) == 0o1777
@@ -335,9 +329,7 @@ def test_a_bad_day_is_a_line_and_costs_nothing(
     assert on_ec2.completed == ["spotkeeper-ready", "spotkeeper-drain"]
 
 
-def test_a_clock_that_is_set_before_a_hook_begins_completes_it_all_the_same(
-    on_ec2: OnEc2, machine: FakeMachine
-) -> None:
+def test_a_set_clock_delays_no_hook(on_ec2: OnEc2, machine: FakeMachine) -> None:
     """EC2 tells the target some seconds before the hook holds the machine."""
     machine.target = "InService"
     on_ec2.load()
@@ -349,9 +341,7 @@ def test_a_clock_that_is_set_before_a_hook_begins_completes_it_all_the_same(
     assert on_ec2.completed == ["spotkeeper-ready"]
 
 
-def test_a_machine_without_its_gpu_serves_nothing(
-    on_ec2: OnEc2, machine: FakeMachine, tmp_path: Path
-) -> None:
+def test_a_lost_gpu_drains_the_machine(on_ec2: OnEc2, machine: FakeMachine, tmp_path: Path) -> None:
     smi = program(tmp_path / "nvidia-smi", "echo 'No devices were found'; exit 6")
     gpus = Gpus([str(smi)], tmp_path / "none")
     gpus.look()
@@ -363,9 +353,7 @@ def test_a_machine_without_its_gpu_serves_nothing(
     assert on_ec2.completed == []
 
 
-def test_maintenance_drains_a_quarter_of_an_hour_before(
-    on_ec2: OnEc2, machine: FakeMachine
-) -> None:
+def test_maintenance_drains_15_minutes_before(on_ec2: OnEc2, machine: FakeMachine) -> None:
     machine.launch()
     on_ec2.load()
     machine.schedule(3600)

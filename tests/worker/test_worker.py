@@ -68,7 +68,7 @@ NO_TIMES: list[Any] = [
 ]  # fmt: skip
 
 
-def test_what_is_logged_of_a_request(worker: Worker, heard: Taken) -> None:
+def test_a_request_is_logged_with_its_times_status_and_id(worker: Worker, heard: Taken) -> None:
     """What it raises goes on; what is no time, or no id that the collector takes, costs nothing."""
     for error, _ in STATUSES:
         with pytest.raises(type(error)), worker.request("r-0", AT):
@@ -119,9 +119,7 @@ def test_a_socket_is_made_again_once_its_folder_is_there_again(
         (b'{"notice": true}\n', "{}"),
     ],
 )
-def test_the_socket_says_what_is_wrong(
-    run_dir: Path, heard: Taken, line: bytes, answer: str
-) -> None:
+def test_the_socket_names_mistakes(run_dir: Path, heard: Taken, line: bytes, answer: str) -> None:
     with socket.socket(socket.AF_UNIX) as connection, connection.makefile() as answers:
         connection.connect(str(run_dir / "agent.sock"))
         connection.sendall(line)
@@ -135,9 +133,7 @@ def emitter(run_dir: Path) -> Iterator[Emitter]:
     made.close()
 
 
-def test_a_batch_ends_before_it_is_more_than_the_agent_reads(
-    emitter: Emitter, request: pytest.FixtureRequest
-) -> None:
+def test_a_batch_stays_within_limits(emitter: Emitter, request: pytest.FixtureRequest) -> None:
     for number in range(450):
         emitter.emit((f"{number:05d}" * 1000, AT, AT, AT, "ok"))
     heard: Taken = request.getfixturevalue("heard")
@@ -145,7 +141,7 @@ def test_a_batch_ends_before_it_is_more_than_the_agent_reads(
     assert heard.lost == 0
 
 
-def test_a_log_that_the_agent_does_not_read_is_told_as_lost(emitter: Emitter, heard: Taken) -> None:
+def test_an_unread_log_is_counted_as_lost(emitter: Emitter, heard: Taken) -> None:
     emitter.emit(("x" * 3_000_000, AT, AT, AT, "ok"))
     until(lambda: heard.lost == 1, "it is told though no log follows")
     emitter.emit(("r-0", AT, AT, AT, "ok"))
@@ -153,9 +149,7 @@ def test_a_log_that_the_agent_does_not_read_is_told_as_lost(emitter: Emitter, he
     assert heard.lost == 1
 
 
-def test_logs_that_were_too_many_to_keep_are_told_as_lost(
-    emitter: Emitter, request: pytest.FixtureRequest
-) -> None:
+def test_dropped_logs_are_counted_as_lost(emitter: Emitter, request: pytest.FixtureRequest) -> None:
     """They wait while there is no agent, and never hold a request up."""
     for number in range(10_500):
         emitter.emit((str(number), AT, AT, AT, "ok"))
@@ -166,9 +160,7 @@ def test_logs_that_were_too_many_to_keep_are_told_as_lost(
     assert heard.lost >= 300
 
 
-def test_when_to_stop_goes_by_the_longest_of_the_last_requests(
-    worker: Worker, run_dir: Path
-) -> None:
+def test_the_longest_request_decides_when_to_stop(worker: Worker, run_dir: Path) -> None:
     now = time.time()
     write_notice(run_dir, Notice(State.DRAINING, now, True, "tagged", now + 100, now + 100))
     assert worker.stop_taking_at == pytest.approx(now + 95, abs=0.1)
@@ -182,9 +174,7 @@ def test_when_to_stop_goes_by_the_longest_of_the_last_requests(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "flying"}', '{"state": "serving"}'])
-def test_a_notice_that_cannot_be_read_changes_nothing(
-    worker: Worker, run_dir: Path, text: str
-) -> None:
+def test_an_unreadable_notice_changes_nothing(worker: Worker, run_dir: Path, text: str) -> None:
     assert not worker.may_take
     write_notice(run_dir, Notice(State.SERVING, time.time()))
     assert worker.may_take
@@ -194,40 +184,36 @@ def test_a_notice_that_cannot_be_read_changes_nothing(
     assert (worker.may_take, worker.stopping) == (False, True)
 
 
-def test_a_thread_that_read_the_notice_before_does_not_hide_the_new_one(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It goes on in the middle of another thread's look, which has the new notice."""
-    read, may_go_on = threading.Event(), threading.Event()
+def test_a_slow_thread_hides_no_notice(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread looks, and has the new notice, once it has read and once it keeps its own."""
+    interrupted: list[str] = []
 
-    def reads(folder: Path) -> Notice | None:
-        found = read_notice(folder)
-        if threading.current_thread() is slow:
-            read.set()
-            may_go_on.wait(60)
-        return found
+    def another_looks(at: str) -> None:
+        if armed and at not in interrupted:
+            interrupted.append(at)
+            write_notice(run_dir, Notice(State.IDLE, AT + len(interrupted)))
+            reader.read()
 
     class Reader(NoticeReader):
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
-            if read.is_set() and threading.current_thread() is not slow:
-                may_go_on.set()
-                slow.join(60)
+            another_looks(name)
 
-    reader = Reader(run_dir)
-    slow = threading.Thread(target=reader.read)
+    def reads(folder: Path) -> Notice | None:
+        found = read_notice(folder)
+        another_looks("read")
+        return found
+
     monkeypatch.setattr("spotkeeper_worker.notice.read_notice", reads)
+    armed = False
+    reader = Reader(run_dir)
     write_notice(run_dir, Notice(State.SERVING, AT))
-    slow.start()
-    assert read.wait(60)
-    write_notice(run_dir, Notice(State.IDLE, AT))
+    armed = True
     reader.read()
-    assert reader.read() == Notice(State.IDLE, AT)
+    assert reader.read() == Notice(State.IDLE, AT + len(interrupted))
 
 
-def test_a_signal_stops_a_worker_in_whatever_it_interrupts(
-    worker: Worker, no_hang: None, signals_restored: None
-) -> None:
+def test_a_signal_ends_any_wait(worker: Worker, no_hang: None, signals_restored: None) -> None:
     """Two signals arrive in any line of the wait."""
     traced, left = sys.gettrace(), 0
 
@@ -251,9 +237,7 @@ def test_a_signal_stops_a_worker_in_whatever_it_interrupts(
         assert worker.stopping or not first
 
 
-def test_an_agent_that_looks_meanwhile_is_no_worker(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_looks_is_no_worker(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks at the file of the one that died before, and at the new one before its lock."""
     looks = [os.open(run_dir / "workers" / "gpu-0", os.O_RDONLY | os.O_CREAT)]
     fcntl.flock(looks[0], fcntl.LOCK_SH)
@@ -327,9 +311,7 @@ def test_of_two_workers_that_start_with_one_name_one_is_refused(
         second[0].result(60)
 
 
-def test_a_worker_that_finds_no_room_for_its_file_leaves_none(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_no_place(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process may go on without the machine's agent, as Celery does."""
 
     monkeypatch.setattr(os, "pwrite", Mock(side_effect=OSError(28, "No space left on device")))
@@ -341,7 +323,7 @@ def test_a_worker_that_finds_no_room_for_its_file_leaves_none(
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "x" * 200, "a b"])
-def test_what_is_no_name_is_refused(run_dir: Path, name: str) -> None:
+def test_a_bad_name_of_a_worker_is_refused(run_dir: Path, name: str) -> None:
     with pytest.raises(ValueError, match="cannot be the name of a worker"):
         Worker(name, run_dir)
 
@@ -363,9 +345,7 @@ os.kill(os.getpid(), 9)
 
 
 @pytest.mark.make_e2e
-def test_a_child_that_outlives_its_parent_holds_neither_its_name_nor_its_machine(
-    run_dir: Path,
-) -> None:
+def test_a_forked_child_holds_neither_name_nor_machine(run_dir: Path) -> None:
     """A worker that is its own agent forks, and is killed; its successor can begin."""
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", FORKS, str(run_dir)],
