@@ -185,32 +185,32 @@ def test_an_unreadable_notice_changes_nothing(worker: Worker, run_dir: Path, tex
 
 
 def test_a_slow_thread_hides_no_notice(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread looks, and has the new notice, once it has read and once it keeps its own."""
-    interrupted: list[str] = []
+    """It goes on in the middle of another thread's look, which has the new notice."""
+    read, may_go_on = threading.Event(), threading.Event()
 
-    def another_looks(at: str) -> None:
-        if armed and at not in interrupted:
-            interrupted.append(at)
-            write_notice(run_dir, Notice(State.IDLE, AT + len(interrupted)))
-            reader.read()
+    def reads(folder: Path) -> Notice | None:
+        found = read_notice(folder)
+        if threading.current_thread() is slow:
+            read.set()
+            may_go_on.wait(60)
+        return found
 
     class Reader(NoticeReader):
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
-            another_looks(name)
+            if read.is_set() and threading.current_thread() is not slow:
+                may_go_on.set()
+                slow.join(60)
 
-    def reads(folder: Path) -> Notice | None:
-        found = read_notice(folder)
-        another_looks("read")
-        return found
-
-    monkeypatch.setattr("spotkeeper_worker.notice.read_notice", reads)
-    armed = False
     reader = Reader(run_dir)
+    slow = threading.Thread(target=reader.read)
+    monkeypatch.setattr("spotkeeper_worker.notice.read_notice", reads)
     write_notice(run_dir, Notice(State.SERVING, AT))
-    armed = True
+    slow.start()
+    assert read.wait(60)
+    write_notice(run_dir, Notice(State.IDLE, AT))
     reader.read()
-    assert reader.read() == Notice(State.IDLE, AT + len(interrupted))
+    assert reader.read() == Notice(State.IDLE, AT)
 
 
 def test_a_signal_ends_any_wait(worker: Worker, no_hang: None, signals_restored: None) -> None:
