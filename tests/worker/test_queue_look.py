@@ -1,10 +1,11 @@
 """The agent looks at the request queue of a broker of one's own, and tells what it saw."""
 
 import json
-import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from socketserver import BaseRequestHandler, TCPServer
 from typing import Any
 
 import pytest
@@ -92,27 +93,24 @@ Says = Callable[[bytes], str]
 
 @pytest.fixture
 def says() -> Iterator[Says]:
-    """Somebody who answers every command with the same bytes."""
-    server = socket.create_server(("127.0.0.1", 0))
-    threads: list[threading.Thread] = []
+    """Start a server that answers every command with the same bytes."""
+    with ExitStack() as ending:
 
-    def start(answer: bytes) -> str:
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                while connection.recv(65_536):
-                    connection.sendall(answer)
-                    if answer.endswith(b"!"):
-                        return
+        def start(answer: bytes) -> str:
+            class Handler(BaseRequestHandler):
+                def handle(self) -> None:
+                    while self.request.recv(65_536):
+                        self.request.sendall(answer)
+                        if answer.endswith(b"!"):
+                            return
 
-        threads.append(threading.Thread(target=serve))
-        threads[0].start()
-        return f"redis://me:s3cret@127.0.0.1:{server.getsockname()[1]}/1/q"
+            server = ending.enter_context(TCPServer(("127.0.0.1", 0), Handler))
+            thread = threading.Thread(target=server.handle_request)
+            thread.start()
+            ending.callback(thread.join, 60)
+            return f"redis://me:s3cret@127.0.0.1:{server.server_address[1]}/1/q"
 
-    yield start
-    server.close()
-    for thread in threads:
-        thread.join(60)
+        yield start
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -31,7 +32,7 @@ from spotkeeper_worker.testing import until
 from spotkeeper_worker.testing.machine import unpacked
 from spotkeeper_worker.times import as_text, read_time
 from tests.search_logs import SENT, digest_of
-from tests.worker.logs import AT, AWS, Queue, a_log, kept, lines
+from tests.worker.logs import AT, AWS, Accepted, Queue, a_log, kept, lines
 
 # --- what is taken --------------------------------------------------------------------------------
 
@@ -156,7 +157,7 @@ def test_a_full_disk_costs_only_safety(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_files_of_scripts_are_taken_once(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    taken: list[Any] = []
+    taken = Accepted()
     for name, text in {
         "one.json": json.dumps(a_log(0)),
         "list.json": json.dumps([a_log(1), a_log(2)]),
@@ -167,11 +168,7 @@ def test_files_of_scripts_are_taken_once(tmp_path: Path) -> None:
     }.items():
         (tmp_path / "in" / name).write_text(text)
 
-    def accept(logs: Any, session: str, batch: int) -> list[str]:
-        taken.extend(logs)
-        return []
-
-    assert collect(tmp_path, accept, Sometimes(logging.getLogger("test"))) == 5
+    assert collect(tmp_path, taken.accept, Sometimes(logging.getLogger("test"))) == 5
     assert sorted(log["request_id"] for log in taken) == [f"r-{number}" for number in range(5)]
     assert {path.name for path in (tmp_path / "refused").iterdir()} == {"wrong.json", "deep.json"}
     assert [path.name for path in (tmp_path / "in").iterdir()] == [".half.json"]
@@ -283,24 +280,17 @@ def test_a_long_batch_is_several_messages_that_sqs_takes(tmp_path: Path) -> None
 def test_a_batch_of_several_messages_counts_once_though_a_kill_cut_it(tmp_path: Path) -> None:
     """The agent ends between two parts of a batch; its worker sends the batch again."""
     logs = [a_log(number, worker_id=f"cgi-{number}") for number in range(500)]
-    with pytest.raises(Killed):
-        Outbox(Cut(tmp_path), Queue().send, AWS).accept(logs, "s", 1)
-    queue = Queue()
+    journal, queue = Journal(tmp_path), Queue()
+
+    def killed_after(*part: Any) -> None:
+        Journal.append(journal, *part)
+        raise SystemExit
+
+    with patch.object(journal, "append", killed_after), pytest.raises(SystemExit):
+        Outbox(journal, queue.send, AWS).accept(logs, "s", 1)
     with sending(tmp_path, queue) as again:
         again.accept(logs, "s", 1)
     assert sorted(sent_ids(queue)) == sorted(log["request_id"] for log in logs)
-
-
-class Killed(Exception):
-    """The process ended."""
-
-
-class Cut(Journal):
-    """A journal whose process ends once it has a part of a batch."""
-
-    def append(self, lines: Sequence[str], session: str, batch: int) -> None:
-        super().append(lines, session, batch)
-        raise Killed
 
 
 def test_logs_of_an_earlier_agent_are_a_message_of_their_own(tmp_path: Path) -> None:
