@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,12 @@ class Machine:
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.folder = folder
+        self.say = partial(say, folder)
         self.say(State.SERVING)
         self._taken = Taken(folder)
         self.logs = self._taken.logs
         self._environment = {**environment, "SPOTKEEPER_RUN_DIR": str(folder)}
         self.process: subprocess.Popen[bytes] | None = None
-
-    def say(self, state: State, until_s: float | None = None) -> None:
-        say(self.folder, state, until_s)
 
     def start(self, *options: str) -> None:
         more = ["-c", "2", "-n", f"{self.folder.name}@test", "--without-gossip", "-l", "INFO"]

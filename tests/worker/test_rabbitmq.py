@@ -10,6 +10,8 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -40,7 +42,7 @@ class Stage:
     def __init__(self, folder: Path, broker: Rabbit, queue: Queue) -> None:
         self.served: list[bytes] = []
         self.handle: Callable[[bytes], None] = self.served.append
-        self._folder = folder
+        self.say = partial(say, folder)
         self.say(State.SERVING)
         self.worker = Worker("gpu-0", folder, margin_s=0.0)
 
@@ -63,9 +65,6 @@ class Stage:
         self.handle = handle
         return begun, over
 
-    def say(self, state: State, until_s: float | None = None) -> None:
-        say(self._folder, state, until_s)
-
     def close(self) -> None:
         self.worker.stop()
         self._thread.join(60)
@@ -79,9 +78,8 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path, broker: Rabbit, queue: Queue) -> Iterator[Stage]:
-    made = Stage(tmp_path, broker, queue)
-    yield made
-    made.close()
+    with closing(Stage(tmp_path, broker, queue)) as made:
+        yield made
 
 
 @pytest.mark.parametrize("queue", NAMES, indirect=True)

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -26,16 +28,13 @@ class Stage:
         self.handle: Callable[[str], None] = self.served.append
         self.sqs, self.client = sqs, Mock(wraps=sqs)
         self.url = sqs.create_queue(QueueName="requests")["QueueUrl"]
-        self._folder = folder
+        self.say = partial(say, folder)
         self.say(State.SERVING)
         self.taken = Taken(folder)
         self.worker = Worker("gpu-0", folder, margin_s=0.0, send_every_s=0.01)
         self.loop = _SqsLoop(
             self.worker, self.url, lambda body: self.handle(body), self.client, 60.0, 0
         )
-
-    def say(self, state: State, until_s: float | None = None) -> None:
-        say(self._folder, state, until_s)
 
     def send(self, *bodies: str) -> None:
         for body in bodies:
@@ -62,10 +61,8 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    with mock_aws():
-        made = Stage(tmp_path, boto3.client("sqs"))
+    with mock_aws(), closing(Stage(tmp_path, boto3.client("sqs"))) as made:
         yield made
-        made.close()
 
 
 def test_requests_are_served_deleted_and_logged(stage: Stage) -> None:

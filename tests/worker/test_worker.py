@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,9 @@ def worker(run_dir: Path) -> Iterator[Worker]:
 
 
 @pytest.fixture
-def heard(run_dir: Path) -> Iterator[Taken]:
-    found = Taken(run_dir)
-    yield found
-    found.close()
+def taken(run_dir: Path) -> Iterator[Taken]:
+    with closing(Taken(run_dir)) as found:
+        yield found
 
 
 STATUSES = [
@@ -68,7 +68,7 @@ NO_TIMES: list[Any] = [
 ]  # fmt: skip
 
 
-def test_a_request_is_logged_with_its_times_status_and_id(worker: Worker, heard: Taken) -> None:
+def test_a_request_is_logged_with_its_times_status_and_id(worker: Worker, taken: Taken) -> None:
     """What it raises goes on; what is no time, or no id that the collector takes, costs nothing."""
     for error, _ in STATUSES:
         with pytest.raises(type(error)), worker.request("r-0", AT):
@@ -83,26 +83,26 @@ def test_a_request_is_logged_with_its_times_status_and_id(worker: Worker, heard:
         with worker.request(request_id, AT):
             pass
     rest = len(STATUSES) + 1
-    until(lambda: len(heard.logs) == rest + len(TIMES) + len(NO_TIMES) + len(given), "all are sent")
-    assert [log["status"] for log in heard.logs[:rest]] == [*(it for _, it in STATUSES), "timeout"]
-    timed, untimed = heard.logs[rest:][: len(TIMES)], heard.logs[rest + len(TIMES) : -len(given)]
+    until(lambda: len(taken.logs) == rest + len(TIMES) + len(NO_TIMES) + len(given), "all are sent")
+    assert [log["status"] for log in taken.logs[:rest]] == [*(it for _, it in STATUSES), "timeout"]
+    timed, untimed = taken.logs[rest:][: len(TIMES)], taken.logs[rest + len(TIMES) : -len(given)]
     assert {log["enqueued_at"] for log in timed} == {"2025-11-20T10:00:00.250Z"}
     assert all(log["enqueued_at"] == log["started_at"] for log in untimed)
-    ids = heard.ids[-len(given) :]
+    ids = taken.ids[-len(given) :]
     assert ids[0] == given[0]
     assert ids[1].startswith("ü" * 90)
     assert (len(set(ids)), max(map(len, ids))) == (len(given), 128)
 
 
 def test_a_socket_is_made_again_once_its_folder_is_there_again(
-    run_dir: Path, heard: Taken, caplog: pytest.LogCaptureFixture
+    run_dir: Path, taken: Taken, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_dir.rename(run_dir.with_name("away"))
     until(lambda: "cannot be created again" in caplog.text, "it says so")
     (run_dir / "workers").mkdir(parents=True)
     with Worker("gpu-0", run_dir, send_every_s=0.01) as worker, worker.request("r-0", AT):
         pass
-    until(lambda: heard.ids == ["r-0"], "its log arrives")
+    until(lambda: taken.ids == ["r-0"], "its log arrives")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_socket_is_made_again_once_its_folder_is_there_again(
         (b'{"notice": true}\n', "{}"),
     ],
 )
-def test_the_socket_names_mistakes(run_dir: Path, heard: Taken, line: bytes, answer: str) -> None:
+def test_the_socket_names_mistakes(run_dir: Path, taken: Taken, line: bytes, answer: str) -> None:
     with socket.socket(socket.AF_UNIX) as connection, connection.makefile() as answers:
         connection.connect(str(run_dir / "agent.sock"))
         connection.sendall(line)
@@ -128,36 +128,35 @@ def test_the_socket_names_mistakes(run_dir: Path, heard: Taken, line: bytes, ans
 
 @pytest.fixture
 def emitter(run_dir: Path) -> Iterator[Emitter]:
-    made = Emitter(run_dir, "gpu-0", 0.01)
-    yield made
-    made.close()
+    with closing(Emitter(run_dir, "gpu-0", 0.01)) as made:
+        yield made
 
 
-def test_a_batch_stays_within_limits(emitter: Emitter, request: pytest.FixtureRequest) -> None:
+def test_a_batch_stays_within_limits(emitter: Emitter, run_dir: Path) -> None:
     for number in range(450):
         emitter.emit((f"{number:05d}" * 1000, AT, AT, AT, "ok"))
-    heard: Taken = request.getfixturevalue("heard")
-    until(lambda: len(heard.ids) == 450, "all are handed over")
-    assert heard.lost == 0
+    with closing(Taken(run_dir)) as taken:
+        until(lambda: len(taken.ids) == 450, "all are handed over")
+    assert taken.lost == 0
 
 
-def test_an_unread_log_is_counted_as_lost(emitter: Emitter, heard: Taken) -> None:
+def test_an_unread_log_is_counted_as_lost(emitter: Emitter, taken: Taken) -> None:
     emitter.emit(("x" * 3_000_000, AT, AT, AT, "ok"))
-    until(lambda: heard.lost == 1, "it is told though no log follows")
+    until(lambda: taken.lost == 1, "it is told though no log follows")
     emitter.emit(("r-0", AT, AT, AT, "ok"))
-    until(lambda: heard.ids == ["r-0"], "the next is taken")
-    assert heard.lost == 1
+    until(lambda: taken.ids == ["r-0"], "the next is taken")
+    assert taken.lost == 1
 
 
-def test_dropped_logs_are_counted_as_lost(emitter: Emitter, request: pytest.FixtureRequest) -> None:
+def test_dropped_logs_are_counted_as_lost(emitter: Emitter, run_dir: Path) -> None:
     """They wait while there is no agent, and never hold a request up."""
     for number in range(10_500):
         emitter.emit((str(number), AT, AT, AT, "ok"))
     assert emitter.waiting <= 10_000 + 200
-    heard: Taken = request.getfixturevalue("heard")
-    until(lambda: heard.ids[-1:] == ["10499"], "the newest is handed over")
-    until(lambda: len(heard.ids) + heard.lost == 10_500, "the others are told")
-    assert heard.lost >= 300
+    with closing(Taken(run_dir)) as taken:
+        until(lambda: taken.ids[-1:] == ["10499"], "the newest is handed over")
+        until(lambda: len(taken.ids) + taken.lost == 10_500, "the others are counted")
+    assert taken.lost >= 300
 
 
 def test_the_longest_request_decides_when_to_stop(worker: Worker, run_dir: Path) -> None:
