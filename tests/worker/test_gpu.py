@@ -22,7 +22,6 @@ def look_of(folder: Path, script: str, log: str = "none", timeout_s: float = 60.
     ("script", "ill"),
     [
         (TWO, ""),
-        ("exec sleep 60", "nvidia-smi did not answer within 0.5 s"),
         ("echo 'No devices were found'; exit 6", "nvidia-smi: No devices were found"),
         ("echo 'NVIDIA-SMI has failed' >&2; exit 9", "nvidia-smi: NVIDIA-SMI has failed"),
         ("exit 0", "nvidia-smi: lists no GPU"),
@@ -35,11 +34,10 @@ def test_a_failing_nvidia_smi_makes_a_machine_ill(
     command = tmp_path / "nvidia-smi"
     if script:
         program(command, script)
-    patience_s = 0.5 if script and "sleep" in script else 60.0
-    gpus = Gpus([str(command)], tmp_path / "none", patience_s)
+    gpus = Gpus([str(command)], tmp_path / "none")
     gpus.look()
     assert gpus.ill == ill
-    assert count_gpus([str(command)], patience_s)[0] == (2 if script == TWO else 0)
+    assert count_gpus([str(command)])[0] == (2 if script == TWO else 0)
 
 
 def test_a_hung_nvidia_smi_blocks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,10 +47,9 @@ def test_a_hung_nvidia_smi_blocks_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     gpus = look_of(tmp_path, "exec sleep 60", timeout_s=0.1)
     monkeypatch.undo()
     assert gpus.ill == "nvidia-smi did not answer within 0.1 s"
-    for each in asked:
-        assert each.poll() is None
-        each.kill()
-        each.communicate()
+    (process,) = asked
+    process.kill()
+    process.communicate()
 
 
 def test_a_gpu_that_fell_off_is_missed(tmp_path: Path) -> None:

@@ -13,19 +13,13 @@ import pytest
 
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
 from tests.worker.installed import Installed, debian, inside
-from tests.worker.nobody import AGENT, INBOX, SECRET, TRIES
+from tests.worker.nobody import AGENT, INBOX, SECRET, SHARED, TRIES
 from tests.worker.page import ROOT
 
 pytestmark = [pytest.mark.make_e2e, pytest.mark.allow_hosts(["127.0.0.1"])]
 UNITS = "/etc/systemd/system"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 HERE = Path(__file__).parent
-BY_ITS_GROUP = {
-    "pipe in the spool", "pipe in the roster", "device in the spool", "device in the roster",
-    "secret in the spool", "secret in the roster", "large file", "stranger is ready",
-    "log of another", "name with a line", "id with a line",
-}  # fmt: skip
-"""What a container with the shipped volumes can do; nothing of it may harm the agent."""
 
 
 @pytest.fixture
@@ -131,7 +125,7 @@ def test_nobody_stops_blinds_or_fools_the_agent(
         worker = installed.start(*python, log=log, user="1000", group="spotkeeper")
         until(lambda: state() == "serving", "it serves")
         shared = tries("spotkeeper")
-        assert {name for name, it in shared.items() if it == "done"} == BY_ITS_GROUP, shared
+        assert {name for name, it in shared.items() if it == "done"} == set(SHARED), shared
         installed.run("rm", "/run/spotkeeper/notice.json")
         until(lambda: state() == "serving", "the notice is written again")
         until(lambda: not installed.run("ls", str(INBOX)).stdout, "the spool is emptied")

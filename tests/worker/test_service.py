@@ -432,13 +432,3 @@ def test_a_draining_machine_answers_503(worker: Worker, tmp_path: Path) -> None:
     assert asked(worker, "/spotkeeper/ready")[0] == 503
     assert asked(worker, "/v1/ocr")[0] == 503
     assert asked(worker, "/health") == (200, [])
-
-
-def test_a_worker_is_ready_once_its_application_has_started(worker: Worker) -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "lifespan.startup.complete"})
-        assert worker._place._ready
-        await send({"type": "lifespan.shutdown.complete"})
-
-    asyncio.run(SpotkeeperMiddleware(app, worker)({"type": "lifespan"}, AsyncMock(), AsyncMock()))
-    assert worker.stopping
