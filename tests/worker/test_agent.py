@@ -190,7 +190,7 @@ def test_fastapi_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: P
         service.terminate()
 
 
-def test_a_service_that_knows_nothing_joins_by_settings(
+def test_a_service_joins_by_settings(
     machine: FakeMachine, agent: StartAgent, tmp_path: Path
 ) -> None:
     machine.launch()

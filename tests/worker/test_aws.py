@@ -212,7 +212,7 @@ def test_an_invalid_token_is_renewed_once(machine: FakeMachine, metadata: Metada
     assert len(machine.tokens) == 1
 
 
-def test_who_it_is(machine: FakeMachine, metadata: Metadata) -> None:
+def test_metadata_identifies_the_instance(machine: FakeMachine, metadata: Metadata) -> None:
     assert identity(metadata) == (machine.instance_id, "us-east-1", "demo-spot", True)
     machine.tags = None
     assert identity(metadata) == (machine.instance_id, "us-east-1", "", False)

@@ -134,7 +134,7 @@ class TestOnRealBrokers:
         machine.kill()
         assert shop.waiting == 1
 
-    def test_a_task_that_comes_to_a_drained_machine_is_not_lost(self, shop: Shop) -> None:
+    def test_a_task_for_a_drained_machine_is_not_lost(self, shop: Shop) -> None:
         """It listened when it began to drain; the broker may answer it with the next task."""
         first, second = shop.machine(), shop.machine()
         first.start()

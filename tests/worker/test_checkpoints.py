@@ -64,7 +64,7 @@ def test_a_kill_at_any_call_leaves_whole_checkpoints_and_never_goes_back(tmp_pat
     assert set(found) == {"-", "000007", "000008", "000009"}
 
 
-def test_sync_comes_before_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_precedes_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     rename = os.rename
 

@@ -81,7 +81,7 @@ def end(process: subprocess.Popen[str]) -> None:
     os.kill(inside(process), signal.SIGTERM)
 
 
-def test_nobody_stops_blinds_or_fools_the_agent(
+def test_no_user_stops_blinds_or_fools_the_agent(
     installed: Installed, dist: Path, tmp_path: Path
 ) -> None:
     """First a user of the machine, then one of the workers' group, as a container has it."""

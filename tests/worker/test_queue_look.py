@@ -25,7 +25,7 @@ pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 AT = 1_795_300_000.0
 
 
-def test_a_look_is_what_waits_and_what_is_being_served(manage: Manage) -> None:
+def test_a_look_counts_what_waits_and_what_is_served(manage: Manage) -> None:
     found = look(parse_address(manage(200, json.dumps(TOLD))), lambda: AT)
     named = {"vhost": "/", "name": "requests", "at": as_text(AT)}
     assert found == {**named, "ready": 5, "unacknowledged": 2}
@@ -215,7 +215,7 @@ def fill(client: Any) -> None:
         ("nothing", (0, 0)),
     ],
 )
-def test_a_real_redis_tells(in_redis: Any, queue: str, found: tuple[int, int]) -> None:
+def test_a_real_redis_gives_both_counts(in_redis: Any, queue: str, found: tuple[int, int]) -> None:
     fill(in_redis)
     port = in_redis.connection_pool.connection_kwargs["port"]
     seen = look(parse_address(f"redis://:s3cret@127.0.0.1:{port}/3/{queue}"))

@@ -163,7 +163,7 @@ def hand_back(stage: Stage, queue: Queue, body: bytes, **properties: str | None)
 
 
 @pytest.mark.parametrize("told", [None, "soon", -1, 10**18, 1_795_300_000, b"\xff", [1], {}])
-def test_a_request_is_served_whatever_its_time_says(
+def test_a_bad_time_stops_no_request(
     stage: Stage, queue: Queue, told: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue.send(b"one", message_id="r-0", headers={"timestamp_in_ms": told})
@@ -196,7 +196,7 @@ def close_connections(broker: Rabbit, queue: Queue) -> None:
     until(close, "the broker knows who listens")
 
 
-def test_a_queue_that_is_deleted_is_said_to_be(
+def test_a_deleted_queue_is_reported(
     stage: Stage, queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue.send(b"one", message_id="r-0")

@@ -244,7 +244,7 @@ def told(queue: Queue, name: str) -> int:
     return sum(line.get("agent", {}).get(name, 0) for line in lines)
 
 
-def test_an_hour_of_refusals_keeps_the_newest_and_tells_the_loss(tmp_path: Path) -> None:
+def test_an_hour_of_refusals_keeps_the_newest_logs(tmp_path: Path) -> None:
     queue = Queue()
     queue.refuses = True
     with sending(tmp_path, queue, most_logs=1000) as box:
@@ -416,7 +416,7 @@ class Full:
         return self._open(path, flags, mode, **more)
 
 
-def test_a_batch_that_comes_while_the_agent_ends_stays_with_its_sender(tmp_path: Path) -> None:
+def test_an_agent_that_ends_accepts_no_batch(tmp_path: Path) -> None:
     """It is not confirmed, and the next agent takes it."""
     with sending(tmp_path, Queue()) as box:
         pass
@@ -448,7 +448,7 @@ def paced(rates: list[tuple[float, float]], wait_s: Callable[[float], float]) ->
     return sent
 
 
-def test_messages_are_rare_while_nothing_moves_and_soon_once_something_does() -> None:
+def test_messages_are_rare_until_load_moves() -> None:
     calm = [at for at in paced([(900, 2.0)], lambda now: 0.1) if at > 300]
     assert all(after - before == 30.0 for before, after in itertools.pairwise(calm))
     more = [at for at in paced([(600, 2.0), (60, 6.0)], lambda now: 0.1) if at > 600]

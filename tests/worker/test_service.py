@@ -20,8 +20,16 @@ from hypothesis import strategies as st
 
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent import cli
-from spotkeeper_worker.agent.service import Probe, Service
-from spotkeeper_worker.agent.settings import GPUS, Settings, SettingsError, load, parse, read_file
+from spotkeeper_worker.agent.service import Service
+from spotkeeper_worker.agent.settings import (
+    GPUS,
+    Probe,
+    Settings,
+    SettingsError,
+    load,
+    parse,
+    read_file,
+)
 from spotkeeper_worker.asgi import SpotkeeperMiddleware
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.files import Follow, Follower
@@ -100,11 +108,8 @@ def test_wrong_settings_are_named(
     assert why in capsys.readouterr().err
 
 
-def test_an_agent_that_is_stopped_while_it_starts_ends_in_order(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    systemd: socket.socket,
-    signals_restored: None,
+def test_an_agent_stopped_at_its_start_ends_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, systemd: socket.socket, signals_restored: None
 ) -> None:
     """What a machine's journal holds is sent, and its notice says why it left."""
     queue = "https://sqs.us-east-1.amazonaws.com/123456789012/logs"
@@ -151,7 +156,7 @@ def written(value: Any) -> str:
 
 
 @given(VALUES)
-def test_what_is_read_is_what_toml_means(value: Any) -> None:
+def test_a_file_means_what_it_means_in_toml(value: Any) -> None:
     line = f"name = {written(value)}"
     assert read_file(line) == tomllib.loads(line) == {"name": value}
 

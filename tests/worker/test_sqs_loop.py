@@ -152,7 +152,7 @@ def test_a_served_message_that_could_not_be_deleted_is_not_served_again(stage: S
     assert stage.served == ["one"]
 
 
-def test_a_queue_that_refuses_is_asked_again(
+def test_a_refusing_queue_is_polled_again(
     stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []

@@ -191,7 +191,7 @@ def test_no_active_action_is_success_once_the_target_has_stood_for_a_while() -> 
     assert calls(again, POLICY, 200.0, ready=True, idle=True) == [DRAIN]
 
 
-def test_a_refused_call_is_asked_again_for_as_long_as_it_takes() -> None:
+def test_a_refused_call_is_repeated_for_as_long_as_it_takes() -> None:
     made, memory = asked("Terminated", range(0, 3600, 10), None, ready=True, idle=True)
     assert made == [(now, DRAIN) for now in range(0, 3600, 10)]
     assert not memory.all_done

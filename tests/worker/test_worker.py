@@ -363,7 +363,7 @@ def test_a_forked_child_holds_neither_name_nor_machine(run_dir: Path) -> None:
 
 @pytest.mark.parametrize("stepped_s", [0.0, -0.0004, -3600.0, 3600.0])
 @pytest.mark.parametrize("state", [State.DRAINING, State.BOOTING, State.IDLE, State.GONE])
-def test_a_worker_takes_nothing_whatever_the_clock_says(
+def test_no_step_of_the_clock_lets_a_worker_take_requests(
     worker: Worker, run_dir: Path, monkeypatch: pytest.MonkeyPatch, state: State, stepped_s: float
 ) -> None:
     """The clock steps after the agent wrote the notice, whose text is rounded to milliseconds."""

@@ -30,7 +30,7 @@ class Stop:
             self._gate.release()
 
     def on_signals(self) -> None:
-        """Have SIGTERM and SIGINT give it; call it from the main thread."""
+        """Have SIGTERM and SIGINT give the order; call it from the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.set())
 
