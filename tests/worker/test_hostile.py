@@ -19,6 +19,11 @@ NOW = 1_763_632_800.0
 pytestmark = pytest.mark.usefixtures("no_hang")
 
 
+def large(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
 SECRET = '["hunter2", "ready=1 busy=00007 begun=0000000001"]'
 TRAPS: dict[str, Callable[[Path, Path], object]] = {
     "pipe": lambda path, secret: os.mkfifo(path),
@@ -26,7 +31,7 @@ TRAPS: dict[str, Callable[[Path, Path], object]] = {
     "link to a file of the agent's": lambda path, secret: path.symlink_to(secret),
     "second name of it": lambda path, secret: path.hardlink_to(secret),
     "folder": lambda path, secret: (path / "in it").mkdir(parents=True),
-    "large": lambda path, secret: (path.touch(), os.truncate(path, 1 << 40)),
+    "large": lambda path, secret: large(path),
 }
 
 

@@ -102,7 +102,7 @@ def test_the_hold_is_renewed_while_a_request_is_served(stage: Stage) -> None:
         stage.send("one")
         (message,) = stage.sqs.receive_message(QueueUrl=stage.url)["Messages"]
         hold = Hold(stage.loop, message, log)
-        renewed: list[int] = []
+        now, renewed = 0, list[int]()
         stage.client.change_message_visibility = lambda **_: renewed.append(now)
         for now in range(120):
             assert hold.step(float(now))
