@@ -1,5 +1,6 @@
 """Real agents beside the fake metadata: machines join, serve, drain and go."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -7,14 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from spotkeeper_worker import Worker
+from spotkeeper_worker.agent import web
 from spotkeeper_worker.testing import FakeMachine, until
 from tests.ports import free_ports
 from tests.worker.conftest import StartAgent
@@ -149,13 +149,9 @@ def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_
 
 
 def status(url: str) -> int:
-    try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return 0
+    with contextlib.suppress(*web.ERRORS):
+        return web.read(url, {}, 60.0, 0)[0]
+    return 0
 
 
 APP = """

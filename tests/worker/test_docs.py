@@ -184,7 +184,7 @@ def test_the_table_of_states_has_every_state_and_every_target() -> None:
 
 def test_the_page_s_loop_begins_nothing_after_a_drain(tmp_path: Path) -> None:
     """The machine starts to drain during a poll; its hook may be complete when the poll returns."""
-    (loop,) = (each for each in re.findall(r"```python\n(.*?)```", DOC, re.S) if "take_one" in each)
+    (loop,) = (each for each in blocks("python") if "take_one" in each)
     say(tmp_path, State.SERVING)
     message = SimpleNamespace(id="r-0", enqueued_at=1_763_632_800.0)
     worker = Worker("gpu-0", tmp_path)
