@@ -5,6 +5,13 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+from typing import Callable
+
+
+def on_signals(stop: Callable[[], None]) -> None:
+    """Have SIGTERM and SIGINT call `stop`; call it from the main thread."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop())
 
 
 class Stop:
@@ -28,11 +35,6 @@ class Stop:
         self._given = True
         with contextlib.suppress(RuntimeError):
             self._gate.release()
-
-    def on_signals(self) -> None:
-        """Have SIGTERM and SIGINT give the order; call it from the main thread."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self.set())
 
     def wait(self, seconds: float) -> bool:
         """Wait, at most until the order; return whether it was given."""

@@ -36,7 +36,7 @@ from spotkeeper_worker.logs.outbox import Outbox
 from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import read_notice
-from spotkeeper_worker.stop import Stop
+from spotkeeper_worker.stop import Stop, on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +95,7 @@ def _run() -> int:
         )
     # Before anything starts: an agent that is stopped while it starts sends its logs as well.
     stopping = Stop()
-    stopping.on_signals()
+    on_signals(stopping.set)
     with looked_after(settings, stopping) as agent:
         notify("READY=1")
         agent.run()
@@ -123,7 +123,7 @@ def _forward(url: str, queue: str) -> int:
     logging.getLogger("pika").setLevel(logging.CRITICAL)
     sending, _ = _sender(load(os.environ))
     stopping = Stop()
-    stopping.on_signals()
+    on_signals(stopping.set)
     forward(Broker(url, queue, PREFETCH), queue, sending.send, stopping)
     return 0
 
