@@ -70,17 +70,15 @@ def starts_with_its_user_data(endpoint: Endpoint, template: str, group: str) -> 
 def may_complete_hooks(endpoint: Endpoint, role: str) -> bool:
     """Whether Spotkeeper's stack gave the workers' role what the agent does."""
     iam = endpoint.aws("iam")
-    inline = [
-        iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+    found: list[object] = [
+        iam.get_role_policy(RoleName=role, PolicyName=name)
         for name in iam.list_role_policies(RoleName=role)["PolicyNames"]
     ]
-    attached = iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
-    for one in (policy["PolicyArn"] for policy in attached):
-        version = iam.get_policy(PolicyArn=one)["Policy"]["DefaultVersionId"]
-        inline.append(
-            iam.get_policy_version(PolicyArn=one, VersionId=version)["PolicyVersion"]["Document"]
-        )
-    return "autoscaling:CompleteLifecycleAction" in str(inline)
+    for one in iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]:
+        arn = one["PolicyArn"]
+        version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
+        found.append(iam.get_policy_version(PolicyArn=arn, VersionId=version))
+    return "autoscaling:CompleteLifecycleAction" in str(found)
 
 
 def serves(endpoint: Endpoint) -> bool:

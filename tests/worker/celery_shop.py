@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,37 +28,39 @@ class Machine:
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.folder = folder
+        self.say = partial(say, folder)
         self.say(State.SERVING)
         self._taken = Taken(folder)
         self.logs = self._taken.logs
         self._environment = {**environment, "SPOTKEEPER_RUN_DIR": str(folder)}
         self.process: subprocess.Popen[bytes] | None = None
 
-    def say(self, state: State, until_s: float | None = None) -> None:
-        say(self.folder, state, until_s)
-
     def start(self, *options: str) -> None:
         more = ["-c", "2", "-n", f"{self.folder.name}@test", "--without-gossip", "-l", "INFO"]
         with (self.folder / "said").open("ab") as said:
-            started = said.tell()
+            before = self.said
             self.process = subprocess.Popen(
                 [*self.command, *more, *options], cwd=ROOT, env=self._environment,
                 stdout=said, stderr=said, start_new_session=True,
             )  # fmt: skip
-        until(lambda: " ready." in self.said_since(started), f"{self.folder.name} is ready")
+        until(lambda: " ready." in self.said[len(before) :], f"{self.folder.name} is ready")
 
     @property
     def said(self) -> str:
-        return self.said_since(0)
+        return (self.folder / "said").read_text()
 
-    def said_since(self, at: int) -> str:
-        return (self.folder / "said").read_bytes()[at:].decode()
+    @property
+    def roster(self) -> str:
+        """What its workers say of themselves."""
+        places = (self.folder / "workers").iterdir()
+        return "".join(it.read_text() for it in places if not it.name.startswith("."))
 
     @property
     def cpu_s(self) -> float:
         """What its processes have spent."""
         assert self.process is not None
-        pids = [self.process.pid, *children(self.process.pid)]
+        pid = self.process.pid
+        pids = [str(pid), *Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
         return sum(int(each[11]) + int(each[12]) for each in fields) / 100
 
@@ -70,10 +73,6 @@ class Machine:
     def close(self) -> None:
         self.kill()
         self._taken.close()
-
-
-def children(pid: int) -> list[int]:
-    return [int(it) for it in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 class Shop:

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,28 @@ def metadata(server: FakeServer) -> Iterator[Metadata]:
 
 
 @pytest.fixture
+def no_hang() -> Iterator[None]:
+    """A test that hangs fails instead."""
+
+    def hung(*_: object) -> None:
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, hung)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def signals_restored() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """The socket on which systemd receives notifications."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
@@ -85,17 +108,13 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def agent(tmp_path: Path, server: FakeServer) -> Iterator[StartAgent]:
     """Start agents of one machine, with what settings a test needs."""
-    started: list[subprocess.Popen[bytes]] = []
+    with ExitStack() as ending, (tmp_path / "stderr").open("ab") as stderr:
 
-    def start(**settings: object) -> subprocess.Popen[bytes]:
-        with (tmp_path / "stderr").open("ab") as stderr:
+        def start(**settings: object) -> subprocess.Popen[bytes]:
             known = {"hook_settles_s": 3, "stop_within_s": 1}
             process = start_agent(tmp_path, server, stderr, **(known | settings))
-        started.append(process)
-        return process
+            ending.callback(process.wait)
+            ending.callback(process.kill)
+            return process
 
-    yield start
-    for process in started:
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-        process.wait()
+        yield start

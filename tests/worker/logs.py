@@ -53,20 +53,27 @@ def say(folder: Path, state: State, until_s: float | None = None) -> None:
     write_notice(folder, Notice(state, now, state is not State.SERVING, "a test", at, at))
 
 
+class Accepted(list[dict[str, Any]]):
+    """The logs that an agent has accepted."""
+
+    def accept(self, logs: Any, *_: object) -> list[str]:
+        self.extend(logs)
+        return []
+
+
 class Taken:
     """What workers hand over to an agent of this folder: logs, and how many they lost."""
 
     def __init__(self, folder: Path) -> None:
-        self.logs: list[dict[str, Any]] = []
+        self.logs = Accepted()
         self.lost = 0
         self._server = SocketServer(folder, self._accept, dict)
         self._server.start()
         self.close = self._server.close
 
     def _accept(self, logs: Any, session: str, batch: int, lost: int) -> list[str]:
-        self.logs += logs
         self.lost += lost
-        return []
+        return self.logs.accept(logs)
 
     @property
     def ids(self) -> list[str]:

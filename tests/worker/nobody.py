@@ -49,7 +49,7 @@ def second_agent() -> None:
         raise PermissionError(ran.stderr.decode().strip().splitlines()[-1])
 
 
-TRIES = {
+SHARED = {
     # What blocks, never ends, or belongs to root (A1).
     "pipe in the spool": lambda: os.mkfifo(INBOX / "pipe.json"),
     "pipe in the roster": lambda: os.mkfifo(ROSTER / "pipe"),
@@ -64,6 +64,9 @@ TRIES = {
     # Lines in the agent's log (A7).
     "name with a line": lambda: (INBOX / "x\nCRITICAL forged.json").write_text("{"),
     "id with a line": lambda: send("r-2\nCRITICAL forged"),
+}
+"""What a container with the shipped volumes can do; nothing of it may harm the agent."""
+TRIES = SHARED | {
     # What is the agent's own (A12).
     "notice deleted": lambda: (RUN / "notice.json").unlink(),
     "notice written": lambda: (RUN / "notice.json").write_text('{"state": "serving"}'),

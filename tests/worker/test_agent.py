@@ -1,5 +1,6 @@
 """Real agents beside the fake metadata: machines join, serve, drain and go."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -7,17 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from spotkeeper_worker import Worker
+from spotkeeper_worker.agent import web
 from spotkeeper_worker.testing import FakeMachine, until
 from tests.ports import free_ports
 from tests.worker.conftest import StartAgent
+from tests.worker.logs import a_log
 from tests.worker.page import ROOT
 
 pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.make_e2e]
@@ -41,7 +42,11 @@ def in_service(machine: FakeMachine, worker: Worker) -> None:
     """Have its machine get into service."""
     worker.ready()
     until(lambda: worker.may_take, "it serves")
-    until(lambda: bool(machine.completed), "the launch hook is complete")
+    completes(machine, 1)
+
+
+def completes(machine: FakeMachine, hooks: int) -> None:
+    until(lambda: len(machine.completed) == hooks, f"hook {hooks} is complete")
 
 
 def found(machine: FakeMachine) -> list[str]:
@@ -52,14 +57,14 @@ def test_through_the_warm_pool(machine: FakeMachine, agent: StartAgent, worker: 
     machine.into_warm_pool()
     agent()
     worker.ready()
-    until(lambda: bool(machine.completed), "the launch hook lets it into the pool")
+    completes(machine, 1)
     assert not worker.may_take
     assert worker.draining
     machine.launch()
     until(lambda: worker.may_take, "it serves")
-    until(lambda: len(machine.completed) == 2, "the launch hook lets it into service")
+    completes(machine, 2)
     machine.into_warm_pool()
-    until(lambda: len(machine.completed) == 3, "and back into the pool")
+    completes(machine, 3)
     assert [hook for hook, _ in machine.completed] == ["spotkeeper-ready"] * 3
     assert not worker.may_take
 
@@ -119,7 +124,7 @@ def test_an_agent_that_is_killed_in_a_drain_goes_on_with_it(
         assert not worker.may_take
     if not busy:
         agent()
-    until(lambda: len(machine.completed) == 2, "the terminate hook is complete")
+    completes(machine, 2)
 
 
 def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:
@@ -127,22 +132,15 @@ def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_
     machine.launch()
     agent()
     until((tmp_path / "spool" / "in").exists, "the agent runs")
-    log = {
-        "request_id": "r-0",
-        "worker_id": "script",
-        "enqueued_at": "2025-11-20T10:00:00Z",
-        "started_at": "2025-11-20T10:00:01Z",
-        "finished_at": "2025-11-20T10:00:02Z",
-    }
     script = f"""
         exec 9> {tmp_path}/run/workers/script; flock 9
         printf 'ready=1 busy=00000 begun=0000000000\\n' >&9
-        printf '%s' '{json.dumps(log)}' > {tmp_path}/spool/in/.new
+        printf '%s' '{json.dumps(a_log())}' > {tmp_path}/spool/in/.new
         mv {tmp_path}/spool/in/.new {tmp_path}/spool/in/one.json
         read line
     """
     with subprocess.Popen(["bash", "-c", script], stdin=subprocess.PIPE) as shell:
-        until(lambda: bool(machine.completed), "it counts as ready")
+        completes(machine, 1)
         until(lambda: found(machine) == ["r-0"], "its log arrives")
         shell.communicate(b"\n")
 
@@ -151,13 +149,9 @@ def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_
 
 
 def status(url: str) -> int:
-    try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return 0
+    with contextlib.suppress(*web.ERRORS):
+        return web.read(url, {}, 60.0, 0)[0]
+    return 0
 
 
 APP = """
@@ -171,9 +165,7 @@ def ocr():
 """
 
 
-def test_a_fastapi_service_joins_serves_and_leaves(
-    machine: FakeMachine, agent: StartAgent, tmp_path: Path
-) -> None:
+def test_fastapi_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:
     machine.launch()
     agent()
     (tmp_path / "service.py").write_text(APP)
@@ -183,18 +175,18 @@ def test_a_fastapi_service_joins_serves_and_leaves(
     until((tmp_path / "run" / "agent.sock").exists, "the agent runs")
     with subprocess.Popen(command, cwd=tmp_path, env=environment) as service:
         url = f"http://127.0.0.1:{port}"
-        until(lambda: bool(machine.completed), "the launch hook is complete")
+        completes(machine, 1)
         until(lambda: status(f"{url}/spotkeeper/ready") == 200, "it serves")
         assert [status(f"{url}/ocr") for _ in range(20)] == [200] * 20
         machine.scale_in()
         until(lambda: status(f"{url}/spotkeeper/ready") == 503, "it drains")
         assert status(f"{url}/ocr") == 503
-        until(lambda: len(machine.completed) == 2, "the terminate hook is complete")
+        completes(machine, 2)
         until(lambda: len(machine.logs()) == 20, "all are logged")
         service.terminate()
 
 
-def test_a_service_that_knows_nothing_joins_by_settings(
+def test_a_service_joins_by_settings(
     machine: FakeMachine, agent: StartAgent, tmp_path: Path
 ) -> None:
     machine.launch()
@@ -212,21 +204,19 @@ def test_a_service_that_knows_nothing_joins_by_settings(
     assert machine.completed == []
     command = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as service:
-        until(lambda: bool(machine.completed), "the launch hook is complete")
+        completes(machine, 1)
         entry = {"time": time.time(), "request_time": 0.2, "status": 200, "uri": "/ocr"}
         with access.open("a") as file:
             for number in range(10):
                 file.write(json.dumps({**entry, "request_id": f"r-{number}"}) + "\n")
         until(lambda: len(machine.logs()) == 10, "its access log is followed")
         machine.scale_in()
-        until(lambda: len(machine.completed) == 2, "the terminate hook is complete")
+        completes(machine, 2)
         assert drained.exists(), "the hook was completed before the command had ended"
         service.terminate()
 
 
-def test_a_worker_in_node_takes_part(
-    machine: FakeMachine, agent: StartAgent, tmp_path: Path
-) -> None:
+def test_node_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:
     if shutil.which("node") is None:
         pytest.skip("there is no node here (apt-get install nodejs)")
     machine.launch()
@@ -239,7 +229,7 @@ def test_a_worker_in_node_takes_part(
     with subprocess.Popen(["sh", "-c", script], cwd=ROOT, env=environment) as node:
         until(lambda: len(machine.logs()) >= 10, "it serves")
         machine.scale_in()
-        until(lambda: len(machine.completed) == 2, "the machine may go")
+        completes(machine, 2)
         node.terminate()
         assert node.wait(60) == 0
     assert {log["worker_id"] for log in machine.logs()} == {"web-0"}

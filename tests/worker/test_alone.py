@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,7 @@ QUICK = {"poll_s": 0.1, "tick_s": 0.05, "settle_s": 0.1, "send_after_s": 0.1, "h
 
 
 @pytest.fixture(autouse=True)
-def _pretended(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[None]:
+def _pretended(server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Permissions that only boto3 finds: a profile whose keys a program prints."""
     keys = {"Version": 1, "AccessKeyId": "AKIABOTO", "SecretAccessKey": "s", "SessionToken": "t"}
     (tmp_path / "keys").write_text(json.dumps(keys))
@@ -38,12 +35,9 @@ def _pretended(
     config.write_text(f"[profile team]\ncredential_process = cat {tmp_path / 'keys'}\n")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_PROFILE", "team")
-    for name, value in server.environment().items():
+    own = {"AWS_CONFIG_FILE": str(config), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
+    for name, value in (server.environment() | own | {"AWS_PROFILE": "team"}).items():
         monkeypatch.setenv(name, value)
-    yield
 
 
 def serve(worker: Worker, requests: int) -> None:
@@ -54,38 +48,33 @@ def serve(worker: Worker, requests: int) -> None:
             pass
 
 
-def test_it_sends_its_own_logs_and_looks_at_a_request_queue(
-    machine: FakeMachine, server: FakeServer, manage: Manage, caplog: pytest.LogCaptureFixture
-) -> None:
-    url = manage(200, json.dumps(TOLD))
-    looks: dict[str, Any] = {"request_queue": url, "look_every_s": 0.05}
-    with Alone("gpu-0", cluster="onprem", region="us-east-1", **QUICK, **looks) as worker:
-        serve(worker, 10)
-        until(lambda: len(machine.looks()) > 1, "it has looked twice")
-    found = machine.logs()
-    assert sorted(log["request_id"] for log in found) == [f"r-{n}" for n in range(10)]
-    assert {(log["worker_id"], log["cluster"]) for log in found} == {("gpu-0", "onprem")}
-    assert {(each["ready"], each["unacknowledged"]) for each in machine.looks()} == {(5, 2)}
-    until(lambda: "queue" not in {thread.name for thread in threading.enumerate()}, "it has ended")
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
 
 
-@pytest.mark.make_e2e
-def test_it_drains_and_completes_its_hooks(
-    machine: FakeMachine, server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_it_does_all_that_an_agent_does_until_it_is_closed(
+    machine: FakeMachine, manage: Manage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program(tmp_path / "nvidia-smi", "echo 'GPU 0: NVIDIA A10G (UUID: a)'")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    looks: dict[str, Any] = {"request_queue": manage(200, json.dumps(TOLD)), "look_every_s": 0.05}
     machine.launch()
-    with Alone("gpu-0", gpu="on", **QUICK) as worker:
-        assert "gpu" in {thread.name for thread in threading.enumerate()}
-        serve(worker, 3)
+    with Alone("gpu-0", gpu="on", **QUICK, **looks) as worker:
+        assert {"gpu", "queue"} <= threads()
+        serve(worker, 10)
+        until(lambda: len(machine.looks()) > 1, "it has looked twice")
         until(lambda: bool(machine.completed), "the launch hook is complete")
         machine.scale_in()
         until(lambda: worker.draining, "it learns to drain")
         assert not worker.may_take
         until(lambda: len(machine.completed) == len(Hook), "both hooks are complete")
-    assert len(machine.logs()) == 3
-    until(lambda: "gpu" not in {thread.name for thread in threading.enumerate()}, "it has ended")
+    found = machine.logs()
+    assert sorted(log["request_id"] for log in found) == [f"r-{n}" for n in range(10)]
+    assert {(log["worker_id"], log["instance_id"]) for log in found} == {
+        ("gpu-0", machine.instance_id)
+    }
+    assert {(each["ready"], each["unacknowledged"]) for each in machine.looks()} == {(5, 2)}
+    until(lambda: not {"gpu", "queue"} & threads(), "it has ended")
 
 
 def test_a_child_that_leaves_ends_nothing_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +84,7 @@ def test_a_child_that_leaves_ends_nothing_of_its_parent(monkeypatch: pytest.Monk
             child.setattr(os, "getpid", lambda: -1)
             worker.close()
         assert worker.run_dir.exists()
-        assert "agent" in {thread.name for thread in threading.enumerate()}
+        assert "agent" in threads()
     assert not worker.run_dir.exists()
 
 
@@ -110,7 +99,7 @@ def test_permissions_are_those_that_boto3_finds(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.make_e2e
-def test_what_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_refused_start_leaves_nothing_behind(tmp_path: Path) -> None:
     folders = {"run_dir": tmp_path / "run", "spool_dir": tmp_path / "spool"}
     onprem: dict[str, Any] = {"cluster": "onprem", "region": "us-east-1", **QUICK, **folders}
     with pytest.raises(ValueError, match="cannot be the name of a worker"):
@@ -122,7 +111,7 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.make_e2e
-def test_what_nobody_catches_is_one_line() -> None:
+def test_an_error_that_is_not_caught_is_one_line() -> None:
     """Its exit code is that of any uncaught error."""
     script = """
 from spotkeeper_worker.alone import Alone

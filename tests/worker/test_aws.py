@@ -1,5 +1,6 @@
 """AWS as a machine has it: its metadata, its permissions, and the calls that it signs."""
 
+import json
 import time
 from contextlib import closing
 from datetime import UTC, datetime
@@ -31,6 +32,7 @@ from spotkeeper_worker.logs.journal import Segment
 from spotkeeper_worker.states import Seen
 from spotkeeper_worker.testing import FakeMachine, FakeServer
 from tests.worker.logs import AWS, a_log
+from tests.worker.management import serving
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret"}
@@ -73,51 +75,53 @@ def test_sqs_takes_a_message_and_names_a_queue_that_is_not_there(moto_url: str) 
     client.close()
 
 
-def test_a_missing_answer_is_reported_as_missing() -> None:
-    queue = SearchLogQueue("http://127.0.0.1:1/1/q", "us-east-1", CredentialChain(None, KEYS))
-    with pytest.raises(AwsError, match="SendMessage: no answer: ConnectionRefusedError"):
-        queue.send("body")
-
-
 def test_hooks_by_the_machine_s_role(
     machine: FakeMachine, server: FakeServer, metadata: Metadata
 ) -> None:
     chain = CredentialChain(metadata, {"AWS_SHARED_CREDENTIALS_FILE": "/dev/null"})
-    scaling = AutoScaling(server.endpoint, "us-east-1", chain)
-    with pytest.raises(NoActiveAction):
-        scaling.complete(machine.group, "spotkeeper-ready", machine.instance_id)
-    machine.launch()
-    assert scaling.group_of(machine.instance_id) == machine.group
-    scaling.heartbeat(machine.group, "spotkeeper-ready", machine.instance_id)
-    scaling.complete(machine.group, "spotkeeper-ready", machine.instance_id)
-    assert machine.completed == [("spotkeeper-ready", "InService")]
-    machine.refuses = "AccessDenied"
-    with pytest.raises(AwsError, match="CompleteLifecycleAction: AccessDenied: refused") as refused:
-        scaling.complete(machine.group, "spotkeeper-ready", machine.instance_id)
-    assert not isinstance(refused.value, NoActiveAction)
-    scaling.close()
+    mine = (machine.group, "spotkeeper-ready", machine.instance_id)
+    with closing(AutoScaling(server.endpoint, "us-east-1", chain)) as scaling:
+        with pytest.raises(NoActiveAction):
+            scaling.act(*mine)
+        machine.launch()
+        assert scaling.group_of(machine.instance_id) == machine.group
+        scaling.act(*mine, heartbeat=True)
+        scaling.act(*mine)
+        assert (machine.heartbeats, len(machine.completed)) == (["spotkeeper-ready"], 1)
+        machine.refuses = "AccessDenied"
+        with pytest.raises(AwsError, match="CompleteLifecycleAction: AccessDenied") as refused:
+            scaling.act(*mine)
+        assert type(refused.value) is AwsError
 
 
-def test_where_permissions_are_granted(tmp_path: Path, metadata: Metadata) -> None:
+def test_permissions_are_of_the_environment_a_file_a_container_or_the_instance(
+    tmp_path: Path, metadata: Metadata
+) -> None:
+    keys = tmp_path / "keys"
     nothing = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
+    file = {"AWS_SHARED_CREDENTIALS_FILE": str(keys), "AWS_PROFILE": "gpu"}
+    profile = "[gpu]\naws_access_key_id = AKF\naws_secret_access_key = s\n"
+    for text in (profile, f"\ufeff{profile}"):
+        keys.write_text(text, encoding="utf-8")
+        assert CredentialChain(metadata, file).get(0.0).key == "AKF"
+    assert CredentialChain(metadata, KEYS | file).get(0.0).key == "AKIDEXAMPLE"
+    assert CredentialChain(metadata, nothing).get(0.0).key == "ASIATESTING"
+    with serving("/role") as container:
+        uri = nothing | {"AWS_CONTAINER_CREDENTIALS_FULL_URI": container.url}
+        told = {"AccessKeyId": "ASIAC", "SecretAccessKey": "s", "Token": "t"}
+        container.body = json.dumps(told | {"Expiration": "2025-11-20T10:00:00Z"})
+        assert CredentialChain(metadata, uri).get(0.0).key == "ASIAC"
+        container.body = json.dumps(told)
+        with pytest.raises(NoCredentials, match=r"incomplete: KeyError.*Expiration"):
+            CredentialChain(metadata, uri).get(0.0)
     with pytest.raises(NoCredentials, match="IamInstanceProfile"):
         CredentialChain(None, nothing).get(0.0)
-    (tmp_path / "keys").write_text("[gpu]\naws_access_key_id = AKF\naws_secret_access_key = s\n")
-    file = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "keys"), "AWS_PROFILE": "gpu"}
-    assert CredentialChain(None, file).get(0.0).key == "AKF"
-    assert CredentialChain(None, KEYS).get(0.0).key == "AKIDEXAMPLE"
-    (tmp_path / "keys").write_text("\ufeff" + (tmp_path / "keys").read_text(), encoding="utf-8")
-    assert CredentialChain(None, file).get(0.0).key == "AKF"
-    (tmp_path / "keys").write_text("aws_access_key_id = AKF\n")
+    keys.write_text("aws_access_key_id = AKF\n")
     with pytest.raises(NoCredentials, match="no section headers"):
         CredentialChain(None, file).get(0.0)
-    role = CredentialChain(metadata, nothing)
-    assert role.get(time.time()).key == "ASIATESTING"
 
 
-def test_a_role_is_renewed_before_it_ends_and_kept_while_nobody_answers(
-    machine: FakeMachine, metadata: Metadata
-) -> None:
+def test_a_role_is_renewed_before_it_ends(machine: FakeMachine, metadata: Metadata) -> None:
     file = {"AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
     chain = CredentialChain(metadata, file)
     first = chain.get(time.time())
@@ -142,7 +146,10 @@ def test_endpoints_have_the_suffix_of_their_regions_partition() -> None:
 # --- metadata -------------------------------------------------------------------------------------
 
 
-def test_every_notice_is_understood(machine: FakeMachine, metadata: Metadata) -> None:
+def test_every_notice_is_read_by_this_machine_s_clock(
+    machine: FakeMachine, metadata: Metadata
+) -> None:
+    machine.clock_ahead_s = 300.0
     assert look(metadata, Seen())[0] == Seen()
     machine.launch()
     machine.interrupt(in_s=1200)
@@ -186,16 +193,11 @@ def test_scheduled_maintenance_is_read(machine: FakeMachine, metadata: Metadata)
         ({"action": {"action": "terminate", "time": "soon"}}, "spot/instance-action"),
     ],
 )
-def test_what_is_no_answer_is_no_order_to_drain(
-    machine: FakeMachine,
-    server: FakeServer,
-    metadata: Metadata,
-    befalls: dict[str, Any],
-    trouble: str,
+def test_a_bad_answer_is_no_order_to_drain(
+    machine: FakeMachine, server: FakeServer, befalls: dict[str, Any], trouble: str
 ) -> None:
-    machine.launch()
-    before = look(metadata, Seen())[0]
-    vars(machine).update(befalls)
+    before = Seen(target="InService")
+    vars(machine).update({"target": "InService", **befalls})
     patience_s = 0.2 if machine.fault == "hang" else 60.0
     with closing(Metadata(server.endpoint, patience_s)) as client:
         after, troubles = look(client, before)
@@ -203,40 +205,14 @@ def test_what_is_no_answer_is_no_order_to_drain(
     assert trouble in troubles[0]
 
 
-@pytest.mark.parametrize("token", ["AQ\nAE", "AQ\ufffdAE"])
-def test_a_token_that_is_no_header_is_no_order_to_drain(
-    machine: FakeMachine, metadata: Metadata, token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine.launch()
-    before = look(metadata, Seen())[0]
-    monkeypatch.setattr(metadata, "_token", token)
-    after, troubles = look(metadata, before)
-    assert after == before
-    assert troubles
-
-
-def test_a_token_that_is_not_valid_any_more_is_renewed_once(
-    machine: FakeMachine, metadata: Metadata
-) -> None:
-    machine.launch()
-    assert look(metadata, Seen())[0].target == "InService"
+def test_an_invalid_token_is_renewed_once(machine: FakeMachine, metadata: Metadata) -> None:
+    look(metadata, Seen())
     machine.tokens.clear()
     assert look(metadata, Seen())[1] == ()
     assert len(machine.tokens) == 1
 
 
-def test_a_clock_that_is_behind_does_not_move_the_time_of_leaving(
-    machine: FakeMachine, metadata: Metadata
-) -> None:
-    machine.clock_ahead_s = 300.0
-    machine.interrupt(in_s=120)
-    look(metadata, Seen())
-    seen = look(metadata, Seen())[0]
-    assert metadata.clock_offset_s == pytest.approx(300, abs=60)
-    assert seen.taken_at == pytest.approx(time.time() + 120, abs=60)
-
-
-def test_the_identity_of_a_machine(machine: FakeMachine, metadata: Metadata) -> None:
+def test_metadata_identifies_the_instance(machine: FakeMachine, metadata: Metadata) -> None:
     assert identity(metadata) == (machine.instance_id, "us-east-1", "demo-spot", True)
     machine.tags = None
     assert identity(metadata) == (machine.instance_id, "us-east-1", "", False)

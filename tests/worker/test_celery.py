@@ -4,13 +4,13 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spotkeeper_worker.celery import Gate, _stamp, status_of
+from spotkeeper_worker.celery import Gate, _stamp
 from spotkeeper_worker.notice import Notice, write_notice
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import until
@@ -31,12 +31,6 @@ def test_a_task_waits_since_it_was_published_or_is_due() -> None:
     assert headers["spotkeeper_enqueued_at"] == 4_070_908_800.0
 
 
-def test_the_status_of_a_task_that_failed() -> None:
-    soft = type("SoftTimeLimitExceeded", (Exception,), {})
-    assert [status_of(error) for error in (soft(), TimeoutError())] == ["timeout"] * 2
-    assert [status_of(error) for error in (ValueError(), None)] == ["error"] * 2
-
-
 def test_a_task_begins_only_if_its_kind_will_be_done(tmp_path: Path) -> None:
     (tmp_path / "workers").mkdir()
     gate = Gate(tmp_path, margin_s=5.0)
@@ -46,7 +40,8 @@ def test_a_task_begins_only_if_its_kind_will_be_done(tmp_path: Path) -> None:
     gate.learn({"1": ("long", AT)}, AT + 1)
     gate.learn({}, AT + 60)
     assert gate.may_take("long", AT)
-    write_notice(tmp_path, Notice(State.DRAINING, AT, True, "tagged", AT + 50, AT + 50))
+    leaves = Notice(State.DRAINING, AT, True, "tagged", AT + 50, AT + 50)
+    write_notice(tmp_path, leaves)
     assert (gate.may_take("long", AT), gate.may_take("short", AT)) == (False, True)
     assert (gate.may_take("short", AT + 44), gate.may_take_any(AT + 44)) == (False, True)
     assert not gate.may_take_any(AT + 45)
@@ -55,7 +50,7 @@ def test_a_task_begins_only_if_its_kind_will_be_done(tmp_path: Path) -> None:
     assert not gate.may_take_any(AT + 44)
     write_notice(tmp_path, Notice(State.SERVING, AT + 44))
     assert gate.may_take_any(AT + 44)
-    write_notice(tmp_path, Notice(State.DRAINING, AT, True, "tagged", AT + 50, AT + 50))
+    write_notice(tmp_path, leaves)
     assert gate.may_take_any(AT + 44)
     assert (gate.must_hand_back(AT + 47), gate.must_hand_back(AT + 48)) == (False, True)
     # What is given back is not taken again, however small the margin.
@@ -71,21 +66,17 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def sqs_url(moto_url: str) -> str:
-    return moto_url.replace("http://", "sqs://testing:testing@") + "//"
+URLS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "redis": ("redis_url", str),
+    "rabbitmq": ("broker", lambda broker: broker.url()),
+    "sqs": ("moto_url", lambda url: url.replace("http://", "sqs://testing:testing@") + "//"),
+}
 
 
-@pytest.fixture(params=["redis", "rabbitmq", "sqs"])
-def broker_url(request: pytest.FixtureRequest) -> str:
-    if request.param == "rabbitmq":
-        return str(request.getfixturevalue("broker").url())
-    return str(request.getfixturevalue(f"{request.param}_url"))
-
-
-@pytest.fixture
-def shop(tmp_path: Path, broker_url: str) -> Iterator[Shop]:
-    made = Shop(tmp_path, broker_url)
+@pytest.fixture(params=URLS)
+def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
+    fixture, url_of = URLS[request.param]
+    made = Shop(tmp_path, url_of(request.getfixturevalue(fixture)))
     yield made
     for machine in made.machines:
         machine.close()
@@ -99,9 +90,7 @@ class TestOnRealBrokers:
     pytestmark = E2E
 
     @pytest.mark.parametrize("pool", ["prefork", "threads", "gevent", "solo"])
-    def test_a_drain_gives_back_what_was_prefetched_and_loses_nothing(
-        self, shop: Shop, pool: str
-    ) -> None:
+    def test_a_drain_returns_prefetched_tasks(self, shop: Shop, pool: str) -> None:
         """It has ended long before the visibility time-out of an hour."""
         first, second = shop.machine(), shop.machine()
         shop.publish("[work.delay(f'r-{n}', 0.1) for n in range(60)]")
@@ -138,14 +127,14 @@ class TestOnRealBrokers:
         machine = shop.machine()
         machine.start()
         shop.publish("work.delay('r-0', 600)")
-        until(lambda: any("busy=00001" in p.read_text() for p in workers(machine)), "it began")
+        until(lambda: "busy=00001" in machine.roster, "it began")
         machine.say(State.DRAINING, until_s=3)
         until(lambda: "was returned to the queue" in machine.said, "it is returned to the queue")
         until(lambda: shop.keeps(1), "another machine can have it")
         machine.kill()
         assert shop.waiting == 1
 
-    def test_a_task_delivered_to_a_drained_machine_is_not_lost(self, shop: Shop) -> None:
+    def test_a_task_for_a_drained_machine_is_not_lost(self, shop: Shop) -> None:
         """It listened when it began to drain; the broker may answer it with the next task."""
         first, second = shop.machine(), shop.machine()
         first.start()
@@ -167,7 +156,3 @@ class TestOnRealBrokers:
         shop.publish("work.delay('r-0')")
         until(lambda: shop.done == {"r-0": 1}, "it is done")
         assert "there is no agent on this machine" in machine.said
-
-
-def workers(machine: Machine) -> list[Path]:
-    return [p for p in (machine.folder / "workers").iterdir() if not p.name.startswith(".")]

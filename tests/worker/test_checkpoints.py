@@ -64,23 +64,19 @@ def test_a_kill_at_any_call_leaves_whole_checkpoints_and_never_goes_back(tmp_pat
     assert set(found) == {"-", "000007", "000008", "000009"}
 
 
-def test_everything_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sync_precedes_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    fsync, rename = os.fsync, os.rename
-
-    def synced(fd: int) -> None:
-        calls.append(Path(f"/proc/self/fd/{fd}").readlink().name)
-        fsync(fd)
+    rename = os.rename
 
     def renamed(old: Path, new: Path) -> None:
         calls.append(f"-> {Path(new).name}")
         rename(old, new)
 
+    def synced(fd: int) -> None:
+        calls.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "rename", renamed)
-    monkeypatch.setattr(Path, "rename", lambda old, new: renamed(old, new))
+    monkeypatch.setattr(Path, "rename", renamed)
     with publish(7, tmp_path / "kept") as folder:
         (folder / "model").write_bytes(b"7")
         (folder / "part").mkdir()
@@ -98,9 +94,7 @@ def test_a_block_that_raises_publishes_nothing(tmp_path: Path) -> None:
     assert latest(tmp_path) is None
 
 
-def test_the_newest_two_stay_and_what_was_not_published_is_neither_found_nor_removed(
-    tmp_path: Path,
-) -> None:
+def test_only_the_newest_two_published_stay(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-5000000").mkdir()
     for step in (999_998, 999_999, 1_000_000):
         with publish(step, tmp_path) as folder:

@@ -8,15 +8,18 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent.settings import Settings, parse, read_file
-from spotkeeper_worker.states import TARGETS, Hook, State
+from spotkeeper_worker.states import TARGETS, State
 from spotkeeper_worker.testing import FakeServer, until
 from tests.worker.logs import say
 from tests.worker.page import COMMANDS, DOC, ROOT, RUN_BY, of, plain
@@ -38,7 +41,7 @@ SCRIPT = (
 )
 
 
-def test_every_command_has_its_test() -> None:
+def test_every_command_has_a_test() -> None:
     for command in COMMANDS:
         assert len([each for each in RUN_BY if plain(command).startswith(each)]) == 1, command
     for begins, path in RUN_BY.items():
@@ -51,23 +54,20 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     """Run a line of the page as a shell does; what it says is in a file."""
     (tmp_path / "spotkeeper-agent").write_text(SCRIPT)
     (tmp_path / "spotkeeper-agent").chmod(0o755)
-    started: list[subprocess.Popen[bytes]] = []
+    with ExitStack() as ending, (tmp_path / "said").open("ab") as said:
 
-    def run(line: str, **settings: str) -> subprocess.Popen[bytes]:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "SPOTK"))}
-        environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
-        with (tmp_path / "said").open("ab") as said:
+        def run(line: str, **settings: str) -> subprocess.Popen[bytes]:
+            environment = {k: v for k, v in os.environ.items() if k[:4] not in ("AWS_", "SPOT")}
+            environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
             process = subprocess.Popen(
                 ["bash", "-c", f"exec env {line}"], env=environment | settings, cwd=ROOT,
                 stdout=said, stderr=said,
             )  # fmt: skip
-        started.append(process)
-        return process
+            ending.callback(process.wait, 60)
+            ending.callback(process.terminate)
+            return process
 
-    yield run
-    for process in started:
-        process.terminate()
-        process.wait(60)
+        yield run
 
 
 def on_the_machine(server: FakeServer, tmp_path: Path) -> dict[str, str]:
@@ -117,10 +117,9 @@ def said(folder: Path) -> str:
     return (folder / "said").read_text()
 
 
-def test_files_that_are_named_are_there() -> None:
-    for name in re.findall(r"`((?:worker/)?examples/[\w./-]+)`", DOC):
-        path = name if name.startswith("worker/") else f"worker/{name}"
-        assert (ROOT / path).exists(), name
+def test_the_page_names_files_that_exist() -> None:
+    for name in re.findall(r"`(?:worker/)?examples/([\w./-]+)`", DOC):
+        assert (EXAMPLES / name).exists(), name
 
 
 def blocks(language: str) -> list[str]:
@@ -163,11 +162,11 @@ def test_every_setting_has_its_row_and_its_default() -> None:
         listed = re.findall(r"`([A-Z_]+)`", names)
         values = (default[0] if default else "").strip(" |").split(", ")
         each = values if len(values) == len(listed) else [""] * len(listed)
-        told.update(zip(listed, each, strict=True))
+        told |= zip(listed, each, strict=True)
     known = {name.upper(): default for name, default in Settings._field_defaults.items()}
     assert set(told) == set(known)
     for name, text in told.items():
-        fallback: object = known[name]
+        fallback: Any = known[name]
         shown = f"{fallback:g}" if isinstance(fallback, float) else str(fallback)
         assert text in (shown, "", str(fallback)) or name.endswith("ENDPOINT"), name
 
@@ -179,44 +178,25 @@ def test_the_table_of_states_has_every_state_and_every_target() -> None:
     for target, meant in TARGETS.items():
         [row] = [row for row in rows("The states") if f"`{target}`" in row[0]]
         assert meant.reason in row[2]
-        both = {Hook.READY: "spotkeeper-ready", Hook.DRAIN: "spotkeeper-drain"}
         if len(meant.hooks) == 1:
-            assert both[meant.hooks[0]] in row[-1]
+            assert f"spotkeeper-{meant.hooks[0].value}" in row[-1]
 
 
-class Message:
-    id = "r-0"
-    enqueued_at = 1_763_632_800.0
-
-
-def test_the_loop_of_your_own_begins_nothing_after_a_drain_during_a_long_poll(
-    tmp_path: Path,
-) -> None:
+def test_the_page_s_loop_begins_nothing_after_a_drain(tmp_path: Path) -> None:
     """The machine starts to drain during a poll; its hook may be complete when the poll returns."""
-    (loop,) = (each for each in re.findall(r"```python\n(.*?)```", DOC, re.S) if "take_one" in each)
+    (loop,) = (each for each in blocks("python") if "take_one" in each)
     say(tmp_path, State.SERVING)
-    polls: list[str] = []
-    answered: list[Message] = []
-    returned: list[Message] = []
+    message = SimpleNamespace(id="r-0", enqueued_at=1_763_632_800.0)
     worker = Worker("gpu-0", tmp_path)
+    polls = [message, None, message]
 
-    def take_one() -> Message | None:
-        polls.append("poll")
+    def take_one() -> object:
         if len(polls) == 1:
-            return Message()
-        if len(polls) == 2:
-            return None
-        say(tmp_path, State.IDLE)
-        return Message()
+            say(tmp_path, State.IDLE)
+        return polls.pop()
 
-    def give_back(message: Message) -> None:
-        returned.append(message)
-        worker.stop()
-
-    names = {
-        "worker": worker, "take_one": take_one, "give_back": give_back, "model": None,
-        "answer": lambda model, message: answered.append(message),
-    }  # fmt: skip
-    exec(loop, names)
+    answer, give_back = Mock(), Mock(side_effect=lambda _: worker.stop())
+    names = {"worker": worker, "take_one": take_one, "give_back": give_back, "answer": answer}
+    exec(loop, names | {"model": None})
     worker.close(timeout_s=0.0)
-    assert (len(answered), len(returned), len(polls)) == (1, 1, 3)
+    assert (answer.call_count, give_back.call_count, polls) == (1, 1, [])

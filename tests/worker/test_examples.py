@@ -23,23 +23,19 @@ UNITS = sorted(EXAMPLES.rglob("*.service"))
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
-def test_a_cloud_config_installs_the_units_as_they_are_here(config: Path) -> None:
+def test_a_cloud_config_has_the_units_and_fits_its_parameter(config: Path) -> None:
     assert config.read_text().startswith("#cloud-config\n")
     read: Any = yaml.safe_load(config.read_text())
     files = {each["path"]: each["content"] for each in read["write_files"]}
     beside = config.parent if config.parent != EXAMPLES else EXAMPLES / "systemd"
     for unit in beside.glob("*.service"):
         assert files[f"/etc/systemd/system/{unit.name}"] == unit.read_text()
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
-def test_a_cloud_config_fits_a_parameter_of_the_launch_template(config: Path) -> None:
     assert len(base64.b64encode(gzip.compress(config.read_bytes(), 9))) <= 4096
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
 @pytest.mark.make_e2e
-def test_cloud_init_takes_it(config: Path) -> None:
+def test_cloud_init_accepts_a_cloud_config(config: Path) -> None:
     if shutil.which("cloud-init") is None:
         pytest.skip("there is no cloud-init here (apt-get install cloud-init)")
     command = ["cloud-init", "schema", "--config-file", str(config)]
@@ -48,7 +44,7 @@ def test_cloud_init_takes_it(config: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
-def test_systemd_takes_it(unit: Path, tmp_path: Path) -> None:
+def test_systemd_accepts_a_unit(unit: Path, tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("there is no systemd-analyze here (apt-get install systemd)")
     # Neither docker nor the agent need be on this machine.

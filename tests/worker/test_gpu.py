@@ -11,55 +11,53 @@ from tests.worker.conftest import program
 TWO = "echo 'GPU 0: NVIDIA A10G (UUID: GPU-1)'; echo 'GPU 1: NVIDIA A10G (UUID: GPU-2)'"
 
 
-def smi(folder: Path, script: str) -> Path:
-    return program(folder / "nvidia-smi", script)
+def look_of(folder: Path, script: str, log: str = "none", timeout_s: float = 60.0) -> Gpus:
+    """Look once by an nvidia-smi that is this script, and at a kernel's log."""
+    found = Gpus([str(program(folder / "nvidia-smi", script))], folder / log, timeout_s)
+    found.look()
+    return found
 
 
 @pytest.mark.parametrize(
     ("script", "ill"),
     [
         (TWO, ""),
-        ("exec sleep 60", "nvidia-smi did not answer within 0.5 s"),
         ("echo 'No devices were found'; exit 6", "nvidia-smi: No devices were found"),
         ("echo 'NVIDIA-SMI has failed' >&2; exit 9", "nvidia-smi: NVIDIA-SMI has failed"),
         ("exit 0", "nvidia-smi: lists no GPU"),
         (None, "nvidia-smi is not there; is the driver installed?"),
     ],
 )
-def test_what_nvidia_smi_says(tmp_path: Path, script: str | None, ill: str) -> None:
-    command = smi(tmp_path, script) if script else tmp_path / "nvidia-smi"
-    patience_s = 0.5 if script and "sleep" in script else 60.0
-    gpus = Gpus([str(command)], tmp_path / "none", patience_s)
+def test_a_failing_nvidia_smi_makes_a_machine_ill(
+    tmp_path: Path, script: str | None, ill: str
+) -> None:
+    command = tmp_path / "nvidia-smi"
+    if script:
+        program(command, script)
+    gpus = Gpus([str(command)], tmp_path / "none")
     gpus.look()
     assert gpus.ill == ill
-    assert count_gpus([str(command)], patience_s)[0] == (2 if script == TWO else 0)
+    assert count_gpus([str(command)])[0] == (2 if script == TWO else 0)
 
 
-def test_an_nvidia_smi_that_nothing_ends_holds_nothing_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hung_nvidia_smi_blocks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It hangs in the driver."""
     asked: list[subprocess.Popen[str]] = []
     monkeypatch.setattr(subprocess.Popen, "kill", lambda process: asked.append(process))
-    gpus = Gpus([str(smi(tmp_path, "exec sleep 60"))], tmp_path / "none", 0.1)
-    gpus.look()
+    gpus = look_of(tmp_path, "exec sleep 60", timeout_s=0.1)
     monkeypatch.undo()
     assert gpus.ill == "nvidia-smi did not answer within 0.1 s"
-    for each in asked:
-        assert each.poll() is None
-        each.kill()
-        each.communicate()
+    (process,) = asked
+    process.kill()
+    process.communicate()
 
 
 def test_a_gpu_that_fell_off_is_missed(tmp_path: Path) -> None:
-    gpus = Gpus([str(smi(tmp_path, TWO))], tmp_path / "none")
-    gpus.look()
-    smi(tmp_path, "echo 'GPU 0: NVIDIA A10G (UUID: GPU-1)'")
-    gpus.look()
-    assert gpus.ill == "1 of 2 GPUs fell off"
-    smi(tmp_path, TWO)
-    gpus.look()
-    assert gpus.ill == ""
+    gpus = look_of(tmp_path, TWO)
+    for script, ill in ((TWO.partition(";")[0], "1 of 2 GPUs fell off"), (TWO, "")):
+        program(tmp_path / "nvidia-smi", script)
+        gpus.look()
+        assert gpus.ill == ill
 
 
 @pytest.mark.parametrize(
@@ -76,8 +74,7 @@ def test_a_gpu_that_fell_off_is_missed(tmp_path: Path) -> None:
 def test_an_xid_of_the_hardware_stays(tmp_path: Path, line: str, ill: str) -> None:
     log = tmp_path / "kmsg"
     log.write_text("6,1,1,-;NVRM: Xid (PCI:0000:00:1e): 79, from before\n")
-    gpus = Gpus([str(smi(tmp_path, TWO))], log)
-    gpus.look()
+    gpus = look_of(tmp_path, TWO, "kmsg")
     assert gpus.ill == ""
     with log.open("a") as file:
         file.write(f"3,2,2,-;{line}\n")

@@ -4,8 +4,7 @@ import fcntl
 import json
 import logging
 import os
-import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,75 +12,46 @@ import pytest
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs import files
 from spotkeeper_worker.roster import NameTaken, Place, read_roster
-from tests.worker.logs import a_log
+from tests.worker.logs import Accepted, a_log
 
 NOW = 1_763_632_800.0
 
 
-@pytest.fixture(autouse=True)
-def _no_hang() -> Iterator[None]:
-    """A test that hangs fails instead."""
-
-    def hung(*_: object) -> None:
-        raise AssertionError("it hangs")
-
-    before = signal.signal(signal.SIGALRM, hung)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
-def fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def endless(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def secret(path: Path) -> None:
-    """A symbolic link to a file that only the agent can read."""
-    target = path.parent.parent / "secret"
-    target.write_text('["hunter2", "ready=1 busy=00007 begun=0000000001"]')
-    path.symlink_to(target)
-
-
-def second_name(path: Path) -> None:
-    target = path.parent.parent / "secret"
-    target.write_text('["hunter2"]')
-    path.hardlink_to(target)
-
-
-def folder(path: Path) -> None:
-    path.mkdir()
-    (path / "file").touch()
+pytestmark = pytest.mark.usefixtures("no_hang")
 
 
 def large(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
+    path.touch()
+    os.truncate(path, 1 << 40)
 
 
-TRAPS: tuple[Callable[[Path], None], ...] = (fifo, endless, secret, second_name, folder, large)
+SECRET = '["hunter2", "ready=1 busy=00007 begun=0000000001"]'
+TRAPS: dict[str, Callable[[Path, Path], object]] = {
+    "pipe": lambda path, secret: os.mkfifo(path),
+    "endless": lambda path, secret: path.symlink_to("/dev/zero"),
+    "link to a file of the agent's": lambda path, secret: path.symlink_to(secret),
+    "second name of it": lambda path, secret: path.hardlink_to(secret),
+    "folder": lambda path, secret: (path / "in it").mkdir(parents=True),
+    "large": lambda path, secret: large(path),
+}
 
 
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.__name__)
+@pytest.fixture(params=TRAPS)
+def trap(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[Path], object]:
+    """Put what another user made in the place of a file."""
+    (tmp_path / "secret").write_text(SECRET)
+    return lambda path: TRAPS[request.param](path, tmp_path / "secret")
+
+
 def test_nothing_in_the_spool_stops_the_logs(
-    trap: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    trap: Callable[[Path], object], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "in").mkdir()
     trap(tmp_path / "in" / "a.json")
     (tmp_path / "in" / "b.json").write_text(json.dumps(a_log()))
-    taken: list[object] = []
-
-    def accept(logs: Sequence[object], session: str, batch: int) -> list[str]:
-        taken.extend(logs)
-        return []
-
-    say = Sometimes(get_logger("agent"))
+    taken, say = Accepted(), Sometimes(get_logger("agent"))
     for _ in range(3):
-        files.collect(tmp_path, accept, say)
+        files.collect(tmp_path, taken.accept, say)
     assert taken == [a_log()]
     assert "a.json" in caplog.text
     assert "hunter2" not in caplog.text
@@ -97,10 +67,7 @@ def test_a_flood_of_files_does_not_hold_the_agent_up(tmp_path: Path) -> None:
     assert len(list((tmp_path / "in").iterdir())) == 2 * files.MOST_FILES
 
 
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.__name__)
-def test_nothing_in_the_roster_stops_the_agent_or_counts(
-    trap: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_no_trap_in_the_roster_counts(trap: Callable[[Path], object], tmp_path: Path) -> None:
     (tmp_path / "workers").mkdir()
     trap(tmp_path / "workers" / "gpu-7")
     mine = Place(tmp_path, "gpu-0")
@@ -110,10 +77,7 @@ def test_nothing_in_the_roster_stops_the_agent_or_counts(
     mine.close()
 
 
-@pytest.mark.parametrize("trap", TRAPS[:-1], ids=lambda trap: trap.__name__)
-def test_a_worker_s_name_cannot_be_blocked_for_long(
-    trap: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_no_trap_blocks_a_worker_s_name(trap: Callable[[Path], object], tmp_path: Path) -> None:
     """It is refused by name at worst; it never hangs, and never writes into another's file."""
     (tmp_path / "workers").mkdir()
     trap(tmp_path / "workers" / "gpu-0")
@@ -121,8 +85,7 @@ def test_a_worker_s_name_cannot_be_blocked_for_long(
         Place(tmp_path, "gpu-0").close()
     except (NameTaken, OSError) as error:
         assert "gpu-0" in str(error)
-    secret = tmp_path / "secret"
-    assert not secret.exists() or "hunter2" in secret.read_text()
+    assert (tmp_path / "secret").read_text() == SECRET
 
 
 def test_a_name_that_is_none_is_no_worker(tmp_path: Path) -> None:

@@ -6,32 +6,26 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
 from tests.worker.installed import Installed, debian, inside
-from tests.worker.nobody import INBOX, SECRET, TRIES
+from tests.worker.nobody import AGENT, INBOX, SECRET, SHARED, TRIES
 from tests.worker.page import ROOT
 
 pytestmark = [pytest.mark.make_e2e, pytest.mark.allow_hosts(["127.0.0.1"])]
 UNITS = "/etc/systemd/system"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 HERE = Path(__file__).parent
-BY_ITS_GROUP = {
-    "pipe in the spool", "pipe in the roster", "device in the spool", "device in the roster",
-    "secret in the spool", "secret in the roster", "large file", "stranger is ready",
-    "log of another", "name with a line", "id with a line",
-}  # fmt: skip
-"""What a container with the shipped volumes can do; nothing of it may harm the agent."""
 
 
 @pytest.fixture
 def installed(dist: Path, tmp_path: Path) -> Iterator[Installed]:
-    machine = Installed(debian(), dist, tmp_path)
-    yield machine
-    machine.close()
+    with closing(Installed(debian(), dist, tmp_path)) as machine:
+        yield machine
 
 
 @pytest.mark.parametrize("name", ["ecs-gpu", "deep-learning"])
@@ -42,7 +36,7 @@ def test_a_cloud_config_installs_an_agent_and_a_worker_for_each_gpu(
     installed.write(f"{UNITS}/ecs.service", "[Install]\nWantedBy=multi-user.target\n")
     installed.run("systemctl", "enable", "ecs")
     booted = installed.boot(dist / f"{name}.cloud-config.yaml")
-    assert "notice" in installed.run("/opt/spotkeeper/bin/spotkeeper-agent", "--help").stdout
+    assert "notice" in installed.run(AGENT, "--help").stdout
     gid = installed.run("getent", "group", "spotkeeper").stdout.split(":")[2]
     assert installed.read("/etc/spotkeeper/group.env") == f"SPOTKEEPER_GID={gid}\n"
     enabled = set(installed.run("ls", f"{UNITS}/multi-user.target.wants").stdout.split())
@@ -77,20 +71,17 @@ def test_a_wheel_of_another_hash_is_not_installed(dist: Path, tmp_path: Path) ->
     forged = Path(shutil.copytree(dist, tmp_path / "forged"))
     (wheel,) = forged.glob("spotkeeper_worker-*.whl")
     wheel.write_bytes(wheel.read_bytes() + b"\0")
-    machine = Installed(debian(), forged, tmp_path)
-    try:
+    with closing(Installed(debian(), forged, tmp_path)) as machine:
         booted = machine.boot(dist / "ecs-gpu.cloud-config.yaml")
         assert "DO NOT MATCH THE HASHES" in booted.stderr
-        assert machine.run("ls", "/opt/spotkeeper/bin/spotkeeper-agent").returncode != 0
-    finally:
-        machine.close()
+        assert machine.run("ls", AGENT).returncode != 0
 
 
 def end(process: subprocess.Popen[str]) -> None:
     os.kill(inside(process), signal.SIGTERM)
 
 
-def test_nobody_stops_blinds_or_fools_the_agent(
+def test_no_user_stops_blinds_or_fools_the_agent(
     installed: Installed, dist: Path, tmp_path: Path
 ) -> None:
     """First a user of the machine, then one of the workers' group, as a container has it."""
@@ -115,7 +106,7 @@ def test_nobody_stops_blinds_or_fools_the_agent(
         del environment["SPOTKEEPER_SEARCH_LOG_QUEUE_URL"]
 
         def state() -> str:
-            told = installed.run("/opt/spotkeeper/bin/spotkeeper-agent", "notice").stdout
+            told = installed.run(AGENT, "notice").stdout
             return str(json.loads(told)["state"]) if told else ""
 
         def tries(group: str) -> dict[str, str]:
@@ -134,7 +125,7 @@ def test_nobody_stops_blinds_or_fools_the_agent(
         worker = installed.start(*python, log=log, user="1000", group="spotkeeper")
         until(lambda: state() == "serving", "it serves")
         shared = tries("spotkeeper")
-        assert {name for name, it in shared.items() if it == "done"} == BY_ITS_GROUP, shared
+        assert {name for name, it in shared.items() if it == "done"} == set(SHARED), shared
         installed.run("rm", "/run/spotkeeper/notice.json")
         until(lambda: state() == "serving", "the notice is written again")
         until(lambda: not installed.run("ls", str(INBOX)).stdout, "the spool is emptied")

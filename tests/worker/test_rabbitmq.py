@@ -10,9 +10,11 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -40,18 +42,16 @@ class Stage:
     def __init__(self, folder: Path, broker: Rabbit, queue: Queue) -> None:
         self.served: list[bytes] = []
         self.handle: Callable[[bytes], None] = self.served.append
-        self._folder = folder
+        self.say = partial(say, folder)
         self.say(State.SERVING)
         self.worker = Worker("gpu-0", folder, margin_s=0.0)
 
         def run() -> None:
-            serve(self.worker, broker.url(), queue.name, self._serve, prefetch=2)
+            url, handle = broker.url(), lambda body: self.handle(body)
+            serve(self.worker, url, queue.name, handle, prefetch=2)
 
         self._thread = threading.Thread(target=run)
         self._thread.start()
-
-    def _serve(self, body: bytes) -> None:
-        self.handle(body)
 
     def held(self) -> tuple[threading.Event, threading.Event]:
         """Hold every request up; gives that one has begun, and what lets them end."""
@@ -65,34 +65,33 @@ class Stage:
         self.handle = handle
         return begun, over
 
-    def say(self, state: State, until_s: float | None = None) -> None:
-        say(self._folder, state, until_s)
-
     def close(self) -> None:
         self.worker.stop()
         self._thread.join(60)
         assert not self._thread.is_alive()
         self.worker.close(timeout_s=0.0)
 
+    def serves(self, *bodies: bytes) -> None:
+        """Wait until it has served these, in this order."""
+        until(lambda: self.served == [*bodies], f"{bodies} are served")
+
 
 @pytest.fixture
 def stage(tmp_path: Path, broker: Rabbit, queue: Queue) -> Iterator[Stage]:
-    made = Stage(tmp_path, broker, queue)
-    yield made
-    made.close()
+    with closing(Stage(tmp_path, broker, queue)) as made:
+        yield made
 
 
 @pytest.mark.parametrize("queue", NAMES, indirect=True)
 def test_requests_are_served_and_acknowledged(stage: Stage, queue: Queue) -> None:
     for n in range(20):
         queue.send(b"%d" % n, message_id=f"r-{n}", timestamp=int(time.time()))
-    until(lambda: len(stage.served) == 20, "all are served")
-    assert stage.served == [b"%d" % n for n in range(20)]
+    stage.serves(*(b"%d" % n for n in range(20)))
     stage.worker.stop()
     until(lambda: queue.waiting == 0, "all are acknowledged")
 
 
-def test_what_was_prefetched_goes_back_when_the_machine_drains(stage: Stage, queue: Queue) -> None:
+def test_prefetched_requests_return_in_a_drain(stage: Stage, queue: Queue) -> None:
     begun, over = stage.held()
     for n in range(3):
         queue.send(b"%d" % n, message_id=f"r-{n}")
@@ -100,14 +99,12 @@ def test_what_was_prefetched_goes_back_when_the_machine_drains(stage: Stage, que
     stage.say(State.DRAINING)
     until(lambda: queue.waiting == 2, "the others wait for another worker")
     over.set()
-    until(lambda: stage.served == [b"0"], "the one that ran is served to its end")
+    stage.serves(b"0")
     stage.say(State.SERVING)
     until(lambda: len(stage.served) == 3, "the warning was taken back")
 
 
-def test_a_request_that_will_not_be_done_is_requeued_before_the_end(
-    stage: Stage, queue: Queue
-) -> None:
+def test_an_unfinished_request_is_requeued_in_time(stage: Stage, queue: Queue) -> None:
     begun, over = stage.held()
     queue.send(b"one", message_id="r-0")
     assert begun.wait(60)
@@ -116,14 +113,14 @@ def test_a_request_that_will_not_be_done_is_requeued_before_the_end(
     over.set()
 
 
-def test_what_fails_is_requeued(stage: Stage, queue: Queue) -> None:
+def test_a_failed_request_is_requeued(stage: Stage, queue: Queue) -> None:
     def handle(body: bytes) -> None:
         stage.handle = stage.served.append
         raise ValueError("no")
 
     stage.handle = handle
     queue.send(b"one", message_id="r-0")
-    until(lambda: stage.served == [b"one"], "it is served when it comes again")
+    stage.serves(b"one")
 
 
 @pytest.mark.parametrize("message_id", ["r-0", None])
@@ -139,18 +136,16 @@ def test_a_connection_lost_in_a_request_serves_it_once(
     until(lambda: queue.waiting == 0, "it is acknowledged on another connection")
     assert stage.served == [b"one"]
     hand_back(stage, queue, b"one", message_id=message_id and "r-1")
-    until(lambda: stage.served == [b"one", b"one"], "another that asks for the same is served")
+    stage.serves(b"one", b"one")
 
 
 @pytest.mark.parametrize("of_client", [{}, {"message_id": "page-1", "reply_to": "client"}])
-def test_a_second_client_with_the_same_request_is_served(
-    stage: Stage, queue: Queue, of_client: dict[str, str]
-) -> None:
+def test_equal_requests_are_served(stage: Stage, queue: Queue, of_client: dict[str, str]) -> None:
     """A message that another machine handed back is `redelivered` and has never been served."""
     queue.send(b"page 1", **of_client)
-    until(lambda: stage.served == [b"page 1"], "the first is served")
+    stage.serves(b"page 1")
     hand_back(stage, queue, b"page 1", **{name: f"{text}-2" for name, text in of_client.items()})
-    until(lambda: stage.served == [b"page 1", b"page 1"], "the second is served")
+    stage.serves(b"page 1", b"page 1")
     stage.worker.stop()
     until(lambda: queue.waiting == 0, "both are acknowledged")
 
@@ -168,11 +163,11 @@ def hand_back(stage: Stage, queue: Queue, body: bytes, **properties: str | None)
 
 
 @pytest.mark.parametrize("told", [None, "soon", -1, 10**18, 1_795_300_000, b"\xff", [1], {}])
-def test_a_time_that_is_none_costs_a_request_nothing(
+def test_a_bad_time_stops_no_request(
     stage: Stage, queue: Queue, told: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue.send(b"one", message_id="r-0", headers={"timestamp_in_ms": told})
-    until(lambda: stage.served == [b"one"], "it is served")
+    stage.serves(b"one")
     assert "is not a time" in caplog.text
     stage.worker.stop()
     until(lambda: queue.waiting == 0, "it is acknowledged")
@@ -201,16 +196,16 @@ def close_connections(broker: Rabbit, queue: Queue) -> None:
     until(close, "the broker knows who listens")
 
 
-def test_a_deleted_queue_is_reported_as_deleted(
+def test_a_deleted_queue_is_reported(
     stage: Stage, queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue.send(b"one", message_id="r-0")
-    until(lambda: stage.served == [b"one"], "it is listened to")
+    stage.serves(b"one")
     queue.channel.queue_delete(queue.name)
     until(lambda: f"there is no queue {queue.name} in the vhost /" in caplog.text, "it is said")
     queue.channel.queue_declare(queue.name, durable=True)
     queue.send(b"two", message_id="r-1")
-    until(lambda: stage.served == [b"one", b"two"], "it is listened to again")
+    stage.serves(b"one", b"two")
 
 
 def explained(url: str, caplog: pytest.LogCaptureFixture) -> str:
@@ -235,7 +230,7 @@ def test_a_broker_that_refuses_is_explained(
     assert why in explained(broker.url(**url), caplog)
 
 
-def test_a_broker_that_is_none_or_not_there_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_broker_is_named(caplog: pytest.LogCaptureFixture) -> None:
     url = "amqp://guest:guest@127.0.0.1:1/%2F"
     assert "127.0.0.1:1 cannot be reached" in explained(url, caplog)
     for url in ("http://host/", "amqp://", "host:5672"):
@@ -309,7 +304,7 @@ def test_which_messages_sqs_takes() -> None:
         (b"log", ["AccessDenied", "stop"], ""),
     ],
 )
-def test_what_becomes_of_a_message(
+def test_a_message_is_acknowledged_or_rejected(
     body: bytes, codes: list[str], then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What SQS does not take now is kept and tried again."""
@@ -328,15 +323,11 @@ def test_what_becomes_of_a_message(
         if became:
             stopping.set()
             return iter([(None, None, None)])
-        return iter([(SimpleNamespace(delivery_tag=1), None, body)])
+        return iter([(Mock(delivery_tag=1), None, body)])
 
-    def reject(tag: int, requeue: bool) -> None:
-        became.append("requeued" if requeue else "rejected")
-
-    channel = SimpleNamespace(
-        consume=consume, cancel=lambda: None, basic_reject=reject,
-        basic_ack=lambda tag: became.append("acknowledged"),
-    )  # fmt: skip
-    here: Any = SimpleNamespace(keep=lambda session, *_: session(channel))
+    channel = Mock(consume=consume)
+    channel.basic_ack = lambda tag: became.append("acknowledged")
+    channel.basic_reject = lambda tag, requeue: became.append("requeued" if requeue else "rejected")
+    here = Mock(keep=lambda session, *_: session(channel))
     forward.forward(here, "search-logs", send, stopping)
     assert became == ([then] if then else [])

@@ -8,10 +8,11 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -31,7 +32,7 @@ from spotkeeper_worker.testing import until
 from spotkeeper_worker.testing.machine import unpacked
 from spotkeeper_worker.times import as_text, read_time
 from tests.search_logs import SENT, digest_of
-from tests.worker.logs import AT, AWS, Queue, a_log, kept, lines
+from tests.worker.logs import AT, AWS, Accepted, Queue, a_log, kept, lines
 
 # --- what is taken --------------------------------------------------------------------------------
 
@@ -55,7 +56,7 @@ from tests.worker.logs import AT, AWS, Queue, a_log, kept, lines
         (a_log(enqueued_at=as_text(AT - 90_000)), "more than 24 hours after enqueued_at"),
     ],
 )
-def test_what_the_collector_would_refuse_is_refused_alone(log: object, why: str) -> None:
+def test_a_log_that_the_collector_would_refuse_is_refused(log: object, why: str) -> None:
     with pytest.raises(LogRefused, match=why):
         take(log, AWS, 5.0)
 
@@ -97,7 +98,7 @@ def test_whatever_is_taken_the_collector_takes(changed: dict[str, Any]) -> None:
     assert len(read(line).logs) == 1
 
 
-def test_times_that_nobody_set_are_taken_as_they_are() -> None:
+def test_unset_times_are_accepted() -> None:
     for unset in ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.5+00:00"):
         log = a_log(enqueued_at=unset, started_at=unset, finished_at=unset)
         assert read(take(log, AWS, 5.0).line).logs[0].finished_at.year == 1
@@ -106,25 +107,17 @@ def test_times_that_nobody_set_are_taken_as_they_are() -> None:
 # --- what is kept ---------------------------------------------------------------------------------
 
 
-def test_what_was_accepted_is_there_after_a_kill(tmp_path: Path) -> None:
+def test_accepted_batches_survive_a_kill(tmp_path: Path) -> None:
     before = Journal(tmp_path)
     before.append(lines(0, 3), "a", 1)
     before.seal()
     before.append(lines(3, 2), "a", 2)
+    with (tmp_path / "open").open("a") as file:
+        file.write("\n".join(lines(5, 2)) + '\n{"requ')
     after = Journal(tmp_path)
     assert (after.waiting, after.last_of("a")) == (5, 2)
-    assert kept(after) == lines(0, 5)
-
-
-def test_half_a_batch_was_never_accepted(tmp_path: Path) -> None:
-    before = Journal(tmp_path)
-    before.append(lines(0, 2), "a", 1)
-    with (tmp_path / "open").open("a") as file:
-        file.write("\n".join(lines(2, 2)) + '\n{"requ')
-    after = Journal(tmp_path)
-    assert after.last_of("a") == 1
-    after.append(lines(2, 2), "a", 2)
-    assert kept(Journal(tmp_path)) == lines(0, 4)
+    after.append(lines(5, 2), "a", 3)
+    assert kept(Journal(tmp_path)) == lines(0, 7)
 
 
 def test_a_message_is_the_same_for_every_agent_that_sends_it(tmp_path: Path) -> None:
@@ -141,9 +134,7 @@ def test_a_message_is_the_same_for_every_agent_that_sends_it(tmp_path: Path) -> 
     }  # fmt: skip
 
 
-def test_a_full_disk_costs_nothing_but_safety(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_costs_only_safety(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(tmp_path)
     journal.append(lines(0, 2), "a", 1)
     write = os.write
@@ -166,25 +157,19 @@ def test_a_full_disk_costs_nothing_but_safety(
 
 def test_files_of_scripts_are_taken_once(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    taken: list[object] = []
-    accepted: set[tuple[str, int]] = set()
+    taken = Accepted()
+    for name, text in {
+        "one.json": json.dumps(a_log(0)),
+        "list.json": json.dumps([a_log(1), a_log(2)]),
+        "lines.jsonl": f"{json.dumps(a_log(3))}\n{json.dumps(a_log(4))}\n",
+        ".half.json": "{",
+        "wrong.json": "{",
+        "deep.json": "[" * 100_000,
+    }.items():
+        (tmp_path / "in" / name).write_text(text)
 
-    def accept(logs: Any, session: str, batch: int) -> list[str]:
-        if (session, batch) not in accepted:
-            accepted.add((session, batch))
-            taken.extend(logs)
-        return []
-
-    (tmp_path / "in" / "one.json").write_text(json.dumps(a_log(0)))
-    (tmp_path / "in" / "list.json").write_text(json.dumps([a_log(1), a_log(2)]))
-    (tmp_path / "in" / "lines.jsonl").write_text(
-        f"{json.dumps(a_log(3))}\n{json.dumps(a_log(4))}\n"
-    )
-    (tmp_path / "in" / ".half.json").write_text("{")
-    (tmp_path / "in" / "wrong.json").write_text("{")
-    (tmp_path / "in" / "deep.json").write_text("[" * 100_000)
-    assert collect(tmp_path, accept, Sometimes(logging.getLogger("test"))) == 5
-    assert len(taken) == 5
+    assert collect(tmp_path, taken.accept, Sometimes(logging.getLogger("test"))) == 5
+    assert sorted(log["request_id"] for log in taken) == [f"r-{number}" for number in range(5)]
     assert {path.name for path in (tmp_path / "refused").iterdir()} == {"wrong.json", "deep.json"}
     assert [path.name for path in (tmp_path / "in").iterdir()] == [".half.json"]
 
@@ -192,39 +177,32 @@ def test_files_of_scripts_are_taken_once(tmp_path: Path) -> None:
 # --- what is sent ---------------------------------------------------------------------------------
 
 
-def outbox(folder: Path, queue: Queue, pace_s: float = 0.01, **journal: int) -> Outbox:
-    pace = PaceSettings(pace_s, 2 * pace_s)
-    return Outbox(Journal(folder, **journal), queue.send, AWS, pace, first_retry_s=0.01)
-
-
 @contextlib.contextmanager
-def sending(folder: Path, queue: Queue, **settings: Any) -> Iterator[Outbox]:
-    """An outbox, of which the queue has everything in the end."""
-    box = outbox(folder, queue, **settings)
+def sending(
+    folder: Path,
+    queue: Queue,
+    *,
+    pace_s: float = 0.01,
+    most_logs: int = 10_000,
+    thread: bool = False,
+) -> Iterator[Outbox]:
+    """An outbox, of which the queue has everything in the end; its `thread` tries again."""
+    pace = PaceSettings(pace_s, 2 * pace_s)
+    box = Outbox(Journal(folder, most_logs), queue.send, AWS, pace, first_retry_s=0.01)
+    if thread:
+        box.start()
     yield box
     box.hurried = True
     while box.waiting:
-        assert box.step()
+        assert box.flush(60) if thread else box.step()
+    assert box.alive == thread
     box.close()
 
 
-@contextlib.contextmanager
-def sending_by_itself(folder: Path, queue: Queue) -> Iterator[Outbox]:
-    """The same with its thread, which tries again what failed."""
-    box = outbox(folder, queue)
-    box.start()
-    yield box
-    assert box.flush(60)
-    assert box.alive
-    box.close()
-
-
-def test_a_message_is_repeated_byte_for_byte_until_it_is_taken(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_message_is_repeated_unchanged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue = Queue()
     queue.refuses = True
-    with sending_by_itself(tmp_path, queue) as box:
+    with sending(tmp_path, queue, thread=True) as box:
         box.accept([a_log(n) for n in range(3)], "s", 1)
         until(lambda: len(queue.tried) >= 3, "it is tried again")
         queue.refuses = False
@@ -233,9 +211,7 @@ def test_a_message_is_repeated_byte_for_byte_until_it_is_taken(
     assert len(queue.bodies) == 1
 
 
-def test_a_wrong_log_costs_the_others_nothing_and_a_batch_counts_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_wrong_log_costs_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue, now = Queue(), time.time()
     with sending(tmp_path, queue) as box:
         times = ("enqueued_at", "started_at", "finished_at")
@@ -249,26 +225,26 @@ def test_a_wrong_log_costs_the_others_nothing_and_a_batch_counts_once(
         # A report of lost logs that arrives twice counts once, too.
         for _ in range(2):
             box.accept([a_log(4, **right)], "s", 2, 7)
-    assert sorted(counted(queue)) == ["r-0", "r-3", "r-4"]
-    told = {name: sum(each[name] for each in agents(queue)) for name in ("lost", "refused")}
-    assert told == {"lost": 7, "refused": 2}
+    assert sorted(sent_ids(queue)) == ["r-0", "r-3", "r-4"]
+    assert (told(queue, "lost"), told(queue, "refused")) == (7, 2)
 
 
-def counted(queue: Queue) -> list[str]:
-    """What the collector counts of all messages, sent now; raises NotDigestible."""
+def sent_ids(queue: Queue) -> list[str]:
+    """What the collector takes of all messages, oldest first; raises NotDigestible."""
     messages = [read(body).logs for body in queue.bodies]
     for logs in messages:
-        digest_of(logs, datetime.fromtimestamp(time.time(), UTC))
+        if logs:
+            digest_of(logs, datetime.fromtimestamp(time.time(), UTC))
     return [log.request_id for logs in messages for log in logs]
 
 
-def agents(queue: Queue) -> list[dict[str, int]]:
-    """What messages tell beside their logs."""
+def told(queue: Queue, name: str) -> int:
+    """How many logs messages tell beside their own: `lost` or `refused` ones."""
     lines = [json.loads(line) for body in queue.bodies for line in unpacked(body).splitlines()]
-    return [line["agent"] for line in lines if "agent" in line]
+    return sum(line.get("agent", {}).get(name, 0) for line in lines)
 
 
-def test_an_hour_of_refusals_keeps_the_newest_and_tells_the_loss(tmp_path: Path) -> None:
+def test_an_hour_of_refusals_keeps_the_newest_logs(tmp_path: Path) -> None:
     queue = Queue()
     queue.refuses = True
     with sending(tmp_path, queue, most_logs=1000) as box:
@@ -277,21 +253,17 @@ def test_an_hour_of_refusals_keeps_the_newest_and_tells_the_loss(tmp_path: Path)
         assert box.waiting <= 1000
         queue.refuses = False
         box.accept([a_log(0)], "s", 31)
-    lines = [line for body in queue.bodies for line in unpacked(body).splitlines()]
-    told = sum(agent["lost"] for agent in agents(queue))
-    assert told + len(lines) == 3001
+    assert told(queue, "lost") + len(sent_ids(queue)) == 3001
 
 
 @pytest.mark.parametrize("batch_of", [1, 150, 500])
-def test_no_message_has_more_workers_than_the_collector_takes(
-    tmp_path: Path, batch_of: int
-) -> None:
+def test_no_message_has_too_many_workers(tmp_path: Path, batch_of: int) -> None:
     queue = Queue()
     logs = [a_log(number, worker_id=f"cgi-{number % 450}") for number in range(500)]
     with sending(tmp_path, queue, pace_s=60) as box:
         for number, first in enumerate(range(0, 500, batch_of)):
             box.accept(logs[first : first + batch_of], "s", number + 1)
-    assert sorted(counted(queue)) == sorted(log["request_id"] for log in logs)
+    assert sorted(sent_ids(queue)) == sorted(log["request_id"] for log in logs)
     assert len(queue.bodies) == 3
 
 
@@ -302,33 +274,26 @@ def test_a_long_batch_is_several_messages_that_sqs_takes(tmp_path: Path) -> None
         ids = ["".join(chr(named.randint(0x4E00, 0x9FFF)) for _ in range(128)) for _ in range(500)]
         box.accept([a_log(0, request_id=each, worker_id=each[::-1]) for each in ids], "s", 1)
     assert max(map(len, queue.bodies)) <= 256 * 1024
-    assert sorted(counted(queue)) == sorted(ids)
+    assert sorted(sent_ids(queue)) == sorted(ids)
 
 
 def test_a_batch_of_several_messages_counts_once_though_a_kill_cut_it(tmp_path: Path) -> None:
     """The agent ends between two parts of a batch; its worker sends the batch again."""
     logs = [a_log(number, worker_id=f"cgi-{number}") for number in range(500)]
-    with pytest.raises(Killed):
-        Outbox(Cut(tmp_path), Queue().send, AWS).accept(logs, "s", 1)
-    queue = Queue()
+    journal, queue = Journal(tmp_path), Queue()
+
+    def killed_after(*part: Any) -> None:
+        Journal.append(journal, *part)
+        raise SystemExit
+
+    with patch.object(journal, "append", killed_after), pytest.raises(SystemExit):
+        Outbox(journal, queue.send, AWS).accept(logs, "s", 1)
     with sending(tmp_path, queue) as again:
         again.accept(logs, "s", 1)
-    assert sorted(counted(queue)) == sorted(log["request_id"] for log in logs)
+    assert sorted(sent_ids(queue)) == sorted(log["request_id"] for log in logs)
 
 
-class Killed(Exception):
-    """The process ended."""
-
-
-class Cut(Journal):
-    """A journal whose process ends once it has a part of a batch."""
-
-    def append(self, lines: Sequence[str], session: str, batch: int) -> None:
-        super().append(lines, session, batch)
-        raise Killed
-
-
-def test_what_an_agent_before_this_one_left_is_no_part_of_its_message(tmp_path: Path) -> None:
+def test_logs_of_an_earlier_agent_are_a_message_of_their_own(tmp_path: Path) -> None:
     left = Journal(tmp_path)
     left.append(lines(0, 3), "a", 1)
     left.close()
@@ -342,8 +307,8 @@ def test_a_look_at_a_request_queue_goes_alone_too_and_does_not_pile_up(tmp_path:
     queue = Queue()
 
     def look(ready: int) -> None:
-        told = {"vhost": "/", "name": "q", "ready": ready, "unacknowledged": 0}
-        box.tell({**told, "at": as_text(SENT.timestamp())})
+        seen = {"vhost": "/", "name": "q", "ready": ready, "unacknowledged": 0}
+        box.tell({**seen, "at": as_text(SENT.timestamp())})
 
     def looks() -> list[int]:
         notes = [note for body in queue.bodies for _, note in read(body).notes]
@@ -362,25 +327,23 @@ def test_a_look_at_a_request_queue_goes_alone_too_and_does_not_pile_up(tmp_path:
         box.accept([a_log(0)], "s", 1)
         look(20)
     assert looks() == [5, 20]
-    assert [log.request_id for body in queue.bodies for log in read(body).logs] == ["r-0"]
+    assert sent_ids(queue) == ["r-0"]
 
 
 # --- what nobody thought of -----------------------------------------------------------------------
 
 
-def test_an_unexpected_error_is_logged_and_sending_continues(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_sending_goes_on_after_a_bug(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue = Queue()
     queue.breaks = [RuntimeError("a bug"), KeyError("another")]
-    with sending_by_itself(tmp_path, queue) as box:
+    with sending(tmp_path, queue, thread=True) as box:
         box.accept([a_log(0)], "s", 1)
-    assert [log.request_id for body in queue.bodies for log in read(body).logs] == ["r-0"]
-    told = [record.exc_info for record in caplog.records if record.exc_info]
-    assert [kind for kind, *_ in told] == [KeyError, RuntimeError]
+    assert sent_ids(queue) == ["r-0"]
+    logged = [record.exc_info for record in caplog.records if record.exc_info]
+    assert [kind for kind, *_ in logged] == [KeyError, RuntimeError]
 
 
-def test_an_active_sender_is_not_forgotten_for_many_others(tmp_path: Path) -> None:
+def test_an_active_sender_is_remembered(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     for batch in range(1, 1200):
         journal.append(lines(batch, 1), "a", batch)
@@ -411,14 +374,11 @@ def test_logs_are_sent_while_the_disk_takes_no_further_file(
             assert box.step()
         full.over = True
         box.accept([a_log(3)], "s", 4)
-    found = [log.request_id for body in queue.bodies for log in read(body).logs]
-    assert found == ["r-0", "r-1", "r-2", "r-3"]
+    assert sent_ids(queue) == ["r-0", "r-1", "r-2", "r-3"]
     assert Journal(tmp_path).waiting == 0
 
 
-def test_a_journal_writes_into_no_file_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_journal_writes_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(tmp_path / "journal")
     journal.append(lines(0, 1), "a", 1)
     full = Full(errno.ENOSPC)
@@ -432,7 +392,7 @@ def test_a_journal_writes_into_no_file_of_another(
     assert "No space left on device" not in journal.disk_trouble
 
 
-def test_what_was_sent_while_the_disk_was_full_is_not_sent_again(tmp_path: Path) -> None:
+def test_a_message_sent_on_a_full_disk_is_not_sent_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.append(lines(0, 3), "a", 1)
     # Nothing is written there.
@@ -456,16 +416,16 @@ class Full:
         return self._open(path, flags, mode, **more)
 
 
-def test_a_batch_that_arrives_while_the_agent_stops_stays_with_its_sender(tmp_path: Path) -> None:
+def test_an_agent_that_ends_accepts_no_batch(tmp_path: Path) -> None:
     """It is not confirmed, and the next agent takes it."""
-    box = outbox(tmp_path, Queue())
-    box.close()
+    with sending(tmp_path, Queue()) as box:
+        pass
     with pytest.raises(OSError, match="the agent ends"):
         box.accept([a_log()], "s", 1)
     queue = Queue()
     with sending(tmp_path, queue) as box:
         box.accept([a_log()], "s", 1)
-    assert counted(queue) == ["r-0"]
+    assert sent_ids(queue) == ["r-0"]
 
 
 # --- when it is sent ------------------------------------------------------------------------------
@@ -488,25 +448,18 @@ def paced(rates: list[tuple[float, float]], wait_s: Callable[[float], float]) ->
     return sent
 
 
-def test_while_nothing_moves_messages_are_rare() -> None:
-    sent = paced([(900, 2.0)], lambda now: 0.1)
-    late = [at for at in sent if at > 300]
-    assert all(after - before == 30.0 for before, after in itertools.pairwise(late))
+def test_messages_are_rare_until_load_moves() -> None:
+    calm = [at for at in paced([(900, 2.0)], lambda now: 0.1) if at > 300]
+    assert all(after - before == 30.0 for before, after in itertools.pairwise(calm))
+    more = [at for at in paced([(600, 2.0), (60, 6.0)], lambda now: 0.1) if at > 600]
+    assert more[0] <= 606
+    assert max(b - a for a, b in itertools.pairwise([at for at in more if at <= 640])) < 15
+    # The waits grow though the worker is no faster.
+    slower = paced([(660, 1.0)], lambda now: 0.1 if now <= 600 else now - 600)
+    assert next(at for at in slower if at > 600) <= 615
 
 
-def test_a_step_is_shown_within_seconds() -> None:
-    sent = paced([(600, 2.0), (60, 6.0)], lambda now: 0.1)
-    assert next(at for at in sent if at > 600) <= 606
-    gaps = [b - a for a, b in itertools.pairwise(sent) if 600 < a <= 640]
-    assert max(gaps) < 15
-
-
-def test_growing_waits_are_reported_though_the_worker_is_no_faster() -> None:
-    sent = paced([(600, 1.0), (60, 1.0)], lambda now: 0.1 if now <= 600 else now - 600)
-    assert next(at for at in sent if at > 600) <= 615
-
-
-def test_no_log_waits_for_longer_than_it_may() -> None:
+def test_no_log_waits_for_longer_than_it_may_and_a_full_message_does_not_wait() -> None:
     pace = Pace(PaceSettings(), 0.0)
     for number in range(100):
         pace.add(300, 0.1, 3.0 * number)
@@ -514,15 +467,11 @@ def test_no_log_waits_for_longer_than_it_may() -> None:
             pace.sent(3.0 * number)
     pace.sent(300.0)
     pace.add(300, 0.1, 307.0)
-    assert not pace.due(316.9)
-    assert pace.due(317.0)
-
-
-def test_a_full_message_does_not_wait() -> None:
-    pace = Pace(PaceSettings(), 0.0)
+    assert (pace.due(316.9), pace.due(317.0)) == (False, True)
+    pace.sent(317.0)
     for _ in range(500):
-        pace.add(300, 0.0, 0.0)
-    assert pace.due(0.0)
+        pace.add(300, 0.0, 317.0)
+    assert pace.due(317.0)
 
 
 def test_the_default_pace_is_as_fresh_as_every_ten_seconds_and_keeps_the_bill() -> None:

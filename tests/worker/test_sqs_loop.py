@@ -2,8 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import boto3
 import pytest
@@ -17,38 +20,15 @@ from spotkeeper_worker.testing import until
 from tests.worker.logs import Taken, say
 
 
-class Client:
-    """A client of SQS on which something may happen with each call."""
-
-    def __init__(self, sqs: Any) -> None:
-        self.sqs = sqs
-        self.calls: list[str] = []
-        self.receipts: list[str] = []
-        self.before: Callable[[str], None] = lambda name: None
-        self.after: Callable[[str], None] = lambda name: None
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(**arguments: Any) -> Any:
-            self.calls.append(name)
-            self.before(name)
-            answer = getattr(self.sqs, name)(**arguments)
-            self.after(name)
-            if name == "receive_message":
-                self.receipts += [one["ReceiptHandle"] for one in answer.get("Messages", [])]
-            return answer
-
-        return call
-
-
 class Stage:
     """A worker and its loop, stepped by the test; an agent takes its logs."""
 
     def __init__(self, folder: Path, sqs: Any) -> None:
         self.served: list[str] = []
         self.handle: Callable[[str], None] = self.served.append
-        self.client = Client(sqs)
+        self.sqs, self.client = sqs, Mock(wraps=sqs)
         self.url = sqs.create_queue(QueueName="requests")["QueueUrl"]
-        self._folder = folder
+        self.say = partial(say, folder)
         self.say(State.SERVING)
         self.taken = Taken(folder)
         self.worker = Worker("gpu-0", folder, margin_s=0.0, send_every_s=0.01)
@@ -56,23 +36,18 @@ class Stage:
             self.worker, self.url, lambda body: self.handle(body), self.client, 60.0, 0
         )
 
-    def say(self, state: State, until_s: float | None = None) -> None:
-        say(self._folder, state, until_s)
-
     def send(self, *bodies: str) -> None:
         for body in bodies:
-            self.client.sqs.send_message(QueueUrl=self.url, MessageBody=body)
+            self.sqs.send_message(QueueUrl=self.url, MessageBody=body)
 
-    def show_again(self) -> None:
-        """Do as if the visibility of the last message had run out."""
-        self.client.sqs.change_message_visibility(
-            QueueUrl=self.url, ReceiptHandle=self.client.receipts[-1], VisibilityTimeout=0
-        )
+    def show_at_once(self) -> None:
+        """Have messages that are taken from now on stay visible."""
+        self.loop.visibility_s = 0.9
 
     def left(self) -> tuple[int, int]:
         """Messages that wait, and those in flight."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        found = self.client.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)
+        found = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)
         return int(found["Attributes"][names[0]]), int(found["Attributes"][names[1]])
 
     def statuses(self, count: int) -> list[str]:
@@ -86,10 +61,8 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    with mock_aws():
-        made = Stage(tmp_path, boto3.client("sqs"))
+    with mock_aws(), closing(Stage(tmp_path, boto3.client("sqs"))) as made:
         yield made
-        made.close()
 
 
 def test_requests_are_served_deleted_and_logged(stage: Stage) -> None:
@@ -105,14 +78,19 @@ def test_nothing_is_taken_while_the_machine_drains(stage: Stage) -> None:
     stage.say(State.DRAINING)
     stage.send("one")
     assert not stage.loop.step()
-    assert stage.client.calls == []
+    assert not stage.client.receive_message.called
     stage.say(State.SERVING)
     assert stage.loop.step()
     assert stage.served == ["one"]
 
 
 def test_a_message_that_arrives_with_the_warning_goes_back_at_once(stage: Stage) -> None:
-    stage.client.after = lambda name: stage.say(State.DRAINING)
+    def receive(**asked: Any) -> Any:
+        answer = stage.sqs.receive_message(**asked)
+        stage.say(State.DRAINING)
+        return answer
+
+    stage.client.receive_message.side_effect = receive
     stage.send("one")
     assert stage.loop.step()
     assert stage.left() == (1, 0)
@@ -122,15 +100,13 @@ def test_a_message_that_arrives_with_the_warning_goes_back_at_once(stage: Stage)
 def test_the_hold_is_renewed_while_a_request_is_served(stage: Stage) -> None:
     with stage.worker.request("r-0", time.time()) as log:
         stage.send("one")
-        (message,) = stage.client.receive_message(QueueUrl=stage.url)["Messages"]
+        (message,) = stage.sqs.receive_message(QueueUrl=stage.url)["Messages"]
         hold = Hold(stage.loop, message, log)
-        renewals = []
+        now, renewed = 0, list[int]()
+        stage.client.change_message_visibility = lambda **_: renewed.append(now)
         for now in range(120):
-            before = stage.client.calls.count("change_message_visibility")
             assert hold.step(float(now))
-            if stage.client.calls.count("change_message_visibility") > before:
-                renewals.append(now)
-    assert renewals == [20, 40, 60, 80, 100]
+    assert renewed == [20, 40, 60, 80, 100]
 
 
 def test_a_request_that_will_not_be_done_is_handed_back_before_the_end(stage: Stage) -> None:
@@ -148,53 +124,48 @@ def test_a_request_that_will_not_be_done_is_handed_back_before_the_end(stage: St
 @pytest.mark.parametrize(
     ("error", "status"), [(ValueError("no"), "error"), (TimeoutError("slow"), "timeout")]
 )
-def test_what_fails_is_served_again(stage: Stage, error: Exception, status: str) -> None:
+def test_a_failed_request_is_served_again(stage: Stage, error: Exception, status: str) -> None:
     def handle(body: str) -> None:
         stage.handle = stage.served.append
         raise error
 
     stage.handle = handle
+    stage.show_at_once()
     stage.send("one")
     assert stage.loop.step()
-    assert stage.left() == (0, 1)
-    stage.show_again()
+    assert stage.left() == (1, 0)
     assert stage.loop.step()
     assert stage.served == ["one"]
     assert stage.statuses(2) == [status, "ok"]
 
 
 def test_a_served_message_that_could_not_be_deleted_is_not_served_again(stage: Stage) -> None:
-    def fail_once(name: str) -> None:
-        if name == "delete_message":
-            stage.client.before = lambda name: None
-            raise EndpointConnectionError(endpoint_url="https://sqs")
-
-    stage.client.before = fail_once
+    delete = stage.client.delete_message
+    stage.show_at_once()
+    delete.side_effect = EndpointConnectionError(endpoint_url="https://sqs")
     stage.send("one")
     assert stage.loop.step()
-    assert stage.left() == (0, 1)
-    stage.show_again()
+    assert stage.left() == (1, 0)
+    delete.side_effect = None
     assert stage.loop.step()
     assert stage.left() == (0, 0)
     assert stage.served == ["one"]
 
 
-def test_a_queue_that_refuses_is_tried_again(
+def test_a_refusing_queue_is_polled_again(
     stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
     monkeypatch.setattr(stage.worker, "wait", waits.append)
 
-    def refuse(name: str) -> None:
-        denied = {"Error": {"Code": "AccessDenied", "Message": "not you"}}
-        raise ClientError(denied, "ReceiveMessage")  # type: ignore[arg-type]
-
-    stage.client.before = refuse
+    denied: Any = {"Error": {"Code": "AccessDenied", "Message": "not you"}}
+    receive = stage.client.receive_message
+    receive.side_effect = ClientError(denied, "ReceiveMessage")
     stage.send("one")
     for _ in range(7):
         assert stage.loop.step()
     assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
-    stage.client.before = lambda name: None
+    receive.side_effect = None
     assert stage.loop.step()
     assert stage.served == ["one"]
     assert "no request could be taken; again in 1 s" in caplog.text

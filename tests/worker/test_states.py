@@ -57,7 +57,7 @@ LEAVES = [
 
 
 @pytest.mark.parametrize(("seen", "local", "leave"), LEAVES)
-def test_when_it_leaves(seen: Seen, local: Local, leave: Leave | None) -> None:
+def test_a_machine_leaves_for_a_reason(seen: Seen, local: Local, leave: Leave | None) -> None:
     assert leaving(seen, local, rebalance_drains=False) == leave
     # A recommendation to rebalance drains only where that is set.
     if seen.rebalance:
@@ -91,15 +91,14 @@ STEPS = [
 
 
 @pytest.mark.parametrize(("before", "leave", "workers", "settled", "after"), STEPS)
-def test_a_step(
+def test_a_state_follows_another(
     before: State, leave: Leave | None, workers: Workers, settled: bool, after: State
 ) -> None:
     served = before in (State.SERVING, State.DRAINING, State.IDLE)
     assert state_of(before, leave, workers, settled, served=served) is after
 
 
-def test_it_names_the_workers_that_are_not_ready() -> None:
-    assert ONE.missing() == "b has not loaded its model"
+def test_workers_that_are_not_ready_are_named() -> None:
     found = Workers(expected=3, not_ready=("a",))
     assert found.missing() == "a has not loaded its model; 2 of 3 workers are not running"
 
@@ -130,7 +129,7 @@ STORIES = [
 
 
 @pytest.mark.parametrize(("target", "now", "ready", "idle", "expected"), STORIES)
-def test_what_is_requested(
+def test_calls_follow_the_target(
     target: str | None, now: float, ready: bool, idle: bool, expected: Sequence[Call]
 ) -> None:
     memory = watch_target(HookMemory(), target, 0.0)
@@ -192,7 +191,7 @@ def test_no_active_action_is_success_once_the_target_has_stood_for_a_while() -> 
     assert calls(again, POLICY, 200.0, ready=True, idle=True) == [DRAIN]
 
 
-def test_a_refused_call_is_retried_until_it_succeeds() -> None:
+def test_a_refused_call_is_repeated_for_as_long_as_it_takes() -> None:
     made, memory = asked("Terminated", range(0, 3600, 10), None, ready=True, idle=True)
     assert made == [(now, DRAIN) for now in range(0, 3600, 10)]
     assert not memory.all_done

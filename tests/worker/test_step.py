@@ -8,10 +8,11 @@ import socket
 import stat
 import threading
 import time
-import types
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -34,6 +35,7 @@ from spotkeeper_worker.times import as_text
 from tests.worker.conftest import program
 from tests.worker.logs import AWS, a_log
 
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 NOW = 1_763_632_800.0
 
 
@@ -51,7 +53,7 @@ def settings(tmp_path: Path) -> Settings:
 def agent(settings: Settings) -> Iterator[Agent]:
     outbox = Outbox(Journal(settings.spool_dir / "journal"), lambda body: None, AWS)
     say = Sometimes(get_logger("agent"))
-    yield Agent(settings, Parts(outbox, Service(None, None, (), (), say)), say, Stop())
+    yield Agent(settings, Parts(outbox, Service(settings, say)), say, Stop())
     outbox.close()
 
 
@@ -69,9 +71,7 @@ def after(agent: Agent, seconds: float, set_by: float = 0.0) -> tuple[State, str
     return agent.notice.state, agent.notice.reason
 
 
-def test_a_notice_that_somebody_deleted_is_written_again(
-    agent: Agent, worker: Place, settings: Settings
-) -> None:
+def test_a_deleted_notice_is_written_again(agent: Agent, worker: Place, settings: Settings) -> None:
     after(agent, 0)
     (settings.run_dir / "notice.json").unlink()
     after(agent, 1)
@@ -83,7 +83,7 @@ GONE = "no worker has been running for 60 s"
 
 
 @pytest.mark.parametrize("set_by", [0.0, -3600.0, 3600.0])
-def test_a_machine_whose_workers_are_all_gone_says_so_and_stops_serving(
+def test_a_machine_without_workers_stops_serving(
     agent: Agent, worker: Place, settings: Settings, set_by: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     after(agent, 0)
@@ -109,9 +109,7 @@ def test_a_worker_that_hangs_is_named(
     assert after(agent, 960)[1] == ""
 
 
-def test_a_clock_that_is_set_neither_ends_a_drain_early_nor_holds_it_up(
-    agent: Agent, worker: Place
-) -> None:
+def test_a_set_clock_changes_no_drain(agent: Agent, worker: Place) -> None:
     """What runs is waited for, and then two seconds of stillness."""
     after(agent, 0)
     worker.begin()
@@ -123,7 +121,7 @@ def test_a_clock_that_is_set_neither_ends_a_drain_early_nor_holds_it_up(
     assert after(agent, 9, -7200.0)[0] is State.IDLE
 
 
-def test_an_agent_that_no_longer_sends_is_no_healthy_one(
+def test_an_agent_that_cannot_send_is_unhealthy(
     agent: Agent, worker: Place, systemd: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
     after(agent, 0)
@@ -136,21 +134,24 @@ def test_an_agent_that_no_longer_sends_is_no_healthy_one(
 
 @pytest.mark.parametrize("age_s", [0.0, 7200.0])
 def test_a_worker_may_join_while_the_agent_looks(settings: Settings, age_s: float) -> None:
-    """The documented join opens its file, and locks it later; the name may have been another's."""
+    """The documented join opens its file, and locks it later; the name may have been another's.
+
+    One that has not written its line may be serving.
+    """
     path = settings.run_dir / "workers" / "script"
     path.write_text("ready=1 busy=00000 begun=0000000007\n")
     os.utime(path, (NOW - age_s, NOW - age_s))
     with path.open("w") as file:
         assert read_roster(settings.run_dir, 1, path.stat().st_mtime).ready == ()
         fcntl.flock(file, fcntl.LOCK_EX)
+        found = read_roster(settings.run_dir, 1, NOW)
+        assert (found.busy, found.not_ready) == (1, ("script",))
         file.write("ready=1 busy=00000 begun=0000000000\n")
         file.flush()
         assert read_roster(settings.run_dir, 1, NOW).ready == ("script",)
 
 
-def test_a_worker_with_slots_takes_a_request_while_one_is_free(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slots_limit_requests(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     write_notice(settings.run_dir, Notice(state=State.SERVING, seen_at=NOW))
     monkeypatch.setenv("SPOTKEEPER_SLOTS", "2")
     with Worker("gpu-7", settings.run_dir) as worker:
@@ -196,62 +197,55 @@ def test_two_agents_share_neither_folder(tmp_path: Path) -> None:
 def test_an_agent_starts_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was there before left its lock file."""
 
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
     with hold_machine(tmp_path):
         pass
     for name in ("write", "pwrite"):
-        monkeypatch.setattr(os, name, full)
+        monkeypatch.setattr(os, name, Mock(side_effect=OSError(28, "No space left on device")))
     with hold_machine(tmp_path):
         Journal(tmp_path / "journal").close()
 
 
-def test_only_the_workers_group_may_take_part(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_one_group_may_take_part(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without that group any user may."""
     assert cli.make_folders(settings) is None
     assert stat.S_IMODE((settings.run_dir / "workers").stat().st_mode) == 0o1777
-    mine = types.SimpleNamespace(gr_gid=os.getegid())
-    monkeypatch.setattr(grp, "getgrnam", lambda name: mine)
-    server = SocketServer(settings.run_dir, lambda *_: [], dict, cli.make_folders(settings))
-    server.start()
+    monkeypatch.setattr(grp, "getgrnam", lambda name: Mock(gr_gid=os.getegid()))
+    SocketServer(settings.run_dir, lambda *_: [], dict, cli.make_folders(settings)).close()
+    run, spool = settings.run_dir, settings.spool_dir
     for path, mode in (
-        (settings.run_dir / "workers", 0o1770),
-        (settings.spool_dir / "in", 0o1770),
-        (settings.run_dir / "agent.sock", 0o660),
+        (run / "workers", 0o1770),
+        (spool / "in", 0o1770),
+        (run / "agent.sock", 0o660),
     ):
         found = path.stat()
         assert (stat.S_IMODE(found.st_mode), found.st_gid) == (mode, os.getegid())
-    server.close()
 
 
 # --- beside the metadata, a group and its queue, on loopback --------------------------------------
 
 
 class OnEc2:
-    """An agent whose clock is the test's, beside a machine of pretence."""
+    """An agent whose clock is the test's, beside a machine of pretence with two workers."""
 
-    def __init__(
-        self, machine: FakeMachine, server: FakeServer, folder: Path, ending: ExitStack
-    ) -> None:
-        self.machine = machine
-        environment = server.environment() | {
-            "AWS_ACCESS_KEY_ID": "AKIATESTING",
-            "AWS_SECRET_ACCESS_KEY": "testing",
-            "SPOTKEEPER_RUN_DIR": str(folder / "run"),
-            "SPOTKEEPER_SPOOL_DIR": str(folder / "spool"),
-            "SPOTKEEPER_UNIX_GROUP": "none",
-            "SPOTKEEPER_WORKERS": "2",
-            "SPOTKEEPER_GPU": "off",
-            "SPOTKEEPER_DRAIN_AT_MOST_S": "600",
-        }
-        self.settings = parse(environment)
-        self.agent = ending.enter_context(cli.looked_after(self.settings, Stop()))
+    def __init__(self, server: FakeServer, folder: Path, ending: ExitStack) -> None:
+        given: dict[str, Any] = {
+            "run_dir": folder / "run", "spool_dir": folder / "spool", "unix_group": "none",
+            "workers": 2, "gpu": "off", "drain_at_most_s": 600.0,
+        }  # fmt: skip
+        self.machine = server.machine
+        settings = parse(server.environment(), given)
+        self.agent = ending.enter_context(cli.looked_after(settings, Stop()))
+        self.workers = [Place(settings.run_dir, f"gpu-{number}") for number in range(2)]
+        for worker in self.workers:
+            ending.callback(worker.close)
         assert self.agent._parts.metadata
         self.agent._parts.metadata._connection.timeout = 60.0  # however busy this machine is
         self.now, self.wall = time.monotonic(), time.time()
+
+    def load(self) -> None:
+        """Have both workers load their models."""
+        for worker in self.workers:
+            worker.ready()
 
     def step(self, seconds: float = 5.0) -> State:
         """Let time pass, and step once."""
@@ -266,38 +260,28 @@ class OnEc2:
 
 
 @pytest.fixture
-def on_ec2(
-    machine: FakeMachine, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[OnEc2]:
+def on_ec2(server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OnEc2]:
     monkeypatch.setattr("spotkeeper_worker.agent.loop.bytes_loaded", lambda: 0)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
     with ExitStack() as ending:
-        yield OnEc2(machine, server, tmp_path / "ec2", ending)
+        yield OnEc2(server, tmp_path / "ec2", ending)
 
 
-@pytest.fixture
-def two(on_ec2: OnEc2) -> Iterator[list[Place]]:
-    places = [Place(on_ec2.settings.run_dir, f"gpu-{number}") for number in range(2)]
-    yield places
-    for place in places:
-        place.close()
-
-
-@pytest.mark.allow_hosts(["127.0.0.1"])
-def test_a_machine_joins_serves_drains_and_goes(
-    on_ec2: OnEc2, two: list[Place], machine: FakeMachine
-) -> None:
+def test_a_machine_joins_serves_drains_and_goes(on_ec2: OnEc2, machine: FakeMachine) -> None:
+    one = on_ec2.workers[0]
     machine.launch()
-    two[0].ready()
+    one.ready()
     assert on_ec2.step() is State.BOOTING
     assert on_ec2.completed == []
-    two[1].ready()
+    on_ec2.load()
     assert on_ec2.step() is State.SERVING
     assert on_ec2.completed == ["spotkeeper-ready"]
-    two[0].begin()
+    one.begin()
     machine.scale_in()
     assert [on_ec2.step() for _ in range(24)] == [State.DRAINING] * 24
     assert machine.heartbeats == ["spotkeeper-drain"] * 2
-    two[0].end()
+    one.end()
     began, ended = as_text(on_ec2.wall - 9), as_text(on_ec2.wall)
     log = a_log(enqueued_at=began, started_at=began, finished_at=ended)
     on_ec2.agent._parts.outbox.accept([log], "s", 1)
@@ -316,14 +300,12 @@ BAD_DAYS: list[tuple[dict[str, object], str]] = [
 ]
 
 
-@pytest.mark.allow_hosts(["127.0.0.1"])
 def test_a_bad_day_is_a_line_and_costs_nothing(
-    on_ec2: OnEc2, two: list[Place], machine: FakeMachine, caplog: pytest.LogCaptureFixture
+    on_ec2: OnEc2, machine: FakeMachine, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "spotkeeper")
     machine.launch()
-    for place in two:
-        place.ready()
+    on_ec2.load()
     for befalls, line in BAD_DAYS:
         vars(machine).update(befalls)
         assert [on_ec2.step(10.0), on_ec2.step(70.0)] == [State.SERVING] * 2
@@ -339,22 +321,18 @@ def test_a_bad_day_is_a_line_and_costs_nothing(
     assert on_ec2.step() is State.SERVING
     # A request of a worker that is killed is not waited for.
     machine.scale_in()
-    two[0].begin()
+    on_ec2.workers[0].begin()
     assert on_ec2.step() is State.DRAINING
-    for place in two:
-        place.close()
+    for worker in on_ec2.workers:
+        worker.close()
     assert on_ec2.step() is State.IDLE
     assert on_ec2.completed == ["spotkeeper-ready", "spotkeeper-drain"]
 
 
-@pytest.mark.allow_hosts(["127.0.0.1"])
-def test_a_clock_that_is_set_before_a_hook_begins_completes_it_all_the_same(
-    on_ec2: OnEc2, two: list[Place], machine: FakeMachine
-) -> None:
+def test_a_set_clock_delays_no_hook(on_ec2: OnEc2, machine: FakeMachine) -> None:
     """EC2 tells the target some seconds before the hook holds the machine."""
     machine.target = "InService"
-    for place in two:
-        place.ready()
+    on_ec2.load()
     on_ec2.step()
     on_ec2.wall += 3600
     on_ec2.step(15)
@@ -363,29 +341,21 @@ def test_a_clock_that_is_set_before_a_hook_begins_completes_it_all_the_same(
     assert on_ec2.completed == ["spotkeeper-ready"]
 
 
-@pytest.mark.allow_hosts(["127.0.0.1"])
-def test_a_machine_without_its_gpu_serves_nothing(
-    on_ec2: OnEc2, two: list[Place], machine: FakeMachine, tmp_path: Path
-) -> None:
+def test_a_lost_gpu_drains_the_machine(on_ec2: OnEc2, machine: FakeMachine, tmp_path: Path) -> None:
     smi = program(tmp_path / "nvidia-smi", "echo 'No devices were found'; exit 6")
     gpus = Gpus([str(smi)], tmp_path / "none")
     gpus.look()
     on_ec2.agent._parts = on_ec2.agent._parts._replace(gpus=gpus)
     machine.launch()
-    for place in two:
-        place.ready()
+    on_ec2.load()
     assert on_ec2.step() is State.DRAINING
     assert on_ec2.agent.notice.reason == "gpu: nvidia-smi: No devices were found"
     assert on_ec2.completed == []
 
 
-@pytest.mark.allow_hosts(["127.0.0.1"])
-def test_maintenance_drains_a_quarter_of_an_hour_before(
-    on_ec2: OnEc2, two: list[Place], machine: FakeMachine
-) -> None:
+def test_maintenance_drains_15_minutes_before(on_ec2: OnEc2, machine: FakeMachine) -> None:
     machine.launch()
-    for place in two:
-        place.ready()
+    on_ec2.load()
     machine.schedule(3600)
     assert on_ec2.step(10) is State.SERVING
     assert on_ec2.step(2640) is State.SERVING

@@ -9,9 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,6 +24,7 @@ from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.notice import Notice, NoticeReader, read_notice, write_notice
 from spotkeeper_worker.roster import read_roster
 from spotkeeper_worker.states import State
+from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.testing import until
 from tests.worker.logs import Taken
 
@@ -40,10 +44,9 @@ def worker(run_dir: Path) -> Iterator[Worker]:
 
 
 @pytest.fixture
-def heard(run_dir: Path) -> Iterator[Taken]:
-    found = Taken(run_dir)
-    yield found
-    found.close()
+def taken(run_dir: Path) -> Iterator[Taken]:
+    with closing(Taken(run_dir)) as found:
+        yield found
 
 
 STATUSES = [
@@ -65,7 +68,7 @@ NO_TIMES: list[Any] = [
 ]  # fmt: skip
 
 
-def test_what_is_logged_of_a_request(worker: Worker, heard: Taken) -> None:
+def test_a_request_is_logged_with_its_times_status_and_id(worker: Worker, taken: Taken) -> None:
     """What it raises goes on; what is no time, or no id that the collector takes, costs nothing."""
     for error, _ in STATUSES:
         with pytest.raises(type(error)), worker.request("r-0", AT):
@@ -80,26 +83,26 @@ def test_what_is_logged_of_a_request(worker: Worker, heard: Taken) -> None:
         with worker.request(request_id, AT):
             pass
     rest = len(STATUSES) + 1
-    until(lambda: len(heard.logs) == rest + len(TIMES) + len(NO_TIMES) + len(given), "all are sent")
-    assert [log["status"] for log in heard.logs[:rest]] == [*(it for _, it in STATUSES), "timeout"]
-    timed, untimed = heard.logs[rest:][: len(TIMES)], heard.logs[rest + len(TIMES) : -len(given)]
+    until(lambda: len(taken.logs) == rest + len(TIMES) + len(NO_TIMES) + len(given), "all are sent")
+    assert [log["status"] for log in taken.logs[:rest]] == [*(it for _, it in STATUSES), "timeout"]
+    timed, untimed = taken.logs[rest:][: len(TIMES)], taken.logs[rest + len(TIMES) : -len(given)]
     assert {log["enqueued_at"] for log in timed} == {"2025-11-20T10:00:00.250Z"}
     assert all(log["enqueued_at"] == log["started_at"] for log in untimed)
-    ids = heard.ids[-len(given) :]
+    ids = taken.ids[-len(given) :]
     assert ids[0] == given[0]
     assert ids[1].startswith("ü" * 90)
     assert (len(set(ids)), max(map(len, ids))) == (len(given), 128)
 
 
 def test_a_socket_is_made_again_once_its_folder_is_there_again(
-    run_dir: Path, heard: Taken, caplog: pytest.LogCaptureFixture
+    run_dir: Path, taken: Taken, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_dir.rename(run_dir.with_name("away"))
     until(lambda: "cannot be created again" in caplog.text, "it says so")
     (run_dir / "workers").mkdir(parents=True)
     with Worker("gpu-0", run_dir, send_every_s=0.01) as worker, worker.request("r-0", AT):
         pass
-    until(lambda: heard.ids == ["r-0"], "its log arrives")
+    until(lambda: taken.ids == ["r-0"], "its log arrives")
 
 
 @pytest.mark.parametrize(
@@ -116,9 +119,7 @@ def test_a_socket_is_made_again_once_its_folder_is_there_again(
         (b'{"notice": true}\n', "{}"),
     ],
 )
-def test_the_socket_says_what_is_wrong(
-    run_dir: Path, heard: Taken, line: bytes, answer: str
-) -> None:
+def test_the_socket_names_mistakes(run_dir: Path, taken: Taken, line: bytes, answer: str) -> None:
     with socket.socket(socket.AF_UNIX) as connection, connection.makefile() as answers:
         connection.connect(str(run_dir / "agent.sock"))
         connection.sendall(line)
@@ -127,47 +128,38 @@ def test_the_socket_says_what_is_wrong(
 
 @pytest.fixture
 def emitter(run_dir: Path) -> Iterator[Emitter]:
-    made = Emitter(run_dir, "gpu-0", 0.01)
-    yield made
-    made.close()
+    with closing(Emitter(run_dir, "gpu-0", 0.01)) as made:
+        yield made
 
 
-def test_a_batch_ends_before_it_is_more_than_the_agent_reads(
-    emitter: Emitter, request: pytest.FixtureRequest
-) -> None:
+def test_a_batch_stays_within_limits(emitter: Emitter, run_dir: Path) -> None:
     for number in range(450):
         emitter.emit((f"{number:05d}" * 1000, AT, AT, AT, "ok"))
-    heard: Taken = request.getfixturevalue("heard")
-    until(lambda: len(heard.ids) == 450, "all are handed over")
-    assert heard.lost == 0
+    with closing(Taken(run_dir)) as taken:
+        until(lambda: len(taken.ids) == 450, "all are handed over")
+    assert taken.lost == 0
 
 
-def test_a_log_that_the_agent_does_not_read_is_reported_as_lost(
-    emitter: Emitter, heard: Taken
-) -> None:
+def test_an_unread_log_is_counted_as_lost(emitter: Emitter, taken: Taken) -> None:
     emitter.emit(("x" * 3_000_000, AT, AT, AT, "ok"))
-    until(lambda: heard.lost == 1, "it is told though no log follows")
+    until(lambda: taken.lost == 1, "it is told though no log follows")
     emitter.emit(("r-0", AT, AT, AT, "ok"))
-    until(lambda: heard.ids == ["r-0"], "the next is taken")
-    assert heard.lost == 1
+    until(lambda: taken.ids == ["r-0"], "the next is taken")
+    assert taken.lost == 1
 
 
-def test_dropped_logs_are_reported_as_lost(
-    emitter: Emitter, request: pytest.FixtureRequest
-) -> None:
+def test_dropped_logs_are_counted_as_lost(emitter: Emitter, run_dir: Path) -> None:
     """They wait while there is no agent, and never hold a request up."""
     for number in range(10_500):
         emitter.emit((str(number), AT, AT, AT, "ok"))
     assert emitter.waiting <= 10_000 + 200
-    heard: Taken = request.getfixturevalue("heard")
-    until(lambda: heard.ids[-1:] == ["10499"], "the newest is handed over")
-    until(lambda: len(heard.ids) + heard.lost == 10_500, "the others are told")
-    assert heard.lost >= 300
+    with closing(Taken(run_dir)) as taken:
+        until(lambda: taken.ids[-1:] == ["10499"], "the newest is handed over")
+        until(lambda: len(taken.ids) + taken.lost == 10_500, "the others are counted")
+    assert taken.lost >= 300
 
 
-def test_when_to_stop_goes_by_the_longest_of_the_last_requests(
-    worker: Worker, run_dir: Path
-) -> None:
+def test_the_longest_request_decides_when_to_stop(worker: Worker, run_dir: Path) -> None:
     now = time.time()
     write_notice(run_dir, Notice(State.DRAINING, now, True, "tagged", now + 100, now + 100))
     assert worker.stop_taking_at == pytest.approx(now + 95, abs=0.1)
@@ -180,20 +172,8 @@ def test_when_to_stop_goes_by_the_longest_of_the_last_requests(
     assert worker.stop_taking_at == pytest.approx(now + 94, abs=0.1)
 
 
-ENDS_AT = (
-    '{"state": "serving", "seen_at": "2026-01-01T00:00:00Z", "draining": true, "reason": "",'
-    ' "until": %s, "serve_until": %s}'
-)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", '{"state": "flying"}', '{"state": "serving"}']
-    + [ENDS_AT % times for times in (("0", "null"), ('""', "null"), ("null", "0"))],
-)
-def test_a_notice_that_cannot_be_read_changes_nothing(
-    worker: Worker, run_dir: Path, text: str
-) -> None:
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "flying"}', '{"state": "serving"}'])
+def test_an_unreadable_notice_changes_nothing(worker: Worker, run_dir: Path, text: str) -> None:
     assert not worker.may_take
     write_notice(run_dir, Notice(State.SERVING, time.time()))
     assert worker.may_take
@@ -203,9 +183,7 @@ def test_a_notice_that_cannot_be_read_changes_nothing(
     assert (worker.may_take, worker.stopping) == (False, True)
 
 
-def test_a_thread_that_read_the_notice_before_does_not_hide_the_new_one(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_thread_hides_no_notice(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on in the middle of another thread's look, which has the new notice."""
     read, may_go_on = threading.Event(), threading.Event()
 
@@ -234,14 +212,9 @@ def test_a_thread_that_read_the_notice_before_does_not_hide_the_new_one(
     assert reader.read() == Notice(State.IDLE, AT)
 
 
-def test_a_signal_stops_a_worker_in_whatever_it_interrupts(run_dir: Path) -> None:
+def test_a_signal_ends_any_wait(worker: Worker, no_hang: None, signals_restored: None) -> None:
     """Two signals arrive in any line of the wait."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
-    before, traced = [(number, signal.getsignal(number)) for number in numbers], sys.gettrace()
-    left = 0
-
-    def hangs(*_: object) -> None:
-        raise AssertionError("the handler waits for what it interrupted")
+    traced, left = sys.gettrace(), 0
 
     def trace(frame: object, event: str, _: object) -> Any:
         nonlocal left
@@ -252,28 +225,18 @@ def test_a_signal_stops_a_worker_in_whatever_it_interrupts(run_dir: Path) -> Non
             signal.raise_signal(signal.SIGINT)
         return trace
 
-    signal.signal(signal.SIGALRM, hangs)
-    try:
-        for at in range(1, 40):
-            with Worker("gpu-0", run_dir) as worker:
-                worker.stop_on_signals()
-                signal.alarm(60)
-                left = at
-                sys.settrace(trace)
-                worker.wait(0.001)
-                sys.settrace(traced)
-                signal.alarm(0)
-                assert worker.stopping or at > 1
-    finally:
-        sys.settrace(traced)
-        signal.alarm(0)
-        for number, handler in before:
-            signal.signal(number, handler)
+    for left in range(1, 40):
+        first, worker._stop = left == 1, Stop()
+        worker.stop_on_signals()
+        sys.settrace(trace)
+        try:
+            worker.wait(0.001)
+        finally:
+            sys.settrace(traced)
+        assert worker.stopping or not first
 
 
-def test_an_agent_that_looks_meanwhile_is_no_worker(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_looks_is_no_worker(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks at the file of the one that died before, and at the new one before its lock."""
     looks = [os.open(run_dir / "workers" / "gpu-0", os.O_RDONLY | os.O_CREAT)]
     fcntl.flock(looks[0], fcntl.LOCK_SH)
@@ -293,37 +256,29 @@ def test_an_agent_that_looks_meanwhile_is_no_worker(
     os.close(looks[0])
 
 
-class Meanwhile:
-    """What another process does in the middle of ours; it waits where it must."""
+@pytest.fixture
+def another(run_dir: Path) -> Iterator[Callable[[], Future[Worker]]]:
+    """Start another worker of the same name in the middle of a call; it waits where it must."""
+    with ThreadPoolExecutor(1) as pool:
 
-    def __init__(self, act: Callable[[], object]) -> None:
-        self.refused: list[Exception] = []
-        self._act = act
-        self._thread = threading.Thread(target=self._run)
+        def starts() -> Future[Worker]:
+            future = pool.submit(Worker, "gpu-0", run_dir)
+            wait([future], 0.2)
+            return future
 
-    def _run(self) -> None:
-        try:
-            self._act()
-        except NameTaken as error:
-            self.refused.append(error)
-
-    def begin(self) -> None:
-        self._thread.start()
-        self._thread.join(0.2)
-
-    def end(self) -> None:
-        self._thread.join(60)
-        assert not self._thread.is_alive()
+        yield starts
 
 
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_new_worker_keeps_its_file_while_that_of_a_dead_one_is_removed(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch, at: int
+    run_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    another: Callable[[], Future[Worker]],
+    at: int,
 ) -> None:
     """It starts after the agent's lock number `at`."""
     (run_dir / "workers" / "gpu-0").touch()
-    made: list[Worker] = []
-    starts = Meanwhile(lambda: made.append(Worker("gpu-0", run_dir)))
+    started: list[Future[Worker]] = []
     locked, locks = fcntl.flock, []
 
     def locks_and_then(fd: int, how: int) -> None:
@@ -331,41 +286,34 @@ def test_a_new_worker_keeps_its_file_while_that_of_a_dead_one_is_removed(
         if threading.current_thread() is threading.main_thread() and how != fcntl.LOCK_UN:
             locks.append(how)
             if len(locks) == at:
-                starts.begin()
+                started.append(another())
 
     monkeypatch.setattr(fcntl, "flock", locks_and_then)
     read_roster(run_dir, 1, time.time() + 4000)
     monkeypatch.undo()
-    starts.end()
-    assert read_roster(run_dir, 1, time.time()).not_ready == ("gpu-0",)
-    made[0].close()
+    with started[0].result(60):
+        assert read_roster(run_dir, 1, time.time()).not_ready == ("gpu-0",)
 
 
-def test_one_of_two_workers_started_with_one_name_gets_an_error(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+def test_of_two_workers_that_start_with_one_name_one_is_refused(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, another: Callable[[], Future[Worker]]
 ) -> None:
-    second, replace = Meanwhile(lambda: Worker("gpu-0", run_dir)), Path.replace
+    second, replace = [], Path.replace
 
     def replaces(draft: Path, path: Path) -> Path:
         monkeypatch.undo()
-        second.begin()
+        second.append(another())
         return replace(draft, path)
 
     monkeypatch.setattr(Path, "replace", replaces)
-    with Worker("gpu-0", run_dir):
-        second.end()
-    assert len(second.refused) == 1
+    with Worker("gpu-0", run_dir), pytest.raises(NameTaken):
+        second[0].result(60)
 
 
-def test_a_worker_that_finds_no_room_for_its_file_leaves_none(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_no_place(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process may go on without the machine's agent, as Celery does."""
 
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "pwrite", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         Worker("gpu-0", run_dir)
     monkeypatch.undo()
@@ -374,7 +322,7 @@ def test_a_worker_that_finds_no_room_for_its_file_leaves_none(
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "x" * 200, "a b"])
-def test_what_is_no_name_is_refused(run_dir: Path, name: str) -> None:
+def test_a_bad_name_of_a_worker_is_refused(run_dir: Path, name: str) -> None:
     with pytest.raises(ValueError, match="cannot be the name of a worker"):
         Worker(name, run_dir)
 
@@ -396,9 +344,7 @@ os.kill(os.getpid(), 9)
 
 
 @pytest.mark.make_e2e
-def test_a_child_that_outlives_its_parent_holds_neither_its_name_nor_its_machine(
-    run_dir: Path,
-) -> None:
+def test_a_forked_child_holds_neither_name_nor_machine(run_dir: Path) -> None:
     """A worker that is its own agent forks, and is killed; its successor can begin."""
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", FORKS, str(run_dir)],
@@ -415,26 +361,12 @@ def test_a_child_that_outlives_its_parent_holds_neither_its_name_nor_its_machine
             os.killpg(parent.pid, 9)
 
 
-@pytest.mark.make_e2e
-def test_what_somebody_wrote_wrongly_counts_as_busy(run_dir: Path) -> None:
-    """A worker in another language that has not written its line may be serving."""
-    command = f"exec 9> {run_dir}/workers/other; flock 9; echo hello >&9; echo up; read line"
-    with subprocess.Popen(
-        ["bash", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as shell:
-        assert shell.stdout is not None
-        assert shell.stdout.readline() == b"up\n"
-        found = read_roster(run_dir, 1, time.time())
-        assert (found.busy, found.not_ready) == (1, ("other",))
-        shell.communicate(b"\n")
-
-
 @pytest.mark.parametrize("stepped_s", [0.0, -0.0004, -3600.0, 3600.0])
 @pytest.mark.parametrize("state", [State.DRAINING, State.BOOTING, State.IDLE, State.GONE])
-def test_a_worker_takes_nothing_whatever_the_clock_says(
+def test_no_step_of_the_clock_lets_a_worker_take_requests(
     worker: Worker, run_dir: Path, monkeypatch: pytest.MonkeyPatch, state: State, stepped_s: float
 ) -> None:
-    """The clock steps after the agent wrote the notice; its text is rounded to milliseconds."""
+    """The clock steps after the agent wrote the notice, whose text is rounded to milliseconds."""
     write_notice(run_dir, Notice(state, AT + 0.0007, state is State.DRAINING))
     monkeypatch.setattr("spotkeeper_worker.worker.time.time", lambda: AT + 0.0007 + stepped_s)
     assert not worker.may_take

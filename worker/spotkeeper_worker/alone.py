@@ -86,11 +86,9 @@ class Alone(Worker):
         self._ending = contextlib.ExitStack()
         self._ending.callback(shutil.rmtree, own, ignore_errors=True)
         try:
+            named = {PREFIX + name.upper(): str(value) for name, value in settings.items()}
             fallback = {"run_dir": own / "run", "spool_dir": own / "spool", "workers": 1}
-            named = {PREFIX + name.upper(): str(value) for name, value in fallback.items()}
-            named.update(os.environ)
-            named.update({PREFIX + name.upper(): str(value) for name, value in settings.items()})
-            parsed = parse(named)
+            parsed = parse({**os.environ, **named}, fallback)
             kind = BotoChain if find_spec("boto3") else CredentialChain
             stopping = Stop()
             agent = self._ending.enter_context(looked_after(parsed, stopping, kind))

@@ -46,7 +46,16 @@ class SpotkeeperMiddleware:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Handle a connection, as ASGI defines it."""
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, self._watched(send))
+
+            async def watched(message: Message) -> None:
+                """Become ready once the application has started, and leave at its shutdown."""
+                if message["type"] == "lifespan.startup.complete":
+                    self._joined().ready()
+                await send(message)
+                if message["type"] == "lifespan.shutdown.complete":
+                    self._joined().close()
+
+            await self._app(scope, receive, watched)
         elif scope["type"] != "http" or scope["path"] in self._skip:
             await self._app(scope, receive, send)
         elif scope["path"] == READY_PATH:
@@ -62,18 +71,6 @@ class SpotkeeperMiddleware:
             self._worker = Worker()
             self._worker.ready()
         return self._worker
-
-    def _watched(self, send: Send) -> Send:
-        """Become ready when the application has started, and leave when it has shut down."""
-
-        async def watched(message: Message) -> None:
-            if message["type"] == "lifespan.startup.complete":
-                self._joined().ready()
-            await send(message)
-            if message["type"] == "lifespan.shutdown.complete":
-                self._joined().close()
-
-        return watched
 
     async def _served(
         self, worker: Worker, scope: MutableMapping[str, Any], receive: Receive, send: Send

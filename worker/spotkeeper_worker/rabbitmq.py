@@ -59,16 +59,13 @@ class _RabbitLoop:
     def __init__(
         self, worker: Worker, queue: str, handle: Callable[[bytes], Any], requeue_failed: bool
     ) -> None:
-        self._worker = worker
+        self._worker, self._queue, self._handle = worker, queue, handle
         self._requeue_failed = requeue_failed
-        self._queue = queue
-        self._handle = handle
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="request")
         # The newest thousand served requests that may be delivered again, and until when.
         self._served: OrderedDict[str, float] = OrderedDict()
         self._say = Sometimes(_LOG)
-        self._said_no_time = False
-        self._handed_back = False
+        self._said_no_time = self._handed_back = False
 
     def session(self, channel: BlockingChannel) -> None:
         """Take and serve on one channel, for as long as it lasts."""

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
+from typing import Callable
+
+
+def on_signals(stop: Callable[[], None]) -> None:
+    """Have SIGTERM and SIGINT call `stop`; call it from the main thread."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop())
 
 
 class Stop:

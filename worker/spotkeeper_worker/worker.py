@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 import socket
 import time
 from collections import deque
@@ -20,7 +19,7 @@ from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.logs.intake import LONGEST_ID
 from spotkeeper_worker.notice import Notice, NoticeReader
 from spotkeeper_worker.roster import Place
-from spotkeeper_worker.stop import Stop
+from spotkeeper_worker.stop import Stop, on_signals
 from spotkeeper_worker.times import read_time
 
 if TYPE_CHECKING:
@@ -131,8 +130,7 @@ class Worker:
 
     def stop_on_signals(self) -> None:
         """Have SIGTERM and SIGINT do what `stop` does; call it from the main thread."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self.stop())
+        on_signals(self.stop)
 
     def wait(self, seconds: float) -> None:
         """Wait, at most until `stop`."""

@@ -170,19 +170,20 @@ class AutoScaling(Caller):
         endpoint = endpoint or endpoint_of("autoscaling", region)
         super().__init__("autoscaling", endpoint, region, chain)
 
-    def complete(self, group: str, hook: str, instance_id: str) -> None:
-        """Complete a hook; raises NoActiveAction where it holds nothing, or AwsError."""
-        self._ask(
-            "CompleteLifecycleAction", AutoScalingGroupName=group, LifecycleHookName=hook,
-            InstanceId=instance_id, LifecycleActionResult="CONTINUE",
-        )  # fmt: skip
+    def act(self, group: str, hook: str, instance_id: str, *, heartbeat: bool = False) -> None:
+        """Complete a hook, or have it wait for its whole time-out again.
 
-    def heartbeat(self, group: str, hook: str, instance_id: str) -> None:
-        """Have a hook wait for its whole time-out again; raises as `complete` does."""
-        self._ask(
-            "RecordLifecycleActionHeartbeat", AutoScalingGroupName=group, LifecycleHookName=hook,
-            InstanceId=instance_id,
-        )  # fmt: skip
+        Raises NoActiveAction where it holds nothing, or AwsError.
+        """
+        named = {
+            "AutoScalingGroupName": group,
+            "LifecycleHookName": hook,
+            "InstanceId": instance_id,
+        }
+        if heartbeat:
+            self._ask("RecordLifecycleActionHeartbeat", **named)
+        else:
+            self._ask("CompleteLifecycleAction", **named, LifecycleActionResult="CONTINUE")
 
     def group_of(self, instance_id: str) -> str:
         """Find an instance's group; empty when it is in none. Raises AwsError."""

@@ -7,7 +7,6 @@ import grp
 import json
 import logging
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -37,7 +36,7 @@ from spotkeeper_worker.logs.outbox import Outbox
 from spotkeeper_worker.logs.pace import PaceSettings
 from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import read_notice
-from spotkeeper_worker.stop import Stop
+from spotkeeper_worker.stop import Stop, on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit code. An error is one line on stderr."""
     given = sys.argv[1:] if arguments is None else arguments
     # The agent runs for as long as its machine: without argparse it takes 1 MiB less.
-    command = _run if given == ["run"] else _parse(given)
+    command = _run if given == ["run"] else _command_of(given)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     try:
         return command()
@@ -59,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _parse(arguments: list[str]) -> Callable[[], int]:
+def _command_of(arguments: list[str]) -> Callable[[], int]:
     import argparse
 
     parser = argparse.ArgumentParser(prog="spotkeeper-agent", description=__doc__)
@@ -96,16 +95,11 @@ def _run() -> int:
         )
     # Before anything starts: an agent that is stopped while it starts sends its logs as well.
     stopping = Stop()
-    _stop_by_signals(stopping)
+    on_signals(stopping.set)
     with looked_after(settings, stopping) as agent:
         notify("READY=1")
         agent.run()
     return 0
-
-
-def _stop_by_signals(stopping: Stop) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
 
 
 def _job() -> int:
@@ -129,7 +123,7 @@ def _forward(url: str, queue: str) -> int:
     logging.getLogger("pika").setLevel(logging.CRITICAL)
     sending, _ = _sender(load(os.environ))
     stopping = Stop()
-    _stop_by_signals(stopping)
+    on_signals(stopping.set)
     forward(Broker(url, queue, PREFETCH), queue, sending.send, stopping)
     return 0
 
@@ -218,7 +212,7 @@ def looked_after(
         if settings.logs:
             follower = files.Follower(settings.logs, outbox.accept, outbox.last_of, say)
         gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None
-        service = Service(settings.ready, settings.live, settings.on_drain, settings.on_return, say)
+        service = Service(settings, say)
         parts = Parts(outbox, service, metadata, who, auto_scaling, gpus, follower)
         agent = Agent(settings, parts, say, stopping)
         server = SocketServer(settings.run_dir, outbox.accept, lambda: agent.notice.as_json(), gid)

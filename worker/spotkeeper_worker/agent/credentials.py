@@ -9,7 +9,7 @@ import json
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from spotkeeper_worker.agent import web
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError
@@ -66,8 +66,7 @@ class CredentialChain:
             found = (
                 (Credentials(key, secret, token) if key and secret else None)
                 or _of_file(self._environment)
-                or _of_container(self._environment)
-                or (_of_instance(self._metadata) if self._metadata else None)
+                or self._of_a_role()
             )
         except _UNREADABLE as error:
             if self._kept is not None and now < self._kept.ends_at:
@@ -79,6 +78,31 @@ class CredentialChain:
                 "nor an instance profile; give the launch template an IamInstanceProfile"
             )
         return found
+
+    def _of_a_role(self) -> Credentials | None:
+        """Ask the container's endpoint if it has one, or else the instance's metadata.
+
+        https://docs.aws.amazon.com/AmazonECS/latest/developerguide/task-iam-roles.html
+        """
+        relative = self._environment.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "")
+        uri = self._environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI", "")
+        uri = _CONTAINER_HOST + relative if relative else uri
+        body: str | bytes | None = None
+        if uri:
+            token = self._environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
+            _, body = web.read(uri, {"Authorization": token} if token else {}, 2.0, _LONGEST)
+        elif self._metadata:
+            roles = "meta-data/iam/security-credentials/"
+            role = self._metadata.get(roles)
+            body = (self._metadata.get(roles + role.split()[0]) or None) if role else None
+        if body is None:
+            return None
+        told = json.loads(body)
+        try:
+            ends_at = read_time(told["Expiration"])
+            return Credentials(told["AccessKeyId"], told["SecretAccessKey"], told["Token"], ends_at)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"a role's credentials are incomplete: {error!r}") from None
 
 
 def _of_file(environment: Mapping[str, str]) -> Credentials | None:
@@ -102,31 +126,3 @@ def _of_file(environment: Mapping[str, str]) -> Credentials | None:
     section = parser[profile]
     secret = section.get("aws_secret_access_key", "")
     return Credentials(section["aws_access_key_id"], secret, section.get("aws_session_token", ""))
-
-
-def _of_container(environment: Mapping[str, str]) -> Credentials | None:
-    """https://docs.aws.amazon.com/AmazonECS/latest/developerguide/task-iam-roles.html."""
-    relative = environment.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "")
-    uri = environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI", "")
-    uri = _CONTAINER_HOST + relative if relative else uri
-    if not uri:
-        return None
-    token = environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
-    _, body = web.read(uri, {"Authorization": token} if token else {}, 2.0, _LONGEST)
-    return _session(json.loads(body))
-
-
-def _of_instance(metadata: Metadata) -> Credentials | None:
-    role = metadata.get("meta-data/iam/security-credentials/")
-    if not role:
-        return None
-    body = metadata.get(f"meta-data/iam/security-credentials/{role.split()[0]}")
-    return _session(json.loads(body)) if body else None
-
-
-def _session(body: Mapping[str, Any]) -> Credentials:
-    try:
-        ends_at = read_time(body["Expiration"])
-        return Credentials(body["AccessKeyId"], body["SecretAccessKey"], body["Token"], ends_at)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"a role's credentials are incomplete: {error!r}") from None

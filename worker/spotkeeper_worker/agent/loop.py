@@ -310,13 +310,12 @@ class Agent:
             self._say.warn("flush", told)
         ready = call.hook is Hook.READY
         name = self._settings.ready_hook if ready else self._settings.drain_hook
-        ask = auto_scaling.heartbeat if call.heartbeat else auto_scaling.complete
         instance_id = who.instance_id if who else ""
         try:
             self._group = self._group or auto_scaling.group_of(instance_id)
             if not self._group:
                 return False
-            ask(self._group, name, instance_id)
+            auto_scaling.act(self._group, name, instance_id, heartbeat=call.heartbeat)
         except NoActiveAction:
             return False
         except AwsError as error:

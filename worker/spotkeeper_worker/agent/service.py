@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from spotkeeper_worker.agent import web
 from spotkeeper_worker.log import get_logger
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Sequence
 
+    from spotkeeper_worker.agent.settings import Probe, Settings
     from spotkeeper_worker.log import Sometimes
     from spotkeeper_worker.states import Leave, Workers
 
@@ -21,62 +21,26 @@ NAME = "service"
 _LOG = get_logger("agent")
 # Consecutive probes that fail before a service that was alive counts as dead.
 _DEAD_AFTER = 3
-_LONGEST_S = 60.0
 NOT_ALIVE = "not alive: "
 
 
-class Probe(NamedTuple):
-    """A URL that answers 2xx while the service is ready, or alive."""
-
-    url: str
-    every_s: float = 2.0
-    timeout_s: float = 2.0
-
-    @classmethod
-    def parse(cls, value: Any) -> Probe:
-        """Read `{http = "http://127.0.0.1:8000/health"}`; raises ValueError."""
-        table = value if isinstance(value, dict) else {"http": value}
-        url = table.get("http")
-        parts = urlsplit(url if isinstance(url, str) else "")
-        times = [table.get(name, 2.0) for name in ("every_s", "timeout_s")]
-        right = all(isinstance(each, (int, float)) and 0 < each <= _LONGEST_S for each in times)
-        if parts.scheme not in ("http", "https") or not parts.hostname or not right:
-            raise ValueError('should be {http = "http://127.0.0.1:8000/health"}')
-        if set(table) - {"http", "every_s", "timeout_s"}:
-            raise ValueError("has http, every_s and timeout_s, and nothing else")
-        return cls(str(url), float(times[0]), float(times[1]))
-
-    def trouble(self) -> str:
-        """Ask once; empty if the service is well."""
-        try:
-            status, _ = web.read(self.url, {"User-Agent": "spotkeeper-agent"}, self.timeout_s, 0)
-        except web.ERRORS as error:
-            return f"{self.url}: {type(error).__name__} {error}".rstrip()
-        well = HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
-        return "" if well else f"{self.url} answered {status}"
-
-
-def parse_command(value: Any) -> tuple[str, ...]:
-    """Read `["systemctl", "stop", "vllm"]`; raises ValueError."""
-    if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
-        raise ValueError('should be a command, such as ["systemctl", "stop", "vllm"]')
-    return tuple(value)
+def _trouble_of(probe: Probe) -> str:
+    """Ask once; empty if the service is well."""
+    try:
+        status, _ = web.read(probe.url, {"User-Agent": "spotkeeper-agent"}, probe.timeout_s, 0)
+    except web.ERRORS as error:
+        return f"{probe.url}: {type(error).__name__} {error}".rstrip()
+    well = HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+    return "" if well else f"{probe.url} answered {status}"
 
 
 class Service:
     """The machine's service. Probes run in a thread of their own, as they may hang."""
 
-    def __init__(
-        self,
-        ready: Probe | None,
-        live: Probe | None,
-        on_drain: Sequence[str],
-        on_return: Sequence[str],
-        say: Sometimes,
-    ) -> None:
-        self._probes = {name: it for name, it in (("ready", ready), ("live", live)) if it}
-        self._on_drain = on_drain
-        self._on_return = on_return
+    def __init__(self, settings: Settings, say: Sometimes) -> None:
+        named = (("ready", settings.ready), ("live", settings.live))
+        self._probes = {name: probe for name, probe in named if probe}
+        self._on_drain, self._on_return = settings.on_drain, settings.on_return
         self._say = say
         self._running: subprocess.Popen[bytes] | None = None
         self._ran = ""
@@ -85,7 +49,7 @@ class Service:
         self._failed = 0
         self._was_alive = False
         self._closed = threading.Event()
-        self.ready = ready is None
+        self.ready = settings.ready is None
         self.ill = ""
         """Why the service does not live; empty while it does, or has not been alive yet."""
 
@@ -102,7 +66,7 @@ class Service:
     def probe(self) -> None:
         """Probe once."""
         for name, probe in self._probes.items():
-            trouble = probe.trouble()
+            trouble = _trouble_of(probe)
             if trouble:
                 what = "alive" if name == "live" else name
                 self._say.warn(name, f"the service is not {what}: {trouble}")

@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from urllib.parse import urlsplit
 
 from spotkeeper_worker.agent.queue_look import Address, parse_address
-from spotkeeper_worker.agent.service import Probe, parse_command
 from spotkeeper_worker.logs.files import Follow
 
 if TYPE_CHECKING:
@@ -22,6 +22,33 @@ GPUS = -1
 
 class SettingsError(Exception):
     """Settings that cannot be used; names every wrong one."""
+
+
+_LONGEST_PROBE_S = 60.0
+
+
+class Probe(NamedTuple):
+    """A URL that answers 2xx while the service is ready, or alive."""
+
+    url: str
+    every_s: float = 2.0
+    timeout_s: float = 2.0
+
+    @classmethod
+    def parse(cls, value: Any) -> Probe:
+        """Read `{http = "http://127.0.0.1:8000/health"}`; raises ValueError."""
+        table = value if isinstance(value, dict) else {"http": value}
+        url = table.get("http")
+        parts = urlsplit(url if isinstance(url, str) else "")
+        times = [table.get(name, 2.0) for name in ("every_s", "timeout_s")]
+        right = all(
+            isinstance(each, (int, float)) and 0 < each <= _LONGEST_PROBE_S for each in times
+        )
+        if parts.scheme not in ("http", "https") or not parts.hostname or not right:
+            raise ValueError('should be {http = "http://127.0.0.1:8000/health"}')
+        if set(table) - {"http", "every_s", "timeout_s"}:
+            raise ValueError("has http, every_s and timeout_s, and nothing else")
+        return cls(str(url), float(times[0]), float(times[1]))
 
 
 class Settings(NamedTuple):
@@ -80,6 +107,13 @@ class Settings(NamedTuple):
         return self.cluster == "aws"
 
 
+def _command(value: Any) -> tuple[str, ...]:
+    """Read `["systemctl", "stop", "vllm"]`; raises ValueError."""
+    if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
+        raise ValueError('should be a command, such as ["systemctl", "stop", "vllm"]')
+    return tuple(value)
+
+
 _QUEUE_URL = (r"https?://[^/\s]+/\S+", "the URL of a queue, as the stack's output names it")
 _PATTERNS = {
     "search_log_queue_url": _QUEUE_URL,
@@ -113,9 +147,9 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 # These are values of TOML, also in the environment.
 _STRUCTURED: dict[str, Callable[[Any], Any]] = {
-    "on_drain": parse_command,
-    "on_return": parse_command,
-    "job_shutdown": parse_command,
+    "on_drain": _command,
+    "on_return": _command,
+    "job_shutdown": _command,
     "ready": Probe.parse,
     "live": Probe.parse,
     "logs": Follow.parse,

@@ -78,21 +78,17 @@ class Emitter:
     def _lost(self) -> int:
         return self._overflowed + self._given_up
 
-    @property
-    def _unsaid(self) -> bool:
-        return bool(self.waiting or self._lost > self._told)
-
     def _run(self) -> None:
         """Send every `every_s`, and once closed until all is sent (or the process ends)."""
         while not self._closed.wait(self._every_s):
             self._send_all()
         ends = time.monotonic() + TIMEOUT_S
-        while self._unsaid and time.monotonic() < ends:
-            self._send_all()
-            time.sleep(0.05 if self._unsaid else 0)
+        while not self._send_all() and time.monotonic() < ends:
+            time.sleep(0.05)
         self._disconnect()
 
-    def _send_all(self) -> None:
+    def _send_all(self) -> bool:
+        """Hand over what waits; answers whether the agent knows of every log."""
         try:
             while self._hand_over():
                 pass
@@ -100,6 +96,7 @@ class Emitter:
         except (OSError, ValueError) as error:
             self._disconnect()
             self._say.warn("agent", f"search logs wait for the agent ({self._run_dir}): {error}")
+        return not self.waiting and self._lost == self._told
 
     def _hand_over(self) -> bool:
         """Send a batch, and how many logs were lost; answers whether it was taken.
@@ -155,10 +152,8 @@ class Emitter:
 
 def _exchanged(connection: socket.socket, line: bytes) -> bytes:
     connection.sendall(line)
-    received = b""
-    while not received.endswith(b"\n"):
-        part = connection.recv(65_536)
-        if not part:
-            raise ConnectionResetError("the agent went away")
-        received += part
+    with connection.makefile("rb") as answers:
+        received = answers.readline()
+    if not received.endswith(b"\n"):
+        raise ConnectionResetError("the agent went away")
     return received

@@ -208,13 +208,18 @@ class Follower:
             self._begin(self._fd)
             self._accept([], self._known, 1)
         data = os.pread(self._fd, MOST_BYTES if self._session else 0, self._at)
-        whole = data.rfind(b"\n") + 1
-        if not whole and len(data) == MOST_BYTES:
-            whole = len(data)
-        taken = self._take(data[:whole])
-        if not whole:
-            self._look_for_another(now)
-        return taken
+        whole = data.rfind(b"\n") + 1 or (len(data) if len(data) == MOST_BYTES else 0)
+        if whole:
+            return self._take(data[:whole])
+        # Another file may have the name by now; it is the turn of that once this one was still.
+        same = False
+        with contextlib.suppress(OSError):
+            same = self._path.stat().st_ino == self._inode
+        if same or self._renamed_at is None:
+            self._renamed_at = None if same else now
+        elif now - self._renamed_at >= _GRACE_S:
+            self.close()
+        return 0
 
     def _begin(self, fd: int) -> None:
         """Find where to go on, once the file has a first line."""
@@ -247,21 +252,9 @@ class Follower:
             if len(logs) == MOST_LOGS:
                 self._accept(logs, self._session, at + 1)
                 taken, logs = taken + len(logs), []
-        if data:
-            self._accept(logs, self._session, at + 1)
+        self._accept(logs, self._session, at + 1)
         self._at = at
         return taken + len(logs)
-
-    def _look_for_another(self, now: float) -> None:
-        """Change to the file that has the name now, once the old one has been still for a while."""
-        with contextlib.suppress(OSError):
-            if self._path.stat().st_ino == self._inode:
-                self._renamed_at = None
-                return
-        if self._renamed_at is None:
-            self._renamed_at = now
-        elif now - self._renamed_at >= _GRACE_S:
-            self.close()
 
     def close(self) -> None:
         """Close the file."""

@@ -42,17 +42,13 @@ class Pace:
 
     def __init__(self, settings: PaceSettings, now: float) -> None:
         self._settings = settings
-        self._since = now
-        self._rate = 0.0
-        self._usual_wait = 0.0
-        self._usual_square = 0.0
-        self._known_s = 0.0
-        self._first_at = now
-        self.logs = 0
-        self._bytes = 0
+        # What is usual, and since when that is known.
+        self._rate = self._usual_wait = self._usual_square = self._known_s = 0.0
+        # What waits since the last message.
+        self._since = self._first_at = now
+        self.logs = self._bytes = 0
         self._workers: set[str] = set()
-        self._wait_s = 0.0
-        self._squares = 0.0
+        self._wait_s = self._squares = 0.0
 
     def add(self, size: int, wait_s: float, now: float, worker_id: str = "") -> None:
         """Count a worker's log of `size` bytes whose request waited `wait_s`."""
@@ -66,30 +62,25 @@ class Pace:
 
     def due(self, now: float) -> bool:
         """Whether what waits is to be sent now."""
-        settings = self._settings
         if not self.logs:
             return False
-        if self.logs >= MOST_LOGS or self._bytes >= MOST_BYTES:
+        latest_s, age = self._settings.latest_s, now - self._since
+        if self.logs >= MOST_LOGS or self._bytes >= MOST_BYTES or now - self._first_at >= latest_s:
             return True
-        if now - self._first_at >= settings.latest_s:
-            return True
-        age = now - self._since
-        complete = self.logs >= self._rate * settings.latest_s
-        return age >= settings.soonest_s and (complete or self._news(age))
-
-    def full(self, size: int, workers: Set[str]) -> bool:
-        """Whether further logs, of `size` bytes and these workers, belong into the next message."""
-        if self.logs >= MOST_LOGS or self._bytes + size > MOST_BYTES:
-            return True
-        return len(self._workers | workers) > MOST_WORKERS
-
-    def _news(self, age: float) -> bool:
+        if age < self._settings.soonest_s:
+            return False
         usual = self._rate * age
-        if abs(self.logs - usual) > _SURPRISE * math.sqrt(max(usual, 1.0)):
+        surprises = abs(self.logs - usual) > _SURPRISE * math.sqrt(max(usual, 1.0))
+        if surprises or self.logs >= self._rate * latest_s:
             return True
         off = abs(self._wait_s / self.logs - self._usual_wait)
         variance = max(0.0, self._usual_square - self._usual_wait**2)
         return off > max(_OTHER_WAIT_S, _SURPRISE * math.sqrt(variance / self.logs))
+
+    def full(self, size: int, workers: Set[str]) -> bool:
+        """Whether further logs, of `size` bytes and these workers, belong into the next message."""
+        more = self.logs >= MOST_LOGS or self._bytes + size > MOST_BYTES
+        return more or len(self._workers | workers) > MOST_WORKERS
 
     def sent(self, now: float) -> None:
         """Begin the next message: what was counted becomes part of what is usual."""

@@ -57,11 +57,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     timeout = 1.0
     # A worker that starts with many others waits rather than being refused.
     request_queue_size = 128
-
-    def __init__(self, path: str, accept: Accept, tell: Tell) -> None:
-        self._accept = accept
-        self._tell = tell
-        super().__init__(path, _Handler)
+    answer: Callable[[bytes], dict[str, Any]]
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer from a thread of its own; the number of threads is limited."""
@@ -69,26 +65,6 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
-
-    def answer(self, line: bytes) -> dict[str, Any]:
-        """Answer one request; the answer to a wrong one says what is wrong."""
-        try:
-            asked = json.loads(line)
-            if asked.get("notice"):
-                return self._tell()
-            logs, session, batch = asked["logs"], asked["session"], asked["batch"]
-            lost = asked.get("lost", 0)
-        except (ValueError, KeyError, AttributeError, RecursionError) as error:
-            return {"error": f"neither logs with session and batch, nor notice: {error!r}"}
-        if not isinstance(logs, list) or len(logs) > MOST_LOGS:
-            return {"error": f"logs should be a list of at most {MOST_LOGS}"}
-        if not isinstance(batch, int) or batch < 1:
-            return {"error": "batch should be a number from 1"}
-        if not isinstance(lost, int) or lost < 0:
-            return {"error": "lost should be a number from 0"}
-        if not isinstance(session, str) or not _SESSION.fullmatch(session):
-            return {"error": "session should be 1 to 64 letters and digits"}
-        return {"took": batch, "refused": self._accept(logs, session, batch, lost)[:20]}
 
 
 class SocketServer:
@@ -114,7 +90,8 @@ class SocketServer:
     def _bound(self) -> _Server:
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
-        server = _Server(str(self._path), self._accept, self._tell)
+        server = _Server(str(self._path), _Handler)
+        server.answer = self._answer
         if self._gid is not None:
             os.chown(self._path, -1, self._gid)
         self._path.chmod(0o666 if self._gid is None else 0o660)
@@ -123,6 +100,26 @@ class SocketServer:
     def start(self) -> None:
         """Begin to answer."""
         self._thread.start()
+
+    def _answer(self, line: bytes) -> dict[str, Any]:
+        """Answer one request; the answer to a wrong one says what is wrong."""
+        try:
+            asked = json.loads(line)
+            if asked.get("notice"):
+                return self._tell()
+            logs, session, batch = asked["logs"], asked["session"], asked["batch"]
+            lost = asked.get("lost", 0)
+        except (ValueError, KeyError, AttributeError, RecursionError) as error:
+            return {"error": f"neither logs with session and batch, nor notice: {error!r}"}
+        if not isinstance(logs, list) or len(logs) > MOST_LOGS:
+            return {"error": f"logs should be a list of at most {MOST_LOGS}"}
+        if not isinstance(batch, int) or batch < 1:
+            return {"error": "batch should be a number from 1"}
+        if not isinstance(lost, int) or lost < 0:
+            return {"error": "lost should be a number from 0"}
+        if not isinstance(session, str) or not _SESSION.fullmatch(session):
+            return {"error": "session should be 1 to 64 letters and digits"}
+        return {"took": batch, "refused": self._accept(logs, session, batch, lost)[:20]}
 
     def _run(self) -> None:
         while not self._closed.is_set():

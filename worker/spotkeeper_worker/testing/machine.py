@@ -126,33 +126,18 @@ class FakeMachine:
             bodies = dict.fromkeys(self.bodies)
         return [json.loads(line) for body in bodies for line in unpacked(body).split("\n")]
 
-    def holds(self, hook: str) -> bool:
-        """Whether a hook holds the instance now."""
+    def act(self, hook: str, *, heartbeat: bool = False) -> bool:
+        """Complete a hook as AWS does, or have it wait anew; False where it holds nothing."""
         with self.changed:
-            return self._active.get(hook, 0.0) > time.time()
-
-    def complete(self, hook: str) -> bool:
-        """Complete a hook as AWS does; False where it holds nothing."""
-        with self.changed:
-            if not self.holds(hook):
+            if self._active.get(hook, 0.0) <= time.time():
                 return False
-            del self._active[hook]
-            self.completed.append((hook, str(self.target)))
+            if heartbeat:
+                self._active[hook] = time.time() + self._hook_timeout_s
+                self.heartbeats.append(hook)
+            else:
+                del self._active[hook]
+                self.completed.append((hook, str(self.target)))
             return True
-
-    def beat(self, hook: str) -> bool:
-        """Have a hook wait anew; False where it holds nothing."""
-        with self.changed:
-            if not self.holds(hook):
-                return False
-            self._active[hook] = time.time() + self._hook_timeout_s
-            self.heartbeats.append(hook)
-            return True
-
-    def take(self, body: str) -> None:
-        """Put a message into the queue."""
-        with self.changed:
-            self.bodies.append(body)
 
     def _move(self, target: str, hook: str) -> None:
         with self.changed:

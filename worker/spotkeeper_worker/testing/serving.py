@@ -162,7 +162,8 @@ class _Handler(BaseHTTPRequestHandler):
             if not refuses and len(asked["MessageBody"].encode()) > _LONGEST_MESSAGE:
                 refuses = "InvalidParameterValue"
             if not refuses:
-                machine.take(asked["MessageBody"])
+                with machine.changed:
+                    machine.bodies.append(asked["MessageBody"])
         if refuses:
             told = {"__type": f"com.amazonaws#{refuses}", "message": "refused by the test"}
         self._answer(400 if refuses else 200, json.dumps(told))
@@ -179,7 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         elif asked.get("AutoScalingGroupName") != machine.group:
             message = "AutoScalingGroup name not found"
-        elif (machine.beat if "Heartbeat" in str(action) else machine.complete)(hook):
+        elif machine.act(hook, heartbeat="Heartbeat" in str(action)):
             self._answer(200, f"<{action}Response/>")
             return
         else:
