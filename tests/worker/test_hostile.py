@@ -88,8 +88,8 @@ def test_no_trap_blocks_a_worker_s_name(trap: Callable[[Path], object], tmp_path
     assert (tmp_path / "secret").read_text() == SECRET
 
 
-def test_a_name_that_is_none_is_no_worker(tmp_path: Path) -> None:
-    """The notice and systemd are told the names of workers."""
+def test_a_file_with_an_invalid_name_is_no_worker(tmp_path: Path) -> None:
+    """Names of workers reach the notice and systemd."""
     (tmp_path / "workers").mkdir()
     with (tmp_path / "workers" / "x\nMAINPID=1").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -212,7 +212,8 @@ class _AskedAgain:
 
 @pytest.fixture
 def asked_again(dynamodb: "DynamoDBClient") -> FleetStateTable:
-    return FleetStateTable(_AskedAgain(dynamodb), TABLE, timedelta(days=30))  # type: ignore[arg-type]
+    client: Any = _AskedAgain(dynamodb)
+    return FleetStateTable(client, TABLE, timedelta(days=30))
 
 
 @pytest.mark.parametrize("late_s", [0.001, 1.0, 3600.0])
