@@ -207,7 +207,7 @@ def sent(content: int, at_s: float, fleet: str = "ocr") -> LoadDigest:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """So many seconds pass; a message sent `late_s` ago gets into the table; perhaps a turn reads.
+    """Seconds pass, a message sent `late_s` ago is stored, and perhaps a turn reads.
 
     `again` of the messages before it are delivered once more with it. `window_s` is how far back
     the turn reads, 0 when it does not read.

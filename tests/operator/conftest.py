@@ -108,7 +108,7 @@ class Days:
             self.sleep(60)
 
     def sleep(self, seconds: float) -> None:
-        """Let so much time pass; what functions write is not what the command writes."""
+        """Let time pass; the output of the functions is kept apart from the command's."""
         cloud = self.stage.cloud
         with redirect_stdout(io.StringIO()):
             for event in cloud.advance(cloud.now_s + seconds):

@@ -66,7 +66,7 @@ def worker(settings: Settings) -> Iterator[Place]:
 
 
 def after(agent: Agent, seconds: float, set_by: float = 0.0) -> tuple[State, str]:
-    """Step that long after the beginning, when the clock has been set by so much."""
+    """Step at a time since the start, on a clock that was set by an offset."""
     agent.step(1000.0 + seconds, NOW + seconds + set_by)
     return agent.notice.state, agent.notice.reason
 

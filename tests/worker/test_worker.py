@@ -142,7 +142,7 @@ def test_a_batch_stays_within_limits(emitter: Emitter, run_dir: Path) -> None:
 
 def test_an_unread_log_is_counted_as_lost(emitter: Emitter, taken: Taken) -> None:
     emitter.emit(("x" * 3_000_000, AT, AT, AT, "ok"))
-    until(lambda: taken.lost == 1, "it is told though no log follows")
+    until(lambda: taken.lost == 1, "the loss is reported without another log")
     emitter.emit(("r-0", AT, AT, AT, "ok"))
     until(lambda: taken.ids == ["r-0"], "the next is taken")
     assert taken.lost == 1

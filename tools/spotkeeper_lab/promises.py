@@ -143,8 +143,8 @@ def evidence_of(
     if not serving:
         requests = 60.0 * loads[-1] / scenario.service_s / max(1, everybody)
         return requests, reported and not scenario.queue_known
-    # Whether the load fell so far that missing logs explain the idle instances better: who is left
-    # is nearer to how busy all were than to how busy they would have become.
+    # Had the idle instances died, the others would be busier than before. If they are nearer to how
+    # busy all were, the load fell, or logs are missing.
     taken_over = max(loads) / everybody * (1 + everybody / serving) / 2
     at_ease = 3 * idle > there and loads[-1] / serving < taken_over
     return logged / everybody, at_ease
@@ -486,7 +486,7 @@ class Watched(Troubled):
             )
 
     def _cured(self) -> None:
-        """Who is in service and does not work is replaced, once the budget of an hour allows it."""
+        """An instance in service that does not work is replaced, as the hourly budget allows."""
         longest_s, lately_s = 3000.0, 3600.0 + WHOLE_AFTER_S
         known = self._ill_since
         self._ill_since = {i: known.get(i, self.now_s) for i in self._ill()}
@@ -545,7 +545,7 @@ class Watched(Troubled):
         while refills and refills[0] < self.now_s - 3600.0:
             refills.popleft()
         if len(refills) > most_an_hour:
-            how = f"on-demand was filled again after it was given back {len(refills)} times"
+            how = f"on-demand was backfilled again after a release {len(refills)} times"
             self.broken(Promise.NO_FLAPPING, f"{how} in an hour")
 
     def _lowered(self, group: str, by: int, instance_id: str, function: str) -> None:

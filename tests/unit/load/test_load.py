@@ -127,7 +127,7 @@ def test_histograms_add_up(one: list[int], other: list[int]) -> None:
 
 
 def life(name: str, begins_s: float, ends_s: float, every_s: float) -> WorkerLoad:
-    """A worker on premises that finishes a request every so often between two instants."""
+    """A worker on premises that finishes requests at a fixed interval between two instants."""
     finished = max(1, round((ends_s - begins_s) / every_s))
     began, last = before(300 - begins_s), before(300 - ends_s)
     return worker(name, finished=finished, began=began, last_finished=last)

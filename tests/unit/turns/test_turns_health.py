@@ -52,7 +52,7 @@ def test_an_unforeseen_error_stops_one_fleet_and_is_raised_after_all_turns(
     stage = Stage()
     stage.serve(0, dict.fromkeys(stage.spot, 0.9))
     met = replace(stage.fleet, name="met")
-    # The lease cannot be given back either, which must not hide what went wrong.
+    # Releasing the lease fails too, which must not hide the first error.
     stage.faults.refusals["release"] = Unavailable("503")
 
     def failing(seen: HealthAssessment) -> HealthPlan:
