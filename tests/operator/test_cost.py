@@ -254,3 +254,18 @@ def test_idle_is_what_the_load_leaves_of_the_live_and_the_peak_is_what_was_wante
         idle, peak = read_use(client, "test", ["main", "night"], *span)
         assert (idle, peak) == (0.25, 6)
         assert read_use(client, "test", ["main"], *span) == (None, None)
+
+
+def test_the_metrics_of_many_fleets_take_several_calls() -> None:
+    """Three metrics of each fleet, and at most 500 in a call."""
+    asked: list[int] = []
+
+    def answer(params: dict[str, Any], **_: Any) -> None:
+        asked.append(len(params["MetricDataQueries"]))
+
+    with mock_aws():
+        client = boto3.client("cloudwatch", "us-east-1")
+        client.meta.events.register("provide-client-params.cloudwatch.GetMetricData", answer)
+        fleets = [f"fleet-{number}" for number in range(400)]
+        read_use(client, "test", fleets, NOON, NOON + timedelta(hours=1))
+    assert asked == [500, 500, 200]
