@@ -96,7 +96,7 @@ def test_after_a_lost_memory_only_what_is_proven_to_be_detached_is_ended() -> No
     assert (first.terminate, set(first.memory.detached)) == ((OUT[0],), {OUT[1]})
     assert first.memory.swept_at == at(0)
     assert "unproven-marks" in first.alarms
-    assert f"{OUT[2]} carry Spotkeeper's tags" in first.reason
+    assert f"{OUT[2]} have Spotkeeper's tags" in first.reason
     later = turn(
         600, spot, group("on-demand", 0), first.memory, running=frozenset({OUT[1], OUT[2]})
     )

@@ -141,7 +141,7 @@ def test_more_load_raises_the_group_at_once() -> None:
     assert (sizing.action, sizing.rule) == (Action.RESIZE, "load rate")
     assert (sizing.spot_desired, sizing.workers) == (10, 10)
     assert sizing.reason == (
-        "load 7.0 erlangs at 70% needs 10 workers (most lately: 10), 0 on premises: spot 4 -> 10"
+        "load 7.0 erlangs at 70% needs 10 workers (recent maximum: 10), 0 on premises: spot 4 -> 10"
     )
 
 

@@ -120,14 +120,15 @@ def _release(seen: Assessment, excess: int) -> Size:
     if plan.ends or plan.desired != group.desired:
         return _released(seen, plan, due)
     if plan.launching:
-        why = f"{excess} are released once they have launched"
+        why = f"{excess} on demand will be released once launched"
         return _hold("launching", why, memory.release_due)
-    return _hold("busy", f"{excess} are released once they have finished their requests", due)
+    why = f"{excess} on demand will be released once their requests have finished"
+    return _hold("busy", why, due)
 
 
 def _adopting(seen: Assessment, adoption: Adoption) -> Size:
     snapshot = seen.snapshot
-    until = "spot has served as many: raise the spot group"
+    until = "spot serves that many: raise the spot group"
     if snapshot.health_lost:
         until = "the health controller runs and can read its memory"
     elif snapshot.fleet.sizing.enabled and not snapshot.load_known:

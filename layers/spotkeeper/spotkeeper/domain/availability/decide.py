@@ -353,7 +353,7 @@ def _counts(seen: Assessment) -> str:
     parts = [f"spot {spot.serving} of {spot.target} serving"]
     counts = (
         (spot.launching, "launching"),
-        (spot.unheard, "without a report yet"),
+        (spot.unheard, "not reporting yet"),
         (spot.late, "past the launch deadline"),
         (spot.at_risk, "at risk"),
         (seen.shortfall, "short"),
@@ -378,11 +378,11 @@ def _explanation(seen: Assessment) -> str:
         else:
             text = f" ({_newest(failures)})"
     if seen.groups_before not in ((), seen.memory.groups):
-        text += f"; its previous groups {' and '.join(seen.groups_before)} are left as they are"
+        text += f"; its previous groups {' and '.join(seen.groups_before)} are not changed"
     if unproven:
         text += (
-            f"; {', '.join(unproven)} carry Spotkeeper's tags, but the history of their group does "
-            "not show that they were detached: end them, or remove the tags"
+            f"; {', '.join(unproven)} have Spotkeeper's tags, but the history of their group does "
+            "not show that Spotkeeper detached them: end them, or remove the tags"
         )
     return text
 

@@ -143,7 +143,7 @@ def told(memory: QueueMemory | None) -> str:
     if memory is None:
         return ""
     if memory.trouble or memory.length is None:
-        return f", the request queue is not known ({memory.trouble})"
+        return f", the length of the request queue is not known ({memory.trouble})"
     return f", {memory.length.waiting} requests wait, {memory.length.in_flight} are in flight"
 
 
