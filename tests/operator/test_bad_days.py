@@ -49,7 +49,7 @@ def test_an_unknown_stack_or_fleet_and_a_stack_without_a_name() -> None:
 def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
     told = refused("explain", "--since", "1h", "--rule", "backfil")
     assert told == (
-        "error: the rule 'backfil' decided no turn of this time; others: "
+        "error: no turn in this time has the rule 'backfil'; others: "
         "at target, backfill, make before break, sizing is off"
     )
 
@@ -126,7 +126,7 @@ def test_an_empty_table() -> None:
     table = boto3.client("dynamodb")
     for item in table.scan(TableName="spotkeeper")["Items"]:
         table.delete_item(TableName="spotkeeper", Key={k: item[k] for k in ("pk", "sk")})
-    assert "UNKNOWN: no availability turn has worked yet" in answered("status")
+    assert "UNKNOWN: no availability turn has succeeded yet" in answered("status")
     assert answered("explain") == "no decision in this time\n"
     assert "paid          not known" in answered("cost")
     assert "no turn in observe mode" in answered("observe", "report")

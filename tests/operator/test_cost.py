@@ -109,7 +109,7 @@ def test_a_missing_price_is_named(kept: Stage, monkeypatch: pytest.MonkeyPatch) 
     del kept
     monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {})
     out = answered("cost", "--since", "2h")
-    assert "have no price and are in no sum: on-demand g5.xlarge" in " ".join(out.split())
+    assert "have no price and are not included: on-demand g5.xlarge" in " ".join(out.split())
     found = json.loads(answered("cost", "--since", "2h", "--json"))
     assert found["missing_prices"] == ["on-demand g5.xlarge"]
 
@@ -119,13 +119,13 @@ def test_unread_figures_are_unknown(deployed: Stage, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {})
     code, out, _ = run("cost")
     assert (code, "0.00" in out) == (1, False)
-    assert "fleet main: its instances were never read" in " ".join(out.split())
+    assert "fleet main: cost not known, its instances were never read" in " ".join(out.split())
     assert "paid not known" in " ".join(out.split())
     LedgerTable(boto3.client("dynamodb"), TABLE).looked("main", deployed.now)
     assert run("cost")[0] == 0
     deployed.put("night", "{")
     code, out, _ = run("cost")
-    assert (code, "its cost is in no sum" in " ".join(out.split())) == (1, True)
+    assert (code, "its cost is not included" in " ".join(out.split())) == (1, True)
     boto3.client("ssm").delete_parameter(Name=f"{PATH}/night")
     deployed.at(deployed.cloud.now_s + 3600)
     found = json.loads(run("cost", "--json")[1])
@@ -163,14 +163,14 @@ ITEM = LedgerItem(
                 [billed(estimated=True, spot=0.5, others=0.25)],
             ],
             "4.00 billed for instances from 2026-11-18 to 2026-11-20 (spot 2.00, on demand 2.00), "
-            "0.25 for what else carries the tag, not final yet; by the ledger 0.00",
+            "0.25 for other items with the tag, not final yet; by the ledger 0.00",
         ),
         # Two hours are requested, but the bill is by day and includes what ran in the morning.
         (
             "2h",
             [[billed(on_demand=3.0)]],
             "3.00 billed for instances from 2026-11-20 to 2026-11-21 (spot 0.00, on demand 3.00), "
-            "0.00 for what else carries the tag; by the ledger 3.00",
+            "0.00 for other items with the tag; by the ledger 3.00",
         ),
     ],
 )

@@ -98,7 +98,7 @@ def test_a_failed_experiment_is_reported_in_the_words_of_fis(fis: Experiments) -
 
 def test_a_fleet_that_is_small_or_only_looks_or_is_paused_is_left_alone(whole: Stage) -> None:
     told = refused("drill", "main", "--count", "5")
-    assert "4 spot instances are in service: --count 5 is more" in told
+    assert "only 4 spot instances are in service: --count 5 is too many" in told
     put(whole, mode="observe")
     assert "spotkeeper mode main act" in refused("drill", "main")
     put(whole)

@@ -28,7 +28,7 @@ def test_what_explain_answers(deployed: Stage, tmp_path: Path) -> None:
     path = tmp_path / "new" / "why.html"
     matches("explain.txt", answered("explain", "--since", "1h", "--report", str(path)))
     matches("explain_at.txt", answered("explain", "--at", "12:15", "--rule", "backfill"))
-    assert "NO TURN WORKED" not in answered("explain", "--at", "12:17"), "it is 12:18 now"
+    assert "NO TURN SUCCEEDED" not in answered("explain", "--at", "12:17"), "it is 12:18 now"
     page = path.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", page), "it needs nothing else"
@@ -89,7 +89,7 @@ def test_exit_codes_and_calls(deployed: Stage, calls: list[str]) -> None:
     deployed.at(deployed.cloud.now_s + 600)
     code, out, _ = run("status")
     assert code == 1
-    assert "main          UNKNOWN: no availability turn has worked for 11 min" in out
+    assert "main          UNKNOWN: no availability turn has succeeded for 11 min" in out
 
 
 def test_which_alarms_ring(deployed: Stage) -> None:

@@ -211,7 +211,7 @@ class Told(Troubled):
                 yield f"{controller} turned {said} s ago, it did {true_s} s ago"
             stale = true_s is None or true_s > STALE_TURN_S
             if controller is Controller.AVAILABILITY and status.whole and stale:
-                yield f"whole, and no availability turn has worked for {true_s} s"
+                yield f"whole, and no availability turn has succeeded for {true_s} s"
 
     def _wrong_load(self, load: LoadNow, lately: Sequence[Moment]) -> Iterator[str]:
         begin_s = self.now_s - OLD_S

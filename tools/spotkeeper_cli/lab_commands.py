@@ -68,7 +68,7 @@ def backtest(
     ] = None,
     region: Annotated[
         str | None,
-        option("Only the pools of this region, as one Auto Scaling group has them."),
+        option("Use only the pools of this region; a group spans one region."),
     ] = None,
     target: Annotated[int, option("Instances that should serve.")] = 3,
     policy: Annotated[
@@ -232,12 +232,12 @@ def replay(
         list[str] | None,
         option(f"Rule; may be given again. Default: all of {RULE_NAMES}."),
     ] = None,
-    wait: Annotated[float, duration("The wait promised.")] = 10.0,
-    share: Annotated[float, option("Share of requests it is promised to.")] = 0.95,
+    wait: Annotated[float, duration("The promised wait.")] = 10.0,
+    share: Annotated[float, option("Share of requests that should start within it.")] = 0.95,
     cold_start: ColdStart = 240.0,
     workers_per_instance: Annotated[
         int | None,
-        option("Workers of an instance. Default: 1, and on a market as many as fit it."),
+        option("Workers per instance. Default: 1; with --market, what fits the market."),
     ] = None,
     slots: Annotated[
         int, option("Requests that a worker serves at once, which slows each.", min=1)
@@ -246,7 +246,7 @@ def replay(
     queue_known: Annotated[
         bool, option("Spotkeeper sees the length of the request queue.", "--queue-known")
     ] = False,
-    min_workers: Annotated[int, option("Fewest workers of Spotkeeper; 0 may sleep.")] = 1,
+    min_workers: Annotated[int, option("Fewest workers of Spotkeeper; 0: it may scale to zero.")] = 1,
     max_workers: Annotated[
         int,
         option("Most workers of any rule; a fleet on a market has its own bound.", min=1),
@@ -255,7 +255,7 @@ def replay(
     seed: Seed = 0,
     json: JsonFile = None,
     report: ReportFile = None,
-    market: Annotated[Path | None, option("Spot market on which both checkers run, too.")] = None,
+    market: Annotated[Path | None, option("Spot market; both checkers run on it.")] = None,
 ) -> None:
     """Replay requests with every sizing rule: which keep the promise, with how many workers."""
     from spotkeeper_lab.backtest.policies import UnknownNameError
@@ -357,12 +357,12 @@ def export(
     table: Annotated[str | None, option("The name of the table, instead of the stack's.")] = None,
     activities: Annotated[
         Path | None,
-        option("Answer of `aws autoscaling describe-scaling-activities`: zones."),
+        option("Output of `aws autoscaling describe-scaling-activities`, for zones."),
     ] = None,
     group: Annotated[
-        str | None, option("The spot group whose activities to read, instead.")
+        str | None, option("Read the activities of this spot group instead.")
     ] = None,
-    instance_type: Annotated[str, option("Names the pools: zone/type.")] = "any",
+    instance_type: Annotated[str, option("Type in the names of the pools, ZONE/TYPE.")] = "any",
     stack: Stack = "spotkeeper",
     region: Region = None,
     profile: Profile = None,
@@ -461,7 +461,7 @@ def run(
     from spotkeeper_lab.scenario import ScenarioError, find, read
 
     if port is not None:
-        typer.echo("Ignoring --port: a scenario runs in virtual time, in no lab.", err=True)
+        typer.echo("Ignoring --port: a scenario runs in virtual time, without it.", err=True)
     if scenario in STORIES:
         world = STORIES[scenario].live()
         typer.echo("\n".join(f"minute {line}" for line in world.story))
@@ -476,7 +476,7 @@ def run(
 
 
 def _show_promises(about: str, broken: Mapping[str, str]) -> None:
-    """Print which promises were kept; exit code 1 where one was not."""
+    """Print which promises were kept; exit code 1 if one was not."""
     from rich.table import Table
 
     promises = Table("promise", "kept", title=about)

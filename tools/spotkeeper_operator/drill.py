@@ -87,7 +87,7 @@ def check(fis: "FISClient", experiment: str) -> None:
 class Service:
     """What users noticed of a time: requests that started in it, those late or failed, in numbers.
 
-    `late` is None where nothing is promised about waiting; `longest_s` is the longest wait.
+    `late` is None without a promise about waiting; `longest_s` is the longest wait.
     """
 
     requests: int
@@ -218,7 +218,7 @@ def drill(
     if kept_back:
         why, command = kept_back
         raise OperatorError(
-            f"{name} {why}, nothing would replace what is lost: spotkeeper {command}"
+            f"{name} {why}, so nothing would replace lost instances: spotkeeper {command}"
         )
     names = (fleet.spot_group, fleet.on_demand_group)
     groups = AutoScalingReader(aws.autoscaling, aws.ec2).describe(names)
@@ -228,7 +228,7 @@ def drill(
     serving = [i for i in spot.instances if i.phase is Phase.IN_SERVICE and i.healthy]
     if count > len(serving):
         raise OperatorError(
-            f"{len(serving)} spot instances are in service: --count {count} is more"
+            f"only {len(serving)} spot instances are in service: --count {count} is too many"
         )
     chosen_ones = tuple(sorted(i.instance_id for i in serving)[:count])
     records, fis = aws.records(stack), aws.client("fis")
@@ -265,11 +265,11 @@ def drill(
 
 
 STEPS = (
-    ("warned", "warned", "a turn knows of the warning"),
+    ("warned", "warned", "a turn sees the warning"),
     ("asked", "asked", "a replacement is requested"),
     ("gone", "gone", "the interrupted instances have ended"),
-    ("whole", "whole", "as much serves as before, without them"),
-    ("back", "back on spot", "spot alone serves as much; backfill is released"),
+    ("whole", "whole", "other instances serve in their place"),
+    ("back", "back on spot", "spot alone serves in their place; backfill is released"),
 )
 
 
@@ -303,7 +303,7 @@ def noticed(drilled: Drilled) -> str:
     found = drilled.service
     if not found.requests:
         return "none were logged"
-    late = "nothing is promised about waiting"
+    late = "there is no promise about waiting"
     if found.late is not None:
         late = f"{found.late} later than the {drilled.promised_s:g} s promised"
     told = f"{found.requests} logged, {late}, {found.failed} failed"

@@ -208,7 +208,7 @@ def explain_text(found: Decisions) -> str:
         parts.append((entry.first, [when, *(line for row in told for line in labelled(*row))]))
     for hole in found.holes:
         lasting = spoken((hole.last - hole.first).total_seconds())
-        told = [(hole.fleet, f"{hole.controller}: NO TURN WORKED for {lasting}")]
+        told = [(hole.fleet, f"{hole.controller}: NO TURN SUCCEEDED for {lasting}")]
         told += (("AWS took", lost) for lost in hole.lost)
         told += [("AWS took", f"unknown: {hole.unread}")] if hole.unread else []
         lines = [line for row in told for line in labelled(*row)]
@@ -337,9 +337,9 @@ def records_timeline(
 
 
 def _words(record: DecisionRecord) -> str:
-    asked = "; ".join(answered(record.outcomes))
-    told = f"{record.action}, {record.rule}: {record.reason}"
-    return f"{told}. Asked: {asked}" if asked else told
+    requests = "; ".join(answered(record.outcomes))
+    decision = f"{record.action}, {record.rule}: {record.reason}"
+    return f"{decision}. Requested: {requests}" if requests else decision
 
 
 def decided(entries: Sequence[Entry], first: datetime) -> page.Table:

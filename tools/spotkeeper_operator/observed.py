@@ -132,7 +132,7 @@ def report_text(reports: Sequence[ObservedReport], price_ratio: float) -> str:
             turns = "1 turn" if report.turns == 1 else f"{report.turns} turns"
             lines = labelled(report.fleet, f"{span}, {turns} in observe mode", indent=0)
             for kind, count in report.wishes:
-                rows.append(("would ask", f"{count} {'time' if count == 1 else 'times'}: {kind}"))
+                rows.append(("would do", f"{count} {'time' if count == 1 else 'times'}: {kind}"))
             for label, running in (("ran", report.ran), ("would run", report.would)):
                 told = (
                     f"{running.spot:.1f} h spot, {running.on_demand:.1f} h on demand, "

@@ -205,7 +205,7 @@ HUNG = judged("load 2.0 erlangs; i-4 finished nothing; i-5 hangs", WorkersSuspec
          f"0 served in the last minute; 20 s ago: {SILENT}"),
         ({"records": CHANGES}, State.WHOLE, f"hold [at target] {REPLACED} last turn"),
         ({"records": (*FAILING, health(), availability(200))}, State.UNKNOWN,
-         f"UNKNOWN: no availability turn has worked for 3 min: {THROTTLED} ... "
+         f"UNKNOWN: no availability turn has succeeded for 3 min: {THROTTLED} ... "
          f"FAILING availability: 3 turns have failed since 11:57:40: {THROTTLED} ... "
          "turns availability 3 min ago"),
     ],

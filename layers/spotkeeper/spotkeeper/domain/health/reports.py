@@ -166,8 +166,8 @@ def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
     passed = {i: memory.expected.get(i, 0.0) for i in quiet}
     enough = _enough(passed.values(), len(memory.in_service_since))
     return {
-        i: f"finished no request for {silence.total_seconds():.0f} s; "
-        f"its share was {passed[i]:.0f} requests"
+        i: f"finished no request for {silence.total_seconds():.0f} s, "
+        f"although its share was {passed[i]:.0f}"
         for i, silence in quiet.items()
         if passed[i] >= enough
     }
