@@ -382,7 +382,7 @@ def test_a_lost_item_of_a_volume_is_rebuilt_and_the_volume_is_written_on(account
         ("[state]\ncheckpoints='a'\nvolume={mount='/d',size_gib=1}", "either checkpoints or"),
         ("[state]\nvolume={mount='/d',size_gib=0}", "greater than or equal to 1"),
         ("[end]\nmax_hours = -1", "greater than 0"),
-        ("[end]\nidle_after = 'soon'", "is no time"),
+        ("[end]\nidle_after = 'soon'", "is not a time"),
         ("[state]\nefs = 'fs-1'", "efs is not offered"),
         ("[end]\non_done = 'image'", 'needs machine.root = "keep"'),
         ("root = 'keep'\n[state]\nvolume={mount='/d',size_gib=1}", "not offered with state.volume"),

@@ -246,7 +246,9 @@ def replay(
     queue_known: Annotated[
         bool, option("Spotkeeper sees the length of the request queue.", "--queue-known")
     ] = False,
-    min_workers: Annotated[int, option("Fewest workers of Spotkeeper; 0: it may scale to zero.")] = 1,
+    min_workers: Annotated[
+        int, option("Fewest workers of Spotkeeper; 0: it may scale to zero.")
+    ] = 1,
     max_workers: Annotated[
         int,
         option("Most workers of any rule; a fleet on a market has its own bound.", min=1),
@@ -359,9 +361,7 @@ def export(
         Path | None,
         option("Output of `aws autoscaling describe-scaling-activities`, for zones."),
     ] = None,
-    group: Annotated[
-        str | None, option("Read the activities of this spot group instead.")
-    ] = None,
+    group: Annotated[str | None, option("Read the activities of this spot group instead.")] = None,
     instance_type: Annotated[str, option("Type in the names of the pools, ZONE/TYPE.")] = "any",
     stack: Stack = "spotkeeper",
     region: Region = None,

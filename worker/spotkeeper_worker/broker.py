@@ -56,7 +56,7 @@ class Broker:
                     # The queue is known to be there.
                     channel.queue_declare(self._queue, passive=True)
                     if said:
-                        _LOG.info("listening to the queue %s again", self._queue)
+                        _LOG.info("consuming from the queue %s again", self._queue)
                     retry_s, said = FIRST_RETRY_S, ""
                     session(channel)
             except ERRORS as error:

@@ -39,7 +39,7 @@ def test_spot_that_is_lost_meanwhile_is_backfilled(error: FleetError) -> None:
     (done,) = [record for record in records if record.action is Action.BACKFILL]
     assert (done.rule, done.seen["Backfilled"], fleet.on_demand) == (NO_STATE, 2, 2)
     assert done.error == f"{type(error).__name__}: {error}"
-    assert "the table does not answer, so nothing but backfill is done" in done.reason
+    assert "the table does not answer, so the turn only backfills" in done.reason
     interruptions = sum(record.seen["Interruptions"] for record in records)
     assert interruptions == 2, "the process remembers from turn to turn"
 

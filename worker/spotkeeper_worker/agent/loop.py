@@ -269,7 +269,7 @@ class Agent:
             trouble = f"no worker has been running for {_GONE_S:g} s"
         elif hung:
             names = ", ".join(hung)
-            trouble = f"{names}: no request has begun or ended for {at_most:g} s, and one runs"
+            trouble = f"{names}: no request has begun or ended for {at_most:g} s; one is running"
         if trouble:
             self._say.warn("workers", trouble)
         else:

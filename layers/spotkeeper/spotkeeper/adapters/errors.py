@@ -95,7 +95,7 @@ ENDED_BY_REQUEST = re.compile(
     r"taken out of service in response to (an instance refresh|a user request)(?!,)"
 )
 # What is to be done where AWS refuses.
-GRANT = " (template.yaml lists what roles need; the role of the stack's output OperatorRole may)"
+GRANT = " (template.yaml lists what roles need; the role in the stack's output OperatorRole has it)"
 LOG_IN = " (log in again: these credentials are not valid any more)"
 CHECK_CLOCK = " (check this machine's clock, then the secret key)"
 # How the reason of a process begins that a user suspended; followed by "at" and a time.

@@ -107,7 +107,7 @@ def _health_time(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text) if text[:4].isdigit() else parsedate_to_datetime(text)
     except (ValueError, OverflowError) as error:
-        raise EventError(f"event AWS Health Event: startTime: {text!r} is no time") from error
+        raise EventError(f"event AWS Health Event: startTime: {text!r} is not a time") from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 

@@ -179,7 +179,7 @@ def _only_backfill(
         record,
         action=Action.BACKFILL if fill else Action.HOLD,
         rule=NO_STATE,
-        reason=f"the table does not answer, so nothing but backfill is done: {record.reason}",
+        reason=f"the table does not answer, so the turn only backfills: {record.reason}",
     )
 
 

@@ -102,7 +102,7 @@ class Budget:
         """
         try:
             if self.hung(TABLE):
-                raise TimedOut(f"not read, as {TABLE} did not answer before")
+                raise TimedOut(f"not read, because {TABLE} did not answer before")
             yield
         except (Throttled, Unavailable) as error:
             self._hung[TABLE] += isinstance(error, Unavailable)
@@ -122,9 +122,9 @@ class Budget:
     ) -> T:
         """Read something optional; if that fails, return `without` and note why in `unread`."""
         if self.hung(api):
-            unread.append(f"{what}: skipped, as {api} did not answer before")
+            unread.append(f"{what}: skipped, because {api} did not answer before")
         elif self.is_shared_out():
-            unread.append(f"{what}: skipped, as no time was left for it")
+            unread.append(f"{what}: skipped, because no time was left")
         else:
             try:
                 with self.watched(api):
@@ -138,7 +138,7 @@ class _Observer:
     """Changes nothing; every method raises `Observed`."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise Observed("a turn that may only look requests nothing")
+        raise Observed("a turn that only observes requests nothing")
 
     set_desired = end = detach = suspend_az_rebalance = claim = resume_launch = _refuse
     drain = unmark = terminate = replace = _refuse

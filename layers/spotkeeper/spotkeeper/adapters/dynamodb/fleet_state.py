@@ -169,7 +169,7 @@ class FleetStateTable(Items):
 
     def release(self, lease: Lease) -> None:
         """Release the lease; the notes stay."""
-        doing = f"giving back the lease of {lease.fleet}"
+        doing = f"returning the lease of {lease.fleet}"
         update = ("REMOVE #holder, #until", _MINE, {":holder": lease.holder})
         self._update(doing, *update, fleet=lease.fleet, controller=lease.controller)
 

@@ -162,7 +162,7 @@ class AwsJobs:
                 exit_code=head["exit_code"],
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise Unreadable(f"the head of job {name} is no head: {error}") from error
+            raise Unreadable(f"the head of job {name} cannot be read: {error}") from error
 
     # --- the steps
 
