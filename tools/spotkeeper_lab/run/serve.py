@@ -123,7 +123,7 @@ class Workers:
             self._logs.lose(gone)
             self.force.lose(gone)
         self._machines.notice_s = notice_s
-        self._machines.muster(there, to_s)
+        self._machines.update(there, to_s)
         while self._next_s <= to_s:
             self.force.offer(self._next_s, self._chance.expovariate(1 / SERVICE_S))
             self._next_s += self._wait_s()
