@@ -83,7 +83,7 @@ def test_no_credentials_expired_ones_a_wrong_clock_and_calls_that_are_throttled(
 def test_an_operator_without_permission_is_pointed_to_a_role(denied: Callable[..., None]) -> None:
     denied("DescribeStacks")
     assert "function" not in refused("status")
-    assert "the role of the stack's output OperatorRole may" in refused("status")
+    assert "the role in the stack's output OperatorRole has it" in refused("status")
 
 
 DENIED = (

@@ -12,7 +12,7 @@ import pytest
 from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.aws import read_activities
-from spotkeeper_operator.drill import Story, told
+from spotkeeper_operator.drill import Story, updated
 from spotkeeper_operator.explain import (
     Decisions,
     explain_text,
@@ -102,7 +102,7 @@ def test_a_failed_turn_says_nothing_about_a_drill() -> None:
     failed = replace(LOOK, rule=FAILED, seen={"TurnsFailed": 1})
     _, saw = minutes(failed, replace(LOOK, seen=dict.fromkeys(names, 1.0)))
     story = Story(fleet="ocr", started=NOW, instances=("i-1",))
-    assert told(story, [failed, saw], [], 0.0).warned == saw.at
+    assert updated(story, [failed, saw], [], 0.0).warned == saw.at
 
 
 def test_charts_break_where_no_turn_worked() -> None:

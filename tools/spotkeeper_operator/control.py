@@ -154,7 +154,7 @@ class Leaving:
 
     def preview(self) -> list[str]:
         """List what `stop` would do."""
-        return [told for told, _ in self._steps]
+        return [step_text for step_text, _ in self._steps]
 
     def stop(self) -> Mapping[str, Any]:
         """Do it, step by step, and tell what it `did` and what is `left` for its operator.
@@ -177,12 +177,12 @@ class Leaving:
         """Resume AZRebalance, remove tags and the hooks made for Spotkeeper; name what is left."""
         name, autoscaling = group.name, self._aws.autoscaling
 
-        def step(told: str, doing: str, call: Callable[..., object], **arguments: Any) -> None:
+        def step(step_text: str, doing: str, call: Callable[..., object], **arguments: Any) -> None:
             def do() -> None:
                 with aws_errors(doing):
                     call(**arguments)
 
-            self._steps.append((told, do))
+            self._steps.append((step_text, do))
 
         if "AZRebalance" in group.suspended:
             step(

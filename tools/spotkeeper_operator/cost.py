@@ -56,7 +56,7 @@ class Actual:
 
 
 def first_day(since: datetime) -> datetime:
-    """Give the beginning of a time's first day (UTC), from which on AWS's bill is read."""
+    """Return the beginning of a time's first day (UTC), from which on AWS's bill is read."""
     return since.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
@@ -103,7 +103,7 @@ QUERIES_AT_MOST = 500
 def read_use(
     client: "CloudWatchClient", stack: str, fleets: Sequence[str], since: datetime, until: datetime
 ) -> tuple[float | None, int | None]:
-    """Answer the share of the live workers' time without a request, and the peak; None if unknown.
+    """Return the share of the live workers' time without a request, and the peak; None if unknown.
 
     The peak is the most spot instances that were wanted at once. What runs is no measure: while one
     instance takes another's place, both run.

@@ -33,7 +33,7 @@ _ENDED_BADLY = frozenset({"failed", "stopped", "cancelled"})
 
 
 def interrupt(fis: "FISClient", stack: str, role: str, instance_ids: Sequence[str]) -> str:
-    """Interrupt instances, with the ARN of FIS's role; answers the experiment's id.
+    """Interrupt instances, with the ARN of FIS's role; returns the experiment's id.
 
     What is made is tagged with the stack's name, and no template is left behind.
     """
@@ -124,7 +124,7 @@ class Story:
         return None if at is None else (at - self.started).total_seconds()
 
 
-def told(
+def updated(
     story: Story,
     records: Iterable[DecisionRecord],
     lives: Iterable[Life],
@@ -244,7 +244,7 @@ def drill(
             lives = InstanceLives(aws.ec2).of(story.instances, now)
             known = [lives[i] for i in story.instances if i in lives]
             turns = records.between(name, story.started, now).records
-            story = told(story, turns, known, on_demand.desired)
+            story = updated(story, turns, known, on_demand.desired)
         except (Throttled, Unavailable) as error:
             # The instances are interrupted: what becomes of them is still to be seen.
             say(f"error: {error}")
@@ -266,7 +266,7 @@ def drill(
 
 STEPS = (
     ("warned", "warned", "a turn sees the warning"),
-    ("asked", "asked", "a replacement is requested"),
+    ("asked", "requested", "a replacement is requested"),
     ("gone", "gone", "the interrupted instances have ended"),
     ("whole", "whole", "other instances serve in their place"),
     ("back", "back on spot", "spot alone serves in their place; backfill is released"),
@@ -306,8 +306,8 @@ def noticed(drilled: Drilled) -> str:
     late = "there is no promise about waiting"
     if found.late is not None:
         late = f"{found.late} later than the {drilled.promised_s:g} s promised"
-    told = f"{found.requests} logged, {late}, {found.failed} failed"
-    return f"{told}; longest wait {found.longest_s:.1f} s"
+    updated = f"{found.requests} logged, {late}, {found.failed} failed"
+    return f"{updated}; longest wait {found.longest_s:.1f} s"
 
 
 def drill_page(drilled: Drilled) -> Page:

@@ -525,12 +525,14 @@ def turns_json(turns: Sequence[Turn]) -> str:
 
 def status_text(document: JobDocument, job: Job) -> str:
     """Describe a job in a few lines."""
-    told = job.told.get(job.machine_attempt)
+    report = job.told.get(job.machine_attempt)
     if job.outcome:
         code = "" if job.exit_code is None else f", exit code {job.exit_code}"
         state = f"ended: {job.outcome}{code}"
     elif job.granted:
-        state = f"runs on {job.machine}" + (f", step {told.step}" if told and told.step else "")
+        state = f"runs on {job.machine}" + (
+            f", step {report.step}" if report and report.step else ""
+        )
     elif job.machine:
         state = f"starts on {job.machine}"
     else:
@@ -550,7 +552,7 @@ def status_text(document: JobDocument, job: Job) -> str:
 
 def status_json(document: JobDocument, job: Job) -> dict[str, Any]:
     """Describe a job as JSON."""
-    told = job.told.get(job.machine_attempt)
+    report = job.told.get(job.machine_attempt)
     return {
         "name": job.name,
         "outcome": job.outcome,
@@ -561,7 +563,7 @@ def status_json(document: JobDocument, job: Job) -> dict[str, Any]:
         "volume": job.home or None,
         "zone": job.zone or None,
         "image": job.image or None,
-        "step": told.step if told else None,
+        "step": report.step if report else None,
         "hours": round(job.hours, 3),
         "usd": round(job.usd, 4),
         "launches": job.attempt,

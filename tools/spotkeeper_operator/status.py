@@ -471,7 +471,7 @@ def status_json(status: StackStatus) -> str:
 
 
 def exit_code(status: StackStatus) -> int:
-    """Answer 0 when as many as wanted are in service and nothing fails or rings, else 1."""
+    """Return 0 when as many as wanted are in service and nothing fails or rings, else 1."""
     good = (State.WHOLE, State.IN_SERVICE)
     well = all(fleet.state in good and not fleet.failing for fleet in status.fleets)
     return 0 if status.fleets and well and not status.ringing and not status.troubles else 1

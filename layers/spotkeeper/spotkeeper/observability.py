@@ -77,12 +77,12 @@ def emit(fleet: str, values: Mapping[str, float]) -> None:
 def tell_unused(fleet: str, settings: tuple[str, ...]) -> None:
     """Log, once in a function's life, which settings of a fleet's document are of the past."""
     if settings:
-        told = "settings of an earlier release are not used: remove them from the document"
-        logger.warning(told, fleet=fleet, settings=list(settings))
+        message = "settings of an earlier release are not used: remove them from the document"
+        logger.warning(message, fleet=fleet, settings=list(settings))
 
 
 def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict[str, str]:
-    """Log and count what an invocation did; answers each fleet's last reason.
+    """Log and count what an invocation did; returns each fleet's last reason.
 
     Raises `TurnFailed` when a fleet's document, its turn, or one of its requests to AWS failed, and
     an exception group of unforeseen errors.

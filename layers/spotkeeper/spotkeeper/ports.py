@@ -128,7 +128,7 @@ class GroupReader(Protocol):
         ...
 
     def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
-        """Name those of some instances that have not ended, whatever group they are in."""
+        """Return which of some instances have not ended, in any group or none."""
         ...
 
     def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
@@ -247,7 +247,7 @@ class LoadTable(Protocol):
     """Holds what search logs add up to."""
 
     def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
-        """Store digests, idempotently by key; answers the keys that could not be stored."""
+        """Store digests, idempotently by key; returns the keys that could not be stored."""
         ...
 
     def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:

@@ -203,13 +203,13 @@ def aws_errors(operation: str) -> Iterator[None]:
 def _translate(operation: str, error: ClientError) -> FleetError:
     detail = error.response.get("Error", {})
     code, text = detail.get("Code", ""), detail.get("Message", "")
-    told = f"{operation}: {code}: {text}"
+    message = f"{operation}: {code}: {text}"
     if code in THROTTLE_CODES:
-        return Throttled(told)
+        return Throttled(message)
     if code in CREDENTIAL_CODES:
-        return Refused(f"{told}{CHECK_CLOCK if code in OF_SIGNATURES else LOG_IN}")
+        return Refused(f"{message}{CHECK_CLOCK if code in OF_SIGNATURES else LOG_IN}")
     if code in PERMISSION_CODES:
-        return Refused(f"{told}{GRANT}")
+        return Refused(f"{message}{GRANT}")
     if code in GONE_CODES or any(words in text.lower() for words in GONE_WORDS):
-        return Gone(told)
-    return Conflict(told) if code == CONDITION_FAILED else Unavailable(told)
+        return Gone(message)
+    return Conflict(message) if code == CONDITION_FAILED else Unavailable(message)

@@ -16,7 +16,7 @@ from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
 
 class Phase(StrEnum):
-    """Where an instance stands in its group."""
+    """The phase of an instance in its group."""
 
     LAUNCHING = "launching"
     IN_SERVICE = "in_service"

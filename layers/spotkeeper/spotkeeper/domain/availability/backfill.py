@@ -1,4 +1,4 @@
-"""How much on-demand stands in for spot: filled at once, released late (rules 3, 5, 6, 7)."""
+"""How much on-demand replaces missing spot: filled at once, released late (rules 3, 5, 6, 7)."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -54,7 +54,7 @@ def _wanted(seen: Assessment) -> tuple[int, str]:
 
 
 def _cap(seen: Assessment, need: int) -> int:
-    """Return how many may stand in where more instances would not cure the cause of the gap.
+    """Return the most backfill if the cause of the gap is not missing capacity.
 
     Late instances cap their own backfill, and a launch that fails by configuration caps all of it.
     Failures of an earlier gap, which the group has filled since, say nothing about this one.

@@ -28,8 +28,8 @@ from spotkeeper.domain.load.request_queue import (
     is_blind,
     known_length,
     known_waiting,
+    queue_text,
     quiet_s,
-    told,
 )
 from spotkeeper.domain.load.summarise import on_premises, onprem_at_once
 from spotkeeper.domain.sizing.shadows import (
@@ -98,7 +98,7 @@ KEPT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """What one sizing looks at. `spares` of the spot group are the other controller's."""
+    """The input of one sizing. `spares` of the spot group are the other controller's."""
 
     load: Load
     fleet: Fleet
@@ -143,7 +143,7 @@ class Estimate:
 
 
 def bounds(fleet: Fleet, spot: Group) -> tuple[int, int]:
-    """Give the fewest and the most instances that the operator and the group allow."""
+    """Return the fewest and the most instances that the operator and the group allow."""
     most = min(fleet.bounds.spot_max, spot.maximum)
     return min(max(fleet.bounds.spot_min, spot.minimum), most), most
 
@@ -200,7 +200,7 @@ def _in_silence(turn: _Turn, serving: int) -> tuple[Estimate, int]:
     bound = "spot maximum" if wanted > most else "stale search logs" if stale else "quiet"
     found = Estimate(
         rule="wake" if waking else "spot minimum",
-        reason=f"search logs are stale ({age}){told(memory.queue)}",
+        reason=f"search logs are stale ({age}){queue_text(memory.queue)}",
         workers=max(waking, memory.needed[-1].workers if memory.needed else 0),
         steady=waking,
         needed=_held(turn, waking, serving),
@@ -447,7 +447,7 @@ def objective_policy(
     )
 
 
-# A small fleet may become this much larger in a turn, whatever share of it that is.
+# A turn may always add this many instances to a fleet, even to a small one.
 ADDED_AT_ONCE, LIMITED = 10, "growth per turn"
 # A larger share of instances without a log is more than chance and the odd hung worker.
 MANY = 1 / 3
@@ -651,7 +651,7 @@ def _by_load_rate(turn: _Turn, onprem: int) -> Estimate:
 
 
 def workers_needed(load: Load, target_load_rate: float, onprem: int, slots: int = 1) -> int:
-    """Give the fewest workers that hold the target load rate; one while there is any load.
+    """Return the fewest workers that hold the target load rate; one while there is any load.
 
     The offered load is at least what the live workers are busy with: behind a backlog longer than
     the window, no recent arrival has finished, and arrivals alone would look like no load.
