@@ -88,7 +88,7 @@ class Told(Troubled):
         self._controls = ControlTable(dynamodb, TABLE)
         self._ledger = LedgerTable(dynamodb, TABLE)
         self.enter(0.0, self._every)
-        self.enter(scenario.met_at_s, self._keep)
+        self.enter(scenario.deployed_at_s, self._keep)
 
     def _keep(self) -> None:
         if Kind.NO_TURNS not in self.active:

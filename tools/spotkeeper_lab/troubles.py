@@ -237,10 +237,10 @@ class Troubled(Faulted):
         self._loads: deque[tuple[float, float]] = deque()
 
     def go(self) -> None:
-        met_s = self.scenario.met_at_s
-        self.enter(met_s + self.rng.uniform(0.0, 59.0), self._tick(HEALTH, met_s))
-        self.enter(met_s + self.rng.uniform(0.0, 59.0), self._tick(AVAILABILITY, met_s))
-        self.enter(met_s, self._ship)
+        deployed_s = self.scenario.deployed_at_s
+        self.enter(deployed_s + self.rng.uniform(0.0, 59.0), self._tick(HEALTH, deployed_s))
+        self.enter(deployed_s + self.rng.uniform(0.0, 59.0), self._tick(AVAILABILITY, deployed_s))
+        self.enter(deployed_s, self._ship)
         self.enter(60.0, self._minute)
         self.play(self.scenario.faults)
         while (at_s := self.next_s()) <= self.scenario.end_s:
@@ -346,7 +346,7 @@ class Troubled(Faulted):
 
     def happened(self, event: CloudEvent) -> None:
         """Deliver an event; before the functions are deployed, no rule matches it."""
-        if self.now_s >= self.scenario.met_at_s:
+        if self.now_s >= self.scenario.deployed_at_s:
             self.enter(event.deliver_s, lambda: self.event(self.events.of_cloud(event)))
 
     def pass_to(self, to_s: float) -> None:
@@ -380,7 +380,7 @@ class Troubled(Faulted):
     def _ship(self) -> None:
         late = self.active.get(Kind.LOGS_LATE)
         bodies = self.logs.ship()
-        if self.now_s <= self.scenario.met_at_s:
+        if self.now_s <= self.scenario.deployed_at_s:
             bodies = []  # There is no queue yet.
         if not {Kind.LOGS_STOP, Kind.COLLECTOR_DOWN} & self.active.keys():
             self.logged_instances |= self._have_logged
