@@ -1,4 +1,4 @@
-"""The ports over the simulated cloud, without boto3's wire; and what a fake does wrong on order.
+"""The ports over the simulated cloud, without boto3's wire, and the faults that tests order.
 
 A fake can refuse, or crash at its n-th call; calls are counted over all fakes that share one
 `Faults`, from 1, in the order in which they were made.
@@ -40,12 +40,12 @@ instant, seconds = TIME.at, TIME.seconds
 
 
 class Crash(BaseException):
-    """The function died here, as at a time-out; nothing catches it."""
+    """The function ended here, as at a time-out; no handler catches it."""
 
 
 @dataclass(slots=True)
 class Faults:
-    """What the fakes that share it do wrong, and the calls that were made.
+    """The faults of the fakes that share it, and the calls that were made.
 
     `refusals` are the errors of every call of a name. Once call `crash_after` is done, the function
     is dead. `meanwhile` maps a name to what happens elsewhere right after its next call.
