@@ -106,7 +106,7 @@ def _print_tables(
     broken: Mapping[Promise, list[tuple[Result, Violation]]],
     console: Console,
 ) -> None:
-    """Return a table of the violations, and one of the excuses with their counts."""
+    """Print the violations, and how often each excuse held."""
     hours = sum(result.scenario.end_s for result in results) / 3600.0
     losses = sum(result.losses for result in results)
     invocations = sum(result.invocations for result in results)
