@@ -13,13 +13,15 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from spotkeeper import wiring
+from spotkeeper.domain.load.digest import digest
 from spotkeeper_lab.aws.context import create_table, local_aws
 from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import Physics, two_groups
+from spotkeeper_lab.cloud.values import IN_SERVICE, Physics, two_groups
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.world import Context, forget
 from tests.builders import NOON, at
+from tests.search_logs import served
 
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
 PLENTY = ((0.0, 200),)
@@ -147,6 +149,14 @@ class Stage:
             ExpressionAttributeValues={":pk": {"S": f"fleet#{fleet}"}, ":sk": {"S": beginning}},
         )
         return [dict(item) for item in answer["Items"]]
+
+    def serve(self, fleet: str, busy_s: float, slots: int) -> None:
+        """Have a fleet's instances in service finish a request of `busy_s` every 10 s lately."""
+        views = [self.cloud.group(name) for name in groups(fleet)]
+        there = [i.instance_id for view in views for i in view.instances if i.state == IN_SERVICE]
+        ends = [at(self.cloud.now_s - 10 * slot) for slot in range(slots)]
+        logs = [served(each, end, busy_s) for each in there for end in ends]
+        wiring.load_table().add(digest(logs, self.now, fleet))
 
     def keep(self, item: dict[str, Any]) -> None:
         boto3.client("dynamodb").put_item(TableName=TABLE, Item=item)

@@ -13,14 +13,13 @@ from celery import Celery
 from functions.check_health.app import handler
 from functions.collect_search_logs.app import handler as collect
 from spotkeeper import wiring
-from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_worker.agent.queue_look import look, parse_address
 from tests.builders import at
 from tests.functions.conftest import Metrics, StageOf, document
 from tests.functions.test_collect_search_logs import record
-from tests.search_logs import packed, served
+from tests.search_logs import packed
 from tests.worker.brokers import redis
 
 if TYPE_CHECKING:
@@ -61,15 +60,8 @@ class Quiet:
             self.look(at(START_S + 60 * self.minute - 20))
             self.stage.at(START_S + 60 * self.minute)
             if busy:
-                self.serve()
+                self.stage.serve("ocr", 6.0, 1)
             self.stage.call(handler)
-
-    def serve(self) -> None:
-        """Have each instance in service log a request of the last ten seconds."""
-        now_s = self.stage.cloud.now_s
-        members = self.stage.cloud.group("ocr-spot").instances
-        logs = [served(i.instance_id, at(now_s), 6.0) for i in members if i.state == "InService"]
-        wiring.load_table().add(digest(logs, at(now_s), "ocr"))
 
     def send(self) -> None:
         self.sqs.send_message(QueueUrl=self.url, MessageBody="{}")
