@@ -19,7 +19,7 @@ from spotkeeper.ports import FleetError, Refused
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_operator.cost import unread
 from tests.builders import NOON, TABLE
-from tests.functions.conftest import A, Stage, StageOf, slow_down
+from tests.functions.conftest import A, Stage, StageOf, billed, slow_down
 
 SPOT_USD, ON_DEMAND_USD = 0.3, 1.0
 BOOK = PriceBook(
@@ -60,22 +60,6 @@ def book() -> LedgerTable:
     return LedgerTable(boto3.client("dynamodb"), TABLE)
 
 
-def billed(stage: Stage) -> float:
-    """AWS's bill by its user guide, from the lives in the simulated cloud alone.
-
-    "Interrupted by Amazon EC2 in the first hour: no charge"; else the seconds, at least 60.
-    """
-    now_s, usd = stage.cloud.now_s, 0.0
-    for view in stage.cloud.history():
-        seconds = (now_s if view.ended_s is None else view.ended_s) - view.launched_s
-        spot = view.purchase == "spot"
-        if spot and view.lost and view.ended_s is not None and seconds < 3600:
-            continue
-        seconds = max(seconds, 60.0) if view.ended_s is not None else seconds
-        usd += seconds / 3600 * (SPOT_USD if spot else ON_DEMAND_USD)
-    return usd
-
-
 def kept(stage: Stage) -> Savings:
     """What the ledger says of all the time."""
     items = book().since("ocr", NOON - timedelta(days=1))
@@ -89,10 +73,12 @@ def test_an_instance_that_lived_between_two_looks_is_booked(restless: Stage) -> 
         restless.call(check_availability)
         if restless.cloud.now_s % 3000 == 0 or restless.cloud.now_s == 10_800.0:
             restless.call(keep_ledger)
-    bill, found = restless.cloud.bill(), kept(restless)
+    cloud = restless.cloud
+    bill, found = cloud.bill(), kept(restless)
+    usd = billed(cloud.history(), cloud.now_s, {0.0: SPOT_USD}, ON_DEMAND_USD)
     assert found.on_demand_h == pytest.approx(bill.on_demand_s / 3600, rel=0.01)
     assert found.spot_h == pytest.approx(bill.spot_s / 3600, rel=0.01)
-    assert found.paid == pytest.approx(billed(restless), rel=0.01)
+    assert found.paid == pytest.approx(usd, rel=0.01)
 
 
 def test_instances_of_hours_without_a_ledger_are_booked_or_named(
