@@ -9,7 +9,6 @@ from typing import NoReturn
 import pytest
 
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord
-from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
 from spotkeeper.turns.check_availability import (
@@ -19,15 +18,9 @@ from spotkeeper.turns.check_availability import (
 )
 from spotkeeper_lab.cloud.values import Physics, Purchase
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, instant
-from tests.simulation.golden import FakeFleet
+from tests.simulation.golden import FakeFleet, warning
 
 CALM = AvailabilityPolicy(early_replacement=False, elevated_risk_s=0, notice_s=0)
-
-
-def warning(*instance_ids: str, at_s: float) -> Interruption:
-    return Interruption(
-        kind=InterruptionKind.INTERRUPTION_WARNING, at=instant(at_s), instance_ids=instance_ids
-    )
 
 
 def turned(fleet: FakeFleet, at_s: float) -> DecisionRecord:
