@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from botocore.exceptions import ClientError
+from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -180,17 +181,11 @@ def test_what_is_remembered_of_a_thousand_instances_costs_forty_units(
         assert len(item["memory"]["B"]) < ITEM_BYTES
 
 
-class _Throttled:
-    """A table that asks to slow down."""
-
-    def update_item(self, **_: object) -> None:
-        code = "ProvisionedThroughputExceededException"
-        raise ClientError({"Error": {"Code": code, "Message": "Rate exceeded"}}, "UpdateItem")
-
-
-def test_a_throttled_table_is_throttled_and_not_busy() -> None:
-    states = FleetStateTable(_Throttled(), TABLE, timedelta(days=30))  # type: ignore[arg-type]
-    with pytest.raises(Throttled, match="taking the lease of ocr"):
+def test_a_throttled_table_is_throttled_and_not_busy(
+    states: FleetStateTable, dynamodb: "DynamoDBClient"
+) -> None:
+    with Stubber(dynamodb) as stub, pytest.raises(Throttled, match="taking the lease of ocr"):
+        stub.add_client_error("update_item", "ProvisionedThroughputExceededException")
         states.acquire("ocr", Controller.AVAILABILITY, at(0), None)
 
 
