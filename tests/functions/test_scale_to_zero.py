@@ -157,16 +157,6 @@ def test_a_redis_fleet_sleeps_and_wakes(stage_of: StageOf, tmp_path: Path) -> No
             assert quiet.desired == 0
 
 
-def test_requests_in_flight_keep_the_fleet(quiet: Quiet) -> None:
-    quiet.turns(6, busy=True)
-    quiet.send()
-    quiet.sqs.receive_message(QueueUrl=quiet.url, VisibilityTimeout=43_200)
-    quiet.turns(15)
-    assert quiet.desired >= 1
-    assert quiet.record["alarms"] == ["stale-search-logs"]
-    assert "0 requests wait, 1 are in flight" in quiet.record["reason"]
-
-
 def test_a_queue_that_cannot_be_read_holds_rings_and_is_named(
     quiet: Quiet, metrics: Metrics
 ) -> None:
@@ -182,15 +172,3 @@ def test_a_queue_that_cannot_be_read_holds_rings_and_is_named(
     told = metrics("ocr")
     assert told["RequestQueueUnread"] == told["StaleSearchLogs"] == 1
     assert "RequestsQueued" not in told
-
-
-def test_a_fleet_at_zero_that_cannot_read_its_queue_wakes_after_five_minutes(quiet: Quiet) -> None:
-    quiet.turns(6, busy=True)
-    quiet.turns(12)
-    quiet.sqs.delete_queue(QueueUrl=quiet.url)
-    quiet.turns(5)
-    assert quiet.desired == 0
-    quiet.turns(1)
-    assert (quiet.desired, quiet.record["rule"]) == (1, "wake")
-    quiet.turns(5)
-    assert quiet.desired == 1
