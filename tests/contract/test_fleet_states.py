@@ -5,8 +5,9 @@ import pytest
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Lease
+from spotkeeper.ports import AtRiskNote, FleetError, FleetStates
 from tests.builders import NOON, at, held
+from tests.contract.conftest import taken
 
 MEMORY = AvailabilityMemory(retry_at=NOON, backoff_s=60)
 
@@ -15,20 +16,9 @@ def note(*instance_ids: str) -> AtRiskNote:
     return AtRiskNote(instance_ids=instance_ids, at=NOON)
 
 
-def take(
-    states: FleetStates,
-    after_s: float = 0,
-    left: AtRiskNote | None = None,
-    controller: Controller = Controller.AVAILABILITY,
-) -> Lease | None:
-    """Take a lease some seconds after noon."""
-    return states.acquire("ocr", controller, at(after_s), left)
-
-
-def taken(states: FleetStates, after_s: float = 0, left: AtRiskNote | None = None) -> Lease:
-    lease = take(states, after_s, left)
-    assert lease
-    return lease
+def is_busy(states: FleetStates, after_s: float, left: AtRiskNote | None = None) -> bool:
+    """Whether another turn holds the lease."""
+    return states.acquire("ocr", Controller.AVAILABILITY, at(after_s), left) is None
 
 
 def test_what_is_kept_is_found_again(states: FleetStates) -> None:
@@ -42,15 +32,14 @@ def test_what_is_kept_is_found_again(states: FleetStates) -> None:
 
 def test_only_one_holds_the_lease(states: FleetStates) -> None:
     first = taken(states)
-    assert take(states, 1) is None
+    assert is_busy(states, 1)
     assert states.commit(first, MEMORY, NOON) is False
     assert taken(states, 2).holder != first.holder
 
 
 def test_fleets_and_halves_do_not_stand_in_each_others_way(states: FleetStates) -> None:
     taken(states)
-    health = take(states, controller=Controller.HEALTH)
-    assert health
+    health = taken(states, controller=Controller.HEALTH)
     silent = HealthMemory(silent=("i-1",))
     assert states.commit(health, silent, NOON)
     assert states.acquire("other", Controller.AVAILABILITY, NOON, None)
@@ -65,7 +54,7 @@ def test_a_lease_ends_with_its_lifetime_and_cannot_be_given_back_for_another(
     with pytest.raises(FleetError):
         states.commit(dead, MEMORY, NOON)
     states.release(dead)
-    assert take(states, 61) is None
+    assert is_busy(states, 61)
     assert states.commit(living, MEMORY, NOON) is False
 
 
@@ -74,7 +63,7 @@ def test_a_turn_finds_its_own_note_and_a_busy_one_leaves_its_own_to_the_one_at_w
 ) -> None:
     lease = taken(states, left=note("i-1"))
     assert lease.notes == (note("i-1"),)
-    assert take(states, 1, note("i-2")) is None
+    assert is_busy(states, 1, note("i-2"))
     assert states.commit(lease, MEMORY, NOON) is False
     again = taken(states, 2)
     assert (again.notes, again.availability) == ((note("i-2"),), MEMORY)
@@ -89,7 +78,7 @@ def test_memory_kept_on_the_way_keeps_the_lease_and_survives_a_crash_with_the_no
     assert states.commit(lease, MEMORY, NOON, release=False)
     after = taken(states, 60)
     assert (after.availability, after.notes) == (MEMORY, (note("i-1"),))
-    assert take(states, 61) is None
+    assert is_busy(states, 61)
 
 
 def test_a_lease_given_back_leaves_the_notes_to_the_next(states: FleetStates) -> None:

@@ -17,9 +17,9 @@ from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.ports import AtRiskNote, Lease, Throttled
+from spotkeeper.ports import AtRiskNote, Throttled
 from tests.builders import TABLE, at
-from tests.contract.conftest import table_client
+from tests.contract.conftest import table_client, taken
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -30,17 +30,6 @@ CONTROLLERS = (Controller.AVAILABILITY, Controller.HEALTH)
 @pytest.fixture
 def states(dynamodb: "DynamoDBClient") -> FleetStateTable:
     return FleetStateTable(dynamodb, TABLE, timedelta(days=30))
-
-
-def taken(
-    states: FleetStateTable,
-    seconds: float = 0,
-    controller: Controller = Controller.AVAILABILITY,
-    note: AtRiskNote | None = None,
-) -> Lease:
-    lease = states.acquire("ocr", controller, at(seconds), note)
-    assert lease
-    return lease
 
 
 def items(dynamodb: "DynamoDBClient", beginning: str = "") -> list[dict[str, Any]]:
@@ -227,7 +216,7 @@ def test_a_lease_is_taken_although_the_answer_was_lost(
     asked_again: FleetStateTable, states: FleetStateTable
 ) -> None:
     note = AtRiskNote(instance_ids=("i-0a",), at=at(0))
-    lease = taken(asked_again, note=note)
+    lease = taken(asked_again, left=note)
     assert set(lease.notes) == {note}
     assert states.acquire("ocr", Controller.AVAILABILITY, at(1), None) is None
     assert not states.commit(lease, AvailabilityMemory(), at(2))
