@@ -56,6 +56,9 @@ def test_a_lease_ends_with_its_lifetime_and_cannot_be_given_back_for_another(
     states.release(dead)
     assert is_busy(states, 61)
     assert states.commit(living, MEMORY, NOON) is False
+    with pytest.raises(FleetError):
+        states.commit(dead, AvailabilityMemory(), NOON)
+    assert taken(states, 62).availability == MEMORY
 
 
 def test_a_turn_finds_its_own_note_and_a_busy_one_leaves_its_own_to_the_one_at_work(
