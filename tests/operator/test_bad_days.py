@@ -12,8 +12,6 @@ from botocore.client import BaseClient
 from botocore.exceptions import ClientError, NoCredentialsError
 
 import spotkeeper_cli
-from spotkeeper.adapters.dynamodb.controls import ControlTable
-from spotkeeper.domain.permission import Control
 from tests.operator.command import answered, refused, run
 
 pytestmark = pytest.mark.usefixtures("deployed")
@@ -200,12 +198,3 @@ def test_an_argument_that_is_wrong() -> None:
         code, out, err = run(*shlex.split(line))
         assert (code, out) == (2, ""), line
         assert expected.replace(" ", "") in "".join(err.split()).replace("│", ""), line
-
-
-def test_two_operators_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    run("pause", "main", "--for", "1h", "--why", "the first")
-    # The second looked before the first spoke.
-    monkeypatch.setattr(ControlTable, "of", lambda *_: Control())
-    told = refused("pause", "main", "--for", "2h", "--why", "the second")
-    assert told == "error: another operator has just changed main: look at status, then try again"
-    monkeypatch.undo()

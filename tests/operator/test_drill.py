@@ -3,18 +3,15 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.functions.conftest import Stage, document
+from tests.functions.conftest import Stage, StageOf, document
 from tests.operator.command import deploy, matches, refused, run
 from tests.operator.conftest import Days
 from tests.operator.fis import EXPERIMENT, ROLE, Experiments
-
-type StageOf = Callable[..., Stage]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from spotkeeper_operator.status import Details, Event, Looked, details_text, fol
 from tests.builders import NOON, fleet, group, held
 from tests.functions.conftest import Stage, StageOf, document
 from tests.operator.command import answered, deploy, matches, record, refused, run, words
-from tests.operator.conftest import ring, serve
+from tests.operator.conftest import ring
 from tests.unit.operator.test_status import logs
 from tests.worker.page import of
 
@@ -170,7 +170,7 @@ def test_each_fleet_counts_the_instances_of_its_own_groups(stage_of: StageOf) ->
     stage = stage_of(("main", "night"), spot=((0.0, 200),))
     deploy()
     stage.at(stage.cloud.now_s + 60)
-    serve(stage)
+    stage.serve("main", 6.5, 6)
     fleets = {f["name"]: f for f in json.loads(run("status", "--json")[1])["fleets"]}
     there = {name: fleets[name]["in_service"] for name in ("main", "night")}
     assert min(there.values()) > 0

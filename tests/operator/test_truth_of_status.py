@@ -28,7 +28,7 @@ from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.money.prices import priced
 from spotkeeper_lab.aws.answers import Answers
 from spotkeeper_lab.aws.client import Client
-from spotkeeper_lab.cloud.values import IN_SERVICE, Purchase
+from spotkeeper_lab.cloud.values import IN_SERVICE
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.run.demo import FixedPrices
 from spotkeeper_lab.scenario import MAIN, Scenario, draw
@@ -46,6 +46,7 @@ from spotkeeper_operator.status import (
     fleet_status,
 )
 from spotkeeper_operator.text import STALE_TURN_S
+from tests.functions.conftest import billed
 
 # A statement may be this old; the world is looked at this often.
 OLD_S, LOOK_S = 60.0, 10.0
@@ -106,15 +107,8 @@ class Told(Troubled):
         book = FixedPrices(ratio=SPOT_SHARE, since=start).now([i.pool for i in items], now)
         cost = sum(one.paid for one in priced(items, book, start, until))
         incomplete = list(unread(self._ledger, [MAIN], items, start, now))
-        bill, until_s = 0.0, self.time.seconds(until)
-        for view in (view for view in self.cloud.history() if not self.is_other(view)):
-            ended_s = until_s if view.ended_s is None else view.ended_s
-            seconds = min(until_s, ended_s) - view.launched_s
-            spot = view.purchase is Purchase.SPOT
-            # EC2 user guide, "Billing for interrupted Spot Instances"; a minute at least.
-            free = spot and view.lost and ended_s < until_s and seconds < 3600
-            if seconds > 0 and not free:
-                bill += max(60.0, seconds) / 3600 * (SPOT_SHARE if spot else 1.0)
+        lives = [view for view in self.cloud.history() if not self.is_other(view)]
+        bill = billed(lives, self.time.seconds(until), {0.0: SPOT_SHARE}, 1.0)
         assert cost == pytest.approx(bill, rel=COST_OFF) or incomplete
 
     def recorded(self, fleet: str, text: str) -> None:

@@ -144,7 +144,6 @@ class FakeStates:
                 availability=memories[Controller.AVAILABILITY],
                 health=memories[Controller.HEALTH],
                 notes=state.notes,
-                notes_seen=len(state.notes),
                 written_at=state.written_at,
             )
 
@@ -163,7 +162,7 @@ class FakeStates:
             state.memory, state.written_at = memory, now
             if release:
                 state.holder, state.until = "", None
-                state.notes = state.notes[lease.notes_seen :]
+                state.notes = state.notes[len(lease.notes) :]
             return not (release and state.notes)
 
     def release(self, lease: Lease) -> None:

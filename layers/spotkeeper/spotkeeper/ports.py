@@ -77,7 +77,6 @@ class SpotRequest:
     `at_risk_since` is when its instance was marked to be taken; `taken` says that it has been.
     """
 
-    request_id: str
     instance_id: str
     failure: LaunchFailure | None
     at_risk_since: datetime | None
@@ -205,7 +204,6 @@ class Lease:
     availability: AvailabilityMemory = field(default_factory=AvailabilityMemory)
     health: HealthMemory = field(default_factory=HealthMemory)
     notes: tuple[AtRiskNote, ...] = ()
-    notes_seen: int = 0
     note_keys: tuple[str, ...] = ()
     noted: str = ""
     taken_at: datetime | None = None

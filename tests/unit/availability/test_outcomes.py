@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.actions import AvailabilityAction, EndBackfill, Unmark
+from spotkeeper.domain.availability.actions import EndBackfill, Unmark
 from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
@@ -55,12 +55,6 @@ def test_a_refused_turn_leaves_the_memory_of_what_was_seen(
     for name in ("unsure", "capacity_requests", "detached"):
         assert getattr(wanted.memory, name) == getattr(before, name)
     assert set(wanted.memory.drained) <= set(before.drained)
-
-
-def due(action: AvailabilityAction) -> tuple[type, object]:
-    """What an action is about, whatever it says of it."""
-    about = getattr(action, "instance_id", None) or getattr(action, "group", None)
-    return type(action), about
 
 
 @given(situations(), shuffles)
