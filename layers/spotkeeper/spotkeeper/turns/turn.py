@@ -41,6 +41,8 @@ FLEETS_AN_INVOCATION = 5
 ASK_UNTIL_S = 22.0
 # The name of the table among the APIs that may hang.
 TABLE = "the table"
+# A fault may be of one fleet's items alone; so many faults count as an API that hangs.
+FAULTS_A_HANG = 2
 # A turn has at most this many rounds; the next turn takes the notes that are left.
 MOST_ROUNDS = 3
 
@@ -91,21 +93,23 @@ class Budget:
         return self.spent_s() >= self._optional_until_s
 
     def hung(self, api: str) -> bool:
-        """Say whether an API did not answer before, in time or without a fault of its own."""
-        return self._hung[api] > 0
+        """Say whether an API did not answer in time before, or answered with a fault twice."""
+        return self._hung[api] >= FAULTS_A_HANG
 
     @contextmanager
     def state(self) -> Iterator[None]:
         """Read the state of a fleet; where the table throttles or is away, raise `NoState`.
 
-        A table that did not answer, or answered with a fault, is not read again in the invocation.
+        A table that did not answer, or had a fault for two fleets, is not read again in the
+        invocation.
         """
         try:
             if self.hung(TABLE):
                 raise TimedOut(f"not read, as {TABLE} did not answer before")
             yield
         except (Throttled, Unavailable) as error:
-            self._hung[TABLE] += isinstance(error, Unavailable)
+            if isinstance(error, Unavailable):
+                self._hung[TABLE] += FAULTS_A_HANG if isinstance(error, TimedOut) else 1
             raise NoState(error) from error
 
     @contextmanager
@@ -114,7 +118,7 @@ class Budget:
         try:
             yield
         except TimedOut:
-            self._hung[api] += 1
+            self._hung[api] += FAULTS_A_HANG
             raise
 
     def optional[T](
