@@ -325,6 +325,8 @@ def nobody_serves(memory: HealthMemory, now: datetime) -> str:
     silence = now - newest
     if silence < STOPPED_AFTER or (known_length(memory.queue) and not waiting):
         return ""
+    if waiting and now - _could_log_since(memory, newest) < STOPPED_AFTER:
+        return ""
     told = f"no request was logged for {silence.total_seconds():.0f} s"
     if waiting:
         return f"nobody serves: {waiting} requests wait, and {told}"
@@ -334,6 +336,16 @@ def nobody_serves(memory: HealthMemory, now: datetime) -> str:
     ):
         return ""
     return f"{told}, where many are expected: nobody serves, or requests have stopped"
+
+
+def _could_log_since(memory: HealthMemory, newest: datetime) -> datetime:
+    """Return since when a waiting request could have been served and logged.
+
+    After a quiet night, the log of the first request is still to follow, and so is a worker where
+    the fleet was asleep.
+    """
+    waiting_since = (memory.queue.waiting_since if memory.queue else None) or newest
+    return max(newest, waiting_since, min(memory.in_service_since.values()))
 
 
 def with_silence(memory: HealthMemory, before: LogFlow, load: Load, now: datetime) -> HealthMemory:
