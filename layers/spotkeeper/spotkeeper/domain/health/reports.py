@@ -43,6 +43,7 @@ TOGETHER = CERTAIN / 3
 TRIED_AFTER = timedelta(minutes=30)
 # Silences are compared with those at the same time of the last two weeks, within an hour.
 ALIKE, DAYS, SILENCES = timedelta(hours=1), 14, 40
+WEEK, WEEKEND = 7, 2
 
 
 def in_service_since(
@@ -330,12 +331,26 @@ def nobody_serves(memory: HealthMemory, now: datetime) -> str:
     told = f"no request was logged for {silence.total_seconds():.0f} s"
     if waiting:
         return f"nobody serves: {waiting} requests wait, and {told}"
-    earlier = [now - timedelta(days=days) for days in range(1, DAYS + 1)]
-    if any(
-        one.since - ALIKE <= at <= one.until + ALIKE for one in memory.silences for at in earlier
-    ):
+    if _was_quiet_before(memory, now):
         return ""
     return f"{told}, where many are expected: nobody serves, or requests have stopped"
+
+
+def _was_quiet_before(memory: HealthMemory, now: datetime) -> bool:
+    """Tell whether this time was quiet on this day of the week, or on several of the last seven.
+
+    A quiet weekend does not excuse a silence on a working day.
+    """
+
+    def quiet(days: int) -> bool:
+        at = now - timedelta(days=days)
+        return any(one.since - ALIKE <= at <= one.until + ALIKE for one in memory.silences)
+
+    if quiet(WEEK) or quiet(DAYS):
+        return True
+    began = [memory.flow.watched_since or now, *(one.since - ALIKE for one in memory.silences)]
+    known = [days for days in range(1, WEEK + 1) if now - timedelta(days=days) >= min(began)]
+    return WEEK * sum(map(quiet, known)) > WEEKEND * len(known)
 
 
 def _could_log_since(memory: HealthMemory, newest: datetime) -> datetime:
