@@ -41,7 +41,7 @@ FLEETS_AN_INVOCATION = 5
 ASK_UNTIL_S = 22.0
 # The name of the table among the APIs that may hang.
 TABLE = "the table"
-# A fault may be of one fleet's items alone; so many faults count as an API that hangs.
+# A fault may be of one fleet's items alone: only this many count as an API that hangs.
 FAULTS_A_HANG = 2
 # A turn has at most this many rounds; the next turn takes the notes that are left.
 MOST_ROUNDS = 3
