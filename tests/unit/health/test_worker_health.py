@@ -97,6 +97,9 @@ def holding(waiting: int, in_flight: int = 0, **more: Any) -> QueueMemory:
     return QueueMemory(length=QueueLength(waiting=waiting, in_flight=in_flight), **more)
 
 
+QUIET = holding(0, empty_since=at(-300), empty_looks=5)
+
+
 def untouched(seconds: float, looks: int = 10, **more: Any) -> QueueMemory:
     """A queue whose requests have waited this long."""
     return holding(7, untouched_since=at(-seconds), untouched_looks=looks, **more)
@@ -370,21 +373,24 @@ def test_instances_that_never_reported_may_not_serve_where_requests_are_rare(
 
 
 @pytest.mark.parametrize(
-    ("queue", "unheard"),
+    ("queue", "known_s", "unheard"),
     [
-        (None, ()),
-        (holding(0, 3), (SPOT[0],)),
-        (holding(0, 3, trouble="denied"), ()),
-        (holding(0), (SPOT[0],)),
-        (holding(0, empty_since=at(-300), empty_looks=5), ()),
+        (None, -60, ()),
+        (holding(0, 3), -60, (SPOT[0],)),
+        (holding(0, 3, trouble="denied"), -60, ()),
+        (holding(0), -60, (SPOT[0],)),
+        (QUIET, -60, ()),
+        # The last one that worked was lost just after the last request.
+        (None, -590, (SPOT[0],)),
+        (QUIET, -590, ()),
     ],
 )
 def test_a_queue_in_use_shows_that_requests_have_not_stopped_with_their_logs(
-    queue: QueueMemory | None, unheard: tuple[str, ...]
+    queue: QueueMemory | None, known_s: float, unheard: tuple[str, ...]
 ) -> None:
     """An instance that never reported was launched after the logs stopped: does it serve?"""
     flow = LogFlow(newest=at(-600), rate=1.0, lately=1.0, watched_since=at(-7200))
-    memory = starting(-60, by=0.0, flow=flow, worker_known_at=at(-60), queue=queue)
+    memory = starting(-60, by=0.0, flow=flow, worker_known_at=at(known_s), queue=queue)
     assert diagnosed(load(), memory).memory.unheard == unheard
 
 

@@ -256,11 +256,15 @@ def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
 
     They are unproven until one of their requests is logged. Every instance in service counts as
     serving where the requests of an hour are too few to show it, or where requests had stopped. In
-    a silence, an instance counts after an hour unless requests wait.
+    a silence, an instance counts after an hour unless requests wait, and at once where the request
+    queue shows that none arrives.
     """
+    missing = memory.flow.is_missing(now)
     if _too_rare(memory, now) or requests_had_stopped(memory, CERTAIN, now):
         return ()
-    stopped = memory.flow.is_missing(now) and not known_waiting(memory.queue)
+    if missing and quiet_s(memory.queue, now):
+        return ()
+    stopped = missing and not known_waiting(memory.queue)
     return tuple(
         i
         for i, since in memory.starting.items()
@@ -323,10 +327,8 @@ def nobody_serves(memory: HealthMemory, now: datetime) -> str:
         return f"nobody serves: {waiting} requests wait, and nobody took one for {untouched:.0f} s"
     if newest is None or not memory.in_service_since or not memory.flow.is_missing(now):
         return ""
-    silence = now - newest
+    silence = now - (_could_log_since(memory, newest) if waiting else newest)
     if silence < STOPPED_AFTER or (known_length(memory.queue) and not waiting):
-        return ""
-    if waiting and now - _could_log_since(memory, newest) < STOPPED_AFTER:
         return ""
     told = f"no request was logged for {silence.total_seconds():.0f} s"
     if waiting:
