@@ -344,6 +344,17 @@ def test_in_service_is_launching_while_it_would_have_reported_by_its_deadline(
     assert memory.unreported == ({SPOT[0]: at(since)} if launching else {})
 
 
+@pytest.mark.parametrize(("silence_s", "launching"), [(5, True), (120, False)])
+def test_in_service_is_not_launching_once_requests_have_stopped(
+    silence_s: float, launching: bool
+) -> None:
+    """Spot was lost just after them; what stands in for it then seemed never to start."""
+    flow = LogFlow(newest=at(-silence_s), rate=1.0, lately=1.0, watched_since=at(-7200))
+    seen = replace(load(*busy(*SPOT[1:], seconds=-silence_s)), arrival_rate=1.0)
+    unreported = diagnosed(seen, starting(-60, by=0.0, flow=flow)).memory.unreported
+    assert [*unreported] == ([SPOT[0]] if launching else [])
+
+
 @pytest.mark.parametrize(
     ("rate", "lately", "watched_s", "silence_s", "since", "known"),
     [

@@ -233,14 +233,14 @@ def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) ->
     """Return the reason against each instance in service whose workers never reported.
 
     It counts as launching if a working one would certainly report by the launch deadline. Where
-    requests are too few to show it, every instance in service counts as serving.
+    requests are too few to show it, or have stopped, every instance in service counts as serving.
     """
     deadline = timedelta(seconds=fleet.availability.launch_deadline_s)
-    pace = 0.0
-    if load.workers:
+    pace, logged = 0.0, load.workers and not memory.flow.is_missing(now)
+    if logged:
         workers = workers_in_service(len(memory.in_service_since), load, fleet)
         pace = load.arrival_rate / workers * fleet.workers_per_instance
-    alone = not load.workers and _nobody_ever_reported(memory) and _nobody_serves(memory, now)
+    alone = not logged and _nobody_ever_reported(memory) and _nobody_serves(memory, now)
     found: dict[str, str] = {}
     for i, since in memory.starting.items():
         left = max(timedelta(0), deadline - (now - since)).total_seconds()
