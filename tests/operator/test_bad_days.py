@@ -99,8 +99,11 @@ DENIED = (
     ("status", "DescribeAlarms", "alarms unknown"),
     ("status", "DescribeAutoScalingGroups", "UNKNOWN: the groups could not be read"),
     ("status", "Query", "UNKNOWN: the decision records could not be read"),
-    ("status", "Query", "turns unknown: the decision records could not be read; newest search log "
-     "unknown"),
+    (
+        "status",
+        "Query",
+        "turns unknown: the decision records could not be read; newest search log unknown",
+    ),
     ("status --instances", "DescribeAutoScalingGroups", "main: no known instance"),
     ("status --events", "DescribeScalingActivities", "main: 2 known events in 3.0 h"),
     ("status", "GetItem", "mode unknown: it could not be read"),

@@ -4,6 +4,7 @@ An invocation has `TURNS_S` for its fleets, of which each gets an equal share. O
 skipped after that share, and if their API did not answer before.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -43,6 +44,8 @@ ASK_UNTIL_S = 22.0
 TABLE = "the table"
 # A fault may be of one fleet's items alone: only this many count as an API that hangs.
 FAULTS_A_HANG = 2
+# Steps of about this part of a circle are spread evenly over it, however many there are.
+GOLDEN = 0.382
 # A turn has at most this many rounds; the next turn takes the notes that are left.
 MOST_ROUNDS = 3
 
@@ -314,12 +317,16 @@ def own_share(
 ) -> tuple[Sequence[Fleet], Sequence[FleetError]]:
     """Hand on all fleets but a share of them, another share each minute; return that share.
 
-    If the others cannot be handed on, this invocation runs all turns that it has time for.
+    A minute may be too short for the last ones that are handed on: in steps of `stride`, each share
+    is among the first every few minutes. If the others cannot be handed on, this invocation runs
+    all turns that it has time for.
     """
-    shares = list(batched(fleets, FLEETS_AN_INVOCATION, strict=False))
-    if len(shares) <= 1:
+    every = list(batched(fleets, FLEETS_AN_INVOCATION, strict=False))
+    if len(every) <= 1:
         return fleets, ()
-    own = shares.pop(int(now.timestamp() // 60) % len(shares))
+    first, count = int(now.timestamp() // 60), len(every)
+    stride = next(n for n in range(math.ceil(GOLDEN * count), count) if math.gcd(n, count) == 1)
+    own, *shares = (every[(first + stride * n) % count] for n in range(count))
     try:
         queue().hand_on([[fleet.name for fleet in share] for share in shares], now)
     except FleetError as error:

@@ -236,7 +236,7 @@ def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) ->
     requests are too few to show it, or have stopped, every instance in service counts as serving.
     """
     deadline = timedelta(seconds=fleet.availability.launch_deadline_s)
-    pace, logged = 0.0, load.workers and not memory.flow.is_missing(now)
+    pace, logged = 0.0, is_logged(load, memory, now)
     if logged:
         workers = workers_in_service(len(memory.in_service_since), load, fleet)
         pace = load.arrival_rate / workers * fleet.workers_per_instance
@@ -249,6 +249,11 @@ def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) ->
             waited = (now - since).total_seconds()
             found[i] = f"never reported in {waited:.0f} s: its workers do not start"
     return found
+
+
+def is_logged(load: Load, memory: HealthMemory, now: datetime) -> bool:
+    """Tell whether logs show the load of now; in a silence they show that of an earlier window."""
+    return bool(load.workers) and not memory.flow.is_missing(now)
 
 
 def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
