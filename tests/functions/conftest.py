@@ -75,7 +75,8 @@ class Stage:
         self.during: dict[str, Callable[[], object]] = {}
         self.hang: set[str] = set()
         self.down: set[str] = set()
-        """Services and operations that AWS answers with a fault of its own, at each attempt."""
+        """What AWS answers with a fault of its own, at each attempt: services, operations, and
+        items of the table ("ocr control")."""
         self.latency_s = 0.0
         self.took_s = 0.0
         """How long the last function ran."""
@@ -123,11 +124,13 @@ class Stage:
         """Go on in a new Lambda environment, which has read no document yet."""
         forget()
 
-    def note(self, params: object, model: Any, context: dict[str, Any], **_: object) -> None:
+    def note(self, params: Any, model: Any, context: dict[str, Any], **_: object) -> None:
         """Note a call that is about to be made; registered with botocore."""
         service, config = model.service_model.service_name, context["client_config"]
         self.calls.append(f"{service}.{model.name}")
         attempts, names = config.retries.get("total_max_attempts", 1), {service, model.name}
+        if service == "dynamodb" and (key := params.get("Key")):
+            names.add(f"{key['pk']['S'].removeprefix('fleet#')} {key['sk']['S']}")
         if self.hang & names:
             self._spend(attempts * config.read_timeout + attempts - 1)
             raise ReadTimeoutError(endpoint_url=service)

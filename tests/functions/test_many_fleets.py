@@ -1,7 +1,9 @@
 """Many fleets in one stack: the tick turns a few, and messages have the others turned."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import boto3
 import pytest
@@ -10,7 +12,8 @@ from moto.sqs.models import sqs_backends
 from functions.check_availability.app import handler as availability
 from functions.check_health.app import handler as health
 from spotkeeper.observability import TurnFailed
-from spotkeeper.turns.turn import FLEETS_AN_INVOCATION
+from spotkeeper.turns.turn import FLEETS_AN_INVOCATION, own_share
+from tests.builders import at, fleet
 from tests.functions.conftest import ACCOUNT, Stage, StageOf, slow_down
 
 type Handler = Callable[..., Any]
@@ -51,6 +54,22 @@ def test_every_fleet_has_one_turn_each_minute_and_no_invocation_has_more_than_a_
         assert take(queue) == []
         shares.add(frozenset(own))
     assert len(shares) == 3, "another share stays with the tick each minute"
+
+
+@pytest.mark.parametrize(("fleets", "reached", "longest"), [(100, 8, 5), (100, 20, 1), (23, 2, 4)])
+def test_where_a_minute_reaches_some_fleets_only_each_has_a_turn_every_few_minutes(
+    fleets: int, reached: int, longest: int
+) -> None:
+    """Messages are received about in the order in which they were sent."""
+    every, queue = [replace(fleet(), name=f"{n}") for n in range(fleets)], Mock()
+    last = {each.name: -1 for each in every}
+    for minute in range(60):
+        own, _ = own_share(every, lambda: queue, at(60 * minute))
+        (handed_on, _) = queue.hand_on.call_args.args
+        shares = [[each.name for each in own], *handed_on]
+        assert sorted(name for share in shares for name in share) == sorted(last)
+        last |= {name: minute for share in shares[:reached] for name in share}
+        assert minute - min(last.values()) <= longest
 
 
 def test_few_fleets_are_turned_without_a_message(stage_of: StageOf) -> None:

@@ -157,6 +157,24 @@ def test_a_redis_fleet_sleeps_and_wakes(stage_of: StageOf, tmp_path: Path) -> No
             assert quiet.desired == 0
 
 
+def test_the_first_requests_after_a_night_ring_no_alarm_unless_no_log_follows(
+    quiet: Quiet,
+) -> None:
+    """The first worker takes one while the others wait; its log is a service and a minute away."""
+    quiet.turns(6, busy=True)
+    quiet.turns(60)
+    for _ in range(3):
+        quiet.send()
+    quiet.turns(5)
+    assert quiet.desired >= 1
+    quiet.sqs.receive_message(QueueUrl=quiet.url, VisibilityTimeout=43_200)
+    rings = []
+    for _ in range(10):
+        quiet.turns(1)
+        rings.append("nobody-serves" in quiet.record["alarms"])
+    assert rings == [False] * 2 + [True] * 8
+
+
 def test_a_queue_that_cannot_be_read_holds_rings_and_is_named(
     quiet: Quiet, metrics: Metrics
 ) -> None:

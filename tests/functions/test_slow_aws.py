@@ -105,6 +105,20 @@ def test_a_table_that_hangs_stops_no_backfill(stage_of: StageOf) -> None:
     assert stage.records("fleet-0")[-1]["rule"] == "make before break"
 
 
+@pytest.mark.parametrize("item", ["control", "state"])
+@pytest.mark.parametrize("handler", [availability, health])
+def test_an_item_that_the_table_cannot_read_stops_its_own_fleet_only(
+    stage_of: StageOf, handler: Callable[..., object], item: str
+) -> None:
+    """Each fleet is the first of some minute."""
+    stage = stage_of(FIVE)
+    stage.down.add(f"fleet-2 {item}")
+    for minute in range(11, 16):
+        turn(stage, 60 * minute, handler, fails=r"fleet-2: .*Service unavailable")
+    failed = {name: [r["error"] != "" for r in stage.records(name)] for name in FIVE}
+    assert failed == {name: [name == "fleet-2"] * 5 for name in FIVE}
+
+
 @pytest.mark.parametrize("answer", ["hangs", "throttles"])
 def test_a_function_that_starts_without_the_parameter_store_takes_the_copy(
     stage_of: StageOf, answer: str

@@ -78,6 +78,14 @@ def test_no_credentials_expired_ones_a_wrong_clock_and_calls_that_are_throttled(
             assert expected in refused(*shlex.split(line)), line
 
 
+def test_a_wrong_region_is_named_although_credentials_are_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert refused("status", "--region", "") == "error: no region: give --region or set AWS_REGION"
+    monkeypatch.setattr(BaseClient, "_make_api_call", Mock(side_effect=NoCredentialsError()))
+    assert "in us-eest-1: Unable to locate credentials" in refused("status", "--region=us-eest-1")
+
+
 def test_an_operator_without_permission_is_pointed_to_a_role(denied: Callable[..., None]) -> None:
     denied("DescribeStacks")
     assert "function" not in refused("status")
@@ -86,8 +94,16 @@ def test_an_operator_without_permission_is_pointed_to_a_role(denied: Callable[..
 
 DENIED = (
     ("status", "DescribeAlarms", "alarms are not known: cloudwatch:DescribeAlarms"),
+    ("status", "DescribeAlarms", "alarms unknown"),
     ("status", "DescribeAutoScalingGroups", "UNKNOWN: the groups could not be read"),
     ("status", "Query", "UNKNOWN: the decision records could not be read"),
+    (
+        "status",
+        "Query",
+        "turns unknown: the decision records could not be read; newest search log unknown",
+    ),
+    ("status --instances", "DescribeAutoScalingGroups", "main: no known instance"),
+    ("status --events", "DescribeScalingActivities", "main: 2 known events in 3.0 h"),
     ("status", "GetItem", "mode unknown: it could not be read"),
     ("status --instances", "DescribeInstances", "age unknown"),
     ("status --instances", "DescribeInstances", "; cost unknown trouble "),
@@ -126,7 +142,10 @@ def test_an_empty_table() -> None:
         table.delete_item(TableName="spotkeeper", Key={k: item[k] for k in ("pk", "sk")})
     assert "UNKNOWN: no availability turn has succeeded yet" in answered("status")
     assert answered("explain") == "no decision in this time\n"
-    assert "paid          not known" in answered("cost")
+    cost = answered("cost")
+    assert "paid          not known" in cost
+    assert "interrupted   not known" in cost
+    assert "no instance of this time is in the ledger" in answered("types")
     assert "no turn in observe mode" in answered("observe", "report")
 
 

@@ -55,7 +55,7 @@ class Aws:
             self.session = boto3.Session(region_name=region, profile_name=profile)
         except ProfileNotFound as error:
             raise OperatorError(f"{error}: see `aws configure list-profiles`") from error
-        if self.session.region_name is None:
+        if not self.session.region_name:
             raise OperatorError("no region: give --region or set AWS_REGION")
 
     @property

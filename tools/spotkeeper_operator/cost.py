@@ -421,10 +421,8 @@ def _told(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
         ("spot saved", saved(whole.saved_by_spot, whole.same_on_demand, "the same hours")),
         ("sizing saved", by_sizing),
     ]
-    if cost.unknown and not cost.found:
-        sums, beside = [("paid", "not known")], [("saved", "not known")]
 
-    interrupted = f"{whole.interruptions} instances"
+    interrupted = f"{least}{whole.interruptions} instances"
     users = cost.noticed
     if users and users.spans and users.failed is None:
         interrupted += "; the records do not say what users noticed"
@@ -432,6 +430,9 @@ def _told(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
         late = "" if users.late is None else f"{users.late:.0f} requests late and "
         interrupted += f"; within 15 min of them {late}{users.failed:.0f} failed"
         interrupted += f"; {users.unread} earlier times were not read" if users.unread else ""
+    if cost.unknown and not cost.found:
+        sums, beside = [("paid", "not known")], [("saved", "not known")]
+        interrupted = "not known"
     beside.append(("interrupted", interrupted))
     if cost.idle is not None:
         hours = whole.spot_h + whole.on_demand_h

@@ -166,13 +166,13 @@ class FleetStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackStatus:
-    """All fleets of a stack, the alarms that ring, and what could not be read."""
+    """All fleets of a stack, the alarms that ring (None: not known), and what was not read."""
 
     stack: str
     region: str
     at: datetime
     fleets: tuple[FleetStatus, ...]
-    ringing: tuple[str, ...]
+    ringing: tuple[str, ...] | None
     troubles: tuple[str, ...]
 
 
@@ -248,7 +248,10 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         known = len({w.instance_id for w in workers} & looked.serving)
     log_age = looked.log_age(health, now)
     load, queue = _load_now(fleet, looked, log_age, now), looked.queue
-    unknown = {"load": load, "waiting": queue}
+    unread = "the decision records could not be read"
+    unknown = {"load": load, "waiting": queue, "turns": unread if looked.records is None else None}
+    if log_age is None and None in (looked.records, looked.digests):
+        unknown["newest search log"] = "unknown"
     waiting = None
     if isinstance(queue, QueueLength):
         found = _oldest(looked, queue, log_age, now) if queue.waiting else None
@@ -361,7 +364,8 @@ def _load_now(fleet: Fleet, looked: Looked, log_age: float | None, now: datetime
     if load.newest is None or not load.finished:
         why = "" if serving else ", and no instance is in service"
         if log_age is None:
-            return f"no search log was ever received{why}"
+            when = "ever" if looked.records is not None else "lately"
+            return f"no search log was {when} received{why}"
         return f"the newest search log is {spoken(log_age)} old{why}"
 
     def is_there(worker: WorkerLoad) -> bool:
@@ -456,7 +460,8 @@ def status_text(status: StackStatus) -> str:
         lines = labelled(fleet.name, f"{fleet.state}: {fleet.why}", indent=0)
         blocks.append([*lines, *(line for row in status_rows(fleet) for line in labelled(*row))])
     blocks += [] if status.fleets else [["no fleet"]]
-    tail = [("alarms", ", ".join(status.ringing) or "none ring")]
+    ringing = "unknown" if status.ringing is None else ", ".join(status.ringing) or "none ring"
+    tail = [("alarms", ringing)]
     tail += (("trouble", trouble) for trouble in status.troubles)
     return paragraphs([*blocks, [line for row in tail for line in labelled(*row, indent=0)]])
 
@@ -520,7 +525,9 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
     if fleet.last_turn and age_s is not None and not any(fleet.last_turn in one for one in above):
         rows.append(("last turn", f"{_ago(age_s)}: {fleet.last_turn}"))
     ages = ", ".join(f"{each} {_ago(age_s)}" for each, age_s in fleet.turn_age_s.items())
-    return [*rows, ("turns", f"{ages}; newest search log {_ago(fleet.log_age_s)}")]
+    ages = f"unknown: {fleet.unknown['turns']}" if "turns" in fleet.unknown else ages
+    newest = fleet.unknown.get("newest search log") or _ago(fleet.log_age_s)
+    return [*rows, ("turns", f"{ages}; newest search log {newest}")]
 
 
 def _wait_words(fleet: FleetStatus) -> str:
@@ -704,8 +711,8 @@ class Reading:
             for measure in zip(found["Timestamps"], found["Values"], strict=True)
         ]
 
-    def ringing(self) -> tuple[str, ...]:
-        """List the stack's alarms that ring.
+    def ringing(self) -> tuple[str, ...] | None:
+        """List the stack's alarms that ring; None where they could not be read.
 
         The name of another stack, and so those of its alarms, may begin as this one's does.
         """
@@ -718,7 +725,9 @@ class Reading:
                 found = [alarm for page in pages for alarm in page["MetricAlarms"]]
             return {one["AlarmName"].removeprefix(prefix): one["StateValue"] for one in found}
 
-        states = self.attempt(CLOUDWATCH, "alarms are not known", read) or {}
+        states = self.attempt(CLOUDWATCH, "alarms are not known", read)
+        if states is None:
+            return None
         return tuple(
             name
             for name, state in states.items()
@@ -976,13 +985,14 @@ def details_text(details: Details) -> str:
     for name, rows in details.fleets.items():
         left_out = details.left_out.get(name, 0)
         count = len(rows) + left_out
+        known = "known " if details.troubles else ""
         if details.events:
-            what = "no event" if not count else "1 event" if count == 1 else f"{count} events"
+            what = f"{count or 'no'} {known}event{'s' * (count > 1)}"
             told = f"{what} in {spoken(EVENTS_OF.total_seconds())}"
             told += f"; the last {len(rows)} of them" if left_out else ""
         else:
             counted = sum(isinstance(row, InstanceStatus) and row.counted for row in rows)
-            told = f"{counted} of {count} instances count" if rows else "no instance"
+            told = f"{counted} of {count} instances count" if rows else f"no {known}instance"
         blocks.append([f"{name}: {told}", *(line for row in rows for line in _lines(row))])
     blocks += [] if details.fleets else [["no fleet"]]
     troubles = [line for it in details.troubles for line in labelled("trouble", it, indent=0)]

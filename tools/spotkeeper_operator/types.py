@@ -148,7 +148,7 @@ def types_text(found: list[FleetTypes]) -> str:
         if each.unknown:
             text = f"{each.unknown} search logs of instances that the ledger does not have yet"
             blocks.append(labelled("not in it", text, indent=0))
-    blocks += [] if found else [["no instance ran in this time"]]
+    blocks += [] if found else [["no instance of this time is in the ledger"]]
     meanings = {
         "speed": "service times of the same minutes, against the type with the most logs. Below "
         f"{TRUSTED} logs it is averaged with 1; ? if a type never served beside another.",

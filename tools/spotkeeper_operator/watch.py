@@ -143,7 +143,7 @@ class Watch:
                 status = fleet_status(fleet, looked, now)
                 shown = {"state": status.state, "why": status.why, "rows": status_rows(status)}
                 fleets.append(picture | {"status": shown})
-            ringing = [f"alarm rings: {name}" for name in reading.ringing()]
+            ringing = [f"alarm rings: {name}" for name in reading.ringing() or ()]
             state["troubles"] = [*ringing, *reading.troubles]
         except ERRORS as error:
             state = {"fleets": [], "why": str(error)}

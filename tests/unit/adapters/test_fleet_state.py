@@ -87,7 +87,7 @@ def test_a_state_expires_a_week_after_its_last_turn(
 
 
 NAIVE = "2026-11-20T12:00:00"
-SHAPES = ("", "{", "[]", "null", '{"backoff_s": "many", "replaced": "yesterday"}')
+SHAPES = ("", "{", "[]", "null", '{"backoff_s": "many", "replaced": "yesterday"}', "[" * 9999)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +121,23 @@ def test_an_unreadable_item_starts_afresh_and_is_named(
     memory = HealthMemory() if controller is Controller.HEALTH else AvailabilityMemory()
     assert states.commit(lease, memory, at(1))
     assert taken(states, 2, controller).unreadable == ()
+
+
+def test_items_of_a_wrong_shape_are_named_like_those_that_cannot_be_read(
+    states: FleetStateTable, dynamodb: "DynamoDBClient"
+) -> None:
+    assert states.commit(taken(states), AvailabilityMemory(), at(1))
+    notes = {"pk": {"S": "notes#ocr"}, "sk": {"S": "availability#x"}}
+    memory = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "memory#availability"}}
+    dynamodb.put_item(TableName=TABLE, Item=notes)
+    dynamodb.put_item(TableName=TABLE, Item=memory)
+    note = AtRiskNote(instance_ids=("i-0a",), at=at(2))
+    lease = states.acquire("ocr", Controller.AVAILABILITY, at(2), note)
+    assert lease
+    assert lease.notes == (note,)
+    assert [why.partition(":")[0] for why in lease.unreadable] == [
+        "availability note", "availability_memory",
+    ]  # fmt: skip
 
 
 def test_a_thousand_notes_are_read_by_one_turn_and_cost_a_few_units_each() -> None:

@@ -97,6 +97,9 @@ def holding(waiting: int, in_flight: int = 0, **more: Any) -> QueueMemory:
     return QueueMemory(length=QueueLength(waiting=waiting, in_flight=in_flight), **more)
 
 
+QUIET = holding(0, empty_since=at(-300), empty_looks=5)
+
+
 def untouched(seconds: float, looks: int = 10, **more: Any) -> QueueMemory:
     """A queue whose requests have waited this long."""
     return holding(7, untouched_since=at(-seconds), untouched_looks=looks, **more)
@@ -341,6 +344,17 @@ def test_in_service_is_launching_while_it_would_have_reported_by_its_deadline(
     assert memory.unreported == ({SPOT[0]: at(since)} if launching else {})
 
 
+@pytest.mark.parametrize(("silence_s", "launching"), [(5, True), (120, False)])
+def test_in_service_is_not_launching_once_requests_have_stopped(
+    silence_s: float, launching: bool
+) -> None:
+    """Spot was lost just after them; what stands in for it then seemed never to start."""
+    flow = LogFlow(newest=at(-silence_s), rate=1.0, lately=1.0, watched_since=at(-7200))
+    seen = replace(load(*busy(*SPOT[1:], seconds=-silence_s)), arrival_rate=1.0)
+    unreported = diagnosed(seen, starting(-60, by=0.0, flow=flow)).memory.unreported
+    assert [*unreported] == ([SPOT[0]] if launching else [])
+
+
 @pytest.mark.parametrize(
     ("rate", "lately", "watched_s", "silence_s", "since", "known"),
     [
@@ -370,21 +384,24 @@ def test_instances_that_never_reported_may_not_serve_where_requests_are_rare(
 
 
 @pytest.mark.parametrize(
-    ("queue", "unheard"),
+    ("queue", "known_s", "unheard"),
     [
-        (None, ()),
-        (holding(0, 3), (SPOT[0],)),
-        (holding(0, 3, trouble="denied"), ()),
-        (holding(0), (SPOT[0],)),
-        (holding(0, empty_since=at(-300), empty_looks=5), ()),
+        (None, -60, ()),
+        (holding(0, 3), -60, (SPOT[0],)),
+        (holding(0, 3, trouble="denied"), -60, ()),
+        (holding(0), -60, (SPOT[0],)),
+        (QUIET, -60, ()),
+        # The last one that worked was lost just after the last request.
+        (None, -590, (SPOT[0],)),
+        (QUIET, -590, ()),
     ],
 )
 def test_a_queue_in_use_shows_that_requests_have_not_stopped_with_their_logs(
-    queue: QueueMemory | None, unheard: tuple[str, ...]
+    queue: QueueMemory | None, known_s: float, unheard: tuple[str, ...]
 ) -> None:
     """An instance that never reported was launched after the logs stopped: does it serve?"""
     flow = LogFlow(newest=at(-600), rate=1.0, lately=1.0, watched_since=at(-7200))
-    memory = starting(-60, by=0.0, flow=flow, worker_known_at=at(-60), queue=queue)
+    memory = starting(-60, by=0.0, flow=flow, worker_known_at=at(known_s), queue=queue)
     assert diagnosed(load(), memory).memory.unheard == unheard
 
 

@@ -1,6 +1,8 @@
 """Nights and hours without a request queue: what a fleet costs, and who is found."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -120,6 +122,32 @@ def test_a_silence_at_a_time_that_was_quiet_before_is_no_news() -> None:
     assert silent_at(3 * 24 + 7.5, night) == ""
     assert "nobody serves, or requests have stopped" in silent_at(24 + 12)
     assert "nobody serves, or requests have stopped" in silent_at(24 + 5, night)
+
+
+@pytest.mark.parametrize("weekend", [((7, 7),), ((5, 8), (5, 20), (6, 12), (7, 7))])
+def test_quiet_weekends_do_not_excuse_a_silence_on_a_working_day(
+    weekend: Sequence[tuple[int, int]],
+) -> None:
+    """Hours count from midnight of a Monday; a few requests may divide the weekend."""
+
+    def hour(day: int, of_day: float) -> float:
+        return 24 * day + of_day
+
+    def silent_at(hours: float) -> str:
+        nights = [(hour(day, 20), hour(day + 1, 7)) for day in (0, 1, 2, 3, 7)]
+        ends = [hour(4, 20), *(hour(day, of_day) for day, of_day in weekend)]
+        silences = [
+            Silence(since=at(3600 * since), until=at(3600 * until))
+            for since, until in sorted([*nights, *pairwise(ends)])
+        ]
+        newest = at(3600 * hours - 900)
+        flow = LogFlow(known_since=at(0), newest=newest, rate=1.0, lately=1.0, watched_since=at(0))
+        known = HealthMemory(flow=flow, in_service_since={"i-a": at(0)}, silences=tuple(silences))
+        return nobody_serves(known, at(3600 * hours))
+
+    assert "nobody serves, or requests have stopped" in silent_at(hour(8, 12))
+    assert "nobody serves, or requests have stopped" in silent_at(hour(11, 16))
+    assert silent_at(hour(8, 3)) == silent_at(hour(12, 12)) == silent_at(hour(13, 16)) == ""
 
 
 @pytest.mark.parametrize(("waited_s", "quiet"), [(0.5, 1), (900.0, 0)])

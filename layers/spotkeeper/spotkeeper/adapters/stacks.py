@@ -65,14 +65,14 @@ class StackReader:
 
     def outputs(self, name: str) -> Stack:
         """Read a stack's outputs and parameters alone, by one call; raises `Gone`."""
-        with aws_errors(f"describing stack {name}"):
+        region = self._cloudformation.meta.region_name
+        with aws_errors(f"describing stack {name} in {region}"):
             try:
                 (stack,) = self._cloudformation.describe_stacks(StackName=name)["Stacks"]
             except ClientError as error:
                 # CloudFormation answers its catch-all code; only the words tell.
                 if "does not exist" not in error.response["Error"].get("Message", ""):
                     raise
-                region = self._cloudformation.meta.region_name
                 message = f"there is no stack {name} in {region}: give --stack and --region"
                 raise Gone(message) from error
         return Stack(

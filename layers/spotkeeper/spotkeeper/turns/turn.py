@@ -4,6 +4,7 @@ An invocation has `TURNS_S` for its fleets, of which each gets an equal share. O
 skipped after that share, and if their API did not answer before.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -41,6 +42,10 @@ FLEETS_AN_INVOCATION = 5
 ASK_UNTIL_S = 22.0
 # The name of the table among the APIs that may hang.
 TABLE = "the table"
+# A fault may be of one fleet's items alone: only this many count as an API that hangs.
+FAULTS_A_HANG = 2
+# Steps of about this part of a circle are spread evenly over it, however many there are.
+GOLDEN = 0.382
 # A turn has at most this many rounds; the next turn takes the notes that are left.
 MOST_ROUNDS = 3
 
@@ -91,21 +96,23 @@ class Budget:
         return self.spent_s() >= self._optional_until_s
 
     def hung(self, api: str) -> bool:
-        """Say whether an API did not answer before, in time or without a fault of its own."""
-        return self._hung[api] > 0
+        """Say whether an API did not answer in time before, or answered with a fault twice."""
+        return self._hung[api] >= FAULTS_A_HANG
 
     @contextmanager
     def state(self) -> Iterator[None]:
         """Read the state of a fleet; where the table throttles or is away, raise `NoState`.
 
-        A table that did not answer, or answered with a fault, is not read again in the invocation.
+        A table that did not answer, or had a fault for two fleets, is not read again in the
+        invocation.
         """
         try:
             if self.hung(TABLE):
                 raise TimedOut(f"not read, because {TABLE} did not answer before")
             yield
         except (Throttled, Unavailable) as error:
-            self._hung[TABLE] += isinstance(error, Unavailable)
+            if isinstance(error, Unavailable):
+                self._hung[TABLE] += FAULTS_A_HANG if isinstance(error, TimedOut) else 1
             raise NoState(error) from error
 
     @contextmanager
@@ -114,7 +121,7 @@ class Budget:
         try:
             yield
         except TimedOut:
-            self._hung[api] += 1
+            self._hung[api] += FAULTS_A_HANG
             raise
 
     def optional[T](
@@ -310,12 +317,16 @@ def own_share(
 ) -> tuple[Sequence[Fleet], Sequence[FleetError]]:
     """Hand on all fleets but a share of them, another share each minute; return that share.
 
-    If the others cannot be handed on, this invocation runs all turns that it has time for.
+    A minute may be too short for the last ones that are handed on: in steps of `stride`, each share
+    is among the first every few minutes. If the others cannot be handed on, this invocation runs
+    all turns that it has time for.
     """
-    shares = list(batched(fleets, FLEETS_AN_INVOCATION, strict=False))
-    if len(shares) <= 1:
+    every = list(batched(fleets, FLEETS_AN_INVOCATION, strict=False))
+    if len(every) <= 1:
         return fleets, ()
-    own = shares.pop(int(now.timestamp() // 60) % len(shares))
+    first, count = int(now.timestamp() // 60), len(every)
+    stride = next(n for n in range(math.ceil(GOLDEN * count), count) if math.gcd(n, count) == 1)
+    own, *shares = (every[(first + stride * n) % count] for n in range(count))
     try:
         queue().hand_on([[fleet.name for fleet in share] for share in shares], now)
     except FleetError as error:

@@ -235,7 +235,7 @@ def _lease_from(
     have written it, and it must cost its own fleet only. A memory counts while the item of the
     leases knows when it was written: deleting that item begins the fleet afresh.
     """
-    kept = {item["sk"]["S"].partition("#")[2]: item["memory"] for item in memories}
+    kept = {item["sk"]["S"].partition("#")[2]: item.get("memory", {}) for item in memories}
     known = {f"{c}_memory": kept[c] for c in Controller if c in kept and f"{c}_written" in state}
     stored = {**known, **state}
     # The other controller's turn reports its own memory: warnings may bring many turns of this one.
@@ -254,7 +254,7 @@ def _lease_from(
         except zlib.error as error:
             unreadable[of].append(f"{name}: not packed: {error}")
             return None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             unreadable[of].append(f"{name}: {told}")
             return None
@@ -263,7 +263,10 @@ def _lease_from(
         name = f"{of}_memory"
         return read(partial(_memory, adapter), name, stored.get(name), of)
 
-    told = [*state.get(f"{controller}_notes", {"L": []})["L"], *[item["note"] for item in notes]]
+    told = [
+        *state.get(f"{controller}_notes", {"L": []})["L"],
+        *[item.get("note", {}) for item in notes],
+    ]
     found = [read(_NOTE.validate_json, f"{controller} note", one, controller) for one in told]
     written = f"{controller}_written"
     taken = [int(item.get("taken", {"N": "0"})["N"]) for item in memories]

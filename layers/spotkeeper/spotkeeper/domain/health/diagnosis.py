@@ -9,6 +9,7 @@ from statistics import median
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.reports import (
     idle_beside_requests,
+    is_logged,
     late,
     logs_rather_missing,
     nobody_serves,
@@ -91,7 +92,7 @@ def diagnose(
     onprem = _onprem_suspicions(load, policy, now) if policy.enabled else {}
     suspects, due = _observed(reasons, memory.suspects, now)
     onprem_suspects, onprem_due = _observed(onprem, memory.onprem_suspects, now)
-    if load.workers:
+    if is_logged(load, memory, now):
         wanted = due
     else:
         silence = now - memory.flow.newest if memory.flow.newest else timedelta(0)

@@ -43,6 +43,7 @@ TOGETHER = CERTAIN / 3
 TRIED_AFTER = timedelta(minutes=30)
 # Silences are compared with those at the same time of the last two weeks, within an hour.
 ALIKE, DAYS, SILENCES = timedelta(hours=1), 14, 40
+WEEK, WEEKEND = 7, 2
 
 
 def in_service_since(
@@ -232,14 +233,14 @@ def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) ->
     """Return the reason against each instance in service whose workers never reported.
 
     It counts as launching if a working one would certainly report by the launch deadline. Where
-    requests are too few to show it, every instance in service counts as serving.
+    requests are too few to show it, or have stopped, every instance in service counts as serving.
     """
     deadline = timedelta(seconds=fleet.availability.launch_deadline_s)
-    pace = 0.0
-    if load.workers:
+    pace, logged = 0.0, is_logged(load, memory, now)
+    if logged:
         workers = workers_in_service(len(memory.in_service_since), load, fleet)
         pace = load.arrival_rate / workers * fleet.workers_per_instance
-    alone = not load.workers and _nobody_ever_reported(memory) and _nobody_serves(memory, now)
+    alone = not logged and _nobody_ever_reported(memory) and _nobody_serves(memory, now)
     found: dict[str, str] = {}
     for i, since in memory.starting.items():
         left = max(timedelta(0), deadline - (now - since)).total_seconds()
@@ -250,16 +251,25 @@ def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) ->
     return found
 
 
+def is_logged(load: Load, memory: HealthMemory, now: datetime) -> bool:
+    """Tell whether logs show the load of now; in a silence they show that of an earlier window."""
+    return bool(load.workers) and not memory.flow.is_missing(now)
+
+
 def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
     """Return the instances that may serve or not: they never reported, or still launch.
 
     They are unproven until one of their requests is logged. Every instance in service counts as
     serving where the requests of an hour are too few to show it, or where requests had stopped. In
-    a silence, an instance counts after an hour unless requests wait.
+    a silence, an instance counts after an hour unless requests wait, and at once where the request
+    queue shows that none arrives.
     """
+    missing = memory.flow.is_missing(now)
     if _too_rare(memory, now) or requests_had_stopped(memory, CERTAIN, now):
         return ()
-    stopped = memory.flow.is_missing(now) and not known_waiting(memory.queue)
+    if missing and quiet_s(memory.queue, now):
+        return ()
+    stopped = missing and not known_waiting(memory.queue)
     return tuple(
         i
         for i, since in memory.starting.items()
@@ -322,18 +332,42 @@ def nobody_serves(memory: HealthMemory, now: datetime) -> str:
         return f"nobody serves: {waiting} requests wait, and none was taken for {untouched:.0f} s"
     if newest is None or not memory.in_service_since or not memory.flow.is_missing(now):
         return ""
-    silence = now - newest
+    silence = now - (_could_log_since(memory, newest) if waiting else newest)
     if silence < STOPPED_AFTER or (known_length(memory.queue) and not waiting):
         return ""
     told = f"no request was logged for {silence.total_seconds():.0f} s"
     if waiting:
         return f"nobody serves: {waiting} requests wait, and {told}"
-    earlier = [now - timedelta(days=days) for days in range(1, DAYS + 1)]
-    if any(
-        one.since - ALIKE <= at <= one.until + ALIKE for one in memory.silences for at in earlier
-    ):
+    if _was_quiet_before(memory, now):
         return ""
     return f"{told}, where many are expected: nobody serves, or requests have stopped"
+
+
+def _was_quiet_before(memory: HealthMemory, now: datetime) -> bool:
+    """Tell whether this time was quiet on this day of the week, or on several of the last seven.
+
+    A quiet weekend does not excuse a silence on a working day.
+    """
+
+    def quiet(days: int) -> bool:
+        at = now - timedelta(days=days)
+        return any(one.since - ALIKE <= at <= one.until + ALIKE for one in memory.silences)
+
+    if quiet(WEEK) or quiet(DAYS):
+        return True
+    began = [memory.flow.watched_since or now, *(one.since - ALIKE for one in memory.silences)]
+    known = [days for days in range(1, WEEK + 1) if now - timedelta(days=days) >= min(began)]
+    return WEEK * sum(map(quiet, known)) > WEEKEND * len(known)
+
+
+def _could_log_since(memory: HealthMemory, newest: datetime) -> datetime:
+    """Return since when a waiting request could have been served and logged.
+
+    After a quiet night, the log of the first request is still to follow, and so is a worker where
+    the fleet was asleep.
+    """
+    waiting_since = (memory.queue.waiting_since if memory.queue else None) or newest
+    return max(newest, waiting_since, min(memory.in_service_since.values()))
 
 
 def with_silence(memory: HealthMemory, before: LogFlow, load: Load, now: datetime) -> HealthMemory:

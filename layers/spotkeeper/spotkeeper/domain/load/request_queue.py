@@ -55,9 +55,9 @@ class QueueMemory:
     """What past looks show; `length` is this turn's, None if the queue could not be read.
 
     `trouble` says why the queue is not known, or not believed. The last `empty_looks` looks, since
-    `empty_since`, found nothing, and no request was logged since then. At each of the last
-    `untouched_looks`, since `untouched_since`, requests waited and none was taken. `unseen` is the
-    load that looks should have found and did not.
+    `empty_since`, found nothing, and no request was logged since then. Requests waited at each look
+    since `waiting_since`. At each of the last `untouched_looks`, since `untouched_since`, requests
+    waited and none was taken. `unseen` is the load that looks should have found and did not.
     """
 
     length: QueueLength | None = None
@@ -67,6 +67,7 @@ class QueueMemory:
     empty_looks: int = 0
     unseen: float = 0.0
     unread_since: datetime | None = None
+    waiting_since: datetime | None = None
     untouched_since: datetime | None = None
     untouched_looks: int = 0
 
@@ -93,7 +94,11 @@ def watch_queue(
     if not answer.empty:
         untouched, looks = _untouched(before, answer, now)
         return QueueMemory(
-            length=answer, read_at=now, untouched_since=untouched, untouched_looks=looks
+            length=answer,
+            read_at=now,
+            waiting_since=(before.waiting_since or now) if answer.waiting else None,
+            untouched_since=untouched,
+            untouched_looks=looks,
         )
     busy = newest is not None and now - newest <= FRESH
     unseen = before.unseen + (min(offered, LARGEST_LOOK) if busy else 0.0)
