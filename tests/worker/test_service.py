@@ -380,6 +380,8 @@ FOLLOWED = [
     # What was written before one rotation or two, while no agent ran.
     ("touch begin step 0 step close 1 rotate 2 begin steps 3 step", "0123"),
     ("touch begin step 0 step close 1 rotate 2 rotate 3 begin steps steps", "0123"),
+    # It had no line yet when the agent was killed.
+    ("touch begin step close 0 rotate 1 rotate touch begin steps steps steps", "01"),
     # The program opens its new file late; the next agent is killed, too.
     ("touch begin step 0 step close rotate touch begin step late steps 1 step", "071"),
     ("touch begin step 0 step close 1 rotate 2 begin step begin steps rotate 3 steps", "0123"),

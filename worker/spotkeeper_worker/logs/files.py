@@ -266,16 +266,16 @@ class Follower:
                 with contextlib.suppress(OSError, NotARegularFile):
                     fd = open_regular(path)
                     opened.callback(os.close, fd)
-                    session = self._session_of(fd)
-                    last = self._last_of(session)
-                    if not session or os.fstat(fd).st_ino == self._log_inode:
+                    session, inode = self._session_of(fd), os.fstat(fd).st_ino
+                    last = self._last_of(session) or self._last_of(f"follow:{inode}:")
+                    if inode == self._log_inode:
                         continue
                     if last:
                         newest, begun = fd, []
                         unread += [fd] if _whole_lines(fd, last - 1) else []
                     # A compressed one is no JSON.
                     elif newest is not None and path.name.startswith(self._path.name):
-                        begun += [fd] if os.pread(fd, 1, 0) == b"{" else []
+                        begun += [fd] if session and os.pread(fd, 1, 0) == b"{" else []
             # Its program may not have opened the log yet.
             if newest is not None and not (self._inode or self._last_of(self._session_of(log))):
                 unread.append(newest)
@@ -286,6 +286,7 @@ class Follower:
         new, self._new = self._new, True
         self._session = self._session_of(fd)
         if not self._session:
+            self._accept([], f"follow:{self._inode}:", 1)
             return
         known = self._last_of(self._session)
         if known:
