@@ -14,6 +14,8 @@ from typing import Any
 import boto3
 import pytest
 from moto import mock_aws
+from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT_ID
+from moto.ec2.models import ec2_backends
 
 from functions.keep_jobs.app import handler
 from spotkeeper import wiring
@@ -372,6 +374,37 @@ def test_a_lost_item_of_a_volume_is_rebuilt_and_the_volume_is_written_on(account
     assert (tags["spotkeeper:attempt"], tags["spotkeeper:volume"]) == ("2", name)
     account.tick({"event": "proved", "volume": name})
     assert account.machine["tags"]["spotkeeper:grant"] == f"1 {name}"
+
+
+def test_a_copy_that_is_pending_while_a_lost_item_is_rebuilt_is_not_left(account: Account) -> None:
+    """Both volumes are gone; the job goes on from the complete copy, which is older."""
+    account.start(VOLUME)
+    account.ticks(2)
+    own = {"generation": "1", "epoch": "1", "seal": "false"}
+    tagged = account.machine["tags"] | {f"spotkeeper:{it}": text for it, text in own.items()}
+    tags: Any = [{"Key": it, "Value": text} for it, text in tagged.items()]
+    account.end_machine()
+    made = []
+    for _ in range(2):
+        volume = account.ec2.create_volume(AvailabilityZone="us-east-1a", Size=1)["VolumeId"]
+        made.append(account.ec2.create_snapshot(VolumeId=volume)["SnapshotId"])
+        account.ec2.create_tags(Resources=made, Tags=tags)
+        account.ec2.delete_volume(VolumeId=volume)
+        account.now += timedelta(minutes=1)
+    account.ec2.delete_volume(VolumeId=account.volumes[0]["VolumeId"])
+    whole, pending = made
+    copy = ec2_backends[ACCOUNT_ID]["us-east-1"].snapshots[pending]
+    copy.status = "pending"
+    account.rebuild_item()
+    account.ticks(2)
+    [volume] = account.volumes
+    assert volume["SnapshotId"] == whole
+    copy.status = "completed"
+    account.tick({"event": "proved", "volume": volume["VolumeId"]})
+    account.jobs.stop("resnet", now=True)
+    account.ticks(6)
+    [left] = account.snapshots
+    assert left["VolumeId"] == volume["VolumeId"]
 
 
 @pytest.mark.parametrize(
