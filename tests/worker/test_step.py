@@ -9,7 +9,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -206,19 +206,26 @@ def test_an_agent_starts_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_only_one_group_may_take_part(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without that group any user may."""
+    """Without that group any user may; what is the agent's or another worker's is theirs alone."""
+    run, spool = settings.run_dir / "own", settings.spool_dir / "own"
+    settings = settings._replace(run_dir=run, spool_dir=spool)
+    before = os.umask(0o022)
     assert cli.make_folders(settings) is None
-    assert stat.S_IMODE((settings.run_dir / "workers").stat().st_mode) == 0o1777
+    assert stat.S_IMODE((run / "workers").stat().st_mode) == 0o1777
     monkeypatch.setattr(grp, "getgrnam", lambda name: Mock(gr_gid=os.getegid()))
-    SocketServer(settings.run_dir, lambda *_: [], dict, cli.make_folders(settings)).close()
-    run, spool = settings.run_dir, settings.spool_dir
-    for path, mode in (
-        (run / "workers", 0o1770),
-        (spool / "in", 0o1770),
-        (run / "agent.sock", 0o660),
-    ):
-        found = path.stat()
-        assert (stat.S_IMODE(found.st_mode), found.st_gid) == (mode, os.getegid())
+    server = SocketServer(run, lambda *_: [], dict, cli.make_folders(settings))
+    write_notice(run, Notice(state=State.SERVING, seen_at=NOW))
+    journal = Journal(spool / "journal")
+    with hold_machine(run, spool), closing(server), closing(journal), Worker("gpu-0", run):
+        modes = {
+            run: 0o755, run / "agent.lock": 0o644, run / "notice.json": 0o644,
+            run / "agent.sock": 0o660, run / "workers": 0o1770, run / "workers" / "gpu-0": 0o644,
+            spool: 0o755, spool / "in": 0o1770, spool / "journal": 0o700,
+            spool / "journal" / "open": 0o600,
+        }  # fmt: skip
+        assert {path: stat.S_IMODE(path.stat().st_mode) for path in modes} == modes
+        assert {path.stat().st_gid for path in modes} == {os.getegid()}
+    os.umask(before)
 
 
 # --- beside the metadata, a group and its queue, on loopback --------------------------------------
@@ -291,6 +298,20 @@ def test_a_machine_joins_serves_drains_and_goes(on_ec2: OnEc2, machine: FakeMach
     # The log was sent before the hook was complete.
     assert [log["request_id"] for log in machine.logs()] == ["r-0"]
     assert on_ec2.step(1.0) is State.GONE
+
+
+def test_through_the_warm_pool(on_ec2: OnEc2, machine: FakeMachine) -> None:
+    machine.into_warm_pool()
+    on_ec2.load()
+    assert on_ec2.step() is State.READY
+    machine.launch()
+    assert on_ec2.step() is State.SERVING
+    on_ec2.workers[0].begin()
+    machine.into_warm_pool()
+    assert on_ec2.step() is State.DRAINING
+    on_ec2.workers[0].end()
+    assert [on_ec2.step(1.0), on_ec2.step(2.0)] == [State.DRAINING, State.IDLE]
+    assert on_ec2.completed == ["spotkeeper-ready"] * 3
 
 
 BAD_DAYS: list[tuple[dict[str, object], str]] = [
