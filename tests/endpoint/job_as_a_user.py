@@ -405,23 +405,6 @@ def failed() -> str:
         return f"exit code 3 after {len(place.hosts)} machines"
 
 
-def idle() -> str:
-    """A GPU that does nothing ends the job."""
-    with account(4) as place:
-        tools = place.folder / "bin"
-        tools.mkdir()
-        (tools / "nvidia-smi").write_text("#!/bin/sh\necho 0\n")
-        (tools / "nvidia-smi").chmod(0o755)
-        os.environ["PATH"] = f"{tools}:{os.environ['PATH']}"
-        place.start(program="import time\ntime.sleep(3600)\n")
-        # No document may ask for less than 5 minutes: the agent reads one that does.
-        document = place.get("document.json")
-        document["end"]["idle_after"] = 0.001
-        place.put("document.json", document)
-        place.ended("idle", None)
-        return "ended"
-
-
 def stopped(epochs: int, expected: str) -> str:
     """A job that is stopped at a checkpoint goes on from it when somebody wants it to."""
     with account(5) as place:
@@ -436,14 +419,6 @@ def stopped(epochs: int, expected: str) -> str:
         place.ended("done", 0)
         assert place.weights() == expected
         return f"stopped at {step}, recovered, bit-equal"
-
-
-def too_expensive() -> str:
-    """A job ends at its limit of money."""
-    with account(6) as place:
-        place.start(program="import time\ntime.sleep(3600)\n", end="max_usd = 0.000000001")
-        place.ended("max_usd", None)
-        return f"{place.job.usd:.9f} USD"
 
 
 def root_to_next_job(kills: int, epochs: int, expected: str) -> str:
@@ -477,9 +452,7 @@ def main() -> int:
         "plain files": lambda: interrupted("plain", kills, epochs, expected),
         "volume": lambda: interrupted("volume", kills, epochs, expected),
         "exit 3": failed,
-        "idle": idle,
         "stop": lambda: stopped(epochs, expected),
-        "max_usd": too_expensive,
         "root to image to next job": lambda: root_to_next_job(few, epochs, expected),
         "lost table, checkpoints": lambda: lost("checkpoints", epochs, expected),
         "lost table, volume": lambda: lost("volume", epochs, expected),

@@ -5,8 +5,8 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,14 @@ class Account(JobAccount):
         """The only one."""
         [machine] = self.machines
         return machine
+
+    def stop(self, *, now: bool) -> None:
+        self.jobs.stop("resnet", now=now)
+        self.tick()
+
+    def pay(self, usd: float) -> None:
+        self.jobs._table.change("resnet", lambda job: replace(job, usd=usd))
+        self.tick()
 
     def end_machine(self) -> None:
         self.ec2.terminate_instances(InstanceIds=[self.machine["InstanceId"]])
@@ -298,16 +306,37 @@ def test_a_launch_that_aws_refuses_is_shown_and_tried_again_later(account: Accou
         account.tick()
 
 
-@pytest.mark.parametrize(("now", "left"), [(True, 0), (False, 1)])
-def test_stop_ends_at_once_or_at_a_checkpoint(account: Account, now: bool, left: int) -> None:
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [
+        (lambda it: it.tick({"event": "idle", "generation": 1}), "idle"),
+        (lambda it: it.tick(minutes=7), "max_hours"),
+        (lambda it: it.pay(2.5), "max_usd"),
+        (lambda it: it.stop(now=False), "stopped"),
+    ],
+)
+def test_a_job_ends_at_a_checkpoint(
+    account: Account, ends: Callable[[Account], object], outcome: str
+) -> None:
+    account.start(DOCUMENT + "[end]\nmax_hours = 0.1\nmax_usd = 2\n")
+    account.ticks(2)
+    assert "spotkeeper:draining" not in account.machine["tags"]
+    ends(account)
+    assert "spotkeeper:draining" in account.machine["tags"]
+    account.tick({"event": "left", "generation": 1})
+    assert (account.job.outcome, account.machines) == (outcome, [])
+
+
+def test_a_job_ends_at_once(account: Account) -> None:
+    account.start(DOCUMENT + "[end]\nmax_restarts = 0\n")
+    account.tick()
+    account.put("log/1.txt", b"no data")
+    account.tick({"event": "exited", "exit_code": 3, "generation": 1})
+    assert (account.job.outcome, exit_code(account.job), account.machines) == ("failed", 3, [])
+    account.jobs.delete("resnet")
     account.start(DOCUMENT)
     account.tick()
-    account.jobs.stop("resnet", now=now)
-    account.tick()
-    assert len(account.machines) == left
-    if left:
-        assert "spotkeeper:draining" in account.machine["tags"]
-        account.tick({"event": "left", "generation": 1})
+    account.stop(now=True)
     assert (account.job.outcome, account.machines) == ("stopped", [])
 
 
