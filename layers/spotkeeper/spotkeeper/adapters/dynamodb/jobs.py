@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pydantic import TypeAdapter
@@ -189,17 +189,7 @@ def _document(item: Item) -> JobDocument:
 
 
 def _job(item: Item) -> Job:
-    """Read what is remembered; items of before machines and volumes were remembered name one."""
     try:
-        job: dict[str, Any] = json.loads(item["job"]["S"])
-        if "machines" not in job:
-            job["machines"] = {
-                job[role]: {"attempt": job[f"{role}_attempt"], "at": job[f"{role}_at"]}
-                for role in ("machine", "successor")
-                if job.get(role)
-            }
-            own = {"generation": job["generation"], "move": job["moves"], "at": job["created_at"]}
-            job["volumes"] = {job["home"]: own} if job.get("home") else {}
-        return _JOB.validate_python(job)
+        return _JOB.validate_json(item["job"]["S"])
     except (ValueError, KeyError) as error:
         raise Unreadable(f"the item {item['pk']['S']} cannot be read: {error}") from error
