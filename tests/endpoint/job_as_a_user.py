@@ -3,7 +3,7 @@
 EC2, EBS, S3, DynamoDB and SNS are moto's, machines are process groups, disks are folders. Machines
 are taken again and again, in each of `WAYS`, and each time their zone has no capacity until the
 next one is taken. At the end the weights are those of an uninterrupted run, to the bit, and nothing
-is left but what the job's document says. Other stories end a job in each other way.
+is left but what the job's document says.
 
     python -m tests.endpoint.job_as_a_user --kills 20
 """
@@ -37,7 +37,6 @@ from spotkeeper.observability import logger
 from spotkeeper.ports import FleetError
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
-from spotkeeper_operator.jobs import exit_code
 from tests.endpoint.job_host import Host, processes, s3
 from tests.jobs_account import BUCKET, JobAccount, deploy, forget_clients, strict_images
 
@@ -244,14 +243,14 @@ class Place(JobAccount):
         """What the bucket says of the job."""
         return self.get("head.json") or {"step": None, "files": [], "done": False}
 
-    def ended(self, outcome: str, code: int | None, left: tuple[int, int, int] = (0, 0, 0)) -> str:
-        """Go on to the job's end: its outcome, what it leaves, and its mail, which is returned.
+    def done(self, left: tuple[int, int, int] = (0, 0, 0)) -> str:
+        """Go on to the job's end: what it leaves, and its mail, which is returned.
 
         `left` counts volumes, snapshots and images.
         """
         self._until(lambda: self.job.mailed, "its end")
         job = self.job
-        assert (job.outcome, job.exit_code) == (outcome, code)
+        assert (job.outcome, job.exit_code) == ("done", 0)
         assert not self.machines
         assert (len(self.volumes), len(self.snapshots), len(self.images)) == left
         for name, host in self.hosts.items():
@@ -265,7 +264,6 @@ class Place(JobAccount):
         assert {it["Key"] for it in kept.get("Contents", ())} <= named, "an object is left"
         [mail] = self._mails()
         assert mail.startswith(f"Job {self.name} ended: ")
-        assert (f"(exit code {code})" in mail) is (code is not None), mail
         return mail
 
     def _mails(self) -> list[str]:
@@ -363,7 +361,7 @@ def undisturbed(epochs: int) -> str:
     """The weights of a job of which no machine is taken."""
     with account(0) as place:
         place.start(epochs=epochs)
-        place.ended("done", 0)
+        place.done()
         return place.weights()
 
 
@@ -376,7 +374,7 @@ def interrupted(kind: str, kills: int, epochs: int, expected: str, *, seed: int 
         place.start(kind, epochs=epochs)
         # A disk is used by one machine at a time: there an older one cannot go on.
         place.take_machines(kills, epochs, WAYS[:3] if LEFT[kind][1] else WAYS)
-        place.ended("done", 0, LEFT[kind])
+        place.done(LEFT[kind])
         assert place.weights() == expected
         assert len(place.hosts) > kills - (kills + 1) // 3
         return f"{len(place.hosts)} machines in {len(place.zones)} zones, bit-equal"
@@ -391,34 +389,9 @@ def lost(kind: str, epochs: int, expected: str) -> str:
         place.lose_item()
         place.jobs.recover(NAME, "tags", wiring.now(), lambda _: None)
         place.hold.unlink()
-        place.ended("done", 0, LEFT[kind])
+        place.done(LEFT[kind])
         assert place.weights() == expected
         return "bit-equal"
-
-
-def failed() -> str:
-    """A command that fails ends the job with its code and its last words."""
-    with account(3) as place:
-        place.start(program="import sys\nprint('no data')\nsys.exit(3)\n", end="max_restarts = 1")
-        assert "no data" in place.ended("failed", 3)
-        assert exit_code(place.job) == 3
-        return f"exit code 3 after {len(place.hosts)} machines"
-
-
-def stopped(epochs: int, expected: str) -> str:
-    """A job that is stopped at a checkpoint goes on from it when somebody wants it to."""
-    with account(5) as place:
-        place.start(epochs=epochs)
-        place.hold.touch()
-        place.until_committed(0, epochs - 1)
-        place.jobs.stop(NAME, now=False)
-        place.ended("stopped", None)
-        step = place.head()["step"]
-        place.jobs.recover(NAME, step, wiring.now(), lambda _: None)
-        place.hold.unlink()
-        place.ended("done", 0)
-        assert place.weights() == expected
-        return f"stopped at {step}, recovered, bit-equal"
 
 
 def root_to_next_job(kills: int, epochs: int, expected: str) -> str:
@@ -426,14 +399,14 @@ def root_to_next_job(kills: int, epochs: int, expected: str) -> str:
     with account(7) as place:
         place.start("root", epochs=epochs, end='on_done = "image"')
         place.take_machines(kills, epochs, WAYS[:2])
-        mail = place.ended("done", 0, (0, 1, 1))
+        mail = place.done((0, 1, 1))
         [image] = [it["ImageId"] for it in place.images]
         assert image in mail
         assert place.weights() == expected
         place.name = "next"
         machine = f'root = "keep"\nimage = "{image}"'
         place.start(program=RESULT, machine=machine, end='on_done = "delete"')
-        assert f"found {expected}" in place.ended("done", 0, (0, 1, 1))
+        assert f"found {expected}" in place.done((0, 1, 1))
         assert [it["ImageId"] for it in place.images] == [image]
         return f"{len(place.hosts)} machines, bit-equal in the next job"
 
@@ -451,8 +424,6 @@ def main() -> int:
         "checkpoints": lambda: interrupted("checkpoints", kills, epochs, expected),
         "plain files": lambda: interrupted("plain", kills, epochs, expected),
         "volume": lambda: interrupted("volume", kills, epochs, expected),
-        "exit 3": failed,
-        "stop": lambda: stopped(epochs, expected),
         "root to image to next job": lambda: root_to_next_job(few, epochs, expected),
         "lost table, checkpoints": lambda: lost("checkpoints", epochs, expected),
         "lost table, volume": lambda: lost("volume", epochs, expected),

@@ -16,6 +16,7 @@ import pytest
 from moto import mock_aws
 from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT_ID
 from moto.ec2.models import ec2_backends
+from moto.sns.models import sns_backends
 
 from functions.keep_jobs.app import handler
 from spotkeeper import wiring
@@ -102,6 +103,11 @@ class Account(JobAccount):
     def pay(self, usd: float) -> None:
         self.jobs._table.change("resnet", lambda job: replace(job, usd=usd))
         self.tick()
+
+    @property
+    def mails(self) -> list[Any]:
+        topic = sns_backends[ACCOUNT_ID]["us-east-1"].topics[os.environ["JOB_TOPIC_ARN"]]
+        return list(topic.sent_notifications)
 
     def end_machine(self) -> None:
         self.ec2.terminate_instances(InstanceIds=[self.machine["InstanceId"]])
@@ -333,11 +339,33 @@ def test_a_job_ends_at_once(account: Account) -> None:
     account.put("log/1.txt", b"no data")
     account.tick({"event": "exited", "exit_code": 3, "generation": 1})
     assert (account.job.outcome, exit_code(account.job), account.machines) == ("failed", 3, [])
+    [(_, mail, subject, *_)] = account.mails
+    assert subject == "Job resnet: failed"
+    assert mail.startswith("Job resnet ended: its command failed too often (exit code 3).")
+    assert mail.endswith("The last lines of its output:\nno data")
     account.jobs.delete("resnet")
     account.start(DOCUMENT)
     account.tick()
     account.stop(now=True)
     assert (account.job.outcome, account.machines) == ("stopped", [])
+
+
+def test_a_job_goes_on_from_the_step_that_is_named(account: Account) -> None:
+    account.start(DOCUMENT)
+    account.tick()
+    account.put_head(done=True)
+    head = account.get("head.json")
+    account.put("head.json", {**head, "previous": {"step": "8", "files": []}})
+    account.ticks(2)
+    assert account.machines == []
+    for step in ("7", ""):
+        with pytest.raises(OperatorError, match="has the steps 9 and 8"):
+            account.jobs.recover("resnet", step, account.now, print)
+    account.jobs.recover("resnet", "8", account.now, print)
+    expected = {"step": "8", "files": [], "previous": None, "done": False, "exit_code": None}
+    assert expected.items() <= account.get("head.json").items()
+    account.tick()
+    assert account.machine["tags"]["spotkeeper:grant"] == "2"
 
 
 def test_a_lost_item_is_rebuilt_from_the_bucket_and_tags(account: Account) -> None:
