@@ -306,8 +306,9 @@ class Tail:
         self.write(entry(7)[:20])
 
     def other(self) -> None:
-        """Have another program write a log."""
-        self.path.with_name("access-other.json").write_text(entry(9))
+        """Have other programs write logs."""
+        for name in ("access-other.json", "access.jsonl", "access.json-other"):
+            self.path.with_name(name).write_text(entry(9))
 
     def compress(self) -> None:
         self.rotated(1).with_suffix(".gz").write_bytes(gzip.compress(self.rotated(1).read_bytes()))

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import socket
 from itertools import islice
 from pathlib import Path
@@ -33,6 +34,8 @@ LONGEST_FILE = 2 << 20
 MOST_FILES = 200
 MOST_BYTES = 1 << 20
 _MOST_ROTATED = 20
+# What a rotation adds to a log's name: a number or a date.
+_ROTATED = re.compile(r"[._-]\d[\dT._:-]*")
 # A file that was renamed is read on for a while: its program may not have opened the new one yet.
 _GRACE_S = 10.0
 _TIMEOUTS = (408, 499, 504)
@@ -273,13 +276,16 @@ class Follower:
                     if last:
                         newest, begun = fd, []
                         unread += [fd] if _whole_lines(fd, last - 1) else []
-                    # A compressed one is no JSON.
-                    elif newest is not None and path.name.startswith(self._path.name):
-                        begun += [fd] if session and os.pread(fd, 1, 0) == b"{" else []
+                    elif newest is not None and session and self._is_rotated(path.name):
+                        begun.append(fd)
             # Its program may not have opened the log yet.
             if newest is not None and not (self._inode or self._last_of(self._session_of(log))):
                 unread.append(newest)
             return next(map(os.dup, [*unread, *begun]), None)
+
+    def _is_rotated(self, name: str) -> bool:
+        own = self._path.name
+        return name.startswith(own) and bool(_ROTATED.fullmatch(name, len(own)))
 
     def _begin(self, fd: int) -> None:
         """Find where to go on, once the file has a first line."""
