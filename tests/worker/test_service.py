@@ -389,6 +389,10 @@ FOLLOWED = [
     ("touch begin step 0 step close 1 rotate 2 begin step begin steps rotate 3 steps", "0123"),
     # A file that was rotated away before there was an agent is history.
     ("0 rotate touch begin step 1 step begin steps rotate 2 begin steps", "12"),
+    ("0 rotate begin step 1 steps", "1"),
+    # The rest of a rotated file comes first, also where it was written last; no rest delays none.
+    ("touch begin step 0 half step rotate 1 steps close 2 rest begin steps", "0172"),
+    ("touch begin step 0 step rotate 1 steps begin 2 step", "012"),
     # What is compressed by then is lost, and stops nothing.
     ("touch begin step 0 step close 1 rotate compress 2 begin steps", "02"),
     ("touch begin step 0 step close 1 rotate 2 rotate compress 3 begin steps steps", "013"),

@@ -269,14 +269,14 @@ class Follower:
                 with contextlib.suppress(OSError, NotARegularFile):
                     fd = open_regular(path)
                     opened.callback(os.close, fd)
-                    session, inode = self._session_of(fd), os.fstat(fd).st_ino
-                    last = self._last_of(session) or self._last_of(f"follow:{inode}:")
+                    inode = os.fstat(fd).st_ino
+                    last = self._last_of(self._session_of(fd)) or self._last_of(f"follow:{inode}:")
                     if inode == self._log_inode:
                         continue
                     if last:
-                        newest, begun = fd, []
+                        newest = fd
                         unread += [fd] if _whole_lines(fd, last - 1) else []
-                    elif newest is not None and session and self._is_rotated(path.name):
+                    elif newest is not None and self._is_rotated(path.name):
                         begun.append(fd)
             # Its program may not have opened the log yet.
             if newest is not None and not (self._inode or self._last_of(self._session_of(log))):
