@@ -390,7 +390,7 @@ FOLLOWED = [
     # A file that was rotated away before there was an agent is history.
     ("0 rotate touch begin step 1 step begin steps rotate 2 begin steps", "12"),
     ("0 rotate begin step 1 steps", "1"),
-    # The rest of a rotated file comes first, also where it was written last; no rest delays none.
+    # The rest of a rotated file is read first, also where it was written last; no rest delays none.
     ("touch begin step 0 half step rotate 1 steps close 2 rest begin steps", "0172"),
     ("touch begin step 0 step rotate 1 steps begin 2 step", "012"),
     # What is compressed by then is lost, and stops nothing.
