@@ -4,8 +4,10 @@ import fcntl
 import grp
 import os
 import re
+import shutil
 import socket
 import stat
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from spotkeeper_worker import Worker
+from spotkeeper_worker import Worker, roster
 from spotkeeper_worker.agent import cli
 from spotkeeper_worker.agent.gpu import Gpus
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine, notify
@@ -226,6 +228,54 @@ def test_only_one_group_may_take_part(settings: Settings, monkeypatch: pytest.Mo
         assert {path: stat.S_IMODE(path.stat().st_mode) for path in modes} == modes
         assert {path.stat().st_gid for path in modes} == {os.getegid()}
     os.umask(before)
+
+
+TRIES = """
+import socket, sys
+from pathlib import Path
+from spotkeeper_worker.agent.loop import hold_machine
+from spotkeeper_worker.roster import Place
+run, spool = map(Path, sys.argv[1:])
+for name, attempt in {
+    "join": lambda: Place(run, "gpu-1"),
+    "send": lambda: socket.socket(socket.AF_UNIX).connect(str(run / "agent.sock")),
+    "leave a file": lambda: (spool / "in" / "a.json").touch(),
+    "write the notice": lambda: (run / "notice.json").open("a"),
+    "delete the notice": lambda: (run / "notice.json").unlink(),
+    "write for a worker": lambda: (run / "workers" / "gpu-0").open("a"),
+    "delete a worker": lambda: (run / "workers" / "gpu-0").unlink(),
+    "read the journal": lambda: list((spool / "journal").iterdir()),
+    "be the agent": lambda: hold_machine(run, spool).__enter__(),
+}.items():
+    try:
+        attempt()
+        print(name)
+    except PermissionError:
+        pass
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("groups", [[4_000_000], []])
+def test_a_user_may_do_what_its_group_allows(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: list[int]
+) -> None:
+    run, spool = settings.run_dir, settings.spool_dir
+    monkeypatch.setattr(grp, "getgrnam", lambda name: Mock(gr_gid=4_000_000))
+    shutil.copytree(Path(roster.__file__).parent, tmp_path / "lib" / "spotkeeper_worker")
+    for path in (tmp_path, *list(tmp_path.parents)[:-2]):
+        path.chmod(0o755)
+    write_notice(run, Notice(state=State.SERVING, seen_at=NOW))
+    server = SocketServer(run, lambda *_: [], dict, cli.make_folders(settings))
+    with closing(server), closing(Journal(spool / "journal")), Worker("gpu-0", run):
+        server.start()
+        command = ["python3", "-c", TRIES, run, spool]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "lib")}
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True,
+            user=65534, group=65534, extra_groups=groups,
+        ).stdout.splitlines()  # fmt: skip
+    assert done == (["join", "send", "leave a file"] if groups else [])
 
 
 # --- beside the metadata, a group and its queue, on loopback --------------------------------------
