@@ -269,7 +269,7 @@ def test_a_user_may_do_what_its_group_allows(
     server = SocketServer(run, lambda *_: [], dict, cli.make_folders(settings))
     with closing(server), closing(Journal(spool / "journal")), Worker("gpu-0", run):
         server.start()
-        command = ["python3", "-c", TRIES, run, spool]
+        command = ["python3", "-c", TRIES, str(run), str(spool)]
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / "lib")}
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=True,
