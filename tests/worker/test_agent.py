@@ -69,25 +69,6 @@ def test_an_agent_that_is_killed_loses_nothing_and_sends_nothing_twice(
     assert found(machine) == sent
 
 
-def test_an_agent_that_is_killed_in_a_drain_goes_on_with_it(
-    machine: FakeMachine, agent: StartAgent, worker: Worker
-) -> None:
-    machine.launch()
-    process = agent()
-    in_service(machine, worker)
-    with worker.request("r-0", time.time()):
-        machine.scale_in()
-        until(lambda: worker.draining, "it learns to drain")
-        process.kill()
-        process.wait()
-        assert not worker.may_take
-        agent()
-        beats = len(machine.heartbeats)
-        until(lambda: len(machine.heartbeats) > beats, "the new agent keeps the hook waiting")
-        assert machine.completed == [("spotkeeper-ready", "InService")]
-    completes(machine, 2)
-
-
 def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:
     """The whole protocol with flock, printf and mv."""
     machine.launch()

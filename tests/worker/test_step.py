@@ -364,6 +364,26 @@ def test_through_the_warm_pool(on_ec2: OnEc2, machine: FakeMachine) -> None:
     assert on_ec2.completed == ["spotkeeper-ready"] * 3
 
 
+def test_an_agent_that_was_killed_in_a_drain_goes_on_with_it(
+    on_ec2: OnEc2, machine: FakeMachine
+) -> None:
+    machine.launch()
+    on_ec2.load()
+    on_ec2.step()
+    on_ec2.workers[0].begin()
+    machine.scale_in()
+    assert [on_ec2.step(), on_ec2.step(300.0)] == [State.DRAINING] * 2
+    before, beats = on_ec2.agent, len(machine.heartbeats)
+    on_ec2.agent = Agent(before._settings, before._parts, before._say, Stop())
+    assert on_ec2.agent.notice.draining
+    assert on_ec2.step() is State.DRAINING
+    assert len(machine.heartbeats) > beats
+    assert on_ec2.agent.notice.until == pytest.approx(before.notice.until, abs=60)
+    on_ec2.workers[0].end()
+    assert [on_ec2.step(1.0), on_ec2.step(2.0)] == [State.DRAINING, State.IDLE]
+    assert on_ec2.completed == ["spotkeeper-ready", "spotkeeper-drain"]
+
+
 BAD_DAYS: list[tuple[dict[str, object], str]] = [
     ({"refuses": "AccessDenied"}, "hook spotkeeper-ready: CompleteLifecycleAction: AccessDenied"),
     ({"fault": "503"}, "metadata: .*answered 503; the state stays as it is"),
