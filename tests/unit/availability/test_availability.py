@@ -62,22 +62,20 @@ def settled(of: Fleet | None = None) -> Turns:
 # --- Backfill and its limits ---
 
 
-@pytest.mark.parametrize(
-    ("failure_class", "wanted", "alarms"),
-    [
-        (FailureClass.CAPACITY, 4, ()),
-        (FailureClass.PRICE, 4, ()),
-        (FailureClass.QUOTA, 4, ("quota",)),
-        (FailureClass.CONFIGURATION, 2, ("configuration",)),
-        (FailureClass.PERMISSION, 2, ("permission",)),
-        (FailureClass.BOOTSTRAP, 2, ("bootstrap",)),
-    ],
-)
-def test_a_failure_class_decides_how_far_the_backfill_goes(
-    failure_class: FailureClass, wanted: int, alarms: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("failure_class", FailureClass)
+def test_a_failure_class_decides_how_far_the_backfill_goes(failure_class: FailureClass) -> None:
+    wanted: dict[FailureClass, tuple[int, tuple[str, ...]]] = {
+        FailureClass.CAPACITY: (4, ()),
+        FailureClass.PRICE: (4, ()),
+        FailureClass.QUOTA: (4, ("quota",)),
+        FailureClass.CONFIGURATION: (2, ("configuration",)),
+        FailureClass.PERMISSION: (2, ("permission",)),
+        FailureClass.BOOTSTRAP: (2, ("bootstrap",)),
+        # As without a failure.
+        FailureClass.THROTTLE: (4, ()),
+    }
     decision = Turns()(0, spot(0), spot_failures=(failure(failure_class),))
-    assert (decision.on_demand_desired, decision.alarms) == (wanted, alarms)
+    assert (decision.on_demand_desired, decision.alarms) == wanted[failure_class]
 
 
 def test_the_backfill_stays_within_the_operators_and_the_groups_maximum() -> None:

@@ -53,7 +53,10 @@ def _named(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         *(
             ((alarm,), Permission.ACT, {"ConfigurationFailure": 1})
-            for alarm in ("configuration", "permission", "bootstrap", "adopting")
+            for alarm in (
+                *("configuration", "permission", "bootstrap"),
+                *("adopting", "unproven-marks", "group-missing"),
+            )
         ),
         (("both-short",), Permission.ACT, {"BothShort": 1}),
         # Nobody is rung for these: they are in the record alone.

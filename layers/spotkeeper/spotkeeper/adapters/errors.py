@@ -36,6 +36,7 @@ CREDENTIAL_CODES = OF_SIGNATURES | {
     "InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
     "UnrecognizedClientException",
 }  # fmt: skip
+# A call that is answered with one of these is `Refused`, whatever class a launch has.
 PERMISSION_CODES = frozenset({
     "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted", "OptInRequired", "Client.InternalError",
@@ -140,6 +141,7 @@ WORDS: Mapping[FailureClass, Sequence[str]] = {
     ),
     FailureClass.PERMISSION: (
         "client error on launch", "not authorized", "access denied", "service-linked role",
+        "accept terms and subscribe",
     ),
     FailureClass.THROTTLE: ("rate exceeded", "request limit exceeded"),
     FailureClass.CONFIGURATION: (
