@@ -20,10 +20,6 @@ def test_the_weights_are_those_of_a_run_that_nobody_interrupts(kind: str, kills:
     stories.interrupted(kind, kills, EPOCHS, expected())
 
 
-def test_a_command_that_fails_ends_the_job_with_its_code() -> None:
-    stories.failed()
-
-
 def test_a_root_is_kept_for_the_next_machine_and_the_next_job() -> None:
     stories.root_to_next_job(1, EPOCHS, expected())
 

@@ -5,8 +5,8 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from typing import Any
 import boto3
 import pytest
 from moto import mock_aws
+from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT_ID
+from moto.ec2.models import ec2_backends
+from moto.sns.models import sns_backends
 
 from functions.keep_jobs.app import handler
 from spotkeeper import wiring
@@ -92,6 +95,19 @@ class Account(JobAccount):
         """The only one."""
         [machine] = self.machines
         return machine
+
+    def stop(self, *, now: bool) -> None:
+        self.jobs.stop("resnet", now=now)
+        self.tick()
+
+    def pay(self, usd: float) -> None:
+        self.jobs._table.change("resnet", lambda job: replace(job, usd=usd))
+        self.tick()
+
+    @property
+    def mails(self) -> list[Any]:
+        topic = sns_backends[ACCOUNT_ID]["us-east-1"].topics[os.environ["JOB_TOPIC_ARN"]]
+        return list(topic.sent_notifications)
 
     def end_machine(self) -> None:
         self.ec2.terminate_instances(InstanceIds=[self.machine["InstanceId"]])
@@ -296,17 +312,60 @@ def test_a_launch_that_aws_refuses_is_shown_and_tried_again_later(account: Accou
         account.tick()
 
 
-@pytest.mark.parametrize(("now", "left"), [(True, 0), (False, 1)])
-def test_stop_ends_at_once_or_at_a_checkpoint(account: Account, now: bool, left: int) -> None:
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [
+        (lambda it: it.tick({"event": "idle", "generation": 1}), "idle"),
+        (lambda it: it.tick(minutes=7), "max_hours"),
+        (lambda it: it.pay(2.5), "max_usd"),
+        (lambda it: it.stop(now=False), "stopped"),
+    ],
+)
+def test_a_job_ends_at_a_checkpoint(
+    account: Account, ends: Callable[[Account], object], outcome: str
+) -> None:
+    account.start(DOCUMENT + "[end]\nmax_hours = 0.1\nmax_usd = 2\n")
+    account.ticks(2)
+    assert "spotkeeper:draining" not in account.machine["tags"]
+    ends(account)
+    assert "spotkeeper:draining" in account.machine["tags"]
+    account.tick({"event": "left", "generation": 1})
+    assert (account.job.outcome, account.machines) == (outcome, [])
+
+
+def test_a_job_ends_at_once(account: Account) -> None:
+    account.start(DOCUMENT + "[end]\nmax_restarts = 0\n")
+    account.tick()
+    account.put("log/1.txt", b"no data")
+    account.tick({"event": "exited", "exit_code": 3, "generation": 1})
+    assert (account.job.outcome, exit_code(account.job), account.machines) == ("failed", 3, [])
+    [(_, mail, subject, *_)] = account.mails
+    assert subject == "Job resnet: failed"
+    assert mail.startswith("Job resnet ended: its command failed too often (exit code 3).")
+    assert mail.endswith("The last lines of its output:\nno data")
+    account.jobs.delete("resnet")
     account.start(DOCUMENT)
     account.tick()
-    account.jobs.stop("resnet", now=now)
-    account.tick()
-    assert len(account.machines) == left
-    if left:
-        assert "spotkeeper:draining" in account.machine["tags"]
-        account.tick({"event": "left", "generation": 1})
+    account.stop(now=True)
     assert (account.job.outcome, account.machines) == ("stopped", [])
+
+
+def test_a_job_goes_on_from_the_step_that_is_named(account: Account) -> None:
+    account.start(DOCUMENT)
+    account.tick()
+    account.put_head(done=True)
+    head = account.get("head.json")
+    account.put("head.json", {**head, "previous": {"step": "8", "files": []}})
+    account.ticks(2)
+    assert account.machines == []
+    for step in ("7", ""):
+        with pytest.raises(OperatorError, match="has the steps 9 and 8"):
+            account.jobs.recover("resnet", step, account.now, print)
+    account.jobs.recover("resnet", "8", account.now, print)
+    gone_back = {"step": "8", "previous": None, "done": False, "exit_code": None}
+    assert gone_back.items() <= account.get("head.json").items()
+    account.tick()
+    assert account.machine["tags"]["spotkeeper:grant"] == "2"
 
 
 def test_a_lost_item_is_rebuilt_from_the_bucket_and_tags(account: Account) -> None:
@@ -372,6 +431,37 @@ def test_a_lost_item_of_a_volume_is_rebuilt_and_the_volume_is_written_on(account
     assert (tags["spotkeeper:attempt"], tags["spotkeeper:volume"]) == ("2", name)
     account.tick({"event": "proved", "volume": name})
     assert account.machine["tags"]["spotkeeper:grant"] == f"1 {name}"
+
+
+def test_a_copy_that_is_pending_while_a_lost_item_is_rebuilt_is_not_left(account: Account) -> None:
+    """Both volumes are gone; the job goes on from the complete copy, which is older."""
+    account.start(VOLUME)
+    account.ticks(2)
+    own = {"generation": "1", "epoch": "1", "seal": "false"}
+    tagged = account.machine["tags"] | {f"spotkeeper:{it}": text for it, text in own.items()}
+    tags: Any = [{"Key": it, "Value": text} for it, text in tagged.items()]
+    account.end_machine()
+    made = []
+    for _ in range(2):
+        volume = account.ec2.create_volume(AvailabilityZone="us-east-1a", Size=1)["VolumeId"]
+        made.append(account.ec2.create_snapshot(VolumeId=volume)["SnapshotId"])
+        account.ec2.create_tags(Resources=made, Tags=tags)
+        account.ec2.delete_volume(VolumeId=volume)
+        account.now += timedelta(minutes=1)
+    account.ec2.delete_volume(VolumeId=account.volumes[0]["VolumeId"])
+    whole, pending = made
+    copy = ec2_backends[ACCOUNT_ID]["us-east-1"].snapshots[pending]
+    copy.status = "pending"
+    account.rebuild_item()
+    account.ticks(2)
+    [volume] = account.volumes
+    assert volume["SnapshotId"] == whole
+    copy.status = "completed"
+    account.tick({"event": "proved", "volume": volume["VolumeId"]})
+    account.jobs.stop("resnet", now=True)
+    account.ticks(6)
+    [left] = account.snapshots
+    assert left["VolumeId"] == volume["VolumeId"]
 
 
 @pytest.mark.parametrize(

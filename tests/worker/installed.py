@@ -17,7 +17,7 @@ import yaml
 from tests.worker.page import ROOT
 
 DEBIAN = "http://deb.debian.org/debian"
-NEEDED = ("debootstrap", "unshare", "nsenter", "setpriv")
+NEEDED = ("debootstrap", "unshare", "nsenter")
 PACKAGES = "python3-venv,systemd,passwd"
 STAND_INS = {
     "aws": 'case "$1" in s3) cp "/wheels/${3##*/}" "$4";; ecr) echo password;; esac',
@@ -68,34 +68,21 @@ class Installed:
             ["unshare", *own, "bash", "-ec", script], stdout=subprocess.PIPE, text=True
         )
         assert self._holder.stdout and self._holder.stdout.readline() == "mounted\n"
-        entered = ["nsenter", "--target", str(inside(self._holder)), "--mount", "--pid"]
+        # The process that unshare waits for, by this machine's numbers.
+        holder = self._holder.pid
+        (child,) = Path(f"/proc/{holder}/task/{holder}/children").read_text().split()
+        entered = ["nsenter", "--target", child, "--mount", "--pid"]
         self._inside = [*entered, "chroot", f"{folder}/root"]
         for name, does in STAND_INS.items():
             self.write(f"/usr/local/bin/{name}", f'#!/bin/sh\necho "{name} $*" >> /calls\n{does}\n')
             self.run("chmod", "755", f"/usr/local/bin/{name}")
 
-    def command(self, *words: str, user: str = "", group: str = "") -> list[str]:
-        """Give what runs a command on the machine, as root or as a user with at most one group."""
-        groups = ["--groups", group] if group else ["--clear-groups"]
-        whose = ["setpriv", "--reuid", user, "--regid", "nogroup", *groups] if user else []
-        return [*self._inside, *whose, *words]
-
-    def run(self, *words: str, says: str = "", user: str = "", group: str = "", **env: str) -> Ran:
+    def run(self, *words: str, says: str = "", **env: str) -> Ran:
         """Run a command to its end."""
         return subprocess.run(
-            self.command(*words, user=user, group=group), input=says, env=ENVIRONMENT | env,
+            [*self._inside, *words], input=says, env=ENVIRONMENT | env,
             capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
-
-    def start(
-        self, *words: str, log: Path, user: str = "", group: str = "", **env: str
-    ) -> subprocess.Popen[str]:
-        """Start a command; what it says is added to `log`."""
-        with log.open("a") as said:
-            return subprocess.Popen(
-                self.command(*words, user=user, group=group), env=ENVIRONMENT | env,
-                stdout=said, stderr=said, text=True,
-            )  # fmt: skip
 
     def write(self, path: str, text: str) -> None:
         self.run("mkdir", "-p", str(Path(path).parent))
@@ -114,11 +101,6 @@ class Installed:
     def close(self) -> None:
         with self._holder:
             self._holder.kill()
-
-
-def inside(process: subprocess.Popen[str]) -> int:
-    """Give the process that unshare or nsenter waits for, by this machine's numbers."""
-    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
 
 
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin", "LANG": "C.UTF-8"}

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -53,39 +52,6 @@ def found(machine: FakeMachine) -> list[str]:
     return sorted(log["request_id"] for log in machine.logs())
 
 
-def test_through_the_warm_pool(machine: FakeMachine, agent: StartAgent, worker: Worker) -> None:
-    machine.into_warm_pool()
-    agent()
-    worker.ready()
-    completes(machine, 1)
-    assert not worker.may_take
-    assert worker.draining
-    machine.launch()
-    until(lambda: worker.may_take, "it serves")
-    completes(machine, 2)
-    machine.into_warm_pool()
-    completes(machine, 3)
-    assert [hook for hook, _ in machine.completed] == ["spotkeeper-ready"] * 3
-    assert not worker.may_take
-
-
-def test_sigterm_lets_requests_finish(
-    machine: FakeMachine, agent: StartAgent, worker: Worker, tmp_path: Path
-) -> None:
-    machine.launch()
-    process = agent(send_after_s=30, stop_within_s=600)
-    in_service(machine, worker)
-    with worker.request("r-0", time.time()):
-        process.send_signal(signal.SIGTERM)
-        until(lambda: worker.draining, "it learns to drain")
-        assert process.poll() is None
-    assert process.wait(60) == 0
-    # What the worker handed over after the last look waits for the next agent.
-    agent()
-    until(lambda: found(machine) == ["r-0"], "its log arrives")
-    until(lambda: worker.may_take, "a new agent means serving again")
-
-
 def test_an_agent_that_is_killed_loses_nothing_and_sends_nothing_twice(
     machine: FakeMachine, agent: StartAgent, worker: Worker
 ) -> None:
@@ -101,30 +67,6 @@ def test_an_agent_that_is_killed_loses_nothing_and_sends_nothing_twice(
     sent = sorted(f"r-{n}-{m}" for n in range(10) for m in (*range(20), "x"))
     until(lambda: len(found(machine)) >= len(sent), "every log arrives")
     assert found(machine) == sent
-
-
-@pytest.mark.parametrize("busy", [True, False])
-def test_an_agent_that_is_killed_in_a_drain_goes_on_with_it(
-    machine: FakeMachine, agent: StartAgent, worker: Worker, busy: bool
-) -> None:
-    machine.launch()
-    process = agent()
-    in_service(machine, worker)
-    request = worker.request("r-0", time.time())
-    with request:
-        machine.scale_in()
-        until(lambda: worker.draining, "it learns to drain")
-        process.kill()
-        process.wait()
-        if busy:
-            agent()
-            beats = len(machine.heartbeats)
-            until(lambda: len(machine.heartbeats) > beats, "the new agent keeps the hook waiting")
-        assert machine.completed == [("spotkeeper-ready", "InService")]
-        assert not worker.may_take
-    if not busy:
-        agent()
-    completes(machine, 2)
 
 
 def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:

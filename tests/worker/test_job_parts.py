@@ -26,6 +26,7 @@ from spotkeeper_worker.job.machine import _where as where
 from spotkeeper_worker.job.reports import Reporter
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
+from tests.worker.conftest import program
 from tests.worker.logs import Queue
 from tests.worker.test_job_commits import Objects
 from tests.worker.test_job_life import DOCUMENT
@@ -215,6 +216,14 @@ def test_the_command_runs_as_the_jobs_user_and_owns_the_folder(tmp_path: Path) -
     assert tail.split() == [str(pwd.getpwnam("nobody").pw_uid).encode(), b"nobody"]
     with pytest.raises(ValueError, match="'nobody-at-all' is not on this machine"):
         user_named("nobody-at-all")
+
+
+def test_the_busiest_gpu_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert Bare().gpu() is None
+    for script, use in (("echo 3; echo 71", 71), ("echo '[N/A]'", None), ("echo 3; exit 9", None)):
+        program(tmp_path / "nvidia-smi", script)
+        assert Bare().gpu() == use
 
 
 # --- reports --------------------------------------------------------------------------------------

@@ -1,25 +1,19 @@
-"""The machine that a cloud-config installs, and what a user without rights can do to its agent."""
+"""The machine that a cloud-config installs."""
 
-import json
-import os
 import shutil
-import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from spotkeeper_worker.testing import FakeMachine, FakeServer, until
-from tests.worker.installed import Installed, debian, inside
-from tests.worker.nobody import AGENT, INBOX, SECRET, SHARED, TRIES
+from tests.worker.installed import Installed, debian
 from tests.worker.page import ROOT
 
 pytestmark = [pytest.mark.make_e2e, pytest.mark.allow_hosts(["127.0.0.1"])]
 UNITS = "/etc/systemd/system"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-HERE = Path(__file__).parent
+AGENT = "/opt/spotkeeper/bin/spotkeeper-agent"
 
 
 @pytest.fixture
@@ -75,83 +69,3 @@ def test_a_wheel_of_another_hash_is_not_installed(dist: Path, tmp_path: Path) ->
         booted = machine.boot(dist / "ecs-gpu.cloud-config.yaml")
         assert "DO NOT MATCH THE HASHES" in booted.stderr
         assert machine.run("ls", AGENT).returncode != 0
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    os.kill(inside(process), signal.SIGTERM)
-
-
-def test_no_user_stops_blinds_or_fools_the_agent(
-    installed: Installed, dist: Path, tmp_path: Path
-) -> None:
-    """First a user of the machine, then one of the workers' group, as a container has it."""
-    installed.boot(dist / "ecs-gpu.cloud-config.yaml")
-    installed.write(SECRET, '["hunter2", "ready=1 busy=00007 begun=0000000001"]')
-    installed.run("chmod", "600", SECRET)
-    installed.write("/nobody.py", (HERE / "nobody.py").read_text())
-    (start,) = (
-        line.split("=", 1)[1]
-        for line in installed.read(f"{UNITS}/spotkeeper-agent.service").splitlines()
-        if line.startswith("ExecStart=")
-    )
-    log = tmp_path / "log"
-    machine = FakeMachine()
-    with FakeServer(machine) as server:
-        machine.parameters["/spotkeeper/spotkeeper/search-log-queue-url"] = server.queue_url
-        written = dict(it.split("=") for it in installed.read("/etc/spotkeeper/agent.env").split())
-        environment = server.environment() | written
-        # The stand-in for nvidia-smi lists two GPUs; one worker will do.
-        environment |= {"SPOTKEEPER_WORKERS": "1", "SPOTKEEPER_POLL_S": "0.1"}
-        environment |= {"SPOTKEEPER_TICK_S": "0.1", "SPOTKEEPER_STOP_WITHIN_S": "1"}
-        del environment["SPOTKEEPER_SEARCH_LOG_QUEUE_URL"]
-
-        def state() -> str:
-            told = installed.run(AGENT, "notice").stdout
-            return str(json.loads(told)["state"]) if told else ""
-
-        def tries(group: str) -> dict[str, str]:
-            ran = installed.run("python3", "/nobody.py", user="nobody", group=group, **environment)
-            return dict(json.loads(line) for line in ran.stdout.splitlines())
-
-        machine.launch()
-        agent = installed.start(*start.split(), log=log, **environment)
-        until(lambda: state() == "booting", "the agent runs")
-        alone = tries("")
-        assert set(alone) == set(TRIES)
-        assert {name: it for name, it in alone.items() if "Permission" not in it} == {}
-        assert (state(), machine.completed, machine.logs()) == ("booting", [], [])
-
-        python = ("/opt/spotkeeper/bin/python", "-c", WORKER)
-        worker = installed.start(*python, log=log, user="1000", group="spotkeeper")
-        until(lambda: state() == "serving", "it serves")
-        shared = tries("spotkeeper")
-        assert {name for name, it in shared.items() if it == "done"} == set(SHARED), shared
-        installed.run("rm", "/run/spotkeeper/notice.json")
-        until(lambda: state() == "serving", "the notice is written again")
-        until(lambda: not installed.run("ls", str(INBOX)).stdout, "the spool is emptied")
-        second = installed.run(*start.split(), **environment)
-        assert second.returncode == 2 and "one is enough" in second.stderr
-        end(agent)
-        assert agent.wait(60) == 0
-        agent = installed.start(*start.split(), log=log, **environment)
-        machine.scale_in()
-        until(lambda: "draining" in log.read_text() or state() == "idle", "it drains")
-        until(lambda: len(machine.completed) == 2, "the machine may go")
-        peak = Path(f"/proc/{inside(agent)}/status").read_text()
-        assert int(peak.split("VmHWM:")[1].split()[0]) < 100 * 1024
-        end(worker)
-        end(agent)
-        assert agent.wait(60) == 0
-        worker.wait(60)
-    said = log.read_text()
-    assert "hunter2" not in said
-    assert not any(line.startswith("CRITICAL") for line in said.splitlines())
-
-
-WORKER = """
-import signal
-from spotkeeper_worker import Worker
-with Worker("gpu-0") as worker:
-    worker.ready()
-    signal.pause()
-"""

@@ -4,19 +4,21 @@ import fcntl
 import grp
 import os
 import re
+import shutil
 import socket
 import stat
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from spotkeeper_worker import Worker
+from spotkeeper_worker import Worker, roster
 from spotkeeper_worker.agent import cli
 from spotkeeper_worker.agent.gpu import Gpus
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine, notify
@@ -206,19 +208,74 @@ def test_an_agent_starts_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_only_one_group_may_take_part(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without that group any user may."""
+    """Without that group any user may; what is the agent's or another worker's is theirs alone."""
+    run, spool = settings.run_dir / "own", settings.spool_dir / "own"
+    settings = settings._replace(run_dir=run, spool_dir=spool)
+    before = os.umask(0o022)
     assert cli.make_folders(settings) is None
-    assert stat.S_IMODE((settings.run_dir / "workers").stat().st_mode) == 0o1777
+    assert stat.S_IMODE((run / "workers").stat().st_mode) == 0o1777
     monkeypatch.setattr(grp, "getgrnam", lambda name: Mock(gr_gid=os.getegid()))
-    SocketServer(settings.run_dir, lambda *_: [], dict, cli.make_folders(settings)).close()
+    server = SocketServer(run, lambda *_: [], dict, cli.make_folders(settings))
+    write_notice(run, Notice(state=State.SERVING, seen_at=NOW))
+    journal = Journal(spool / "journal")
+    with hold_machine(run, spool), closing(server), closing(journal), Worker("gpu-0", run):
+        modes = {
+            run: 0o755, run / "agent.lock": 0o644, run / "notice.json": 0o644,
+            run / "agent.sock": 0o660, run / "workers": 0o1770, run / "workers" / "gpu-0": 0o644,
+            spool: 0o755, spool / "in": 0o1770, spool / "journal": 0o700,
+            spool / "journal" / "open": 0o600,
+        }  # fmt: skip
+        assert {path: stat.S_IMODE(path.stat().st_mode) for path in modes} == modes
+        assert {path.stat().st_gid for path in modes} == {os.getegid()}
+    os.umask(before)
+
+
+TRIES = """
+import socket, sys
+from pathlib import Path
+from spotkeeper_worker.agent.loop import hold_machine
+from spotkeeper_worker.roster import Place
+run, spool = map(Path, sys.argv[1:])
+for name, attempt in {
+    "join": lambda: Place(run, "gpu-1"),
+    "send": lambda: socket.socket(socket.AF_UNIX).connect(str(run / "agent.sock")),
+    "leave a file": lambda: (spool / "in" / "a.json").touch(),
+    "write the notice": lambda: (run / "notice.json").open("a"),
+    "delete the notice": lambda: (run / "notice.json").unlink(),
+    "write for a worker": lambda: (run / "workers" / "gpu-0").open("a"),
+    "delete a worker": lambda: (run / "workers" / "gpu-0").unlink(),
+    "read the journal": lambda: list((spool / "journal").iterdir()),
+    "be the agent": lambda: hold_machine(run, spool).__enter__(),
+}.items():
+    try:
+        attempt()
+        print(name)
+    except PermissionError:
+        pass
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("groups", [[4_000_000], []])
+def test_a_user_may_do_what_its_group_allows(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: list[int]
+) -> None:
     run, spool = settings.run_dir, settings.spool_dir
-    for path, mode in (
-        (run / "workers", 0o1770),
-        (spool / "in", 0o1770),
-        (run / "agent.sock", 0o660),
-    ):
-        found = path.stat()
-        assert (stat.S_IMODE(found.st_mode), found.st_gid) == (mode, os.getegid())
+    monkeypatch.setattr(grp, "getgrnam", lambda name: Mock(gr_gid=4_000_000))
+    shutil.copytree(Path(roster.__file__).parent, tmp_path / "lib" / "spotkeeper_worker")
+    for path in (tmp_path, *list(tmp_path.parents)[:-2]):
+        path.chmod(0o755)
+    write_notice(run, Notice(state=State.SERVING, seen_at=NOW))
+    server = SocketServer(run, lambda *_: [], dict, cli.make_folders(settings))
+    with closing(server), closing(Journal(spool / "journal")), Worker("gpu-0", run):
+        server.start()
+        command = ["python3", "-c", TRIES, str(run), str(spool)]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "lib")}
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True,
+            user=65534, group=65534, extra_groups=groups,
+        ).stdout.splitlines()  # fmt: skip
+    assert done == (["join", "send", "leave a file"] if groups else [])
 
 
 # --- beside the metadata, a group and its queue, on loopback --------------------------------------
@@ -291,6 +348,40 @@ def test_a_machine_joins_serves_drains_and_goes(on_ec2: OnEc2, machine: FakeMach
     # The log was sent before the hook was complete.
     assert [log["request_id"] for log in machine.logs()] == ["r-0"]
     assert on_ec2.step(1.0) is State.GONE
+
+
+def test_through_the_warm_pool(on_ec2: OnEc2, machine: FakeMachine) -> None:
+    machine.into_warm_pool()
+    on_ec2.load()
+    assert on_ec2.step() is State.READY
+    machine.launch()
+    assert on_ec2.step() is State.SERVING
+    on_ec2.workers[0].begin()
+    machine.into_warm_pool()
+    assert on_ec2.step() is State.DRAINING
+    on_ec2.workers[0].end()
+    assert [on_ec2.step(1.0), on_ec2.step(2.0)] == [State.DRAINING, State.IDLE]
+    assert on_ec2.completed == ["spotkeeper-ready"] * 3
+
+
+def test_an_agent_that_was_killed_in_a_drain_goes_on_with_it(
+    on_ec2: OnEc2, machine: FakeMachine
+) -> None:
+    machine.launch()
+    on_ec2.load()
+    on_ec2.step()
+    on_ec2.workers[0].begin()
+    machine.scale_in()
+    assert [on_ec2.step(), on_ec2.step(300.0)] == [State.DRAINING] * 2
+    before, beats = on_ec2.agent, len(machine.heartbeats)
+    on_ec2.agent = Agent(before._settings, before._parts, before._say, Stop())
+    assert on_ec2.agent.notice.draining
+    assert on_ec2.step() is State.DRAINING
+    assert len(machine.heartbeats) > beats
+    assert on_ec2.agent.notice.until == pytest.approx(before.notice.until, abs=60)
+    on_ec2.workers[0].end()
+    assert [on_ec2.step(1.0), on_ec2.step(2.0)] == [State.DRAINING, State.IDLE]
+    assert on_ec2.completed == ["spotkeeper-ready", "spotkeeper-drain"]
 
 
 BAD_DAYS: list[tuple[dict[str, object], str]] = [

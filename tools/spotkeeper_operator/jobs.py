@@ -296,7 +296,7 @@ class Jobs:
         """Find the volume or root that may be written, or else the newest copy of it."""
         name, has_volume = document.name, document.state.volume is not None
         tagged = {it["VolumeId"]: it for it in self._described("volumes", self._tagged(name))}
-        snapshots = self._described("snapshots", {**self._tagged(name), "owner-id": ["self"]})
+        snapshots = self._described("snapshots", self._tagged(name), OwnerIds=["self"])
         if has_volume:
             found = [it for it in instances if it["State"]["Name"] != "terminated"]
             granted = {tags_of(it).get(GRANT, "").rpartition(" ")[2] for it in found} & {*tagged}
@@ -370,11 +370,11 @@ class Jobs:
     def _tagged(self, name: str) -> dict[str, Sequence[str]]:
         return {f"tag:{JOB}": [name], f"tag:{NONCE}": [self._stack.nonce]}
 
-    def _described(self, what: str, by: Mapping[str, Sequence[str]]) -> list[Any]:
+    def _described(self, what: str, by: Mapping[str, Sequence[str]], **more: Any) -> list[Any]:
         """Describe by filters; nothing where one has no values."""
         ec2: Any = self._aws.ec2
         filters = [{"Name": key, "Values": values} for key, values in by.items()]
-        pages = ec2.get_paginator(f"describe_{what}").paginate(Filters=filters)
+        pages = ec2.get_paginator(f"describe_{what}").paginate(Filters=filters, **more)
         path = "Reservations[].Instances" if what == "instances" else what.capitalize()
         return list(pages.search(f"{path}[]")) if all(by.values()) else []
 

@@ -35,8 +35,8 @@ class Absent(BucketError):
 class Bucket:
     """Objects by key. `put` with a condition is how two machines are kept apart."""
 
-    def __init__(self, name: str, region: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._name, self._clock = name, clock
+    def __init__(self, name: str, region: str) -> None:
+        self._name = name
         retries: Any = {"mode": "standard", "total_max_attempts": 3}
         config = Config(connect_timeout=5, read_timeout=30, retries=retries)
         self._s3: Any = boto3.client("s3", region_name=region or None, config=config)
@@ -48,7 +48,7 @@ class Bucket:
             max_concurrency=3, multipart_chunksize=16 * MIB, multipart_threshold=32 * MIB,
             max_io_queue=8, io_chunksize=MIB // 4,
         )  # fmt: skip
-        self.answered_at = clock()
+        self.answered_at = time.monotonic()
         """When S3 last answered anything, a refusal included."""
 
     def get(self, key: str) -> tuple[bytes, str] | None:
@@ -94,13 +94,13 @@ class Bucket:
         try:
             answer = call()
         except ClientError as error:
-            self.answered_at = self._clock()
+            self.answered_at = time.monotonic()
             code = error.response.get("Error", {}).get("Code", "")
             kind = Conflict if code in _CONFLICTS else Absent if code in _ABSENT else BucketError
             raise kind(str(error)) from None
         except (Boto3Error, BotoCoreError) as error:
             if isinstance(error, S3UploadFailedError) and "An error occurred (" in str(error):
-                self.answered_at = self._clock()
+                self.answered_at = time.monotonic()
             raise BucketError(f"{type(error).__name__}: {error}") from None
-        self.answered_at = self._clock()
+        self.answered_at = time.monotonic()
         return answer

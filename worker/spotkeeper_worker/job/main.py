@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from spotkeeper_worker.job.bucket import BucketError
 from spotkeeper_worker.job.life import SILENT_S, Life
 from spotkeeper_worker.job.machine import JobError, Machine, shut_down
 from spotkeeper_worker.log import Sometimes, get_logger
-from spotkeeper_worker.stop import Stop
+from spotkeeper_worker.stop import Stop, on_signals
 
 if TYPE_CHECKING:
     from spotkeeper_worker.agent.settings import Settings
@@ -30,8 +29,7 @@ def run(settings: Settings) -> int:
 
 def _run(settings: Settings) -> int:
     stop = Stop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    on_signals(stop.set)
     metadata = Metadata(settings.metadata_endpoint)
     since, say, machine = time.monotonic(), Sometimes(get_logger("agent")), None
     while machine is None:

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import socket
 from itertools import islice
 from pathlib import Path
@@ -32,6 +33,9 @@ LONGEST_FILE = 2 << 20
 # In one step of the agent; the others wait for the next.
 MOST_FILES = 200
 MOST_BYTES = 1 << 20
+_MOST_ROTATED = 20
+# What a rotation adds to a log's name: a number or a date.
+_ROTATED = re.compile(r"[._-]\d[\dT._:-]*")
 # A file that was renamed is read on for a while: its program may not have opened the new one yet.
 _GRACE_S = 10.0
 _TIMEOUTS = (408, 499, 504)
@@ -166,10 +170,17 @@ def _digest(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
+def _whole_lines(fd: int, at: int) -> bytes:
+    """Read whole lines from there on; of one that is too long, what there is."""
+    data = os.pread(fd, MOST_BYTES, at)
+    return data[: data.rfind(b"\n") + 1 or (len(data) if len(data) == MOST_BYTES else 0)]
+
+
 class Follower:
     """Reads what is new, each line once, also by the agent after one that was killed.
 
-    The journal remembers for every file how far it was read: that is the number of its batch.
+    The journal remembers for every file how far it was read: that is the number of its batch. A
+    file is known by its inode and its first line, wherever a rotation moves or copies it to.
     """
 
     def __init__(
@@ -181,7 +192,9 @@ class Follower:
         self._last_of = last_of
         self._say = say
         self._fd: int | None = None
-        self._inode = self._at = 0
+        # Of the file that is read, and of the one that has the log's name.
+        self._inode = self._log_inode = 0
+        self._at = 0
         self._session = ""
         self._worker_id = f"{socket.gethostname()}-access"
         self._renamed_at: float | None = None
@@ -196,21 +209,26 @@ class Follower:
             self.close()
         if self._fd is None:
             try:
-                self._fd = open_regular(self._path)
+                log = open_regular(self._path)
             except (OSError, NotARegularFile) as error:
                 self._new = True
                 self._say.warn("follow", f"{self._path} cannot be followed: {error}")
                 return 0
             self._say.over("follow", f"{self._path} is followed")
+            self._log_inode = os.fstat(log).st_ino
+            self._fd = self._rotated(log)
+            if self._fd is None:
+                self._fd = log
+            else:
+                os.close(log)
             self._inode, self._renamed_at = os.fstat(self._fd).st_ino, None
             self._session, self._at = "", 0
         if not self._session:
             self._begin(self._fd)
             self._accept([], self._known, 1)
-        data = os.pread(self._fd, MOST_BYTES if self._session else 0, self._at)
-        whole = data.rfind(b"\n") + 1 or (len(data) if len(data) == MOST_BYTES else 0)
-        if whole:
-            return self._take(data[:whole])
+        data = _whole_lines(self._fd, self._at) if self._session else b""
+        if data:
+            return self._take(data)
         # Another file may have the name by now; it is the turn of that once this one was still.
         same = False
         with contextlib.suppress(OSError):
@@ -221,14 +239,61 @@ class Follower:
             self.close()
         return 0
 
+    def _session_of(self, fd: int) -> str:
+        """Name a file in the journal, once it has a first line; a copy as what it is a copy of."""
+        first, end, _ = os.pread(fd, MOST_BYTES, 0).partition(b"\n")
+        if not end and len(first) < MOST_BYTES:
+            return ""
+        # A file that was deleted leaves its inode to another, which has another first line.
+        own, copied = (
+            f"follow:{inode}:{_digest(first)}" for inode in (os.fstat(fd).st_ino, self._log_inode)
+        )
+        return copied if self._last_of(copied) else own
+
+    def _rotated(self, log: int) -> int | None:
+        """Open the oldest file beside the log that has lines of it which were not read.
+
+        A file that is newer than one that was read was begun and rotated while no agent ran.
+        """
+        beside: list[tuple[int, Path]] = []
+        unread: list[int] = []
+        begun: list[int] = []
+        newest: int | None = None
+        with contextlib.ExitStack() as opened:
+            with contextlib.suppress(OSError):
+                for path in self._path.parent.iterdir():
+                    if path.name.startswith(self._path.stem):
+                        with contextlib.suppress(FileNotFoundError):
+                            beside.append((path.lstat().st_mtime_ns, path))
+            for _, path in sorted(beside)[-_MOST_ROTATED:]:
+                with contextlib.suppress(OSError, NotARegularFile):
+                    fd = open_regular(path)
+                    opened.callback(os.close, fd)
+                    inode = os.fstat(fd).st_ino
+                    last = self._last_of(self._session_of(fd)) or self._last_of(f"follow:{inode}:")
+                    if inode == self._log_inode:
+                        continue
+                    if last:
+                        newest = fd
+                        unread += [fd] if _whole_lines(fd, last - 1) else []
+                    elif newest is not None and self._is_rotated(path.name):
+                        begun.append(fd)
+            # Its program may not have opened the log yet.
+            if newest is not None and not (self._inode or self._last_of(self._session_of(log))):
+                unread.append(newest)
+            return next(map(os.dup, [*unread, *begun]), None)
+
+    def _is_rotated(self, name: str) -> bool:
+        own = self._path.name
+        return name.startswith(own) and bool(_ROTATED.fullmatch(name, len(own)))
+
     def _begin(self, fd: int) -> None:
         """Find where to go on, once the file has a first line."""
-        first, end, _ = os.pread(fd, MOST_BYTES, 0).partition(b"\n")
         new, self._new = self._new, True
-        if not end and len(first) < MOST_BYTES:
+        self._session = self._session_of(fd)
+        if not self._session:
+            self._accept([], f"follow:{self._inode}:", 1)
             return
-        # A file that was deleted leaves its inode to another, which has another first line.
-        self._session = f"follow:{self._inode}:{_digest(first)}"
         known = self._last_of(self._session)
         if known:
             self._at = known - 1

@@ -16,6 +16,7 @@ from spotkeeper_worker.times import as_text
 
 READY_HOOK = "spotkeeper-ready"
 DRAIN_HOOK = "spotkeeper-drain"
+_HOOK_TIMEOUT_S = 120.0
 
 
 def unpacked(body: str) -> str:
@@ -30,7 +31,7 @@ class FakeMachine:
     `refuses` is the error code with which AWS's own endpoints answer; empty while they work.
     """
 
-    def __init__(self, *, tags_on: bool = True, hook_timeout_s: float = 120.0) -> None:
+    def __init__(self) -> None:
         self.instance_id = "i-0123456789abcdef0"
         self.region = "us-east-1"
         self.group = "demo-spot"
@@ -38,9 +39,10 @@ class FakeMachine:
         self.fault = ""
         self.refuses = ""
         self.clock_ahead_s = 0.0
-        self.tags: dict[str, str] | None = None
-        if tags_on:
-            self.tags = {"Name": "demo-spot", "aws:autoscaling:groupName": self.group}
+        self.tags: dict[str, str] | None = {
+            "Name": "demo-spot",
+            "aws:autoscaling:groupName": self.group,
+        }
         self.action: dict[str, str] | None = None
         self.rebalance: dict[str, str] | None = None
         self.maintenance: list[dict[str, str]] = []
@@ -52,7 +54,6 @@ class FakeMachine:
         self.parameters: dict[str, str] = {}
         """Of SSM, by name."""
         self.tokens: dict[str, float] = {}
-        self._hook_timeout_s = hook_timeout_s
         self._active: dict[str, float] = {}
         self.changed = threading.RLock()
 
@@ -72,10 +73,6 @@ class FakeMachine:
     def scale_in(self) -> None:
         """The group ends it: the terminate hook holds it."""
         self._move("Terminated", DRAIN_HOOK)
-
-    def detach(self) -> None:
-        """Somebody takes it out of its group; no hook holds a detached instance."""
-        self._move("Detached", "")
 
     def interrupt(self, in_s: float = 120.0) -> None:
         """EC2 warns that it takes the instance in `in_s` seconds."""
@@ -132,7 +129,7 @@ class FakeMachine:
             if self._active.get(hook, 0.0) <= time.time():
                 return False
             if heartbeat:
-                self._active[hook] = time.time() + self._hook_timeout_s
+                self._active[hook] = time.time() + _HOOK_TIMEOUT_S
                 self.heartbeats.append(hook)
             else:
                 del self._active[hook]
@@ -142,4 +139,4 @@ class FakeMachine:
     def _move(self, target: str, hook: str) -> None:
         with self.changed:
             self.target = target
-            self._active = {hook: time.time() + self._hook_timeout_s} if hook else {}
+            self._active = {hook: time.time() + _HOOK_TIMEOUT_S}

@@ -1,11 +1,13 @@
 """The one DynamoDB table: its items by key; what AWS raises becomes an error of the ports."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.ports import Conflict
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -16,7 +18,7 @@ LAST = "\uffff"
 ITEMS_A_CALL = 25
 
 type Item = Mapping[str, Any]
-type Value = str | int | bytes
+type Value = str | int | bytes | list[str]
 
 
 class Items:
@@ -40,6 +42,33 @@ class Items:
         item = key(pk, sk) | encoded(attributes)
         with aws_errors(doing):
             self._dynamodb.put_item(TableName=self._table, Item=item, **only)
+
+    def _update(
+        self,
+        doing: str,
+        pk: str,
+        sk: str,
+        update: str,
+        condition: str = "",
+        values: Mapping[str, Value] = MappingProxyType({}),
+        names: Mapping[str, str] = MappingProxyType({}),
+    ) -> Item | None:
+        """Update an item and return it; None where the condition does not hold."""
+        given: dict[str, Any] = {
+            "ConditionExpression": condition,
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": encoded({f":{name}": it for name, it in values.items()}),
+        }
+        with suppress(Conflict), aws_errors(doing):
+            return self._dynamodb.update_item(
+                TableName=self._table,
+                Key=key(pk, sk),
+                UpdateExpression=update,
+                ReturnValues="ALL_NEW",
+                # AWS takes none that is empty.
+                **{name: it for name, it in given.items() if it},
+            )["Attributes"]
+        return None
 
     def _delete(self, doing: str, pk: str, sk: str) -> None:
         with aws_errors(doing):
@@ -74,14 +103,19 @@ def key(pk: str, sk: str) -> dict[str, Any]:
 
 def encoded(attributes: Mapping[str, Value]) -> dict[str, Any]:
     """Write attributes as DynamoDB takes them."""
-    return {
-        name: {"B": value}
-        if isinstance(value, bytes)
-        else {"S": value}
-        if isinstance(value, str)
-        else {"N": str(value)}
-        for name, value in attributes.items()
-    }
+    return {name: _encoded(value) for name, value in attributes.items()}
+
+
+def _encoded(value: Value) -> dict[str, Any]:
+    match value:
+        case bytes():
+            return {"B": value}
+        case str():
+            return {"S": value}
+        case list():
+            return {"L": [_encoded(each) for each in value]}
+        case int():
+            return {"N": str(value)}
 
 
 def epoch(at: datetime) -> int:

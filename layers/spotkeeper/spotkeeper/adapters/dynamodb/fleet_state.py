@@ -34,7 +34,6 @@ from spotkeeper.adapters.table import (
     Item,
     Items,
     Value,
-    encoded,
     epoch,
     key,
     only_if,
@@ -86,22 +85,22 @@ class FleetStateTable(Items):
                 expires_at=epoch(now + STATE_LIFETIME),
             )
         noted = ", #noted = :holder" if note else ""
-        update = partial(self._update, fleet=fleet, controller=controller)
+        update = partial(self._update_state, fleet=fleet, controller=controller)
         state = update(
             f"taking the lease of {fleet}",
             f"SET #holder = :holder, #until = :until, expires_at = :expires{noted}",
             # It is this turn's already where the first answer was lost and botocore retried.
             "attribute_not_exists(#until) OR #until < :now OR #holder = :holder",
             {
-                ":holder": holder,
-                ":until": epoch(now + LEASE_LIFETIME),
-                ":now": epoch(now),
-                ":expires": epoch(now + STATE_LIFETIME),
+                "holder": holder,
+                "until": epoch(now + LEASE_LIFETIME),
+                "now": epoch(now),
+                "expires": epoch(now + STATE_LIFETIME),
             },
         )
         if state is None:
             # The turn that holds the lease runs another round.
-            leave = ("SET #noted = :holder", "attribute_exists(pk)", {":holder": holder})
+            leave = ("SET #noted = :holder", "attribute_exists(pk)", {"holder": holder})
             update(f"leaving a note for {fleet}", *leave)
             return None
         of = (f"reading the memory of {fleet}", f"fleet#{fleet}", "memory#", f"memory#{LAST}")
@@ -145,8 +144,8 @@ class FleetStateTable(Items):
             )
         except Conflict as error:
             raise Unavailable(lost) from error
-        update = partial(self._update, doing, fleet=lease.fleet, controller=lease.controller)
-        values: dict[str, Value] = {":holder": lease.holder, ":written": now.isoformat()}
+        update = partial(self._update_state, doing, fleet=lease.fleet, controller=lease.controller)
+        values: dict[str, Value] = {"holder": lease.holder, "written": now.isoformat()}
         write = "SET #written = :written REMOVE #memory"
         if not release:
             if update(write, _MINE, values):
@@ -155,7 +154,7 @@ class FleetStateTable(Items):
         self._forget_notes(lease)
         done = f"{write}, #holder, #until, #notes"
         quiet = "#noted = :noted" if lease.noted else "attribute_not_exists(#noted)"
-        noted: dict[str, Value] = {":noted": lease.noted} if lease.noted else {}
+        noted: dict[str, Value] = {"noted": lease.noted} if lease.noted else {}
         if update(f"{done}, #noted", f"{_MINE} AND {quiet}", values | noted):
             return True
         if update(done, _MINE, values):
@@ -170,8 +169,8 @@ class FleetStateTable(Items):
     def release(self, lease: Lease) -> None:
         """Release the lease; the notes stay."""
         doing = f"giving back the lease of {lease.fleet}"
-        update = ("REMOVE #holder, #until", _MINE, {":holder": lease.holder})
-        self._update(doing, *update, fleet=lease.fleet, controller=lease.controller)
+        update = ("REMOVE #holder, #until", _MINE, {"holder": lease.holder})
+        self._update_state(doing, *update, fleet=lease.fleet, controller=lease.controller)
 
     def record(self, record: DecisionRecord) -> None:
         """Store a decision record for its lifetime."""
@@ -195,7 +194,7 @@ class FleetStateTable(Items):
                     RequestItems={self._table: [{"DeleteRequest": {"Key": each}} for each in keys]}
                 )
 
-    def _update(
+    def _update_state(
         self,
         doing: str,
         update: str,
@@ -206,18 +205,10 @@ class FleetStateTable(Items):
         controller: Controller,
     ) -> Item | None:
         """Update the state item; None when the condition does not hold."""
-        used = set(re.findall(r"#(\w+)", update + condition))
-        with contextlib.suppress(Conflict), aws_errors(doing):
-            return self._dynamodb.update_item(
-                TableName=self._table,
-                Key=key(f"fleet#{fleet}", "state"),
-                UpdateExpression=update,
-                ConditionExpression=condition,
-                ExpressionAttributeNames={f"#{word}": f"{controller}_{word}" for word in used},
-                ExpressionAttributeValues=encoded(values),
-                ReturnValues="ALL_NEW",
-            )["Attributes"]
-        return None
+        used = re.findall(r"#(\w+)", update + condition)
+        names = {f"#{word}": f"{controller}_{word}" for word in used}
+        of = (f"fleet#{fleet}", "state")
+        return self._update(doing, *of, update, condition, values, names)
 
 
 def _lease_from(
