@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -50,6 +51,23 @@ def completes(machine: FakeMachine, hooks: int) -> None:
 
 def found(machine: FakeMachine) -> list[str]:
     return sorted(log["request_id"] for log in machine.logs())
+
+
+def test_sigterm_lets_requests_finish(
+    machine: FakeMachine, agent: StartAgent, worker: Worker, tmp_path: Path
+) -> None:
+    machine.launch()
+    process = agent(send_after_s=30, stop_within_s=600)
+    in_service(machine, worker)
+    with worker.request("r-0", time.time()):
+        process.send_signal(signal.SIGTERM)
+        until(lambda: worker.draining, "it learns to drain")
+        assert process.poll() is None
+    assert process.wait(60) == 0
+    # What the worker handed over after the last look waits for the next agent.
+    agent()
+    until(lambda: found(machine) == ["r-0"], "its log arrives")
+    until(lambda: worker.may_take, "a new agent means serving again")
 
 
 def test_an_agent_that_is_killed_loses_nothing_and_sends_nothing_twice(
