@@ -20,7 +20,7 @@ from moto.sqs.models import sqs_backends
 from rich.console import Console
 
 from bench._figures import table
-from bench._stack import ACCOUNT, REGION, START, deployed, invoke, on_each_call, output, warning
+from bench._stack import deployed, invoke, on_each_call, output, warning
 from bench.cost import (
     LAMBDA_CALL_USD,
     LAMBDA_GB_S_USD,
@@ -34,7 +34,9 @@ from bench.cost import (
 from spotkeeper import wiring
 from spotkeeper.domain.availability import decide
 from spotkeeper.turns import check_availability
+from spotkeeper_lab.aws.wire import ACCOUNT, REGION
 from spotkeeper_lab.cloud.api import Cloud
+from tests.builders import NOON, at
 
 CALL_S = 0.05
 WARM_S = 600
@@ -58,7 +60,7 @@ class Account:
     """The stack under test: what it has called, and how long the running function has run."""
 
     cloud: Cloud
-    minute: datetime = START
+    minute: datetime = NOON
     spent_s: float = 0.0
     calls: Counter[str] = field(default_factory=Counter)
     write_units: int = 0
@@ -107,7 +109,7 @@ class Account:
     def at(self, seconds: float) -> None:
         """Let time pass up to a second, and count from there."""
         self.cloud.advance(seconds)
-        self.minute = START + timedelta(seconds=seconds)
+        self.minute = at(seconds)
         self.calls, self.write_units, self.deciding_s = Counter(), 0, []
 
 
@@ -195,7 +197,7 @@ def one_of_a_thousand(console: Console) -> bool:
         others: list[float] = []
 
         def warned_s(instance_id: str) -> float:
-            return stack.invoke("handle_interruption", warning(instance_id, stack.minute))[0]
+            return stack.invoke("handle_interruption", warning(instance_id, stack.cloud.now_s))[0]
 
         stack.during = lambda: others.extend(map(warned_s, lost[1:]))
         first_s = warned_s(lost[0])

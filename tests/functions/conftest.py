@@ -3,10 +3,11 @@
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import Any
+from unittest.mock import patch
 
 import boto3
 import pytest
@@ -133,7 +134,8 @@ class Stage:
         if happens := self.during.pop(model.name, None):
             happens()
 
-    def put(self, fleet: str, text: str) -> None:
+    @staticmethod
+    def put(fleet: str, text: str) -> None:
         """Write a fleet's document."""
         boto3.client("ssm").put_parameter(
             Name=f"{PATH}/{fleet}", Type="String", Value=text, Overwrite=True
@@ -170,10 +172,12 @@ type StageOf = Callable[..., Stage]
 type Metrics = Callable[[str], dict[str, float]]
 
 
-@pytest.fixture
-def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[StageOf]:
-    """Make the stage; its spot groups serve from second 600 on."""
-    for name, value in {
+@contextmanager
+def deployed(
+    cloud: Cloud, documents: Iterable[dict[str, Any]], now: Callable[[], datetime]
+) -> Iterator[None]:
+    """Deploy fleets beside a cloud, with a table, by their documents."""
+    environment = {
         "TABLE_NAME": TABLE,
         "FLEET_DOCUMENTS_PATH": PATH,
         "DEFAULT_FLEET": "ocr",
@@ -182,9 +186,23 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[StageOf]:
         "STACK_NONCE": NONCE,
         "POWERTOOLS_SERVICE_NAME": "spotkeeper-test",
         "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
-    }.items():
-        monkeypatch.setenv(name, value)
+    }
+    with (
+        local_aws(cloud, VirtualTime(NOON)),
+        patch.dict("os.environ", environment),
+        patch.object(wiring, "now", now),
+    ):
+        forget()
+        create_table(boto3.client("dynamodb"), TABLE)
+        for each in documents:
+            Stage.put(each["spot_group"].removesuffix("-spot"), json.dumps(each))
+        yield
+    forget()
 
+
+@pytest.fixture
+def stage_of() -> Iterator[StageOf]:
+    """Make the stage; its spot groups serve from second 600 on."""
     with ExitStack() as stack:
 
         def make(
@@ -194,19 +212,13 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[StageOf]:
             physics: Physics | None = None,
         ) -> Stage:
             stage = Stage(fleets, desired, spot, physics or Physics())
-            monkeypatch.setattr(wiring, "now", lambda: stage.now)
-            stack.enter_context(local_aws(stage.cloud, VirtualTime(NOON)))
-            forget()
-            create_table(boto3.client("dynamodb"), TABLE)
-            for fleet in fleets:
-                stage.put(fleet, json.dumps(document(fleet)))
+            stack.enter_context(deployed(stage.cloud, map(document, fleets), lambda: stage.now))
             assert boto3.DEFAULT_SESSION
             boto3.DEFAULT_SESSION.events.register("provide-client-params", stage.note)
             stage.at(600)
             return stage
 
         yield make
-    forget()
 
 
 def metrics_of(written: str, fleet: str) -> dict[str, float]:

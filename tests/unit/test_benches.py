@@ -1,12 +1,8 @@
 """The benches: the bill counts what the template has; few files are behind a warning."""
 
-import re
-import subprocess
-
 import numpy as np
-import pytest
 
-from bench import path, sizing
+from bench import path
 from bench.cost import alarms_and_metrics, finished
 from spotkeeper_lab.traces.requests import RequestTrace
 from tests.template.stack import ADOPT, ROOT, Stack
@@ -27,17 +23,6 @@ def test_from_a_warning_to_the_request_there_is_little_to_read() -> None:
     found = path.measured()
     assert len(found) <= path.MOST_FILES
     assert sum(map(len, found.values())) <= path.MOST_FUNCTIONS
-
-
-def test_what_replays_the_release_imports_what_the_release_has() -> None:
-    git = ["git", "ls-tree", "-r", "--name-only", sizing.COMMIT]
-    listed = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode:
-        pytest.skip("a clone without the history has no release")
-    modules = re.findall(r"from (spotkeeper_lab\S+) import", sizing.REPLAY_RELEASE)
-    files = {f"tools/{module.replace('.', '/')}.py" for module in modules}
-    assert len(files) == 3
-    assert files <= set(listed.stdout.splitlines())
 
 
 def test_a_request_that_finds_every_worker_busy_waits_for_the_first() -> None:
