@@ -7,7 +7,6 @@ each call of AWS. Search logs are sent every ten seconds; a second table prices 
 a generated day.
 """
 
-import heapq
 import json
 import time
 from collections import Counter
@@ -32,7 +31,7 @@ from spotkeeper.adapters.ec2 import prices
 from spotkeeper_lab.checkout import read_template
 from spotkeeper_lab.cloud.values import EventKind
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
-from spotkeeper_lab.workers import sqs_record
+from spotkeeper_lab.workers import Served, Workforce, sqs_record
 from spotkeeper_worker.logs.pace import Pace, PaceSettings
 from tests.builders import TABLE, at
 
@@ -306,45 +305,33 @@ class Sent(NamedTuple):
 def sent(trace: RequestTrace, settings: PaceSettings, busy_share: float = 0.6) -> Sent:
     """Count the messages of as many workers as are busy for `busy_share` of their time."""
     workers = max(1, round(trace.offered_load / busy_share))
-    paces = [Pace(settings, 0.0) for _ in range(workers)]
-    waiting: list[list[float]] = [[] for _ in range(workers)]
+    paces = {f"onprem-{number}": Pace(settings, 0.0) for number in range(workers)}
+    waiting: dict[str, list[float]] = {name: [] for name in paces}
     ages: list[float] = []
-    messages, now = 0, 0.0
+    messages = 0
 
-    def send(number: int, at_s: float) -> None:
+    def look(name: str, at_s: float) -> None:
         nonlocal messages
-        paces[number].sent(at_s)
-        messages += 1
-        ages.extend(at_s - each for each in waiting[number])
-        waiting[number].clear()
+        if paces[name].due(at_s):
+            paces[name].sent(at_s)
+            messages += 1
+            ages.extend(at_s - each for each in waiting[name])
+            waiting[name].clear()
 
-    for at_s, worker, wait_s in finished(trace, workers):
-        while now + 1.0 <= at_s:
-            now += 1.0
-            for number, pace in enumerate(paces):
-                if pace.due(now):
-                    send(number, now)
-        paces[worker].add(300, wait_s, at_s)
-        waiting[worker].append(at_s)
-        if paces[worker].due(at_s):
-            send(worker, at_s)
-    hours = now / 3600
+    def served(one: Served) -> None:
+        paces[one.worker_id].add(300, one.started_s - one.enqueued_s, one.finished_s)
+        waiting[one.worker_id].append(one.finished_s)
+        look(one.worker_id, one.finished_s)
+
+    requests = zip(trace.arrival_s.tolist(), trace.service_s.tolist(), strict=True)
+    force = Workforce(requests, served, onprem_workers=workers)
+    seconds = int(trace.end_s)
+    for now_s in range(1, seconds + 1):
+        force.advance(float(now_s))
+        for name in paces:
+            look(name, float(now_s))
+    hours = seconds / 3600
     return Sent(messages / workers / hours, float(np.mean(ages)), float(np.quantile(ages, 0.95)))
-
-
-def finished(trace: RequestTrace, workers: int) -> list[tuple[float, int, float]]:
-    """Serve a trace: the end of each request, its worker and its wait.
-
-    The worker that has been idle for longest serves next; where all are busy, the first to end.
-    """
-    free = [(0.0, worker) for worker in range(workers)]
-    done: list[tuple[float, int, float]] = []
-    for arrival, service in zip(trace.arrival_s.tolist(), trace.service_s.tolist(), strict=True):
-        free_at, worker = free[0]
-        started = max(arrival, free_at)
-        heapq.heapreplace(free, (started + service, worker))
-        done.append((started + service, worker, started - arrival))
-    return sorted(done)
 
 
 def main() -> None:
