@@ -174,7 +174,6 @@ class Result:
     scenario: Scenario
     violations: tuple[Violation, ...]
     invocations: int
-    calls: int
     losses: int
     excused: Counter[Excuse]
     story: tuple[str, ...]
@@ -679,7 +678,6 @@ class Watched(Troubled):
             scenario=self.scenario,
             violations=tuple(self.found.values()),
             invocations=self.invocations,
-            calls=self.calls,
             losses=self.cloud.bill().losses,
             excused=+self.excused,
             story=tuple(self.story),

@@ -8,7 +8,7 @@ import heapq
 import json
 import math
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -271,7 +271,8 @@ class Day(Faulted):
         self.looks: list[Look] = []
         self.warnings: list[CloudEvent] = []
         self.records: list[str] = []
-        self.ended: list[Invocation] = []
+        self.failures: list[str] = []
+        """Which invocations failed, and how."""
         self.machines = Machines(self.force, scene.physics.notice_s)
         self._musters_s = math.inf
         self._collects = False
@@ -392,10 +393,11 @@ class Day(Faulted):
         self.records.append(text)
 
     def done(self, invocation: Invocation) -> None:
-        """Keep an invocation; an error that no function announces ends the demo."""
+        """Keep a failure; an error that no function announces ends the demo."""
         if invocation.bug:
             raise RuntimeError(f"{invocation.function}: {invocation.bug}")
-        self.ended.append(invocation)
+        if invocation.failed:
+            self.failures.append(f"{invocation.function}: {invocation.failed}")
 
 
 @contextmanager
@@ -610,7 +612,6 @@ def results(day: Day) -> Results:
     notices = _notices(day)
     actions = Counter(str(record.action) for _, record in records)
     settings = day.scene.settings
-    failed = [one for one in day.ended if one.failed]
 
     def total(name: str) -> int:
         return round(sum(record.seen.get(name, 0) for _, record in records))
@@ -620,7 +621,6 @@ def results(day: Day) -> Results:
         "interruptions": len(notices),
         "backfills": actions["backfill"],
         "releases": actions["release"],
-        "resizes": actions["resize"],
         "instances_backfilled": total("Backfilled"),
         "instances_released": total("Released"),
         "workers_replaced": total("WorkersReplaced"),
@@ -630,9 +630,8 @@ def results(day: Day) -> Results:
         "whole_again_s": _seconds([notice.whole_after_s for notice in notices]),
         "back_on_spot_s": _seconds([notice.back_after_s for notice in notices]),
         "incidents": list(_stories(day, records)),
-        "aws_calls": _calls(day.ended),
-        "failed_invocations": len(failed),
-        "errors": [f"{one.function}: {one.failed}" for one in failed[:SHOWN_ERRORS]],
+        "failed_invocations": len(day.failures),
+        "errors": day.failures[:SHOWN_ERRORS],
         "dead_letters": len(day.queue.dead_letters),
         "settings": {
             "market": settings.market.name,
@@ -668,7 +667,6 @@ def _fleet_figures(day: Day) -> dict[str, Any]:
     fixed_h = float(target.max()) * settings.hours
     return {
         "served_share": _share(float((serving >= owed).mean())),
-        "served_share_at_once": _share(float((serving >= target).mean())),
         "served_instance_share": _share(
             float(np.minimum(serving, owed).sum() / max(owed.sum(), 1))
         ),
@@ -710,31 +708,6 @@ def _seconds(values: Sequence[float | None]) -> dict[str, float | int | None]:
         "mean": round(sum(known) / len(known), 1) if known else None,
         "max": round(max(known), 1) if known else None,
         "never": len(values) - len(known),
-    }
-
-
-def _calls(invocations: Sequence[Invocation]) -> dict[str, Any]:
-    """AWS calls of an invocation, per function and service."""
-    by_function: dict[str, list[Counter[str]]] = defaultdict(list)
-    for one in invocations:
-        services: Counter[str] = Counter()
-        for call, count in one.calls.items():
-            services[call.partition(".")[0]] += count
-        by_function[one.function].append(services)
-
-    def counted(counts: list[int]) -> dict[str, float]:
-        return {"mean": round(sum(counts) / len(counts), 2), "max": max(counts)}
-
-    return {
-        function: {
-            "invocations": len(those),
-            **counted([one.total() for one in those]),
-            "services": {
-                service: counted([one[service] for one in those])
-                for service in sorted({service for one in those for service in one})
-            },
-        }
-        for function, those in sorted(by_function.items())
     }
 
 
@@ -795,10 +768,7 @@ FIGURES = (
      "{messages_per_worker_hour:g} an hour of a worker that takes requests"),
     ("failed invocations, dead letters", "{failed_invocations}, {dead_letters}", "{failures}"),
 )  # fmt: skip
-"""Each figure's label, its value by its names in summary.json, and what it is.
-
-Those of the calls of AWS are before the last one.
-"""
+"""Each figure's label, its value by its names in summary.json, and what it is."""
 
 
 def figures(values: dict[str, Any]) -> list[Figure]:
@@ -809,7 +779,7 @@ def figures(values: dict[str, Any]) -> list[Figure]:
     shown["failures"] = "; ".join(values["errors"][:3]) or "none"
     for name in ("replacement_asked_s", "whole_again_s", "back_on_spot_s"):
         shown[name] = _mean_and_longest(values[name])
-    found = [
+    return [
         Figure(
             label=label.format_map(shown),
             value=value.format_map(shown).replace("%", " %"),
@@ -817,20 +787,6 @@ def figures(values: dict[str, Any]) -> list[Figure]:
         )
         for label, value, meaning in FIGURES
     ]
-    return [*found[:-1], *_call_figures(values["aws_calls"]), found[-1]]
-
-
-def _call_figures(calls: dict[str, Any]) -> Iterator[Figure]:
-    for name, those in calls.items():
-        services = ", ".join(
-            f"{service} {counts['mean']:g} (most {counts['max']})"
-            for service, counts in those["services"].items()
-        )
-        yield Figure(
-            label=f"AWS calls, {name}",
-            value=f"{those['mean']:g} (most {those['max']})",
-            meaning=f"{those['invocations']:,} invocations: {services}",
-        )
 
 
 def table(values: dict[str, Any], *, wide: bool) -> Grid:
