@@ -57,6 +57,9 @@ RULE_NAMES = (
     "square-root, spotkeeper, clairvoyant"
 )
 
+# Of a group, as a fleet document allows.
+MOST_INSTANCES = 10_000
+share_of = partial(option, min=0.0, max=1.0, metavar="<float>")
 Seed = Annotated[int, option("Seed of the random choices.", min=0)]
 OnPrem = Annotated[int, option("Workers of your own, outside AWS.", min=0)]
 
@@ -70,28 +73,40 @@ def backtest(
         str | None,
         option("Only the pools of this region, as one Auto Scaling group has them."),
     ] = None,
-    target: Annotated[int, option("Instances that should serve.")] = 3,
+    target: Annotated[
+        int, option("Instances that should serve.", min=1, max=MOST_INSTANCES, metavar="<int>")
+    ] = 3,
     policy: Annotated[
         list[str] | None,
         option(f"Policy; may be given again. Default: all of {POLICY_NAMES}."),
     ] = None,
     price_ratio: Annotated[
         float | None,
-        option("Spot over on-demand. Default: the trace's prices, else 0.30."),
+        option(
+            "Spot over on-demand. Default: the trace's prices, else 0.30.",
+            min=0.0,
+            metavar="<float>",
+        ),
     ] = None,
     tick: Annotated[float, duration("Resolution; at most 10m.", least=1, most=600)] = 30.0,
     cold_start: ColdStart = 120.0,
     warm_start: Annotated[float | None, duration("Launch to serving, from the warm pool.")] = None,
-    warm_pool: Annotated[int, option("Stopped on-demand instances.")] = 0,
+    warm_pool: Annotated[
+        int, option("Stopped on-demand instances.", min=0, max=MOST_INSTANCES, metavar="<int>")
+    ] = 0,
     notice: Annotated[float, duration("Warning before a loss; 0 is none.")] = 0.0,
-    notice_lost: Annotated[float, option("Share of warnings that get lost.")] = 0.0,
+    notice_lost: Annotated[float, share_of("Share of warnings that get lost.")] = 0.0,
     event_delay: Annotated[float, duration("The longest delay of an event.")] = 0.0,
     turn_jitter: Annotated[
-        float, duration("The longest delay of a minute's turn; on AWS 59s.")
+        float, duration("The longest delay of a minute's turn; on AWS 59s.", most=59)
     ] = 0.0,
-    on_demand_failure: Annotated[float, option("Share of on-demand launches refused.")] = 0.0,
-    windows: Annotated[int | None, option("Random windows. Default: the whole trace.")] = None,
-    window_hours: Annotated[float | None, option("Length of a window. Default: 24.")] = None,
+    on_demand_failure: Annotated[float, share_of("Share of on-demand launches refused.")] = 0.0,
+    windows: Annotated[
+        int | None, option("Random windows. Default: the whole trace.", min=1, metavar="<int>")
+    ] = None,
+    window_hours: Annotated[
+        float | None, option("Length of a window. Default: 24.", min=0.01, metavar="<float>")
+    ] = None,
     seed: Seed = 0,
     json: JsonFile = None,
     report: ReportFile = None,
@@ -233,11 +248,18 @@ def replay(
         option(f"Rule; may be given again. Default: all of {RULE_NAMES}."),
     ] = None,
     wait: Annotated[float, duration("The wait promised.")] = 10.0,
-    share: Annotated[float, option("Share of requests it is promised to.")] = 0.95,
+    share: Annotated[
+        float,
+        option("Share of requests it is promised to.", min=1e-5, max=1 - 1e-5, metavar="<float>"),
+    ] = 0.95,
     cold_start: ColdStart = 240.0,
     workers_per_instance: Annotated[
         int | None,
-        option("Workers of an instance. Default: 1, and on a market as many as fit it."),
+        option(
+            "Workers of an instance. Default: 1, and on a market as many as fit it.",
+            min=1,
+            metavar="<int>",
+        ),
     ] = None,
     slots: Annotated[
         int, option("Requests that a worker serves at once, which slows each.", min=1)
@@ -246,7 +268,9 @@ def replay(
     queue_known: Annotated[
         bool, option("Spotkeeper sees the length of the request queue.", "--queue-known")
     ] = False,
-    min_workers: Annotated[int, option("Fewest workers of Spotkeeper; 0 may sleep.")] = 1,
+    min_workers: Annotated[
+        int, option("Fewest workers of Spotkeeper; 0 may sleep.", min=0, metavar="<int>")
+    ] = 1,
     max_workers: Annotated[
         int,
         option("Most workers of any rule; a fleet on a market has its own bound.", min=1),

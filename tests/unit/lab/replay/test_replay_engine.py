@@ -74,19 +74,9 @@ def test_the_warm_start_is_the_first_quarter_of_an_hour_at_seven_tenths() -> Non
     assert replay(requests, Script(1), ReplaySettings()).wanted[0] == 10
 
 
-@pytest.mark.parametrize(
-    ("changed", "problem"),
-    [
-        ({"share": 95}, "share is 95"),
-        ({"cold_start_s": -1}, "cannot be negative"),
-        ({"workers_per_instance": 0}, "at least 1 worker per instance"),
-        ({"onprem": 2_000_000_000}, "at most 1,000 workers"),
-        ({"seed": -1}, "seed is -1"),
-    ],
-)
-def test_settings_that_no_fleet_has_are_refused(changed: dict[str, int], problem: str) -> None:
-    with pytest.raises(ReplayError, match=problem):
-        ReplaySettings(**changed)  # type: ignore[arg-type]
+def test_settings_that_no_fleet_has_are_refused() -> None:
+    with pytest.raises(ReplayError, match="at most 1,000 workers"):
+        ReplaySettings(onprem=2_000_000_000)
 
 
 @given(
