@@ -55,7 +55,7 @@ from spotkeeper_lab.cloud.values import (
 )
 from spotkeeper_lab.faults import Fault, Kind
 from spotkeeper_lab.files import write_whole
-from spotkeeper_lab.traces.market import Market, MarketError, Steps
+from spotkeeper_lab.traces.market import Market, Steps
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.troubles import Faulted
 from spotkeeper_lab.workers import Machines, Served
