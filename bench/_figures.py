@@ -1,6 +1,6 @@
 """A figure beside its limit, and how figures and tables are shown."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +29,8 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]], **options: Any)
     return made
 
 
-def show(title: str, figures: Iterable[Figure], caption: str = "") -> None:
-    """Print figures; three digits, and all of those before the point."""
+def show(title: str, figures: Sequence[Figure], caption: str = "") -> bool:
+    """Print figures, three digits and all of those before the point; tell if all are kept."""
     rows = []
     for figure in figures:
         value, limit, verdict = figure.value, "", ""
@@ -41,3 +41,4 @@ def show(title: str, figures: Iterable[Figure], caption: str = "") -> None:
         rows.append((figure.name, f"{shown} {figure.unit}", limit, verdict))
     heads = ("figure", "measured", "limit", "")
     Console().print(table(heads, rows, title=title, caption=caption))
+    return all(figure.kept for figure in figures)
