@@ -678,7 +678,7 @@ class Watched(Troubled):
             scenario=self.scenario,
             violations=tuple(self.found.values()),
             invocations=self.invocations,
-            losses=self.cloud.bill().losses,
+            losses=sum(view.lost for view in self.cloud.history()),
             excused=+self.excused,
             story=tuple(self.story),
         )

@@ -50,7 +50,6 @@ from spotkeeper_lab.cloud.values import (
     USER_SUSPENDED,
     WARMED,
     Activity,
-    Bill,
     CloudError,
     CloudEvent,
     EventKind,
@@ -318,23 +317,6 @@ class Cloud:
             machine.spot_request()
             for machine in (*self._warned.values(), *self._taken)
             if instance_ids is None or machine.instance_id in instance_ids
-        )
-
-    def ready(self, purchase: Purchase) -> int:
-        """How many instances of a kind are in service, detached ones too."""
-        there = (machine for machine in self._machines.values() if machine.state == IN_SERVICE)
-        return sum(machine.purchase is purchase for machine in there)
-
-    def bill(self) -> Bill:
-        """What was used until now."""
-        used = dict.fromkeys(Purchase, 0.0)
-        for machine in (*self._departed.values(), *self._machines.values()):
-            ended_s = self.now_s if machine.ended_s is None else machine.ended_s
-            used[machine.purchase] += ended_s - machine.launched_s
-        return Bill(
-            spot_s=used[Purchase.SPOT],
-            on_demand_s=used[Purchase.ON_DEMAND],
-            losses=sum(machine.lost for machine in self._departed.values()),
         )
 
     # --- what a test does to it -----------------------------------------------------------------

@@ -316,12 +316,3 @@ class SpotRequestView:
     instance_id: str
     status_code: str
     updated_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
-    """What was used so far; seconds count from an instance's launch to its end."""
-
-    spot_s: float
-    on_demand_s: float
-    losses: int
