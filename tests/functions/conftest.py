@@ -17,7 +17,7 @@ from spotkeeper import wiring
 from spotkeeper_lab.aws.context import create_table, local_aws
 from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import Physics, two_groups
+from spotkeeper_lab.cloud.values import Physics, Purchase, two_groups
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.world import Context, forget
 from tests.builders import NOON, at
@@ -106,6 +106,19 @@ class Stage:
         self.cloud.advance(self.cloud.now_s + seconds)
         if self.cloud.now_s - self._began_s >= self.TIME_OUT_S:
             raise Killed
+
+    @property
+    def hours(self) -> dict[Purchase, float]:
+        """What was used until now."""
+        used = dict.fromkeys(Purchase, 0.0)
+        for view in self.cloud.history():
+            ended_s = self.cloud.now_s if view.ended_s is None else view.ended_s
+            used[view.purchase] += (ended_s - view.launched_s) / 3600
+        return used
+
+    @property
+    def losses(self) -> int:
+        return sum(view.lost for view in self.cloud.history())
 
     def counted(self, *services: str) -> Counter[str]:
         """How often each operation of some services was called last."""

@@ -78,13 +78,8 @@ def test_the_cost_is_the_bill_within_one_per_cent(
             stage.call(check_availability)
             if stage.cloud.now_s % 300 == 0:
                 booked.append(stage.call(keep_ledger)["main"])
-    hours = dict.fromkeys(Purchase, 0.0)
-    for view in stage.cloud.history():
-        end_s = END_S if view.ended_s is None else view.ended_s
-        hours[view.purchase] += (end_s - view.launched_s) / 3600
-    spot_h, on_demand_h = hours[Purchase.SPOT], hours[Purchase.ON_DEMAND]
-    losses = sum(view.lost for view in stage.cloud.history())
-    assert losses > 3
+    spot_h, on_demand_h = stage.hours[Purchase.SPOT], stage.hours[Purchase.ON_DEMAND]
+    assert stage.losses > 3
     assert on_demand_h > 1
     found = json.loads(answered("cost", "--since", "6h", "--json"))
     expected = {
@@ -92,7 +87,7 @@ def test_the_cost_is_the_bill_within_one_per_cent(
         "spot_h": spot_h,
         "on_demand_h": on_demand_h,
         "same_on_demand": (spot_h + on_demand_h) * LIST_USD,
-        "interruptions": losses,
+        "interruptions": stage.losses,
     }
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=0.01)
     # The looks add up to the same, but for the first hour of what AWS took later: each look counts

@@ -12,7 +12,6 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
     CANCELLED,
     FAILED,
-    IN_PROGRESS,
     PENDING,
     PROCESSES,
     SUCCESSFUL,
@@ -163,11 +162,6 @@ class Answers:
         found: list[Activity] = []
         for name in [group] if group else self._cloud.groups():
             found += self._cloud.activities(name, since_s)
-            found += (
-                _by_user(name, "detach", instance_id, at_s)
-                for at_s, instance_id in self._cloud.detached(name)
-                if since_s <= at_s
-            )
         newest = sorted(found, key=lambda activity: activity.start_s, reverse=True)
         shown = (one for one in newest if one.start_s <= until_s)
         return {"Activities": [activity_answer(one, self._time) for one in shown]}
@@ -177,8 +171,7 @@ class Answers:
         if not params.get("ShouldDecrementDesiredCapacity"):
             raise _invalid("only ending with a decrement is simulated")
         self._cloud.end(view.instance_id)
-        activity = _by_user(view.group, "end", view.instance_id, self._cloud.now_s)
-        return {"Activity": activity_answer(activity, self._time)}
+        return {}
 
     def _detach(self, params: Params) -> Answer:
         if params.get("ShouldDecrementDesiredCapacity"):
@@ -404,27 +397,6 @@ def _state(view: InstanceView) -> str:
     if view.ended_s is not None:
         return "terminated"
     return "pending" if view.state == PENDING else "running"
-
-
-def _by_user(group: str, verb: str, instance_id: str, at_s: float) -> Activity:
-    """The activity of an instance that somebody detached or ended."""
-    done, doing, ended = (
-        ("was detached", "Detaching", True)
-        if verb == "detach"
-        else ("was taken out of service", "Terminating", False)
-    )
-    return Activity(
-        activity_id=f"{verb}-{instance_id}",
-        group=group,
-        start_s=at_s,
-        end_s=at_s if ended else None,
-        status_code=SUCCESSFUL if ended else IN_PROGRESS,
-        message="",
-        cause=f"instance {instance_id} {done} in response to a user request.",
-        description=f"{doing} EC2 instance: {instance_id}",
-        instance_id=instance_id,
-        pool="",
-    )
 
 
 def _invalid(message: str) -> CloudError:

@@ -28,6 +28,8 @@ from spotkeeper_lab.cloud.group import GroupState, Refusal, SimulatedMachine
 from spotkeeper_lab.cloud.values import (
     ABANDONED,
     ADMINISTRATIVE,
+    CANCELLED,
+    DETACHED,
     DIED_STARTING,
     FAILED,
     FOUND_GONE,
@@ -186,8 +188,7 @@ class Cloud:
                 why = "is not in InService or Standby"
                 raise CloudError("ValidationError", f"The instance {instance_id} {why}.")
         for machine in [state.members[instance_id] for instance_id in instance_ids]:
-            del state.members[machine.instance_id]
-            state.detached.append((self.now_s, machine.instance_id))
+            state.left(machine, self.now_s, DETACHED, "Detaching")
             machine.group = None
         state.touch()
         self._act(state)
@@ -299,12 +300,9 @@ class Cloud:
     def activities(self, group: str, since_s: float) -> list[Activity]:
         """All launches and ends of a group since an instant, newest first."""
         state = self._group(group)
-        found = self.failures(group, since_s) + state.successes(since_s) + state.ends(since_s)
+        launched = [one for one in state.launches(since_s) if one.status_code != CANCELLED]
+        found = self.failures(group, since_s) + launched[::-1] + state.ends(since_s)
         return sorted(found, key=lambda a: (a.start_s, a.status_code == FAILED), reverse=True)
-
-    def detached(self, group: str) -> tuple[tuple[float, str], ...]:
-        """The instances that were taken out of a group, each with when, newest first."""
-        return tuple(reversed(self._group(group).detached))
 
     def spot_requests(
         self, instance_ids: Container[str] | None = None
@@ -797,8 +795,9 @@ class Cloud:
 
     def _cancel(self, machine: SimulatedMachine, message: str) -> None:
         assert machine.group
-        activity, name = machine.group.cancel(machine, message), machine.group_name
-        self._tell(EventKind.LAUNCH_UNSUCCESSFUL, name, machine.instance_id, activity)
+        machine.cancelled = message
+        activity = machine.group.activity_of(machine)
+        self._tell(EventKind.LAUNCH_UNSUCCESSFUL, machine.group_name, machine.instance_id, activity)
 
     # --- ends -----------------------------------------------------------------------------------
 
@@ -880,7 +879,7 @@ class Cloud:
             return
         self._tell(EventKind.TERMINATED, group.spec.name if group else "", machine.instance_id)
         if group:
-            group.ended(machine, self.now_s, why)
+            group.left(machine, self.now_s, why, "Terminating")
             group.give_back(self.now_s)
             group.touch()
             self._dirty.add(group.spec.name)

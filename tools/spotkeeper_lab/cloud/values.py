@@ -60,7 +60,8 @@ DIFFERENCE = (
     "an instance was started in response to a difference between desired and actual capacity, "
     "increasing the capacity from {have} to {want}."
 )
-# Why a group ended an instance.
+# Why an instance left a group.
+DETACHED = "instance {instance} was detached in response to a user request."
 SHRUNK = (
     "an instance was taken out of service in response to a difference between desired and actual "
     "capacity, shrinking the capacity from {have} to {left}."
