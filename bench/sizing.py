@@ -33,7 +33,6 @@ from spotkeeper_lab.traces.market import read_market
 from spotkeeper_lab.traces.requests import (
     Floats,
     RequestTrace,
-    generate_requests,
     read_requests,
 )
 
@@ -45,7 +44,7 @@ DAY_LONG_S = 80_000.0
 # The recorded rates of m-mid are of hundreds of machines: they are scaled to this mean.
 RATE_PER_S = 1.0
 
-LIMIT_STEP_MS, LIMIT_DAY_S = 20.0, 20.0
+LIMIT_STEP_MS = 20.0
 LIMIT_MEDIAN, LIMIT_WORST, LIMIT_COST = 1.10, 1.25, 0.30
 # Logs replayed with workers that batch, and the slots of a worker.
 BATCHING = {
@@ -105,7 +104,7 @@ def main() -> None:
         )
         show(f"Both checkers on {both.market}, {both.hours:g} hours", figures)
     if not named:
-        show("Speed and cost of the rule", [step(), day()])
+        show("Speed of the rule", [step()])
 
 
 def _replayed(
@@ -256,16 +255,6 @@ def step() -> Figure:
         times_s.append(time.process_time() - began)
     name = "all shadows of 500 workers, five minutes"
     return Figure(name, 1000 * min(times_s), "ms", LIMIT_STEP_MS)
-
-
-def day() -> Figure:
-    """A day of a request per second, through every rule and the clairvoyant."""
-    trace = generate_requests(0)
-    began = time.process_time()
-    for rule in RULE_NAMES:
-        run_rule(trace, rule, SETTINGS)
-    name = f"a day of {len(trace) / trace.end_s:.1f} requests/s, all {len(RULE_NAMES)} rules"
-    return Figure(name, time.process_time() - began, "s", LIMIT_DAY_S)
 
 
 if __name__ == "__main__":
