@@ -423,11 +423,8 @@ class Cloud:
         hooks = group.holding(transition)
         machine.state, machine.held_s = state, self.now_s
         self._touch(machine)
-        launching = transition is Transition.LAUNCHING
-        kind = EventKind.LAUNCH_ACTION if launching else EventKind.TERMINATE_ACTION
         for hook in hooks:
             self._wait_until(machine, hook, self.now_s + hook.heartbeat_s)
-            self._tell(kind, group.spec.name, machine.instance_id)
         if not hooks:
             self._proceed(machine)
 

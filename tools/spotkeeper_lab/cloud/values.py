@@ -92,14 +92,12 @@ class Purchase(StrEnum):
 class EventKind(StrEnum):
     """What the cloud reports; each is one EventBridge event."""
 
-    FULFILLED = "fulfilled"
+    FULFILLED = "fulfilled"  # no rule of template.yaml lets it through
     LAUNCH_SUCCESSFUL = "launch_successful"
     LAUNCH_UNSUCCESSFUL = "launch_unsuccessful"
     WARNING = "warning"
     REBALANCE = "rebalance"
     TERMINATED = "terminated"
-    LAUNCH_ACTION = "launch_action"
-    TERMINATE_ACTION = "terminate_action"
 
 
 class Transition(StrEnum):

@@ -10,13 +10,11 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -24,10 +22,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table as Grid
 
-from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.decision_records import read_record
 from spotkeeper.domain.decision import DecisionRecord
-from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper_charts.page import (
     Chart,
     Figure,
@@ -40,7 +36,6 @@ from spotkeeper_charts.page import (
     Timeline,
     page_html,
 )
-from spotkeeper_lab.aws.wire import UNHEARD
 from spotkeeper_lab.backtest.world import WARM_DISK_RATIO
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
@@ -59,7 +54,7 @@ from spotkeeper_lab.traces.market import Market, Steps
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.troubles import Faulted
 from spotkeeper_lab.workers import Machines, Served
-from spotkeeper_lab.world import AVAILABILITY, HEALTH, LEDGER, REQUEST_QUEUE, Invocation, Stage
+from spotkeeper_lab.world import AVAILABILITY, HEALTH, REQUEST_QUEUE, Invocation, Stage
 from spotkeeper_operator.explain import records_timeline
 from spotkeeper_operator.text import spoken
 
@@ -233,10 +228,8 @@ def _cut_requests(trace: RequestTrace, start_s: float, length_s: float) -> Reque
 # --- the day --------------------------------------------------------------------------------------
 
 TURN_EVERY_S = 60.0
-LEDGER_EVERY_S = 300.0
 # The event source mapping waits as long as in template.yaml; agents look as often whether to send.
 BATCHING_WINDOW_S = 5.0
-ON_DEMAND_USD = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +271,6 @@ class Day(Faulted):
         self.play(self.faults)
         self.enter(0.0, self._turn)
         self.enter(BATCHING_WINDOW_S, self._ship)
-        self.enter(LEAD_S + LEDGER_EVERY_S, self._keep_ledger)
 
     def run(self, on_minute: Callable[[Look], object]) -> None:
         """Go through the day; `on_minute` sees the fleet after every virtual minute."""
@@ -327,7 +319,7 @@ class Day(Faulted):
         """Deliver an event that a rule of template.yaml lets through."""
         if event.kind is EventKind.WARNING:
             self.warnings.append(event)
-        if event.kind not in UNHEARD:
+        if event.kind is not EventKind.FULFILLED:
             self.enter(event.deliver_s, lambda: self.event(self.events.of_cloud(event)))
 
     def choose(self, fault: Fault, share: float | None = None) -> list[str]:
@@ -368,10 +360,6 @@ class Day(Faulted):
         self.invoke(AVAILABILITY, self.events.scheduled(at_s))
         self.enter(at_s + TURN_EVERY_S, self._turn)
 
-    def _keep_ledger(self) -> None:
-        self.invoke(LEDGER, self.events.scheduled(self.now_s))
-        self.enter(self.now_s + LEDGER_EVERY_S, self._keep_ledger)
-
     def _ship(self) -> None:
         self._sent(self.logs.due(self.now_s), self.now_s)
         self.enter(self.now_s + BATCHING_WINDOW_S, self._ship)
@@ -396,35 +384,6 @@ class Day(Faulted):
             raise RuntimeError(f"{invocation.function}: {invocation.bug}")
         if invocation.failed:
             self.failures.append(f"{invocation.function}: {invocation.failed}")
-
-
-@contextmanager
-def running(scene: Scene) -> Iterator[Day]:
-    """A day with everything in place: AWS in process, table, fleet document, functions."""
-    wired = wiring.ledger_ports
-    prices = FixedPrices(ratio=scene.settings.price_ratio, since=scene.start)
-    with (
-        Day(scene).deployed() as day,
-        patch.object(wiring, "ledger_ports", lambda: replace(wired(), prices=prices)),
-    ):
-        yield day
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedPrices:
-    """On demand 1 USD an hour, spot a share of it, at all times."""
-
-    ratio: float
-    since: datetime
-
-    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
-        """Prices of pools (zone/type)."""
-        del now
-        spot = PriceSeries(at=(self.since,), usd=(self.ratio * ON_DEMAND_USD,))
-        types = {pool.partition("/")[2] for pool in pools}
-        return PriceBook(
-            spot=dict.fromkeys(pools, spot), on_demand=dict.fromkeys(types, ON_DEMAND_USD)
-        )
 
 
 # --- what goes wrong on purpose -------------------------------------------------------------------
@@ -945,7 +904,7 @@ def run_demo(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DemoError(f"{out}: cannot be made: {error.strerror}; give another --out") from error
-    with running(stage) as day:
+    with Day(stage).deployed() as day:
         day.run(lambda look: show(int(look.at_s), int(stage.end_s), line(day, look)))
         found = results(day)
         files = {

@@ -52,9 +52,8 @@ def test_a_launched_instance_waits_until_its_hook_is_completed() -> None:
     cloud = make(READY, desired=1)
     cloud.advance(9.9)
     assert states(cloud) == ["Pending"]
-    told = cloud.advance(200.0)
+    cloud.advance(200.0)
     assert states(cloud) == ["Pending:Wait"]
-    assert [e.kind for e in told if e.instance_id == first(cloud)] == [EventKind.LAUNCH_ACTION]
     cloud.complete(ON_DEMAND, "ready", first(cloud), Result.CONTINUE)
     assert states(cloud) == ["InService"]
 
