@@ -192,7 +192,3 @@ def cases() -> Iterator[tuple[str, Market, int]]:
         for seed in range(count):
             market = generate(100 * zones + seed, pools, FORTNIGHT_H, level)
             yield f"generated, {zones} zones of {level}", market, 0
-
-
-if __name__ == "__main__":
-    main()

@@ -255,7 +255,3 @@ def step() -> Figure:
         times_s.append(time.process_time() - began)
     name = "all shadows of 500 workers, five minutes"
     return Figure(name, 1000 * min(times_s), "ms", LIMIT_STEP_MS)
-
-
-if __name__ == "__main__":
-    main()
