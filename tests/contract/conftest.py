@@ -37,9 +37,7 @@ IMAGE = "ami-12c6146b"
 POOL = f"{ZONE}/{KIND}"
 SPOT, ON_DEMAND = "ocr-spot", "ocr-on-demand"
 TABLE = "spotkeeper"
-STRICT = Physics(
-    ghost_s=90.0, cancellations_shown=True, pending_ends_refused=True, marks_needed=True
-)
+STRICT = Physics(ghost_s=90.0, marks_needed=True)
 
 
 @pytest.fixture

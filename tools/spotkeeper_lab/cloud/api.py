@@ -155,7 +155,7 @@ class Cloud:
         machine, state = self._member(instance_id)
         if machine.state == TERMINATING:
             return
-        if machine.state in LAUNCHING and self.physics.pending_ends_refused:
+        if machine.state in LAUNCHING:
             message = f"Scaling Activity is In Progress for instance {instance_id}."
             raise CloudError("ScalingActivityInProgress", message)
         if state.desired <= state.spec.minimum:
@@ -813,7 +813,7 @@ class Cloud:
             return
         if machine.state == TERMINATING and machine.waits:
             return
-        if launching and self.physics.cancellations_shown:
+        if launching:
             self._cancel(machine, "")
         if launching or not hook_s:
             self._end(machine)

@@ -191,8 +191,6 @@ class Physics:
     Stricter than most of the lab needs, as AWS is, and off by default:
     a dead instance stays in its group as it was until the health check finds it, `ghost_s` at most;
     a scale-in by desired capacity chooses by zone and chance (`aws_scale_in`);
-    a launch that is given up shows as a cancelled activity (`cancellations_shown`);
-    an instance that is pending cannot be ended by name (`pending_ends_refused`);
     only an instance that runs and carries the mark can be terminated (`marks_needed`: the role's
     condition, and the tags of what was terminated are gone);
     a group whose launches have all failed for `suspend_after_s` is suspended by AWS;
@@ -216,8 +214,6 @@ class Physics:
     hook_continues: bool = True
     ghost_s: float = 0.0
     aws_scale_in: bool = False
-    cancellations_shown: bool = False
-    pending_ends_refused: bool = False
     marks_needed: bool = False
     suspend_after_s: float | None = None
     ends_untold: bool = False

@@ -59,9 +59,8 @@ class LabSettings(BaseModel):
         return given
 
     def made(self) -> Physics:
-        """How the simulated cloud behaves: as strict as AWS where that needs no patience."""
-        given: dict[str, Any] = {"cancellations_shown": True, "pending_ends_refused": True}
-        given |= self.physics
+        """How the simulated cloud behaves."""
+        given: dict[str, Any] = dict(self.physics)
         return Physics(
             cold_start_s=self.cold_start_s,
             notice_s=self.notice_s,

@@ -152,6 +152,7 @@ def test_held_never_exceeds_the_market_and_time_is_in_order(seed: int, notice: f
 
 def test_the_verbs_keep_aws_bounds() -> None:
     cloud = make(minimum=2)
+    cloud.advance(600)
     with pytest.raises(CloudError, match="above max value 10"):
         cloud.set_desired("spot", 11)
     with pytest.raises(CloudError, match="below min value 2"):
