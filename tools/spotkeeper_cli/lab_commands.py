@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -447,13 +448,13 @@ def up(
     from spotkeeper_lab.run.up import BUILT, LabError, LabSettings, environment, running
 
     with exits_on(LabError):
+        usual = LabSettings()
         settings = LabSettings(
             port=port,
             auth=auth,
             desired=desired,
-            pools=dict.fromkeys(LabSettings().pools, capacity),
-            cold_start_s=cold_start,
-            notice_s=notice,
+            pools=dict.fromkeys(usual.pools, capacity),
+            physics=replace(usual.physics, cold_start_s=cold_start, notice_s=notice),
         )
         with running(settings, Path.cwd()) as ready:
             took = f"({ready.took_s:.1f} s)"

@@ -6,7 +6,7 @@ Times are seconds from the start of the market.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 PENDING = "Pending"
 PENDING_WAIT = "Pending:Wait"
@@ -197,6 +197,8 @@ class Physics:
     the retries of failed launches back off from `retry_s` to `retry_longest_s`;
     EC2 does not tell when an instance that the market took has ended (`ends_untold`).
     """
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     cold_start_s: float = 120.0
     warm_start_s: float | None = None
