@@ -132,7 +132,7 @@ def test_a_loss_is_warned_and_an_unwarned_one_takes_the_named_instance(lab: Lab)
     assert [one["warned"] for one in lab.state()["groups"][0]["instances"]] == [False, True]
     assert lab.order(Kind.UNWARNED_LOSS, instances=[oldest]) == oldest
     assert oldest not in lab.spot()
-    lab.now_s += SETTINGS.notice_s
+    lab.now_s += SETTINGS.physics.notice_s
     assert newest not in lab.spot()
 
 
