@@ -117,11 +117,7 @@ class Workers:
         """Serve until a moment on the instances that there are."""
         there = [one for one in instances if one.state in _RUNS]
         for gone in self.force.instances - {one.instance_id for one in there}:
-            # A machine that drained has sent its logs; one that was lost takes them along.
-            if not self.force.serving(gone):
-                self._due += self._logs.ship(gone, self.force.now_s)
-            self._logs.lose(gone)
-            self.force.lose(gone)
+            self._due += self._logs.dismiss(gone, self.force, self.force.now_s)
         self._machines.notice_s = notice_s
         self._machines.muster(there, to_s)
         while self._next_s <= to_s:
