@@ -251,16 +251,13 @@ class Answers:
 
     def _create_tags(self, params: Params) -> None:
         tags = {tag["Key"]: tag["Value"] for tag in params.get("Tags", [])}
-        if gone_at := tags.pop(DRAINING_TAG, ""):
-            gone_s = self._time.seconds(datetime.fromisoformat(gone_at))
-            self._cloud.drain(params["Resources"], gone_s)
-        self._cloud.tag(params["Resources"], tags)
+        mark = tags.pop(DRAINING_TAG, "")
+        gone_s = self._time.seconds(datetime.fromisoformat(mark)) if mark else None
+        self._cloud.tag(params["Resources"], tags, gone_s)
 
     def _delete_tags(self, params: Params) -> None:
         keys = {tag["Key"] for tag in params.get("Tags", [])}
-        if DRAINING_TAG in keys:
-            self._cloud.undrain(params["Resources"])
-        self._cloud.untag(params["Resources"], keys)
+        self._cloud.untag(params["Resources"], keys, unmark=DRAINING_TAG in keys)
 
     def _describe_instances(self, params: Params) -> Answer:
         """Those that run, and those that ended within the last hour (docs/truth.md)."""

@@ -214,29 +214,22 @@ class Cloud:
             self._die(machine, USER_SHUTDOWN)
         self._fill_dirty()
 
-    def drain(self, instance_ids: Sequence[str], gone_s: float) -> None:
-        """Mark instances with when they will be gone; the first mark stays."""
-        for machine in self._running(instance_ids):
-            if machine.gone_s is None:
-                machine.gone_s = gone_s
-                self._touch(machine)
-
-    def undrain(self, instance_ids: Sequence[str]) -> None:
-        """Take the mark off instances; those that have ended have none any more."""
-        for machine in self._running(instance_ids):
-            machine.gone_s = None
-            self._touch(machine)
-
-    def tag(self, instance_ids: Sequence[str], tags: Mapping[str, str]) -> None:
-        """Give instances other tags than that of a drain."""
+    def tag(
+        self, instance_ids: Sequence[str], tags: Mapping[str, str], gone_s: float | None = None
+    ) -> None:
+        """Give instances tags, and the mark of when they will be gone; the first mark stays."""
         for machine in self._running(instance_ids):
             machine.tags = {**machine.tags, **tags}
+            machine.gone_s = gone_s if machine.gone_s is None else machine.gone_s
             self._touch(machine)
 
-    def untag(self, instance_ids: Sequence[str], keys: Iterable[str]) -> None:
-        """Take tags off instances."""
+    def untag(
+        self, instance_ids: Sequence[str], keys: Iterable[str], *, unmark: bool = False
+    ) -> None:
+        """Take tags off instances, or the mark; those that have ended have none any more."""
         for machine in self._running(instance_ids):
             machine.tags = {k: v for k, v in machine.tags.items() if k not in set(keys)}
+            machine.gone_s = None if unmark else machine.gone_s
             self._touch(machine)
 
     def tag_group(self, group: str, key: str, value: str | None) -> None:

@@ -177,15 +177,15 @@ def test_a_mark_is_needed_to_terminate_and_what_ended_has_none() -> None:
     first, second = ids(cloud)
     with pytest.raises(CloudError, match="not authorized"):
         cloud.terminate([first])
-    cloud.drain([first], 700.0)
+    cloud.tag([first], {}, 700.0)
     with pytest.raises(CloudError, match="not authorized"):
         cloud.terminate([first])
     cloud.tag([first], {"spotkeeper:group": "spot", "spotkeeper:nonce": "nonce"})
     cloud.terminate([first])
     with pytest.raises(CloudError, match="not authorized"):
         cloud.terminate([first])
-    cloud.drain([second], 700.0)
-    cloud.undrain([second])
+    cloud.tag([second], {}, 700.0)
+    cloud.untag([second], [], unmark=True)
     assert not cloud.instance(second).draining
 
 
@@ -195,10 +195,10 @@ def test_aws_forgets_what_ended_an_hour_ago() -> None:
     first, _ = ids(cloud)
     cloud.terminate([first])
     cloud.advance(3000)
-    cloud.drain([first], 0.0)
+    cloud.tag([first], {}, 0.0)
     cloud.advance(4201)
     with pytest.raises(CloudError, match="does not exist"):
-        cloud.drain([first], 0.0)
+        cloud.tag([first], {}, 0.0)
 
 
 # --- what it does by itself -----------------------------------------------------------------------
