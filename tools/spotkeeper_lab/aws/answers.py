@@ -167,10 +167,9 @@ class Answers:
         return {"Activities": [activity_answer(one, self._time) for one in shown]}
 
     def _end(self, params: Params) -> Answer:
-        view = self._cloud.member(params["InstanceId"])
         if not params.get("ShouldDecrementDesiredCapacity"):
             raise _invalid("only ending with a decrement is simulated")
-        self._cloud.end(view.instance_id)
+        self._cloud.end(params["InstanceId"])
         return {}
 
     def _detach(self, params: Params) -> Answer:

@@ -282,10 +282,6 @@ class Cloud:
         """One that runs, or that ended within the last hour."""
         return (self._known(instance_id) or self._departed[instance_id]).view()
 
-    def member(self, instance_id: str) -> InstanceView:
-        """One that is in a group, dead or alive."""
-        return self._member(instance_id)[0].view()
-
     def failures(self, group: str, since_s: float) -> list[Activity]:
         """The failed launches of a group since an instant, newest first."""
         return self._group(group).failures(since_s, self.now_s)
