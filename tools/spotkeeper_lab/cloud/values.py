@@ -260,11 +260,11 @@ class GroupView:
 
     name: str
     purchase: Purchase
-    desired: int
-    minimum: int
-    maximum: int
-    suspensions: Mapping[str, str]
-    instances: tuple[InstanceView, ...]
+    desired: int = 0
+    minimum: int = 0
+    maximum: int = 0
+    suspensions: Mapping[str, str] = field(default_factory=dict)
+    instances: tuple[InstanceView, ...] = ()
     grace_s: float = 0.0
     tags: Mapping[str, str] = field(default_factory=dict)
 
