@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from typing import Any
 
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG
 from spotkeeper_lab.aws.wire import Answer, Params, Respond, VirtualTime, aws_time, group_arn, paged
@@ -22,7 +23,6 @@ from spotkeeper_lab.cloud.values import (
     LifecycleHook,
     Purchase,
     Result,
-    SpotRequestView,
     Transition,
     WarmPool,
 )
@@ -229,23 +229,26 @@ class Answers:
         filters = _filters(params)
         codes, requests = filters.get("status-code"), filters.get("spot-instance-request-id")
         ids = filters.get("instance-id")
+        found = self._cloud.spot_requests(None if ids is None else set(ids))
         return {
             "SpotInstanceRequests": [
-                self._spot_request(view)
-                for view in self._cloud.spot_requests(None if ids is None else set(ids))
-                if (codes is None or view.status_code in codes)
-                and (requests is None or view.request_id in requests)
+                request
+                for request in map(self._spot_request, found)
+                if (codes is None or request["Status"]["Code"] in codes)
+                and (requests is None or request["SpotInstanceRequestId"] in requests)
             ]
         }
 
-    def _spot_request(self, view: SpotRequestView) -> Answer:
-        at = self._time.at(view.updated_s)
+    def _spot_request(self, view: InstanceView) -> dict[str, Any]:
+        taken = view.ended_s is not None
+        code = "instance-terminated-no-capacity" if taken else "marked-for-termination"
+        at = self._time.at(view.ended_s or view.warned_s or 0.0)
         return {
-            "SpotInstanceRequestId": view.request_id,
+            "SpotInstanceRequestId": f"sir-{view.instance_id[-8:]}",
             "InstanceId": view.instance_id,
-            "State": "closed" if view.status_code.startswith("instance-terminated") else "active",
+            "State": "closed" if taken else "active",
             "CreateTime": at,
-            "Status": {"Code": view.status_code, "UpdateTime": at, "Message": view.status_code},
+            "Status": {"Code": code, "UpdateTime": at, "Message": code},
         }
 
     def _create_tags(self, params: Params) -> None:

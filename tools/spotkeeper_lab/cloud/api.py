@@ -62,7 +62,6 @@ from spotkeeper_lab.cloud.values import (
     Physics,
     Purchase,
     Result,
-    SpotRequestView,
     Transition,
     WarmPool,
 )
@@ -293,15 +292,13 @@ class Cloud:
         found = self.failures(group, since_s) + launched[::-1] + state.ends(since_s)
         return sorted(found, key=lambda a: (a.start_s, a.status_code == FAILED), reverse=True)
 
-    def spot_requests(
-        self, instance_ids: Container[str] | None = None
-    ) -> tuple[SpotRequestView, ...]:
-        """The requests whose instance was warned, or taken within the last hour."""
+    def spot_requests(self, instance_ids: Container[str] | None = None) -> tuple[InstanceView, ...]:
+        """The spot instances that were warned, or taken within the last hour."""
         forgotten_s = self.now_s - SHOWN_S
         while self._taken and (self._taken[0].ended_s or 0.0) < forgotten_s:
             self._taken.popleft()
         return tuple(
-            machine.spot_request()
+            machine.view()
             for machine in (*self._warned.values(), *self._taken)
             if instance_ids is None or machine.instance_id in instance_ids
         )

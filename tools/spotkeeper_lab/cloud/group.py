@@ -31,7 +31,6 @@ from spotkeeper_lab.cloud.values import (
     LifecycleHook,
     Physics,
     Purchase,
-    SpotRequestView,
     Transition,
     WarmPool,
 )
@@ -82,16 +81,6 @@ class SimulatedMachine:
     @property
     def zone(self) -> str:
         return self.pool.partition("/")[0]
-
-    def spot_request(self) -> SpotRequestView:
-        """The request that brought it, as AWS shows it from the warning on."""
-        taken = self.ended_s is not None
-        return SpotRequestView(
-            request_id=f"sir-{self.number:08x}",
-            instance_id=self.instance_id,
-            status_code="instance-terminated-no-capacity" if taken else "marked-for-termination",
-            updated_s=self.ended_s or self.warned_s or 0.0,
-        )
 
     def view(self) -> InstanceView:
         return InstanceView(*_SHOWN(self))

@@ -303,13 +303,3 @@ class CloudEvent:
     group: str
     instance_id: str = ""
     activity: Activity | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpotRequestView:
-    """The request of a spot instance that AWS takes back, or took within the last hour."""
-
-    request_id: str
-    instance_id: str
-    status_code: str
-    updated_s: float
