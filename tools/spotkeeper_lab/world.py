@@ -42,7 +42,8 @@ from spotkeeper_lab.workers import SearchLogQueue, SearchLogs, Served, Workforce
 
 COLLECT, HEALTH = "collect_search_logs", "check_health"
 AVAILABILITY, INTERRUPTION = "check_availability", "handle_interruption"
-NAMES = (COLLECT, HEALTH, AVAILABILITY, INTERRUPTION)
+LEDGER = "keep_ledger"
+NAMES = (COLLECT, HEALTH, AVAILABILITY, INTERRUPTION, LEDGER)
 EXPECTED = (FleetError, observability.TurnFailed)
 """The errors that a function announces; any other one is a bug."""
 
