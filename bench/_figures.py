@@ -30,11 +30,11 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]], **options: Any)
 
 
 def show(title: str, figures: Sequence[Figure], caption: str = "") -> bool:
-    """Print figures, three digits and all of those before the point; tell if all are kept."""
+    """Print figures, four digits and all of those before the point; tell if all are kept."""
     rows = []
     for figure in figures:
         value, limit, verdict = figure.value, "", ""
-        shown = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004
+        shown = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.4g}"  # noqa: PLR2004
         if figure.limit is not None:
             limit = f"{figure.limit:g} {figure.unit}"
             verdict = "[green]kept[/]" if figure.kept else "[red]MISSED[/]"
