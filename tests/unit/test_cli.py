@@ -86,7 +86,7 @@ def test_durations() -> None:
         ("demo --market market.csv --requests broken.csv --hours 1",
          "error: broken.csv, line 3: expected two numbers"),
         ("demo --market market.csv --requests requests.csv --hours 1 --out market.csv/out",
-         "give another --out"),
+         "error: market.csv/out: Not a directory; give another --out"),
         ("demo --market market.csv --seed -1", "Invalid value for '--seed'"),
         ("demo --market market.csv --mean-rate 5", "a mean rate is for files of rates"),
         ("backtest --market empty.csv", "error: empty.csv: is empty"),

@@ -212,7 +212,7 @@ def demo(
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""
     from spotkeeper_lab.checkout import NotACheckout
-    from spotkeeper_lab.run.demo import DemoError, DemoSettings, run_demo
+    from spotkeeper_lab.run.demo import DemoSettings, run_demo
     from spotkeeper_lab.traces.market import MarketError, generate, read_market
     from spotkeeper_lab.traces.requests import (
         RequestTraceError,
@@ -222,7 +222,7 @@ def demo(
 
     if dashboard:
         remark(["--dashboard is ignored: the stack's dashboard is no longer drawn by the demo"])
-    with exits_on(DemoError, MarketError, NotACheckout, RequestTraceError):
+    with exits_on(MarketError, NotACheckout, OutputError, RequestTraceError):
         end_h = start + hours
         asked = [requests] if requests else []
         read = read_request_traces(asked, seed=seed, mean_rate_per_s=mean_rate)
@@ -239,7 +239,10 @@ def demo(
             price_ratio=price_ratio,
         )
         with counted("demo") as show:
-            run_demo(settings, out, screen(), show)
+            try:
+                run_demo(settings, out, screen(), show)
+            except OSError as error:
+                raise OutputError(f"{out}: {error.strerror}; give another --out") from error
 
 
 def replay(

@@ -885,10 +885,6 @@ def _longest(durations_s: Iterable[float | None]) -> str:
 # --- the command ----------------------------------------------------------------------------------
 
 
-class DemoError(Exception):
-    """The demo cannot write to the folder of `--out`."""
-
-
 def run_demo(
     settings: DemoSettings,
     out: Path,
@@ -897,13 +893,10 @@ def run_demo(
 ) -> dict[str, Any]:
     """Run a demo, write its files to `out`, show its figures; answers those of summary.json.
 
-    Raises MarketError when the market is too short, DemoError when `out` cannot be written.
+    Raises MarketError when the market is too short, OSError when `out` cannot be written.
     """
     stage = scene(settings)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DemoError(f"{out}: cannot be made: {error.strerror}; give another --out") from error
+    out.mkdir(parents=True, exist_ok=True)
     with Day(stage).deployed() as day:
         day.run(lambda look: show(int(look.at_s), int(stage.end_s), line(day, look)))
         found = results(day)
@@ -913,11 +906,7 @@ def run_demo(
             "decisions.jsonl": "".join(f"{text}\n" for text in found.texts),
         }
     for name, text in files.items():
-        try:
-            write_whole(out / name, text)
-        except OSError as error:
-            why = f"{out / name}: cannot be written: {error.strerror}; name another"
-            raise DemoError(why) from error
+        write_whole(out / name, text)
     # Narrower terminals show the figures without what they mean.
     console.print(table(found.values, wide=console.width >= WIDE))
     for name in files:
