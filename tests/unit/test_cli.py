@@ -107,6 +107,7 @@ def test_durations() -> None:
         ("backtest --market market.csv --seed -1", "Invalid value for '--seed'"),
         ("backtest --market market.csv --target 0", "Invalid value for '--target'"),
         ("backtest --market market.csv --notice-lost nan", "Invalid value for '--notice-lost'"),
+        ("backtest --market market.csv --warm-pool 2", "give --warm-start, too"),
         ("backtest --market market.csv --windows 0", "Invalid value for '--windows'"),
         ("backtest --market market.csv --turn-jitter 60s", "too long: at most 59 s"),
         ("replay --requests requests.csv --share 95", "Invalid value for '--share'"),

@@ -124,13 +124,15 @@ def backtest(
         )
         return
     from spotkeeper_lab.backtest.policies import SettingError, UnknownNameError, choose, configure
-    from spotkeeper_lab.backtest.world import World, WorldError
+    from spotkeeper_lab.backtest.world import World
     from spotkeeper_lab.run import backtest as runs
     from spotkeeper_lab.traces.market import MarketError, generate, read_markets
 
     if window_hours is not None and windows is None:
         raise typer.BadParameter("give --windows, too: without it the whole trace is one window")
-    with exits_on(MarketError, OutputError, SettingError, UnknownNameError, WorldError):
+    if warm_pool and warm_start is None:
+        raise typer.BadParameter("give --warm-start, too: the time a stopped instance takes")
+    with exits_on(MarketError, OutputError, SettingError, UnknownNameError):
         check_outputs((json, report), market or ())
         world = World(
             target=target,

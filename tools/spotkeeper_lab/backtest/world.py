@@ -21,10 +21,6 @@ WARM_DISK_RATIO = 0.0036
 ($0.011/h, us-east-1) beside p3.2xlarge at $3.06/h."""
 
 
-class WorldError(ValueError):
-    """A world that cannot be; names the setting that is missing."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """One world; all durations in seconds, all shares from 0 to 1, prices over on-demand's.
@@ -51,11 +47,6 @@ class World:
     price_ratio: float | None = None
     warm_disk_ratio: float = WARM_DISK_RATIO
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be; raises WorldError."""
-        if self.warm_pool and self.warm_start_s is None:
-            raise WorldError("warm_pool needs warm_start_s, the time a stopped instance takes")
 
     def priced(self, market: Market) -> "World":
         """This world with its price settled: as set, else the market's own (None), else 0.30."""

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from spotkeeper_lab.backtest.deployed import replay_of
-from spotkeeper_lab.backtest.world import PaidLife, World, WorldError, account, spot_paid
+from spotkeeper_lab.backtest.world import PaidLife, World, account, spot_paid
 from spotkeeper_lab.fakes import FakeStates, seconds
 from spotkeeper_lab.traces.market import Market, Steps, market_of
 
@@ -56,11 +56,6 @@ def test_the_price_is_as_set_else_the_markets_else_the_usual(
     world = World(target=1, price_ratio=ratio)
     assert world.priced(market).price_ratio == settled
     assert spot_paid("a/g", 50, 350, market, world) == pytest.approx(paid)
-
-
-def test_a_world_that_cannot_be_is_refused() -> None:
-    with pytest.raises(WorldError, match="warm_pool needs warm_start_s"):
-        World(target=2, warm_pool=2)
 
 
 def test_a_turn_runs_every_minute_and_two_are_up_to_two_minutes_apart() -> None:
