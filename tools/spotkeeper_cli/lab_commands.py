@@ -297,6 +297,10 @@ def replay(
     from spotkeeper_lab.traces.market import MarketError, read_market
     from spotkeeper_lab.traces.requests import RequestTraceError, read_request_traces
 
+    if min_workers > max_workers:
+        raise typer.BadParameter(f"--min-workers is more than the {max_workers:,} of --max-workers")
+    if max(workers_per_instance or 1, onprem) > max_workers:
+        raise typer.BadParameter(f"a replay has at most {max_workers:,} workers (--max-workers)")
     mendable = (MarketError, NotACheckout, OutputError, ReplayError, RequestTraceError)
     with exits_on(*mendable, UnknownNameError):
         check_outputs((json, report), (*requests, market))

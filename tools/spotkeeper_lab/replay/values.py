@@ -37,17 +37,6 @@ class ReplaySettings:
     log_delay_s: float = 1.0
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        """Raise ReplayError for values that do not go together."""
-        most, size, onprem = self.max_workers, self.workers_per_instance, self.onprem
-        if self.min_workers > most:
-            raise ReplayError(f"the fewest workers are {self.min_workers:,}; give 0 to {most:,}")
-        if max(size, onprem) > most:
-            raise ReplayError(
-                f"a replay has at most {most:,} workers (--max-workers): give fewer "
-                f"per instance ({size:,}) or on-premises ({onprem:,})"
-            )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:

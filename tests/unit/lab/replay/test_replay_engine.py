@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spotkeeper_lab.replay.engine import Rule, replay, slower
 from spotkeeper_lab.replay.seen import Seen
-from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
+from spotkeeper_lab.replay.values import ReplaySettings
 from spotkeeper_lab.traces.requests import RequestTrace
 
 COLD = ReplaySettings(initial_workers=1, warmup_s=0.0)
@@ -72,11 +72,6 @@ def test_requests_that_share_a_worker_take_longer() -> None:
 def test_the_warm_start_is_the_first_quarter_of_an_hour_at_seven_tenths() -> None:
     requests = trace_of(*[(float(at), 7.0) for at in range(900)])
     assert replay(requests, Script(1), ReplaySettings()).wanted[0] == 10
-
-
-def test_settings_that_no_fleet_has_are_refused() -> None:
-    with pytest.raises(ReplayError, match="at most 1,000 workers"):
-        ReplaySettings(onprem=2_000_000_000)
 
 
 @given(
