@@ -120,6 +120,7 @@ def test_durations() -> None:
          "error: us-east-1a_v100_1.csv, line 3: 'never' is not a date and time"),
         ("replay --requests requests.csv --rule spotkeper",
          "error: no rule is called 'spotkeper'; did you mean spotkeeper?"),
+        (f"{RULE} rates.csv --mean-rate nan", "Invalid value for '--mean-rate'"),
         (f"{RULE} flood.csv --mean-rate 20000", "too many to draw"),
         (f"{RULE} rates.csv --max-workers 5",
          "more than 5 workers can serve; allow more with --max-workers"),
