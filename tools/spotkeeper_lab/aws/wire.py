@@ -99,8 +99,8 @@ class Events:
         detail: dict[str, object] = {
             "AutoScalingGroupName": event.group,
             "EC2InstanceId": event.instance_id,
-            "ActivityId": activity.activity_id if activity else f"end-{event.instance_id}",
-            "RequestId": activity.activity_id if activity else f"end-{event.instance_id}",
+            "ActivityId": activity.activity_id if activity else f"Terminating-{event.instance_id}",
+            "RequestId": activity.activity_id if activity else f"Terminating-{event.instance_id}",
             "StatusCode": "Failed" if failed else "InProgress",
             "StatusMessage": activity.message if activity else "",
             "Description": activity.description if activity else "Terminating EC2 instance",
