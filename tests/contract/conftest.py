@@ -13,7 +13,8 @@ from moto import mock_aws
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
-from spotkeeper.ports import FleetStates, GroupReader, GroupWriter
+from spotkeeper.domain.decision import Controller
+from spotkeeper.ports import AtRiskNote, FleetStates, GroupReader, GroupWriter, Lease
 from spotkeeper_lab.aws.client import Client
 from spotkeeper_lab.aws.context import local_aws
 from spotkeeper_lab.aws.dynamodb import Table, Tables
@@ -24,6 +25,7 @@ from spotkeeper_lab.fakes import EPOCH, FakeGroups, FakeStates
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.run.up import PARTS, LabClient, LabSettings, running
 from spotkeeper_lab.traces.market import market_of
+from tests.builders import at
 from tests.ports import free_ports
 
 if TYPE_CHECKING:
@@ -151,6 +153,18 @@ def _groups_of_moto() -> None:
             AutoScalingGroupName=name, LaunchTemplate={"LaunchTemplateName": "gpu"}, MinSize=0,
             MaxSize=6, DesiredCapacity=desired, AvailabilityZones=[ZONE],
         )  # fmt: skip
+
+
+def taken(
+    states: FleetStates,
+    after_s: float = 0,
+    controller: Controller = Controller.AVAILABILITY,
+    left: AtRiskNote | None = None,
+) -> Lease:
+    """Take a lease of the fleet ocr some seconds after noon."""
+    lease = states.acquire("ocr", controller, at(after_s), left)
+    assert lease
+    return lease
 
 
 @pytest.fixture(params=["fake", "moto", "chaos"])

@@ -127,11 +127,6 @@ def test_a_group_as_it_is_set_up() -> None:
     )  # fmt: skip
 
 
-def test_a_group_may_be_partly_on_demand() -> None:
-    make("g", **mixed(OnDemandPercentageAboveBaseCapacity=75))
-    assert seen("g").spot_share == 0.25
-
-
 SPOT_OPTIONS = {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.4"}}
 TAGS = [
     {"ResourceType": "instance", "Tags": [{"Key": "kubernetes.io/cluster/a", "Value": "owned"}]},
@@ -157,8 +152,10 @@ def test_how_a_launch_template_starts_instances(
     assert found.spot_share == ("InstanceMarketOptions" in data)
 
 
-def test_a_mixed_instances_policy_refuses_market_options() -> None:
-    make("mixed", **mixed(launch=template(InstanceMarketOptions=SPOT_OPTIONS)))
+def test_a_mixed_group_may_be_partly_on_demand_and_refuses_market_options() -> None:
+    launch = template(InstanceMarketOptions=SPOT_OPTIONS)
+    make("mixed", **mixed(launch=launch, OnDemandPercentageAboveBaseCapacity=75))
+    assert seen("mixed").spot_share == 0.25
     assert seen("mixed").machine == replace(PLAIN, market_options=True, max_price="0.4")
 
 

@@ -1,62 +1,48 @@
 """What the states port promises."""
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.ports import AtRiskNote, FleetError, FleetStates, Lease
-from tests.builders import held
+from spotkeeper.ports import AtRiskNote, FleetError, FleetStates
+from tests.builders import NOON, at, held
+from tests.contract.conftest import taken
 
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-MEMORY = AvailabilityMemory(retry_at=NOW, backoff_s=60)
+MEMORY = AvailabilityMemory(retry_at=NOON, backoff_s=60)
 
 
 def note(*instance_ids: str) -> AtRiskNote:
-    return AtRiskNote(instance_ids=instance_ids, at=NOW)
+    return AtRiskNote(instance_ids=instance_ids, at=NOON)
 
 
-def take(
-    states: FleetStates,
-    after_s: float = 0,
-    left: AtRiskNote | None = None,
-    controller: Controller = Controller.AVAILABILITY,
-) -> Lease | None:
-    """Take a lease some seconds after noon."""
-    return states.acquire("ocr", controller, NOW + timedelta(seconds=after_s), left)
-
-
-def taken(states: FleetStates, after_s: float = 0, left: AtRiskNote | None = None) -> Lease:
-    lease = take(states, after_s, left)
-    assert lease
-    return lease
+def is_busy(states: FleetStates, after_s: float, left: AtRiskNote | None = None) -> bool:
+    """Whether another turn holds the lease."""
+    return states.acquire("ocr", Controller.AVAILABILITY, at(after_s), left) is None
 
 
 def test_what_is_kept_is_found_again(states: FleetStates) -> None:
     fresh = taken(states)
     assert (fresh.availability, fresh.health) == (AvailabilityMemory(), HealthMemory())
     assert (fresh.notes, fresh.written_at) == ((), None)
-    assert states.commit(fresh, MEMORY, NOW)
+    assert states.commit(fresh, MEMORY, NOON)
     again = taken(states, 60)
-    assert (again.availability, again.written_at) == (MEMORY, NOW)
+    assert (again.availability, again.written_at) == (MEMORY, NOON)
 
 
 def test_only_one_holds_the_lease(states: FleetStates) -> None:
     first = taken(states)
-    assert take(states, 1) is None
-    assert states.commit(first, MEMORY, NOW) is False
+    assert is_busy(states, 1)
+    assert states.commit(first, MEMORY, NOON) is False
     assert taken(states, 2).holder != first.holder
 
 
 def test_fleets_and_halves_do_not_stand_in_each_others_way(states: FleetStates) -> None:
     taken(states)
-    health = take(states, controller=Controller.HEALTH)
-    assert health
+    health = taken(states, controller=Controller.HEALTH)
     silent = HealthMemory(silent=("i-1",))
-    assert states.commit(health, silent, NOW)
-    assert states.acquire("other", Controller.AVAILABILITY, NOW, None)
+    assert states.commit(health, silent, NOON)
+    assert states.acquire("other", Controller.AVAILABILITY, NOON, None)
     assert taken(states, 120).health == silent
 
 
@@ -66,10 +52,13 @@ def test_a_lease_ends_with_its_lifetime_and_cannot_be_given_back_for_another(
     dead = taken(states)
     living = taken(states, 60)
     with pytest.raises(FleetError):
-        states.commit(dead, MEMORY, NOW)
+        states.commit(dead, MEMORY, NOON)
     states.release(dead)
-    assert take(states, 61) is None
-    assert states.commit(living, MEMORY, NOW) is False
+    assert is_busy(states, 61)
+    assert states.commit(living, MEMORY, NOON) is False
+    with pytest.raises(FleetError):
+        states.commit(dead, AvailabilityMemory(), NOON)
+    assert taken(states, 62).availability == MEMORY
 
 
 def test_a_turn_finds_its_own_note_and_a_busy_one_leaves_its_own_to_the_one_at_work(
@@ -77,11 +66,11 @@ def test_a_turn_finds_its_own_note_and_a_busy_one_leaves_its_own_to_the_one_at_w
 ) -> None:
     lease = taken(states, left=note("i-1"))
     assert lease.notes == (note("i-1"),)
-    assert take(states, 1, note("i-2")) is None
-    assert states.commit(lease, MEMORY, NOW) is False
+    assert is_busy(states, 1, note("i-2"))
+    assert states.commit(lease, MEMORY, NOON) is False
     again = taken(states, 2)
     assert (again.notes, again.availability) == ((note("i-2"),), MEMORY)
-    assert states.commit(again, MEMORY, NOW)
+    assert states.commit(again, MEMORY, NOON)
     assert taken(states, 3).notes == ()
 
 
@@ -89,10 +78,10 @@ def test_memory_kept_on_the_way_keeps_the_lease_and_survives_a_crash_with_the_no
     states: FleetStates,
 ) -> None:
     lease = taken(states, left=note("i-1"))
-    assert states.commit(lease, MEMORY, NOW, release=False)
+    assert states.commit(lease, MEMORY, NOON, release=False)
     after = taken(states, 60)
     assert (after.availability, after.notes) == (MEMORY, (note("i-1"),))
-    assert take(states, 61) is None
+    assert is_busy(states, 61)
 
 
 def test_a_lease_given_back_leaves_the_notes_to_the_next(states: FleetStates) -> None:
@@ -102,4 +91,4 @@ def test_a_lease_given_back_leaves_the_notes_to_the_next(states: FleetStates) ->
 
 def test_records_are_taken(states: FleetStates) -> None:
     for _ in range(2):
-        states.record(held(at=NOW, seen={"SpotServing": 2.0}))
+        states.record(held(at=NOON, seen={"SpotServing": 2.0}))

@@ -5,11 +5,12 @@ from unittest.mock import patch
 
 import boto3
 import pytest
+from botocore.stub import Stubber
 from moto import mock_aws
 from moto.sqs import models
 
 from spotkeeper.adapters.wake_ups import TurnQueue
-from spotkeeper.ports import Gone, WakeUps
+from spotkeeper.ports import Gone, Unavailable, WakeUps
 from spotkeeper_lab.fakes import FakeWakeUps, instant
 
 type Due = Callable[[float], int]
@@ -71,3 +72,12 @@ def test_a_queue_that_is_not_there_is_an_error_of_the_fleet() -> None:
     port = TurnQueue(lambda: sqs, "https://sqs.us-east-1.amazonaws.com/123456789012/none")
     with pytest.raises(Gone, match="asking for a turn of ocr"):
         port.at("ocr", instant(30), instant(0), 1)
+
+
+def test_fleets_that_the_queue_does_not_take_are_an_error() -> None:
+    sqs = boto3.client("sqs", region_name="us-east-1")
+    failed = {"Id": "0", "SenderFault": False, "Code": "InternalError", "Message": "again"}
+    port = TurnQueue(lambda: sqs, "https://sqs.us-east-1.amazonaws.com/123456789012/health")
+    with Stubber(sqs) as stub, pytest.raises(Unavailable, match="InternalError: again"):
+        stub.add_response("send_message_batch", {"Successful": [], "Failed": [failed]})
+        port.hand_on([["ocr"]], instant(0))

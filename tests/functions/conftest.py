@@ -3,9 +3,11 @@
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from typing import Any
 from unittest.mock import patch
 
@@ -14,13 +16,22 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from spotkeeper import wiring
+from spotkeeper.domain.load.digest import digest
+from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper_lab.aws.context import create_table, local_aws
 from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import Physics, Purchase, two_groups
+from spotkeeper_lab.cloud.values import (
+    IN_SERVICE,
+    InstanceView,
+    Physics,
+    Purchase,
+    two_groups,
+)
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.world import Context, forget
 from tests.builders import NOON, at
+from tests.search_logs import served
 
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
 PLENTY = ((0.0, 200),)
@@ -163,6 +174,14 @@ class Stage:
         )
         return [dict(item) for item in answer["Items"]]
 
+    def serve(self, fleet: str, busy_s: float, slots: int) -> None:
+        """Have a fleet's instances in service finish a request of `busy_s` every 10 s lately."""
+        views = [self.cloud.group(name) for name in groups(fleet)]
+        there = [i.instance_id for view in views for i in view.instances if i.state == IN_SERVICE]
+        ends = [at(self.cloud.now_s - 10 * slot) for slot in range(slots)]
+        logs = [served(each, end, busy_s) for each in there for end in ends]
+        wiring.load_table().add(digest(logs, self.now, fleet))
+
     def keep(self, item: dict[str, Any]) -> None:
         boto3.client("dynamodb").put_item(TableName=TABLE, Item=item)
 
@@ -179,6 +198,41 @@ class Stage:
         """The controllers of a fleet that somebody holds."""
         (state,) = self.items(fleet, "state")
         return {key.partition("_")[0] for key in state if key.endswith(("_holder", "_until"))}
+
+
+def billed(
+    lives: Iterable[InstanceView], until_s: float, spot: Mapping[float, float], on_demand: float
+) -> float:
+    """AWS's bill by its user guide up to a second; `spot` has prices by the second they begin.
+
+    "Interrupted by Amazon EC2 in the first hour: no charge"; else the seconds, at least 60.
+    """
+    spans, usd = zip(spot.items(), [*[*spot][1:], inf], strict=True), 0.0
+    prices = [(begin_s, end_s, price) for (begin_s, price), end_s in spans]
+    for life in lives:
+        ended_s = life.ended_s if life.ended_s is not None and life.ended_s < until_s else None
+        end_s = until_s if ended_s is None else max(ended_s, life.launched_s + 60)
+        of_spot = life.purchase is Purchase.SPOT
+        if of_spot and life.lost and ended_s is not None and ended_s - life.launched_s < 3600:
+            continue
+        for begin_s, next_s, price in prices if of_spot else [(0.0, inf, on_demand)]:
+            usd += max(0.0, min(end_s, next_s) - max(life.launched_s, begin_s)) / 3600 * price
+    return usd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedPrices:
+    """On-demand for 1 USD an hour, and spot for a share of it, at any time."""
+
+    ratio: float
+    since: datetime
+
+    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
+        """Return the prices of pools (zone/type)."""
+        del now
+        spot = PriceSeries(at=(self.since,), usd=(self.ratio,))
+        types = {pool.partition("/")[2] for pool in pools}
+        return PriceBook(spot=dict.fromkeys(pools, spot), on_demand=dict.fromkeys(types, 1.0))
 
 
 type StageOf = Callable[..., Stage]

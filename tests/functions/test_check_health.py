@@ -1,38 +1,20 @@
 """check_health as Lambda calls it, on moto: logs from the table become a size and metrics."""
 
 import json
-from dataclasses import replace
 
 import boto3
 import pytest
 
 from functions.check_health.app import handler
-from spotkeeper import wiring
-from spotkeeper.domain.load.digest import SearchLog, digest, sent_iso
-from spotkeeper.domain.load.load import Cluster
+from spotkeeper.domain.load.digest import sent_iso
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
-from tests import search_logs
 from tests.builders import TABLE, at
-from tests.functions.conftest import Metrics, Stage, StageOf, document
-
-
-def serve(stage: Stage, fleet: str, share: float) -> None:
-    """Have a fleet's spot workers be busy for a share of the last five minutes."""
-    for slot in range(30):
-        end_s = stage.cloud.now_s - 10 * slot
-        members = stage.cloud.group(f"{fleet}-spot").instances
-        logs = [served(i.instance_id, end_s, 10 * share) for i in members]
-        wiring.load_table().add(digest(logs, at(end_s), fleet))
-
-
-def served(instance_id: str, end_s: float, service_s: float) -> SearchLog:
-    one = search_logs.served(instance_id, at(end_s), service_s)
-    return replace(one, cluster=Cluster.AWS, instance_id=instance_id)
+from tests.functions.conftest import Metrics, StageOf, document
 
 
 def test_load_becomes_a_size_a_record_and_metrics(stage_of: StageOf, metrics: Metrics) -> None:
     stage = stage_of(("ocr",))
-    serve(stage, "ocr", 0.9)
+    stage.serve("ocr", 9.0, 30)
     answer = stage.call(handler)
     assert answer["ocr"].startswith("load 3.7 erlangs at 70% needs 6 workers")
     assert stage.cloud.group("ocr-spot").desired == 6
@@ -63,7 +45,7 @@ def test_a_fleet_without_any_log_is_held_and_raises_no_alarm(
 @pytest.mark.parametrize("desired", [4, 40])
 def test_a_quiet_turn_makes_eight_calls(stage_of: StageOf, desired: int) -> None:
     stage = stage_of(("ocr",), desired=desired)
-    serve(stage, "ocr", 0.67)
+    stage.serve("ocr", 6.7, 30)
     stage.call(handler)
     assert stage.counted("autoscaling", "ec2") == {"DescribeAutoScalingGroups": 1}
     # The control, the lease twice, the memories and the load, the own memory, the record, and once
@@ -76,8 +58,8 @@ def test_a_digest_that_cannot_be_read_fails_its_fleet_by_name_and_the_other_is_s
     stage_of: StageOf,
 ) -> None:
     stage = stage_of()
-    serve(stage, "ocr", 0.9)
-    serve(stage, "search", 0.9)
+    stage.serve("ocr", 9.0, 30)
+    stage.serve("search", 9.0, 30)
     table = boto3.client("dynamodb")
     key = {"pk": {"S": "load#search"}, "sk": {"S": f"{sent_iso(at(599))}#other"}}
     table.put_item(TableName=TABLE, Item=key | {"digest": {"B": b"of another release"}})
@@ -97,7 +79,7 @@ def test_a_history_that_cannot_be_read_is_reported_once_and_starts_afresh(
     stage = stage_of(("ocr",))
     stage.put("ocr", json.dumps(document("ocr", objective={"wait_s": 10, "share": 0.95})))
     stage.restart()
-    serve(stage, "ocr", 0.9)
+    stage.serve("ocr", 9.0, 30)
     boto3.client("dynamodb").put_item(
         TableName=TABLE,
         Item={"pk": {"S": "fleet#ocr"}, "sk": {"S": "history"}, "history": {"B": b"of another"}},

@@ -66,7 +66,7 @@ def test_a_job_whose_first_answer_is_lost_is_launched(
         return None
 
     intercept(monkeypatch, lost)
-    with pytest.raises(OperatorError, match="is there already"):
+    with pytest.raises(OperatorError, match="already exists"):
         account.start(DOCUMENT)
     assert account.tick()[-1] == "Grant: generation 1"
 
@@ -77,7 +77,7 @@ def test_a_start_that_was_killed_before_the_job_was_listed_is_made_whole_by_the_
     account.start(DOCUMENT)
     listed = {"pk": {"S": "jobs"}, "sk": {"S": "resnet"}}
     boto3.client("dynamodb", "us-east-1").delete_item(TableName=TABLE, Key=listed)
-    with pytest.raises(OperatorError, match="runs already"):
+    with pytest.raises(OperatorError, match="already runs"):
         account.start(DOCUMENT)
     assert account.tick()[-1] == "Grant: generation 1"
 
@@ -153,7 +153,7 @@ def test_following_a_job_continues_when_aws_answers_again(
 
 
 def test_without_a_terminal_a_job_is_neither_deleted_nor_rebuilt(ended: Account) -> None:
-    nobody = "error: nobody to ask: give --yes, or run it in a terminal"
+    nobody = "error: cannot ask for confirmation: give --yes, or run it in a terminal"
     assert refused("job", "delete", "resnet") == nobody
     ended.lose_item()
     assert refused("job", "recover", "resnet", "--from", "tags").endswith(nobody)

@@ -382,7 +382,7 @@ def test_a_lost_item_of_a_volume_is_rebuilt_and_the_volume_is_written_on(account
         ("[state]\ncheckpoints='a'\nvolume={mount='/d',size_gib=1}", "either checkpoints or"),
         ("[state]\nvolume={mount='/d',size_gib=0}", "greater than or equal to 1"),
         ("[end]\nmax_hours = -1", "greater than 0"),
-        ("[end]\nidle_after = 'soon'", "is no time"),
+        ("[end]\nidle_after = 'soon'", "is not a time"),
         ("[state]\nefs = 'fs-1'", "efs is not offered"),
         ("[end]\non_done = 'image'", 'needs machine.root = "keep"'),
         ("root = 'keep'\n[state]\nvolume={mount='/d',size_gib=1}", "not offered with state.volume"),
@@ -460,7 +460,7 @@ def test_one_name_is_one_job(account: Account) -> None:
     assert account.start(DOCUMENT, dry_run=True)[-1] == "nothing was started (--dry-run)"
     account.start(DOCUMENT)
     for dry_run in (True, False):
-        with pytest.raises(OperatorError, match="runs already"):
+        with pytest.raises(OperatorError, match="already runs"):
             account.start(DOCUMENT, dry_run=dry_run)
 
 
@@ -470,5 +470,5 @@ def test_code_is_packed_without_what_never_belongs_to_it(tmp_path: Path) -> None
     (tmp_path / "train.py").write_text("print(1)")
     with tarfile.open(fileobj=io.BytesIO(pack(tmp_path))) as archive:
         assert archive.getnames() == ["train.py"]
-    with pytest.raises(OperatorError, match="is no folder"):
+    with pytest.raises(OperatorError, match="is not a folder"):
         pack(tmp_path / "missing")

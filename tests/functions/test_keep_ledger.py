@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from unittest.mock import Mock
 
 import boto3
 import pytest
@@ -12,40 +13,23 @@ from functions.check_availability.app import handler as check_availability
 from functions.keep_ledger.app import handler as keep_ledger
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
-from spotkeeper.domain.money.prices import PriceBook, PriceSeries, priced
+from spotkeeper.domain.money.prices import priced
 from spotkeeper.domain.money.savings import Savings, savings
 from spotkeeper.observability import TurnFailed
-from spotkeeper.ports import FleetError, Refused
+from spotkeeper.ports import Refused
 from spotkeeper_lab.cloud.values import Physics, Purchase
 from spotkeeper_operator.cost import unread
 from tests.builders import NOON, TABLE
-from tests.functions.conftest import A, Stage, StageOf, slow_down
+from tests.functions.conftest import A, FixedPrices, Stage, StageOf, billed, slow_down
 
 SPOT_USD, ON_DEMAND_USD = 0.3, 1.0
-BOOK = PriceBook(
-    spot={A: PriceSeries(at=(NOON,), usd=(SPOT_USD,))}, on_demand={"g5.xlarge": ON_DEMAND_USD}
-)
-
-
+PRICES = FixedPrices(ratio=SPOT_USD / ON_DEMAND_USD, since=NOON)
 REAL_PRICES = wiring._prices
-
-
-class Prices:
-    """Fixed prices; raises what it is given instead."""
-
-    def __init__(self, error: FleetError | None = None) -> None:
-        self._error = error
-
-    def now(self, pools: object, now: object) -> PriceBook:
-        del pools, now
-        if self._error:
-            raise self._error
-        return BOOK
 
 
 @pytest.fixture(autouse=True)
 def fixed_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wiring, "_prices", lambda config: Prices())
+    monkeypatch.setattr(wiring, "_prices", lambda config: PRICES)
 
 
 @pytest.fixture
@@ -60,26 +44,10 @@ def book() -> LedgerTable:
     return LedgerTable(boto3.client("dynamodb"), TABLE)
 
 
-def billed(stage: Stage) -> float:
-    """AWS's bill by its user guide, from the lives in the simulated cloud alone.
-
-    "Interrupted by Amazon EC2 in the first hour: no charge"; else the seconds, at least 60.
-    """
-    now_s, usd = stage.cloud.now_s, 0.0
-    for view in stage.cloud.history():
-        seconds = (now_s if view.ended_s is None else view.ended_s) - view.launched_s
-        spot = view.purchase == "spot"
-        if spot and view.lost and view.ended_s is not None and seconds < 3600:
-            continue
-        seconds = max(seconds, 60.0) if view.ended_s is not None else seconds
-        usd += seconds / 3600 * (SPOT_USD if spot else ON_DEMAND_USD)
-    return usd
-
-
 def kept(stage: Stage) -> Savings:
     """What the ledger says of all the time."""
     items = book().since("ocr", NOON - timedelta(days=1))
-    return savings(priced(items, BOOK, NOON, stage.now), NOON, stage.now)
+    return savings(priced(items, PRICES.now([A], NOON), NOON, stage.now), NOON, stage.now)
 
 
 def test_an_instance_that_lived_between_two_looks_is_booked(restless: Stage) -> None:
@@ -89,10 +57,12 @@ def test_an_instance_that_lived_between_two_looks_is_booked(restless: Stage) -> 
         restless.call(check_availability)
         if restless.cloud.now_s % 3000 == 0 or restless.cloud.now_s == 10_800.0:
             restless.call(keep_ledger)
+    cloud = restless.cloud
     found, hours = kept(restless), restless.hours
+    usd = billed(cloud.history(), cloud.now_s, {0.0: SPOT_USD}, ON_DEMAND_USD)
     assert found.on_demand_h == pytest.approx(hours[Purchase.ON_DEMAND], rel=0.01)
     assert found.spot_h == pytest.approx(hours[Purchase.SPOT], rel=0.01)
-    assert found.paid == pytest.approx(billed(restless), rel=0.01)
+    assert found.paid == pytest.approx(usd, rel=0.01)
 
 
 def test_instances_of_hours_without_a_ledger_are_booked_or_named(
@@ -112,14 +82,14 @@ def test_instances_of_hours_without_a_ledger_are_booked_or_named(
     (gap,) = table.gaps("ocr", NOON)
     assert (gap.since, gap.until, set(gap.instances)) == (began, restless.now, lost)
     (told,) = unread(table, ["ocr"], (), NOON, restless.now)
-    assert f"{len(lost)} instances that ran meanwhile are in no sum: {min(lost)}" in told
+    assert f"{len(lost)} instances that ran meanwhile are not included: {min(lost)}" in told
     restless.at(restless.cloud.now_s + 300)
     restless.call(keep_ledger)
     assert len(table.gaps("ocr", NOON)) == 1
     assert table.gaps("ocr", restless.now) == ()
     # Of the four at the first look, AWS took three more than an hour ago.
     assert len(gap.ended) == 3
-    assert f"why, or when, these ended is not known: {gap.ended[0]}" in told
+    assert f"it is not known when or why these ended: {gap.ended[0]}" in told
 
 
 def test_an_end_is_not_guessed_while_the_activities_cannot_be_read(restless: Stage) -> None:
@@ -172,7 +142,7 @@ def test_a_price_that_is_refused_rings_and_the_ledger_is_kept(
     stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = Refused("pricing:GetProducts: AccessDenied: no")
-    monkeypatch.setattr(wiring, "_prices", lambda config: Prices(refused))
+    monkeypatch.setattr(wiring, "_prices", lambda config: Mock(now=Mock(side_effect=refused)))
     with pytest.raises(TurnFailed) as caught:
         stage_of(("ocr",)).call(keep_ledger)
     assert "pricing:GetProducts: AccessDenied: no" in str(caught.value.exceptions[0])

@@ -74,7 +74,7 @@ def test_complete_copies_of_the_tags_end_no_instance_that_was_not_detached_by_a_
     if detached:
         record = stage.records("ocr")[-1]
         assert "unproven-marks" in record["alarms"]
-        assert f"{victim} carry Spotkeeper's tags" in record["reason"]
+        assert f"{victim} have Spotkeeper's tags" in record["reason"]
 
 
 def test_a_copy_of_another_stacks_marks_is_not_even_found(stage_of: StageOf) -> None:

@@ -13,14 +13,13 @@ from celery import Celery
 from functions.check_health.app import handler
 from functions.collect_search_logs.app import handler as collect
 from spotkeeper import wiring
-from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_worker.agent.queue_look import look, parse_address
 from tests.builders import at
 from tests.functions.conftest import Metrics, StageOf, document
 from tests.functions.test_collect_search_logs import record
-from tests.search_logs import packed, served
+from tests.search_logs import packed
 from tests.worker.brokers import redis
 
 if TYPE_CHECKING:
@@ -61,15 +60,8 @@ class Quiet:
             self.look(at(START_S + 60 * self.minute - 20))
             self.stage.at(START_S + 60 * self.minute)
             if busy:
-                self.serve()
+                self.stage.serve("ocr", 6.0, 1)
             self.stage.call(handler)
-
-    def serve(self) -> None:
-        """Have each instance in service log a request of the last ten seconds."""
-        now_s = self.stage.cloud.now_s
-        members = self.stage.cloud.group("ocr-spot").instances
-        logs = [served(i.instance_id, at(now_s), 6.0) for i in members if i.state == "InService"]
-        wiring.load_table().add(digest(logs, at(now_s), "ocr"))
 
     def send(self) -> None:
         self.sqs.send_message(QueueUrl=self.url, MessageBody="{}")
@@ -165,16 +157,6 @@ def test_a_redis_fleet_sleeps_and_wakes(stage_of: StageOf, tmp_path: Path) -> No
             assert quiet.desired == 0
 
 
-def test_requests_in_flight_keep_the_fleet(quiet: Quiet) -> None:
-    quiet.turns(6, busy=True)
-    quiet.send()
-    quiet.sqs.receive_message(QueueUrl=quiet.url, VisibilityTimeout=43_200)
-    quiet.turns(15)
-    assert quiet.desired >= 1
-    assert quiet.record["alarms"] == ["stale-search-logs"]
-    assert "0 requests wait, 1 are in flight" in quiet.record["reason"]
-
-
 def test_a_queue_that_cannot_be_read_holds_rings_and_is_named(
     quiet: Quiet, metrics: Metrics
 ) -> None:
@@ -190,15 +172,3 @@ def test_a_queue_that_cannot_be_read_holds_rings_and_is_named(
     told = metrics("ocr")
     assert told["RequestQueueUnread"] == told["StaleSearchLogs"] == 1
     assert "RequestsQueued" not in told
-
-
-def test_a_fleet_at_zero_that_cannot_read_its_queue_wakes_after_five_minutes(quiet: Quiet) -> None:
-    quiet.turns(6, busy=True)
-    quiet.turns(12)
-    quiet.sqs.delete_queue(QueueUrl=quiet.url)
-    quiet.turns(5)
-    assert quiet.desired == 0
-    quiet.turns(1)
-    assert (quiet.desired, quiet.record["rule"]) == (1, "wake")
-    quiet.turns(5)
-    assert quiet.desired == 1

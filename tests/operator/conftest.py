@@ -19,14 +19,12 @@ from functions.check_health.app import handler as check_health
 from functions.handle_interruption.app import handler as handle_interruption
 from functions.keep_ledger.app import handler as keep_ledger
 from spotkeeper import wiring
-from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper_lab.aws.wire import Events, VirtualTime
 from spotkeeper_lab.cloud.values import EventKind
 from spotkeeper_operator import aws
-from tests.builders import NOON, at
+from tests.builders import NOON
 from tests.functions.conftest import Stage, document, stage_of
-from tests.functions.test_check_health import served
 from tests.operator.command import STACK, deploy, intercept
 
 __all__ = ["stage_of"]
@@ -48,7 +46,7 @@ def deployed(
     # Spotkeeper does not size this fleet: its load is reported, and changes nothing here.
     stage.put("main", json.dumps(document("main", sizing={"enabled": False})))
     for _ in range(8):
-        serve(stage)
+        stage.serve("main", 6.5, 6)
         stage.call(check_health)
         stage.call(check_availability)
         stage.at(stage.cloud.now_s + 60)
@@ -86,15 +84,6 @@ def kept(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return deployed
 
 
-def serve(stage: Stage) -> None:
-    """Have the workers of both groups be busy for two thirds of the last minute."""
-    now = stage.cloud.now_s
-    groups = (stage.cloud.group(f"main-{kind}") for kind in ("spot", "on-demand"))
-    ids = [i.instance_id for group in groups for i in group.instances if i.state == "InService"]
-    logs = [served(i, now - slot, 6.5) for i in ids for slot in range(0, 60, 10)]
-    wiring.load_table().add(digest(logs, at(now), "main"))
-
-
 class Days:
     """Lets time pass as a deployed stack lives through it: events at once, turns every minute."""
 
@@ -115,7 +104,7 @@ class Days:
                 if event.kind is not EventKind.FULFILLED:
                     self.stage.again(handle_interruption, self._events.of_cloud(event))
             if cloud.now_s % 60 < seconds:
-                serve(self.stage)
+                self.stage.serve("main", 6.5, 6)
                 self.stage.again(check_health)
                 self.stage.again(check_availability)
 

@@ -29,7 +29,7 @@ def turned(stage: Stage) -> None:
 
 def test_stop_waits_for_spot_and_then_leaves_nothing_of_its_own(deployed: Stage) -> None:
     assert refused("stop", "main", "--yes") == (
-        "error: 1 of 4 spot instances do not serve, and 1 on demand stand in for them: "
+        "error: 1 of 4 spot instances do not serve, and 1 on demand replace them: "
         "wait, or give --anyway"
     )
     assert deployed.cloud.group("main-spot").suspensions.keys() == {"AZRebalance"}
@@ -60,12 +60,12 @@ def test_stop_ends_no_on_demand_that_nothing_serves_in_place_of(deployed: Stage)
     cloud.set_desired("main-on-demand", 4)
     deployed.at(cloud.now_s + 600)
     assert refused("stop", "main", "--yes") == (
-        "error: 0 spot instances serve, and 4 on demand: wait until spot serves as many, or give "
+        "error: 0 spot instances serve, and 4 on demand: wait until spot serves that many, or give "
         "--anyway"
     )
     answered("mode", "main", "observe")
     out = answered("stop", "main", "--yes")
-    assert "left  main-on-demand: desired 4, nothing sets it from now on" in out
+    assert "left  main-on-demand: desired 4, Spotkeeper no longer sets it" in out
     assert cloud.group("main-on-demand").desired == 4
 
 
@@ -114,10 +114,10 @@ def test_stop_deletes_hooks_of_ours_and_leaves_those_of_others(
     """They stay while something waits in them, or when it is requested."""
     stage, deleted = hooked
     kept = run("stop", "main", "--yes", "--keep-hooks")[1]
-    assert "without workers that complete them" in kept
+    assert "unless workers complete them" in kept
     stage.cloud.set_desired("main-spot", 5)
     waits = run("stop", "main", "--yes")[1]
-    assert "left  main-spot: hooks spotkeeper-drain; 1 instances start" in waits
+    assert "left  main-spot: hooks spotkeeper-drain; 1 instances launch" in waits
     assert deleted == ["main-on-demand spotkeeper-drain"]
     stage.at(stage.cloud.now_s + 600)
     out = answered("stop", "main", "--yes")
@@ -133,7 +133,7 @@ def test_hooks_of_groups_that_the_stack_made_go_with_it(
     parameters = {"LaunchTemplateId": "lt-1"}
     made = Stack(name="test", outputs=outputs, parameters=parameters, resources={})
     monkeypatch.setattr(Aws, "stack", lambda *_: made)
-    assert "they go with the stack, and the group and all in it" in run("stop", "main", "--yes")[1]
+    assert "deleting the stack deletes them and the group" in run("stop", "main", "--yes")[1]
     assert deleted == []
 
 
@@ -170,10 +170,10 @@ def test_before_turns_act_the_operator_sees_what_they_would_request(
         before = deployed.items("main", "control")
         code, out, err = run(*line.split())
         assert (code, out, wish in err) == (2, "", True), line
-        assert "nobody to ask: give --yes" in err
+        assert "cannot ask for confirmation: give --yes" in err
         assert deployed.items("main", "control") == before
     deployed.at(deployed.cloud.now_s + 600)
-    assert "availability: not known, no turn has worked for 10 min" in run("resume", "main")[2]
+    assert "availability: not known, no turn has succeeded for 10 min" in run("resume", "main")[2]
     monkeypatch.setattr("spotkeeper_cli.stack_commands._asks", lambda: True)
     result = CliRunner(env={"SPOTKEEPER_STACK": "test"}).invoke(app, ["resume", "main"], "n\n")
     assert (result.exit_code, deployed.items("main", "control")) == (1, before)

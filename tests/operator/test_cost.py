@@ -28,30 +28,15 @@ from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.cost import GROUP_TAG, noticed, read_use, spans_of
 from tests.builders import NOON, held
 from tests.contract.test_price_list import point, product
-from tests.functions.conftest import PATH, TABLE, Stage, StageOf
+from tests.functions.conftest import PATH, TABLE, Stage, StageOf, billed
 from tests.operator.command import answered, deploy, intercept, run
 
 LIST_USD = 1.006
 # From noon on, and from 14:00 on.
-SPOT_USD = ((0.0, 0.31), (7200.0, 0.45))
+SPOT_USD = {0.0: 0.31, 7200.0: 0.45}
 # Four, for two and a half hours; then spot runs out and recovers, twice.
 MARKET = ((0.0, 200), (9000.0, 1), (11_400.0, 200), (13_200.0, 3), (14_400.0, 200))
 END_S = 5 * 3600.0
-
-
-def by_the_demo(stage: Stage) -> float:
-    """USD by the demo's accounting: the seconds of each instance, at the prices of their time."""
-    changes = [*(at for at, _ in SPOT_USD), END_S]
-    spans = [(at, until, usd) for (at, usd), until in zip(SPOT_USD, changes[1:], strict=True)]
-    usd = 0.0
-    for view in stage.cloud.history():
-        end_s = view.ended_s if view.ended_s is not None else END_S
-        # EC2 user guide, "Billing for interrupted Spot Instances".
-        if view.lost and view.ended_s is not None and end_s - view.launched_s < 3600:
-            continue
-        for at, until, price in spans if view.purchase == "spot" else [(0.0, END_S, LIST_USD)]:
-            usd += max(0.0, min(end_s, until) - max(view.launched_s, at)) * price
-    return usd / 3600
 
 
 def test_the_cost_is_the_bill_within_one_per_cent(
@@ -66,7 +51,7 @@ def test_the_cost_is_the_bill_within_one_per_cent(
             return {"PriceList": [product(usd=str(LIST_USD))]}
         if operation == "DescribeSpotPriceHistory":
             until = arguments["EndTime"]
-            points = [point(NOON + timedelta(seconds=at), str(usd)) for at, usd in SPOT_USD]
+            points = [point(NOON + timedelta(seconds=at), str(usd)) for at, usd in SPOT_USD.items()]
             return {"SpotPriceHistory": [p for p in points[::-1] if p["Timestamp"] <= until]}
         return None
 
@@ -83,7 +68,7 @@ def test_the_cost_is_the_bill_within_one_per_cent(
     assert on_demand_h > 1
     found = json.loads(answered("cost", "--since", "6h", "--json"))
     expected = {
-        "paid": by_the_demo(stage),
+        "paid": billed(stage.cloud.history(), END_S, SPOT_USD, LIST_USD),
         "spot_h": spot_h,
         "on_demand_h": on_demand_h,
         "same_on_demand": (spot_h + on_demand_h) * LIST_USD,
@@ -92,7 +77,7 @@ def test_the_cost_is_the_bill_within_one_per_cent(
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=0.01)
     # The looks add up to the same, but for the first hour of what AWS took later: each look counts
     # it, and the end takes it back.
-    usd = spot_h * SPOT_USD[1][1] + on_demand_h * LIST_USD
+    usd = spot_h * SPOT_USD[7200.0] + on_demand_h * LIST_USD
     assert found["paid"] * 0.95 <= sum(booked) <= usd
     items = LedgerTable(boto3.client("dynamodb"), TABLE).since("main", NOON)
     assert {item.ended_by for item in items if item.until} == {EndedBy.AWS, EndedBy.US}
@@ -108,7 +93,7 @@ def test_a_missing_price_is_named(kept: Stage, monkeypatch: pytest.MonkeyPatch) 
     del kept
     monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {})
     out = answered("cost", "--since", "2h")
-    assert "have no price and are in no sum: on-demand g5.xlarge" in " ".join(out.split())
+    assert "have no price and are not included: on-demand g5.xlarge" in " ".join(out.split())
     found = json.loads(answered("cost", "--since", "2h", "--json"))
     assert found["missing_prices"] == ["on-demand g5.xlarge"]
 
@@ -118,20 +103,20 @@ def test_unread_figures_are_unknown(deployed: Stage, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {})
     code, out, _ = run("cost")
     assert (code, "0.00" in out) == (1, False)
-    assert "fleet main: its instances were never read" in " ".join(out.split())
+    assert "fleet main: cost not known, its instances were never read" in " ".join(out.split())
     assert "paid not known" in " ".join(out.split())
     LedgerTable(boto3.client("dynamodb"), TABLE).looked("main", deployed.now)
     assert run("cost")[0] == 0
     deployed.put("night", "{")
     code, out, _ = run("cost")
-    assert (code, "its cost is in no sum" in " ".join(out.split())) == (1, True)
+    assert (code, "its cost is not included" in " ".join(out.split())) == (1, True)
     boto3.client("ssm").delete_parameter(Name=f"{PATH}/night")
     deployed.at(deployed.cloud.now_s + 3600)
     found = json.loads(run("cost", "--json")[1])
     assert "later costs are not known" in found["unknown"][0]
 
 
-def billed(estimated: bool = False, **usd: float) -> dict[str, Any]:
+def a_day(estimated: bool = False, **usd: float) -> dict[str, Any]:
     names = {"spot": "Spot Instances", "on_demand": "On Demand Instances", "others": "Others"}
     groups = [
         {"Keys": [names[kind]], "Metrics": {"UnblendedCost": {"Amount": str(v), "Unit": "USD"}}}
@@ -158,18 +143,18 @@ ITEM = LedgerItem(
         (
             "2d",
             [
-                [billed(spot=1.5, on_demand=2.0)],
-                [billed(estimated=True, spot=0.5, others=0.25)],
+                [a_day(spot=1.5, on_demand=2.0)],
+                [a_day(estimated=True, spot=0.5, others=0.25)],
             ],
             "4.00 billed for instances from 2026-11-18 to 2026-11-20 (spot 2.00, on demand 2.00), "
-            "0.25 for what else carries the tag, not final yet; by the ledger 0.00",
+            "0.25 for other items with the tag, not final yet; by the ledger 0.00",
         ),
         # Two hours are requested, but the bill is by day and includes what ran in the morning.
         (
             "2h",
-            [[billed(on_demand=3.0)]],
+            [[a_day(on_demand=3.0)]],
             "3.00 billed for instances from 2026-11-20 to 2026-11-21 (spot 0.00, on demand 3.00), "
-            "0.00 for what else carries the tag; by the ledger 3.00",
+            "0.00 for other items with the tag; by the ledger 3.00",
         ),
     ],
 )

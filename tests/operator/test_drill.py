@@ -3,18 +3,15 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.functions.conftest import Stage, document
+from tests.functions.conftest import Stage, StageOf, document
 from tests.operator.command import deploy, matches, refused, run
 from tests.operator.conftest import Days
 from tests.operator.fis import EXPERIMENT, ROLE, Experiments
-
-type StageOf = Callable[..., Stage]
 
 
 @pytest.fixture
@@ -98,7 +95,7 @@ def test_a_failed_experiment_is_reported_in_the_words_of_fis(fis: Experiments) -
 
 def test_a_fleet_that_is_small_or_only_looks_or_is_paused_is_left_alone(whole: Stage) -> None:
     told = refused("drill", "main", "--count", "5")
-    assert "4 spot instances are in service: --count 5 is more" in told
+    assert "only 4 spot instances are in service: --count 5 is too many" in told
     put(whole, mode="observe")
     assert "spotkeeper mode main act" in refused("drill", "main")
     put(whole)

@@ -18,7 +18,7 @@ from spotkeeper_operator.status import Details, Event, Looked, details_text, fol
 from tests.builders import NOON, fleet, group, held
 from tests.functions.conftest import Stage, StageOf, document
 from tests.operator.command import answered, deploy, matches, record, refused, run, words
-from tests.operator.conftest import ring, serve
+from tests.operator.conftest import ring
 from tests.unit.operator.test_status import logs
 from tests.worker.page import of
 
@@ -28,7 +28,7 @@ def test_what_explain_answers(deployed: Stage, tmp_path: Path) -> None:
     path = tmp_path / "new" / "why.html"
     matches("explain.txt", answered("explain", "--since", "1h", "--report", str(path)))
     matches("explain_at.txt", answered("explain", "--at", "12:15", "--rule", "backfill"))
-    assert "NO TURN WORKED" not in answered("explain", "--at", "12:17"), "it is 12:18 now"
+    assert "NO TURN SUCCEEDED" not in answered("explain", "--at", "12:17"), "it is 12:18 now"
     page = path.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", page), "it needs nothing else"
@@ -89,7 +89,7 @@ def test_exit_codes_and_calls(deployed: Stage, calls: list[str]) -> None:
     deployed.at(deployed.cloud.now_s + 600)
     code, out, _ = run("status")
     assert code == 1
-    assert "main          UNKNOWN: no availability turn has worked for 11 min" in out
+    assert "main          UNKNOWN: no availability turn has succeeded for 11 min" in out
 
 
 def test_which_alarms_ring(deployed: Stage) -> None:
@@ -170,7 +170,7 @@ def test_each_fleet_counts_the_instances_of_its_own_groups(stage_of: StageOf) ->
     stage = stage_of(("main", "night"), spot=((0.0, 200),))
     deploy()
     stage.at(stage.cloud.now_s + 60)
-    serve(stage)
+    stage.serve("main", 6.5, 6)
     fleets = {f["name"]: f for f in json.loads(run("status", "--json")[1])["fleets"]}
     there = {name: fleets[name]["in_service"] for name in ("main", "night")}
     assert min(there.values()) > 0

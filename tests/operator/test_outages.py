@@ -67,10 +67,10 @@ def test_turns_that_are_throttled_for_minutes(deployed: Stage, denied: Callable[
     deployed.at(deployed.cloud.now_s + 180)
     code, out, _ = run("status")
     assert code == 1
-    assert "UNKNOWN: no availability turn has worked for 5 min" in " ".join(out.split())
+    assert "UNKNOWN: no availability turn has succeeded for 5 min" in " ".join(out.split())
     Days(deployed).minutes(2)
     text = words("explain --since 10m")
-    assert "availability: NO TURN WORKED for" in text
+    assert "availability: NO TURN SUCCEEDED for" in text
     cause = "an instance was taken out of service in response to an EC2 health check"
     assert f"AWS took {begun:%H:%M:%S} {taken.instance_id}: {cause}" in text
     denied("DescribeScalingActivities", "Throttling")

@@ -28,7 +28,7 @@ from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries, priced
 from spotkeeper_lab.aws.answers import Answers
 from spotkeeper_lab.aws.client import Client
-from spotkeeper_lab.cloud.values import IN_SERVICE, Purchase
+from spotkeeper_lab.cloud.values import IN_SERVICE
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.scenario import MAIN, Scenario, draw
 from spotkeeper_lab.troubles import Troubled
@@ -45,6 +45,7 @@ from spotkeeper_operator.status import (
     fleet_status,
 )
 from spotkeeper_operator.text import STALE_TURN_S
+from tests.functions.conftest import billed
 
 # A statement may be this old; the world is looked at this often.
 OLD_S, LOOK_S = 60.0, 10.0
@@ -87,7 +88,7 @@ class Told(Troubled):
         self._controls = ControlTable(dynamodb, TABLE)
         self._ledger = LedgerTable(dynamodb, TABLE)
         self.enter(0.0, self._every)
-        self.enter(scenario.met_at_s, self._keep)
+        self.enter(scenario.deployed_at_s, self._keep)
 
     def _keep(self) -> None:
         if Kind.NO_TURNS not in self.active:
@@ -109,15 +110,8 @@ class Told(Troubled):
         )
         cost = sum(one.paid for one in priced(items, book, start, until))
         incomplete = list(unread(self._ledger, [MAIN], items, start, now))
-        bill, until_s = 0.0, self.time.seconds(until)
-        for view in (view for view in self.cloud.history() if not self.is_other(view)):
-            ended_s = until_s if view.ended_s is None else view.ended_s
-            seconds = min(until_s, ended_s) - view.launched_s
-            spot = view.purchase is Purchase.SPOT
-            # EC2 user guide, "Billing for interrupted Spot Instances"; a minute at least.
-            free = spot and view.lost and ended_s < until_s and seconds < 3600
-            if seconds > 0 and not free:
-                bill += max(60.0, seconds) / 3600 * (SPOT_SHARE if spot else 1.0)
+        lives = [view for view in self.cloud.history() if not self.is_other(view)]
+        bill = billed(lives, self.time.seconds(until), {0.0: SPOT_SHARE}, 1.0)
         assert cost == pytest.approx(bill, rel=COST_OFF) or incomplete
 
     def recorded(self, fleet: str, text: str) -> None:
@@ -214,7 +208,7 @@ class Told(Troubled):
                 yield f"{controller} turned {said} s ago, it did {true_s} s ago"
             stale = true_s is None or true_s > STALE_TURN_S
             if controller is Controller.AVAILABILITY and status.whole and stale:
-                yield f"whole, and no availability turn has worked for {true_s} s"
+                yield f"whole, and no availability turn has succeeded for {true_s} s"
 
     def _wrong_load(self, load: LoadNow, lately: Sequence[Moment]) -> Iterator[str]:
         begin_s = self.now_s - OLD_S

@@ -139,4 +139,4 @@ def test_the_command_on_a_stack(kept: Stage) -> None:
     assert only["logs"] > 0
     text = answered("types")
     assert "g5.xlarge" in text
-    assert "do not set it in a group" in " ".join(text.split())
+    assert "Do not set it in a group" in " ".join(text.split())

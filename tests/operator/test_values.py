@@ -12,7 +12,7 @@ import pytest
 from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.aws import read_activities
-from spotkeeper_operator.drill import Story, told
+from spotkeeper_operator.drill import Story, updated
 from spotkeeper_operator.explain import (
     Decisions,
     explain_text,
@@ -81,7 +81,7 @@ def test_failures_and_gaps_have_lines_of_their_own_and_midnight_is_marked() -> N
     assert [(h.first.minute, h.last.minute) for h in found] == [(31, 35), (35, 39)]
     text = explain_text(Decisions(entries=entries, holes=found))
     assert "15:32:00 to 15:34:00, 3 turns\n  ocr         health: FAILED\n" in text
-    assert "15:35:00 to 15:39:00\n  ocr         health: NO TURN WORKED for 4 min" in text
+    assert "15:35:00 to 15:39:00\n  ocr         health: NO TURN SUCCEEDED for 4 min" in text
     first = replace(HOLD, at=NOW.replace(hour=23, minute=59))
     folded = timeline([first, replace(HOLD, at=first.at + timedelta(minutes=1))])
     span = "2026-11-20 23:59:00 to 2026-11-21 00:00:00, 2 turns"
@@ -102,7 +102,7 @@ def test_a_failed_turn_says_nothing_about_a_drill() -> None:
     failed = replace(LOOK, rule=FAILED, seen={"TurnsFailed": 1})
     _, saw = minutes(failed, replace(LOOK, seen=dict.fromkeys(names, 1.0)))
     story = Story(fleet="ocr", started=NOW, instances=("i-1",))
-    assert told(story, [failed, saw], [], 0.0).warned == saw.at
+    assert updated(story, [failed, saw], [], 0.0).warned == saw.at
 
 
 def test_charts_break_where_no_turn_worked() -> None:

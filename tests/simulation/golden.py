@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper_lab.backtest.deployed import Replay
@@ -14,6 +15,7 @@ from spotkeeper_lab.fakes import (
     FakeWakeUps,
     Faults,
     fake_ports,
+    instant,
     seconds,
 )
 from spotkeeper_lab.traces.market import market_of
@@ -112,6 +114,12 @@ class FakeFleet:
     def asked(self) -> list[str]:
         """All requests to AWS, in order."""
         return [done.asked for record in self.states.records for done in record.outcomes]
+
+
+def warning(*instance_ids: str, at_s: float) -> Interruption:
+    return Interruption(
+        kind=InterruptionKind.INTERRUPTION_WARNING, at=instant(at_s), instance_ids=instance_ids
+    )
 
 
 def _released(record: DecisionRecord) -> float:

@@ -10,7 +10,7 @@ from spotkeeper.ports import Unavailable
 from spotkeeper.turns.check_availability import handle_interruption
 from spotkeeper_lab.cloud.values import ON_DEMAND_DRY, GroupSpec, Physics, Purchase
 from spotkeeper_lab.fakes import Crash, instant
-from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, FakeFleet
+from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, FakeFleet, warning
 
 # --- what spot does -------------------------------------------------------------------------------
 
@@ -99,12 +99,6 @@ def test_zones_out_of_balance_are_left_so() -> None:
 LOSS = ((0.0, 4), (1200.0, 3))
 
 
-def warning(instance_id: str, at_s: float) -> Interruption:
-    return Interruption(
-        kind=InterruptionKind.INTERRUPTION_WARNING, at=instant(at_s), instance_ids=(instance_id,)
-    )
-
-
 def test_the_same_event_five_times_and_out_of_order_changes_nothing_more() -> None:
     fleet = FakeFleet(a=LOSS)
     fleet.to(1080)
@@ -115,7 +109,7 @@ def test_the_same_event_five_times_and_out_of_order_changes_nothing_more() -> No
         instance_ids=(warned,),
         group=SPOT,
     )
-    for event in (ended, *[warning(warned, 1080)] * 5):
+    for event in (ended, *[warning(warned, at_s=1080)] * 5):
         handle_interruption(event, [fleet.fleet], fleet.ports, instant(1081))
     assert fleet.on_demand == 1
     assert fleet.total("Interruptions") == 1

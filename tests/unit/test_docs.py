@@ -40,8 +40,8 @@ def named_first(text: str) -> dict[str, list[str]]:
 
 def test_the_table_of_settings_is_what_make_docs_writes() -> None:
     """Stale when a setting was changed where it is defined and `make docs` was not run."""
-    assert settings_table() in SETTINGS
-    assert written(SETTINGS) == SETTINGS
+    assert settings_table() in SETTINGS, "run make docs"
+    assert written(SETTINGS) == SETTINGS, "run make docs"
 
 
 def test_the_table_has_every_field_of_the_document() -> None:
@@ -58,17 +58,20 @@ def test_every_setting_is_read() -> None:
         if "settings" not in path.parts
     )
     fields = {field for section in SECTIONS.values() for field in section.model_fields}
-    assert {field for field in fields if not re.search(rf"\.{field}\b", code)} == set()
+    unread = {field for field in fields if not re.search(rf"\.{field}\b", code)}
+    assert unread == set(), "no rule reads these settings"
 
 
 def test_the_page_of_findings_is_what_make_docs_writes() -> None:
     """Stale when a check was changed and `make docs` was not run."""
-    assert (ROOT / "docs/findings.md").read_text(encoding="utf-8") == findings_page()
+    page = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
+    assert page == findings_page(), "run make docs"
 
 
 def test_every_failure_class_has_its_row() -> None:
     table = OPERATIONS.split("\n## Failure classes\n")[1].split("\n## ")[0]
-    assert [row[0] for row in rows(table)[2:]] == [*FailureClass]
+    described = [row[0] for row in rows(table)[2:]]
+    assert described == [*FailureClass], "docs/operations.md: one row for each, in the order here"
 
 
 def test_every_metric_is_described() -> None:

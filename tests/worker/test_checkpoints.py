@@ -113,7 +113,7 @@ def test_a_step_published_again_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", ".draft", "a/b", "a\0"])
 def test_a_bad_name_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="no name of a checkpoint"), publish(name, tmp_path):
+    with pytest.raises(ValueError, match="is not a checkpoint's name"), publish(name, tmp_path):
         pass
 
 

@@ -195,8 +195,8 @@ def test_the_page_s_loop_begins_nothing_after_a_drain(tmp_path: Path) -> None:
             say(tmp_path, State.IDLE)
         return polls.pop()
 
-    answer, give_back = Mock(), Mock(side_effect=lambda _: worker.stop())
-    names = {"worker": worker, "take_one": take_one, "give_back": give_back, "answer": answer}
+    answer, return_it = Mock(), Mock(side_effect=lambda _: worker.stop())
+    names = {"worker": worker, "take_one": take_one, "return_it": return_it, "answer": answer}
     exec(loop, names | {"model": None})
     worker.close(timeout_s=0.0)
-    assert (answer.call_count, give_back.call_count, polls) == (1, 1, [])
+    assert (answer.call_count, return_it.call_count, polls) == (1, 1, [])

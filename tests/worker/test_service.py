@@ -83,7 +83,7 @@ def test_a_file_gives_settings(tmp_path: Path) -> None:
         ('poll_s = "often"', "SPOTKEEPER_POLL_S: 'often'"),
         ('cluster = "gcp"', "should be one of aws, onprem"),
         ("poll_s", "line 2: should be NAME = VALUE"),
-        ("poll_s = 1\npoll_s = 2", "line 3: poll_s is there twice"),
+        ("poll_s = 1\npoll_s = 2", "line 3: poll_s appears twice"),
         ('on_drain = ["a" "b"]', "line 2: is not a value: Expecting ',' delimiter"),
         ("on_drain = [1] 2", "line 2: is not a value: Extra data"),
         ("colour = 1", "SPOTKEEPER_COLOUR: is not a setting"),

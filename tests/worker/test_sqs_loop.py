@@ -168,7 +168,7 @@ def test_a_refusing_queue_is_polled_again(
     receive.side_effect = None
     assert stage.loop.step()
     assert stage.served == ["one"]
-    assert "no request could be taken; again in 1 s" in caplog.text
+    assert "no request could be received; retrying in 1 s" in caplog.text
     assert "AccessDenied" in caplog.text
 
 

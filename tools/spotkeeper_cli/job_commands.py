@@ -105,7 +105,7 @@ def stop(
     on: OnStack,
     name: Name,
     now: Annotated[
-        bool, typer.Option("--now", help="At once: what is not in a checkpoint is lost.")
+        bool, typer.Option("--now", help="Stop at once and lose what is not in a checkpoint.")
     ] = False,
 ) -> None:
     """Stop a job at its next checkpoint, and end its machine."""
@@ -119,7 +119,7 @@ def recover(
     name: Name,
     source: Annotated[
         str,
-        typer.Option("--from", metavar="SNAPSHOT|STEP|tags", help="What to go back to."),
+        typer.Option("--from", metavar="SNAPSHOT|STEP|tags", help="The state to go back to."),
     ],
     yes: Yes = False,
 ) -> None:
@@ -127,7 +127,7 @@ def recover(
 
     def shown(text: str) -> None:
         typer.echo(text, err=True)
-        confirm((), "Go on?", yes)
+        confirm((), "Continue?", yes)
 
     _say(on, _jobs(on).recover(name, source, on.now, shown))
 
@@ -137,7 +137,7 @@ def recover(
 def fetch(
     on: OnStack,
     name: Name,
-    folder: Annotated[Path, typer.Argument(help="Where to.", metavar="DIR")],
+    folder: Annotated[Path, typer.Argument(help="Folder to download to.", metavar="DIR")],
 ) -> None:
     """Download the newest checkpoint."""
     _say(on, *_jobs(on).fetch(name, folder))
@@ -148,5 +148,5 @@ def fetch(
 def delete(on: OnStack, name: Name, yes: Yes = False) -> None:
     """Delete a job that is over, with its checkpoints, snapshots and volumes."""
     jobs = _jobs(on)
-    confirm((), f"Delete {name} with all that it left?", yes)
+    confirm((), f"Delete {name} and everything that it left?", yes)
     _say(on, jobs.delete(name))

@@ -72,7 +72,7 @@ def backtest(
     ] = None,
     region: Annotated[
         str | None,
-        option("Only the pools of this region, as one Auto Scaling group has them."),
+        option("Use only the pools of this region; a group spans one region."),
     ] = None,
     target: Annotated[
         int, option("Instances that should serve.", min=1, max=MOST_INSTANCES, metavar="<int>")
@@ -253,16 +253,21 @@ def replay(
         list[str] | None,
         option(f"Rule; may be given again. Default: all of {RULE_NAMES}."),
     ] = None,
-    wait: Annotated[float, duration("The wait promised.")] = 10.0,
+    wait: Annotated[float, duration("The promised wait.")] = 10.0,
     share: Annotated[
         float,
-        option("Share of requests it is promised to.", min=1e-5, max=1 - 1e-5, metavar="<float>"),
+        option(
+            "Share of requests that should start within it.",
+            min=1e-5,
+            max=1 - 1e-5,
+            metavar="<float>",
+        ),
     ] = 0.95,
     cold_start: ColdStart = 240.0,
     workers_per_instance: Annotated[
         int | None,
         option(
-            "Workers of an instance. Default: 1, and on a market as many as fit it.",
+            "Workers per instance. Default: 1; with --market, what fits the market.",
             min=1,
             metavar="<int>",
         ),
@@ -275,7 +280,8 @@ def replay(
         bool, option("Spotkeeper sees the length of the request queue.", "--queue-known")
     ] = False,
     min_workers: Annotated[
-        int, option("Fewest workers of Spotkeeper; 0 may sleep.", min=0, metavar="<int>")
+        int,
+        option("Fewest workers of Spotkeeper; 0: it may scale to zero.", min=0, metavar="<int>"),
     ] = 1,
     max_workers: Annotated[
         int,
@@ -285,7 +291,7 @@ def replay(
     seed: Seed = 0,
     json: JsonFile = None,
     report: ReportFile = None,
-    market: Annotated[Path | None, option("Spot market on which both checkers run, too.")] = None,
+    market: Annotated[Path | None, option("Spot market; both checkers run on it.")] = None,
 ) -> None:
     """Replay requests with every sizing rule: which keep the promise, with how many workers."""
     from spotkeeper_lab.backtest.policies import UnknownNameError
@@ -391,12 +397,10 @@ def export(
     table: Annotated[str | None, option("The name of the table, instead of the stack's.")] = None,
     activities: Annotated[
         Path | None,
-        option("Answer of `aws autoscaling describe-scaling-activities`: zones."),
+        option("Output of `aws autoscaling describe-scaling-activities`, for zones."),
     ] = None,
-    group: Annotated[
-        str | None, option("The spot group whose activities to read, instead.")
-    ] = None,
-    instance_type: Annotated[str, option("Names the pools: zone/type.")] = "any",
+    group: Annotated[str | None, option("Read the activities of this spot group instead.")] = None,
+    instance_type: Annotated[str, option("Type in the names of the pools, ZONE/TYPE.")] = "any",
     stack: Stack = "spotkeeper",
     region: Region = None,
     profile: Profile = None,
@@ -495,7 +499,7 @@ def run(
     from spotkeeper_lab.scenario import ScenarioError, find, read
 
     if port is not None:
-        typer.echo("Ignoring --port: a scenario runs in virtual time, in no lab.", err=True)
+        typer.echo("Ignoring --port: a scenario runs in virtual time, without it.", err=True)
     if scenario in STORIES:
         world = STORIES[scenario].live()
         typer.echo("\n".join(f"minute {line}" for line in world.story))
@@ -510,7 +514,7 @@ def run(
 
 
 def _show_promises(about: str, broken: Mapping[str, str]) -> None:
-    """Print which promises were kept; exit code 1 where one was not."""
+    """Print which promises were kept; exit code 1 if one was not."""
     from rich.table import Table
 
     promises = Table("promise", "kept", title=about)

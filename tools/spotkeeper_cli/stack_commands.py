@@ -123,23 +123,23 @@ def status(
 
     With --instances or --events: a list of these instead.
     """
-    from spotkeeper_operator import status as told
+    from spotkeeper_operator import status as statuses
 
     if (instances or events) and (watch or (instances and events)):
         raise typer.BadParameter("give one of --instances, --events and --watch")
     if instances or events:
-        read = told.read_instances if instances else told.read_events
+        read = statuses.read_instances if instances else statuses.read_events
         listed = read(on.aws, on.stack, fleet, on.now)
-        on.say(told.details_text, told.details_json, listed)
+        on.say(statuses.details_text, statuses.details_json, listed)
         raise typer.Exit(1 if listed.troubles else 0)
-    found = told.read_status(on.aws, on.stack, fleet, on.now)
+    found = statuses.read_status(on.aws, on.stack, fleet, on.now)
     while watch:
         screen().clear()
-        on.say(told.status_text, told.status_json, found)
+        on.say(statuses.status_text, statuses.status_json, found)
         time.sleep(watch)
-        found = patiently(lambda: told.read_status(on.aws, on.stack, fleet, on.now), watch)
-    on.say(told.status_text, told.status_json, found)
-    raise typer.Exit(told.exit_code(found))
+        found = patiently(lambda: statuses.read_status(on.aws, on.stack, fleet, on.now), watch)
+    on.say(statuses.status_text, statuses.status_json, found)
+    raise typer.Exit(statuses.exit_code(found))
 
 
 def patiently[T](read: Callable[[], T], every_s: float) -> T:
@@ -193,7 +193,7 @@ def explain(
 
     Without --at or --since: the last 20 minutes. Holds that repeat are folded.
     """
-    from spotkeeper_operator import explain as told
+    from spotkeeper_operator import explain as explained
     from spotkeeper_operator.aws import OperatorError
 
     if job is not None and (fleet or rule or report):
@@ -215,12 +215,12 @@ def explain(
         period = (first, last) if at is not None or since is not None else None
         on.say(turns_text, turns_json, Jobs(on.aws, on.stack).turns(job, period, now))
         return
-    found = told.read_timeline(on.aws, on.stack, fleet, first, last, rule)
+    found = explained.read_timeline(on.aws, on.stack, fleet, first, last, rule)
     if rule is not None and found.records and not found.entries:
         others = ", ".join(sorted({record.rule for record in found.records}))
-        raise OperatorError(f"the rule {rule!r} decided no turn of this time; others: {others}")
-    show = told.explain_json if on.json else told.explain_text
-    tell(show(found), told.explain_page(found.records, first, last, rule), report)
+        raise OperatorError(f"no turn in this time has the rule {rule!r}; others: {others}")
+    show = explained.explain_json if on.json else explained.explain_text
+    tell(show(found), explained.explain_page(found.records, first, last, rule), report)
     on.name_left_out(fleet)
 
 
@@ -281,14 +281,17 @@ def cost(
     since: Annotated[
         float, duration("Start this long ago; at most 90d.", "--since", least=60, most=90 * 86_400)
     ] = MONTH_S,
-    by: Annotated[str | None, option("A row for each.", "--by", metavar="[day|zone|type]")] = None,
+    by: Annotated[str | None, option("Group the costs.", "--by", metavar="[day|zone|type]")] = None,
     actual: Annotated[
         bool,
         option("Also ask Cost Explorer for the bill (0.01 USD a request).", "--actual"),
     ] = False,
     report: Report = None,
 ) -> None:
-    """Show what the fleets cost in USD, and on demand; exit code 1 if a part is not known."""
+    """Show what the fleets cost in USD, and would cost on demand.
+
+    Exit code 1 if a part is not known.
+    """
     from spotkeeper_operator import cost as costs
 
     if by is not None and by not in set(costs.By):
@@ -340,7 +343,7 @@ def observed(
     since: Annotated[float, duration("Start this long ago.", "--since", least=60)] = WEEK_S,
     price_ratio: PriceRatio = 0.30,
 ) -> None:
-    """Show what observing fleets would have requested, and the hours against the real ones."""
+    """Show what observing fleets would have requested, and compare their hours."""
     from spotkeeper_operator.observed import read_observed, report_json, report_text
 
     now = on.now
@@ -432,7 +435,7 @@ def stop(
     fleet: Fleet,
     anyway: Annotated[
         bool,
-        option("Stop although on-demand stands in: the fleet shrinks.", "--anyway"),
+        option("Stop while on-demand replaces spot: the fleet shrinks.", "--anyway"),
     ] = False,
     keep_hooks: Annotated[
         bool, option("Keep the hooks spotkeeper-* of adopted groups.", "--keep-hooks")
@@ -459,7 +462,7 @@ def confirm(preview: Sequence[str], question: str, yes: bool) -> None:
     for line in preview:
         typer.echo(f"would  {line}", err=True)
     if not _asks():
-        raise OperatorError("nobody to ask: give --yes, or run it in a terminal")
+        raise OperatorError("cannot ask for confirmation: give --yes, or run it in a terminal")
     if not typer.confirm(question, err=True):
         raise typer.Exit(1)
 

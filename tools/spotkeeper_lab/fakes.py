@@ -1,4 +1,4 @@
-"""The ports over the simulated cloud, without boto3's wire; and what a fake does wrong on order.
+"""The ports over the simulated cloud, without boto3's wire, and the faults that tests order.
 
 A fake can refuse, or crash at its n-th call; calls are counted over all fakes that share one
 `Faults`, from 1, in the order in which they were made.
@@ -40,12 +40,12 @@ instant, seconds = TIME.at, TIME.seconds
 
 
 class Crash(BaseException):
-    """The function died here, as at a time-out; nothing catches it."""
+    """The function ended here, as at a time-out; no handler catches it."""
 
 
 @dataclass(slots=True)
 class Faults:
-    """What the fakes that share it do wrong, and the calls that were made.
+    """The faults of the fakes that share it, and the calls that were made.
 
     `refusals` are the errors of every call of a name. Once call `crash_after` is done, the function
     is dead. `meanwhile` maps a name to what happens elsewhere right after its next call.
@@ -144,7 +144,6 @@ class FakeStates:
                 availability=memories[Controller.AVAILABILITY],
                 health=memories[Controller.HEALTH],
                 notes=state.notes,
-                notes_seen=len(state.notes),
                 written_at=state.written_at,
             )
 
@@ -163,7 +162,7 @@ class FakeStates:
             state.memory, state.written_at = memory, now
             if release:
                 state.holder, state.until = "", None
-                state.notes = state.notes[lease.notes_seen :]
+                state.notes = state.notes[len(lease.notes) :]
             return not (release and state.notes)
 
     def release(self, lease: Lease) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong in a virtual world, and which calls AWS refuses meanwhile."""
+"""The faults of a virtual world, and the calls that AWS refuses while they last."""
 
 import random
 from collections.abc import Mapping
@@ -93,7 +93,7 @@ WIDE = (Kind.HANGING, Kind.TABLE_THROTTLED, Kind.GROUP_DELETED, Kind.CLOCKS_FAR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that goes wrong, from `at_s` on for `length_s`; `value` is how much of it."""
+    """One fault, from `at_s` on for `length_s`; `value` is its size."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
@@ -183,7 +183,7 @@ def refusal_of(
 
 
 OPTIONAL = frozenset({"describe_scaling_activities", "describe_spot_instance_requests"})
-"""Reads that only explain: without them a turn does what it does."""
+"""Reads that only explain: a turn decides the same without them."""
 
 
 def disturbs(fault: Fault) -> bool:

@@ -65,7 +65,7 @@ PROMISES = {
 
 
 class Killed(Exception):
-    """The function ended where it stood."""
+    """The function was killed."""
 
 
 class Free:
@@ -77,7 +77,7 @@ class Free:
 
 @dataclass
 class Agent:
-    """What a machine's agent knows, and what will become of the machine; `dies` is a minute."""
+    """The state of a machine's agent, and the minute in which the machine `dies`."""
 
     useless: bool
     dies: int | None = None
@@ -218,7 +218,7 @@ class JobWorld:
         if may_be_refused and self.random.random() < self.refusals:
             raise Denied("UnauthorizedOperation")
         if step and self.random.random() < self.lost_answers:
-            # No answer: it happens some ticks later, or never.
+            # No answer: the call has its effect some ticks later, or never.
             if self.random.random() < HAS_EFFECT:
                 self.pending.append((self.t + self.random.randint(0, self.late), step))
             raise TimedOut(type(step).__name__)
@@ -387,7 +387,7 @@ class JobWorld:
                 within = self.random.randint(5, 12) if sticks else 1
                 self._attach(volume, name, "detaching", within)
 
-    # --- what happens by itself
+    # --- what happens without a call
 
     def interrupt(self, zone: str) -> None:
         """Take the spot instances of a zone, with or without a notice of two minutes."""
@@ -426,7 +426,7 @@ class JobWorld:
                 self.images[name] = "failed" if failed else "available"
         for name in self.copies:
             if self.random.random() < self.forged:
-                # Somebody copies the tags of a seal.
+                # The tags of a seal are copied.
                 job = self.item.job
                 tags: Any = {"generation": job.generation, "epoch": job.epoch, "seal": True}
                 self._change(self.copies, name, **tags)
@@ -637,7 +637,7 @@ class Story:
     script: Sequence[tuple[int, str, str]] = ()
 
     def live(self) -> JobWorld:
-        """Live through it in virtual time, with a volume."""
+        """Run it in virtual time, with a volume."""
         spec = JobSpec(name=NAME, zones=("a", "b", "c"), size_gib=100, on_demand_after=None)
         world = JobWorld(spec=spec, work=240, stuck=self.stuck, snapshot=self.snapshot)
         return world.live(self.script)
@@ -670,7 +670,7 @@ STORIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What a way to run a job took on a recorded market: hours, and cost over on-demand's."""
+    """The result of a way to run a job on a recorded market: hours, and cost over on-demand's."""
 
     name: str
     median_h: float

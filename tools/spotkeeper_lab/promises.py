@@ -1,4 +1,4 @@
-"""What must hold whatever goes wrong, checked every virtual minute and at every call that acts."""
+"""The promises: checked every virtual minute, and at every call that changes something."""
 
 import math
 from collections import Counter, deque
@@ -29,11 +29,11 @@ SILENT_S = 300.0
 CAPPED = frozenset(
     {Kind.LAUNCH_REFUSED, Kind.BAD_SPOT_IMAGE, Kind.BOOT_LOOP, Kind.OPERATOR_SUSPENDS}
 )
-"""More instances do not cure these: the backfill has a cap of its own."""
+"""More instances do not help against these, so the backfill has a cap."""
 
 FORGETFUL = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})
-UNHEARD = frozenset({Kind.LOGS_STOP, Kind.COLLECTOR_DOWN})
-"""No search log shows the instances that start meanwhile."""
+UNREAD_LOGS = frozenset({Kind.LOGS_STOP, Kind.COLLECTOR_DOWN})
+"""While these last, no search log shows that a new instance serves."""
 HELPLESS = frozenset(
     {
         Kind.ON_DEMAND_DRY,
@@ -47,7 +47,7 @@ HELPLESS = frozenset(
         Kind.COLLECTOR_DOWN,
     }
 )
-"""Nobody can fill the gap, or nobody can know of it."""
+"""While these last, Spotkeeper cannot fill a gap, or cannot see it."""
 
 DIMENSIONS = (
     {State.WHOLE, State.SHORT, State.BOTH_SHORT},
@@ -55,7 +55,7 @@ DIMENSIONS = (
     {State.SLEEPING, State.AWAKE},
     {State.PAUSED},
 )
-"""Of each of these, a fleet is in one state at a time."""
+"""A fleet is in one state of each set at a time."""
 
 
 class Promise(StrEnum):
@@ -83,7 +83,7 @@ class Promise(StrEnum):
 
 
 class Excuse(StrEnum):
-    """Why a promise that does not hold is not broken: what each loosening of the watch excuses."""
+    """Why a promise may not hold for a time without being broken."""
 
     TROUBLE = "AWS refuses or loses calls that a turn needs, or no turn runs"
     HELPLESS = "nobody can fill the gap, or no search log shows it"
@@ -93,7 +93,7 @@ class Excuse(StrEnum):
     CAPPED = "more instances do not cure a failure of configuration"
     WRONG = "a document is wrong or unread, a group is deleted, or EC2 or the queue of turns hangs"
     UNPROVEN = "a deleted group took along the proof of what was detached from it"
-    UNHEARD = "search logs do not arrive, and nothing else shows whether a worker serves"
+    UNREAD_LOGS = "search logs do not arrive, and nothing else shows whether a worker serves"
     LOWERED = "a person lowered spot below on-demand while no turn ran: an alarm asks what is meant"
 
 
@@ -104,50 +104,50 @@ class Violation:
     how: str
 
 
-# How long functions remember how busy workers were while all of them logged.
+# How long the health controller remembers the load from when all workers logged.
 REMEMBERED_S = 3600.0
 
 
 @dataclass(slots=True)
 class Evidence:
-    """How many requests have passed each instance that does nothing, as logs and queue show them.
+    """The requests that each idle instance should have served, by the logs and the queue.
 
-    `missed_s` is since when enough have passed an instance to miss it.
+    `missed_s` has the time from which on they are enough to see that the instance does not work.
     """
 
     passed: dict[str, float] = field(default_factory=dict)
     missed_s: dict[str, float] = field(default_factory=dict)
 
     def add(self, idle: Collection[str], requests: float, now_s: float) -> None:
-        """Add the requests that passed each; one that serves again begins anew."""
+        """Add requests to each idle instance; an instance that serves again starts at 0."""
         self.passed = {i: self.passed.get(i, 0.0) + requests for i in idle}
         known = self.missed_s
         self.missed_s = {i: known.get(i, now_s) for i, n in self.passed.items() if n >= CERTAIN}
 
     def unseen(self, now_s: float, grace_s: float) -> set[str]:
-        """Instances that nothing distinguishes from idle ones yet, or only since `grace_s`."""
+        """Return the instances that still look idle, or did until `grace_s` ago."""
         return {i for i in self.passed if now_s - self.missed_s.get(i, now_s) <= grace_s}
 
 
 def evidence_of(
     scenario: Scenario, now_s: float, there: int, idle: int, logged: int, *, reported: bool
 ) -> tuple[float, bool]:
-    """How many requests passed each of the idle in the last minute, and whether only alarms follow.
+    """Return the requests that each idle instance missed in a minute, and if only alarms follow.
 
-    Of the instances that are `there`, `idle` served nothing of the `logged` requests. Where nobody
-    serves and one of them `reported` once, or where the others are at ease, logs may be
-    missing as well: an alarm says so, and one is replaced late.
+    Of the instances that are `there`, `idle` served none of the `logged` requests. If no instance
+    serves and one of them `reported` before, or if the others are no busier, logs may be missing:
+    then an alarm rings, and one instance is replaced late.
     """
-    everybody, serving = there + scenario.onprem_workers, there - idle + scenario.onprem_workers
+    everyone, serving = there + scenario.onprem_workers, there - idle + scenario.onprem_workers
     loads = _loads(scenario, now_s)
     if not serving:
-        requests = 60.0 * loads[-1] / scenario.service_s / max(1, everybody)
+        requests = 60.0 * loads[-1] / scenario.service_s / max(1, everyone)
         return requests, reported and not scenario.queue_known
-    # Had the idle instances died, the others would be busier than before. If they are nearer to how
-    # busy all were, the load fell, or logs are missing.
-    taken_over = max(loads) / everybody * (1 + everybody / serving) / 2
+    # If the idle instances had died, the others would be busier than before. If the others are
+    # nearly as busy as all were, the load fell, or logs are missing.
+    taken_over = max(loads) / everyone * (1 + everyone / serving) / 2
     at_ease = 3 * idle > there and loads[-1] / serving < taken_over
-    return logged / everybody, at_ease
+    return logged / everyone, at_ease
 
 
 def _loads(scenario: Scenario, now_s: float) -> list[float]:
@@ -161,7 +161,7 @@ def _loads(scenario: Scenario, now_s: float) -> list[float]:
 
 
 def is_budget_spent(ages_s: list[float], short: int, budget: int) -> bool:
-    """Whether all missing instances were just replaced, and the budget of an hour was spent."""
+    """Whether all missing instances were just replaced, and the hour's budget is spent."""
     just = sum(age_s < WHOLE_AFTER_S for age_s in ages_s)
     lately = sum(age_s < 3600.0 + WHOLE_AFTER_S for age_s in ages_s)
     return just >= short and lately >= budget
@@ -180,7 +180,7 @@ class Result:
 
 
 class Watched(Troubled):
-    """A troubled world whose promises are checked; only the first break of each is kept."""
+    """A world with faults whose promises are checked; it keeps the first violation of each."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -188,12 +188,12 @@ class Watched(Troubled):
         self.excused: Counter[Excuse] = Counter()
         self.replaced: dict[str, float] = {}
         self._works_since: dict[str, float] = {}
-        self._unheard_replaced = 0
+        self._replaced_while_serving = 0
         self._failures: deque[float] = deque()
         self._outside_since: dict[str, float] = {}
         self._short_since: float | None = None
         self._evidence = Evidence()
-        self._unheard_alone = False
+        self._only_unread_logs = False
         self._killed_s = -math.inf
         self._only_alarms_s = -math.inf
         self._logged_before = 0
@@ -201,8 +201,8 @@ class Watched(Troubled):
         self._alarm_due_s = math.inf
         self._most = 0
         self._slept = False
-        self._lent_since: float | None = None
-        self._ill_since: dict[str, float] = {}
+        self._unneeded_since: float | None = None
+        self._not_working_since: dict[str, float] = {}
         self._suspended_s = 0.0
         self._lowered_last = False
         self._refills: deque[float] = deque()
@@ -210,17 +210,17 @@ class Watched(Troubled):
         self._states: dict[tuple[str, int], State] = {}
 
     def broken(self, promise: Promise, how: str, *excuses: Excuse | None) -> None:
-        """Count the first excuse that holds; without one the promise is broken."""
+        """Count the first excuse; without one, the promise is broken."""
         if excuse := next(filter(None, excuses), None):
             self.excused[excuse] += 1
             return
         violation = Violation(promise=promise, at_s=self.now_s, how=how)
         self.found.setdefault(promise, violation)
 
-    # --- what holds now, or held lately ---------------------------------------------------------
+    # --- the state now, and in the last minutes -------------------------------------------------
 
     def _trouble(self, seconds: float) -> Excuse | None:
-        """Excuse what AWS or the schedules have disturbed for this long."""
+        """Excuse a violation if AWS or the schedules were disturbed within this time."""
         return Excuse.TROUBLE if self.now_s - self.last_trouble_s <= seconds else None
 
     def _wrong(self, seconds: float) -> Excuse | None:
@@ -237,13 +237,13 @@ class Watched(Troubled):
         return any(fault.at_s > self.now_s - 60.0 for fault in self._begun(FORGETFUL))
 
     def _recently(self, kinds: Collection[Kind]) -> bool:
-        """Whether one of some faults lasts, or has lasted within the time to become whole."""
+        """Whether one of some faults lasts, or ended less than `WHOLE_AFTER_S` ago."""
         return any(fault.end_s >= self.now_s - WHOLE_AFTER_S for fault in self._begun(kinds))
 
     def _replaced_within(self, seconds: float) -> int:
         return sum(self.now_s - at_s < seconds for at_s in self.replaced.values())
 
-    def _ill(self) -> list[str]:
+    def _not_working(self) -> list[str]:
         """The instances in service that take no requests."""
         return [i.instance_id for i in self.in_service() if not self.works(i.instance_id)]
 
@@ -259,15 +259,15 @@ class Watched(Troubled):
 
     def minute(self) -> None:
         quiet_s = self.now_s - self.scenario.quiet_from_s
-        self._follow()
-        self._weigh()
-        self._nobody()
+        self._note_workers()
+        self._update_evidence()
+        self._alarm_rings()
         self._bounds()
         self._orphans()
         self._whole()
         if quiet_s > 0:
             self._requests_served(quiet_s)
-            self._lent()
+            self._backfill_ends()
             self._cured()
         self._launches(quiet_s)
         for name, recorded_s in self.others_recorded_s.items():
@@ -276,17 +276,17 @@ class Watched(Troubled):
                 how = f"{name} was not turned for {since_s:.0f} s"
                 self.broken(Promise.ISOLATED, how, self._trouble(SILENT_S))
 
-    def _follow(self) -> None:
-        """Note which instances began to take requests, and which logs nobody reads."""
+    def _note_workers(self) -> None:
+        """Remember since when instances take requests, and whose logs are not read."""
         known = self._works_since
         works = {i for i in self.force.instances if self.works(i)}
-        if UNHEARD & self.active.keys():
-            self.muted |= works - self.heard
+        if UNREAD_LOGS & self.active.keys():
+            self.muted |= works - self.logged_instances
         self._works_since = {i: known.get(i, self.now_s) for i in works}
 
-    def _weigh(self) -> None:
-        """Count the requests that passed each instance in service that does nothing."""
-        there, idle = self.in_service(), set(self._ill())
+    def _update_evidence(self) -> None:
+        """Count the requests that each idle instance in service missed."""
+        there, idle = self.in_service(), set(self._not_working())
         logged, self._logged_before = self.logged - self._logged_before, self.logged
         requests, only_alarms = evidence_of(
             self.scenario,
@@ -294,36 +294,36 @@ class Watched(Troubled):
             len(there),
             len(idle),
             logged,
-            reported=not self.heard.isdisjoint(idle),
+            reported=not self.logged_instances.isdisjoint(idle),
         )
         if only_alarms:
             self._only_alarms_s = self.now_s
         if self._just_forgot():
             self._evidence = Evidence()
-        # A turn reads the logs of the last minutes: what passed while no turn ran is not counted.
+        # A turn reads the logs of the last minutes, so requests do not count while no turn runs.
         counted = 0.0 if Kind.NO_TURNS in self.active else requests
         self._evidence.add(idle, counted, self.now_s)
-        if not self.heard.isdisjoint([i.instance_id for i in there]):
-            self._unheard_alone = self._unheard()
+        if not self.logged_instances.isdisjoint([i.instance_id for i in there]):
+            self._only_unread_logs = self._nothing_shows()
 
-    def _unheard(self) -> bool:
-        """Whether nothing shows what serves, as no log arrives and no queue is known."""
-        return not self.scenario.queue_known and bool(UNHEARD & self.active.keys())
+    def _nothing_shows(self) -> bool:
+        """Whether nothing shows which instances serve: no log arrives, and no queue is known."""
+        return not self.scenario.queue_known and bool(UNREAD_LOGS & self.active.keys())
 
     @property
     def _only_alarms(self) -> bool:
-        """Whether only alarms follow, or did: then the others are replaced."""
+        """Whether only alarms help now, or did in the last minutes."""
         return self.now_s - self._only_alarms_s <= SILENT_S
 
-    def _nobody(self) -> None:
-        """When requests show that nobody serves, an alarm rings within ten minutes."""
+    def _alarm_rings(self) -> None:
+        """If requests show that no instance serves, an alarm rings within ten minutes."""
         scenario = self.scenario
-        nobody = not (self.working() or scenario.onprem_workers) and self.in_service()
-        if not nobody or not self.heard or self._just_forgot():
+        none_serve = not (self.working() or scenario.onprem_workers) and self.in_service()
+        if not none_serve or not self.logged_instances or self._just_forgot():
             self._unserved, self._alarm_due_s = 0.0, math.inf
             return
         self._unserved += 60.0 * min(_loads(scenario, self.now_s)) / scenario.service_s
-        # As much again as half of what is certain: requests arrive by chance.
+        # Half more than is certain, because requests arrive at random.
         longest_s = 600.0
         if self._unserved >= 1.5 * CERTAIN:
             self._alarm_due_s = min(self._alarm_due_s, self.now_s + longest_s)
@@ -337,7 +337,7 @@ class Watched(Troubled):
             )
 
     def _bounds(self) -> None:
-        """What is requested and runs is within the bounds, and an operator's capacity stays."""
+        """Requests and running instances stay within the bounds; an operator's capacity stays."""
         scenario, running = self.scenario, self.cloud.instances()
         spot, on_demand = self.group(self.spot).desired, self.group(self.on_demand).desired
         if spot > max(scenario.spot_max, self.operator_desired):
@@ -345,8 +345,8 @@ class Watched(Troubled):
         if on_demand > max(scenario.spot_max, self.adopted):
             how = f"on-demand desired {on_demand}, on_demand_max {scenario.spot_max}"
             self.broken(Promise.BOUNDS, how)
-        if self.spot in self.cloud.groups() and not scenario.sized and spot < self.asked:
-            self.broken(Promise.OPERATOR, f"spot desired {spot}, requested {self.asked}")
+        if self.spot in self.cloud.groups() and not scenario.sized and spot < self.operator_wants:
+            self.broken(Promise.OPERATOR, f"spot desired {spot}, requested {self.operator_wants}")
         # A burst of warnings: those that were warned, their replacements, and the backfill.
         most = 3 * max(scenario.spot_max, self.operator_desired, self.adopted) + 4
         mine = sum(not self.is_other(view) for view in running)
@@ -368,7 +368,7 @@ class Watched(Troubled):
                 )
 
     def _whole(self) -> None:
-        """The fleet is whole: always, but for what nothing can be done about in time."""
+        """The fleet is never short for longer than `SHORT_S`, unless an excuse holds."""
         spot, on_demand = self.group(self.spot), self.group(self.on_demand)
         working, wanted = self.working(), min(spot.desired - self.spares, self.scenario.spot_max)
         if self._recently(CAPPED):
@@ -378,7 +378,7 @@ class Watched(Troubled):
             wanted = capped
         missing = wanted - working
         short = missing > 0
-        # While the need grows, the newest instances get the time to start.
+        # While the need grows, the newest instances need time to start.
         more, self._most = wanted > self._most, max(wanted, self._most) if short else wanted
         # A shortage begins once requests have shown it.
         unseen = short and len(self._evidence.unseen(self.now_s, 0.0)) >= missing
@@ -388,10 +388,10 @@ class Watched(Troubled):
         lasted_s = self.now_s - (self._short_since or self.now_s)
         if lasted_s <= SHORT_S:
             return
-        # Turns that lacked only the table or the documents backfill, and replace nobody: what was
-        # ill until then is replaced afterwards, and its successor launches.
+        # Without the table or the documents, turns backfill but replace nothing. Instances that do
+        # not work are replaced afterwards, and their successors need time to launch.
         cut_off = self.now_s - self.last_cut_off_s <= SHORT_S
-        late = len(self._ill()) + self._replaced_within(STEADY_S)
+        late = len(self._not_working()) + self._replaced_within(STEADY_S)
         self.broken(
             Promise.WHOLE,
             f"{working} of {spot.desired} serve for {lasted_s / 60:.0f} min, "
@@ -403,7 +403,7 @@ class Watched(Troubled):
         )
 
     def _excuse(self, short: int) -> Excuse | None:
-        """Why this many instances may do nothing: nothing shows it yet, or an alarm rings."""
+        """Return why this many instances may be idle: nothing shows it yet, or an alarm rings."""
         if len(self._evidence.unseen(self.now_s, SHORT_S)) >= short:
             return Excuse.UNSEEN
         alarmed = self._rings("nobody-serves") or self._rings("search-logs-missing")
@@ -411,24 +411,27 @@ class Watched(Troubled):
         known = len(self._evidence.passed) + self._replaced_within(WHOLE_AFTER_S)
         if self._only_alarms and alarmed and known >= short:
             return Excuse.ALARMED
-        # Logs had stopped before the last of those that reported left: so may the requests have.
-        return Excuse.UNHEARD if self._unheard_alone and alarmed else None
+        # Logs had stopped before the last reporting instance left, so requests may have stopped.
+        return Excuse.UNREAD_LOGS if self._only_unread_logs and alarmed else None
 
     def _budget_spent(self, short: int) -> Excuse | None:
-        """Excuse a shortage where all missing are ill or just replaced, and the budget is spent."""
+        """Excuse a shortage if all missing are broken or just replaced, and the budget is spent."""
         ages_s = [self.now_s - at_s for at_s in self.replaced.values()]
-        spent = is_budget_spent(ages_s, short - len(self._ill()), REPLACEMENTS_AN_HOUR)
+        spent = is_budget_spent(ages_s, short - len(self._not_working()), REPLACEMENTS_AN_HOUR)
         return Excuse.BUDGET if spent else None
 
     def _launches(self, quiet_s: float) -> None:
-        """Not too many launches in an hour, nor in the quiet; `quiet_s` is below 0 before it."""
+        """Launches stay below a limit per hour, and below another one after the last fault.
+
+        `quiet_s` is the time since the last fault, negative before it.
+        """
         scenario = self.scenario
         mine = [i for i in self.cloud.history() if not self.is_other(i)]
         launched, since_s = [i.launched_s for i in mine], self.now_s - 3600.0
         hour = sum(at_s > since_s for at_s in launched)
         # Each lost instance makes two launches: its successor, and backfill until that serves.
         lost = sum(i.lost and i.ended_s is not None and i.ended_s > since_s for i in mine)
-        # AWS itself launches again and again what dies while it starts, or is abandoned.
+        # AWS itself relaunches instances that die while they start, or are abandoned.
         abandoned = scenario.launch_hook_s and not scenario.hook_continues
         never_ready = {Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE} if abandoned else set[Kind]()
         looping = any(fault.kind in CAPPED | never_ready for fault in scenario.faults)
@@ -444,7 +447,7 @@ class Watched(Troubled):
             how = f"{late} launches within {(self.now_s - begin_s) / 60:.0f} min of quiet"
             self.broken(Promise.NO_LOOP, how)
 
-    # --- once nothing goes wrong any more and the load is steady ----
+    # --- after the last fault, with a steady load -----------------------------------------------
 
     def _requests_served(self, quiet_s: float) -> None:
         longest_s = 1800.0
@@ -461,25 +464,25 @@ class Watched(Troubled):
                 self._budget_spent(spot.desired - working),
             )
 
-    def _lent(self) -> None:
-        """As long as spot does not serve, on-demand stands in for it."""
+    def _backfill_ends(self) -> None:
+        """On-demand is released once spot serves."""
         spot, on_demand = self.group(self.spot), self.group(self.on_demand)
         wanted = min(spot.desired - self.spares, self.scenario.spot_max)
-        lent = on_demand.desired and self.serving(spot.instances) >= wanted
-        self._lent_since = (self._lent_since or self.now_s) if lent else None
-        lent_s = self.now_s - (self._lent_since or self.now_s)
-        # No load is computed here that could tell which of the two is meant.
+        unneeded = on_demand.desired and self.serving(spot.instances) >= wanted
+        self._unneeded_since = (self._unneeded_since or self.now_s) if unneeded else None
+        unneeded_s = self.now_s - (self._unneeded_since or self.now_s)
+        # Without sizing, no load shows whether the operator wants less spot or less on-demand.
         lowered = (
             not self.scenario.sized
-            and self.operator_said
+            and self.operator_acted
             and spot.desired < on_demand.desired
             and self._rings("adopting")
         )
         longest_s = 3300.0
-        if lent_s > longest_s:
+        if unneeded_s > longest_s:
             self.broken(
                 Promise.GIVEN_BACK,
-                f"on-demand desired {on_demand.desired} since {lent_s / 60:.0f} min of quiet, "
+                f"on-demand desired {on_demand.desired} since {unneeded_s / 60:.0f} min of quiet, "
                 f"spot {self.working()} of {spot.desired}",
                 Excuse.LOWERED if lowered else None,
             )
@@ -487,16 +490,16 @@ class Watched(Troubled):
     def _cured(self) -> None:
         """An instance in service that does not work is replaced, as the hourly budget allows."""
         longest_s, lately_s = 3000.0, 3600.0 + WHOLE_AFTER_S
-        known = self._ill_since
-        self._ill_since = {i: known.get(i, self.now_s) for i in self._ill()}
+        known = self._not_working_since
+        self._not_working_since = {i: known.get(i, self.now_s) for i in self._not_working()}
         if self._replaced_within(lately_s) >= REPLACEMENTS_AN_HOUR:
             return
-        for instance_id, since_s in self._ill_since.items():
+        for instance_id, since_s in self._not_working_since.items():
             missed_s = self._evidence.missed_s.get(instance_id, self.now_s)
             known_s = self.now_s - max(since_s, missed_s)
             if (
                 known_s <= longest_s
-                or self._excuse(len(self._ill_since))
+                or self._excuse(len(self._not_working_since))
                 or instance_id in self.replaced
             ):
                 continue
@@ -504,14 +507,14 @@ class Watched(Troubled):
                 Promise.CURED,
                 f"{instance_id} is in service for {(self.now_s - since_s) / 60:.0f} min and does "
                 "not work",
-                # What the turn that was killed may have requested counts against the budget.
+                # A killed turn may have requested a replacement, which counts in the budget.
                 Excuse.BUDGET if self.now_s - self._killed_s < lately_s else None,
             )
 
     # --- every call that acts -------------------------------------------------------------------
 
     def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
-        """Look at what a call asks for, before it has its effect."""
+        """Check a call that changes something, before it has its effect."""
         instance_id = params.get("InstanceId", "")
         group = params.get("AutoScalingGroupName", "") or self.group_of(instance_id)
         if operation == "suspend_processes":
@@ -529,12 +532,12 @@ class Watched(Troubled):
                 self._moved(group, -1)
                 if self.cloud.instance(instance_id).state != TERMINATING:
                     self._lowered(group, 1, instance_id, function)
-            # Asked once more, as the answer was lost, it has no further effect.
+            # A call that is repeated because its answer was lost has no further effect.
             case "set_instance_health" if instance_id not in self.replaced:
                 self._replaces(instance_id)
 
     def _moved(self, group: str, by: int) -> None:
-        """Look at a call that asks on-demand for more, or for less."""
+        """Count how often on-demand is backfilled again after a release."""
         if group != self.on_demand or not by:
             return
         refills, most_an_hour = self._refills, 5
@@ -553,7 +556,7 @@ class Watched(Troubled):
         if group == self.spot:
             self._slept |= view.desired == by
             left = view.desired - by + onprem
-            # A large fleet serves for a minute: its load is known late, to a hundredth.
+            # A request of a large fleet takes a minute: the load is known late, to a hundredth.
             large = self.scenario.scale > 1
             needed = load * (0.99 if large and self.now_s > WARM_UP_S else float(not large))
             if left < needed and function == HEALTH and not self._may_sleep(left):
@@ -563,30 +566,30 @@ class Watched(Troubled):
         gone = max(0, self.serving(view.instances) - (view.desired - by))
         if instance_id:
             gone = int(self.works(instance_id))
-        # The calls of a turn are within one second: those that leave are counted as gone.
+        # The calls of a turn are within one second, so instances that leave count as gone.
         before = self.serving(self.cloud.instances()) + self._hang_unknown()
         # Sizing decides how many spot instances there are. For an adopted fleet the load decides,
         # within the operator's maximum, until the fleet sleeps or the operator sets a capacity.
         spot = self.group(self.spot)
-        met = self.adopted and not self._slept and not self.operator_said
-        needed = min(load, spot.maximum if met else spot.desired)
+        adopted = self.adopted and not self._slept and not self.operator_acted
+        needed = min(load, spot.maximum if adopted else spot.desired)
         left = before - gone + onprem
         if not gone or left >= needed:
             return
-        # A queue shows only that some serve: no log has shown these.
-        unheard = {i.instance_id for i in self.in_service()} - self.heard
-        if UNHEARD & self.active.keys() and needed <= left + len(unheard):
-            self.excused[Excuse.UNHEARD] += 1
-            self._unheard_alone = self._unheard()
+        # No log has shown these instances; a queue shows only that some instances serve.
+        unlogged = {i.instance_id for i in self.in_service()} - self.logged_instances
+        if UNREAD_LOGS & self.active.keys() and needed <= left + len(unlogged):
+            self.excused[Excuse.UNREAD_LOGS] += 1
+            self._only_unread_logs = self._nothing_shows()
             return
         how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
         self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
 
     def _hang_unknown(self) -> int:
-        """How many hang too briefly for anything to distinguish them from idle ones."""
+        """Count the instances that hang, but still look idle."""
         passed = self._evidence.passed.keys()
         unknown = passed if self._only_alarms else self._evidence.unseen(self.now_s, SILENT_S)
-        # Those that began to hang since the last look have no evidence against them yet.
+        # For those that hang since the last minute, there is no evidence yet.
         return len(
             self.hung.keys() & self.force.instances & (unknown | (self.hung.keys() - passed))
         )
@@ -598,22 +601,22 @@ class Watched(Troubled):
 
     def _replaces(self, instance_id: str) -> None:
         self.replaced[instance_id] = self.now_s
-        # A lost memory takes the replacements of the hour before along.
+        # A lost memory loses the replacements of the hour before.
         since_s = self.now_s - 3600.0
         memories = 1 + sum(fault.at_s > since_s for fault in self._begun(FORGETFUL))
         works_s = self.now_s - self._works_since.get(instance_id, self.now_s)
         if works_s > STEADY_S and instance_id not in self.hung:
-            unheard = Excuse.UNHEARD if instance_id in self.muted else None
-            self.broken(Promise.REASONED, f"{instance_id}, which served, was replaced", unheard)
-            self._unheard_replaced += 1
-            if self._unheard_replaced > 2 * memories:
-                how = f"{self._unheard_replaced} that served without logs were replaced"
+            unlogged = Excuse.UNREAD_LOGS if instance_id in self.muted else None
+            self.broken(Promise.REASONED, f"{instance_id}, which served, was replaced", unlogged)
+            self._replaced_while_serving += 1
+            if self._replaced_while_serving > 2 * memories:
+                how = f"{self._replaced_while_serving} that served without logs were replaced"
                 self.broken(Promise.REASONED, f"{how}, the last {instance_id}")
         hour = self._replaced_within(3600.0)
         if hour > REPLACEMENTS_AN_HOUR * memories:
             self.broken(Promise.BUDGET, f"{hour} replacements in an hour")
 
-    # --- what else a world tells ----------------------------------------------------------------
+    # --- events and invocations -----------------------------------------------------------------
 
     def announced(self, event: Mapping[str, Any]) -> None:
         """Check that a new event reports a change."""
@@ -623,7 +626,7 @@ class Watched(Troubled):
         self._announced_ids.add(event["id"])
         (kind,) = (number for number, states in enumerate(DIMENSIONS) if state in states)
         self.tell(f"  announced: {fleet} {state}")
-        # Where a memory may have been lost, all states are announced again.
+        # After a lost memory, all states are announced again.
         if self._states.get((fleet, kind)) is state and not self._begun(FORGETFUL):
             self.broken(Promise.ANNOUNCED, f"{fleet} {state}, and again {state}")
         self._states[fleet, kind] = state
@@ -641,7 +644,7 @@ class Watched(Troubled):
         ticks = function in (HEALTH, AVAILABILITY) and "Records" not in invocation.event
         if not ticks or invocation.failed or len(fleets) > FLEETS_AN_INVOCATION:
             return
-        # A tick leaves a record of every fleet, unless another turn was at work on it.
+        # A tick leaves a record of every fleet, unless another turn works on it.
         for fleet in fleets:
             if invocation.overlapped or fleet in invocation.recorded:
                 continue
@@ -650,7 +653,7 @@ class Watched(Troubled):
                 self.broken(Promise.RECORDED, how)
 
     def _failed(self, function: str, what: str) -> None:
-        """Note that an invocation failed; without trouble of AWS's own that must soon be over."""
+        """Count failed invocations; they must stop unless AWS is disturbed."""
         failures, most, within_s = self._failures, 6, 900.0
         failures.append(self.now_s)
         while failures[0] < self.now_s - within_s:
@@ -666,13 +669,13 @@ class Watched(Troubled):
 
     def result(self) -> Result:
         spot, on_demand = self.group(self.spot), self.group(self.on_demand)
-        # Those that launch are no shortage.
+        # Launching instances count.
         there, wanted = len(spot.instances) + len(on_demand.instances), spot.desired - self.spares
         backfilled = on_demand.desired > 0
         last = [self._states.get((MAIN, kind)) for kind in range(3)]
-        said = {State.WHOLE: there >= wanted, State.BACKFILLED: backfilled,
+        holds = {State.WHOLE: there >= wanted, State.BACKFILLED: backfilled,
                 State.RELEASED: not backfilled}  # fmt: skip
-        if any(state is None or not said.get(state, True) for state in last):
+        if any(state is None or not holds.get(state, True) for state in last):
             self.broken(Promise.ANNOUNCED, f"announced {last}; {there} of {wanted} are there")
         return Result(
             scenario=self.scenario,

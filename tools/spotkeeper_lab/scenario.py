@@ -25,7 +25,7 @@ from spotkeeper_lab.world import REQUEST_QUEUE, Stage
 
 WARM_UP_S, FAULTS_S, TAIL_S = 1500.0, 4500.0, 4200.0
 # Later than the longest cold start.
-MET_AT_S = 480.0
+DEPLOYED_AT_S = 480.0
 SPOT_MAX = 12
 LENGTHS_S = (90.0, 300.0, 900.0, 1800.0, 3600.0)
 LATENCIES_S = (0.01, 0.08)
@@ -91,9 +91,9 @@ class Scenario:
         return max(1.0, self.spot_max / SPOT_MAX)
 
     @property
-    def met_at_s(self) -> float:
+    def deployed_at_s(self) -> float:
         """When the functions are deployed: once on-demand serves, where that is the start."""
-        return MET_AT_S if self.start is StartState.ON_DEMAND else 0.0
+        return DEPLOYED_AT_S if self.start is StartState.ON_DEMAND else 0.0
 
     @property
     def adopted(self) -> int:

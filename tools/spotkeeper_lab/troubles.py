@@ -29,7 +29,7 @@ from spotkeeper_lab.world import AVAILABILITY, HEALTH, INTERRUPTION, Invocation,
 
 TURN_EVERY_S, JITTER_S = 60.0, 59.0
 SHIP_EVERY_S, BATCHING_S = 45.0, 5.0
-MUSTER_EVERY_S = 5.0
+UPDATE_EVERY_S = 5.0
 LAST_REQUEST_S = 30.0
 # EventBridge's retries of an invocation that failed (template.yaml: two, within two minutes).
 RETRIES_S = (60.0,)
@@ -39,9 +39,9 @@ NOTICE_S = 120.0
 
 
 class Faulted(World):
-    """A world whose first fleet has faults: those of its groups, its workers and their logs.
+    """A world with faults of its first fleet: of its groups, its workers and their logs.
 
-    Faults of AWS and of the functions change how calls and invocations behave (`world.py`).
+    Faults of AWS and of the functions are in `world.py`.
     """
 
     def __init__(self, stage: Stage, spot: str, on_demand: str) -> None:
@@ -62,7 +62,7 @@ class Faulted(World):
         self.tell(f"! {fault.kind} for {fault.length_s:.0f} s ({fault.value})")
         self.active[fault.kind] = fault
         self.logs.stopped = Kind.LOGS_STOP in self.active
-        # A group that is deleted meanwhile is spared.
+        # The group may have been deleted meanwhile.
         with suppress(CloudError):
             self.do(fault)
 
@@ -93,7 +93,7 @@ class Faulted(World):
                 cloud.fail_launches(spot, fault.at_s, fault.end_s, text)
                 self._take(fault)
             case Kind.BAD_SPOT_IMAGE:
-                # For as many as the replacements of an hour can mend.
+                # No more than can be replaced within an hour.
                 cloud.break_image(spot, fault.at_s, fault.end_s)
                 cloud.reclaim(self.choose(fault)[:REPLACEMENTS_AN_HOUR], now_s + NOTICE_S)
             case Kind.BAD_ON_DEMAND_IMAGE:
@@ -132,7 +132,7 @@ class Faulted(World):
                         cloud.set_unhealthy(instance_id)
 
     def undo(self, fault: Fault) -> None:
-        """Undo what lasts no longer than its fault."""
+        """End a fault's effect, if it ends with the fault."""
         if fault.kind is Kind.CLOCKS:
             self.logs.ahead_s = 0.0
         elif fault.kind is Kind.CLOCKS_FAR:
@@ -155,7 +155,7 @@ class Faulted(World):
         self.cloud.reclaim(self.choose(fault), self.now_s + NOTICE_S)
 
     def _take_what_starts(self, fault: Fault) -> None:
-        """Take what starts, again and again, until the fault is over."""
+        """Take every instance that starts, until the fault is over."""
         if fault.kind not in self.active:
             return
         starting = [
@@ -183,7 +183,7 @@ class Faulted(World):
         self.invoke(INTERRUPTION, event, again)
 
     def group(self, name: str) -> GroupView:
-        """A group; an empty one where it was deleted."""
+        """A group; an empty one if it was deleted."""
         if name in self.cloud.groups():
             return self.cloud.group(name)
         return GroupView(name=name, purchase=Purchase.SPOT)
@@ -203,67 +203,67 @@ class Troubled(Faulted):
         self.others_recorded_s = dict.fromkeys(scenario.others, 0.0)
         self.mute: set[str] = set()
         self.muted: set[str] = set()
-        """Those that ship no search logs, once did not, or began to serve when none were read."""
-        self.heard: set[str] = set()
-        """Those of which a search log was shipped while somebody read them."""
-        self._logged: set[str] = set()
+        """Instances that sent no search logs for a time, or began to serve while none were read."""
+        self.logged_instances: set[str] = set()
+        """Instances that sent a search log while the collector read them."""
+        self._have_logged: set[str] = set()
         self.logged = 0
-        """How many requests were logged so far."""
+        """The number of requests logged until now."""
         self.rang_s: defaultdict[str, float] = defaultdict(lambda: -math.inf)
         """When each alarm last rang, by its name."""
         self.operator_desired = 0
         """The highest capacity that an operator has set."""
-        self.operator_said = False
+        self.operator_acted = False
         """Whether an operator has set a capacity."""
-        self.asked = self.group(self.spot).desired
+        self.operator_wants = self.group(self.spot).desired
         """The capacity that an operator set last; until then the first one of the group."""
         self.closed_at = 0
         """The capacity that an operator had set when the maximum became 0."""
         self.adopted = scenario.adopted
         self.last_trouble_s = 0.0
         self.last_cut_off_s = 0.0
-        """When last more was in trouble than the table or the documents, which turns bear."""
+        """When something last failed besides the table and the documents, which turns survive."""
         self.last_excused_s = -math.inf
-        self._mustered_s = -MUSTER_EVERY_S
+        self._updated_s = -UPDATE_EVERY_S
         self._others: dict[str, bool] = {}
         self._loads: deque[tuple[float, float]] = deque()
 
     def go(self) -> None:
-        met_s = self.scenario.met_at_s
-        self.enter(met_s + self.rng.uniform(0.0, 59.0), self._tick(HEALTH, met_s))
-        self.enter(met_s + self.rng.uniform(0.0, 59.0), self._tick(AVAILABILITY, met_s))
-        self.enter(met_s, self._ship)
+        deployed_s = self.scenario.deployed_at_s
+        self.enter(deployed_s + self.rng.uniform(0.0, 59.0), self._tick(HEALTH, deployed_s))
+        self.enter(deployed_s + self.rng.uniform(0.0, 59.0), self._tick(AVAILABILITY, deployed_s))
+        self.enter(deployed_s, self._ship)
         self.enter(60.0, self._minute)
         self.play(self.scenario.faults)
         while (at_s := self.next_s()) <= self.scenario.end_s:
             self.step(at_s)
 
     def minute(self) -> None:
-        """Look at everything, as every virtual minute."""
+        """Check everything; called every virtual minute."""
 
     def _minute(self) -> None:
-        self._muster()
+        self._update_workers()
         self._loads.append((self.now_s, self.load()))
         self._note_trouble()
         self.minute()
         self.enter(self.now_s + 60.0, self._minute)
 
     def _note_trouble(self) -> None:
-        """Note what is wrong now, as the watch excuses what follows from it."""
+        """Remember when AWS was last disturbed: the checks excuse what follows from it."""
         troubles = [fault for fault in self.active.values() if disturbs(fault)]
         cut_off = [f for f in troubles if not of_documents(f) and not of_the_table(f)]
         if troubles:
             self.last_trouble_s = self.now_s
         if cut_off or (Kind.COLD in self.active and any(map(of_the_table, troubles))):
             self.last_cut_off_s = self.now_s
-        # More fleets than one invocation turns are handed on by a queue.
+        # With more fleets than one invocation serves, a queue carries the others.
         many = len(self.others_recorded_s) >= FLEETS_AN_INVOCATION
         hangs = self._hangs("ec2") or self._hangs("ssm") or (many and self._hangs("sqs"))
         if hangs or {Kind.WRONG_DOCUMENT, Kind.GROUP_DELETED} & self.active.keys():
             self.last_excused_s = self.now_s
 
     def do(self, fault: Fault) -> None:
-        """Let a fault happen; those of the operator, the state and the document are here."""
+        """Let a fault happen: those of the operator, the state and the document."""
         self._note_trouble()
         cloud, spot = self.cloud, self.spot
         match fault.kind:
@@ -276,14 +276,14 @@ class Troubled(Faulted):
                 self._spoil_state(fault)
             case Kind.OPERATOR_DESIRED:
                 group = self.group(spot)
-                # Where nothing changes no turn can see it.
-                if (asked := int(fault.value * group.maximum)) != group.desired:
-                    cloud.set_desired(spot, asked)
-                    self._operator_asked(asked)
+                # A turn cannot see a change to the same value.
+                if (wanted := int(fault.value * group.maximum)) != group.desired:
+                    cloud.set_desired(spot, wanted)
+                    self._note_operator(wanted)
             case Kind.OPERATOR_MAXIMUM:
-                self.closed_at = self.asked
+                self.closed_at = self.operator_wants
                 cloud.set_bounds(spot, 0, 0)
-                self._operator_asked(0)
+                self._note_operator(0)
             case Kind.OPERATOR_SUSPENDS:
                 cloud.suspend(spot, "Launch")
                 self._take(fault)
@@ -295,7 +295,7 @@ class Troubled(Faulted):
                 super().do(fault)
 
     def undo(self, fault: Fault) -> None:
-        """Undo what lasts no longer than its fault."""
+        """End a fault's effect, if it ends with the fault."""
         cloud, spot, scenario = self.cloud, self.spot, self.scenario
         match fault.kind:
             case Kind.HALF_LOGS:
@@ -305,7 +305,7 @@ class Troubled(Faulted):
                 # Where sizing is off, the operator sets the desired capacity again.
                 if not scenario.sized:
                     cloud.set_desired(spot, self.closed_at)
-                    self._operator_asked(self.closed_at)
+                    self._note_operator(self.closed_at)
             case Kind.OPERATOR_SUSPENDS:
                 cloud.resume(spot, "Launch")
             case Kind.WRONG_DOCUMENT:
@@ -313,14 +313,16 @@ class Troubled(Faulted):
             case Kind.GROUP_DELETED if spot not in cloud.groups():
                 # At 0; where sizing is off, the operator sets the desired capacity.
                 (spec,) = [one for one in specs_of(scenario, (A, B)) if one.name == spot]
-                cloud.create_group(replace(spec, desired=0 if scenario.sized else self.asked))
+                cloud.create_group(
+                    replace(spec, desired=0 if scenario.sized else self.operator_wants)
+                )
             case _:
                 super().undo(fault)
 
-    def _operator_asked(self, desired: int) -> None:
-        """Note what an operator asks of the spot group."""
-        self.operator_said = True
-        self.asked, self.operator_desired = desired, max(self.operator_desired, desired)
+    def _note_operator(self, desired: int) -> None:
+        """Remember the capacity that an operator set for the spot group."""
+        self.operator_acted = True
+        self.operator_wants, self.operator_desired = desired, max(self.operator_desired, desired)
 
     def _spoil_state(self, fault: Fault) -> None:
         item = dict(self.state_item(MAIN))
@@ -336,18 +338,18 @@ class Troubled(Faulted):
 
     def happened(self, event: CloudEvent) -> None:
         """Deliver an event; before the functions are deployed, no rule matches it."""
-        if self.now_s >= self.scenario.met_at_s:
+        if self.now_s >= self.scenario.deployed_at_s:
             self.enter(event.deliver_s, lambda: self.event(self.events.of_cloud(event)))
 
     def pass_to(self, to_s: float) -> None:
         """Let time pass for the workers, too."""
         before = self._entered
         super().pass_to(to_s)
-        if self._entered > before or to_s >= self._mustered_s + MUSTER_EVERY_S:
-            self._muster()
+        if self._entered > before or to_s >= self._updated_s + UPDATE_EVERY_S:
+            self._update_workers()
 
     def recorded(self, fleet: str, text: str) -> None:
-        """Tell of a decision that is more than to hold."""
+        """Add a decision to the story, unless it is a hold without an alarm."""
         if fleet in self.others_recorded_s:
             self.others_recorded_s[fleet] = self.now_s
             return
@@ -355,8 +357,8 @@ class Troubled(Faulted):
         self.spares = int(record["seen"].get("SpotSpare", self.spares))
         self.rang_s |= dict.fromkeys(record["alarms"], self.now_s)
         if record["action"] != "hold" or record["alarms"]:
-            told = f"{record['action']} ({record['rule']}): {record['reason']}"
-            self.tell(f"{record['controller']} {told}")
+            decision = f"{record['action']} ({record['rule']}): {record['reason']}"
+            self.tell(f"{record['controller']} {decision}")
 
     def _tick(self, function: str, minute_s: float) -> Callable[[], None]:
         def tick() -> None:
@@ -370,10 +372,10 @@ class Troubled(Faulted):
     def _ship(self) -> None:
         late = self.active.get(Kind.LOGS_LATE)
         bodies = self.logs.ship()
-        if self.now_s <= self.scenario.met_at_s:
+        if self.now_s <= self.scenario.deployed_at_s:
             bodies = []  # There is no queue yet.
         if not {Kind.LOGS_STOP, Kind.COLLECTOR_DOWN} & self.active.keys():
-            self.heard |= self._logged
+            self.logged_instances |= self._have_logged
         delay_s = 60.0 + 180.0 * late.value if late else 0.0
         self.enter(self.now_s + delay_s, lambda: self.queue.send(bodies, self.now_s))
         self.enter(self.now_s + delay_s + BATCHING_S, self._collect)
@@ -386,15 +388,15 @@ class Troubled(Faulted):
     # --- workers --------------------------------------------------------------------------------
 
     def served(self, served: Served) -> None:
-        """Log a finished request, where its worker ships logs."""
+        """Log a finished request, unless its worker sends no logs."""
         if served.instance_id not in self.mute:
             self.logs.write(served)
-            self._logged.add(served.instance_id)
+            self._have_logged.add(served.instance_id)
             self.logged += Kind.LOGS_STOP not in self.active
 
-    def _muster(self) -> None:
+    def _update_workers(self) -> None:
         """Start, drain or remove the workers of instances that are new, leave or have ended."""
-        self._mustered_s = now_s = self.now_s
+        self._updated_s = now_s = self.now_s
         views = [view for view in self.cloud.instances() if not self.is_other(view)]
         there = self.force.instances
         for view in views:
@@ -405,7 +407,7 @@ class Troubled(Faulted):
             if view.state == TERMINATING or gone:
                 self.force.take(view.instance_id, takes=False)
             elif view.instance_id not in self.hung:
-                # The mark was taken away: what was warned serves again.
+                # The mark was removed: a warned instance serves again.
                 self.force.take(view.instance_id, takes=True)
         for instance_id in there - {view.instance_id for view in views}:
             self.queue.send(self.logs.dismiss(instance_id, self.force, now_s), now_s)

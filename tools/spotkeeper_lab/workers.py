@@ -46,59 +46,59 @@ class _Machine:
     seen: Seen
     leave: Leave | None
     polls_s: float | None = None
-    took: deque[float] = field(default_factory=lambda: deque(maxlen=LAST_REQUESTS))
+    durations_s: deque[float] = field(default_factory=lambda: deque(maxlen=LAST_REQUESTS))
 
 
 class Machines:
-    """Which instances take requests, by what their metadata says."""
+    """Which instances take requests, by their metadata."""
 
     def __init__(self, force: "Workforce", notice_s: float, poll_s: float = POLL_S) -> None:
-        """Look after the workers of `force`; EC2 takes an instance `notice_s` after its warning."""
+        """Manage the workers of `force`; EC2 takes an instance `notice_s` after its warning."""
         self.notice_s = notice_s
         self._force = force
         self._poll_s = poll_s
         self._machines: dict[str, _Machine] = {}
 
     def served(self, served: Served) -> None:
-        """Learn how long a request took."""
+        """Remember how long a request took."""
         if machine := self._machines.get(served.instance_id):
-            machine.took.append(served.finished_s - served.started_s)
+            machine.durations_s.append(served.finished_s - served.started_s)
 
-    def muster(self, views: Iterable[InstanceView], now_s: float) -> float | None:
-        """Start and drain workers; answers when to look again, None where nothing is in sight."""
+    def update(self, views: Iterable[InstanceView], now_s: float) -> float | None:
+        """Start and drain workers; return when to call it next, or None."""
         there = {view.instance_id: view for view in views}
         for instance_id in self._machines.keys() - there.keys():
             del self._machines[instance_id]
         for instance_id, view in there.items():
             if view.state == IN_SERVICE and instance_id not in self._machines:
-                told = self._told(view)
-                self._machines[instance_id] = _Machine(told, _leave(told))
+                current = self._metadata_of(view)
+                self._machines[instance_id] = _Machine(current, _leave(current))
                 self._force.join(instance_id)
         found = [self._look(machine, there[i], now_s) for i, machine in self._machines.items()]
         return min((at_s for at_s in found if at_s is not None), default=None)
 
     def _look(self, machine: _Machine, view: InstanceView, now_s: float) -> float | None:
-        """Poll when it is time, and follow the notice; answers when there is more to do."""
-        told = self._told(view)
-        if told == machine.seen:
+        """Follow the metadata once a poll is due; return when to call it next, or None."""
+        current = self._metadata_of(view)
+        if current == machine.seen:
             machine.polls_s = None
         elif machine.polls_s is None:
             # Each machine's polls began at an instant of its own.
             phase_s = zlib.crc32(view.instance_id.encode()) % 1000 / 1000 * self._poll_s
             machine.polls_s = now_s + self._poll_s - (now_s - phase_s) % self._poll_s
         elif now_s >= machine.polls_s:
-            machine.seen, machine.polls_s, machine.leave = told, None, _leave(told)
+            machine.seen, machine.polls_s, machine.leave = current, None, _leave(current)
         stops_s = None
         if machine.leave is not None:
             until_s = machine.leave.serve_until
             notice = Notice(State.DRAINING, 0.0, draining=True, serve_until=until_s)
-            stops_s = notice.last_start(machine.took, MARGIN_S)
+            stops_s = notice.last_start(machine.durations_s, MARGIN_S)
         takes = stops_s is None or now_s < stops_s
         self._force.take(view.instance_id, takes=takes)
         due = [at_s for at_s in (machine.polls_s, stops_s if takes else None) if at_s is not None]
         return min(due, default=None)
 
-    def _told(self, view: InstanceView) -> Seen:
+    def _metadata_of(self, view: InstanceView) -> Seen:
         target = "Terminated" if view.state == TERMINATING else "InService"
         return Seen(
             target=target if view.group else "Detached",
@@ -107,8 +107,8 @@ class Machines:
         )
 
 
-def _leave(told: Seen) -> Leave | None:
-    return leaving(told, Local(), rebalance_drains=False)
+def _leave(seen: Seen) -> Leave | None:
+    return leaving(seen, Local(), rebalance_drains=False)
 
 
 CLAMP_S = Settings().clamp_s
@@ -128,7 +128,7 @@ class _Outbox:
 
 
 class SearchLogs:
-    """What machines have served and not yet sent; the one on premises is called ""."""
+    """The search logs of each machine that are not sent yet; the one on premises is called ""."""
 
     def __init__(self, time: VirtualTime) -> None:
         self.stopped = False
@@ -137,12 +137,12 @@ class SearchLogs:
         self.off_s: dict[str, float] = {}
         """How far the clocks of some machines are ahead of the true time."""
         self.messages = 0
-        """How many were sent so far."""
+        """The number of messages sent."""
         self._time = time
         self._machines: dict[str, _Outbox] = {}
 
     def write(self, served: Served) -> None:
-        """Give a finished request to the agent of its machine."""
+        """Pass a finished request to the agent of its machine."""
         machine = self._machines.get(served.instance_id)
         if machine is None:
             origin = Origin("aws" if served.instance_id else "onprem", served.instance_id)
@@ -162,18 +162,18 @@ class SearchLogs:
         machine.pace.add(len(taken.line), taken.wait_s, served.finished_s)
 
     def completed(self, served: Served) -> list[str]:
-        """Give the message that a request which was just written completes, if it does."""
+        """Return the message that the request just written completes, if it completes one."""
         machine = self._machines[served.instance_id]
         complete = machine.pace.due(served.finished_s)
         return self.ship(served.instance_id, served.finished_s) if complete else []
 
     def due(self, now_s: float) -> list[str]:
-        """Give the messages that agents send now by themselves."""
+        """Return the messages that agents send now, because of the time."""
         found = [name for name, machine in self._machines.items() if machine.pace.due(now_s)]
         return [body for name in found for body in self.ship(name, now_s)]
 
     def ship(self, instance_id: str | None = None, now_s: float = 0.0) -> list[str]:
-        """Give all that one machine, or every one, has not sent; nothing while it is stopped."""
+        """Return the unsent logs of one machine, or of all, as messages; none while stopped."""
         if self.stopped:
             return []
         bodies: list[str] = []
@@ -187,13 +187,13 @@ class SearchLogs:
         return bodies
 
     def lose(self, instance_id: str) -> None:
-        """Forget what a machine that is gone had not sent."""
+        """Drop the unsent logs of a machine that is gone."""
         self._machines.pop(instance_id, None)
 
     def dismiss(self, instance_id: str, force: "Workforce", now_s: float) -> list[str]:
-        """Take a machine that is gone from the workforce; answers what it sent before its end.
+        """Remove a machine that is gone; return the messages that it sent before its end.
 
-        One that could drain has sent its logs; one that could not takes them along.
+        A machine that drained has sent its logs. The logs of one that did not are lost.
         """
         bodies = [] if force.serving(instance_id) else self.ship(instance_id, now_s)
         self.lose(instance_id)
@@ -229,7 +229,7 @@ class SearchLogQueue:
             self._messages[message_id] = _Message(message_id, body, at_s, at_s)
 
     def receive(self, at_s: float) -> dict[str, object] | None:
-        """The next batch as the function gets it; None when nothing is visible."""
+        """Return the next batch as the function gets it; None if no message is visible."""
         due = [message for message in self._messages.values() if message.visible_s <= at_s]
         batch = due[:BATCH_SIZE]
         for message in batch:
@@ -244,7 +244,7 @@ class SearchLogQueue:
         )
 
     def settle(self, event: Mapping[str, object], failed: Iterable[str]) -> None:
-        """Delete what a batch has done; what failed for the last time becomes a dead letter."""
+        """Delete the messages of a batch that succeeded; the last failure makes a dead letter."""
         kept = set(failed)
         records = event["Records"]
         assert isinstance(records, list)
@@ -276,7 +276,7 @@ def sqs_record(
 
 
 VISIBILITY_S = 30.0
-"""A worker renews its hold on a request while it serves; this long after the last time it ends."""
+"""A request returns to the queue this long after its worker last renewed its visibility."""
 MAX_RECEIVES = 3
 
 
@@ -359,7 +359,7 @@ class Workforce:
 
     @property
     def in_flight(self) -> int:
-        """Requests that are being served, or were when their worker was lost and still count."""
+        """Requests that are being served, and those of lost workers that are not visible again."""
         return self.busy + sum(returns for _, returns, _, _ in self._due)
 
     @property
@@ -380,7 +380,7 @@ class Workforce:
             self._dispatch()
 
     def take(self, instance_id: str, *, takes: bool) -> None:
-        """Have the workers of an instance take requests from now on, or only finish theirs."""
+        """Let the workers of an instance take requests, or only finish those they serve."""
         changed = [
             worker
             for worker in self._instances.get(instance_id, ())

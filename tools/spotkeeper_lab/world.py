@@ -1,9 +1,8 @@
 """A virtual world: one clock over a simulated cloud, its workers, and the deployed functions.
 
-The real handlers run in it, through boto3, as Lambda runs them: beside each other, until they are
-done or their time is up. A call of AWS takes virtual time, and what is wrong with AWS at that
-moment happens to it: throttling, faults, refusals, answers that are lost after the call had its
-effect.
+The real handlers run in it through boto3, as Lambda runs them: at the same time, until they end or
+time out. A call to AWS takes virtual time, and the active faults of AWS apply to it: throttling,
+errors, refusals, and answers that are lost after the call had its effect.
 """
 
 import heapq
@@ -68,7 +67,7 @@ TIME_OUT_S = 30.0
 # Between the attempts that a client's configuration allows.
 PAUSES_S = (0.0, 0.5, 1.0)
 NOT_RETRIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
-# Shares of the invocations, calls and answers, while their fault lasts.
+# Shares of the invocations, calls and answers that an active fault affects.
 KILLED_SHARE, KILLED_WITHIN_S = 0.4, 0.6
 SLOW_SHARE, LOST_SHARE = 0.5, 0.15
 # Parameters that add nothing to a story.
@@ -76,16 +75,16 @@ _DULL = frozenset({"HonorCooldown", "ShouldDecrementDesiredCapacity", "HealthSta
                    "ShouldRespectGracePeriod"})  # fmt: skip
 
 
-# Starting a thread costs as much as a short function; more than wait at once, so none is missing.
+# Starting a thread costs as much as a short function. The pool is larger than any run needs.
 _THREADS = ThreadPoolExecutor(10_000)
 
 
 class Killed(BaseException):
-    """The function's time is up: it dies where it stands, and no handler of errors sees it."""
+    """The function's time is up. It ends at once, and no `except Exception` catches it."""
 
 
 class Process:
-    """A piece of work on a thread of its own, which runs only between `resume` and `pause`."""
+    """Work on its own thread, which runs only between `resume` and `pause`."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self.done = False
@@ -100,23 +99,23 @@ class Process:
             self._go.release()
             self._back.acquire()
         except KeyboardInterrupt:
-            # It may have handed over just before.
+            # It may have paused just before.
             self._back.acquire(timeout=1.0)
             raise
 
     def pause(self) -> None:
-        """Hand over, from inside; goes on when it is resumed, or dies there."""
+        """Pause, called by the work itself; it continues when resumed, or ends if killed."""
         self._back.release()
         self._go.acquire()
         self.live()
 
     def live(self) -> None:
-        """Die here, from inside, when it was killed."""
+        """End the work, called by the work itself, if it was killed."""
         if self._killed:
             raise Killed
 
     def kill(self) -> None:
-        """Have it die at its next step."""
+        """End the work at its next step."""
         self._killed = True
 
     def _run(self) -> None:
@@ -188,7 +187,7 @@ class Stage:
 
 
 class World:
-    """A world under way. A driver says what runs when, and looks at what is done."""
+    """A running world. A driver schedules what runs, and checks the results."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -225,7 +224,7 @@ class World:
         level = observability.logger.log_level
         with ExitStack() as stack:
             stack.enter_context(patch.dict("os.environ", environment))
-            # The shell's AWS is not the world's: neither its profile nor its endpoint is read.
+            # The world must not read the AWS profile or endpoint of the shell.
             for name in [it for it in os.environ if it.startswith("AWS_")]:
                 del os.environ[name]
             os.environ |= {"AWS_DEFAULT_REGION": REGION, **NO_FILES}
@@ -240,26 +239,26 @@ class World:
             stack.callback(self._kill_all)
             yield self
 
-    # --- what a driver fills in -----------------------------------------------------------------
+    # --- what a driver implements ---------------------------------------------------------------
 
     def happened(self, event: CloudEvent) -> None:
         raise NotImplementedError
 
     def served(self, served: Served) -> None:
-        """Take note of a finished request."""
+        """Handle a finished request."""
         raise NotImplementedError
 
     def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
-        """Look at what a call asks for, before it has its effect."""
+        """Check a call that changes something, before it has its effect."""
 
     def recorded(self, fleet: str, text: str) -> None:
-        """Look at a decision record that is about to be written."""
+        """Check a decision record before it is written."""
 
     def announced(self, event: Mapping[str, Any]) -> None:
-        """Look at the detail of an event that is on the bus."""
+        """Check the detail of an event that was sent to the bus."""
 
     def done(self, invocation: Invocation) -> None:
-        """Look at what an invocation has left."""
+        """Check a finished invocation."""
 
     # --- time -----------------------------------------------------------------------------------
 
@@ -272,7 +271,7 @@ class World:
         return self.time.at(self.now_s)
 
     def enter(self, at_s: float, task: Callable[[], None]) -> None:
-        """Have something happen at an instant."""
+        """Schedule a task."""
         self._entered += 1
         heapq.heappush(self._agenda, (max(at_s, self.now_s), self._entered, task))
 
@@ -313,7 +312,7 @@ class World:
             for other in (*self._open, invocation):
                 other.overlapped = True
         self._open.append(invocation)
-        self._go_on(invocation)
+        self._resume(invocation)
 
     def collect(self) -> None:
         """The event source mapping of search logs: batches until the queue shows nothing more."""
@@ -321,7 +320,7 @@ class World:
             self.invoke(COLLECT, batch, partial(self._settle, batch))
 
     def _settle(self, batch: Mapping[str, Any], invocation: Invocation) -> None:
-        """Deliver again what the function named, or all if it failed."""
+        """Redeliver the messages that the function reported, or all if it failed."""
         failed = [record["messageId"] for record in batch["Records"]]
         if invocation.answer is not None and not invocation.failed:
             failed = [one["itemIdentifier"] for one in invocation.answer["batchItemFailures"]]
@@ -334,15 +333,15 @@ class World:
             invocation.answer = handler(invocation.event, context)
             invocation.failed = ""
         except EXPECTED as error:
-            # In one line, with those that a group holds.
+            # In one line, with the errors of an exception group.
             inner = getattr(error, "exceptions", ())
             parts = [str(error), *(f"{type(one).__name__}: {one}" for one in inner)]
             invocation.failed = f"{type(error).__name__}: {'; '.join(parts)}"
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        except Exception as error:  # noqa: BLE001 - any other error is a bug
             invocation.failed = invocation.bug = repr(error)
 
     def spend(self, seconds: float) -> None:
-        """Let the calling function wait, and whatever is due meanwhile happen."""
+        """Let the calling function wait; other tasks run meanwhile."""
         invocation = self._current
         if invocation is None or not seconds:
             return
@@ -353,14 +352,14 @@ class World:
         if self.next_s() > at_s:
             self.pass_to(at_s)
         else:
-            self.enter(at_s, lambda: self._go_on(invocation))
+            self.enter(at_s, lambda: self._resume(invocation))
             invocation.overlapped = True
             invocation.process.pause()
         if late:
             self.tell(f"  {invocation.function} ran into its time-out")
         invocation.process.live()
 
-    def _go_on(self, invocation: Invocation) -> None:
+    def _resume(self, invocation: Invocation) -> None:
         before, self._current = self._current, invocation
         with redirect_stdout(io.StringIO()):
             invocation.process.resume()
@@ -372,7 +371,7 @@ class World:
                 invocation.then(invocation)
 
     def _kill_all(self) -> None:
-        """End whatever still runs."""
+        """End the invocations that still run."""
         for invocation in self._open:
             if not invocation.process.done:
                 invocation.process.kill()
@@ -390,7 +389,9 @@ class World:
                 answers = Answers(self.cloud, self.time)
                 actions = answers.ec2() if service == "ec2" else answers.auto_scaling()
                 return {
-                    name: respond if name.startswith("describe") else self._told(name, respond)
+                    name: respond
+                    if name.startswith("describe")
+                    else self._recorded_action(name, respond)
                     for name, respond in actions.items()
                 }
             case "dynamodb":
@@ -403,7 +404,7 @@ class World:
             case "sqs":
                 return {
                     "send_message": self._wake_up,
-                    "send_message_batch": self._hand_on,
+                    "send_message_batch": self._send_batch,
                     "get_queue_attributes": self._length,
                 }
         return {}
@@ -411,7 +412,7 @@ class World:
     def _called(
         self, service: str, operation: str, config: Config, known: Mapping[str, Respond]
     ) -> Respond:
-        """An operation as a client finds it: slow, refused, or without an answer."""
+        """Return an operation as a client sees it, with latency, retries and refusals."""
         settings: Any = config
         tries, longest_s = settings.retries["total_max_attempts"], settings.read_timeout
 
@@ -449,7 +450,7 @@ class World:
         return self.rng.uniform(*self.stage.latencies_s)
 
     def _refusal(self, service: str, operation: str) -> tuple[str, str] | None:
-        """AWS's code and message where it refuses the next call."""
+        """AWS's code and message if it refuses the next call."""
         faults = (self.active[kind] for kind in OF_AWS if kind in self.active)
         found = (refusal_of(fault, service, operation, self.rng) for fault in faults)
         return next(filter(None, found), None)
@@ -461,19 +462,19 @@ class World:
     def _loses_answer(self) -> bool:
         return Kind.ANSWERS_LOST in self.active and self.rng.random() < LOST_SHARE
 
-    def _told(self, name: str, respond: Respond) -> Respond:
-        """An action that changes something: it is checked before, and recorded after."""
+    def _recorded_action(self, name: str, respond: Respond) -> Respond:
+        """Check an action that changes something, run it, and add it to the story."""
 
         def act(params: Mapping[str, Any]) -> Answer:
             function = self._current.function if self._current else ""
             self.acts(name, params, function)
-            asked = ", ".join(str(value) for key, value in params.items() if key not in _DULL)
+            values = ", ".join(str(value) for key, value in params.items() if key not in _DULL)
             try:
                 answer = respond(params)
             except CloudError as refused:
-                self.tell(f"  {function}: {name} {asked}: {refused}")
+                self.tell(f"  {function}: {name} {values}: {refused}")
                 raise
-            self.tell(f"  {function}: {name} {asked}")
+            self.tell(f"  {function}: {name} {values}")
             return answer
 
         return act
@@ -502,7 +503,7 @@ class World:
         return {"FailedEntryCount": 0, "Entries": ids}
 
     def _wake_up(self, params: Mapping[str, Any]) -> Answer:
-        """Wake a turn up; one that fails is not woken again: the minute's turn is soon enough."""
+        """Schedule a wake-up. If its turn fails, the next minute's turn follows."""
         message_id = f"wake-up-{self._entered}"
         event = {"Records": [sqs_record("wake-ups", message_id, params["MessageBody"])]}
         at_s = self.now_s + float(params.get("DelaySeconds", 0))
@@ -510,7 +511,7 @@ class World:
         self.enter(at_s, lambda: self.invoke(function, event))
         return {"MessageId": message_id}
 
-    def _hand_on(self, params: Mapping[str, Any]) -> Answer:
+    def _send_batch(self, params: Mapping[str, Any]) -> Answer:
         """Send several messages; each becomes an invocation."""
         for entry in params["Entries"]:
             self._wake_up({"QueueUrl": params["QueueUrl"], **entry})
@@ -522,7 +523,7 @@ class World:
         return {"Attributes": known}
 
     def state_item(self, fleet: str) -> dict[str, Any]:
-        """A fleet's item in the table; empty where it has none."""
+        """A fleet's item in the table; empty if it has none."""
         return self.table.partitions.get(f"fleet#{fleet}", {}).get("state", {})
 
 
@@ -530,7 +531,7 @@ _handler = cache(load_handler)
 
 
 def forget() -> None:
-    """Start cold: nothing that a warm function keeps is left."""
+    """Clear everything that a warm function keeps, as a cold start does."""
     for part in vars(wiring).values():
         if hasattr(part, "cache_clear"):
             part.cache_clear()

@@ -122,7 +122,7 @@ class Aws:
 
 
 def chosen(documents: FleetDocuments, name: str | None) -> "Sequence[Fleet]":
-    """Answer the fleets, or the one of that name.
+    """Return the fleets, or the one of that name.
 
     Raises `OperatorError` for an unknown one, and for one whose document is wrong.
     """

@@ -48,7 +48,7 @@ class FleetControl:
             age_s = age_from(turn.at, self._now) if turn else 0.0
             if turn is None or age_s > STALE_TURN_S:
                 since = f"for {spoken(age_s)}" if turn else "yet"
-                lines.append(f"{controller}: not known, no turn has worked {since}")
+                lines.append(f"{controller}: not known, no turn has succeeded {since}")
                 continue
             wishes = [outcome.asked for outcome in turn.outcomes if outcome.would] or ["nothing"]
             lines += [f"{controller} ({spoken(age_s)} ago): {wish}" for wish in wishes]
@@ -134,27 +134,27 @@ class Leaving:
             if spot is not None and not anyway and serving < spot.desired:
                 raise OperatorError(
                     f"{spot.desired - serving} of {spot.desired} spot instances do not serve, and "
-                    f"{on_demand.desired} on demand stand in for them: wait, or give --anyway"
+                    f"{on_demand.desired} on demand replace them: wait, or give --anyway"
                 )
             if spot is not None and not anyway and serving < on_demand.desired:
                 raise OperatorError(
                     f"{serving} spot instances serve, and {on_demand.desired} on demand: wait "
-                    "until spot serves as many, or give --anyway"
+                    "until spot serves that many, or give --anyway"
                 )
-            told = f"{ending.name}: desired {ending.desired} -> {ending.minimum}"
+            change = f"{ending.name}: desired {ending.desired} -> {ending.minimum}"
             writer = AutoScalingWriter(aws.autoscaling, aws.ec2)
-            self._steps.append((told, partial(writer.set_desired, ending.name, ending.minimum)))
+            self._steps.append((change, partial(writer.set_desired, ending.name, ending.minimum)))
         for group in groups.values():
             self._undo(group, leaves=group is ending)
         for kept in (spot, None if backfilled else on_demand):
             if kept is not None:
-                told = f"{kept.name}: desired {kept.desired}, nothing sets it from now on"
-                self.left.append(told)
-        self.left.append(f"the document and the records of {name}; they go with the stack")
+                text = f"{kept.name}: desired {kept.desired}, Spotkeeper no longer sets it"
+                self.left.append(text)
+        self.left.append(f"the document and the records of {name}, until you delete the stack")
 
     def preview(self) -> list[str]:
         """List what `stop` would do."""
-        return [told for told, _ in self._steps]
+        return [step_text for step_text, _ in self._steps]
 
     def stop(self) -> Mapping[str, Any]:
         """Do it, step by step, and tell what it `did` and what is `left` for its operator.
@@ -177,12 +177,12 @@ class Leaving:
         """Resume AZRebalance, remove tags and the hooks made for Spotkeeper; name what is left."""
         name, autoscaling = group.name, self._aws.autoscaling
 
-        def step(told: str, doing: str, call: Callable[..., object], **arguments: Any) -> None:
+        def step(step_text: str, doing: str, call: Callable[..., object], **arguments: Any) -> None:
             def do() -> None:
                 with aws_errors(doing):
                     call(**arguments)
 
-            self._steps.append((told, do))
+            self._steps.append((step_text, do))
 
         if "AZRebalance" in group.suspended:
             step(
@@ -220,17 +220,17 @@ class Leaving:
             answer = autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=name)
         names = [h["LifecycleHookName"] for h in answer["LifecycleHooks"]]
         hooks = [hook for hook in names if hook.startswith(HOOKS)]
-        told = f"{name}: hooks {', '.join(hooks)}"
+        text = f"{name}: hooks {', '.join(hooks)}"
         waiting = sum(i.phase in (Phase.LAUNCHING, Phase.LEAVING) for i in group.instances)
         waiting += group.desired - group.minimum if leaves else 0
         if not hooks:
             return
         if name in self._created:
-            self.left.append(f"{told}; they go with the stack, and the group and all in it, too")
+            self.left.append(f"{text}; deleting the stack deletes them and the group")
         elif self._keep_hooks:
-            self.left.append(f"{told}; without workers that complete them every start waits")
+            self.left.append(f"{text}; every launch waits for them unless workers complete them")
         elif waiting:
-            self.left.append(f"{told}; {waiting} instances start or leave: stop again when not")
+            self.left.append(f"{text}; {waiting} instances launch or leave: stop again afterwards")
         else:
 
             def delete() -> None:
@@ -240,7 +240,7 @@ class Leaving:
                             AutoScalingGroupName=name, LifecycleHookName=hook
                         )
 
-            self._steps.append((f"{told} deleted", delete))
+            self._steps.append((f"{text} deleted", delete))
 
 
 def mode_text(fleet: str, control: Control) -> str:

@@ -56,7 +56,7 @@ class Actual:
 
 
 def first_day(since: datetime) -> datetime:
-    """Give the beginning of a time's first day (UTC), from which on AWS's bill is read."""
+    """Return the beginning of a time's first day (UTC), from which on AWS's bill is read."""
     return since.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
@@ -103,7 +103,7 @@ QUERIES_AT_MOST = 500
 def read_use(
     client: "CloudWatchClient", stack: str, fleets: Sequence[str], since: datetime, until: datetime
 ) -> tuple[float | None, int | None]:
-    """Answer the share of the live workers' time without a request, and the peak; None if unknown.
+    """Return the share of the live workers' time without a request, and the peak; None if unknown.
 
     The peak is the most spot instances that were wanted at once. What runs is no measure: while one
     instance takes another's place, both run.
@@ -209,10 +209,10 @@ GAPS_NAMED = 5
 class Cost:
     """What ran in a time, and its prices; `missing` names those that AWS does not have.
 
-    `peak` is how many instances were needed at most, `unknown` names what is in no sum because it
+    `peak` is the most instances that were needed. `unknown` names what is not included because it
     was never read. `noticed` is what users noticed of interruptions, `idle` the share of the live
-    workers' time without a request, `actual` what AWS billed; None where it is not known or not
-    requested. `troubles` says what could not be read.
+    workers' time without a request, `actual` what AWS billed; None if not known or not requested.
+    `troubles` says what could not be read.
     """
 
     items: tuple[LedgerItem, ...]
@@ -302,7 +302,7 @@ def read_cost(
         missing=tuple(missing),
         peak=peak,
         unknown=(
-            *(f"{error}: its cost is in no sum" for error in documents.errors),
+            *(f"{error}: its cost is not included" for error in documents.errors),
             *unread(ledger, names, items, since, until),
         ),
         noticed=ask(around_interruptions),
@@ -325,7 +325,7 @@ def unread(
     for name in fleets:
         at = ledger.complete_until(name)
         if at is None and not any(item.fleet == name for item in items):
-            yield f"fleet {name}: its instances were never read; what it cost is not known"
+            yield f"fleet {name}: cost not known, its instances were never read"
         for gap in ledger.gaps(name, since):
             if gap.since < until:
                 parts = [
@@ -336,12 +336,12 @@ def unread(
                     for ids in (gap.instances, gap.ended)
                 )
                 if len(gap.instances) == 1:
-                    parts.append(f"1 instance that ran meanwhile is in no sum: {ran}")
+                    parts.append(f"1 instance that ran meanwhile is not included: {ran}")
                 elif gap.instances:
                     count = f"{len(gap.instances)} instances that ran meanwhile"
-                    parts.append(f"{count} are in no sum: {ran}")
+                    parts.append(f"{count} are not included: {ran}")
                 if gap.ended:
-                    parts.append(f"why, or when, these ended is not known: {ended}")
+                    parts.append(f"it is not known when or why these ended: {ended}")
                 yield f"fleet {name}: {'; '.join(parts)}"
         if at is not None and until - at > LATE:
             yield f"fleet {name}: last read at {at:%Y-%m-%d %H:%M} UTC; later costs are not known"
@@ -399,7 +399,7 @@ def cost_json(cost: Cost, by: By | None = None) -> str:
 
 
 def _told(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
-    """Say what was paid; what that saved, with what is beside it; and what is in no sum."""
+    """Say what was paid; what that saved, with what is beside it; and what is not included."""
     whole, actual = cost.whole, cost.actual
 
     def saved(usd: float, of: float, what: str) -> str:
@@ -435,27 +435,27 @@ def _told(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
     beside.append(("interrupted", interrupted))
     if cost.idle is not None:
         hours = whole.spot_h + whole.on_demand_h
-        told = f"{cost.idle * hours:.1f} h of {hours:.1f} h: {cost.idle:.0%} of the workers' time"
-        beside.append(("idle", f"{told} had no request"))
+        idle = f"{cost.idle * hours:.1f} h of {hours:.1f} h: {cost.idle:.0%} of the workers' time"
+        beside.append(("idle", f"{idle} had no request"))
     if actual is not None and not (actual.spot or actual.on_demand or actual.others):
-        told = f"nothing is billed under the tag {GROUP_TAG}: activate it as a cost allocation tag "
-        beside.append(("actual", f"{told}in the billing console; it shows a day later"))
+        none = f"nothing is billed under the tag {GROUP_TAG}: activate it as a cost allocation tag "
+        beside.append(("actual", f"{none}in the billing console; costs appear a day later"))
     elif actual is not None:
         same_days = cost.within(actual.first, actual.until)
-        told = (
+        billed = (
             f"{actual.spot + actual.on_demand:.2f} billed for instances from "
             f"{actual.first:%Y-%m-%d} to {actual.until:%Y-%m-%d} (spot {actual.spot:.2f}, "
-            f"on demand {actual.on_demand:.2f}), {actual.others:.2f} for what else carries the tag"
+            f"on demand {actual.on_demand:.2f}), {actual.others:.2f} for other items with the tag"
             f"{', not final yet' if actual.estimated else ''}; by the ledger "
             f"{savings(same_days, actual.first, actual.until).paid:.2f}"
         )
-        beside.append(("actual", told))
+        beside.append(("actual", billed))
 
     notes = [("not in it", NOT_IN_IT)]
     if whole.unpriced_h:
         named = ", ".join(f"{name} ({hours:.1f} h)" for name, hours in _unpriced(cost).items())
-        told = f"{whole.unpriced_h:.1f} h have no price and are in no sum"
-        notes.append(("missing", f"{told}: {named}"))
+        unpriced = f"{whole.unpriced_h:.1f} h have no price and are not included"
+        notes.append(("missing", f"{unpriced}: {named}"))
     notes += (("not known", unknown) for unknown in cost.unknown)
     notes += (("trouble", trouble) for trouble in cost.troubles)
     return sums, beside, notes

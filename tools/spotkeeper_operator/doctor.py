@@ -54,8 +54,8 @@ def examine_groups(
             aws.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=groups)
     except Refused as error:
         # Without credentials every fact would be unseen, each for the same reason.
-        told = error.__cause__
-        if isinstance(told, ClientError) and told.response["Error"]["Code"] in CREDENTIAL_CODES:
+        cause = error.__cause__
+        if isinstance(cause, ClientError) and cause.response["Error"]["Code"] in CREDENTIAL_CODES:
             raise
     fleet = Fleet(
         name="main",

@@ -33,7 +33,7 @@ _ENDED_BADLY = frozenset({"failed", "stopped", "cancelled"})
 
 
 def interrupt(fis: "FISClient", stack: str, role: str, instance_ids: Sequence[str]) -> str:
-    """Interrupt instances, with the ARN of FIS's role; answers the experiment's id.
+    """Interrupt instances, with the ARN of FIS's role; returns the experiment's id.
 
     What is made is tagged with the stack's name, and no template is left behind.
     """
@@ -87,7 +87,7 @@ def check(fis: "FISClient", experiment: str) -> None:
 class Service:
     """What users noticed of a time: requests that started in it, those late or failed, in numbers.
 
-    `late` is None where nothing is promised about waiting; `longest_s` is the longest wait.
+    `late` is None without a promise about waiting; `longest_s` is the longest wait.
     """
 
     requests: int
@@ -124,7 +124,7 @@ class Story:
         return None if at is None else (at - self.started).total_seconds()
 
 
-def told(
+def updated(
     story: Story,
     records: Iterable[DecisionRecord],
     lives: Iterable[Life],
@@ -218,7 +218,7 @@ def drill(
     if kept_back:
         why, command = kept_back
         raise OperatorError(
-            f"{name} {why}, nothing would replace what is lost: spotkeeper {command}"
+            f"{name} {why}, so nothing would replace lost instances: spotkeeper {command}"
         )
     names = (fleet.spot_group, fleet.on_demand_group)
     groups = AutoScalingReader(aws.autoscaling, aws.ec2).describe(names)
@@ -228,7 +228,7 @@ def drill(
     serving = [i for i in spot.instances if i.phase is Phase.IN_SERVICE and i.healthy]
     if count > len(serving):
         raise OperatorError(
-            f"{len(serving)} spot instances are in service: --count {count} is more"
+            f"only {len(serving)} spot instances are in service: --count {count} is too many"
         )
     chosen_ones = tuple(sorted(i.instance_id for i in serving)[:count])
     records, fis = aws.records(stack), aws.client("fis")
@@ -244,7 +244,7 @@ def drill(
             lives = InstanceLives(aws.ec2).of(story.instances, now)
             known = [lives[i] for i in story.instances if i in lives]
             turns = records.between(name, story.started, now).records
-            story = told(story, turns, known, on_demand.desired)
+            story = updated(story, turns, known, on_demand.desired)
         except (Throttled, Unavailable) as error:
             # The instances are interrupted: what becomes of them is still to be seen.
             say(f"error: {error}")
@@ -265,11 +265,11 @@ def drill(
 
 
 STEPS = (
-    ("warned", "warned", "a turn knows of the warning"),
-    ("asked", "asked", "a replacement is requested"),
+    ("warned", "warned", "a turn sees the warning"),
+    ("asked", "requested", "a replacement is requested"),
     ("gone", "gone", "the interrupted instances have ended"),
-    ("whole", "whole", "as much serves as before, without them"),
-    ("back", "back on spot", "spot alone serves as much; backfill is released"),
+    ("whole", "whole", "other instances serve in their place"),
+    ("back", "back on spot", "spot alone serves in their place; backfill is released"),
 )
 
 
@@ -303,11 +303,11 @@ def noticed(drilled: Drilled) -> str:
     found = drilled.service
     if not found.requests:
         return "none were logged"
-    late = "nothing is promised about waiting"
+    late = "there is no promise about waiting"
     if found.late is not None:
         late = f"{found.late} later than the {drilled.promised_s:g} s promised"
-    told = f"{found.requests} logged, {late}, {found.failed} failed"
-    return f"{told}; longest wait {found.longest_s:.1f} s"
+    updated = f"{found.requests} logged, {late}, {found.failed} failed"
+    return f"{updated}; longest wait {found.longest_s:.1f} s"
 
 
 def drill_page(drilled: Drilled) -> Page:

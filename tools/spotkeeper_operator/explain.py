@@ -182,8 +182,8 @@ def seen_words(turn: DecisionRecord) -> str:
     seen, names = known(turn.seen), _SHOWN[turn.controller]
     # The clock of a worker may be ahead: no log is younger than now.
     shown = [(max(0.0, seen[name]), words) for name, words in names.items() if name in seen]
-    told = [f"{value:.3g} {words}" for n, (value, words) in enumerate(shown) if value or not n]
-    return ", ".join(told) or "nothing"
+    parts = [f"{value:.3g} {words}" for n, (value, words) in enumerate(shown) if value or not n]
+    return ", ".join(parts) or "nothing"
 
 
 def answered(outcomes: Sequence[Outcome]) -> list[str]:
@@ -199,19 +199,19 @@ def explain_text(found: Decisions) -> str:
         if entry.turns > 1:
             when = f"{_span(entry.first, turn.at)}, {entry.turns} turns"
         if turn.rule == FAILED:
-            told = [(turn.fleet, f"{turn.controller}: FAILED")]
+            rows = [(turn.fleet, f"{turn.controller}: FAILED")]
         else:
-            told = [(turn.fleet, f"{turn.controller}: {turn.action} [{turn.rule}]")]
-            told.append(("seen", seen_words(turn)))
-        told += (("why", turn.reason), *(("failure", failure) for failure in turn.failures))
-        told += (("asked", line) for line in answered(turn.outcomes))
-        parts.append((entry.first, [when, *(line for row in told for line in labelled(*row))]))
+            rows = [(turn.fleet, f"{turn.controller}: {turn.action} [{turn.rule}]")]
+            rows.append(("seen", seen_words(turn)))
+        rows += (("why", turn.reason), *(("failure", failure) for failure in turn.failures))
+        rows += (("requested", line) for line in answered(turn.outcomes))
+        parts.append((entry.first, [when, *(line for row in rows for line in labelled(*row))]))
     for hole in found.holes:
         lasting = spoken((hole.last - hole.first).total_seconds())
-        told = [(hole.fleet, f"{hole.controller}: NO TURN WORKED for {lasting}")]
-        told += (("AWS took", lost) for lost in hole.lost)
-        told += [("AWS took", f"unknown: {hole.unread}")] if hole.unread else []
-        lines = [line for row in told for line in labelled(*row)]
+        rows = [(hole.fleet, f"{hole.controller}: NO TURN SUCCEEDED for {lasting}")]
+        rows += (("AWS took", lost) for lost in hole.lost)
+        rows += [("AWS took", f"unknown: {hole.unread}")] if hole.unread else []
+        lines = [line for row in rows for line in labelled(*row)]
         parts.append((hole.first, [_span(hole.first, hole.last), *lines]))
     blocks = [block for _, block in sorted(parts, key=lambda part: part[0])]
     blocks = blocks or [["no decision in this time"]]
@@ -337,9 +337,9 @@ def records_timeline(
 
 
 def _words(record: DecisionRecord) -> str:
-    asked = "; ".join(answered(record.outcomes))
-    told = f"{record.action}, {record.rule}: {record.reason}"
-    return f"{told}. Asked: {asked}" if asked else told
+    requests = "; ".join(answered(record.outcomes))
+    decision = f"{record.action}, {record.rule}: {record.reason}"
+    return f"{decision}. Requested: {requests}" if requests else decision
 
 
 def decided(entries: Sequence[Entry], first: datetime) -> page.Table:

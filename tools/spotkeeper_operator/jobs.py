@@ -77,7 +77,7 @@ class Jobs:
             if not dry_run:
                 # A command that was killed may have begun it without listing it.
                 self._table.relist(name)
-            raise OperatorError(f"job {name} runs already: `spotkeeper job status {name}`")
+            raise OperatorError(f"job {name} already runs: `spotkeeper job status {name}`")
         wrong = [*self._wrong_machine(document)]
         if self._exists(f"{prefix}head.json"):
             wrong.append(
@@ -88,17 +88,17 @@ class Jobs:
         if wrong:
             raise OperatorError("; ".join(wrong))
         size = f", {len(archive) / 2**20:.1f} MiB of code" if archive else ""
-        told = [f"{name}: {', '.join(document.machine.types)}{size}"]
+        checked = [f"{name}: {', '.join(document.machine.types)}{size}"]
         if dry_run:
-            return [*told, "nothing was started (--dry-run)"]
+            return [*checked, "nothing was started (--dry-run)"]
         kept = document.model_copy(update={"code": "code.tar.gz" if archive else None})
         if archive:
             self._s3.put_object(Bucket=self.bucket, Key=f"{prefix}code.tar.gz", Body=archive)
         text = kept.model_dump_json().encode()
         self._s3.put_object(Bucket=self.bucket, Key=f"{prefix}document.json", Body=text)
         if not self._table.create(kept, now):
-            raise OperatorError(f"job {name} is there already: `spotkeeper job status {name}`")
-        return [*told, f"started; within a minute: spotkeeper job status {name}"]
+            raise OperatorError(f"job {name} already exists: `spotkeeper job status {name}`")
+        return [*checked, f"started; within a minute: spotkeeper job status {name}"]
 
     def _wrong_machine(self, document: JobDocument) -> Iterator[str]:
         """Name what would keep every machine of a job from running, or from ending."""
@@ -212,7 +212,7 @@ class Jobs:
         """Stop a job at its next checkpoint, or at once."""
         _, job = self.one(name)
         if job.outcome:
-            raise OperatorError(f"job {name} ended already: {job.outcome}")
+            raise OperatorError(f"job {name} has already ended: {job.outcome}")
         change = {"stop_now": True} if now else {"ending": Outcome.STOPPED}
         self._table.change(name, lambda it: replace(it, **change))
         return f"{name} stops {'at once' if now else 'at its next checkpoint'}"
@@ -243,13 +243,13 @@ class Jobs:
 
         self._table.change(name, back)
         self._table.relist(name)
-        return f"{name} goes on from {source}"
+        return f"{name} continues from {source}"
 
     def _step_back(self, name: str, step: str) -> None:
         head, etag = self._head(name)
         before = head.get("previous") or {}
         if step not in (head["step"], before.get("step")):
-            raise OperatorError(f"{name} has the steps {head['step']} and {before.get('step')}")
+            raise OperatorError(f"{name} has steps {head['step']} and {before.get('step')}")
         if step == before.get("step"):
             head |= {"step": before["step"], "files": before["files"], "previous": None}
         head |= {"done": False, "exit_code": None}
@@ -279,7 +279,7 @@ class Jobs:
             raise OperatorError(f"job {name} is not lost: `spotkeeper job status {name}`")
         disks = [*sorted(state.get("volumes", {})), *sorted(state.get("images", {}))]
         confirm(
-            f"{name} takes these as its own, by their tags, and may end or delete them: "
+            f"these have the tags of {name}, which will own them and may end or delete them: "
             + (", ".join([*sorted(machines), *disks]) or "nothing")
         )
         if not self._table.create(document, now):
@@ -288,7 +288,7 @@ class Jobs:
             name, lambda it: replace(it, attempt=attempt, machines=machines, **state)
         )
         ended = f"; {', '.join(sorted(machines))} will be ended" if machines else ""
-        return f"{name} is there again, and its state stays{ended}"
+        return f"{name} is recovered, with its state{ended}"
 
     def _disk_from_tags(
         self, document: JobDocument, instances: Sequence[Any], now: datetime
@@ -317,7 +317,7 @@ class Jobs:
                 " again"
             )
         if len(homes) > 1:
-            raise OperatorError(f"{', '.join(homes)} carry the tags of {name}: {hint}")
+            raise OperatorError(f"{', '.join(homes)} have the tags of {name}: {hint}")
         # Copies of a volume that is gone are looked for as long as it is remembered.
         volumes = {
             it["VolumeId"]: OwnVolume(
@@ -393,7 +393,7 @@ class Jobs:
             if not path.resolve().is_relative_to(folder.resolve()):
                 raise OperatorError(f"the head names a file outside of the folder: {it['path']}")
             if path.exists():
-                raise OperatorError(f"{path} is there already: give an empty folder")
+                raise OperatorError(f"{path} already exists: give an empty folder")
             try:
                 body = self._s3.get_object(Bucket=self.bucket, Key=it["key"])["Body"]
             except self._s3.exceptions.NoSuchKey:
@@ -433,8 +433,8 @@ class Jobs:
             # S3 answers with success, and names what it kept.
             for it in answer.get("Errors", ()):
                 raise OperatorError(
-                    f"s3:DeleteObject of {it['Key']}: {it['Code']}: {it['Message']}; what was not"
-                    f" deleted stays: mend this, and `spotkeeper job delete {name}` again"
+                    f"s3:DeleteObject of {it['Key']}: {it['Code']}: {it['Message']}; correct this,"
+                    f" and run `spotkeeper job delete {name}` again"
                 )
         # Only what the item remembers: tags prove nothing.
         known, own = (sorted(found[1].images), sorted(found[1].volumes)) if found else ([], [])
@@ -495,7 +495,7 @@ def read_document(path: Path) -> JobDocument:
 def pack(folder: Path) -> bytes:
     """Pack a folder of code, without what never belongs to it; at most 200 MB."""
     if not folder.is_dir():
-        raise OperatorError(f"code: {folder} is no folder")
+        raise OperatorError(f"code: {folder} is not a folder")
     packed, total = io.BytesIO(), 0
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for path in sorted(folder.rglob("*")):
@@ -525,12 +525,14 @@ def turns_json(turns: Sequence[Turn]) -> str:
 
 def status_text(document: JobDocument, job: Job) -> str:
     """Describe a job in a few lines."""
-    told = job.told.get(job.machine_attempt)
+    report = job.told.get(job.machine_attempt)
     if job.outcome:
         code = "" if job.exit_code is None else f", exit code {job.exit_code}"
         state = f"ended: {job.outcome}{code}"
     elif job.granted:
-        state = f"runs on {job.machine}" + (f", step {told.step}" if told and told.step else "")
+        state = f"runs on {job.machine}" + (
+            f", step {report.step}" if report and report.step else ""
+        )
     elif job.machine:
         state = f"starts on {job.machine}"
     else:
@@ -550,7 +552,7 @@ def status_text(document: JobDocument, job: Job) -> str:
 
 def status_json(document: JobDocument, job: Job) -> dict[str, Any]:
     """Describe a job as JSON."""
-    told = job.told.get(job.machine_attempt)
+    report = job.told.get(job.machine_attempt)
     return {
         "name": job.name,
         "outcome": job.outcome,
@@ -561,7 +563,7 @@ def status_json(document: JobDocument, job: Job) -> dict[str, Any]:
         "volume": job.home or None,
         "zone": job.zone or None,
         "image": job.image or None,
-        "step": told.step if told else None,
+        "step": report.step if report else None,
         "hours": round(job.hours, 3),
         "usd": round(job.usd, 4),
         "launches": job.attempt,

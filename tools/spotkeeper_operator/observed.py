@@ -132,14 +132,14 @@ def report_text(reports: Sequence[ObservedReport], price_ratio: float) -> str:
             turns = "1 turn" if report.turns == 1 else f"{report.turns} turns"
             lines = labelled(report.fleet, f"{span}, {turns} in observe mode", indent=0)
             for kind, count in report.wishes:
-                rows.append(("would ask", f"{count} {'time' if count == 1 else 'times'}: {kind}"))
+                rows.append(("would do", f"{count} {'time' if count == 1 else 'times'}: {kind}"))
             for label, running in (("ran", report.ran), ("would run", report.would)):
-                told = (
+                hours = (
                     f"{running.spot:.1f} h spot, {running.on_demand:.1f} h on demand, "
                     f"{running.unfilled:.1f} h short; "
                     f"costs {running.cost(price_ratio):.1f} h on demand"
                 )
-                rows.append((label, told))
+                rows.append((label, hours))
         if report.unreadable:
             rows.append(("left out", f"{report.unreadable} records of another release"))
         blocks.append([*lines, *(line for row in rows for line in labelled(*row))])

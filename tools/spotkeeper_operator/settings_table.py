@@ -30,7 +30,7 @@ _MARKED = re.compile(
 
 
 def settings_table() -> str:
-    """Give a row for each setting of the document, in its order."""
+    """Return a row for each setting of the document, in its order."""
     lines = [*_HEAD, _VERSION]
     for section in ("", *(field.name for field in fields(Fleet) if field.name in SECTIONS)):
         prefix = f"{section}." if section else ""
@@ -48,7 +48,7 @@ def settings_table() -> str:
 
 
 def written(document: str) -> str:
-    """Give a document with the table between its marks."""
+    """Return a document with the table between its marks."""
     return _MARKED.sub(lambda found: f"{found[1]}\n{settings_table()}\n{found[2]}", document)
 
 

@@ -315,9 +315,9 @@ def _state(
     of_ours = (it for it in status.failing if it.controller is Controller.AVAILABILITY)
     error = next((f": {it.error}" for it in of_ours), "")
     if turn is None:
-        return State.UNKNOWN, f"no availability turn has worked yet{error}"
+        return State.UNKNOWN, f"no availability turn has succeeded yet{error}"
     if age_s > STALE_TURN_S:
-        return State.UNKNOWN, f"no availability turn has worked for {spoken(age_s)}{error}"
+        return State.UNKNOWN, f"no availability turn has succeeded for {spoken(age_s)}{error}"
     if wanted is None:
         return State.UNKNOWN, "the groups could not be read"
     unfilled -= turn.seen.get("SpotAtRisk", 0.0)
@@ -471,7 +471,7 @@ def status_json(status: StackStatus) -> str:
 
 
 def exit_code(status: StackStatus) -> int:
-    """Answer 0 when as many as wanted are in service and nothing fails or rings, else 1."""
+    """Return 0 when as many as wanted are in service and nothing fails or rings, else 1."""
     good = (State.WHOLE, State.IN_SERVICE)
     well = all(fleet.state in good and not fleet.failing for fleet in status.fleets)
     return 0 if status.fleets and well and not status.ringing and not status.troubles else 1
@@ -617,7 +617,7 @@ class Reading:
     def _read[Found](self, of: str, label: str, read: Callable[[], Found]) -> Found | FleetError:
         try:
             if of in self._hung:
-                raise FleetError(f"not read, as {of} did not answer before")
+                raise FleetError(f"not read, because {of} did not answer before")
             return read()
         except FleetError as error:
             if isinstance(error, TimedOut):

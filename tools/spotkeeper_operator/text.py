@@ -93,7 +93,7 @@ def spoken(seconds: float) -> str:
 
 
 def age_from(at: datetime, now: datetime) -> float:
-    """Answer how long ago an instant was, s: 0 where a clock that is behind makes it the future."""
+    """Return the age of an instant, s; 0 if it is in the future, because a clock is behind."""
     return max(0.0, (now - at).total_seconds())
 
 

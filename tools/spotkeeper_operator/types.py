@@ -151,10 +151,10 @@ def types_text(found: list[FleetTypes]) -> str:
     blocks += [] if found else [["no instance ran in this time"]]
     meanings = {
         "speed": "service times of the same minutes, against the type with the most logs. Below "
-        f"{TRUSTED} logs it is averaged with 1; ? where a type never served beside another.",
+        f"{TRUSTED} logs it is averaged with 1; ? if a type never served beside another.",
         "1000": "USD for a thousand requests on instances that are busy all the time.",
-        "weight": "how much an instance serves; the slowest type has 10. Use it to choose types, "
-        "and do not set it in a group: Spotkeeper counts instances.",
+        "weight": "how much an instance serves; the slowest type has 10. Use it to choose types. "
+        "Do not set it in a group: Spotkeeper counts instances.",
     }
-    told = [line for row in meanings.items() for line in labelled(*row, indent=0)]
-    return paragraphs([*blocks, told])
+    legend = [line for row in meanings.items() for line in labelled(*row, indent=0)]
+    return paragraphs([*blocks, legend])

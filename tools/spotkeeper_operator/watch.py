@@ -141,8 +141,8 @@ class Watch:
                 why = {i.instance_id: i.why for i in instances_of(fleet, looked, {}, {}, None, now)}
                 picture = fleet_picture(fleet, looked.groups or {}, looked.records or (), why)
                 status = fleet_status(fleet, looked, now)
-                told = {"state": status.state, "why": status.why, "rows": status_rows(status)}
-                fleets.append(picture | {"status": told})
+                shown = {"state": status.state, "why": status.why, "rows": status_rows(status)}
+                fleets.append(picture | {"status": shown})
             ringing = [f"alarm rings: {name}" for name in reading.ringing()]
             state["troubles"] = [*ringing, *reading.troubles]
         except ERRORS as error:

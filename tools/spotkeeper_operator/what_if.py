@@ -174,7 +174,9 @@ def what_if_text(found: Sequence[WhatIf]) -> str:
         for each in (it for it in fleet.prices if not it.kept):
             needed = each.unbound_hours
             without = f"{needed:.1f} worker-hours" if needed is not None else "no rule keeps it"
-            lines.append(f"No rule keeps {each.share:g} within {each.wait_s:g} s in these bounds.")
+            lines.append(
+                f"With these bounds no rule keeps {each.share:g} within {each.wait_s:g} s."
+            )
             lines.append(f"Without bounds.spot_max: {without}.")
         blocks.append(lines)
     return paragraphs(blocks)

@@ -47,7 +47,7 @@ class Broker:
         wait: Callable[[float], object],
     ) -> None:
         """Run `session` on a channel, and on a new one whenever it is lost, until `stopping`."""
-        retry_s, said = FIRST_RETRY_S, ""
+        retry_s, last_problem = FIRST_RETRY_S, ""
         while not stopping():
             try:
                 with pika.BlockingConnection(self._parameters) as connection:
@@ -55,15 +55,15 @@ class Broker:
                     channel.basic_qos(prefetch_count=self._prefetch)
                     # The queue is known to be there.
                     channel.queue_declare(self._queue, passive=True)
-                    if said:
-                        _LOG.info("listening to the queue %s again", self._queue)
-                    retry_s, said = FIRST_RETRY_S, ""
+                    if last_problem:
+                        _LOG.info("consuming from the queue %s again", self._queue)
+                    retry_s, last_problem = FIRST_RETRY_S, ""
                     session(channel)
             except ERRORS as error:
-                told = self._explained(error)
-                if told != said:
-                    _LOG.error("%s; retrying", told)
-                said = told
+                problem = self._explained(error)
+                if problem != last_problem:
+                    _LOG.error("%s; retrying", problem)
+                last_problem = problem
                 wait(retry_s)
                 retry_s = min(2 * retry_s, LAST_RETRY_S)
 

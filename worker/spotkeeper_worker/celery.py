@@ -366,7 +366,7 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
     def _pause(self, consumer: Any) -> None:
         if not self._paused:
             self._paused = True
-            _LOG.info("the machine may begin no task: consuming stops")
+            _LOG.info("the machine must not begin tasks: consuming stops")
             channel: Any = consumer.task_consumer.channel
             qos: Any = getattr(channel, "qos", None)
             if hasattr(qos, "can_consume"):
@@ -383,7 +383,7 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
             if request not in state.active_requests and not _dispatched(request)
         )
         if returned:
-            _LOG.info("%d prefetched tasks were given back", returned)
+            _LOG.info("%d prefetched tasks were returned", returned)
 
     def _resume(self, consumer: Any) -> None:
         if not self._paused:

@@ -45,7 +45,7 @@ def publish(step: int | str, folder: Path | None = None, keep: int = 2) -> Itera
     """
     name = f"{step:06d}" if isinstance(step, int) else step
     if not name or name.startswith(DRAFT) or "/" in name or "\0" in name:
-        raise ValueError(f"{step!r} is no name of a checkpoint: it is a number, or a file name")
+        raise ValueError(f"{step!r} is not a checkpoint's name: it is a number, or a file name")
     root = _root(folder)
     root.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f"{DRAFT}{name}.", dir=root))

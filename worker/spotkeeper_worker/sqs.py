@@ -82,7 +82,7 @@ class _SqsLoop:
                 VisibilityTimeout=int(self.visibility_s),
             )
         except _AWS_ERRORS as error:
-            _LOG.error("no request could be taken; again in %g s: %s", self.retry_s, error)
+            _LOG.error("no request could be received; retrying in %g s: %s", self.retry_s, error)
             self.worker.wait(self.retry_s)
             self.retry_s = min(2 * self.retry_s, _LAST_RETRY_S)
             return True

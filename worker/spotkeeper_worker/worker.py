@@ -233,6 +233,6 @@ def _seconds(when: When, otherwise: float) -> float:
             raise ValueError("it is outside of the years 1 to 9999")
         return seconds
     except (ValueError, TypeError, OverflowError) as error:
-        told = "enqueued_at %r is not a time in seconds, so the wait counts as 0: %s"
-        _LOG.error(told, when, error)
+        message = "enqueued_at %r is not a time in seconds, so the wait counts as 0: %s"
+        _LOG.error(message, when, error)
         return otherwise

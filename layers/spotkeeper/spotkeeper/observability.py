@@ -77,12 +77,12 @@ def emit(fleet: str, values: Mapping[str, float]) -> None:
 def tell_unused(fleet: str, settings: tuple[str, ...]) -> None:
     """Log, once in a function's life, which settings of a fleet's document are of the past."""
     if settings:
-        told = "settings of an earlier release are not used: take them out of the document"
-        logger.warning(told, fleet=fleet, settings=list(settings))
+        message = "settings of an earlier release are not used: remove them from the document"
+        logger.warning(message, fleet=fleet, settings=list(settings))
 
 
 def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict[str, str]:
-    """Log and count what an invocation did; answers each fleet's last reason.
+    """Log and count what an invocation did; returns each fleet's last reason.
 
     Raises `TurnFailed` when a fleet's document, its turn, or one of its requests to AWS failed, and
     an exception group of unforeseen errors.
@@ -134,7 +134,7 @@ def report_jobs(turns: Sequence[JobTurn], unread: Sequence[str]) -> dict[str, li
         if turn.steps:
             logger.info("took steps", job=turn.name, steps=turn.steps)
         if turn.is_late:
-            logger.warning("a job had no turn: the time was over", job=turn.name)
+            logger.warning("a job had no turn: no time was left", job=turn.name)
         if turn.stuck_for:
             _count("JobsStuck", 1)
             logger.warning("a job is stuck", job=turn.name, why=turn.stuck_for)

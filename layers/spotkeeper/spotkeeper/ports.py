@@ -77,7 +77,6 @@ class SpotRequest:
     `at_risk_since` is when its instance was marked to be taken; `taken` says that it has been.
     """
 
-    request_id: str
     instance_id: str
     failure: LaunchFailure | None
     at_risk_since: datetime | None
@@ -128,7 +127,7 @@ class GroupReader(Protocol):
         ...
 
     def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
-        """Name those of some instances that have not ended, whatever group they are in."""
+        """Return which of some instances have not ended, in any group or none."""
         ...
 
     def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
@@ -205,7 +204,6 @@ class Lease:
     availability: AvailabilityMemory = field(default_factory=AvailabilityMemory)
     health: HealthMemory = field(default_factory=HealthMemory)
     notes: tuple[AtRiskNote, ...] = ()
-    notes_seen: int = 0
     note_keys: tuple[str, ...] = ()
     noted: str = ""
     taken_at: datetime | None = None
@@ -247,7 +245,7 @@ class LoadTable(Protocol):
     """Holds what search logs add up to."""
 
     def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
-        """Store digests, idempotently by key; answers the keys that could not be stored."""
+        """Store digests, idempotently by key; returns the keys that could not be stored."""
         ...
 
     def since(self, fleet: str, since: datetime) -> tuple[LoadDigest, ...]:

@@ -53,7 +53,7 @@ def _config(*, connect_s: int, read_s: int, attempts: int) -> Config:
 # A function has 30 s (template.yaml), and a call that hangs must fail while the rest can be done.
 # Groups must be read and resized: nothing can be done without them.
 NEEDED = _config(connect_s=1, read_s=3, attempts=3)
-# A turn goes on without what these would answer.
+# A turn continues without the answers of these.
 OPTIONAL = _config(connect_s=1, read_s=3, attempts=2)
 # CreateFleet answers once it has launched. A repeated call has the same token.
 LAUNCH = _config(connect_s=1, read_s=20, attempts=1)
@@ -172,7 +172,7 @@ def load_table() -> LoadDigestTable:
 
 @cache
 def queue_looks() -> EveryRequestQueue:
-    """Put together what counts request queues, and keeps agents' looks at them."""
+    """Make the counter of request queues, and the store of the lengths that agents report."""
     cloudwatch = partial(_client, "cloudwatch", OPTIONAL)
     return EveryRequestQueue(_sqs, cloudwatch, _client("dynamodb", TABLE), _table(), now)
 

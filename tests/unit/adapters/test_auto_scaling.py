@@ -8,7 +8,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG, AutoScalingReader
 from spotkeeper.adapters.errors import SPOT_TROUBLED_STATUSES
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Phase
@@ -187,6 +187,15 @@ def test_spot_requests_of_the_given_instances_are_read_in_pages(aws: Aws) -> Non
             {"Filters": filters, "MaxResults": 500, **page},
         )
     assert len(aws.reader.troubled_spot_requests(["i-0b", "i-0a"], SINCE)) == 2
+
+
+@pytest.mark.parametrize("gone_at", ["soon", "2026-11-20T12:00:00"])
+def test_a_mark_without_an_instant_is_passed_over(aws: Aws, gone_at: str) -> None:
+    """Whoever may tag an instance writes the mark."""
+    tags = [{"Key": DRAINING_TAG, "Value": gone_at}, {"Key": GROUP_TAG, "Value": "spot"}]
+    marked = {"InstanceId": "i-0a", "Tags": tags}
+    aws.ec2.add_response("describe_instances", {"Reservations": [{"Instances": [marked]}]})
+    assert aws.reader.marked(["spot"]) == ()
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def answered(code: str, message: str = "words") -> ClientError:
     ("error", "kind"),
     [
         *((answered(code), kind) for kind, codes in NAMED.items() for code in sorted(codes)),
+        (answered("OptInRequired"), Refused),
         (answered("ServiceUnavailable"), Unavailable),
         (answered("ValidationError", "New value 9 is above max value 4"), Unavailable),
         (answered("SomethingNew", ""), Unavailable),

@@ -47,6 +47,13 @@ def test_a_message_of_aws_has_its_class(text: str) -> None:
     assert classify(message) == (FailureClass(failure_class), True)
 
 
+def test_every_class_has_its_codes_and_a_text() -> None:
+    """A class that nothing is classified as would never be acted on."""
+    quoted = {text.partition(": ")[0] for text in TEXTS}
+    assert {*FailureClass} - quoted == set(), "quote a message of each in failure_texts.txt"
+    assert {*FailureClass} - CODES.keys() == set(), "name the codes of each in adapters/errors.py"
+
+
 def test_a_code_decides_whatever_text_follows_it_and_has_one_class() -> None:
     expected = {code: (of, True) for of, codes in CODES.items() for code in codes}
     for told in (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from botocore.exceptions import ClientError
+from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,9 +17,9 @@ from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.ports import AtRiskNote, Lease, Throttled
+from spotkeeper.ports import AtRiskNote, Throttled
 from tests.builders import TABLE, at
-from tests.contract.conftest import table_client
+from tests.contract.conftest import table_client, taken
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -29,17 +30,6 @@ CONTROLLERS = (Controller.AVAILABILITY, Controller.HEALTH)
 @pytest.fixture
 def states(dynamodb: "DynamoDBClient") -> FleetStateTable:
     return FleetStateTable(dynamodb, TABLE, timedelta(days=30))
-
-
-def taken(
-    states: FleetStateTable,
-    seconds: float = 0,
-    controller: Controller = Controller.AVAILABILITY,
-    note: AtRiskNote | None = None,
-) -> Lease:
-    lease = states.acquire("ocr", controller, at(seconds), note)
-    assert lease
-    return lease
 
 
 def items(dynamodb: "DynamoDBClient", beginning: str = "") -> list[dict[str, Any]]:
@@ -180,17 +170,11 @@ def test_what_is_remembered_of_a_thousand_instances_costs_forty_units(
         assert len(item["memory"]["B"]) < ITEM_BYTES
 
 
-class _Throttled:
-    """A table that asks to slow down."""
-
-    def update_item(self, **_: object) -> None:
-        code = "ProvisionedThroughputExceededException"
-        raise ClientError({"Error": {"Code": code, "Message": "Rate exceeded"}}, "UpdateItem")
-
-
-def test_a_throttled_table_is_throttled_and_not_busy() -> None:
-    states = FleetStateTable(_Throttled(), TABLE, timedelta(days=30))  # type: ignore[arg-type]
-    with pytest.raises(Throttled, match="taking the lease of ocr"):
+def test_a_throttled_table_is_throttled_and_not_busy(
+    states: FleetStateTable, dynamodb: "DynamoDBClient"
+) -> None:
+    with Stubber(dynamodb) as stub, pytest.raises(Throttled, match="taking the lease of ocr"):
+        stub.add_client_error("update_item", "ProvisionedThroughputExceededException")
         states.acquire("ocr", Controller.AVAILABILITY, at(0), None)
 
 
@@ -232,7 +216,7 @@ def test_a_lease_is_taken_although_the_answer_was_lost(
     asked_again: FleetStateTable, states: FleetStateTable
 ) -> None:
     note = AtRiskNote(instance_ids=("i-0a",), at=at(0))
-    lease = taken(asked_again, note=note)
+    lease = taken(asked_again, left=note)
     assert set(lease.notes) == {note}
     assert states.acquire("ocr", Controller.AVAILABILITY, at(1), None) is None
     assert not states.commit(lease, AvailabilityMemory(), at(2))

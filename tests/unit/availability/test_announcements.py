@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.availability.announcements import UNSENT_AT_MOST, Announced, announce
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord
+from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.permission import Control, Pause, Permission
-from tests.builders import at
+from tests.builders import at, held
 
 
 def record(
@@ -17,20 +17,12 @@ def record(
     serving: int = 0, alarms: tuple[str, ...] = (), permission: Permission = Permission.ACT,
 ) -> DecisionRecord:  # fmt: skip
     """The record of a turn: `on_demand` instances are wanted, `serving` of them serve."""
-    return DecisionRecord(
-        fleet="ocr",
-        controller=Controller.AVAILABILITY,
-        at=at(60.0 * minute),
-        action=Action.HOLD,
-        rule="hold",
-        reason=f"the reason of minute {minute}",
-        seen={
-            "SpotDesired": need, "SpotServing": spot, "Shortfall": short,
-            "OnDemandDesired": on_demand, "OnDemandServing": serving,
-        },
-        alarms=alarms,
-        permission=permission,
-    )  # fmt: skip
+    seen = {
+        "SpotDesired": need, "SpotServing": spot, "Shortfall": short,
+        "OnDemandDesired": on_demand, "OnDemandServing": serving,
+    }  # fmt: skip
+    when, by = at(60.0 * minute), Controller.AVAILABILITY
+    return held(controller=by, at=when, seen=seen, alarms=alarms, permission=permission)
 
 
 def announced(*records: DecisionRecord, control: Control | None = None) -> list[tuple[int, str]]:

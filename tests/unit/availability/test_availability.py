@@ -62,22 +62,20 @@ def settled(of: Fleet | None = None) -> Turns:
 # --- Backfill and its limits ---
 
 
-@pytest.mark.parametrize(
-    ("failure_class", "wanted", "alarms"),
-    [
-        (FailureClass.CAPACITY, 4, ()),
-        (FailureClass.PRICE, 4, ()),
-        (FailureClass.QUOTA, 4, ("quota",)),
-        (FailureClass.CONFIGURATION, 2, ("configuration",)),
-        (FailureClass.PERMISSION, 2, ("permission",)),
-        (FailureClass.BOOTSTRAP, 2, ("bootstrap",)),
-    ],
-)
-def test_a_failure_class_decides_how_far_the_backfill_goes(
-    failure_class: FailureClass, wanted: int, alarms: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("failure_class", FailureClass)
+def test_a_failure_class_decides_how_far_the_backfill_goes(failure_class: FailureClass) -> None:
+    wanted: dict[FailureClass, tuple[int, tuple[str, ...]]] = {
+        FailureClass.CAPACITY: (4, ()),
+        FailureClass.PRICE: (4, ()),
+        FailureClass.QUOTA: (4, ("quota",)),
+        FailureClass.CONFIGURATION: (2, ("configuration",)),
+        FailureClass.PERMISSION: (2, ("permission",)),
+        FailureClass.BOOTSTRAP: (2, ("bootstrap",)),
+        # As without a failure.
+        FailureClass.THROTTLE: (4, ()),
+    }
     decision = Turns()(0, spot(0), spot_failures=(failure(failure_class),))
-    assert (decision.on_demand_desired, decision.alarms) == (wanted, alarms)
+    assert (decision.on_demand_desired, decision.alarms) == wanted[failure_class]
 
 
 def test_the_backfill_stays_within_the_operators_and_the_groups_maximum() -> None:
@@ -333,9 +331,9 @@ def test_other_groups_in_the_document_are_adopted(spot_name: str, back_name: str
     others = group(spot_name, 0), replace(back(10), name=back_name)
     moved = take(3660, *others)
     assert (moved.rule, moved.ends) == ("adopting", ())
-    assert moved.reason.endswith("its previous groups spot and on-demand are left as they are")
+    assert moved.reason.endswith("its previous groups spot and on-demand are not changed")
     assert moved.memory.risk.losses == ()
-    assert "left as they are" not in take(3720, *others).reason
+    assert "not changed" not in take(3720, *others).reason
 
 
 def test_an_instance_detached_from_a_previous_group_is_ended() -> None:
@@ -414,6 +412,8 @@ def test_in_service_without_a_log_while_requests_flow_is_launching() -> None:
     assert (first.spot.serving, first.spot.launching) == (0, 4)
     later = take(540, spot(), back(4), unreported=unreported)
     assert (later.ends, later.shortfall) == ((), 0)
+    alone = Turns(take.memory)(600, spot(), unreported=unreported)
+    assert (alone.on_demand_desired, alone.rule) == (2, "configuration cap")
     late = take(600, spot(), back(4), unreported=unreported)
     assert (late.spot.late, late.ends) == (4, ())
     assert "bootstrap" in late.alarms
@@ -429,13 +429,6 @@ def test_instances_without_logs_yet_are_neither_short_nor_a_reason_to_release() 
     assert len(take(3630, spot(), back(4)).ends) == 4
     alone = Turns()(0, spot(), unheard=unheard)
     assert (alone.on_demand_desired, alone.alarms) == (0, ())
-
-
-def test_instances_that_never_report_are_backfilled_up_to_the_cap() -> None:
-    take, unreported = Turns(), dict.fromkeys(SPOT[:4], at(0))
-    take(0, spot(), unreported=unreported)
-    late = take(660, spot(), unreported=unreported)
-    assert (late.on_demand_desired, late.rule) == (2, "configuration cap")
 
 
 # --- The optional policy of elevated risk ---

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
@@ -44,7 +44,7 @@ memories = st.builds(
 
 
 @given(spot_groups(), on_demand_groups(), memories, failures, st.integers(0, 10))
-def test_a_raise_never_leaves_the_bounds(
+def test_no_raise_leaves_the_bounds_and_no_release_drops_serving_below_the_target(
     spot: Group,
     on_demand: Group,
     memory: AvailabilityMemory,
@@ -53,6 +53,12 @@ def test_a_raise_never_leaves_the_bounds(
 ) -> None:
     decision = turn(0, spot, on_demand, memory, fleet(on_demand_max=most), spot_failures=refused)
     assert 0 <= decision.on_demand_after <= max(most, on_demand.desired)
+    if decision.action is not Action.RELEASE:
+        return
+    assert {*decision.ends} <= {m.instance_id for m in on_demand.instances}
+    serving = {m.instance_id for m in instances(BACK[: decision.on_demand.serving])}
+    kept = decision.spot.serving + len(serving - {*decision.ends})
+    assert kept >= min(spot.desired, decision.spot.serving + len(serving))
 
 
 @given(spot_groups(), on_demand_groups(), memories, st.integers(1, 5))
@@ -74,20 +80,6 @@ def test_a_warned_instance_never_counts(
     without = turn(0, replace(spot, instances=tuple(left)), on_demand, memory)
     assert decision.spot.serving == without.spot.serving
     assert decision.spot.launching == without.spot.launching
-
-
-@given(spot_groups(), on_demand_groups(), memories)
-def test_a_release_never_drops_serving_below_the_target(
-    spot: Group, on_demand: Group, memory: AvailabilityMemory
-) -> None:
-    decision = turn(0, spot, on_demand, memory)
-    assume(decision.action is Action.RELEASE)
-    ended = sum(i in {m.instance_id for m in on_demand.instances} for i in decision.ends)
-    assert ended == len(decision.ends)
-    serving = {m.instance_id for m in instances(BACK[: decision.on_demand.serving])}
-    lost = len(serving & set(decision.ends))
-    kept = decision.spot.serving + decision.on_demand.serving - lost
-    assert kept >= min(spot.desired, decision.spot.serving + decision.on_demand.serving)
 
 
 @given(spot_groups(), st.integers(0, 8), failures, st.integers(0, 3600))

@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.actions import AvailabilityAction, EndBackfill, Unmark
+from spotkeeper.domain.availability.actions import EndBackfill, Unmark
 from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
@@ -57,12 +57,6 @@ def test_a_refused_turn_leaves_the_memory_of_what_was_seen(
     assert set(wanted.memory.drained) <= set(before.drained)
 
 
-def due(action: AvailabilityAction) -> tuple[type, object]:
-    """What an action is about, whatever it says of it."""
-    about = getattr(action, "instance_id", None) or getattr(action, "group", None)
-    return type(action), about
-
-
 @given(situations(), shuffles)
 def test_the_order_of_the_answers_does_not_matter(
     situation: tuple[Snapshot, AvailabilityMemory], random: Random
@@ -96,7 +90,7 @@ def test_after_a_lost_memory_only_what_is_proven_to_be_detached_is_ended() -> No
     assert (first.terminate, set(first.memory.detached)) == ((OUT[0],), {OUT[1]})
     assert first.memory.swept_at == at(0)
     assert "unproven-marks" in first.alarms
-    assert f"{OUT[2]} carry Spotkeeper's tags" in first.reason
+    assert f"{OUT[2]} have Spotkeeper's tags" in first.reason
     later = turn(
         600, spot, group("on-demand", 0), first.memory, running=frozenset({OUT[1], OUT[2]})
     )

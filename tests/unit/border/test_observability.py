@@ -18,16 +18,11 @@ from spotkeeper.observability import COUNTS, LEVELS, TurnFailed, emit, report, t
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns.turn import TurnReport
 from tests.builders import held
-from tests.functions.conftest import metrics_of
+from tests.functions.conftest import Metrics, metrics, metrics_of
 
-type Metrics = Callable[[str], dict[str, float]]
+__all__ = ["metrics"]
+
 type Told = Callable[[int], list[dict[str, Any]]]
-
-
-@pytest.fixture
-def metrics(capsys: pytest.CaptureFixture[str]) -> Metrics:
-    """The metrics of a fleet that were written so far."""
-    return lambda fleet: metrics_of(capsys.readouterr().out, fleet)
 
 
 @pytest.fixture
@@ -53,7 +48,10 @@ def _named(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         *(
             ((alarm,), Permission.ACT, {"ConfigurationFailure": 1})
-            for alarm in ("configuration", "permission", "bootstrap", "adopting")
+            for alarm in (
+                *("configuration", "permission", "bootstrap"),
+                *("adopting", "unproven-marks", "group-missing"),
+            )
         ),
         (("both-short",), Permission.ACT, {"BothShort": 1}),
         # Nobody is rung for these: they are in the record alone.

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from spotkeeper_lab.checkout import NotACheckout, load_handler
-from spotkeeper_lab.run.demo import LEAD_S, DemoSettings, Look, Scene, due, per_second, scene
+from spotkeeper_lab.run.demo import (
+    LEAD_S,
+    DemoSettings,
+    Look,
+    Scene,
+    expected_serving,
+    per_second,
+    scene,
+)
 from spotkeeper_lab.traces.market import Market, market_of
 from spotkeeper_lab.traces.requests import RequestTrace
 
@@ -71,5 +79,5 @@ def test_a_requested_instance_is_owed_once_it_can_have_started() -> None:
         )
         for at_s, target in ((0, 2), (10, 4), (20, 1))
     ]
-    owed = due(per_second(looks, lambda one: one.target, 30.0), 5.0)
-    assert [owed[second] for second in (9, 14, 15, 20)] == [2, 2, 4, 1]
+    expected = expected_serving(per_second(looks, lambda one: one.target, 30.0), 5.0)
+    assert [expected[second] for second in (9, 14, 15, 20)] == [2, 2, 4, 1]

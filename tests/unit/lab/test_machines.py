@@ -31,16 +31,16 @@ IN_USE = InstanceView(
 def test_a_warning_that_is_taken_back_means_serving_again() -> None:
     force = Workforce((), lambda _: None)
     machines = Machines(force, notice_s=120.0)
-    machines.muster([IN_USE], 0.0)
+    machines.update([IN_USE], 0.0)
     at_s, marked = 100.0, replace(IN_USE, gone_s=101.0)
-    next_s = machines.muster([marked], at_s)
+    next_s = machines.update([marked], at_s)
     while next_s is not None and force.serving(ONE):
         at_s = next_s
-        next_s = machines.muster([marked], at_s)
+        next_s = machines.update([marked], at_s)
     assert not force.serving(ONE)
     assert at_s <= 100.0 + POLL_S
-    machines.muster([IN_USE], 110.0)
-    machines.muster([IN_USE], 110.0 + POLL_S)
+    machines.update([IN_USE], 110.0)
+    machines.update([IN_USE], 110.0 + POLL_S)
     assert force.serving(ONE)
 
 

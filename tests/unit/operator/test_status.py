@@ -24,7 +24,7 @@ from spotkeeper_operator.status import (
 )
 from spotkeeper_operator.text import labelled
 from tests.builders import NOON, fleet, group, held, instances
-from tests.functions.test_check_health import served
+from tests.search_logs import served
 
 FLEET = fleet()
 SIX = [f"i-{n}" for n in range(6)]
@@ -54,8 +54,7 @@ def logs(
     instances: Iterable[str], age_s: float, busy_s: float = 5.0, for_s: int = 60
 ) -> list[LoadDigest]:
     """Requests that instances finished every 10 s of `for_s`, until `age_s` ago."""
-    end = -age_s
-    each = [served(i, end - slot, busy_s) for i in instances for slot in range(0, for_s, 10)]
+    each = [served(i, ago(age_s + slot), busy_s) for i in instances for slot in range(0, for_s, 10)]
     return list(digest(each, ago(age_s), "ocr")) if each else []
 
 
@@ -142,7 +141,7 @@ def test_how_long_the_oldest_request_has_waited_at_least(
     assert status.oldest_at_least_s == expected
 
 
-STAND_INS = ["o-0", "o-1"]
+STAND_INS = ["i-o0", "i-o1"]
 BACKFILLED = {"groups": groups(SIX[:4], STAND_INS), "digests": logs([*SIX[:4], *STAND_INS], 5)}
 FIVE = {"groups": groups(SIX[:5]), "digests": logs(SIX[:5], 5)}
 FOUR_LOG = {"digests": logs(SIX[:4], 5)}
@@ -205,7 +204,7 @@ HUNG = judged("load 2.0 erlangs; i-4 finished nothing; i-5 hangs", WorkersSuspec
          f"0 served in the last minute; 20 s ago: {SILENT}"),
         ({"records": CHANGES}, State.WHOLE, f"hold [at target] {REPLACED} last turn"),
         ({"records": (*FAILING, health(), availability(200))}, State.UNKNOWN,
-         f"UNKNOWN: no availability turn has worked for 3 min: {THROTTLED} ... "
+         f"UNKNOWN: no availability turn has succeeded for 3 min: {THROTTLED} ... "
          f"FAILING availability: 3 turns have failed since 11:57:40: {THROTTLED} ... "
          "turns availability 3 min ago"),
     ],

@@ -75,7 +75,7 @@ def test_a_bound_that_keeps_no_promise_says_what_it_would_have_needed() -> None:
     assert now.unbound_hours is not None
     assert now.unbound_hours > now.worker_hours
     text = what_if_text([found])
-    assert "No rule keeps 0.95 within 10 s in these bounds." in text
+    assert "With these bounds no rule keeps 0.95 within 10 s." in text
     assert f"Without bounds.spot_max: {now.unbound_hours:.1f} worker-hours." in text
 
 

@@ -95,7 +95,7 @@ def test_a_worker_that_serves_several_at_once_counts_as_many() -> None:
     batching = replace(promised(per=2), slots=16)
     sizing = sized(summary(70.0), of=batching)
     assert (sizing.workers, sizing.spot_desired) == (-(-need // 16), -(-need // 32))
-    assert sizing.reason.startswith(f"in slots, 16 a worker: load 70.0 erlangs needs {need} ")
+    assert sizing.reason.startswith(f"in slots, 16 per worker: load 70.0 erlangs needs {need} ")
     assert sized(summary(70.0), of=batching, load=logged(onprem=4)).spot_desired == 1
     narrow = replace(batching, bounds=replace(batching.bounds, spot_max=1))
     assert sized(summary(70.0), of=narrow).missing == -(-need // 16) - 2
@@ -121,7 +121,7 @@ def test_a_bound_below_the_need_is_reported_with_the_difference() -> None:
     sizing = sized(summary(7.0), of=promised(spot_max=5))
     assert (sizing.spot_desired, sizing.rule) == (5, "spot maximum")
     assert sizing.missing == sizing.workers - 5 > 0
-    assert f"the bound of 5 is {sizing.missing} short" in sizing.reason
+    assert f"the maximum of 5 is {sizing.missing} too few" in sizing.reason
 
 
 def test_silence_holds_and_is_remembered() -> None:
@@ -213,7 +213,7 @@ def test_after_a_silence_a_fleet_does_not_shrink_below_the_need_that_was_held() 
     held = PastNeed(age_s=600.0, workers=9, held=True)
     need = needed(summary(2.0), live=9, past=(*before, held))
     assert (need.workers, need.load_workers) == (9, 3)
-    assert "9 kept, the need of the recent past" in need.reason
+    assert "keeping 9 as before" in need.reason
     assert needed(summary(2.0), live=9, past=(held._replace(age_s=960.0),)).workers == 3
 
 
@@ -248,7 +248,7 @@ def test_a_backlog_is_drained_and_nothing_is_given_back_while_it_lasts() -> None
     waiting = summary(10.0, wait_s=60.0)
     need = needed(waiting, live=10)
     assert need.workers > needed(summary(10.0), live=10).workers
-    assert "while requests wait" in need.reason
+    assert "clear the waiting requests" in need.reason
     assert needed(waiting, live=50).workers == 50
     assert needed(replace(summary(2.0), queued=3_000), live=3).workers > 20
 
@@ -277,4 +277,4 @@ def test_a_need_is_kept_as_long_as_the_member_keeps_it() -> None:
     short, long = (needed(load, member=Member(120, 0.0, keep_s)) for keep_s in (180, 1_800))
     assert short.workers == 3
     assert long.workers >= 10
-    assert f"needs 3 workers, {long.workers} in the last 30 min" in long.reason
+    assert f"needs 3 workers, and needed {long.workers} in the last 30 min" in long.reason

@@ -219,5 +219,5 @@ def test_known_speeds_keep_the_promise_with_fewer_worker_hours() -> None:
     assert knowing.late <= 0.05 * knowing.started
     assert blind.late > 0.05 * blind.started
     assert knowing.hours < blind.hours
-    assert "in workers of speed" in knowing.reason
-    assert "in workers of speed" not in blind.reason
+    assert "for workers of speed" in knowing.reason
+    assert "for workers of speed" not in blind.reason

@@ -9,7 +9,6 @@ from typing import NoReturn
 import pytest
 
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord
-from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
 from spotkeeper.turns.check_availability import (
@@ -19,15 +18,9 @@ from spotkeeper.turns.check_availability import (
 )
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, instant
-from tests.simulation.golden import FakeFleet
+from tests.simulation.golden import FakeFleet, warning
 
 CALM = AvailabilityPolicy(early_replacement=False, elevated_risk_s=0, notice_s=0)
-
-
-def warning(*instance_ids: str, at_s: float) -> Interruption:
-    return Interruption(
-        kind=InterruptionKind.INTERRUPTION_WARNING, at=instant(at_s), instance_ids=instance_ids
-    )
 
 
 def turned(fleet: FakeFleet, at_s: float) -> DecisionRecord:
@@ -49,6 +42,13 @@ def test_a_refused_backfill_counts_once_it_is_done(error: FleetError) -> None:
     fleet.faults.refusals.clear()
     fleet.to(1400)
     assert (fleet.on_demand, fleet.total("Backfilled")) == (2, 2)
+
+
+def test_launches_that_aws_suspended_are_resumed() -> None:
+    fleet = FakeFleet(a=((0.0, 0), (1200.0, 9)), physics=Physics(suspend_after_s=600))
+    fleet.to(1800)
+    assert "ocr-spot: resume Launch" in fleet.asked()
+    assert fleet.cloud.group("ocr-spot").suspensions.keys() == {"AZRebalance"}
 
 
 # --- all or nothing ---------------------------------------------------------------------------

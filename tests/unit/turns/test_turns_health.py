@@ -90,7 +90,7 @@ def test_a_hung_worker_is_replaced_after_two_observations() -> None:
     (record,) = stage.turn(7).records
     assert victim not in stage.spot
     assert record.seen["WorkersReplaced"] == 1
-    assert record.outcomes[0].asked.startswith(f"replace {victim}: finished nothing for 360 s")
+    assert record.outcomes[0].asked.startswith(f"replace {victim}: finished no request for 360 s")
 
 
 def test_a_fleet_does_not_shrink_to_the_load_that_a_silent_instance_may_hide() -> None:

@@ -11,12 +11,11 @@ from datetime import timedelta
 import pytest
 
 from spotkeeper.domain.decision import FAILED, Action, DecisionRecord, Outcome
-from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.ports import KNOWN_FOR, FleetError, Throttled, TimedOut, Unavailable
 from spotkeeper.turns.check_availability import NO_STATE, check_availability, handle_interruption
 from spotkeeper_lab.fakes import instant
-from tests.simulation.golden import ON_DEMAND, FakeFleet
+from tests.simulation.golden import ON_DEMAND, FakeFleet, warning
 from tests.unit.turns.stage import Controls, Stage
 
 AWAY: Sequence[FleetError] = [Throttled("slow down"), Unavailable("503"), TimedOut("no answer")]
@@ -39,7 +38,7 @@ def test_spot_that_is_lost_meanwhile_is_backfilled(error: FleetError) -> None:
     (done,) = [record for record in records if record.action is Action.BACKFILL]
     assert (done.rule, done.seen["Backfilled"], fleet.on_demand) == (NO_STATE, 2, 2)
     assert done.error == f"{type(error).__name__}: {error}"
-    assert "the table does not answer, so nothing but backfill is done" in done.reason
+    assert "the table does not answer, so the turn only backfills" in done.reason
     interruptions = sum(record.seen["Interruptions"] for record in records)
     assert interruptions == 2, "the process remembers from turn to turn"
 
@@ -65,9 +64,7 @@ def test_a_warning_counts_although_its_note_cannot_be_left() -> None:
     fleet.to(1190)
     fleet.faults.refusals["acquire"] = Throttled("slow down")
     warned = tuple(fleet.spot_ids()[:2])
-    event = Interruption(
-        kind=InterruptionKind.INTERRUPTION_WARNING, at=instant(1190), instance_ids=warned
-    )
+    event = warning(*warned, at_s=1190)
     report = handle_interruption(event, [fleet.fleet], fleet.ports, instant(1191))
     assert report.errors, "Lambda delivers the event again"
     assert fleet.on_demand == 2

@@ -102,11 +102,11 @@ class Answers:
 
     def _describe_groups(self, params: Params) -> Answer:
         known = self._cloud.groups()
-        asked = params.get("AutoScalingGroupNames", [])
+        names = params.get("AutoScalingGroupNames", [])
         most = int(params.get("MaxRecords") or GROUPS_A_PAGE)
-        if len(asked) > most:
+        if len(names) > most:
             raise _invalid(f"The number of group names that may be passed in is limited to {most}")
-        views = (self._cloud.group(name) for name in asked or known if name in known)
+        views = (self._cloud.group(name) for name in names or known if name in known)
         return {"AutoScalingGroups": [self._described(view) for view in views]}
 
     def _described(self, view: GroupView) -> Answer:
@@ -306,10 +306,10 @@ class Answers:
         if view.ended_s is not None:
             at = f"({self._time.at(view.ended_s):%Y-%m-%d %H:%M:%S} GMT)"
             code = "Server.SpotInstanceTermination" if view.lost else "Client.UserInitiatedShutdown"
-            told = f"{'Service' if view.lost else 'User'} initiated {at}"
+            reason = f"{'Service' if view.lost else 'User'} initiated {at}"
             if view.lost and self._cloud.physics.ends_untold:
-                told = f"{code}: Spot instance termination"
-            answer["StateTransitionReason"] = told
+                reason = f"{code}: Spot instance termination"
+            answer["StateTransitionReason"] = reason
             answer["StateReason"] = {"Code": code, "Message": code}
         return answer
 
@@ -402,31 +402,31 @@ def _invalid(message: str) -> CloudError:
     return CloudError("ValidationError", message)
 
 
-def hook_of(asked: Params) -> LifecycleHook:
+def hook_of(params: Params) -> LifecycleHook:
     """A hook as a call or a template asks for it; raises CloudError for what AWS refuses."""
-    if not asked.get("LifecycleHookName"):
+    if not params.get("LifecycleHookName"):
         raise _invalid("Lifecycle hook: LifecycleHookName is missing")
-    heartbeat_s = float(asked.get("HeartbeatTimeout", 3600))
+    heartbeat_s = float(params.get("HeartbeatTimeout", 3600))
     if not SHORTEST_S <= heartbeat_s <= LONGEST_S:
         raise _invalid(f"Heartbeat Timeout must be between {SHORTEST_S} and {LONGEST_S} seconds")
     try:
         return LifecycleHook(
-            name=asked["LifecycleHookName"],
-            transition=Transition(str(asked.get("LifecycleTransition"))),
+            name=params["LifecycleHookName"],
+            transition=Transition(str(params.get("LifecycleTransition"))),
             heartbeat_s=heartbeat_s,
-            default=Result(asked.get("DefaultResult", "ABANDON")),
+            default=Result(params.get("DefaultResult", "ABANDON")),
         )
     except ValueError as error:
         raise _invalid(f"Lifecycle hook: {error}") from error
 
 
-def warm_pool_of(asked: Params) -> WarmPool:
-    prepared = asked.get("MaxGroupPreparedCapacity")
-    reuse = asked.get("InstanceReusePolicy", {}).get("ReuseOnScaleIn", False)
+def warm_pool_of(params: Params) -> WarmPool:
+    prepared = params.get("MaxGroupPreparedCapacity")
+    reuse = params.get("InstanceReusePolicy", {}).get("ReuseOnScaleIn", False)
     return WarmPool(
-        minimum=int(asked.get("MinSize", 0)),
+        minimum=int(params.get("MinSize", 0)),
         prepared=None if prepared is None or int(prepared) < 0 else int(prepared),
-        state=asked.get("PoolState", "Stopped"),
+        state=params.get("PoolState", "Stopped"),
         reuse=str(reuse).lower() == "true",
     )
 

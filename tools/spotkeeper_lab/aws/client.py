@@ -62,8 +62,8 @@ class Client:
             assert operation.input_shape
             report = ParamValidator().validate(params, operation.input_shape)
             if report.has_errors():
-                told = f"{self._service}.{operation.name}: {report.generate_report()}"
-                raise NotImplementedError(told)
+                message = f"{self._service}.{operation.name}: {report.generate_report()}"
+                raise NotImplementedError(message)
             try:
                 return dict(respond(params))
             except CloudError as refusal:

@@ -87,8 +87,8 @@ def answering(answers: Mapping[str, Mapping[str, Respond]]) -> Iterator[None]:
             parsed = dict(respond(context[_PARAMS]))
         except CloudError as refusal:
             status, parsed = 400, {"Error": {"Code": refusal.code, "Message": refusal.message}}
-        told = {"HTTPStatusCode": status, "RetryAttempts": 0}
-        return SimpleNamespace(status_code=status), {**parsed, "ResponseMetadata": told}
+        metadata = {"HTTPStatusCode": status, "RetryAttempts": 0}
+        return SimpleNamespace(status_code=status), {**parsed, "ResponseMetadata": metadata}
 
     ours: list[tuple[str, Callable[..., Any], Any]] = [
         ("before-parameter-build", keep, handlers.REGISTER_LAST),

@@ -80,8 +80,8 @@ class Asked:
 def _check(text: str) -> None:
     """Refuse an expression that is too long, as DynamoDB does it, or that has reserved words."""
     if (size := len(text.encode())) > MOST_BYTES:
-        told = "Expression size has exceeded the maximum allowed size; expression size"
-        raise CloudError("ValidationException", f"{told}: {size}")
+        message = "Expression size has exceeded the maximum allowed size; expression size"
+        raise CloudError("ValidationException", f"{message}: {size}")
     words = {word.upper() for word in re.findall(r"(?<![#:\w])\w+", text)}
     syntax = {"AND", "BETWEEN", "OR", "REMOVE", "SET"}
     if reserved := (words - syntax) & set(ReservedKeywords.get_reserved_keywords()):
@@ -117,11 +117,11 @@ def _condition(text: str) -> Callable[[Asked, Item], bool]:
 
 
 def _holds(
-    asked: Asked, item: Item, *, no: str, path: str, left: str, sign: str, right: str
+    expression: Asked, item: Item, *, no: str, path: str, left: str, sign: str, right: str
 ) -> bool:
     if path:
-        return (asked.name(path) in item) is not bool(no)
-    terms = [_comparable(asked.term(item, token)) for token in (left, right)]
+        return (expression.name(path) in item) is not bool(no)
+    terms = [_comparable(expression.term(item, token)) for token in (left, right)]
     return None not in terms and _SIGNS[sign](*terms)
 
 
@@ -187,9 +187,9 @@ class Table:
 
     def update_item(self, *, Key: Item, ReturnValues: str = "NONE", **expressions: Any) -> Answer:
         """Update an item if its condition holds; return the whole new item on request."""
-        asked, item = Asked(**expressions), self._item(Key) or {}
-        asked.demand(item)
-        new = {**asked.updated(item), **Key}
+        expression, item = Asked(**expressions), self._item(Key) or {}
+        expression.demand(item)
+        new = {**expression.updated(item), **Key}
         self.put_item(Item=new)
         return {"Attributes": new} if ReturnValues == "ALL_NEW" else {}
 
@@ -205,8 +205,8 @@ class Table:
     ) -> Answer:
         """Query one page of one partition by its sort key."""
         del ConsistentRead
-        asked = Asked(**expressions)
-        found = self._matching(asked)[:: 1 if ScanIndexForward else -1]
+        expression = Asked(**expressions)
+        found = self._matching(expression)[:: 1 if ScanIndexForward else -1]
         keys = [{"pk": item["pk"], "sk": item["sk"]} for item in found]
         first = keys.index(ExclusiveStartKey) + 1 if ExclusiveStartKey else 0
         stop = first + Limit if Limit else len(found)
@@ -214,27 +214,27 @@ class Table:
         found = found[first:stop]
         if Select == "COUNT":
             return {"Count": len(found), **more}
-        if projection := asked.ProjectionExpression:
-            shown = [asked.name(token.strip()) for token in projection.split(",")]
+        if projection := expression.ProjectionExpression:
+            shown = [expression.name(token.strip()) for token in projection.split(",")]
             found = [{name: item[name] for name in shown if name in item} for item in found]
         return {"Count": len(found), "Items": found, **more}
 
     def scan(self) -> Answer:
         return {"Items": [item for items in self.partitions.values() for item in items.values()]}
 
-    def _matching(self, asked: Asked) -> list[Item]:
+    def _matching(self, expression: Asked) -> list[Item]:
         """The items of a partition that match a key condition, in the order of their keys."""
-        read = _KEY_CONDITION.fullmatch(asked.KeyConditionExpression)
+        read = _KEY_CONDITION.fullmatch(expression.KeyConditionExpression)
         if read is None:
-            raise NotUnderstood(asked.KeyConditionExpression)
-        values = asked.ExpressionAttributeValues
-        told = {name: values[key]["S"] for name, key in read.groupdict().items() if key}
-        items = self.partitions.get(told["partition"], {})
-        order, stop = self._order.get(told["partition"], []), None
-        start = bisect_left(order, told.get("first") or told.get("least") or "")
-        if "last" in told:
-            stop = bisect_right(order, told["last"])
-        if beginning := told.get("beginning"):
+            raise NotUnderstood(expression.KeyConditionExpression)
+        values = expression.ExpressionAttributeValues
+        limits = {name: values[key]["S"] for name, key in read.groupdict().items() if key}
+        items = self.partitions.get(limits["partition"], {})
+        order, stop = self._order.get(limits["partition"], []), None
+        start = bisect_left(order, limits.get("first") or limits.get("least") or "")
+        if "last" in limits:
+            stop = bisect_right(order, limits["last"])
+        if beginning := limits.get("beginning"):
             start, stop = bisect_left(order, beginning), bisect_left(order, beginning + _LAST)
         return [items[key] for key in order[start:stop]]
 
@@ -263,8 +263,8 @@ class Tables(dict[str, Table]):
         return {}
 
     def _of_one(self, operation: str, params: Params) -> Answer:
-        asked = dict(params)
-        answer: Answer = getattr(self._named(asked.pop("TableName")), operation)(**asked)
+        arguments = dict(params)
+        answer: Answer = getattr(self._named(arguments.pop("TableName")), operation)(**arguments)
         return answer
 
     def _write(self, params: Params) -> Answer:

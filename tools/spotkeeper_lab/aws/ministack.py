@@ -261,15 +261,15 @@ def permissions(account: str) -> dict[str, object]:
     """What each principal used and was refused so far, and what a role has and never used."""
     policies_of = module("core.iam_evaluator")._gather_role_policies
     found: dict[str, object] = {}
-    for who in sorted({who for who, _ in (*used, *refused)}):
-        mine = {action for one, action in used if one == who}
-        kind, _, role = who.partition("/")
+    for principal_name in sorted({principal_name for principal_name, _ in (*used, *refused)}):
+        mine = {action for one, action in used if one == principal_name}
+        kind, _, role = principal_name.partition("/")
         policies = policies_of(role, account) if kind == "role" else []
         allowing = (one for policy in policies for one in policy if one.effect == "Allow")
         allowed = {action for statement in allowing for action in statement.actions}
-        found[who] = {
+        found[principal_name] = {
             "used": sorted(mine),
-            "refused": sorted(action for one, action in refused if one == who),
+            "refused": sorted(action for one, action in refused if one == principal_name),
             "unused": sorted(allowed - mine),
         }
     return found
@@ -283,7 +283,7 @@ def may(function: Mapping[str, Any], action: str, resource: str) -> bool:
     keys = module("core.lambda_runtime").execution_credentials(function)
     evaluator = module("core.iam_evaluator")
     principal = evaluator.resolve_principal(keys["AWS_ACCESS_KEY_ID"], account)
-    asked = evaluator.EvalContext(
+    context = evaluator.EvalContext(
         principal_arn=principal.arn,
         principal_type=principal.type,
         principal_account=principal.account,
@@ -291,7 +291,7 @@ def may(function: Mapping[str, Any], action: str, resource: str) -> bool:
         resource_arn=resource,
         region=region,
     )
-    allows = evaluator.evaluate(asked, principal.policies).decision == "Allow"
+    allows = evaluator.evaluate(context, principal.policies).decision == "Allow"
     (used if allows else refused)[_role(principal.arn), action] += 1
     return bool(allows)
 
@@ -340,8 +340,8 @@ def _invoke(function: Mapping[str, Any], event: Any) -> None:
     failures = throttles = 0
     while True:
         result = functions._execute_function(function, event)
-        if told := result.get("log"):
-            functions.logger.info("%s\n%s", config.get("FunctionName"), told)
+        if output := result.get("log"):
+            functions.logger.info("%s\n%s", config.get("FunctionName"), output)
         if not result.get("error"):
             return
         if result.get("throttle"):

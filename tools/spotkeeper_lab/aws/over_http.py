@@ -207,10 +207,10 @@ class Groups:
     zone_of: Callable[[str], str]
     capacity: int
 
-    def create(self, logical_id: str, asked: Params, stack: str) -> Made:
+    def create(self, logical_id: str, properties: Params, stack: str) -> Made:
         """Make a group; raises CloudError when there is one of its name."""
         known = self.world.capacities
-        spec = group_spec(logical_id, asked, stack, self.zone_of, known)
+        spec = group_spec(logical_id, properties, stack, self.zone_of, known)
         if unknown := [pool for pool in spec.pools if pool not in known]:
             self.world.set_capacity(unknown, self.capacity)
         with self.world.now() as cloud:
@@ -237,7 +237,7 @@ class Groups:
 
 def group_spec(
     logical_id: str,
-    asked: Params,
+    properties: Params,
     stack: str,
     zone_of: Callable[[str], str],
     market: Iterable[str] = (),
@@ -247,9 +247,9 @@ def group_spec(
     Attributes select among the types of the market's pools. Raises CloudError for a property that
     would have no effect; one that is off asks for nothing.
     """
-    on = {name for name, value in asked.items() if str(value).lower() != "false"}
+    on = {name for name, value in properties.items() if str(value).lower() != "false"}
     _refuse(on - SIMULATED)
-    policy = asked.get("MixedInstancesPolicy", {})
+    policy = properties.get("MixedInstancesPolicy", {})
     distribution = policy.get("InstancesDistribution", {})
     types: list[str] = []
     for one in policy.get("LaunchTemplate", {}).get("Overrides", []):
@@ -258,26 +258,26 @@ def group_spec(
             why = "prioritized allocation strategy is not compatible with instance requirements"
             raise CloudError("ValidationError", f"The {why}.")
         types += selected(attributes, market) if attributes else [one["InstanceType"]]
-    subnets = asked.get("VPCZoneIdentifier", [])
+    subnets = properties.get("VPCZoneIdentifier", [])
     names = subnets.split(",") if isinstance(subnets, str) else subnets
     zones = dict.fromkeys(zone_of(subnet) for subnet in names)
     share = int(distribution.get("OnDemandPercentageAboveBaseCapacity", 100))
     return GroupSpec(
-        name=asked.get("AutoScalingGroupName") or f"{stack}-{logical_id}",
+        name=properties.get("AutoScalingGroupName") or f"{stack}-{logical_id}",
         purchase=Purchase.SPOT if share == 0 else Purchase.ON_DEMAND,
-        minimum=int(asked.get("MinSize", 0)),
-        maximum=int(asked.get("MaxSize", 0)),
-        desired=int(asked.get("DesiredCapacity", asked.get("MinSize", 0))),
+        minimum=int(properties.get("MinSize", 0)),
+        maximum=int(properties.get("MaxSize", 0)),
+        desired=int(properties.get("DesiredCapacity", properties.get("MinSize", 0))),
         pools=tuple(f"{zone}/{kind}" for kind in types for zone in zones),
-        grace_s=float(asked.get("HealthCheckGracePeriod", 0)),
-        hooks=tuple(hook_of(one) for one in asked.get("LifecycleHookSpecificationList", [])),
+        grace_s=float(properties.get("HealthCheckGracePeriod", 0)),
+        hooks=tuple(hook_of(one) for one in properties.get("LifecycleHookSpecificationList", [])),
     )
 
 
 def _refuse(unknown: set[str]) -> None:
     if unknown:
-        told = f"{', '.join(sorted(unknown))}: not simulated by the local AWS"
-        raise CloudError("ValidationError", told)
+        message = f"{', '.join(sorted(unknown))}: not simulated by the local AWS"
+        raise CloudError("ValidationError", message)
 
 
 def _gpus(kind: Params, figure: str) -> list[Any]:
@@ -328,11 +328,11 @@ class WarmPools:
 
     world: LiveWorld
 
-    def create(self, _logical_id: str, asked: Params, _stack: str) -> Made:
+    def create(self, _logical_id: str, properties: Params, _stack: str) -> Made:
         """Give a group its warm pool; raises CloudError for a group that buys spot."""
-        group = str(asked["AutoScalingGroupName"])
+        group = str(properties["AutoScalingGroupName"])
         with self.world.now() as cloud:
-            cloud.put_warm_pool(group, warm_pool_of(asked))
+            cloud.put_warm_pool(group, warm_pool_of(properties))
         return group, {}
 
     def update(self, _group: str, _old: Params, new: Params, stack: str) -> Made:

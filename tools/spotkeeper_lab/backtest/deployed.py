@@ -53,8 +53,8 @@ def cloud_of(window: Market, world: World) -> Cloud:
     groups = two_groups(
         SPOT, ON_DEMAND, pools=window.pools, maximum=2 * world.target, desired=world.target
     )
-    said = {field.name for field in fields(World)} & {field.name for field in fields(Physics)}
-    physics = Physics(**{name: getattr(world, name) for name in said})
+    shared = {field.name for field in fields(World)} & {field.name for field in fields(Physics)}
+    physics = Physics(**{name: getattr(world, name) for name in shared})
     return Cloud(window, groups, physics, world.seed)
 
 

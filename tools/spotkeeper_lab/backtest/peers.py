@@ -44,15 +44,15 @@ class TickPolicy:
 
     def ask(self, held: Sequence[int]) -> Counts:
         """How many further spot instances to launch now, by pool; `held` is what each holds."""
-        after, asked = list(held), Counter[int]()
+        after, requested = list(held), Counter[int]()
         missing = self._spot - sum(held)
         if missing > 0:
             self.begin(len(after))
         for _ in range(missing):
             pool = self.next_pool(after)
             after[pool] += 1
-            asked[pool] += 1
-        return asked
+            requested[pool] += 1
+        return requested
 
     def begin(self, pools: int) -> None:
         """Prepare for asking; some are missing."""
@@ -61,7 +61,7 @@ class TickPolicy:
         """The pool of the next launch, with those before it in `held`: one with the fewest."""
         return held.index(min(held))
 
-    def told(self, asked: Counts, given: Counts) -> None:
+    def told(self, requested: Counts, given: Counts) -> None:
         """Note how many instances were requested of each pool, and how many it launched."""
 
     def on_demand(self, held: Held) -> int:
@@ -103,9 +103,9 @@ class SpotHedge(TickPolicy):
         active = sorted(self._active)
         return self._rng.choice([pool for pool in active if not held[pool]] or active)
 
-    def told(self, asked: Counts, given: Counts) -> None:
+    def told(self, requested: Counts, given: Counts) -> None:
         """Move pools between active and preempting."""
-        for pool, count in asked.items():
+        for pool, count in requested.items():
             move = self._active.discard if given[pool] < count else self._active.add
             move(pool)
 
@@ -135,9 +135,9 @@ class SpotGroup(TickPolicy):
         """Each missing one to the zone with the fewest of ours."""
         return min(set(range(len(held))) - self._failed, key=lambda zone: (held[zone], zone))
 
-    def told(self, asked: Counts, given: Counts) -> None:
+    def told(self, requested: Counts, given: Counts) -> None:
         """Remember the zones that failed."""
-        self._failed |= {zone for zone, count in asked.items() if given[zone] < count}
+        self._failed |= {zone for zone, count in requested.items() if given[zone] < count}
 
 
 class TwoGroupLoop(SpotGroup):
@@ -180,11 +180,11 @@ def run(policy: TickPolicy, window: Market, world: World) -> RunResult:
         for pool, most, instances in zip(window.pools, capacity, spot, strict=True):
             while len(instances) > most:
                 close(pool, instances.pop(), tick, lost=True)
-        asked, given = policy.ask([*map(len, spot)]), {}
-        for number, count in asked.items():
+        requested, given = policy.ask([*map(len, spot)]), {}
+        for number, count in requested.items():
             given[number] = max(0, min(count, capacity[number] - len(spot[number])))
             spot[number] += [(tick + cold, tick)] * given[number]
-        policy.told(asked, given)
+        policy.told(requested, given)
         ready = sum(bisect_right(instances, (tick, tick)) for instances in spot)
         wanted = policy.on_demand(Held(tick, sum(map(len, spot)), ready, len(on_demand)))
         for _ in range(wanted - len(on_demand)):

@@ -586,7 +586,7 @@ class Cloud:
     # --- how time passes ------------------------------------------------------------------------
 
     def advance(self, to_s: float) -> list[CloudEvent]:
-        """Let time pass; answers what happened since the last call, in time order."""
+        """Let time pass; returns what happened since the last call, in time order."""
         while self._tasks and self._tasks[0][0] <= to_s:
             self.now_s = max(self.now_s, self._tasks[0][0])
             self._happen()

@@ -163,8 +163,8 @@ def _chapter(pairs: Sequence[tuple[RequestTrace, Run]]) -> Iterator[Block]:
         numbers=HEADERS[1:],
         rows=[page.Row(cells=_cells(r), style=s) for r, s in zip(rows, styles, strict=True)],
     )
-    if told := _held_back(rows):
-        yield Text(f"Rules that {told}.")
+    if text := _held_back(rows):
+        yield Text(f"Rules that {text}.")
     for run in runs:
         if run.choices:
             yield Text("Spotkeeper followed these rules of its family, as their shadows had done.")

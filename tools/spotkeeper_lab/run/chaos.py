@@ -1,4 +1,4 @@
-"""`python -m spotkeeper_lab.run.chaos`: random faults on many seeds, and what broke as a table."""
+"""`python -m spotkeeper_lab.run.chaos`: random faults on many seeds, with a table of violations."""
 
 import argparse
 import sys
@@ -98,7 +98,7 @@ def _print_tables(
     broken: Mapping[Promise, list[tuple[Result, Violation]]],
     console: Console,
 ) -> None:
-    """What broke, and how often a promise that did not hold was excused, and by what."""
+    """Print the violations, and how often each excuse held."""
     hours = sum(result.scenario.end_s for result in results) / 3600.0
     losses = sum(result.losses for result in results)
     invocations = sum(result.invocations for result in results)
@@ -135,7 +135,7 @@ def story_of(result: Result, promise: Promise | None = None) -> list[str]:
 
 
 def _folded(lines: Sequence[str]) -> list[str]:
-    """The lines with those that say the same again soon after only counted."""
+    """Return the lines; those that repeat soon after are only counted."""
     kept: list[list[Any]] = []
     for line in lines:
         said = line.partition("  ")[2]

@@ -1,7 +1,7 @@
-"""A virtual day: its fleet, what goes wrong in it on purpose, its figures and its page.
+"""A virtual day: its fleet, its faults, its figures and its page.
 
-A short lead precedes the day, so that the fleet exists when the day begins; the figures leave it
-out. Times are float seconds from the start of the lead.
+A short lead precedes the day, so that the fleet exists when the day begins. The figures exclude the
+lead. Times are float seconds from the start of the lead.
 """
 
 import heapq
@@ -64,9 +64,9 @@ EPOCH = datetime(2026, 1, 5, tzinfo=UTC)
 """A Monday; second 0 of a market that starts with the day."""
 PEAK_WINDOW_S = 300.0
 ROOM = 1.5
-"""The fleet may grow to this many times what its busiest minutes offer."""
+"""The maximum of the fleet, over the need of its busiest minutes."""
 TARGET_LOAD_RATE = 0.7
-"""The default of a fleet document; only the fleet's bounds are read off it here."""
+"""The default of a fleet document; the demo only derives the fleet's bounds from it."""
 
 FLEET = "demo"
 SPOT_GROUP, ON_DEMAND_GROUP = "demo-spot", "demo-on-demand"
@@ -79,16 +79,16 @@ PHYSICS = Physics(
     event_delay_s=3.0,
     terminate_hook_s=30.0,
 )
-"""A GPU worker that loads a model; stopped on-demand instances that only have to start."""
+"""A GPU worker that loads a model, and a warm pool of on-demand instances."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """The settings of a demo; the traces are whole, `start_h` and `hours` cut them.
+    """The settings of a demo; `start_h` and `hours` select a part of the traces.
 
-    Without a size, the warm pool holds what the busiest minutes need. Each instance then has enough
-    workers for the market to have room for those minutes.
-    `queue_known`: the fleet looks at the length of its request queue.
+    Without a size, the warm pool holds what the busiest minutes need. By default, an instance has
+    enough workers for the market to serve those minutes.
+    `queue_known`: the fleet reads the length of its request queue.
     """
 
     market: Market
@@ -149,7 +149,7 @@ class Scene:
 
     @property
     def fleet_document(self) -> dict[str, object]:
-        """The fleet document, defaults but for what the traces ask for."""
+        """The fleet document: defaults, except for what the traces require."""
         return {
             "version": 1,
             "spot_group": SPOT_GROUP,
@@ -199,7 +199,7 @@ def scene(settings: DemoSettings) -> Scene:
 
 
 def _cut_market(market: Market, start_s: float, length_s: float) -> Market:
-    """The market's hours after a lead in which it stands as it does at their start."""
+    """Cut the market to the hours; in the lead it is as at their start."""
     day = market.window(start_s, length_s)
     steps = tuple(
         Steps((0.0, *(time + LEAD_S for time in one.times[1:])), one.capacities, one.prices)
@@ -209,7 +209,7 @@ def _cut_market(market: Market, start_s: float, length_s: float) -> Market:
 
 
 def _cut_requests(trace: RequestTrace, start_s: float, length_s: float) -> RequestTrace:
-    """The requests of the lead and the hours; a trace that ends before them begins again."""
+    """Cut the requests to the lead and the hours; repeat a trace that is too short."""
     end_s, done_s, from_s = LEAD_S + length_s, 0.0, (start_s - LEAD_S) % trace.end_s
     arrivals, services = [], []
     while done_s < end_s:
@@ -228,16 +228,16 @@ def _cut_requests(trace: RequestTrace, start_s: float, length_s: float) -> Reque
 # --- the day --------------------------------------------------------------------------------------
 
 TURN_EVERY_S = 60.0
-# The event source mapping waits as long as in template.yaml; agents look as often whether to send.
+# As in template.yaml; agents check as often whether to send.
 BATCHING_WINDOW_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The fleet from `at_s` on: instances wanted and serving, and workers.
+    """The state of the fleet from `at_s` on.
 
-    Serving is an instance whose workers take requests: not one that was warned, drains or hangs.
-    `stays`: the spot instances that launch or are in service, and that nobody warned.
+    An instance serves if its workers take requests: not if it was warned, drains or hangs.
+    `stays` counts spot instances that launch or are in service, without a warning.
     """
 
     at_s: float
@@ -254,7 +254,7 @@ class Look:
 
 
 class Day(Faulted):
-    """A running demo; `run` goes through it and keeps the looks, warnings and records."""
+    """A running demo; `run` plays the day and keeps the looks, warnings and records."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene.stage(), SPOT_GROUP, ON_DEMAND_GROUP)
@@ -265,7 +265,7 @@ class Day(Faulted):
         self.failures: list[str] = []
         """Which invocations failed, and how."""
         self.machines = Machines(self.force, scene.physics.notice_s)
-        self._musters_s = math.inf
+        self._next_update_s = math.inf
         self._collects = False
         self.faults = faults_of(scene) if scene.settings.incidents else []
         self.play(self.faults)
@@ -273,7 +273,7 @@ class Day(Faulted):
         self.enter(BATCHING_WINDOW_S, self._ship)
 
     def run(self, on_minute: Callable[[Look], object]) -> None:
-        """Go through the day; `on_minute` sees the fleet after every virtual minute."""
+        """Play the day; call `on_minute` with the fleet's state after every virtual minute."""
         end_s, minute_s = self.scene.end_s, 0.0
         while self.now_s < end_s:
             self.step(min(self.next_s(), end_s))
@@ -283,16 +283,16 @@ class Day(Faulted):
                 on_minute(look)
 
     def step(self, at_s: float) -> None:
-        """Let time pass, and do what is due; the workers follow each change of the cloud."""
+        """Let time pass, and run the tasks that are due; the workers follow the cloud."""
         self.pass_to(at_s)
         while self._agenda[0][0] <= at_s:
             heapq.heappop(self._agenda)[2]()
             self.pass_to(at_s)
 
     def _look(self) -> Look:
-        """Look at the fleet; keep it where it differs from before."""
+        """Return the fleet's state; keep it if it differs from the one before."""
         group = self.group(self.spot)
-        serving = [v for v in self._muster() if self.force.serving(v.instance_id)]
+        serving = [v for v in self._update_workers() if self.force.serving(v.instance_id)]
         spot = frozenset(v.instance_id for v in serving if v.purchase is Purchase.SPOT)
         look = Look(
             at_s=self.now_s,
@@ -313,7 +313,7 @@ class Day(Faulted):
     def pass_to(self, to_s: float) -> None:
         """Let time pass, and bring the workers in line with the instances."""
         super().pass_to(to_s)
-        self._muster()
+        self._update_workers()
 
     def happened(self, event: CloudEvent) -> None:
         """Deliver an event that a rule of template.yaml lets through."""
@@ -323,27 +323,27 @@ class Day(Faulted):
             self.enter(event.deliver_s, lambda: self.event(self.events.of_cloud(event)))
 
     def choose(self, fault: Fault, share: float | None = None) -> list[str]:
-        """The oldest instance hangs, and the newest is taken, of those that nobody warned."""
+        """Choose an instance without a warning: the oldest one hangs, the newest one is taken."""
         there = sorted(self.group(self.spot).instances, key=lambda view: view.launched_s)
         found = [v.instance_id for v in there if v.state == IN_SERVICE and v.warned_s is None]
         self.hit[fault.kind] = found[:1] if fault.kind is Kind.HANG else found[-1:]
         return self.hit[fault.kind]
 
-    def _muster(self) -> tuple[InstanceView, ...]:
+    def _update_workers(self) -> tuple[InstanceView, ...]:
         """Start, drain or remove the workers of instances that are new, leave or are gone."""
         views = self.cloud.instances()
-        next_s = self.machines.muster(views, self.now_s)
-        if next_s is not None and next_s < self._musters_s:
-            self._musters_s = next_s
-            self.enter(next_s, self._muster_again)
+        next_s = self.machines.update(views, self.now_s)
+        if next_s is not None and next_s < self._next_update_s:
+            self._next_update_s = next_s
+            self.enter(next_s, self._update_again)
         for instance_id in self.force.instances - {view.instance_id for view in views}:
             last = self.logs.dismiss(instance_id, self.force, self.now_s)
             self.queue.send(last, self.now_s)
         return views
 
-    def _muster_again(self) -> None:
-        """Follow what a machine has learnt, or stop what it may serve no longer."""
-        self._musters_s = math.inf
+    def _update_again(self) -> None:
+        """Allow the next update: a machine has read its metadata, or must stop."""
+        self._next_update_s = math.inf
 
     def served(self, served: Served) -> None:
         """Log a finished request."""
@@ -365,7 +365,7 @@ class Day(Faulted):
         self.enter(self.now_s + BATCHING_WINDOW_S, self._ship)
 
     def _sent(self, bodies: list[str], at_s: float) -> None:
-        """Agents send; the window of a batch begins with its first message."""
+        """Send messages; the batching window begins with the first one."""
         self.queue.send(bodies, at_s)
         if bodies and not self._collects:
             self._collects = True
@@ -386,12 +386,12 @@ class Day(Faulted):
             self.failures.append(f"{invocation.function}: {invocation.failed}")
 
 
-# --- what goes wrong on purpose -------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 type Records = Sequence[tuple[float, DecisionRecord]]
 """Decision records, each with its second."""
 type Judge = Callable[[Day, Fault, Records], tuple[bool, str]]
-"""Whether a fault ended as it should, and in words, from the records since its begin."""
+"""Returns whether a fault ended as it should, and a text, from the records since its begin."""
 
 
 def _hung(day: Day, fault: Fault, records: Records) -> tuple[bool, str]:
@@ -402,7 +402,7 @@ def _hung(day: Day, fault: Fault, records: Records) -> tuple[bool, str]:
         return True, f"replaced after {(replaced[0] - fault.at_s) / 60:.1f} min"
     if victim.ended_s is None:
         return False, "still there at the end"
-    return False, "AWS took the instance before it was found out"
+    return False, "AWS took the instance before it was replaced"
 
 
 def _refused(day: Day, fault: Fault, records: Records) -> tuple[bool, str]:
@@ -423,8 +423,8 @@ def _silent(day: Day, fault: Fault, records: Records) -> tuple[bool, str]:
     )
     raised = alarm_s < fault.end_s
     scaled = f"scaled in {scaled_in} times" if scaled_in else "no scale-in"
-    told = f"{'alarm raised' if raised else 'no alarm was raised'}, {scaled}"
-    return raised and not scaled_in, told
+    outcome = f"{'alarm raised' if raised else 'no alarm was raised'}, {scaled}"
+    return raised and not scaled_in, outcome
 
 
 INCIDENTS: Mapping[Kind, tuple[str, str, float, float, Judge]] = {
@@ -438,14 +438,14 @@ INCIDENTS: Mapping[Kind, tuple[str, str, float, float, Judge]] = {
     ),
     Kind.LOGS_STOP: ("search logs stop", "no search logs for ten minutes", 0.75, 600.0, _silent),
 }
-"""What is made to fail: its name and story, when as a share of the hours, and for how long.
+"""The faults: name, text, start as a share of the hours, length in seconds, and judge.
 
-They are far enough apart that each ends before the next one of an hour begins.
+Each ends before the next one begins, even if the demo lasts an hour.
 """
 
 
 def faults_of(scene: Scene) -> list[Fault]:
-    """All that is made to fail, half a minute after a turn, so that none hides behind one."""
+    """Return the faults of a scene; each begins half a minute after a turn."""
     hours_s = scene.end_s - LEAD_S
     return [
         Fault(
@@ -458,7 +458,7 @@ def faults_of(scene: Scene) -> list[Fault]:
 
 
 def _stories(day: Day, records: Records) -> Iterator[dict[str, Any]]:
-    """What was made to fail and how it ended, with its times from the start of the day."""
+    """Yield each fault and its outcome, with times from the start of the day."""
     ends = {view.instance_id: view.ended_s for view in day.cloud.history()}
     for fault in day.faults:
         name, what, _, _, judge = INCIDENTS[fault.kind]
@@ -485,28 +485,28 @@ type Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A warning, and how long it took; None for what did not happen before the end.
+    """A warning, and how long each step took; None if it did not happen before the end.
 
-    `asked_after_s` is from the warning until its replacement was requested, `whole_after_s` from
-    when the instance stopped until enough served without it, `back_after_s` from the warning until
-    spot alone did.
+    `requested_after_s` is from the warning until its replacement was requested, `restored_after_s`
+    from when the instance stopped until enough instances served without it, `spot_only_after_s`
+    from the warning until spot alone served, without backfill.
     """
 
     at_s: float
     instance_id: str
     pool: str
-    asked_after_s: float | None
-    whole_after_s: float | None
-    back_after_s: float | None
+    requested_after_s: float | None
+    restored_after_s: float | None
+    spot_only_after_s: float | None
 
 
 def _notices(day: Day) -> list[Notice]:
-    """What became of the warnings after the lead."""
+    """Return the warnings after the lead, each with its recovery."""
     times = [look.at_s for look in day.looks]
     pools = {view.instance_id: view.pool for view in day.cloud.history()}
 
     def first(since_s: float, holds: Callable[[Look], bool]) -> float:
-        """The first instant since another at which something holds; endless for none."""
+        """Return the first instant, from `since_s` on, at which `holds` is true; else infinity."""
         looks = day.looks[bisect_right(times, since_s) - 1 :] if since_s < math.inf else ()
         return next((max(since_s, look.at_s) for look in looks if holds(look)), math.inf)
 
@@ -514,17 +514,19 @@ def _notices(day: Day) -> list[Notice]:
         return instant_s - since_s if instant_s < math.inf else None
 
     def of(at_s: float, instance_id: str) -> Notice:
-        asked_s = first(at_s, lambda it: it.stays + it.on_demand_desired >= it.target)
+        requested_s = first(at_s, lambda it: it.stays + it.on_demand_desired >= it.target)
         stopped_s = first(at_s, lambda it: instance_id not in it.spot)
-        served_s = first(stopped_s, lambda it: it.serving >= it.target)
-        back_s = first(stopped_s, lambda it: len(it.spot) >= it.target and not it.on_demand_desired)
+        restored_s = first(stopped_s, lambda it: it.serving >= it.target)
+        spot_only_s = first(
+            stopped_s, lambda it: len(it.spot) >= it.target and not it.on_demand_desired
+        )
         return Notice(
             at_s=at_s,
             instance_id=instance_id,
             pool=pools[instance_id],
-            asked_after_s=after(asked_s, at_s),
-            whole_after_s=after(served_s, stopped_s),
-            back_after_s=after(back_s, at_s),
+            requested_after_s=after(requested_s, at_s),
+            restored_after_s=after(restored_s, stopped_s),
+            spot_only_after_s=after(spot_only_s, at_s),
         )
 
     return [of(event.at_s, event.instance_id) for event in day.warnings if event.at_s >= LEAD_S]
@@ -538,11 +540,10 @@ def per_second(looks: Sequence[Look], value: Callable[[Look], int], end_s: float
     return values[np.maximum(np.searchsorted(times, seconds, side="right") - 1, 0)]
 
 
-def due(target: Ints, start_s: float) -> Ints:
-    """What should serve at every second: the least target since a start-up time ago.
+def expected_serving(target: Ints, start_s: float) -> Ints:
+    """Return how many instances should serve each second: the least target of the last `start_s`.
 
-    An instance that is requested now cannot serve before it has started; one that was lost is
-    owed at once.
+    A requested instance cannot serve before it has started. A lost one is missing at once.
     """
     window = int(start_s) + 1
     padded = np.concatenate([np.full(window - 1, target[0]), target])
@@ -561,7 +562,7 @@ class Results:
 
 
 def results(day: Day) -> Results:
-    """Work the figures of a finished day out."""
+    """Compute the figures of a finished day."""
     every = [(day.time.seconds(record.at), record) for record in map(read_record, day.records)]
     # Calls take no time, so that the records are in the order of their instants.
     lead = sum(at_s < LEAD_S for at_s, _ in every)
@@ -583,9 +584,9 @@ def results(day: Day) -> Results:
         "workers_replaced": total("WorkersReplaced"),
         **_request_figures(day),
         "turns": len(records),
-        "replacement_asked_s": _seconds([notice.asked_after_s for notice in notices]),
-        "whole_again_s": _seconds([notice.whole_after_s for notice in notices]),
-        "back_on_spot_s": _seconds([notice.back_after_s for notice in notices]),
+        "replacement_asked_s": _seconds([notice.requested_after_s for notice in notices]),
+        "whole_again_s": _seconds([notice.restored_after_s for notice in notices]),
+        "back_on_spot_s": _seconds([notice.spot_only_after_s for notice in notices]),
         "incidents": list(_stories(day, records)),
         "failed_invocations": len(day.failures),
         "errors": day.failures[:SHOWN_ERRORS],
@@ -609,7 +610,7 @@ def _fleet_figures(day: Day) -> dict[str, Any]:
     settings, first, end_s = day.scene.settings, int(LEAD_S), day.scene.end_s
     target = per_second(day.looks, lambda look: look.target, end_s)
     serving = per_second(day.looks, lambda look: look.serving, end_s)[first:]
-    owed = due(target, day.scene.physics.cold_start_s)[first:]
+    expected = expected_serving(target, day.scene.physics.cold_start_s)[first:]
     target = target[first:]
     used_h = dict.fromkeys(Purchase, 0.0)
     losses = 0
@@ -620,25 +621,25 @@ def _fleet_figures(day: Day) -> dict[str, Any]:
     disks_h = day.scene.physics.warm_pool * settings.hours
     cost = settings.price_ratio * used_h[Purchase.SPOT] + used_h[Purchase.ON_DEMAND]
     cost += WARM_DISK_RATIO * disks_h
-    asked_h = float(target.sum()) / 3600.0
+    target_h = float(target.sum()) / 3600.0
     fixed_h = float(target.max()) * settings.hours
     return {
-        "served_share": _share(float((serving >= owed).mean())),
+        "served_share": _share(float((serving >= expected).mean())),
         "served_instance_share": _share(
-            float(np.minimum(serving, owed).sum() / max(owed.sum(), 1))
+            float(np.minimum(serving, expected).sum() / max(expected.sum(), 1))
         ),
-        "cost_vs_on_demand": _share(cost / asked_h) if asked_h else 0.0,
+        "cost_vs_on_demand": _share(cost / target_h) if target_h else 0.0,
         "cost_vs_fixed_on_demand": _share(cost / fixed_h) if fixed_h else 0.0,
         "spot_hours": round(used_h[Purchase.SPOT], 2),
         "on_demand_hours": round(used_h[Purchase.ON_DEMAND], 2),
-        "target_hours": round(asked_h, 2),
+        "target_hours": round(target_h, 2),
         "target_peak": int(target.max()),
         "losses": losses,
     }
 
 
 def _request_figures(day: Day) -> dict[str, Any]:
-    """Waits of the day, and the messages of logs, those of the lead too: their queue's bill."""
+    """Waits of the day; messages of search logs include those of the lead."""
     end_s, longest_s = day.scene.end_s, day.scene.settings.wait_objective_s
     mine = [request for request in day.force.requests if request.arrival_s >= LEAD_S]
     waits = [(end_s if it.started_s is None else it.started_s) - it.arrival_s for it in mine]
@@ -659,7 +660,7 @@ def _request_figures(day: Day) -> dict[str, Any]:
 
 
 def _seconds(values: Sequence[float | None]) -> dict[str, float | int | None]:
-    """Mean and longest of those that happened, and how many did not."""
+    """Return the mean and the maximum without None, and the number of None."""
     known = [value for value in values if value is not None]
     return {
         "mean": round(sum(known) / len(known), 1) if known else None,
@@ -687,36 +688,36 @@ HEADLINE = (
     "requests lost",
     "in time, promised",
 )
-"""The figures that stand above the picture begin with these."""
+"""The labels of the figures above the picture begin with these."""
 FIGURES = (
-    ("time fully served", "{served_share:.2%}", "share of time in which at least the instances "
-     "serve that were requested a start-up time ago; a lost one is missed at once"),
+    ("time fully served", "{served_share:.2%}", "share of time in which all instances served that "
+     "were requested at least a start-up time before; a lost one counts as missing at once"),
     ("instance time served", "{served_instance_share:.2%}",
-     "instance hours that served, of those owed in the same sense"),
+     "instance hours that served, as a share of those that should have served"),
     ("cost of all on demand", "{cost_vs_on_demand:.1%}",
-     "at a spot price of {price_ratio:.2f} of on demand, start-up time and the warm pool's disks "
-     "paid: against the same target all on demand"),
-    ("saved", "{saved:.1%}", "the rest of it: not paid, against the same target all on demand"),
+     "share of the cost of the same target on demand, with spot at {price_ratio:.2f} of on demand; "
+     "includes start-up time and the warm pool's disks"),
+    ("saved", "{saved:.1%}", "the rest of the cost of the same target on demand"),
     ("cost of a fixed fleet", "{cost_vs_fixed_on_demand:.1%}",
-     "against {target_peak} on-demand instances, the peak, all day"),
+     "share of the cost of {target_peak} on-demand instances, the peak, all day"),
     ("instance hours", "{spot_hours:.1f} spot, {on_demand_hours:.1f} on demand",
      "{target_hours:.1f} were requested"),
     ("interruptions, losses", "{interruptions}, {losses}",
      "warnings of AWS, and spot instances that it took"),
     ("replacement requested", "{replacement_asked_s}",
-     "from a warning until what serves, launches or was requested is as much as the target"),
+     "from a warning until serving, launching and requested instances reach the target"),
     ("whole again", "{whole_again_s}",
-     "from the end of a warned instance's work until others are as much as the target"),
+     "from when a warned instance stops serving until the others reach the target"),
     ("back on spot", "{back_on_spot_s}",
-     "from a warning until spot alone is as much as the target, and the backfill gone"),
+     "from a warning until spot alone reaches the target, without backfill"),
     ("backfills, releases", "{backfills}, {releases}",
      "turns that requested on-demand ({instances_backfilled} instances) and that released it "
      "({instances_released})"),
     ("requests late", "{late_requests:,} of {requests:,}",
-     "started over {wait_objective_s:g} s after their arrival; {retried_requests} were served "
+     "started more than {wait_objective_s:g} s after their arrival; {retried_requests} were served "
      "again because their worker was lost"),
     ("in time, promised {promised:g} %", "{in_time_share:.1%} kept",
-     "requests that started in time, of all; those lost are not"),
+     "share of all requests that started in time; lost ones did not"),
     ("requests lost", "{lost_requests:,}", "given up after their last try"),
     ("wait", "{wait_p50_s:g} / {wait_p95_s:g} / {wait_p99_s:g} s",
      "median, 95th and 99th percentile"),
@@ -786,8 +787,8 @@ def page(day: Day, found: Results) -> Page:
     moments = sorted(_moments(day, found), key=lambda row: row.at_s or 0.0)
     happened = Table(
         caption="What happened",
-        intro="Each row is one moment at which spot was taken away or something was made to go "
-        "wrong. Press it to see it in the picture.",
+        intro="Each row is a warning of AWS or a fault of the demo. Press a row to see its moment "
+        "in the picture.",
         columns=("time", "what", "how it ended"),
         rows=moments,
     )
@@ -847,7 +848,7 @@ def _timeline(day: Day, found: Results) -> Timeline:
 
 
 def _moments(day: Day, found: Results) -> Iterator[Row]:
-    """Each moment at which something went wrong, and how it ended."""
+    """Yield a row for each warning and fault, with its outcome."""
 
     def moment(at_s: float, what: str, ended: str) -> Row:
         clock = f"{day.time.at(LEAD_S + at_s):%H:%M:%S}"
@@ -865,9 +866,9 @@ def _moments(day: Day, found: Results) -> Iterator[Row]:
         yield moment(
             burst[0].at_s - LEAD_S,
             f"AWS warns that it takes {count} ({', '.join(zones)})",
-            f"replacement requested after {_longest(n.asked_after_s for n in burst)}, "
-            f"whole again {_longest(n.whole_after_s for n in burst)} after it was gone, "
-            f"back on spot alone after {_longest(n.back_after_s for n in burst)}",
+            f"replacement requested after {_longest(n.requested_after_s for n in burst)}, "
+            f"whole again {_longest(n.restored_after_s for n in burst)} after it was gone, "
+            f"back on spot alone after {_longest(n.spot_only_after_s for n in burst)}",
         )
     for story in found.values["incidents"]:
         if story["started_s"] is not None:
@@ -875,7 +876,7 @@ def _moments(day: Day, found: Results) -> Iterator[Row]:
 
 
 def _longest(durations_s: Iterable[float | None]) -> str:
-    """The longest time that one of several took, in words."""
+    """Return the longest of several durations as text."""
     known = list(durations_s)
     if None in known:
         return "the end of the day"
@@ -891,7 +892,7 @@ def run_demo(
     console: Console,
     show: Callable[[int, int, str], object] = lambda *_: None,
 ) -> dict[str, Any]:
-    """Run a demo, write its files to `out`, show its figures; answers those of summary.json.
+    """Run a demo, write its files to `out`, show its figures; return those of summary.json.
 
     Raises MarketError when the market is too short, OSError when `out` cannot be written.
     """
@@ -907,7 +908,7 @@ def run_demo(
         }
     for name, text in files.items():
         write_whole(out / name, text)
-    # Narrower terminals show the figures without what they mean.
+    # A narrow terminal shows the figures without their meanings.
     console.print(table(found.values, wide=console.width >= WIDE))
     for name in files:
         console.print(f"{out / name}", highlight=False, soft_wrap=True)

@@ -74,13 +74,13 @@ from spotkeeper_worker.states import Hook
 
 SERVICE_S = 2.0
 NOTICE_S = 120.0
-# Five times as often as by default, as everything in a lab is sooner.
+# Five times as often as by default, because times are shorter in the lab.
 POLL_S = 1.0
 _RUNS = frozenset({IN_SERVICE, TERMINATING})
 
 
 class Workers:
-    """What is offered, waits, is served, and was logged and not yet sent."""
+    """The requests of the lab, its workers, and their search logs."""
 
     def __init__(self, time: VirtualTime) -> None:
         self.erlangs = 0.0
@@ -99,7 +99,7 @@ class Workers:
         return self.force.now_s >= self._silent_until_s
 
     def offer(self, erlangs: float) -> None:
-        """Change the load from now on."""
+        """Change the load."""
         self.erlangs, self._next_s = erlangs, float("inf")
         if erlangs:
             self._next_s = self.force.now_s + self._wait_s()
@@ -119,7 +119,7 @@ class Workers:
         for gone in self.force.instances - {one.instance_id for one in there}:
             self._due += self._logs.dismiss(gone, self.force, self.force.now_s)
         self._machines.notice_s = notice_s
-        self._machines.muster(there, to_s)
+        self._machines.update(there, to_s)
         while self._next_s <= to_s:
             self.force.offer(self._next_s, self._chance.expovariate(1 / SERVICE_S))
             self._next_s += self._wait_s()
@@ -170,21 +170,21 @@ def addressed(
 
 
 class Agents:
-    """What each agent remembers of its hooks, for the instances that are held."""
+    """The hooks of each agent, for the instances that a hook holds."""
 
     def __init__(self) -> None:
         self._policy = HookPolicy()
         self._memories: dict[str, HookMemory] = {}
 
     def look(self, cloud: Cloud, busy: Collection[str]) -> None:
-        """Ask for what each agent asks now."""
+        """Make the calls that each agent makes now."""
         held = sorted(cloud.held(), key=lambda one: one.instance.instance_id)
         before, self._memories = self._memories, {}
         for name, hooks in groupby(held, lambda one: one.instance.instance_id):
             mine, now_s = list(hooks), cloud.now_s
             instance = mine[0].instance
             memory = watch_target(before.get(name, HookMemory()), _target(instance), now_s)
-            # What is made for the pool is held once its worker can serve.
+            # An instance for the warm pool is held until its worker can serve.
             serves_s = now_s if instance.state.startswith(WARMED) else instance.serves_s
             ready = serves_s is not None and serves_s <= now_s
             for call in calls(memory, self._policy, now_s, ready=ready, idle=name not in busy):
@@ -209,14 +209,14 @@ def _answered(cloud: Cloud, call: Call, held: Iterable[Held]) -> bool:
 
 
 def _target(instance: InstanceView) -> str:
-    """Where the group wants an instance that a hook holds."""
+    """Return the target state of an instance that a hook holds."""
     states = {PENDING_WAIT: "InService", TERMINATING: "Terminated"}
     leaves = instance.state.startswith(f"{WARMED}Terminating")
     return states.get(instance.state, "Warmed:Terminated" if leaves else "Warmed:Stopped")
 
 
 class Change(StrEnum):
-    """What else can be ordered."""
+    """The other orders."""
 
     LOAD = "load"
     CAPACITY = "capacity"
@@ -287,7 +287,7 @@ class Faults:
         return [fault for fault in self._ordered.values() if now_s < fault.end_s]
 
     def order(self, order: Order) -> str:
-        """Do it now; return what was done. Raises CloudError for what cannot be done here."""
+        """Carry an order out; return a text. Raises CloudError if it is not possible here."""
         match order.do:
             case Change.LOAD:
                 self.workers.offer(order.value)
@@ -308,7 +308,7 @@ class Faults:
                     return done
 
     def _in_cloud(self, cloud: Cloud, fault: Fault, instances: tuple[str, ...]) -> str:
-        """Change the cloud as the fault does; return what it took, or its text."""
+        """Apply a fault to the cloud; return what it took, or its text."""
         spot, on_demand = self._settings.spot_group, self._settings.on_demand_group
         zone, _, kind = next(iter(self._settings.pools)).partition("/")
         standing = [one.instance_id for one in cloud.group(spot).instances if not one.warned_s]
@@ -376,15 +376,15 @@ CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeo
 SECONDS = TypeAdapter(float)
 NOT_THERE = ("fis", "servicequotas")
 LIST_USD = 1.006
-"""What an hour of on-demand costs in a lab, whatever the type."""
+"""The price of an hour on demand in the lab, for every type."""
 
 type Look = Callable[[], dict[str, object]]
-"""What the page shows of the stack."""
+"""The outputs of the stack that the page shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """What a request finds first: pages, the price list, and faults; then the endpoint."""
+    """Handles a request first: pages, the price list, and faults; then the endpoint does."""
 
     app: App
     faults: Faults
@@ -537,14 +537,14 @@ async def _nowhere(_message: Message) -> None:
 
 
 def price_list() -> bytes:
-    """The answer to GetProducts, for whatever type."""
+    """The answer to GetProducts, for any type."""
     dimension = {"unit": "Hrs", "pricePerUnit": {"USD": str(LIST_USD)}}
     product = {"terms": {"OnDemand": {"term": {"priceDimensions": {"hour": dimension}}}}}
     return json.dumps({"FormatVersion": "aws_v1", "PriceList": [json.dumps(product)]}).encode()
 
 
 def watch(url: str) -> Look:
-    """Look at the stack in the endpoint at a URL, through the ports as of a real stack."""
+    """Read the stack in the endpoint at a URL, through the ports, as for a real stack."""
     session: Any = boto3.session.Session(
         aws_access_key_id=ACCOUNT, aws_secret_access_key="test", region_name=REGION
     )
@@ -619,7 +619,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Ask Linux for SIGTERM when the process that started this one dies, however it does."""
+    """Have Linux send SIGTERM when the parent process ends, in any way."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -635,7 +635,7 @@ def environment(settings: LabSettings) -> dict[str, str]:
         "MINISTACK_IMDS_ENABLED": "0",
         "IOT_MTLS_ENABLED": "0",
         "SFTP_ENABLED": "0",
-        # Layers cannot be written to, so what is compiled in one process is not there in the next.
+        # Layers are read-only, so byte code of one process is not there in the next.
         "PYTHONDONTWRITEBYTECODE": "1",
         "LOG_LEVEL": "INFO",
     }

@@ -335,8 +335,8 @@ def _change(activity: Mapping[str, Any]) -> Change | None:
         return None
     if words.startswith("Detaching"):
         return Change(at + timedelta(seconds=NOTICE_S), zone, by=-1, limits=True)
-    asked = any(reason in activity["Cause"] for reason in _ON_PURPOSE)
-    return Change(at, zone, by=-1, limits=not asked)
+    on_purpose = any(reason in activity["Cause"] for reason in _ON_PURPOSE)
+    return Change(at, zone, by=-1, limits=not on_purpose)
 
 
 def export_market(

@@ -140,8 +140,8 @@ class SearchLogQueue(Caller):
 
     def send(self, body: str) -> None:
         """Send a message; raises AwsError unless SQS confirms that it has it."""
-        asked = {"QueueUrl": self.url, "MessageBody": body}
-        text = self.ask("1.0", "AmazonSQS.SendMessage", asked)
+        parameters = {"QueueUrl": self.url, "MessageBody": body}
+        text = self.ask("1.0", "AmazonSQS.SendMessage", parameters)
         if "MessageId" not in text:
             raise AwsError("SendMessage", "", f"answered without a MessageId: {text[:80]}")
 

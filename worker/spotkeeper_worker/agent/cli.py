@@ -69,10 +69,10 @@ def _command_of(arguments: list[str]) -> Callable[[], int]:
     forward = commands.add_parser("forward", help="move search logs from RabbitMQ to SQS")
     forward.add_argument("--amqps", required=True, metavar="URL", help="amqps://USER:PW@HOST/VHOST")
     forward.add_argument("--queue", required=True, help="the queue that takes the search logs")
-    asked = parser.parse_args(arguments)
-    if asked.command == "forward":
-        return lambda: _forward(asked.amqps, asked.queue)
-    return {"run": _run, "job": _job, "notice": _notice}[asked.command]
+    options = parser.parse_args(arguments)
+    if options.command == "forward":
+        return lambda: _forward(options.amqps, options.queue)
+    return {"run": _run, "job": _job, "notice": _notice}[options.command]
 
 
 def _notice() -> int:
@@ -175,13 +175,13 @@ def looked_after(
         ending.enter_context(hold_machine(settings.run_dir, settings.spool_dir))
         if settings.workers == GPUS:
             settings = settings._replace(workers=max(1, count_gpus()[0]))
-        metadata = who = auto_scaling = None
+        metadata = instance = auto_scaling = None
         if settings.on_ec2:
             metadata = Metadata(settings.metadata_endpoint)
             ending.callback(metadata.close)
             for tries in range(_TRIES, 0, -1):
                 try:
-                    who = identity(metadata)
+                    instance = identity(metadata)
                     break
                 except NoAnswer as error:
                     # A machine that boots may not have its network yet.
@@ -189,20 +189,20 @@ def looked_after(
                         raise
                     _LOG.warning("metadata: %s; trying again", error)
                     time.sleep(1.0)
-        if who and not settings.region:
-            settings = settings._replace(region=who.region)
-        if who and not who.tags_on:
+        if instance and not settings.region:
+            settings = settings._replace(region=instance.region)
+        if instance and not instance.tags_on:
             _LOG.warning(
                 "instance tags are not in the metadata: a detached machine stops at once, instead "
                 "of serving until it goes (InstanceMetadataTags: enabled)"
             )
         queue, chain = _sender(settings, kind)
-        if who:
+        if instance:
             auto_scaling = AutoScaling(settings.auto_scaling_endpoint, settings.region, chain)
         outbox = Outbox(
             Journal(settings.spool_dir / "journal", settings.keep_logs),
             queue.send,
-            Origin(settings.cluster, who.instance_id if who else "", settings.fleet),
+            Origin(settings.cluster, instance.instance_id if instance else "", settings.fleet),
             PaceSettings(
                 settings.send_after_s, max(settings.send_after_s, settings.send_at_most_s)
             ),
@@ -213,7 +213,7 @@ def looked_after(
             follower = files.Follower(settings.logs, outbox.accept, outbox.last_of, say)
         gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None
         service = Service(settings, say)
-        parts = Parts(outbox, service, metadata, who, auto_scaling, gpus, follower)
+        parts = Parts(outbox, service, metadata, instance, auto_scaling, gpus, follower)
         agent = Agent(settings, parts, say, stopping)
         server = SocketServer(settings.run_dir, outbox.accept, lambda: agent.notice.as_json(), gid)
         for part in (queue, chain, outbox, auto_scaling, gpus, service, follower, server):

@@ -97,10 +97,12 @@ class CredentialChain:
             body = (self._metadata.get(roles + role.split()[0]) or None) if role else None
         if body is None:
             return None
-        told = json.loads(body)
+        values = json.loads(body)
         try:
-            ends_at = read_time(told["Expiration"])
-            return Credentials(told["AccessKeyId"], told["SecretAccessKey"], told["Token"], ends_at)
+            ends_at = read_time(values["Expiration"])
+            return Credentials(
+                values["AccessKeyId"], values["SecretAccessKey"], values["Token"], ends_at
+            )
         except (KeyError, TypeError) as error:
             raise ValueError(f"a role's credentials are incomplete: {error!r}") from None
 

@@ -53,7 +53,7 @@ def _moved(
     """Move a message, or say why SQS never takes it."""
     text = as_sqs_text(body)
     if text is None:
-        return f"{len(body)} bytes of it are none that it takes"
+        return f"{len(body)} bytes that are not valid text for SQS"
     retry_s = _FIRST_RETRY_S
     while not stopping.is_set():
         try:

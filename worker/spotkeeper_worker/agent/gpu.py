@@ -36,16 +36,16 @@ def ask(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> tuple[int, str,
     # Here, so that a machine without a GPU does without its memory.
     import subprocess
 
-    asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        output, errors = asked.communicate(timeout=timeout_s)
+        output, errors = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        asked.kill()
+        process.kill()
         # Where the driver hangs, even this does not end it.
         with contextlib.suppress(subprocess.TimeoutExpired):
-            asked.communicate(timeout=_KILLED_WITHIN_S)
+            process.communicate(timeout=_KILLED_WITHIN_S)
         raise TimeoutError(f"did not answer within {timeout_s:g} s") from None
-    return asked.returncode, output, errors
+    return process.returncode, output, errors
 
 
 def count_gpus(command: Sequence[str] = LIST, timeout_s: float = TIMEOUT_S) -> tuple[int, str]:
@@ -60,8 +60,8 @@ def count_gpus(command: Sequence[str] = LIST, timeout_s: float = TIMEOUT_S) -> t
         return 0, f"nvidia-smi: {error}"
     found = sum(line.startswith("GPU ") for line in output.splitlines())
     if status or not found:
-        told = (errors or output).strip().splitlines()
-        return found, f"nvidia-smi: {told[0] if told else 'lists no GPU'}"
+        lines = (errors or output).strip().splitlines()
+        return found, f"nvidia-smi: {lines[0] if lines else 'lists no GPU'}"
     return found, ""
 
 

@@ -112,7 +112,7 @@ class Parts(NamedTuple):
     outbox: Outbox
     service: Service
     metadata: Metadata | None = None
-    who: Identity | None = None
+    instance: Identity | None = None
     auto_scaling: AutoScaling | None = None
     gpus: Gpus | None = None
     follower: Follower | None = None
@@ -138,7 +138,7 @@ class Agent:
             settings.boot_at_most_s,
         )
         self._hooks = HookMemory()
-        self._group = settings.group or (parts.who.group if parts.who else "")
+        self._group = settings.group or (parts.instance.group if parts.instance else "")
         self._seen = Seen()
         self._known = parts.metadata is None
         self._looked_at = self._looked_at_all = self._manned_at = _NEVER
@@ -202,11 +202,11 @@ class Agent:
         if seen.rebalance and not before.rebalance:
             _LOG.info("EC2 recommends to rebalance; SPOTKEEPER_REBALANCE sets what follows")
         if metadata.clock_offset_s:
-            told = f"EC2's clock is {metadata.clock_offset_s:+.0f} s from this one; run chrony"
-            self._say.warn("clock", told)
+            problem = f"EC2's clock is {metadata.clock_offset_s:+.0f} s from this one; run chrony"
+            self._say.warn("clock", problem)
 
     def _follow(self, workers: Workers, now: float, wall: float) -> None:
-        """Decide on what was seen, tell the workers, and then AWS."""
+        """Decide on what was seen; first tell the workers, then AWS."""
         parts, before = self._parts, self.notice
         self._hooks = watch_target(self._hooks, self._seen.target, now)
         ill = parts.gpus.ill if parts.gpus else ""
@@ -239,8 +239,10 @@ class Agent:
             idle = state in (State.IDLE, State.GONE, State.READY)
             ready = workers.all_ready and not ill
             loaded = 0 if ready else bytes_loaded()
-            asked = calls(self._hooks, self._policy, now, ready=ready, idle=idle, loaded=loaded)
-            for call in asked:
+            needed_calls = calls(
+                self._hooks, self._policy, now, ready=ready, idle=idle, loaded=loaded
+            )
+            for call in needed_calls:
                 accepted = self._made(parts.auto_scaling, call)
                 self._hooks = after(self._hooks, self._policy, call, accepted, now, loaded)
 
@@ -253,10 +255,10 @@ class Agent:
         ends_at = self._hooks.drain_ends_at(self._policy)
         if leave is None or leave.until is not None or ends_at is None:
             return leave
-        until, told = wall + ends_at - now, self.notice.until
+        until, before = wall + ends_at - now, self.notice.until
         # The two clocks are never read at once: the notice changes only if one was set.
-        if told is not None and abs(until - told) < 1.0:
-            until = told
+        if before is not None and abs(until - before) < 1.0:
+            until = before
         return leave._replace(until=until)
 
     def _trouble(self, workers: Workers, now: float) -> str:
@@ -269,19 +271,19 @@ class Agent:
             trouble = f"no worker has been running for {_GONE_S:g} s"
         elif hung:
             names = ", ".join(hung)
-            trouble = f"{names}: no request has begun or ended for {at_most:g} s, and one runs"
+            trouble = f"{names}: no request has begun or ended for {at_most:g} s; one is running"
         if trouble:
             self._say.warn("workers", trouble)
         else:
             self._say.over("workers", "the workers work again")
         return trouble
 
-    def _tell(self, state: State, said: Leave, draining: bool, wall: float) -> None:
+    def _tell(self, state: State, leave: Leave, draining: bool, wall: float) -> None:
         """Replace the notice if it says something else, or if somebody has deleted it."""
         before = self.notice
         notice = before._replace(
-            state=state, draining=draining, reason=said.reason, until=said.until,
-            serve_until=said.serve_until, target=self._seen.target,
+            state=state, draining=draining, reason=leave.reason, until=leave.until,
+            serve_until=leave.serve_until, target=self._seen.target,
         )  # fmt: skip
         if notice == before and (self._settings.run_dir / NAME).exists():
             return
@@ -299,18 +301,18 @@ class Agent:
             _LOG.info("%s -> %s%s%s", before.state.value, state.value, why, until)
 
     def _made(self, auto_scaling: AutoScaling, call: Call) -> bool | None:
-        """Make a call; answers whether AWS accepted it, None if there was no answer.
+        """Make a call; return whether AWS accepted it, or None without an answer.
 
         Logs are sent before a hook ends the machine.
         """
-        outbox, who = self._parts.outbox, self._parts.who
+        outbox, instance = self._parts.outbox, self._parts.instance
         ends = call.hook is Hook.DRAIN and not call.heartbeat
         if ends and not outbox.flush(_FLUSH_S):
-            told = f"{outbox.waiting} search logs could not be sent before the hook"
-            self._say.warn("flush", told)
+            problem = f"{outbox.waiting} search logs could not be sent before the hook"
+            self._say.warn("flush", problem)
         ready = call.hook is Hook.READY
         name = self._settings.ready_hook if ready else self._settings.drain_hook
-        instance_id = who.instance_id if who else ""
+        instance_id = instance.instance_id if instance else ""
         try:
             self._group = self._group or auto_scaling.group_of(instance_id)
             if not self._group:

@@ -162,7 +162,7 @@ class Identity(NamedTuple):
 
 
 def identity(metadata: Metadata) -> Identity:
-    """Ask who this machine is. Raises MetadataError."""
+    """Read which instance this machine is. Raises MetadataError."""
     instance_id = metadata.get("meta-data/instance-id")
     region = metadata.get("meta-data/placement/region")
     if not instance_id or not instance_id.startswith("i-") or not region or "<" in region:

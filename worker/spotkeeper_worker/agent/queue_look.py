@@ -134,8 +134,8 @@ def _count_in_rabbitmq(address: Address) -> tuple[int, int]:
     if status != HTTPStatus.OK:
         raise LookFailed(f"{address}: the management API answered {status}")
     try:
-        told = json.loads(body)
-        ready, held = (told.get(f"messages_{it}") for it in ("ready", "unacknowledged"))
+        counts = json.loads(body)
+        ready, held = (counts.get(f"messages_{it}") for it in ("ready", "unacknowledged"))
     except (ValueError, AttributeError):
         raise LookFailed(f"{address}: the management API answered no JSON object") from None
     if not all(isinstance(count, int) and count >= 0 for count in (ready, held)):

@@ -272,7 +272,7 @@ def read_file(text: str) -> dict[str, Any]:
             if not equals or not _NAME.fullmatch(name.strip()):
                 raise ValueError("should be NAME = VALUE")
             if name.strip() in found:
-                raise ValueError(f"{name.strip()} is there twice")
+                raise ValueError(f"{name.strip()} appears twice")
             found[name.strip()] = read_value(rest)
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from None

@@ -62,8 +62,8 @@ class Bucket:
     def put(self, key: str, body: bytes, match: str | None) -> str:
         """Write an object over the one with the tag `match`; None: where there is none yet."""
         condition = {"IfNoneMatch": "*"} if match is None else {"IfMatch": match}
-        asked = {"Bucket": self._name, "Key": key, "Body": body, **condition}
-        return str(self._ask(lambda: self._s3.put_object(**asked))["ETag"])
+        arguments = {"Bucket": self._name, "Key": key, "Body": body, **condition}
+        return str(self._ask(lambda: self._s3.put_object(**arguments))["ETag"])
 
     def write(self, key: str, body: bytes) -> None:
         """Write an object without a condition."""

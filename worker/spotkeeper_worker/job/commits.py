@@ -119,7 +119,7 @@ class Head:
             ended = (bool(body["done"]), body["exit_code"])
             return cls(body["job"], owner, newest, previous, *ended, body["at"])
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"head.json is no head of a job: {error!r}") from None
+            raise ValueError(f"head.json is not the head of a job: {error!r}") from None
 
 
 @dataclass
@@ -275,7 +275,7 @@ class Keeper:
         wrong: list[str] = []
         for step in steps:
             if step.step.startswith(DRAFT) or "/" in step.step:
-                raise NotLoaded(f"{step.step!r} is no name of a checkpoint")
+                raise NotLoaded(f"{step.step!r} is not a checkpoint's name")
             draft = folder / f"{DRAFT}load"
             _removed(draft)
             draft.mkdir()
@@ -283,7 +283,7 @@ class Keeper:
                 for file in step.files:
                     entry, path = draft / step.step, draft / step.step / file.path
                     if entry not in (path, *path.parents) or ".." in Path(file.path).parts:
-                        raise NotLoaded(f"{file.path} is no path below a checkpoint")
+                        raise NotLoaded(f"{file.path} is not a path below a checkpoint")
                     path.parent.mkdir(parents=True, exist_ok=True)
                     self.store.download(file.key, path)
                     if _digest(path) != (file.bytes, file.sha256):

@@ -39,8 +39,8 @@ class LinuxDisks:
 
     def probe(self, device: str) -> str:
         """Give the type of the file system; empty where blkid finds nothing, and answers 2."""
-        asked = ["blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "value", device]
-        code, text = _run(asked)
+        command = ["blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "value", device]
+        code, text = _run(command)
         if code == _NOTHING_FOUND and not text:
             return ""
         if code or not text:

@@ -199,9 +199,9 @@ class Machine:
 
     def gpu(self) -> int | None:
         """Give the use of the busiest GPU in percent; None where it is not known."""
-        asked = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+        command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
         try:
-            status, output, _ = ask(asked)
+            status, output, _ = ask(command)
             return None if status else max(int(line) for line in output.split("\n") if line.strip())
         except (OSError, ValueError):
             return None
@@ -252,8 +252,8 @@ def _clone(url: str, commit: str, work: Path) -> None:
                 env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
             )  # fmt: skip
         except subprocess.CalledProcessError as error:
-            told = error.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise JobError(f"git {step[0]}: {told[-1] if told else error}") from None
+            lines = error.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise JobError(f"git {step[0]}: {lines[-1] if lines else error}") from None
         except (OSError, subprocess.TimeoutExpired) as error:
             raise JobError(f"git {step[0]}: {error}") from None
 

@@ -36,6 +36,7 @@ CREDENTIAL_CODES = OF_SIGNATURES | {
     "InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
     "UnrecognizedClientException",
 }  # fmt: skip
+# A call that is answered with one of these is `Refused`, whatever class a launch has.
 PERMISSION_CODES = frozenset({
     "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted", "OptInRequired", "Client.InternalError",
@@ -95,7 +96,7 @@ ENDED_BY_REQUEST = re.compile(
     r"taken out of service in response to (an instance refresh|a user request)(?!,)"
 )
 # What is to be done where AWS refuses.
-GRANT = " (template.yaml lists what roles need; the role of the stack's output OperatorRole may)"
+GRANT = " (template.yaml lists what roles need; the role in the stack's output OperatorRole has it)"
 LOG_IN = " (log in again: these credentials are not valid any more)"
 CHECK_CLOCK = " (check this machine's clock, then the secret key)"
 # How the reason of a process begins that a user suspended; followed by "at" and a time.
@@ -140,6 +141,7 @@ WORDS: Mapping[FailureClass, Sequence[str]] = {
     ),
     FailureClass.PERMISSION: (
         "client error on launch", "not authorized", "access denied", "service-linked role",
+        "accept terms and subscribe",
     ),
     FailureClass.THROTTLE: ("rate exceeded", "request limit exceeded"),
     FailureClass.CONFIGURATION: (
@@ -203,13 +205,13 @@ def aws_errors(operation: str) -> Iterator[None]:
 def _translate(operation: str, error: ClientError) -> FleetError:
     detail = error.response.get("Error", {})
     code, text = detail.get("Code", ""), detail.get("Message", "")
-    told = f"{operation}: {code}: {text}"
+    message = f"{operation}: {code}: {text}"
     if code in THROTTLE_CODES:
-        return Throttled(told)
+        return Throttled(message)
     if code in CREDENTIAL_CODES:
-        return Refused(f"{told}{CHECK_CLOCK if code in OF_SIGNATURES else LOG_IN}")
+        return Refused(f"{message}{CHECK_CLOCK if code in OF_SIGNATURES else LOG_IN}")
     if code in PERMISSION_CODES:
-        return Refused(f"{told}{GRANT}")
+        return Refused(f"{message}{GRANT}")
     if code in GONE_CODES or any(words in text.lower() for words in GONE_WORDS):
-        return Gone(told)
-    return Conflict(told) if code == CONDITION_FAILED else Unavailable(told)
+        return Gone(message)
+    return Conflict(message) if code == CONDITION_FAILED else Unavailable(message)

@@ -47,5 +47,5 @@ class EventBus:
             answer = self._events().put_events(Entries=entries)
         if answer["FailedEntryCount"]:
             failed = (e for e in answer["Entries"] if e.get("ErrorCode"))
-            told = "; ".join(f"{e.get('ErrorCode')}: {e.get('ErrorMessage', '')}" for e in failed)
-            raise Unavailable(f"sending events: {told}")
+            why = "; ".join(f"{e.get('ErrorCode')}: {e.get('ErrorMessage', '')}" for e in failed)
+            raise Unavailable(f"sending events: {why}")

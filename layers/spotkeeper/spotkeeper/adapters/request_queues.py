@@ -61,7 +61,7 @@ class EveryRequestQueue(Items):
         self._now = now
 
     def length(self, url: str) -> QueueLength:
-        """Count a queue's messages; raises `Unavailable` where nobody has counted lately."""
+        """Count a queue's messages; raises `Unavailable` without a recent count."""
         if url.startswith((RABBITMQ, REDIS)):
             return self._looked_at(url)
         with aws_errors(f"reading the request queue {url}"):
@@ -102,7 +102,7 @@ class EveryRequestQueue(Items):
         return QueueLength(waiting=int(ready[newest]), in_flight=int(unacked[newest]))
 
     def _looked_at(self, url: str) -> QueueLength:
-        """Read the newest look that an agent took."""
+        """Read the newest length that an agent reported."""
         newest = {"ScanIndexForward": False, "PaginationConfig": {"MaxItems": 1, "PageSize": 1}}
         found = self._query(f"reading the request queue {url}", _pk(url), "0", LAST, **newest)
         item = next(found, None)
@@ -111,8 +111,8 @@ class EveryRequestQueue(Items):
         seen_at = datetime.fromisoformat(item["sk"]["S"])
         age = self._now() - seen_at
         if age > _LOOK_FRESH:
-            told = f"no agent has reported its length for {age.total_seconds():.0f} s"
-            raise Unavailable(f"{url}: {told}; is one running?")
+            why = f"no agent has reported its length for {age.total_seconds():.0f} s"
+            raise Unavailable(f"{url}: {why}; is one running?")
         ready, unacknowledged = (int(item[name]["N"]) for name in ("ready", "unacknowledged"))
         return QueueLength(waiting=ready, in_flight=unacknowledged, seen_at=seen_at)
 

@@ -85,5 +85,5 @@ def encoded(attributes: Mapping[str, Value]) -> dict[str, Any]:
 
 
 def epoch(at: datetime) -> int:
-    """Give an instant as DynamoDB compares and expires it."""
+    """Return an instant as DynamoDB compares and expires it."""
     return int(at.timestamp())

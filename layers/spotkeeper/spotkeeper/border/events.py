@@ -27,7 +27,7 @@ class _Part(BaseModel):
 
 
 class _Origin(_Part):
-    """The source of an EventBridge event, whatever else is in it."""
+    """The source of an EventBridge event; other fields are ignored."""
 
     source: str
     detail_type: Annotated[str, Field(alias="detail-type")]
@@ -107,7 +107,7 @@ def _health_time(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text) if text[:4].isdigit() else parsedate_to_datetime(text)
     except (ValueError, OverflowError) as error:
-        raise EventError(f"event AWS Health Event: startTime: {text!r} is no time") from error
+        raise EventError(f"event AWS Health Event: startTime: {text!r} is not a time") from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
@@ -128,19 +128,19 @@ _KINDS: Mapping[tuple[str, str], tuple[Kind, type[_Details]]] = {
 def parse_event(event: object, account: str) -> Interruption | None:
     """Parse an EventBridge event; None for one of another account or an unknown kind.
 
-    Raises `EventError` when it is no event, or a known kind lacks its fields.
+    Raises `EventError` if it is not an event, or a known kind lacks fields.
     """
-    told = "of no known kind"
+    detail_type = "of no known kind"
     try:
         origin = _Origin.model_validate(event)
-        told = origin.detail_type
+        detail_type = origin.detail_type
         known = _KINDS.get((origin.source, origin.detail_type))
         if known is None or origin.account != account:
             return None
         (kind, model), envelope = known, _Envelope.model_validate(event)
         about = model.model_validate(envelope.detail).about()
     except ValidationError as error:
-        raise EventError(f"event {told}: {wrong_fields(error, 'event')}") from error
+        raise EventError(f"event {detail_type}: {wrong_fields(error, 'event')}") from error
     return None if about is None else Interruption(kind=kind, at=envelope.time, **about)
 
 
@@ -210,12 +210,12 @@ class _QueueEvent(_Part):
 
 
 def read_messages(event: Mapping[str, Any]) -> list[Message]:
-    """Take the messages out of what SQS hands to a function; raises EventError otherwise."""
+    """Return the messages of an event of SQS; raises EventError for anything else."""
     try:
         records = _QueueEvent.model_validate(event).records
     except ValidationError as error:
-        told = wrong_fields(error, "event")
-        raise EventError(f"not an event of an SQS queue: {told}") from None
+        fields = wrong_fields(error, "event")
+        raise EventError(f"not an event of an SQS queue: {fields}") from None
     return [
         Message(
             message_id=record.message_id,

@@ -97,11 +97,13 @@ def parse_fleet(name: str, text: str, overrides: str | None = None) -> Fleet:
             text = json.dumps(_merged(_object(name, text), _object(f"{name}.overrides", overrides)))
         document = FleetDocument.model_validate_json(text)
     except ValidationError as error:
-        told = f"fleet document {name}: {wrong_fields(error, 'document')}"
+        message = f"fleet document {name}: {wrong_fields(error, 'document')}"
         if any(e["type"] == "json_invalid" for e in error.errors()):
             # Ciphertext is no JSON.
-            told += "; it must be one JSON object in a parameter of type String, not SecureString"
-        raise FleetDocumentError(told) from error
+            message += (
+                "; it must be one JSON object in a parameter of type String, not SecureString"
+            )
+        raise FleetDocumentError(message) from error
     except RecursionError as error:
         raise FleetDocumentError(f"fleet document {name}: is nested too deeply") from error
     fleet = _FLEET.validate_python(document.model_dump(exclude={"version"}) | {"name": name})

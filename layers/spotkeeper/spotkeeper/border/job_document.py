@@ -34,7 +34,7 @@ def _seconds(value: Any) -> Any:
     if isinstance(value, str) and (found := _TIME.fullmatch(value.strip())):
         return int(found[1]) * _UNITS[found[2]]
     if isinstance(value, str):
-        raise ValueError(f'{value!r} is no time, as "90s", "10m", "2h" or "1d" are')
+        raise ValueError(f'{value!r} is not a time such as "90s", "10m", "2h" or "1d"')
     return value
 
 

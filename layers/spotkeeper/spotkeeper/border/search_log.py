@@ -220,8 +220,8 @@ def without_future(body: Body, sent_at: datetime) -> Body:
         if log.finished_at <= sent_at + (_OWN_SKEW if known else _MAX_SKEW):
             kept.append(log)
         else:
-            when, who = log.finished_at.isoformat(), log.worker_id
-            future.append(f"finished_at: {when} of {who} lies after the message was sent")
+            when, worker = log.finished_at.isoformat(), log.worker_id
+            future.append(f"finished_at: {when} of {worker} lies after the message was sent")
     if not kept or not future:
         return body
     return replace(body, logs=kept, left_out=(*body.left_out, *future))

@@ -50,7 +50,7 @@ def section(cls: type, base: type[Section] = Section, **more: Any) -> type[Secti
 
 
 def settings_of(cls: type) -> Iterator[tuple[Field[Any], Setting]]:
-    """Give the fields of a dataclass that are settings."""
+    """Return the fields of a dataclass that are settings."""
     return ((field, field.metadata["setting"]) for field in fields(cls) if field.metadata)
 
 

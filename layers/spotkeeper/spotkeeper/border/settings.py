@@ -26,8 +26,8 @@ class Settings(BaseModel):
         try:
             return cls.model_validate(environment)
         except ValidationError as error:
-            told = wrong_fields(error, "environment")
-            raise SettingsError(f"wrong environment: {told}") from error
+            fields = wrong_fields(error, "environment")
+            raise SettingsError(f"wrong environment: {fields}") from error
 
 
 class CheckerSettings(Settings):

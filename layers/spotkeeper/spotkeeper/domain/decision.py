@@ -28,7 +28,7 @@ class Action(StrEnum):
 
 
 class Answer(StrEnum):
-    """What became of an action: only what AWS accepted has happened.
+    """The outcome of an action: only what AWS accepted has happened.
 
     A `LOST` action may have had its effect although the answer was lost. A `SKIPPED` one was not
     requested: an earlier action that it needs was not done, or the fleet's time was spent.

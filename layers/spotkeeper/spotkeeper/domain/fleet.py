@@ -16,7 +16,7 @@ from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
 
 class Phase(StrEnum):
-    """Where an instance stands in its group."""
+    """The phase of an instance in its group."""
 
     LAUNCHING = "launching"
     IN_SERVICE = "in_service"
@@ -61,13 +61,13 @@ class Fleet:
         "Auto Scaling group that launches on-demand; not `spot_group`"
     )
     mode: Mode = setting(
-        "`observe`: turns decide and record what they would request, and request nothing, "
-        "until `spotkeeper mode` changes it. Set by the stack's `Mode`",
-        "you [look first](first-week.md)",
+        "`observe`: turns record what they would request, and request nothing, until "
+        "`spotkeeper mode` changes it. Set by the stack's `Mode`",
+        "you [observe first](first-week.md)",
         default=Mode.ACT,
     )
     workers_per_instance: int = setting(
-        "processes that serve on one instance",
+        "worker processes on one instance",
         "an instance runs several",
         unit="workers",
         least=1,
@@ -83,8 +83,8 @@ class Fleet:
         default=1,
     )
     onprem_workers: int = setting(
-        "workers of your own, which serve before the cloud does: at most this many count, and "
-        "missing ones are reported. 0: as many as send logs, and none is reported",
+        "workers on machines of your own, which are used before the cloud: at most this many "
+        "count, and missing ones raise an alarm. 0: all that send logs count, without this alarm",
         "you have machines of your own",
         unit="workers",
         least=0,
@@ -92,10 +92,10 @@ class Fleet:
         default=0,
     )
     request_queue_url: str | None = setting(
-        "queue that the workers take requests from; Spotkeeper reads its length. An SQS queue; "
-        "`amazon-mq://BROKER/VHOST/QUEUE` (the vhost `/` is `%2F`), through CloudWatch and a "
-        "minute or two late; or `rabbitmq://VHOST/QUEUE` or `redis://DATABASE/QUEUE` on a broker "
-        "of your own, which [an agent reads](workers.md#rabbitmq). Set by the stack's "
+        "queue that the workers take requests from; Spotkeeper reads its length. It is an SQS "
+        "queue; `amazon-mq://BROKER/VHOST/QUEUE` (the vhost `/` is `%2F`), which CloudWatch "
+        "reports a minute or two late; or `rabbitmq://VHOST/QUEUE` or `redis://DATABASE/QUEUE` on "
+        "a broker of your own, which [an agent reads](workers.md#rabbitmq). Set by the stack's "
         "`RequestQueueName`",
         "you have one: [to zero and back](sizing.md#to-zero-and-back)",
         unit="URL",

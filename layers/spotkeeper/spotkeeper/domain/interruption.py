@@ -67,14 +67,14 @@ def action_for(kind: InterruptionKind, rebalance: RebalanceMeaning) -> Interrupt
 
 
 def risk_begins(interruption: Interruption, now: datetime) -> datetime:
-    """Say when the risk begins; never later than now for a warning, whatever clock stamped it."""
+    """Return when the risk begins; a warning from a clock that is ahead counts from now."""
     if interruption.due is None:
         return min(interruption.at, now)
     return interruption.due - SCHEDULED_LEAD
 
 
 def at_risk_since(
-    known: datetime | None, told: datetime, now: datetime, notice: timedelta
+    known: datetime | None, reported: datetime, now: datetime, notice: timedelta
 ) -> datetime:
     """Return since when an instance is at risk, given what was known of it before.
 
@@ -82,5 +82,5 @@ def at_risk_since(
     changes nothing; one that arrives after the notice of the first is a new warning.
     """
     if known is None or known > now:
-        return told
-    return told if known + notice <= told <= now else known
+        return reported
+    return reported if known + notice <= reported <= now else known

@@ -53,7 +53,9 @@ def plan_release(
         (ages.get(i.pool, -math.inf), shares.get(i.instance_id, 0.0), i.instance_id)
         for i in serving
     ]
-    free = [who for _, share, who in sorted(ranks) if busy_too or share < IDLE_SHARE]
+    free = [
+        instance_id for _, share, instance_id in sorted(ranks) if busy_too or share < IDLE_SHARE
+    ]
     return ReleasePlan(
         desired=group.desired - unlaunched,
         ends=tuple(free[: step - unlaunched - launching]),

@@ -33,7 +33,7 @@ _OF_GROUP = (
 
 # AWS's own limit of one DetachInstances call.
 DETACHED_A_CALL = 20
-# Two bad ids among 200 take 31 calls; where more is wrong, the next turn goes on.
+# Two bad ids among 200 take 31 calls; if more are bad, the next turn continues.
 CALLS_A_BATCH = 40
 
 type Batch = Sequence[AvailabilityAction]
@@ -45,20 +45,20 @@ def act(actions: Batch, this: Round, *, marked: Collection[str] = ()) -> Asked:
 
     An unmarked instance is not replaced: the role may not end it if AWS leaves it running.
     """
-    asked: Asked = []
+    requested: Asked = []
     for key, group in groupby(actions, _batch_key):
         ready: list[AvailabilityAction] = []
         for action in group:
             if isinstance(action, ReplaceEarly) and not (
                 action.taken or action.instance_id in marked
             ):
-                asked.append((action, Answer.SKIPPED))
+                requested.append((action, Answer.SKIPPED))
             else:
                 ready.append(action)
         size = DETACHED_A_CALL if isinstance(key, ReplaceEarly) else len(ready)
         for batch in batched(ready, size or 1, strict=False):
-            asked += _ask(batch, this)
-    return asked
+            requested += _ask(batch, this)
+    return requested
 
 
 def _batch_key(action: AvailabilityAction) -> AvailabilityAction:
@@ -75,7 +75,7 @@ def _ask(batch: Batch, this: Round) -> Asked:
 
     A request that would be too late for the table to keep is not sent; the next turn sends it.
     """
-    asked: Asked = []
+    requested: Asked = []
     waiting, calls = [batch], 0
     while waiting:
         some, calls = waiting.pop(), calls + 1
@@ -102,8 +102,8 @@ def _ask(batch: Batch, this: Round) -> Asked:
                 answer = Answer.LOST if replaces and isinstance(error, Gone) else answer
             else:
                 answer = this.answered(_text_of(some))
-        asked += [(action, answer) for action in some]
-    return asked
+        requested += [(action, answer) for action in some]
+    return requested
 
 
 def _call(batch: Batch, this: Round) -> None:

@@ -53,12 +53,12 @@ def check_availability(
 
     `woken` counts the wake-ups one after the other that led here.
     """
-    budget, told = Budget(began=now, clock=ports.clock), notes or {}
+    budget, notes_of = Budget(began=now, clock=ports.clock), notes or {}
     turns = Turns(controller=Controller.AVAILABILITY, ports=ports, now=now, budget=budget)
     together = Once(lambda: read_together(fleets, ports, now, budget))
 
     def turn(fleet: Fleet) -> None:
-        note = told.get(fleet.name)
+        note = notes_of.get(fleet.name)
         try:
             turns.rounds(fleet, note, lambda this: _round(this, together, woken))
         except NoState as error:
@@ -126,23 +126,25 @@ def _round(
     stale = not together.is_fresh and (this.number > 0 or recent)
     read = read_together([this.fleet], ports, now, this.budget) if stale else together()
     snapshot = replace(snapshot_of(this, read), can_defer=woken < MOST_WAKE_UPS)
-    wanted, asked = _planned(snapshot, this, woken)
+    wanted, requested = _planned(snapshot, this, woken)
     first, then = _apart(wanted.actions)
-    asked += act(first, this)
-    memory = _applied(wanted.memory, asked, now)
+    requested += act(first, this)
+    memory = _applied(wanted.memory, requested, now)
     if then:
         intended = apply(memory, then, [Answer.LOST] * len(then), now)
         ports.states.commit(lease, intended, now, release=False)
         after = act(then, this, marked=memory.drained)
-        memory, asked = _applied(memory, after, now), asked + after
-    memory, record = _announced(memory, _record_of(wanted, asked, memory, this), this)
+        memory, requested = _applied(memory, after, now), requested + after
+    memory, record = _announced(memory, _record_of(wanted, requested, memory, this), this)
     ports.last.keep(lease, memory)
     return memory, record
 
 
-def _applied(memory: AvailabilityMemory, asked: Asked, now: datetime) -> AvailabilityMemory:
+def _applied(memory: AvailabilityMemory, requested: Asked, now: datetime) -> AvailabilityMemory:
     """Remember what AWS answered."""
-    return apply(memory, [action for action, _ in asked], [answer for _, answer in asked], now)
+    return apply(
+        memory, [action for action, _ in requested], [answer for _, answer in requested], now
+    )
 
 
 def _only_backfill(
@@ -171,15 +173,15 @@ def _only_backfill(
             api="EC2 Auto Scaling",
         )
         fill = [action for action in fill if action.desired > desired]
-    asked = act(fill, this)
-    memory = _applied(wanted.memory, asked, now)
+    requested = act(fill, this)
+    memory = _applied(wanted.memory, requested, now)
     ports.last.keep(known, memory)
-    record = _record_of(wanted, asked, memory, this)
+    record = _record_of(wanted, requested, memory, this)
     return replace(
         record,
         action=Action.BACKFILL if fill else Action.HOLD,
         rule=NO_STATE,
-        reason=f"the table does not answer, so nothing but backfill is done: {record.reason}",
+        reason=f"the table does not answer, so the turn only backfills: {record.reason}",
     )
 
 
@@ -228,21 +230,21 @@ def _apart(
 
 def _planned(snapshot: Snapshot, this: Round, woken: int) -> tuple[Plan, Asked]:
     """Plan, with a wake-up if backfill is deferred, and busy shares if backfill is released."""
-    memory, asked = this.lease.availability, list[tuple[AvailabilityAction, Answer]]()
+    memory, requested = this.lease.availability, list[tuple[AvailabilityAction, Answer]]()
     wanted = plan(assess(snapshot, memory))
     if wanted.wake_up:
-        asked = act([replace(wanted.wake_up, woken=woken + 1)], this)
-        if asked[0][1] is not Answer.DONE:
+        requested = act([replace(wanted.wake_up, woken=woken + 1)], this)
+        if requested[0][1] is not Answer.DONE:
             # No turn would run in time: nothing is deferred.
             snapshot = replace(snapshot, can_defer=False)
             wanted = plan(assess(snapshot, memory))
     if wanted.action is Action.RELEASE:
         wanted = plan(assess(with_busy_shares(snapshot, this), memory))
-    return wanted, asked
+    return wanted, requested
 
 
 def _record_of(
-    wanted: Plan, asked: Asked, memory: AvailabilityMemory, this: Round
+    wanted: Plan, requested: Asked, memory: AvailabilityMemory, this: Round
 ) -> DecisionRecord:
     """Record a turn; only what AWS accepted counts as done."""
     seen = wanted.assessment
@@ -254,7 +256,7 @@ def _record_of(
         action=wanted.action,
         rule=wanted.rule,
         reason=wanted.reason,
-        seen=_figures(wanted, asked),
+        seen=_figures(wanted, requested),
         outcomes=tuple(this.asked),
         alarms=alarms_of(seen, memory),
         failures=tuple(dict.fromkeys(f"{f.failure_class}: {f.message}" for f in failures)),
@@ -263,10 +265,10 @@ def _record_of(
     )
 
 
-def _figures(wanted: Plan, asked: Asked) -> dict[str, float]:
+def _figures(wanted: Plan, requested: Asked) -> dict[str, float]:
     """Count what was seen, and what AWS accepted; a lost answer is counted once it is known."""
     seen = wanted.assessment
-    done = [action for action, answer in asked if answer is Answer.DONE]
+    done = [action for action, answer in requested if answer is Answer.DONE]
     spot, on_demand, snapshot = seen.spot, seen.on_demand, seen.snapshot
     failures = (*snapshot.spot_failures, *snapshot.on_demand_failures)
     raised = sum(a.count for a in done if isinstance(a, Backfill))

@@ -83,16 +83,16 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
         digests = ports.load.since(fleet.name, read_from(fleet, now, lost=True))
     queue = history = None
     if url := fleet.request_queue_url:
-        # Sizing goes on without it.
+        # Sizing continues without it.
         length = this.optional("", None, lambda: ports.queues.length(url), api=url)
         queue = length or this.unread[0].removeprefix(": ")
     if fleet.objective:
         try:
             history = ports.histories.read(fleet.name)
         except Unreadable as error:
-            # It is lost and begun anew.
-            told = f"Unreadable: {error}"
-            this.asked.append(Outcome(asked="read the load history", error=told))
+            # It is lost; a new one begins.
+            text = f"Unreadable: {error}"
+            this.asked.append(Outcome(asked="read the load history", error=text))
     return HealthSnapshot(
         fleet=fleet,
         spot=spot,

@@ -29,7 +29,7 @@ TOO_MANY = f"the batch holds over {BATCH_LOGS} logs; the largest messages are de
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectReport:
-    """What became of a batch: why messages failed, by message id, and the counts by fleet.
+    """The result of a batch: why messages failed, by message id, and the counts by fleet.
 
     `left_out` has, by message id, why single logs of messages that were read do not count.
     `looks_unkept` says why agents' looks were not kept, whose messages count all the same.
@@ -103,7 +103,7 @@ def collect(
     sent = _digests(equal.values())
     unstored |= _store(sent, table)
     left_out = {i: why for i, why in left_out.items() if i not in unstored}
-    told = [each for each in noted.values() if each[0].message_id not in unstored]
+    stored_messages = [each for each in noted.values() if each[0].message_id not in unstored]
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for stored in sent:
         if unstored.keys().isdisjoint(stored.message_ids):
@@ -114,9 +114,9 @@ def collect(
                 "ClockSkewed": digest.skewed,
                 "DuplicateMessages": len(stored.message_ids) - 1 + stored.repeats,
             })  # fmt: skip
-            # Lost are all those that the load lacks.
+            # Logs that are not in the load count as lost.
             _add(counts, digest.fleet, SearchLogsLost=digest.late)
-    for _, body in told:
+    for _, body in stored_messages:
         for fleet, note in body.notes:
             lost = note.lost + note.refused
             _add(
@@ -130,7 +130,7 @@ def collect(
         unstored=unstored,
         counts=counts,
         left_out=left_out,
-        looks_unkept=_keep_looks(told, looks) if looks is not None else "",
+        looks_unkept=_keep_looks(stored_messages, looks) if looks is not None else "",
     )
 
 
@@ -141,10 +141,10 @@ def _add(counts: defaultdict[str, Counter[str]], fleet: str, **more: int) -> Non
             counts[fleet][name] += count
 
 
-def _keep_looks(told: Sequence[tuple[Message, Body]], looks: QueueLooks) -> str:
-    """Keep the newest look at each queue; answers why that did not work."""
+def _keep_looks(stored_messages: Sequence[tuple[Message, Body]], looks: QueueLooks) -> str:
+    """Store the newest length of each queue; return the error, or an empty text."""
     newest = dict[str, tuple[datetime, QueueLook]]()
-    for message, body in told:
+    for message, body in stored_messages:
         for _, note in body.notes:
             look = note.look(message.sent_at)
             if look and (at := look.length.seen_at):
@@ -183,7 +183,7 @@ def _order(batch: FleetBatch) -> tuple[datetime, str]:
 
 
 def _store(sent: Sequence[_Sent], table: LoadTable) -> dict[str, str]:
-    """Store digests; answers why, by message id, for those that could not be stored."""
+    """Store digests; returns why, by message id, for those that could not be stored."""
     why = "the load table did not take it after several tries; it will be delivered again"
     try:
         left = set(table.add([each.digest for each in sent])) if sent else set()

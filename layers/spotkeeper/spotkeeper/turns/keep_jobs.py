@@ -1,4 +1,4 @@
-"""The keeper of jobs: look at what exists, decide one step, do it, write down what AWS answered."""
+"""The turn of a job: read what exists, decide one step, do it, and record AWS's answer."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, JobCloud, JobTable, Kept, NotMade, Overtaken
 from spotkeeper.ports import FleetError, Prices
 
-# A turn takes this many steps at most; the next minute goes on.
+# A turn takes this many steps at most; the next minute's turn continues.
 MOST_STEPS = 12
 # The function has 60 s (template.yaml). No job begins later than this after the invocation, ...
 JOBS_S = 30.0
@@ -87,7 +87,7 @@ def _noted(job: Job, reports: Sequence[Report], warned: Mapping[str, datetime]) 
 
 
 def _keep_job(turn: JobTurn, ports: JobPorts, now: datetime) -> None:
-    """Take the next steps of one job, as the only one that does."""
+    """Take the next steps of one job, under its lease."""
     try:
         kept = ports.table.acquire(turn.name, now)
     except FleetError as error:
@@ -96,10 +96,10 @@ def _keep_job(turn: JobTurn, ports: JobPorts, now: datetime) -> None:
     if kept is None:
         return
     try:
-        for told in _steps(kept, ports, now, turn):
-            turn.steps.append(told)
+        for step in _steps(kept, ports, now, turn):
+            turn.steps.append(step)
     except Overtaken:
-        # A report, or an operator: the next turn goes on from what is written now.
+        # A report or an operator changed the job: the next turn continues from there.
         turn.steps.append("overtaken")
     except FleetError as error:
         turn.error = error

@@ -22,7 +22,7 @@ STOOD_STILL = timedelta(minutes=45)
 # Beyond this many fleets, the activities of a fleet that lost no instance are read at one look in
 # six: they only name what began and ended between two looks.
 FEW_FLEETS, EVERY_LOOKS = 5, 6
-# No fleet is looked at, and no ledger is written, later than this: the function has 30 s.
+# After this time no fleet is read and no ledger is written: the function has 30 s.
 LOOK_UNTIL_S, KEEP_UNTIL_S = 12.0, 22.0
 ACTIVITIES = "the log of scaling activities"
 

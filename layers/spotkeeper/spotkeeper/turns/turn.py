@@ -102,7 +102,7 @@ class Budget:
         """
         try:
             if self.hung(TABLE):
-                raise TimedOut(f"not read, as {TABLE} did not answer before")
+                raise TimedOut(f"not read, because {TABLE} did not answer before")
             yield
         except (Throttled, Unavailable) as error:
             self._hung[TABLE] += isinstance(error, Unavailable)
@@ -122,9 +122,9 @@ class Budget:
     ) -> T:
         """Read something optional; if that fails, return `without` and note why in `unread`."""
         if self.hung(api):
-            unread.append(f"{what}: skipped, as {api} did not answer before")
+            unread.append(f"{what}: skipped, because {api} did not answer before")
         elif self.is_shared_out():
-            unread.append(f"{what}: skipped, as no time was left for it")
+            unread.append(f"{what}: skipped, because no time was left")
         else:
             try:
                 with self.watched(api):
@@ -138,7 +138,7 @@ class _Observer:
     """Changes nothing; every method raises `Observed`."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise Observed("a turn that may only look requests nothing")
+        raise Observed("a turn that only observes requests nothing")
 
     set_desired = end = detach = suspend_az_rebalance = claim = resume_launch = _refuse
     drain = unmark = terminate = replace = _refuse
@@ -170,10 +170,10 @@ class Round:
         return self.budget.optional(self.unread, what, without, read, api=api)
 
     def answered(self, asked: str, error: FleetError | None = None) -> Answer:
-        """Note a request and its outcome; return what became of it."""
+        """Record a request and its outcome; return whether it was done, refused or lost."""
         would = isinstance(error, Observed)
-        told = f"{type(error).__name__}: {error}" if error and not would else ""
-        self.asked.append(Outcome(asked=asked, error=told, would=would))
+        text = f"{type(error).__name__}: {error}" if error and not would else ""
+        self.asked.append(Outcome(asked=asked, error=text, would=would))
         if error is None:
             return Answer.DONE
         return Answer.LOST if isinstance(error, Unavailable) else Answer.REFUSED
@@ -233,7 +233,7 @@ class Turns:
         self, fleet: Fleet, error: Exception, done: DecisionRecord | None = None
     ) -> None:
         """Leave a record of a turn that failed; where the table refuses it, it is counted."""
-        told, this = f"{type(error).__name__}: {error}", self._round
+        text, this = f"{type(error).__name__}: {error}", self._round
         done = done or (this.record if this else None)
         record = done or DecisionRecord(
             fleet=fleet.name,
@@ -241,11 +241,11 @@ class Turns:
             at=self.now,
             action=Action.HOLD,
             rule=FAILED,
-            reason=f"the turn failed: {told}",
+            reason=f"the turn failed: {text}",
             seen={},
             outcomes=tuple(this.asked) if this else (),
         )
-        record = replace(record, seen={**record.seen, "TurnsFailed": 1}, error=told)
+        record = replace(record, seen={**record.seen, "TurnsFailed": 1}, error=text)
         self.report.records.append(record)
         if not self.budget.hung(TABLE):
             with suppress(FleetError), self.budget.watched(TABLE):

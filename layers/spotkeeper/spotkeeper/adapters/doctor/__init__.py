@@ -1,1 +1,1 @@
-"""Gathers what the doctor looks at; each fact that is denied becomes `Unseen`, not an error."""
+"""Collects the doctor's facts; a fact that is denied becomes `Unseen`, not an error."""

@@ -35,8 +35,8 @@ def account_facts(
     machines = [g.machine for g in groups if isinstance(g.machine, Machine)]
     keys = sorted({key for machine in machines for key in machine.keys})
     types = {t for group in groups for t in group.types}
-    asked = ("describe_instance_types", "InstanceTypes", "instance-type", types)
-    found = look("ec2:DescribeInstanceTypes", lambda: list(filtered(ec2, *asked)))
+    arguments = ("describe_instance_types", "InstanceTypes", "instance-type", types)
+    found = look("ec2:DescribeInstanceTypes", lambda: list(filtered(ec2, *arguments)))
     quotas = ("list_service_quotas", "Quotas")
     limits = look("lambda:GetAccountSettings", lambda: client("lambda").get_account_settings())
     return AccountFacts(
@@ -75,8 +75,8 @@ def account_facts(
 def _offers(ec2: Any, types: Iterable[str]) -> dict[str, frozenset[str]]:
     zones: dict[str, set[str]] = defaultdict(set)
     operation, key = "describe_instance_type_offerings", "InstanceTypeOfferings"
-    asked = {"LocationType": "availability-zone"}
-    for offer in filtered(ec2, operation, key, "instance-type", types, **asked):
+    arguments = {"LocationType": "availability-zone"}
+    for offer in filtered(ec2, operation, key, "instance-type", types, **arguments):
         zones[offer["InstanceType"]].add(offer["Location"])
     return {instance_type: frozenset(where) for instance_type, where in zones.items()}
 
@@ -150,8 +150,8 @@ class _Scores(Items):
             if found["Region"] == ec2.meta.region_name:
                 score: int = found["Score"]
                 expires_at = epoch(now + SCORE_KEPT)
-                said = {"configuration": configuration, "at": now.isoformat()}
-                self._put(doing, at, "score", score=score, expires_at=expires_at, **said)
+                about = {"configuration": configuration, "at": now.isoformat()}
+                self._put(doing, at, "score", score=score, expires_at=expires_at, **about)
                 return score
         return None
 
@@ -161,8 +161,8 @@ class _Scores(Items):
 
 def groups_elsewhere(ssm: Any, own_path: str | None) -> Mapping[str, tuple[str, ...]]:
     """Return for each group the parameters that name it, except those below `own_path`."""
-    asked = {"Path": DOCUMENTS_ROOT, "Recursive": True}
-    found = pages(ssm, "get_parameters_by_path", "Parameters", **asked)
+    arguments = {"Path": DOCUMENTS_ROOT, "Recursive": True}
+    found = pages(ssm, "get_parameters_by_path", "Parameters", **arguments)
     documents: defaultdict[str, dict[str, object]] = defaultdict(dict)
     # Sorted, a document precedes its overrides.
     for name, text in sorted((each["Name"], each["Value"]) for each in found):

@@ -76,8 +76,10 @@ def group_facts(
 def _described(autoscaling: Any, wanted: Iterable[str]) -> Iterator[Mapping[str, Any]]:
     # Without any name AWS would return all groups.
     for some in batched(sorted(set(wanted)), GROUPS_A_CALL, strict=False):
-        asked = {"AutoScalingGroupNames": list(some)}
-        yield from pages(autoscaling, "describe_auto_scaling_groups", "AutoScalingGroups", **asked)
+        arguments = {"AutoScalingGroupNames": list(some)}
+        yield from pages(
+            autoscaling, "describe_auto_scaling_groups", "AutoScalingGroups", **arguments
+        )
 
 
 def _by_group(autoscaling: Any, action: str, key: str, name: str) -> ByGroup:
@@ -99,9 +101,10 @@ def _overrides(group: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _hooks(autoscaling: Any, group: str) -> tuple[Mapping[str, Any], ...] | Unseen:
-    asked = {"AutoScalingGroupName": group}
+    arguments = {"AutoScalingGroupName": group}
     answer = look(
-        "autoscaling:DescribeLifecycleHooks", lambda: autoscaling.describe_lifecycle_hooks(**asked)
+        "autoscaling:DescribeLifecycleHooks",
+        lambda: autoscaling.describe_lifecycle_hooks(**arguments),
     )
     return answer if isinstance(answer, Unseen) else tuple(answer["LifecycleHooks"])
 
@@ -119,8 +122,8 @@ def template_of(client: Clients, template_id: str, version: str) -> dict[str, An
     action = "ec2:DescribeLaunchTemplateVersions"
     if not template_id:
         return Unseen(action=action, why="the group has no launch template")
-    asked = {"LaunchTemplateId": template_id, "Versions": [version]}
-    found = look(action, lambda: client("ec2").describe_launch_template_versions(**asked))
+    arguments = {"LaunchTemplateId": template_id, "Versions": [version]}
+    found = look(action, lambda: client("ec2").describe_launch_template_versions(**arguments))
     if isinstance(found, Unseen):
         return found
     template: dict[str, Any] = found["LaunchTemplateVersions"][0]["LaunchTemplateData"]
@@ -164,7 +167,7 @@ def _types(
 
 def _selected(ec2: Any, requirements: str, architecture: str) -> tuple[str, ...] | Unseen:
     """Read which types AWS selects for attributes, as Auto Scaling does for the image."""
-    asked = {
+    arguments = {
         "ArchitectureTypes": [architecture or "x86_64"],
         "VirtualizationTypes": ["hvm"],
         "InstanceRequirements": json.loads(requirements),
@@ -172,7 +175,9 @@ def _selected(ec2: Any, requirements: str, architecture: str) -> tuple[str, ...]
     operation = "get_instance_types_from_instance_requirements"
     return names(
         "ec2:GetInstanceTypesFromInstanceRequirements",
-        lambda: sorted(i["InstanceType"] for i in pages(ec2, operation, "InstanceTypes", **asked)),
+        lambda: sorted(
+            i["InstanceType"] for i in pages(ec2, operation, "InstanceTypes", **arguments)
+        ),
     )
 
 
@@ -239,10 +244,10 @@ def _by_id(ec2: Any, what: str, ids: Collection[str]) -> Mapping[str, Mapping[st
     """Describe images or snapshots."""
     # A filter hides a deprecated image of somebody else, which can be launched.
     more: dict[str, Any] = {"IncludeDeprecated": True} if what == "Image" else {}
-    asked = (f"describe_{what.lower()}s", f"{what}s", f"{what.lower()}-id", ids)
+    arguments = (f"describe_{what.lower()}s", f"{what}s", f"{what.lower()}-id", ids)
     return look(
         f"ec2:Describe{what}s",
-        lambda: {each[f"{what}Id"]: each for each in filtered(ec2, *asked, **more)},
+        lambda: {each[f"{what}Id"]: each for each in filtered(ec2, *arguments, **more)},
     )
 
 

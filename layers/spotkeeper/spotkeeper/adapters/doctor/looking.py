@@ -41,14 +41,14 @@ def names(action: str, call: Callable[[], Iterable[str]]) -> tuple[str, ...] | U
     return look(action, lambda: tuple(call()))
 
 
-def pages(client: Any, operation: str, key: str, **asked: Any) -> Iterator[Any]:
+def pages(client: Any, operation: str, key: str, **arguments: Any) -> Iterator[Any]:
     """Read the items of all pages of an operation."""
-    for page in client.get_paginator(operation).paginate(**asked):
+    for page in client.get_paginator(operation).paginate(**arguments):
         yield from page[key]
 
 
 def filtered(
-    ec2: Any, operation: str, key: str, by: str, values: Iterable[str], **asked: Any
+    ec2: Any, operation: str, key: str, by: str, values: Iterable[str], **arguments: Any
 ) -> Iterator[Any]:
     """Read what EC2 describes with some values of a filter.
 
@@ -56,4 +56,4 @@ def filtered(
     """
     for some in batched(sorted(values), FILTERED_A_CALL, strict=False):
         filters = [{"Name": by, "Values": list(some)}]
-        yield from pages(ec2, operation, key, Filters=filters, **asked)
+        yield from pages(ec2, operation, key, Filters=filters, **arguments)

@@ -274,7 +274,6 @@ def _lease_from(
         availability=memory(_AVAILABILITY, Controller.AVAILABILITY) or AvailabilityMemory(),
         health=memory(_HEALTH, Controller.HEALTH) or HealthMemory(),
         notes=tuple([note for note in found if note]),
-        notes_seen=len(told),
         note_keys=tuple([item["sk"]["S"] for item in notes]),
         noted=state.get(f"{controller}_noted", {"S": ""})["S"],
         # A turn may have been started before the last one, and have waited for other fleets' turns.

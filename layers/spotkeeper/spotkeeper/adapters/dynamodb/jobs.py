@@ -97,7 +97,7 @@ class JobItems:
             changed = change(job)
             if changed == job or self._write(name, changed, int(found["version"]["N"])):
                 return changed
-        raise Unavailable(f"job {name} is being written all the time: try again")
+        raise Unavailable(f"job {name} changed several times meanwhile: try again")
 
     def acquire(self, name: str, now: datetime) -> Kept | None:
         """Take a job's lease and read it; None if another turn has it, or there is no such job."""

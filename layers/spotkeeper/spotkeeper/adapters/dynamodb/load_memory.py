@@ -32,11 +32,11 @@ class LoadMemory:
         self._waiting: list[LoadDigest] = []
 
     def sums(self) -> tuple[LoadDigest, ...]:
-        """Give the digests added up by slot, oldest first."""
+        """Return the digests added up by slot, oldest first."""
         return tuple(self._sums[slot] for slot in sorted(self._sums))
 
     def newest(self) -> int:
-        """Give the slot of the newest digest; `first` without any."""
+        """Return the slot of the newest digest; `first` without any."""
         return max(self._items, default=self.first)
 
     def count_before(self, slot: int) -> int:
@@ -48,7 +48,7 @@ class LoadMemory:
         return sum(len(keys) for at, keys in self._keys.items() if at < slot)
 
     def items_since(self, slot: int) -> set[str]:
-        """Give the keys of the items that were sent in a slot or later."""
+        """Return the keys of the items that were sent in a slot or later."""
         return set[str]().union(*(items for at, items in self._items.items() if at >= slot))
 
     def add(self, items: Iterable[tuple[str, Sequence[LoadDigest]]]) -> None:
@@ -72,7 +72,7 @@ class LoadMemory:
             self._sums[slot] = merge([*known, *new])
 
     def _counts(self, one: LoadDigest, slot: int) -> bool:
-        """Remember a digest's key; answers whether its logs are new."""
+        """Remember a digest's key; returns whether its logs are new."""
         self._keys[slot].add(one.key)
         first = self._counted.setdefault(one.content, one.key)
         if first > one.key:

@@ -76,7 +76,7 @@ class LoadDigestTable(Items):
         self._memories: dict[str, LoadMemory] = {}
 
     def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
-        """Store digests, idempotently by key; answers the keys that could not be stored."""
+        """Store digests, idempotently by key; returns the keys that could not be stored."""
         unstored: list[str] = []
         once = {(digest.fleet, digest.key): digest for digest in digests}
         items = [(pack(*some), some) for some in _by_item(once.values())]

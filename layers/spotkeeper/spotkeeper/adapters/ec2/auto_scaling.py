@@ -352,7 +352,6 @@ def spot_request_from(request: "SpotInstanceRequestTypeDef") -> SpotRequest:
         message = f"spot request {request['SpotInstanceRequestId']}: {status}"
         failure = LaunchFailure(at=at, failure_class=failure_class, message=message)
     return SpotRequest(
-        request_id=request["SpotInstanceRequestId"],
         instance_id=request.get("InstanceId", ""),
         failure=failure,
         at_risk_since=at if status in SPOT_MARKED_STATUSES else None,

@@ -1,4 +1,4 @@
-"""What a turn asks of Auto Scaling groups and their instances, behind the writer port."""
+"""The requests of a turn to Auto Scaling groups and their instances: the writer port."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -101,7 +101,7 @@ class AutoScalingWriter:
                 self._ec2.terminate_instances(InstanceIds=[instance_id])
 
     def replace(self, instance_id: str) -> None:
-        """Mark an instance unhealthy; its group replaces it, whatever its grace period."""
+        """Mark an instance unhealthy; its group replaces it, even within its grace period."""
         with aws_errors(f"marking {instance_id} unhealthy"):
             self._autoscaling.set_instance_health(
                 InstanceId=instance_id, HealthStatus="Unhealthy", ShouldRespectGracePeriod=False

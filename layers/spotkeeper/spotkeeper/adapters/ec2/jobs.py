@@ -1,4 +1,4 @@
-"""A job's machines, volumes and checkpoints in AWS: the look at them, and each step.
+"""A job's machines, volumes and checkpoints in AWS: reading them, and taking each step.
 
 Machines and volumes are found by the ids that the job's item remembers, never by their tags.
 """
@@ -162,7 +162,7 @@ class AwsJobs:
                 exit_code=head["exit_code"],
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise Unreadable(f"the head of job {name} is no head: {error}") from error
+            raise Unreadable(f"the head of job {name} cannot be read: {error}") from error
 
     # --- the steps
 
@@ -370,7 +370,7 @@ def _machine(instance: "InstanceTypeDef", job: Job) -> Machine:
     try:
         draining_since = datetime.fromisoformat(tags.get(DRAINING, ""))
     except ValueError:
-        # What somebody else wrote is written again.
+        # Not a value of Spotkeeper's: the tag is written again.
         draining_since = None
     return Machine(
         attempt=job.machines[instance["InstanceId"]].attempt,

@@ -119,8 +119,8 @@ def _usd(product: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]
     for term in product["terms"].get("OnDemand", {}).values():
         for dimension in dict(term)["priceDimensions"].values():  # type: ignore[attr-defined]
             # In China list and spot prices are in CNY.
-            told = dimension["pricePerUnit"]
-            price = float(told.get("USD") or told.get("CNY") or 0)
+            amounts = dimension["pricePerUnit"]
+            price = float(amounts.get("USD") or amounts.get("CNY") or 0)
             # Some products of the list are there for nothing: they are no instance that runs.
             if dimension["unit"] == "Hrs" and price > 0:
                 return price

@@ -1,4 +1,4 @@
-"""How much on-demand stands in for spot: filled at once, released late (rules 3, 5, 6, 7)."""
+"""How much on-demand replaces missing spot: filled at once, released late (rules 3, 5, 6, 7)."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -54,7 +54,7 @@ def _wanted(seen: Assessment) -> tuple[int, str]:
 
 
 def _cap(seen: Assessment, need: int) -> int:
-    """Return how many may stand in where more instances would not cure the cause of the gap.
+    """Return the most backfill if the cause of the gap is not missing capacity.
 
     Late instances cap their own backfill, and a launch that fails by configuration caps all of it.
     Failures of an earlier gap, which the group has filled since, say nothing about this one.
@@ -120,14 +120,15 @@ def _release(seen: Assessment, excess: int) -> Size:
     if plan.ends or plan.desired != group.desired:
         return _released(seen, plan, due)
     if plan.launching:
-        why = f"{excess} are released once they have launched"
+        why = f"{excess} on demand will be released once launched"
         return _hold("launching", why, memory.release_due)
-    return _hold("busy", f"{excess} are released once they have finished their requests", due)
+    why = f"{excess} on demand will be released once their requests have finished"
+    return _hold("busy", why, due)
 
 
 def _adopting(seen: Assessment, adoption: Adoption) -> Size:
     snapshot = seen.snapshot
-    until = "spot has served as many: raise the spot group"
+    until = "spot serves that many: raise the spot group"
     if snapshot.health_lost:
         until = "the health controller runs and can read its memory"
     elif snapshot.fleet.sizing.enabled and not snapshot.load_known:

@@ -399,8 +399,8 @@ class Assessment:
     @property
     def deferred(self) -> bool:
         """Whether more on-demand will be needed, but not yet."""
-        asked = self.on_demand.target - self.on_demand.at_risk
-        return max(self.short_now, asked) < self.shortfall
+        covered = self.on_demand.target - self.on_demand.at_risk
+        return max(self.short_now, covered) < self.shortfall
 
     @property
     def failures(self) -> tuple[LaunchFailure, ...]:

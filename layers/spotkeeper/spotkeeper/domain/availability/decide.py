@@ -155,7 +155,7 @@ def still_known(memory: AvailabilityMemory, snapshot: Snapshot) -> AvailabilityM
 
 
 def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> AvailabilityMemory:
-    """Update the memory with what was seen, whatever is then requested and answered."""
+    """Update the memory with what was read; it does not depend on later requests or answers."""
     old, snapshot, spot, now = seen.memory, seen.snapshot, seen.spot, seen.now
     policy, group, launching = seen.policy, snapshot.seen.spot, seen.launching
     back, sweep = snapshot.seen.on_demand, snapshot.sweep
@@ -288,7 +288,7 @@ def apply(
     answers: Sequence[Answer],
     at: datetime,
 ) -> AvailabilityMemory:
-    """Remember what became of each action (rule 11): what was refused is still due next turn.
+    """Remember the outcome of each action (rule 11): a refused one is due again next turn.
 
     A detachment whose answer was lost counts as done: nothing would find that instance again, so
     it would never be ended.
@@ -318,8 +318,8 @@ def apply(
                 detached.pop(ended, None)
             case ResumeLaunch(group=group):
                 memory = replace(memory, resumed={**memory.resumed, group: at})
-            case WakeUp(at=asked):
-                memory = replace(memory, wake_ups=(*memory.wake_ups, asked))
+            case WakeUp(at=at):
+                memory = replace(memory, wake_ups=(*memory.wake_ups, at))
             case _:
                 pass
     return replace(memory, drained=tuple(drained), detached=detached)
@@ -353,7 +353,7 @@ def _counts(seen: Assessment) -> str:
     parts = [f"spot {spot.serving} of {spot.target} serving"]
     counts = (
         (spot.launching, "launching"),
-        (spot.unheard, "without a report yet"),
+        (spot.unheard, "not reporting yet"),
         (spot.late, "past the launch deadline"),
         (spot.at_risk, "at risk"),
         (seen.shortfall, "short"),
@@ -378,11 +378,11 @@ def _explanation(seen: Assessment) -> str:
         else:
             text = f" ({_newest(failures)})"
     if seen.groups_before not in ((), seen.memory.groups):
-        text += f"; its previous groups {' and '.join(seen.groups_before)} are left as they are"
+        text += f"; its previous groups {' and '.join(seen.groups_before)} are not changed"
     if unproven:
         text += (
-            f"; {', '.join(unproven)} carry Spotkeeper's tags, but the history of their group does "
-            "not show that they were detached: end them, or remove the tags"
+            f"; {', '.join(unproven)} have Spotkeeper's tags, but the history of their group does "
+            "not show that Spotkeeper detached them: end them, or remove the tags"
         )
     return text
 
@@ -393,7 +393,7 @@ def _newest(failures: Sequence[LaunchFailure]) -> str:
 
 
 def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:
-    """Name what an operator should know of; `after` is the memory that the turn leaves."""
+    """Name the alarms for the operator; `after` is the memory at the end of the turn."""
     named = {f.failure_class.value for f in seen.failures if needs_operator(f.failure_class)}
     if seen.spot.late or seen.on_demand.late:
         named.add(FailureClass.BOOTSTRAP.value)

@@ -51,7 +51,7 @@ def elevate(
     most = most_spares(fleet, group, need)
     spares = most if elevated else kept_spares(fleet, group, need, memory.held_since, now)
     heavy = heavy_losses(memory.losses, need, most)
-    # On-demand stands in for requested spares that spot does not launch.
+    # On-demand replaces requested spares that spot does not launch.
     extra = min(spares, max(0, group.desired - need)) if elevated else 0
     return replace(
         risk,

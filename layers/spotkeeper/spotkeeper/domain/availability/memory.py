@@ -1,6 +1,6 @@
 """What the availability controller remembers of a fleet from turn to turn.
 
-Everything in it can be lost: `assess.adopt` then takes the fleet as it is.
+Everything in it can be lost: `decide.adopt` then takes the fleet as it is.
 """
 
 from collections.abc import Mapping

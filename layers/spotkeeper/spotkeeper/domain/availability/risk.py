@@ -22,7 +22,7 @@ from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 
-# Two turns of the schedule, a minute apart, see an instance serve, whatever events arrive between.
+# Long enough for two scheduled turns to see an instance serve, with or without events between them.
 TWO_TURNS_S = 30
 # The number of recent starts that count.
 STARTS = 5

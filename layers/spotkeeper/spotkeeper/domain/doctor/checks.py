@@ -46,13 +46,13 @@ class Check[Scope]:
         if not isinstance(found, Iterable) or isinstance(found, str):
             found = [found] if found else []
         for it in found:
-            name, told = it if isinstance(it, tuple) else (about, it)
+            name, detail = it if isinstance(it, tuple) else (about, it)
             yield Finding(
                 id=self.id,
                 severity=self.severity,
                 about=name,
-                evidence=self.evidence.format(it=told, **facts),
-                fix=self.fix.format(it=told, **facts),
+                evidence=self.evidence.format(it=detail, **facts),
+                fix=self.fix.format(it=detail, **facts),
             )
 
 
@@ -84,7 +84,7 @@ class Member:
 
     @property
     def distribution(self) -> Mapping[str, Any]:
-        """What its mixed instances policy, if it has one, says of spot and on-demand."""
+        """The shares of spot and on-demand in its mixed instances policy, if it has one."""
         policy = self.aws.get("MixedInstancesPolicy", {})
         return dict(policy.get("InstancesDistribution", {}))
 
@@ -201,7 +201,7 @@ def quota_for(instance_type: str, option: PurchaseOption, names: Sequence[str]) 
 def _small_quotas(facts: Facts) -> Iterator[object]:
     quotas, vcpus = known(facts.account.quotas, {}), known(facts.account.vcpus, {})
     wanted: dict[str, float] = defaultdict(float)
-    askers: dict[str, dict[str, None]] = defaultdict(dict)
+    groups: dict[str, dict[str, None]] = defaultdict(dict)
     for member in _members(facts):
         largest: dict[str, int] = {}
         for instance_type in member.group.types if member.most else ():
@@ -210,11 +210,11 @@ def _small_quotas(facts: Facts) -> Iterator[object]:
                 largest[quota] = max(largest.get(quota, 0), vcpus[instance_type])
         for quota, size in largest.items():
             wanted[quota] += member.most * size
-            askers[quota][member.group.name] = None
+            groups[quota][member.group.name] = None
     for quota, needed in wanted.items():
         if quotas[quota] < needed:
-            told = {"quota": quota, "is": f"{quotas[quota]:g}", "needed": f"{needed:g}"}
-            yield ", ".join(askers[quota]), told
+            detail = {"quota": quota, "is": f"{quotas[quota]:g}", "needed": f"{needed:g}"}
+            yield ", ".join(groups[quota]), detail
 
 
 def _owners(facts: Facts) -> Mapping[str, list[str]]:
@@ -296,7 +296,7 @@ ACCOUNT_CHECKS: tuple[Check[Facts], ...] = (
         'request {it[needed]} in Service Quotas (ec2, "{it[quota]}"), or lower the bounds',
         _small_quotas),
     Check("placement-score", WARNING,
-        "AWS scores the spot capacity for these types and this maximum {it} of 10",
+        "AWS scores the spot capacity for these types and this maximum at {it} of 10",
         "add types and zones; expect to pay for on-demand for a while",
         lambda facts: (
             (fleet.spot_group, score) for fleet in facts.fleets
@@ -321,7 +321,7 @@ ACCOUNT_CHECKS: tuple[Check[Facts], ...] = (
     Check("group-in-two-stacks", ERROR,
         "{it} names it too: where both stacks act, each undoes what the other does",
         "leave it to one stack: let the other observe (`spotkeeper mode`), then delete its "
-        "document; a deleted stack may have left one",
+        "document; the document may also be left over from a deleted stack",
         lambda facts: (
             (group, parameter) for group in _owners(facts)
             for parameter in known(facts.other_stacks, {}).get(group, ())
@@ -339,7 +339,7 @@ ACCOUNT_CHECKS: tuple[Check[Facts], ...] = (
             if fleet.sizing.enabled and fleet.bounds.spot_min == 0 < fleet.bounds.spot_max
             and fleet.request_queue_url is None
         )),
-    Check("search-logs-stale", WARNING, "search logs: {it}; the size is held",
+    Check("search-logs-stale", WARNING, "search logs are stale, {it}: the fleet keeps its size",
         "check that workers send to the output SearchLogQueueUrl, with this fleet's name",
         _stale_logs),
     Check("launch-part-gone", ERROR, "the {it[0]} does not exist: launches fail ({it[1]})",
@@ -400,7 +400,7 @@ def _without_quota(at: Member) -> Found:
     if isinstance(quotas, Unseen) or isinstance(at.facts.account.vcpus, Unseen) or not at.most:
         return None
     if not at.group.types:
-        return "types that it does not name"
+        return "its types, which are not known"
     return ", ".join(t for t in at.group.types if quota_for(t, at.option, tuple(quotas)) is None)
 
 
@@ -436,12 +436,13 @@ def _bad_keys(at: Member) -> str:
 
 GROUP_CHECKS: tuple[Check[Member], ...] = (
     Check("not-wholly-spot", ERROR,
-        "{it:.0%} of it launches on demand: Spotkeeper counts all as spot",
-        "OnDemandBaseCapacity 0 and OnDemandPercentageAboveBaseCapacity 0",
+        "it launches {it:.0%} on demand: Spotkeeper counts all of it as spot",
+        "set OnDemandBaseCapacity and OnDemandPercentageAboveBaseCapacity to 0",
         lambda at: at.is_spot and 1 - (1 if at.group.spot_share is None else at.group.spot_share)),
     Check("not-wholly-on-demand", ERROR,
-        "{group.spot_share:.0%} of it launches spot: the fallback fails when spot does",
-        "OnDemandPercentageAboveBaseCapacity 100, no market options in the launch template",
+        "it launches {group.spot_share:.0%} as spot: the fallback fails when spot does",
+        "set OnDemandPercentageAboveBaseCapacity to 100, and no market options in the launch "
+        "template",
         lambda at: not at.is_spot and at.group.spot_share),
     Check("allocation-strategy", WARNING,
         "its SpotAllocationStrategy is lowest-price (the default), which ignores how much capacity "
@@ -456,12 +457,12 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
         and (at.distribution.get("SpotMaxPrice") or at.machine.max_price)),
     Check("maximum-below-bound", ERROR,
         "its maximum is {aws[MaxSize]}, the document of {fleet.name} allows {most}: AWS refuses "
-        "what is above the maximum",
+        "more than the maximum",
         f"lower the bound, or raise the maximum:\n{_UPDATE}--max-size {{most}}",
         lambda at: at.aws["MaxSize"] < at.most),
     Check("desired-above-bound", ERROR,
         "its desired capacity is {aws[DesiredCapacity]}, the document of {fleet.name} allows "
-        "{most}: a turn that acts ends {it} of them at once",
+        "{most}: a turn that acts ends {it} instances at once",
         "raise bounds.spot_max (SpotMax of the stack), or lower the group yourself",
         lambda at: at.is_spot and at.is_sized and max(0, at.aws["DesiredCapacity"] - at.most)),
     Check("spot-minimum", WARNING,
@@ -481,7 +482,7 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
         "delete it, or set sizing.enabled to false to leave the spot group to it",
         lambda at: at.is_sized and ", ".join(known(at.group.scheduled_actions, ()))),
     Check("warm-pool-unknown", WARNING,
-        "it has a warm pool, but on_demand_warm is false: it is used as if it were cold",
+        "it has a warm pool, but on_demand_warm is false: Spotkeeper treats it as cold",
         "set availability.on_demand_warm in the document of {fleet.name}",
         lambda at: not at.is_spot
         and "WarmPoolConfiguration" in at.aws and not at.fleet.availability.on_demand_warm),
@@ -505,8 +506,8 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
         "--auto-scaling-group-name {group.name} --instance-ids {it}",
         lambda at: not at.aws.get("NewInstancesProtectedFromScaleIn") and _protected(at)),
     Check("retained-instances", WARNING,
-        "TerminateHookAbandon is retain: an instance whose terminate hook is abandoned runs on and "
-        "is paid for until somebody ends it",
+        "TerminateHookAbandon is retain: an instance whose terminate hook is abandoned keeps "
+        "running, and costs money, until somebody ends it",
         "set TerminateHookAbandon to terminate in its instance lifecycle policy",
         _is_retained),
     Check("deletion-protection", WARNING,
@@ -515,10 +516,10 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
         f"{_UPDATE}--deletion-protection none",
         lambda at: at.aws.get("DeletionProtection", "none") != "none"),
     Check("weighted-capacity", ERROR,
-        "its capacity is counted in units, by weights, vCPUs or memory: Spotkeeper counts "
-        "instances and would see a shortfall where there is none",
-        "remove WeightedCapacity from its types, set DesiredCapacityType to units, and its sizes "
-        "to numbers of instances",
+        "it counts capacity in units, by weights, vCPUs or memory: Spotkeeper counts instances "
+        "and would see a shortfall where there is none",
+        "remove WeightedCapacity from its types, set DesiredCapacityType to units, and set its "
+        "sizes in instances",
         _counts_in_units),
     Check("process-suspended", ERROR, "{it[0]} is suspended: {it[1]}",
         "aws autoscaling resume-processes --auto-scaling-group-name {group.name} "
@@ -528,12 +529,12 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
             for process in _PROCESSES if process in at.suspended
         )),
     Check("az-rebalance", WARNING,
-        "AZRebalance is active: it ends busy instances only to balance the zones",
+        "AZRebalance is active: it ends busy instances to balance the zones",
         "set availability.suspend_az_rebalance to true in the document of {fleet.name}",
         lambda at: not at.fleet.availability.suspend_az_rebalance
         and "AZRebalance" not in at.suspended),
     Check("no-terminate-hook", ERROR,
-        "no hook on EC2_INSTANCE_TERMINATING: requests of instances that leave are lost",
+        "no hook on EC2_INSTANCE_TERMINATING: an instance that leaves loses its requests",
         f"{_HOOK}--lifecycle-hook-name spotkeeper-drain --heartbeat-timeout 120 "
         "--default-result CONTINUE --lifecycle-transition autoscaling:EC2_INSTANCE_TERMINATING",
         lambda at: not isinstance(at.group.hooks, Unseen) and not at.hooks("TERMINATING")),
@@ -544,19 +545,19 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
         lambda at: ([*hook] for hook in at.hooks("TERMINATING") if hook[1] < SHORTEST_DRAIN_S)),
     Check("hook-too-long", ERROR, "{it[0]} waits {it[1]} s, beyond {it[2]} s",
         "shorten its heartbeat, or lengthen launch_deadline_s for a slow start", _long_hooks),
-    Check("one-zone", WARNING, "only {it}: one empty zone empties the group",
+    Check("one-zone", WARNING, "only {it}: when this zone has no capacity, the group has none",
         "add subnets in further zones",
         lambda at: len(at.zones) == 1 and at.zones),
-    Check("one-instance-type", WARNING, "only {it}: a market of one pool in each zone",
+    Check("one-instance-type", WARNING, "only {it}: one spot pool in each zone",
         "add instance types that can run a worker to the mixed instances policy",
         lambda at: len(at.group.types) == 1 and at.group.spot_share and at.group.types),
     Check("no-type-selected", ERROR, "no instance type has the attributes that the group names",
-        "ask for fewer vCPUs, GPUs or GiB, or name other accelerators",
+        "require fewer vCPUs, GPUs or GiB, or name other accelerators",
         lambda at: at.group.selected == ()),
     Check("types-selected", NOTE, "AWS selects these types for the group's attributes: {it}",
         "change the attributes if one of them cannot run a worker",
         lambda at: ", ".join(known(at.group.selected or (), ()))),
-    Check("quota-not-found", UNKNOWN, "no quota of Service Quotas is for {it}",
+    Check("quota-not-found", UNKNOWN, "no quota found in Service Quotas for {it}",
         "check the quota in the Service Quotas console", _without_quota),
     Check("no-such-type", ERROR, "{it} does not exist in this region: launches of it fail",
         "remove it from the group, or correct its name",
@@ -575,24 +576,25 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
         _foreign_architectures),
     Check("market-options", ERROR,
         "the launch template has market options: a mixed instances policy refuses them",
-        "remove InstanceMarketOptions; the group says what is spot",
+        "remove InstanceMarketOptions; the group sets what is spot",
         lambda at: at.machine.market_options),
     Check("metadata-disabled", ERROR,
         "HttpEndpoint is disabled: no instance metadata, so no warnings and no credentials",
         f"set HttpEndpoint to enabled {_METADATA}",
         lambda at: not at.machine.metadata_enabled),
-    Check("tag-keys", ERROR, "{it}: metadata cannot hold it, so launches fail",
+    Check("tag-keys", ERROR,
+        "instance metadata cannot hold the tag keys {it}: launches fail",
         "rename the tags of group and launch template: no spaces, no slashes; or disable "
-        "InstanceMetadataTags, at its price (docs/workers.md, Traps)",
+        "InstanceMetadataTags (docs/workers.md, Traps, describes the drawback)",
         lambda at: at.machine.tags_in_metadata and _bad_keys(at)),
     Check("tags-not-in-metadata", ERROR,
-        "InstanceMetadataTags is not enabled: workers cannot see that they are to drain",
+        "InstanceMetadataTags is not enabled: workers cannot see that they must drain",
         f"set InstanceMetadataTags to enabled {_METADATA}",
         lambda at: at.machine.metadata_enabled
         and not at.machine.tags_in_metadata and not _bad_keys(at)),
     Check("tags-not-in-metadata", WARNING,
-        "InstanceMetadataTags is off, as {it} requires: a detached instance stops at once instead "
-        "of serving for the last of its two minutes",
+        "InstanceMetadataTags is off, as the tag keys {it} require: a detached instance stops at "
+        "once instead of serving for the rest of its two minutes",
         "rename the tags: no spaces, no slashes; then enable InstanceMetadataTags",
         lambda at: not at.machine.tags_in_metadata and _bad_keys(at)),
     Check("metadata-tokens", WARNING,
@@ -635,11 +637,11 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
         "enable it in EventBridge Scheduler; `spotkeeper pause` pauses a fleet for a while",
         lambda stack: _each(stack.schedules_disabled)),
     Check("events-disabled", ERROR,
-        "it is disabled: warnings and group events are seen by the next minute's turn only",
+        "it is disabled: only the next minute's turn sees warnings and group events",
         "aws events enable-rule --name {it}",
         lambda stack: _each(stack.rules_disabled)),
     Check("rule-without-target", ERROR,
-        "it has no target: warnings and group events are seen by the next minute's turn only",
+        "it has no target: only the next minute's turn sees warnings and group events",
         "add the function HandleInterruption as its target, or delete the rule and deploy again",
         lambda stack: _each(stack.rules_without_target)),
     Check("queue-disabled", ERROR,
@@ -653,12 +655,12 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
     Check("alarm-actions-disabled", WARNING, "its actions are disabled: it notifies nobody",
         "aws cloudwatch enable-alarm-actions --alarm-names {it}",
         lambda stack: _each(stack.silenced_alarms)),
-    Check("turns-failed", ERROR, "in the last hour of its records {it}",
+    Check("turns-failed", ERROR, "in the last hour of its records, {it}",
         "correct what the error names; `spotkeeper explain --since 1h` shows every failed turn",
         lambda stack: known(stack.failed_turns, ())),
     Check("e-mail-unconfirmed", WARNING,
         "{it} has not confirmed its subscription: no alarm arrives there",
-        "open the message of AWS Notifications and confirm",
+        "open the message from AWS Notifications and confirm the subscription",
         lambda stack: known(stack.unconfirmed, ())),
     Check("nobody-told", WARNING, "the alarm topic has no subscription: alarms notify nobody",
         "deploy with AlarmEmail, or subscribe something to the topic",
@@ -674,7 +676,8 @@ def _job_machine(jobs: JobFacts) -> Machine:
 
 JOB_CHECKS: tuple[Check[JobFacts], ...] = (
     Check("job-shutdown-stops", ERROR,
-        "a shutdown stops a machine and must terminate it: what is stopped is paid for",
+        "a shutdown stops a machine and must terminate it: the disks of a stopped machine cost "
+        "money",
         "set InstanceInitiatedShutdownBehavior to terminate in the launch template of jobs",
         lambda jobs: not isinstance(jobs.machine, Unseen) and jobs.on_shutdown != "terminate"),
     Check("job-tags-not-in-metadata", ERROR,
@@ -684,16 +687,16 @@ JOB_CHECKS: tuple[Check[JobFacts], ...] = (
             _job_machine(jobs).metadata_enabled and _job_machine(jobs).tags_in_metadata
         )),
     Check("job-no-instance-profile", ERROR,
-        "the launch template of jobs names no instance profile: agents may call nothing",
+        "the launch template of jobs names no instance profile: agents cannot call AWS",
         "name the instance profile of the role that JobRole names",
         lambda jobs: _job_machine(jobs).profile_policies is None),
     Check("job-other-role", ERROR,
-        "the role of the instance profile lacks the stack's policy for jobs: it is not JobRole, "
-        "so that launches are refused",
+        "the role of the instance profile lacks the stack's policy for jobs, so it is not "
+        "JobRole: launches are refused",
         "name the instance profile of JobRole in the launch template, or its role as JobRole",
         lambda jobs: _lacks(_job_machine(jobs), jobs.policy)),
     Check("job-one-zone", WARNING,
-        "all subnets of jobs are in {it}: a job waits there for capacity",
+        "all subnets of jobs are in {it}: a job waits until this zone has capacity",
         "name one subnet for each zone in JobSubnetIds",
         lambda jobs: len(zones := known(jobs.zones, frozenset())) == 1 and zones),
 )  # fmt: skip

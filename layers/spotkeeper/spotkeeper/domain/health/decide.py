@@ -71,7 +71,7 @@ type HealthAction = ResizeSpot | EndInstance | ReplaceWorker
 
 
 def text_of(action: HealthAction) -> str:
-    """Tell what an action asks for, as records say it."""
+    """Describe an action as records show it."""
     match action:
         case ResizeSpot(group=group, desired=desired):
             return f"{group}: desired {desired}"
@@ -87,7 +87,7 @@ BUSY_WINDOW = timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSnapshot:
-    """All that a turn of the health controller looked at.
+    """Everything that a turn of the health controller read.
 
     `spares` of the spot group's desired capacity are the availability controller's. `queue` is the
     request queue's length, or why it is not known; None for a fleet without one. `history` is what
@@ -197,7 +197,7 @@ def _load(snapshot: HealthSnapshot, flow: LogFlow, until: datetime) -> Load:
 def _promised(
     snapshot: HealthSnapshot, memory: HealthMemory, load: Load
 ) -> tuple[LoadHistory | None, ObjectiveInput | None]:
-    """Gather what the objective's rule looks at; nothing without an objective."""
+    """Collect the input of the objective's rule; None without an objective."""
     objective, flow = snapshot.fleet.objective, memory.flow
     if objective is None:
         return None, None

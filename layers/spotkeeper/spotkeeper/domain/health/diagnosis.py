@@ -24,7 +24,7 @@ from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
 from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
-# Closer together, two looks see the same search logs: they are one observation.
+# Turns that are closer together read the same search logs, so they are one observation.
 OBSERVATIONS_APART = timedelta(seconds=30)
 # A turn requests replacements for at most this long; the memory has the time when it began.
 LONGEST_TURN = timedelta(seconds=30)

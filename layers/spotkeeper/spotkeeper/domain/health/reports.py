@@ -166,8 +166,8 @@ def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
     passed = {i: memory.expected.get(i, 0.0) for i in quiet}
     enough = _enough(passed.values(), len(memory.in_service_since))
     return {
-        i: f"finished nothing for {silence.total_seconds():.0f} s while {passed[i]:.0f} requests "
-        "were its share"
+        i: f"finished no request for {silence.total_seconds():.0f} s, "
+        f"although its share was {passed[i]:.0f}"
         for i, silence in quiet.items()
         if passed[i] >= enough
     }
@@ -195,7 +195,7 @@ def idle_beside_requests(memory: HealthMemory, fleet: Fleet, now: datetime) -> d
     silent_s = fleet.worker_health.silent_after_s
     if untouched_s(memory.queue, now) < silent_s:
         return {}
-    why = f"requests wait for {untouched_s(memory.queue, now):.0f} s and it takes none"
+    why = f"requests have waited for {untouched_s(memory.queue, now):.0f} s and it takes none"
     return {
         i: why
         for i, since in memory.in_service_since.items()
@@ -319,7 +319,7 @@ def nobody_serves(memory: HealthMemory, now: datetime) -> str:
     waiting, newest = known_waiting(memory.queue), memory.flow.newest
     untouched = untouched_s(memory.queue, now)
     if untouched:
-        return f"nobody serves: {waiting} requests wait, and nobody took one for {untouched:.0f} s"
+        return f"nobody serves: {waiting} requests wait, and none was taken for {untouched:.0f} s"
     if newest is None or not memory.in_service_since or not memory.flow.is_missing(now):
         return ""
     silence = now - newest

@@ -154,21 +154,21 @@ def _end_of_job(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         return over(job, Outcome.DONE, seen.head.exit_code or 0)
     if job.stop_now:
         return over(job, Outcome.STOPPED)
-    if any(told.exit_code == 0 and told.generation for told in job.told.values()):
+    if any(report.exit_code == 0 and report.generation for report in job.told.values()):
         return over(job, Outcome.DONE, 0)
-    told, machine = job.told.get(job.machine_attempt, NOTHING), seen.machines.get(job.machine)
-    error = f"exit code {told.exit_code}" if told.exit_code else told.failed
-    last = told.at or (machine.launched_at if machine else None)
+    report, machine = job.told.get(job.machine_attempt, NOTHING), seen.machines.get(job.machine)
+    error = f"exit code {report.exit_code}" if report.exit_code else report.failed
+    last = report.at or (machine.launched_at if machine else None)
     if not error and machine and machine.is_running and last and seen.now - last >= SILENT:
         error = f"no report for {SILENT.total_seconds() / 60:.0f} minutes"
     if error and job.machine_attempt > job.errors_until:
         erred = replace(job, errors_until=job.machine_attempt, restarts=job.restarts + 1)
         if erred.restarts > spec.max_restarts:
-            return over(erred, Outcome.FAILED, told.exit_code)
+            return over(erred, Outcome.FAILED, report.exit_code)
         return Write(f"{error}: restart {erred.restarts} of {spec.max_restarts}", erred)
     ending = (
         job.ending
-        or (Outcome.IDLE if told.idle else None)
+        or (Outcome.IDLE if report.idle else None)
         or (Outcome.HOURS if job.hours >= spec.max_hours else None)
         or (Outcome.USD if spec.max_usd is not None and job.usd >= spec.max_usd else None)
     )
@@ -253,14 +253,14 @@ def _succeeded(spec: JobSpec, job: Job, seen: Seen) -> Job:
         granted=0,
         opened="",
         machines={n: it for n, it in job.machines.items() if it.attempt > since or n not in gone},
-        told={attempt: told for attempt, told in job.told.items() if attempt > since},
+        told={attempt: report for attempt, report in job.told.items() if attempt > since},
     )
 
 
 def _is_done_with(job: Job, machine: Machine, seen: Seen) -> bool:
     """Say whether a machine writes no more, by its own report or as its notice has passed."""
-    told = job.told.get(machine.attempt, NOTHING)
-    return told.left or (machine.ends_at is not None and seen.now >= machine.ends_at)
+    report = job.told.get(machine.attempt, NOTHING)
+    return report.left or (machine.ends_at is not None and seen.now >= machine.ends_at)
 
 
 def _next_machine(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
@@ -294,11 +294,11 @@ def _needs_successor(spec: JobSpec, job: Job, machine: Machine) -> bool:
     """Say whether the next machine is launched while this one is still there: in S3 it may wait."""
     if spec.has_disk:
         return False
-    told = job.told.get(machine.attempt, NOTHING)
-    if machine.state == "leaving" or machine.ends_at or told.left:
+    report = job.told.get(machine.attempt, NOTHING)
+    if machine.state == "leaving" or machine.ends_at or report.left:
         return True
     on_demand = machine.market == ON_DEMAND and spec.spot and spec.return_to_spot
-    return bool(on_demand and job.granted == machine.attempt and told.step)
+    return bool(on_demand and job.granted == machine.attempt and report.step)
 
 
 # --- state
@@ -409,18 +409,18 @@ def _volume_for(job: Job, machine: Machine, seen: Seen) -> Step:
 
 def _with_volume(job: Job, machine: Machine, seen: Seen, spec: JobSpec) -> Step | None:
     home = seen.volumes[job.home]
-    told = job.told.get(machine.attempt, NOTHING)
+    report = job.told.get(machine.attempt, NOTHING)
     if machine.zone != job.zone:
-        return _move(job, machine, told, seen)
+        return _move(job, machine, report, seen)
     if job.move:
         # A candidate is given up before the home is opened.
         return Write("home again", replace(job, move=""))
-    if home.is_free and not told.left:
+    if home.is_free and not report.left:
         if job.opened != job.machine:
             opened = replace(job, opened=job.machine, epoch=job.epoch + 1)
             return Write(f"epoch {opened.epoch}: older seals are void", opened)
         return _attach("home", job, machine, job.home)
-    if not home.is_attached_to(job.machine) or job.home not in told.proved:
+    if not home.is_attached_to(job.machine) or job.home not in report.proved:
         return None
     if job.granted != machine.attempt:
         return Write("proved", replace(job, granted=machine.attempt, short_since=None))
@@ -444,7 +444,7 @@ def _attach(what: str, job: Job, machine: Machine, volume: str) -> Step:
     return steps.Attach(what, volume, job.machine)
 
 
-def _move(job: Job, machine: Machine, told: Told, seen: Seen) -> Step | None:
+def _move(job: Job, machine: Machine, report: Told, seen: Seen) -> Step | None:
     """Fence the home, make a candidate of its seal, have it proved, and commit by one write."""
     if job.move != machine.zone:
         seals = _whole_seals(job, seen)
@@ -459,8 +459,8 @@ def _move(job: Job, machine: Machine, told: Told, seen: Seen) -> Step | None:
     if candidate is None:
         return None
     if candidate.is_free:
-        return None if told.left else _attach("candidate", job, machine, name)
-    if not candidate.is_attached_to(job.machine) or name not in told.proved:
+        return None if report.left else _attach("candidate", job, machine, name)
+    if not candidate.is_attached_to(job.machine) or name not in report.proved:
         return None
     committed = replace(
         job,

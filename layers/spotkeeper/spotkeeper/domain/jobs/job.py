@@ -293,7 +293,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a look at AWS found of what the job remembers; `images` with their states."""
+    """The resources of the job that exist in AWS; `images` with their states."""
 
     now: datetime
     machines: Mapping[str, Machine] = field(default_factory=dict)

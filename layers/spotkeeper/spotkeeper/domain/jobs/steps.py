@@ -14,7 +14,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Write(Step):
-    """Write the job's item; refused if somebody else wrote it meanwhile."""
+    """Write the job's item; refused if it was written meanwhile."""
 
     job: Job
 
@@ -54,7 +54,7 @@ class Drain(OfMachine):
 
 @dataclass(frozen=True, slots=True)
 class Point(OfMachine):
-    """Tell a machine which volume to look for."""
+    """Tag a machine with the volume that it must find."""
 
     volume: str
 
@@ -97,7 +97,7 @@ class DeleteVolume(OfVolume):
 
 @dataclass(frozen=True, slots=True)
 class TakeSnapshot(OfVolume):
-    """Take a snapshot; a seal is one of a volume that nobody writes."""
+    """Take a snapshot; a seal is a snapshot of a volume without a writer."""
 
     generation: int
     epoch: int

@@ -1,4 +1,4 @@
-"""From search logs to digests: one for each message and fleet, small whatever was sent.
+"""From search logs to digests: one for each message and fleet, of a bounded size.
 
 Digests of one slot can be added up (`merge`): whatever looks at digests cuts its window at slots
 and adds up whole numbers, so the load stays the same. A sum is a digest itself.
@@ -138,17 +138,17 @@ def _in_order(log: SearchLog, enqueued: int, started: int, finished: int, *, ske
 
 
 def _ahead_ms(logs: Iterable[SearchLog], sent_at: datetime) -> dict[tuple[str, str], int]:
-    """Give by how much the clocks of workers are ahead, those that are."""
+    """Return by how much the clocks of workers are ahead, those that are."""
     newest: dict[tuple[str, str], datetime] = {}
     for log in logs:
         worker = log.instance_id, log.worker_id
         newest[worker] = max(log.finished_at, newest.get(worker, sent_at))
-    ahead_ms = {who: milliseconds(at) - milliseconds(sent_at) for who, at in newest.items()}
-    for who, ms in ahead_ms.items():
+    ahead_ms = {worker: milliseconds(at) - milliseconds(sent_at) for worker, at in newest.items()}
+    for worker, ms in ahead_ms.items():
         if ms > MAX_SKEW_S * 1000:
             raise NotDigestible(
-                f"finished_at: {newest[who].isoformat()} is {ms / 1000:.0f} s after the message "
-                f"was sent; at most {MAX_SKEW_S} s are corrected: set the clock of {who[1]}"
+                f"finished_at: {newest[worker].isoformat()} is {ms / 1000:.0f} s after the message "
+                f"was sent; at most {MAX_SKEW_S} s are corrected: set the clock of {worker[1]}"
             )
     return ahead_ms
 

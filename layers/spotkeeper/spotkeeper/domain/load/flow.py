@@ -167,7 +167,7 @@ def _ages_s(digests: Iterable[LoadDigest]) -> Collection[float]:
 
 
 def _busy_slots(digests: Iterable[LoadDigest], after: int) -> Iterable[int]:
-    """Give slots after one in which a worker was busy, or finished."""
+    """Return slots after one in which a worker was busy, or finished."""
     for one in digests:
         for worker in one.workers:
             slot = slot_of(worker.last_finished)

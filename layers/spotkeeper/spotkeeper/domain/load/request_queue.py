@@ -122,40 +122,40 @@ def _untouched(
 
 
 def known_length(memory: QueueMemory | None) -> QueueLength | None:
-    """Give the queue's length; None when it is not known, or not to be believed."""
+    """Return the queue's length; None if it is not known, or cannot be right."""
     return None if memory is None or memory.trouble else memory.length
 
 
 def known_waiting(memory: QueueMemory | None) -> int | None:
-    """Give how many requests wait; None when that is not known."""
+    """Return how many requests wait; None if not known."""
     length = known_length(memory)
     return length.waiting if length else None
 
 
 def expects_logs(memory: QueueMemory | None, serving: int) -> bool:
-    """Tell whether silence means missing logs: not if nothing is queued, or no worker serves."""
+    """Return whether silence means missing logs: not if nothing is queued, or no worker serves."""
     length = known_length(memory)
     return length is None or bool(serving and (length.waiting or length.in_flight))
 
 
-def told(memory: QueueMemory | None) -> str:
+def queue_text(memory: QueueMemory | None) -> str:
     """Describe the queue in a reason about missing logs; empty for a fleet without one."""
     if memory is None:
         return ""
     if memory.trouble or memory.length is None:
-        return f", the request queue is not known ({memory.trouble})"
+        return f", the length of the request queue is not known ({memory.trouble})"
     return f", {memory.length.waiting} requests wait, {memory.length.in_flight} are in flight"
 
 
 def quiet_s(memory: QueueMemory | None, now: datetime) -> float:
-    """Give the seconds for which there was no request; 0 when that is not known."""
+    """Return the seconds without a request; 0 if not known."""
     if known_length(memory) is None or memory is None or memory.empty_since is None:
         return 0.0
     return (now - memory.empty_since).total_seconds() if memory.empty_looks >= LOOKS else 0.0
 
 
 def untouched_s(memory: QueueMemory | None, now: datetime) -> float:
-    """Give the seconds for which requests waited and nobody took one; 0 when not known."""
+    """Return the seconds for which requests waited and none was taken; 0 if not known."""
     if known_length(memory) is None or memory is None or memory.untouched_since is None:
         return 0.0
     waited_s = (now - memory.untouched_since).total_seconds()
@@ -163,6 +163,6 @@ def untouched_s(memory: QueueMemory | None, now: datetime) -> float:
 
 
 def is_blind(memory: QueueMemory | None, now: datetime) -> bool:
-    """Tell whether the queue has been unread for `BLIND`: requests may wait unseen."""
+    """Return whether the queue has been unread for `BLIND`: requests may wait unseen."""
     since = memory.unread_since if memory else None
     return since is not None and now - since >= BLIND

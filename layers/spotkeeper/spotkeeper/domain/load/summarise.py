@@ -178,7 +178,7 @@ def onprem_at_once(load: Load) -> int:
 
 
 def on_premises(load: Load) -> list[WorkerLoad]:
-    """Give the workers of the window that run on premises, by id."""
+    """Return the workers of the window that run on premises, by id."""
     return [worker for worker in load.workers if worker.cluster is Cluster.ONPREM]
 
 

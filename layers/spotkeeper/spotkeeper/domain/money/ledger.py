@@ -116,7 +116,7 @@ def entries(
     for life in lives.values():
         known = before.get(life.instance_id)
         if known is not None and known.since != life.since:
-            # It was stopped and started again between two looks: nobody saw when.
+            # It was stopped and started between two readings; the time is not known.
             until = min(life.since, now)
             changed.append(replace(known, until=until, ended_by=EndedBy.UNKNOWN))
             known = None

@@ -23,7 +23,7 @@ class PriceSeries:
     usd: tuple[float, ...]
 
     def cost(self, since: datetime, until: datetime) -> tuple[float, float]:
-        """Answer what a time cost, USD, and the hours of it for which there is no price."""
+        """Return what a time cost, USD, and the hours of it for which there is no price."""
         if not self.at or self.at[0] >= until:
             return 0.0, max(0.0, (until - since) / _HOUR)
         unknown = max(0.0, (self.at[0] - since) / _HOUR)

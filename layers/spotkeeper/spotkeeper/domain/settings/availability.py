@@ -1,4 +1,4 @@
-"""How the gap in the spot group is filled and given back."""
+"""How Spotkeeper fills a gap in the spot group with on-demand, and releases it again."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,10 @@ from spotkeeper.domain.settings.setting import instances, seconds, setting
 
 
 class RebalanceMeaning(StrEnum):
-    """What a rebalance recommendation means; thrashes below five minutes, so ignored by default."""
+    """How to treat a rebalance recommendation.
+
+    Ignored by default: recommendations less than five minutes apart make the fleet thrash.
+    """
 
     IGNORE = "ignore"
     AT_RISK = "at_risk"
@@ -15,7 +18,7 @@ class RebalanceMeaning(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvailabilityPolicy:
-    """How the gap in the spot group is filled and given back."""
+    """How Spotkeeper fills a gap in the spot group with on-demand, and releases it again."""
 
     launch_deadline_s: int = seconds(
         "how long a launched instance counts as launching; then it counts as failed to start",
@@ -26,12 +29,14 @@ class AvailabilityPolicy:
         "how long an increase of desired counts as launching without a launch", default=120
     )
     configuration_cap: int = instances(
-        "the most backfill while spot fails for a reason that more capacity does not cure",
+        "most backfill for instances that are missing because of configuration, permissions or "
+        "workers that do not start",
         "a broken release of yours must not cost on-demand (0)",
         default=2,
     )
     busy_patience_s: int = seconds(
-        "how long to wait for a busy backfill instance before it is left to its terminate hook",
+        "how long to wait for a busy backfill instance before ending it; its terminate hook then "
+        "waits for its requests",
         "requests run for longer than the hook allows",
         default=120,
     )
@@ -78,8 +83,8 @@ class AvailabilityPolicy:
         default=True,
     )
     lost_notice_share: float = setting(
-        "where on-demand is warm: while instances of a pool are warned, backfill this share of "
-        "them in addition, rounded up, for warnings that are lost; 0 trusts every warning",
+        "where on-demand is warm: while instances of a pool are warned, add this share of them, "
+        "rounded up, to the backfill, because some warnings are lost; 0: no warning is lost",
         "your workers count more or fewer losses without warning",
         least=0,
         most=1,
@@ -92,9 +97,9 @@ class AvailabilityPolicy:
         default=False,
     )
     deferral_margin_s: int = seconds(
-        "where on-demand is warm: how long before a warned instance is gone its backfill "
-        "should serve; the longest of the last five warm starts is added "
-        "([why](decisions/0007-backfill-just-in-time.md)); at 120 or more, at once",
+        "where on-demand is warm: backfill should serve this long before the warned instance is "
+        "gone. It starts earlier by the longest of the last five warm starts "
+        "([why](decisions/0007-backfill-just-in-time.md)). 120 or more: at once",
         "workers stop accepting requests earlier (longer)",
         default=15,
     )

@@ -24,7 +24,7 @@ class Bounds:
 class Objective:
     """The promise about waiting: `share` of the requests start within `wait_s`.
 
-    `start_up_s` is how long an instance takes to serve, until launches of the fleet tell.
+    `start_up_s` is how long an instance takes to serve, until launches of the fleet show it.
     """
 
     wait_s: float = seconds(
@@ -33,7 +33,9 @@ class Objective:
         "[choosing an objective](sizing.md#choosing-an-objective)",
         most=3600,
     )
-    share: float = setting("share of the requests that should", least=0.5, most=0.9999)
+    share: float = setting(
+        "share of requests that should start within `wait_s`", least=0.5, most=0.9999
+    )
     start_up_s: int = seconds(
         "time from launch to serving, until launches of the fleet show it",
         "the first launches take longer",
@@ -53,7 +55,7 @@ class SizingPolicy:
         default=True,
     )
     target_load_rate: float = share(
-        "without an objective: share of their time that workers should be busy",
+        "without an objective: the share of time that workers should be busy",
         "waits are too long (lower) or workers idle (higher)",
         default=0.7,
     )
@@ -66,13 +68,13 @@ class SizingPolicy:
     )
     # Requests arrive in bursts; releasing capacity within the time of a cold start costs twice.
     scale_in_after_s: int = seconds(
-        "without an objective: shrink only to the highest need of this time",
+        "without an objective: shrink only to the highest need within this time",
         "starts are slow or traffic bursts (longer)",
         default=900,
     )
     # Forged load is noticed before it has bought much; a real crowd is served within minutes.
     growth_per_turn: float = setting(
-        "a turn adds at most this share of the spot instances, or 10 where that is more",
+        "a turn adds at most this share of the spot instances, or 10 if that is more",
         "load rises within a minute (higher)",
         unit="share",
         above=0,

@@ -12,8 +12,7 @@ class WorkerHealthPolicy:
     enabled: bool = setting("replace workers that do not work", default=True)
     # Silence shorter than this may be one long request; beyond it, chance decides.
     silent_after_s: int = seconds(
-        "a worker is silent after this time without a finished request, while its peers "
-        "finish some",
+        "a worker is silent if it finishes no request for this time while its peers finish some",
         "requests take minutes (longer)",
         least=60,
         most=3600,
@@ -30,7 +29,7 @@ class WorkerHealthPolicy:
     )
     # A throttled GPU serves three times slower than its peers; few requests prove nothing.
     slow_factor: float = setting(
-        "replace a worker that is this many times slower than its peers",
+        "replace a worker if its requests take this many times as long as its peers'",
         "instance types differ much in speed (higher)",
         unit="times",
         above=1,

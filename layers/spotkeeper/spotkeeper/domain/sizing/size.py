@@ -28,8 +28,8 @@ from spotkeeper.domain.load.request_queue import (
     is_blind,
     known_length,
     known_waiting,
+    queue_text,
     quiet_s,
-    told,
 )
 from spotkeeper.domain.load.summarise import on_premises, onprem_at_once
 from spotkeeper.domain.sizing.shadows import (
@@ -98,7 +98,7 @@ KEPT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """What one sizing looks at. `spares` of the spot group are the other controller's."""
+    """The input of one sizing. `spares` of the spot group are the other controller's."""
 
     load: Load
     fleet: Fleet
@@ -143,7 +143,7 @@ class Estimate:
 
 
 def bounds(fleet: Fleet, spot: Group) -> tuple[int, int]:
-    """Give the fewest and the most instances that the operator and the group allow."""
+    """Return the fewest and the most instances that the operator and the group allow."""
     most = min(fleet.bounds.spot_max, spot.maximum)
     return min(max(fleet.bounds.spot_min, spot.minimum), most), most
 
@@ -200,7 +200,7 @@ def _in_silence(turn: _Turn, serving: int) -> tuple[Estimate, int]:
     bound = "spot maximum" if wanted > most else "stale search logs" if stale else "quiet"
     found = Estimate(
         rule="wake" if waking else "spot minimum",
-        reason=f"search logs are stale ({age}){told(memory.queue)}",
+        reason=f"search logs are stale ({age}){queue_text(memory.queue)}",
         workers=max(waking, memory.needed[-1].workers if memory.needed else 0),
         steady=waking,
         needed=_held(turn, waking, serving),
@@ -265,7 +265,7 @@ def size_to_objective(
     have = live + booting
     mean_s = load.log.service_mean_s(len(load.log)) or load.service_mean_s
     if not (mean_s or any(load.log.requests)):
-        return _bounded(have, have, policy, f"no request is known: hold {have}")
+        return _bounded(have, have, policy, f"no request is known yet: hold {have} workers")
     mean_s = max(mean_s, SHORTEST_SERVICE_S)
     now, found = found_by(member, load, mean_s, policy)
     young = not past or len(load.log) < STEP_SLOTS
@@ -277,11 +277,11 @@ def size_to_objective(
     drain = _drain(offered, load, live, booting, mean_s, policy)
     reason = f"load {offered:.1f} erlangs needs {now} workers"
     if found > now:
-        reason += f", {found} in the last {member.keep_s // 60} min"
+        reason += f", and needed {found} in the last {member.keep_s // 60} min"
     if drain > kept:
-        reason += f"; {drain} while requests wait, to drain them in {DRAIN_S:g} s"
+        reason += f"; {drain} clear the waiting requests in {DRAIN_S:g} s"
     elif kept > found:
-        reason += f"; {kept} kept, the need of the recent past"
+        reason += f"; keeping {kept} as before"
     return _bounded(max(kept, drain), found, policy, reason)
 
 
@@ -358,11 +358,11 @@ def _drain(
 
 
 def _bounded(wanted: int, found: int, policy: ObjectivePolicy, reason: str) -> Need:
-    """Apply the bounds; when the promise does not fit, say what it would have needed."""
+    """Apply the bounds; the reason says how many workers the promise lacks within them."""
     workers = min(max(wanted, policy.min_workers), policy.max_workers)
     missing = max(0, wanted - workers)
     if missing:
-        reason += f"; the bound of {policy.max_workers} is {missing} short"
+        reason += f"; the maximum of {policy.max_workers} is {missing} too few"
     else:
         reason += f": {max(wanted, 0)} start {policy.share:.0%} within {policy.wait_s:g} s"
     return Need(workers=workers, reason=reason, load_workers=found, missing=missing)
@@ -409,10 +409,10 @@ def _by_objective(turn: _Turn, seen: ObjectiveInput, onprem: int) -> Estimate:
     steady, workers, found = (math.ceil(count / slots) for count in in_slots)
     reason = f"{need.reason} ({seen.choice})"
     if declared > 1:
-        unlike = f" (the document has {declared}: requests wait at {slots})"
-        reason = f"in slots, {slots} a worker{unlike if slots != declared else ''}: {reason}"
+        unlike = f" (the document has {declared}, but requests already wait at {slots})"
+        reason = f"in slots, {slots} per worker{unlike if slots != declared else ''}: {reason}"
     if seen.speed != 1.0:
-        reason += f", in workers of speed {seen.speed:.2f}, the mean of these types"
+        reason += f", for workers of speed {seen.speed:.2f}, the mean of these types"
     # Earlier needs are kept if they are higher than this one, or were held in a silence.
     start = now - timedelta(seconds=OBJECTIVE_WINDOW_S)
     kept = (
@@ -447,7 +447,7 @@ def objective_policy(
     )
 
 
-# A small fleet may become this much larger in a turn, whatever share of it that is.
+# A turn may always add this many instances to a fleet, even to a small one.
 ADDED_AT_ONCE, LIMITED = 10, "growth per turn"
 # A larger share of instances without a log is more than chance and the odd hung worker.
 MANY = 1 / 3
@@ -547,7 +547,7 @@ def partly_known(
     if why := _partly_logged(load, memory, fleet):
         return why, replace(flow, partly_until=now)
     if not flow.is_whole(load.window_s, now):
-        return f"no whole window of {load.window_s} s of logs is known yet", flow
+        return f"not all logs of the last {load.window_s} s are known yet", flow
     if flow.partly_until and now - flow.partly_until < timedelta(seconds=window_s):
         return f"the load of the last {window_s:.0f} s is only partly known", flow
     return "", flow
@@ -604,7 +604,7 @@ def _limited(turn: _Turn, found: Estimate, instances: int) -> tuple[Estimate, in
     most = max(most, bounds(turn.fleet, turn.spot)[0])
     if instances <= most:
         return found, instances
-    reason = f"{found.reason}, {most} in this turn: growth_per_turn"
+    reason = f"{found.reason}, limited to {most} in this turn by growth_per_turn"
     return replace(found, bound=LIMITED, reason=reason), most
 
 
@@ -645,13 +645,13 @@ def _by_load_rate(turn: _Turn, onprem: int) -> Estimate:
     steady = max(past.workers for past in needed)
     reason = (
         f"load {load.offered:.1f} erlangs at {target:.0%} "
-        f"needs {workers} workers (most lately: {steady})"
+        f"needs {workers} workers (recent maximum: {steady})"
     )
     return Estimate(rule="load rate", reason=reason, workers=workers, steady=steady, needed=needed)
 
 
 def workers_needed(load: Load, target_load_rate: float, onprem: int, slots: int = 1) -> int:
-    """Give the fewest workers that hold the target load rate; one while there is any load.
+    """Return the fewest workers that hold the target load rate; one while there is any load.
 
     The offered load is at least what the live workers are busy with: behind a backlog longer than
     the window, no recent arrival has finished, and arrivals alone would look like no load.
