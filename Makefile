@@ -13,7 +13,6 @@ RUN ?=
 SEEDS ?= 300
 FIRST ?=
 KEEP ?=
-REPLAY ?=
 WIDE ?=
 
 COMPILE = $(UV) pip compile --quiet --python-version 3.13 --generate-hashes \
@@ -142,9 +141,9 @@ e2e: local-build .venv-aws/.installed ## the tests against the local AWS (deploy
 		tests/endpoint tests/contract tests/functions tests/worker tests/simulation \
 		tests/unit/lab/aws $(RUN)
 
-chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder, REPLAY=file, WIDE=1)
+chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder, WIDE=1)
 	@$(BIN)/python -m spotkeeper_lab.run.chaos --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)) \
-		$(if $(KEEP),--keep $(KEEP)) $(if $(REPLAY),--replay $(REPLAY)) $(if $(WIDE),--wide)
+		$(if $(KEEP),--keep $(KEEP)) $(if $(WIDE),--wide)
 
 .PHONY: reference site
 reference: .venv/.installed ## write docs/commands.md from the commands

@@ -1,6 +1,6 @@
 """A figure beside its limit, and how figures and tables are shown."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,16 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured value in `unit`; at most `limit`, where there is one."""
+    """A measured value in `unit`; at most `limit`, where there is one, to three decimals."""
 
     name: str
     value: float
     unit: str = ""
     limit: float | None = None
+
+    @property
+    def kept(self) -> bool:
+        return self.limit is None or self.value - self.limit < 5e-4  # noqa: PLR2004
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]], **options: Any) -> Table:
@@ -25,15 +29,16 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]], **options: Any)
     return made
 
 
-def show(title: str, figures: Iterable[Figure], caption: str = "") -> None:
-    """Print figures; three digits, and all of those before the point."""
+def show(title: str, figures: Sequence[Figure], caption: str = "") -> bool:
+    """Print figures, four digits and all of those before the point; tell if all are kept."""
     rows = []
     for figure in figures:
         value, limit, verdict = figure.value, "", ""
-        shown = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004
+        shown = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.4g}"  # noqa: PLR2004
         if figure.limit is not None:
             limit = f"{figure.limit:g} {figure.unit}"
-            verdict = "[green]kept[/]" if value <= figure.limit else "[red]MISSED[/]"
+            verdict = "[green]kept[/]" if figure.kept else "[red]MISSED[/]"
         rows.append((figure.name, f"{shown} {figure.unit}", limit, verdict))
     heads = ("figure", "measured", "limit", "")
     Console().print(table(heads, rows, title=title, caption=caption))
+    return all(figure.kept for figure in figures)

@@ -1,6 +1,6 @@
 """Celery's workers, killed and drained on real brokers, and what a task costs.
 
-`python -m bench.celery` takes some twenty minutes; with fewer `--events` less. Redis redelivers
+`python -m bench celery` takes some twenty minutes; with fewer `--events` less. Redis redelivers
 after a kill only at its visibility time-out, an hour here: there machines are drained and ended
 when they are idle, or at their end with tasks that run. On RabbitMQ they are killed, too.
 """
@@ -121,9 +121,9 @@ def noops(url: str, folder: Path, **more: str) -> float:
 
 def main() -> None:
     """Print every figure of this file."""
-    parser = argparse.ArgumentParser(prog="python -m bench.celery", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench celery", description=__doc__)
     parser.add_argument("--events", type=int, default=EVENTS)
-    asked = parser.parse_args()
+    asked = parser.parse_known_args()[0]
     figures = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -146,7 +146,3 @@ def of(where: str, events: int, published: int, lost: int, waited_s: float) -> l
         Figure(name=name, value=lost, unit="", limit=0),
         Figure(name=last, value=waited_s, unit="s", limit=60),
     ]
-
-
-if __name__ == "__main__":
-    main()

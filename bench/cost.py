@@ -7,7 +7,6 @@ each call of AWS. Search logs are sent every ten seconds; a second table prices 
 a generated day.
 """
 
-import heapq
 import json
 import time
 from collections import Counter
@@ -27,12 +26,14 @@ from rich.console import Console
 from rich.table import Table
 
 from bench._figures import table
-from bench._stack import ACCOUNT, START, TABLE, deployed, invoke, on_each_call, output
+from bench._stack import deployed, invoke, of_cloud, on_each_call, output
 from spotkeeper.adapters.ec2 import prices
 from spotkeeper_lab.checkout import read_template
-from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.values import EventKind
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
+from spotkeeper_lab.workers import Served, Workforce, sqs_record
 from spotkeeper_worker.logs.pace import Pace, PaceSettings
+from tests.builders import TABLE, at
 
 SQS_USD = 0.40e-6  # a request, and each 64 KiB of one
 LAMBDA_GB_S_USD = 0.0000133334  # arm64
@@ -148,7 +149,9 @@ def measure() -> Work:
                     turn("collect_search_logs", {"Records": list(batch)})
             for name in ("check_availability", "check_health", "keep_ledger"):
                 turn(name, {})
-            turn("handle_interruption", launched(cloud))
+            first = cloud.group("ocr-spot").instances[0].instance_id
+            launched = of_cloud(EventKind.LAUNCH_SUCCESSFUL, first, cloud.now_s, "ocr-spot")
+            turn("handle_interruption", launched)
         load = _sizes("load#ocr", "2")
         return Work(
             turns={
@@ -163,20 +166,6 @@ def measure() -> Work:
                 "ledger": fmean(_sizes("ledger#ocr", "open#")),
             },
         )
-
-
-def launched(cloud: Cloud) -> dict[str, object]:
-    """Make Auto Scaling's event that an instance was launched."""
-    return {
-        "source": "aws.autoscaling",
-        "detail-type": "EC2 Instance Launch Successful",
-        "account": ACCOUNT,
-        "time": START.isoformat(),
-        "detail": {
-            "AutoScalingGroupName": "ocr-spot",
-            "EC2InstanceId": cloud.group("ocr-spot").instances[0].instance_id,
-        },
-    }
 
 
 def _sizes(pk: str, beginning: str) -> list[float]:
@@ -199,16 +188,9 @@ def item_bytes(item: Mapping[str, Any]) -> int:
 def _messages(begin_s: float) -> Iterator[dict[str, object]]:
     """The search logs of ten seconds, a message of each worker, in the order of their sending."""
     for shift_s, worker in sorted((n % SHIPPED_EVERY_S + 2.5, n) for n in range(WORKERS)):
-        sent = START + timedelta(seconds=begin_s + shift_s + SHIPPED_EVERY_S)
-        yield {
-            "messageId": f"w{worker}",
-            "body": "\n".join(_logs(worker, begin_s + shift_s)),
-            "attributes": {
-                "SentTimestamp": str(int(sent.timestamp() * 1000)),
-                "ApproximateReceiveCount": "1",
-            },
-            "eventSource": "aws:sqs",
-        }
+        sent_ms = int(1000 * at(begin_s + shift_s + SHIPPED_EVERY_S).timestamp())
+        body = "\n".join(_logs(worker, begin_s + shift_s))
+        yield sqs_record("search-logs", f"w{worker}", body, sent_ms)
 
 
 def _logs(worker: int, begin_s: float) -> Iterator[str]:
@@ -216,7 +198,7 @@ def _logs(worker: int, begin_s: float) -> Iterator[str]:
     random = Random(f"{worker} {begin_s}")
     for number in range(count):
         at_s = begin_s + number * SHIPPED_EVERY_S / count
-        began = START + timedelta(seconds=at_s)
+        began = at(at_s)
         served_s = min(SERVICE_S * random.lognormvariate(-0.1, 0.4), 0.5)
         times = {
             "enqueued_at": began - timedelta(seconds=random.expovariate(5)),
@@ -323,45 +305,33 @@ class Sent(NamedTuple):
 def sent(trace: RequestTrace, settings: PaceSettings, busy_share: float = 0.6) -> Sent:
     """Count the messages of as many workers as are busy for `busy_share` of their time."""
     workers = max(1, round(trace.offered_load / busy_share))
-    paces = [Pace(settings, 0.0) for _ in range(workers)]
-    waiting: list[list[float]] = [[] for _ in range(workers)]
+    paces = {f"onprem-{number}": Pace(settings, 0.0) for number in range(workers)}
+    waiting: dict[str, list[float]] = {name: [] for name in paces}
     ages: list[float] = []
-    messages, now = 0, 0.0
+    messages = 0
 
-    def send(number: int, at: float) -> None:
+    def look(name: str, at_s: float) -> None:
         nonlocal messages
-        paces[number].sent(at)
-        messages += 1
-        ages.extend(at - each for each in waiting[number])
-        waiting[number].clear()
+        if paces[name].due(at_s):
+            paces[name].sent(at_s)
+            messages += 1
+            ages.extend(at_s - each for each in waiting[name])
+            waiting[name].clear()
 
-    for at, worker, wait_s in finished(trace, workers):
-        while now + 1.0 <= at:
-            now += 1.0
-            for number, pace in enumerate(paces):
-                if pace.due(now):
-                    send(number, now)
-        paces[worker].add(300, wait_s, at)
-        waiting[worker].append(at)
-        if paces[worker].due(at):
-            send(worker, at)
-    hours = now / 3600
+    def served(one: Served) -> None:
+        paces[one.worker_id].add(300, one.started_s - one.enqueued_s, one.finished_s)
+        waiting[one.worker_id].append(one.finished_s)
+        look(one.worker_id, one.finished_s)
+
+    requests = zip(trace.arrival_s.tolist(), trace.service_s.tolist(), strict=True)
+    force = Workforce(requests, served, onprem_workers=workers)
+    seconds = int(trace.end_s)
+    for now_s in range(1, seconds + 1):
+        force.advance(float(now_s))
+        for name in paces:
+            look(name, float(now_s))
+    hours = seconds / 3600
     return Sent(messages / workers / hours, float(np.mean(ages)), float(np.quantile(ages, 0.95)))
-
-
-def finished(trace: RequestTrace, workers: int) -> list[tuple[float, int, float]]:
-    """Serve a trace: the end of each request, its worker and its wait.
-
-    The worker that has been idle for longest serves next; where all are busy, the first to end.
-    """
-    free = [(0.0, worker) for worker in range(workers)]
-    done: list[tuple[float, int, float]] = []
-    for arrival, service in zip(trace.arrival_s.tolist(), trace.service_s.tolist(), strict=True):
-        free_at, worker = free[0]
-        started = max(arrival, free_at)
-        heapq.heapreplace(free, (started + service, worker))
-        done.append((started + service, worker, started - arrival))
-    return sorted(done)
 
 
 def main() -> None:

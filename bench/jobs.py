@@ -1,6 +1,6 @@
 """Jobs whose agents and machines are taken: real agents, a real training, AWS by moto.
 
-`python -m bench.jobs --kills 500` runs one job after the other, each with up to twenty kills at
+`python -m bench jobs --kills 500` runs one job after the other, each with up to twenty kills at
 instants of its own (`tests.endpoint.job_as_a_user`). Each has to end with the weights of an
 undisturbed run, and to leave no process and no object.
 """
@@ -18,7 +18,7 @@ KILLS, KILLS_A_JOB = 40, 20
 
 def main() -> None:
     """Print how many jobs broke a promise, and how."""
-    parser = argparse.ArgumentParser(prog="python -m bench.jobs", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench jobs", description=__doc__)
     parser.add_argument("--kills", type=int, default=KILLS)
     kills = parser.parse_known_args()[0].kills
     expected, wrong = undisturbed(EPOCHS), list[str]()

@@ -13,11 +13,11 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.table import Table
 
-from bench._figures import table
+from bench._figures import Figure, show, table
 from spotkeeper_cli.options import counted, screen
 from spotkeeper_lab.backtest.policies import choose, configure
 from spotkeeper_lab.backtest.world import World
@@ -29,7 +29,6 @@ POLICIES = ("spothedge", "spotkeeper", "optimum", "limit")
 # Where no warning arrives, an operator turns the policy of elevated risk on.
 UNWARNED = ("spotkeeper.elevated_risk_s=1800",)
 DAY_H, SHORT_H = 24.0, 10.0
-ROUNDING = 5e-6
 H100 = "gcp-h100-16-2025-10-six-zones.csv.gz"
 AWS = "aws-p3.2xlarge-4-2023-08.csv.gz"
 FORTNIGHT_H = 240.0
@@ -56,55 +55,36 @@ def world_c(market: Market) -> World:
     )
 
 
-class Goal(NamedTuple):
-    """One thing that a world asks: at least or at most a figure."""
-
-    name: str
-    measured: float
-    bound: float
-    at_most: bool = False
-    shown: str = "{:.3%}"
-
-    @property
-    def kept(self) -> bool:
-        """Whether the figure keeps the bound, to the digits that are shown."""
-        difference = (self.measured - self.bound) * (-1 if self.at_most else 1)
-        return difference >= -ROUNDING
-
-    def cells(self) -> tuple[str, str, str]:
-        """Asked, measured, verdict."""
-        sign = "<=" if self.at_most else ">="
-        verdict = "[green]kept[/]" if self.kept else "[red]MISSED[/]"
-        asked = f"{self.name} {sign} {self.shown.format(self.bound)}"
-        return asked, self.shown.format(self.measured), verdict
-
-
 type Rows = Mapping[str, Row]
 """The rows of one market and world, by policy."""
-
-
-def _cost(rows: Rows, beside: str, times: float) -> Goal:
-    ratio = rows["spotkeeper"].cost / rows[beside].cost
-    return Goal(f"cost / {beside}", ratio, times, at_most=True, shown="{:.3f}")
 
 
 WORLDS: Mapping[str, Callable[[Market], World]] = {"A": lambda _: A, "B": lambda _: B, "C": world_c}
 
 
-def goals_of(world: str, rows: Rows) -> tuple[Goal, ...]:
+def goals_of(world: str, rows: Rows) -> tuple[Figure, ...]:
     """What a world asks."""
-    own = rows["spotkeeper"]
+    own, hedge = rows["spotkeeper"], rows["spothedge"]
+
+    def missed(what: str, share: float, most: float) -> Figure:
+        return Figure(what, 100 * (1 - share), "%", 100 * most)
+
+    def cost(beside: str, times: float) -> Figure:
+        return Figure(f"cost / {beside}", own.cost / rows[beside].cost, "x", times)
+
     if world == "A":
         # Whole in every window, next to the optimum.
-        whole = Goal("served, worst window,", own.served_share_min, 1.0)
-        return whole, _cost(rows, "optimum", 1.02)
+        return missed("not served, worst window", own.served_share_min, 0.0), cost("optimum", 1.02)
     if world == "B":
         # SpotHedge's service for less.
-        served = Goal("served as SpotHedge", own.served_share, rows["spothedge"].served_share)
-        return served, _cost(rows, "spothedge", 0.90)
+        most = 1 - hedge.served_share
+        return missed("not served", own.served_share, most), cost("spothedge", 0.90)
     # Whole but for what cannot be known, next to the limit.
-    served = Goal("served", own.served_share, 0.998)
-    return served, Goal("instance-time", own.capacity_share, 0.9997), _cost(rows, "limit", 1.08)
+    return (
+        missed("not served", own.served_share, 0.002),
+        missed("instance-time not served", own.capacity_share, 0.0003),
+        cost("limit", 1.08),
+    )
 
 
 def by_region(market: Market) -> Iterator[Market]:
@@ -140,11 +120,13 @@ def main() -> None:
                         f"{rows['limit'].cost:.2%}",
                     )
                 )
-                goals += [(market.name, *goal.cells()) for goal in goals_of(name, rows)]
+                goals += [
+                    replace(goal, name=f"{market.name}: {goal.name}")
+                    for goal in goals_of(name, rows)
+                ]
             heads = ("trace", "served", "worst", "cost", "SpotHedge", "optimum", "limit")
-            asked = ("trace", "goal", "measured", "")
-            shown = table(heads, facts, **NARROW), "", table(asked, goals, **NARROW)
-            console.print(f"[b]World {name}[/]", *shown, "", sep="\n")
+            console.print(table(heads, facts, title=f"World {name}", **NARROW))
+            show(f"Goals of world {name}", goals)
 
 
 def measured(
@@ -210,7 +192,3 @@ def cases() -> Iterator[tuple[str, Market, int]]:
         for seed in range(count):
             market = generate(100 * zones + seed, pools, FORTNIGHT_H, level)
             yield f"generated, {zones} zones of {level}", market, 0
-
-
-if __name__ == "__main__":
-    main()

@@ -1,16 +1,11 @@
 """Every sizing rule on the recorded requests, and both checkers on a recorded market, with goals.
 
-Release 0.2, whose rule was another one, is taken from this repository's history.
 Needs ../shared/traces, or the folder that TRACES names. `python -m bench sizing --log=clients-1-3`
 replays one log alone. Hours are worker-hours; late is what starts after the promised wait.
 """
 
-import io
-import json
 import os
-import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -38,7 +33,6 @@ from spotkeeper_lab.traces.market import read_market
 from spotkeeper_lab.traces.requests import (
     Floats,
     RequestTrace,
-    generate_requests,
     read_requests,
 )
 
@@ -50,7 +44,7 @@ DAY_LONG_S = 80_000.0
 # The recorded rates of m-mid are of hundreds of machines: they are scaled to this mean.
 RATE_PER_S = 1.0
 
-LIMIT_STEP_MS, LIMIT_DAY_S = 20.0, 20.0
+LIMIT_STEP_MS = 20.0
 LIMIT_MEDIAN, LIMIT_WORST, LIMIT_COST = 1.10, 1.25, 0.30
 # Logs replayed with workers that batch, and the slots of a worker.
 BATCHING = {
@@ -59,24 +53,10 @@ BATCHING = {
     "servegen-mm-image-tenth": 4,
 }
 LIMIT_BATCHING = 1.25
-# Of an hour, without a history: the hours of release 0.2, and 5 % more.
+# Of an hour, without a history: what the rule of release 0.2 needed, and 5 % more.
 FIRST_HOURS = {"azure-llm-conv-2023-11": 36.7, "mooncake-conversation": 43.0}
 BEST = "best member"
 PROMISE = f"{SETTINGS.share:.0%} within {SETTINGS.wait_s:g} s"
-ROOT = Path(__file__).parents[1]
-RELEASE, COMMIT = "release 0.2", "3cb3adf753157bdfa129e2ea726f92fe59f2b013"
-RELEASED = ROOT / "build" / "release-0.2"
-REPLAY_RELEASE = """
-import json, sys
-from pathlib import Path
-from spotkeeper_lab.replay.run import run_rule
-from spotkeeper_lab.replay.values import ReplaySettings
-from spotkeeper_lab.traces.requests import read_requests
-trace = read_requests(Path(sys.argv[1]), mean_rate_per_s=float(sys.argv[2]))
-run = run_rule(trace, "spotkeeper", ReplaySettings())
-print(json.dumps({"row": run.row.as_dict(), "wait_s": run.wait_s.tolist()}))
-"""
-RULES = (*RULE_NAMES[:-1], RELEASE, RULE_NAMES[-1])
 # Rules that know the trace beforehand, and Spotkeeper's own.
 NO_PEERS = ("fixed-peak", "clairvoyant", "spotkeeper")
 
@@ -109,12 +89,6 @@ def main() -> None:
     if not paths:
         console.print(f"no traces in {TRACES}: nothing is replayed")
         return
-    # The release is in the history, without which its rule is left out.
-    archive = ["git", "archive", COMMIT, "layers/spotkeeper/spotkeeper", "tools/spotkeeper_lab"]
-    taken = subprocess.run(archive, cwd=ROOT, capture_output=True, check=False)
-    if taken.returncode == 0:
-        with tarfile.open(fileobj=io.BytesIO(taken.stdout)) as tar:
-            tar.extractall(RELEASED, filter="data")
     traces, both, batching = _replayed(paths)
     for rows in traces.values():
         console.print(_table(rows))
@@ -132,7 +106,7 @@ def main() -> None:
         )
         show(f"Both checkers on {both.market}, {both.hours:g} hours", figures)
     if not named:
-        show("Speed and cost of the rule", [step(), day()])
+        show("Speed of the rule", [step()])
 
 
 def _replayed(
@@ -143,8 +117,7 @@ def _replayed(
         both = [pool.submit(_on_market, path) for path in paths if path.name.startswith(ON_MARKET)]
         runs: dict[tuple[Path, str], Future[list[Played]]] = {
             (path, rule): pool.submit(_rows, path, rule)
-            for rule in reversed(RULES)
-            if rule != RELEASE or RELEASED.exists()
+            for rule in reversed(RULE_NAMES)
             for path in sorted(paths, key=lambda path: "14d" not in path.name)
         }
         slotted = [pool.submit(_batching, path) for path in paths if _name(path) in BATCHING]
@@ -154,8 +127,8 @@ def _replayed(
                 progress(done, len(waited), "rules on logs")
         rows: dict[Path, dict[str, Played]] = {path: {} for path in paths}
         for path in paths:
-            for rule in RULES:
-                for one in runs[path, rule].result() if (path, rule) in runs else ():
+            for rule in RULE_NAMES:
+                for one in runs[path, rule].result():
                     name = BEST if one.row.rule.startswith(BEST) else one.row.rule
                     rows[path][name] = one
         batching = [figure for each in slotted for figure in each.result()]
@@ -170,13 +143,6 @@ def _requests(path: Path) -> RequestTrace:
 def _rows(path: Path, rule: str) -> list[Played]:
     """Replay one rule; after Spotkeeper's own, the best member of its family known afterwards."""
     trace = _requests(path)
-    if rule == RELEASE:
-        folders = (RELEASED / "layers/spotkeeper", RELEASED / "tools")
-        code = [sys.executable, "-c", REPLAY_RELEASE, str(path), str(RATE_PER_S)]
-        env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
-        found = json.loads(subprocess.run(code, env=env, capture_output=True, check=True).stdout)
-        row = Row(**found["row"] | {"rule": RELEASE, "settings": SETTINGS})
-        return [_played(row, np.array(found["wait_s"]), trace)]
     if rule != Spotkeeper.name:
         runs: list[Run | None] = [run_rule(trace, rule, SETTINGS)]
     else:
@@ -266,7 +232,7 @@ def _over_all(traces: Sequence[Rows]) -> Iterator[Figure]:
         name = "median log of days: hours / best member known afterwards"
         yield Figure(name, median(ratios), "x", LIMIT_MEDIAN)
     ours = sum(rows["spotkeeper"].row.worker_hours for rows in traces)
-    for rule in RULES:
+    for rule in RULE_NAMES:
         peer = [rows[rule].row for rows in traces if rule in rows and rule not in NO_PEERS]
         if len(peer) == len(traces) and sum(r.objective_met for r in peer) >= 0.9 * len(peer):
             name = f"all logs: hours / {rule}, which keeps nine of ten"
@@ -293,17 +259,3 @@ def step() -> Figure:
         times_s.append(time.process_time() - began)
     name = "all shadows of 500 workers, five minutes"
     return Figure(name, 1000 * min(times_s), "ms", LIMIT_STEP_MS)
-
-
-def day() -> Figure:
-    """A day of a request per second, through every rule and the clairvoyant."""
-    trace = generate_requests(0)
-    began = time.process_time()
-    for rule in RULE_NAMES:
-        run_rule(trace, rule, SETTINGS)
-    name = f"a day of {len(trace) / trace.end_s:.1f} requests/s, all {len(RULE_NAMES)} rules"
-    return Figure(name, time.process_time() - began, "s", LIMIT_DAY_S)
-
-
-if __name__ == "__main__":
-    main()

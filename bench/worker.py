@@ -1,6 +1,6 @@
 """The worker side, measured on real processes: what it costs, and what it keeps.
 
-`python -m bench.worker` takes three to five minutes; with fewer `--kills`, `--machines` and
+`python -m bench worker` takes three to five minutes; with fewer `--kills`, `--machines` and
 `--seconds` less.
 """
 
@@ -161,7 +161,7 @@ def _kill_in_a_drain(found: Scene, draw: random.Random) -> bool:
 
 def main() -> None:
     """Print every figure of this file."""
-    parser = argparse.ArgumentParser(prog="python -m bench.worker", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench worker", description=__doc__)
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--machines", type=int, default=MACHINES)
     parser.add_argument("--seconds", type=float, default=MEASURED_S)

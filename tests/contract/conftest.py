@@ -39,9 +39,7 @@ IMAGE = "ami-12c6146b"
 POOL = f"{ZONE}/{KIND}"
 SPOT, ON_DEMAND = "ocr-spot", "ocr-on-demand"
 TABLE = "spotkeeper"
-STRICT = Physics(
-    ghost_s=90.0, cancellations_shown=True, pending_ends_refused=True, marks_needed=True
-)
+STRICT = Physics(ghost_s=90.0, marks_needed=True)
 
 
 @pytest.fixture
@@ -89,7 +87,7 @@ def groups(request: pytest.FixtureRequest) -> Iterator[Groups]:
     elif request.param == "fake":
         yield _simulated(cloud_of(Physics()))
     else:
-        yield _over_the_wire(request.getfixturevalue("lab"), {})
+        yield _over_the_wire(request.getfixturevalue("lab"), Physics())
 
 
 @pytest.fixture(params=["fake", "mended moto", ENDPOINT])
@@ -102,8 +100,7 @@ def strict_groups(request: pytest.FixtureRequest) -> Iterator[Groups]:
     elif request.param == "fake":
         yield _simulated(cloud)
     else:
-        physics = {"ghost_s": 90.0, "marks_needed": True}
-        yield _over_the_wire(request.getfixturevalue("lab"), physics)
+        yield _over_the_wire(request.getfixturevalue("lab"), STRICT)
 
 
 def _ports(client: Any) -> dict[str, Any]:
@@ -116,10 +113,8 @@ def _adapters(client: Any, settle: Callable[[], object], **more: Any) -> Groups:
     return Groups(**_ports(client), settle=settle, **more)
 
 
-def _over_the_wire(lab: LabClient, physics: dict[str, float | bool]) -> Groups:
-    settings = LabSettings(
-        desired=2, maximum=6, pools={POOL: 9}, cold_start_s=120.0, physics=physics
-    )
+def _over_the_wire(lab: LabClient, physics: Physics) -> Groups:
+    settings = LabSettings(desired=2, maximum=6, pools={POOL: 9}, physics=physics)
     lab.post("begin", settings.model_dump(mode="json"))
     lab.post("skip", 600.0)
     return _adapters(

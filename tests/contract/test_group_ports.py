@@ -164,7 +164,7 @@ def test_one_unknown_id_refuses_the_whole_mark() -> None:
     cloud = cloud_of(STRICT)
     first = cloud.group(SPOT).instances[0].instance_id
     with pytest.raises(CloudError, match="does not exist"):
-        cloud.drain([first, NOBODY], cloud.now_s)
+        cloud.tag([first, NOBODY], {}, cloud.now_s)
     assert not cloud.instance(first).draining
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from spotkeeper_lab.aws.wire import ACCOUNT, REGION
+from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.run.up import (
     BUILT,
     FOLDER,
@@ -34,7 +35,9 @@ CHECKOUT = Path(__file__).parents[2]
 CERTIFICATES = {n: os.environ[n] for n in ("SSL_CERT_FILE", "SSL_CERT_DIR") if n in os.environ}
 OWN = {name: os.environ[name] for name in ("PATH", "HOME")}
 SAM = CHECKOUT / ".venv-sam/bin/sam"
-SETTINGS = LabSettings(desired=3, cold_start_s=10.0, notice_s=60.0)
+SETTINGS = LabSettings(
+    desired=3, physics=Physics(cold_start_s=10.0, notice_s=60.0, event_delay_s=1.0)
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -41,7 +41,7 @@ def test_the_stack_is_built() -> None:
 
 def test_the_figures_are_measured() -> None:
     """In little: what they are is the page's."""
-    (line,) = of("python -m bench.worker")
+    (line,) = of("python -m bench worker")
     told = types(f"{line} --kills 4 --machines 1 --seconds 1", dict(os.environ), MINE)
     for figure in ("a request's time", "notice to draining", "memory", "hooks completed"):
         assert figure in told

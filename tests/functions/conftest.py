@@ -3,11 +3,13 @@
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from typing import Any
+from unittest.mock import patch
 
 import boto3
 import pytest
@@ -15,6 +17,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from spotkeeper import wiring
 from spotkeeper.domain.load.digest import digest
+from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper_lab.aws.context import create_table, local_aws
 from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
@@ -116,6 +119,19 @@ class Stage:
         if self.cloud.now_s - self._began_s >= self.TIME_OUT_S:
             raise Killed
 
+    @property
+    def hours(self) -> dict[Purchase, float]:
+        """What was used until now."""
+        used = dict.fromkeys(Purchase, 0.0)
+        for view in self.cloud.history():
+            ended_s = self.cloud.now_s if view.ended_s is None else view.ended_s
+            used[view.purchase] += (ended_s - view.launched_s) / 3600
+        return used
+
+    @property
+    def losses(self) -> int:
+        return sum(view.lost for view in self.cloud.history())
+
     def counted(self, *services: str) -> Counter[str]:
         """How often each operation of some services was called last."""
         return Counter(c.partition(".")[2] for c in self.calls if c.partition(".")[0] in services)
@@ -145,7 +161,8 @@ class Stage:
         if happens := self.during.pop(model.name, None):
             happens()
 
-    def put(self, fleet: str, text: str) -> None:
+    @staticmethod
+    def put(fleet: str, text: str) -> None:
         """Write a fleet's document."""
         boto3.client("ssm").put_parameter(
             Name=f"{PATH}/{fleet}", Type="String", Value=text, Overwrite=True
@@ -206,14 +223,31 @@ def billed(
     return usd
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedPrices:
+    """On-demand for 1 USD an hour, and spot for a share of it, at any time."""
+
+    ratio: float
+    since: datetime
+
+    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
+        """Return the prices of pools (zone/type)."""
+        del now
+        spot = PriceSeries(at=(self.since,), usd=(self.ratio,))
+        types = {pool.partition("/")[2] for pool in pools}
+        return PriceBook(spot=dict.fromkeys(pools, spot), on_demand=dict.fromkeys(types, 1.0))
+
+
 type StageOf = Callable[..., Stage]
 type Metrics = Callable[[str], dict[str, float]]
 
 
-@pytest.fixture
-def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[StageOf]:
-    """Make the stage; its spot groups serve from second 600 on."""
-    for name, value in {
+@contextmanager
+def deployed(
+    cloud: Cloud, documents: Iterable[dict[str, Any]], now: Callable[[], datetime]
+) -> Iterator[None]:
+    """Deploy fleets beside a cloud, with a table, by their documents."""
+    environment = {
         "TABLE_NAME": TABLE,
         "FLEET_DOCUMENTS_PATH": PATH,
         "DEFAULT_FLEET": "ocr",
@@ -222,9 +256,25 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[StageOf]:
         "STACK_NONCE": NONCE,
         "POWERTOOLS_SERVICE_NAME": "spotkeeper-test",
         "POWERTOOLS_METRICS_NAMESPACE": "Spotkeeper",
-    }.items():
-        monkeypatch.setenv(name, value)
+    }
+    with (
+        local_aws(cloud, VirtualTime(NOON)),
+        patch.dict("os.environ", environment),
+        patch.object(wiring, "now", now),
+    ):
+        forget()
+        create_table(boto3.client("dynamodb"), TABLE)
+        for each in documents:
+            Stage.put(each["spot_group"].removesuffix("-spot"), json.dumps(each))
+        yield
+    forget()
 
+
+@pytest.fixture
+def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[StageOf]:
+    """Make the stage; its spot groups serve from second 600 on."""
+    # What a test sets before it makes the stage is taken back after the stage.
+    del monkeypatch
     with ExitStack() as stack:
 
         def make(
@@ -234,19 +284,13 @@ def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[StageOf]:
             physics: Physics | None = None,
         ) -> Stage:
             stage = Stage(fleets, desired, spot, physics or Physics())
-            monkeypatch.setattr(wiring, "now", lambda: stage.now)
-            stack.enter_context(local_aws(stage.cloud, VirtualTime(NOON)))
-            forget()
-            create_table(boto3.client("dynamodb"), TABLE)
-            for fleet in fleets:
-                stage.put(fleet, json.dumps(document(fleet)))
+            stack.enter_context(deployed(stage.cloud, map(document, fleets), lambda: stage.now))
             assert boto3.DEFAULT_SESSION
             boto3.DEFAULT_SESSION.events.register("provide-client-params", stage.note)
             stage.at(600)
             return stage
 
         yield make
-    forget()
 
 
 def metrics_of(written: str, fleet: str) -> dict[str, float]:

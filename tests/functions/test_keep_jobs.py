@@ -359,7 +359,7 @@ def test_a_job_goes_on_from_the_step_that_is_named(account: Account) -> None:
     account.ticks(2)
     assert account.machines == []
     for step in ("7", ""):
-        with pytest.raises(OperatorError, match="has the steps 9 and 8"):
+        with pytest.raises(OperatorError, match="has steps 9 and 8"):
             account.jobs.recover("resnet", step, account.now, print)
     account.jobs.recover("resnet", "8", account.now, print)
     gone_back = {"step": "8", "previous": None, "done": False, "exit_code": None}

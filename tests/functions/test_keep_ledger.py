@@ -17,11 +17,10 @@ from spotkeeper.domain.money.prices import priced
 from spotkeeper.domain.money.savings import Savings, savings
 from spotkeeper.observability import TurnFailed
 from spotkeeper.ports import Refused
-from spotkeeper_lab.cloud.values import Physics
-from spotkeeper_lab.run.demo import FixedPrices
+from spotkeeper_lab.cloud.values import Physics, Purchase
 from spotkeeper_operator.cost import unread
 from tests.builders import NOON, TABLE
-from tests.functions.conftest import A, Stage, StageOf, billed, slow_down
+from tests.functions.conftest import A, FixedPrices, Stage, StageOf, billed, slow_down
 
 SPOT_USD, ON_DEMAND_USD = 0.3, 1.0
 PRICES = FixedPrices(ratio=SPOT_USD / ON_DEMAND_USD, since=NOON)
@@ -59,10 +58,10 @@ def test_an_instance_that_lived_between_two_looks_is_booked(restless: Stage) -> 
         if restless.cloud.now_s % 3000 == 0 or restless.cloud.now_s == 10_800.0:
             restless.call(keep_ledger)
     cloud = restless.cloud
-    bill, found = cloud.bill(), kept(restless)
+    found, hours = kept(restless), restless.hours
     usd = billed(cloud.history(), cloud.now_s, {0.0: SPOT_USD}, ON_DEMAND_USD)
-    assert found.on_demand_h == pytest.approx(bill.on_demand_s / 3600, rel=0.01)
-    assert found.spot_h == pytest.approx(bill.spot_s / 3600, rel=0.01)
+    assert found.on_demand_h == pytest.approx(hours[Purchase.ON_DEMAND], rel=0.01)
+    assert found.spot_h == pytest.approx(hours[Purchase.SPOT], rel=0.01)
     assert found.paid == pytest.approx(usd, rel=0.01)
 
 
@@ -120,15 +119,15 @@ def test_instances_without_a_known_end_are_booked_once(restless: Stage) -> None:
     while restless.cloud.now_s < 5400.0:
         restless.at(restless.cloud.now_s + 300)
         spent.append(restless.call(keep_ledger)["ocr"])
-    bill, found = restless.cloud.bill(), kept(restless)
-    assert found.interruptions == bill.losses == 3
+    found, spot_h = kept(restless), restless.hours[Purchase.SPOT]
+    assert found.interruptions == restless.losses == 3
     # The end is that of the look that saw it, at most five minutes late.
-    late_h = bill.losses * 300 / 3600
-    assert bill.spot_s / 3600 <= found.spot_h <= bill.spot_s / 3600 + late_h
+    late_h = restless.losses * 300 / 3600
+    assert spot_h <= found.spot_h <= spot_h + late_h
     # Their first hour, which a look counts and the end takes back, is free.
     assert sum(spent) <= (found.spot_h + late_h) * SPOT_USD
     stored = boto3.client("dynamodb").scan(TableName=TABLE)["Items"]
-    assert sum(item["sk"]["S"].startswith("closed#") for item in stored) == bill.losses
+    assert sum(item["sk"]["S"].startswith("closed#") for item in stored) == restless.losses
 
 
 def test_spending_is_counted(restless: Stage, metrics: Callable[[str], dict[str, float]]) -> None:

@@ -219,7 +219,7 @@ def test_every_call_is_allowed_and_every_permission_is_used(
     deployed.put("main", json.dumps(document("main", request_queue_url=queue)))
     # An instance carries the tags that turns set.
     spot = [i.instance_id for i in deployed.cloud.group("main-spot").instances]
-    deployed.cloud.drain(spot[:1], deployed.cloud.now_s + 60)
+    deployed.cloud.tag(spot[:1], {}, deployed.cloud.now_s + 60)
     deployed.cloud.tag_group("main-spot", "spotkeeper:owner", "nonce")
     tags = {"spotkeeper:group": "main-spot", "spotkeeper:nonce": "nonce"}
     boto3.client("ec2").create_tags(

@@ -25,12 +25,11 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.domain.decision import FAILED, Controller
 from spotkeeper.domain.load.request_queue import QueueLength
-from spotkeeper.domain.money.prices import priced
+from spotkeeper.domain.money.prices import PriceBook, PriceSeries, priced
 from spotkeeper_lab.aws.answers import Answers
 from spotkeeper_lab.aws.client import Client
 from spotkeeper_lab.cloud.values import IN_SERVICE
 from spotkeeper_lab.faults import Kind
-from spotkeeper_lab.run.demo import FixedPrices
 from spotkeeper_lab.scenario import MAIN, Scenario, draw
 from spotkeeper_lab.troubles import Troubled
 from spotkeeper_lab.workers import Served
@@ -104,7 +103,11 @@ class Told(Troubled):
         now, start = self.now(), self.time.at(0.0)
         items = self._ledger.since(MAIN, start)
         until = self._ledger.complete_until(MAIN) or now
-        book = FixedPrices(ratio=SPOT_SHARE, since=start).now([i.pool for i in items], now)
+        spot_usd = PriceSeries(at=(start,), usd=(SPOT_SHARE,))
+        book = PriceBook(
+            spot={item.pool: spot_usd for item in items},
+            on_demand={item.pool.partition("/")[2]: 1.0 for item in items},
+        )
         cost = sum(one.paid for one in priced(items, book, start, until))
         incomplete = list(unread(self._ledger, [MAIN], items, start, now))
         lives = [view for view in self.cloud.history() if not self.is_other(view)]

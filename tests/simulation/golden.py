@@ -9,7 +9,7 @@ from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper_lab.backtest.deployed import Replay
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import Physics, Purchase, two_groups
+from spotkeeper_lab.cloud.values import Physics, two_groups
 from spotkeeper_lab.fakes import (
     FakeStates,
     FakeWakeUps,
@@ -86,7 +86,7 @@ class FakeFleet:
     @property
     def ready(self) -> int:
         """Instances in service, detached ones too."""
-        return self.cloud.ready(Purchase.SPOT) + self.cloud.ready(Purchase.ON_DEMAND)
+        return sum(i.state == "InService" for i in self.cloud.instances())
 
     @property
     def on_demand(self) -> int:

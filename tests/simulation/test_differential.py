@@ -15,7 +15,7 @@ from spotkeeper_lab.backtest.deployed import cloud_of, fleet_of, replay_of
 from spotkeeper_lab.backtest.policies import deployed_settings
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.fakes import FakeStates, instant
-from spotkeeper_lab.run.demo import LEAD_S, DemoSettings, Scene, running
+from spotkeeper_lab.run.demo import LEAD_S, Day, DemoSettings, Scene
 from spotkeeper_lab.traces.market import Market, generate
 from spotkeeper_lab.traces.requests import RequestTrace
 
@@ -86,7 +86,7 @@ def turn_of(record: dict[str, Any], at_s: float) -> Turn:
 def demo_turns(market: Market, world: World) -> list[Turn]:
     """The availability controller's turns as the deployed handlers left them in the table."""
     scene = scene_of(market, world)
-    with running(scene) as day:
+    with Day(scene).deployed() as day:
         day.run(lambda look: None)
     turns = [
         turn_of(record, (datetime.fromisoformat(record["at"]) - scene.start).total_seconds())

@@ -1,14 +1,7 @@
 """The benches: the bill counts what the template has; few files are behind a warning."""
 
-import re
-import subprocess
-
-import numpy as np
-import pytest
-
-from bench import path, sizing
-from bench.cost import alarms_and_metrics, finished
-from spotkeeper_lab.traces.requests import RequestTrace
+from bench import path
+from bench.cost import alarms_and_metrics
 from tests.template.stack import ADOPT, ROOT, Stack
 
 
@@ -27,21 +20,3 @@ def test_from_a_warning_to_the_request_there_is_little_to_read() -> None:
     found = path.measured()
     assert len(found) <= path.MOST_FILES
     assert sum(map(len, found.values())) <= path.MOST_FUNCTIONS
-
-
-def test_what_replays_the_release_imports_what_the_release_has() -> None:
-    git = ["git", "ls-tree", "-r", "--name-only", sizing.COMMIT]
-    listed = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode:
-        pytest.skip("a clone without the history has no release")
-    modules = re.findall(r"from (spotkeeper_lab\S+) import", sizing.REPLAY_RELEASE)
-    files = {f"tools/{module.replace('.', '/')}.py" for module in modules}
-    assert len(files) == 3
-    assert files <= set(listed.stdout.splitlines())
-
-
-def test_a_request_that_finds_every_worker_busy_waits_for_the_first() -> None:
-    arrival_s, service_s = np.array([0.0, 0.0, 1.0, 9.0]), np.array([4.0, 2.0, 5.0, 1.0])
-    trace = RequestTrace(name="t", arrival_s=arrival_s, service_s=service_s, end_s=10.0)
-    served = [(2.0, 1, 0.0), (4.0, 0, 0.0), (7.0, 1, 1.0), (10.0, 0, 0.0)]
-    assert finished(trace, 2) == served

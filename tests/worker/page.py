@@ -23,7 +23,7 @@ RUN_BY = {
     "make sam-build": PROGRAMS,
     "pip install": PROGRAMS,
     "pip wheel": DOCKER,
-    "python -m bench.worker": PROGRAMS,
+    "python -m bench worker": PROGRAMS,
     "python -m spotkeeper_worker.example": PROGRAMS,
     "sam deploy": LAB,
     "spotkeeper-agent forward": RABBITMQ,

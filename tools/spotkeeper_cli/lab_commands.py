@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,6 +58,9 @@ RULE_NAMES = (
     "square-root, spotkeeper, clairvoyant"
 )
 
+# Of a group, as a fleet document allows.
+MOST_INSTANCES = 10_000
+share_of = partial(option, min=0.0, max=1.0, metavar="<float>")
 Seed = Annotated[int, option("Seed of the random choices.", min=0)]
 OnPrem = Annotated[int, option("Workers of your own, outside AWS.", min=0)]
 
@@ -70,28 +74,40 @@ def backtest(
         str | None,
         option("Use only the pools of this region; a group spans one region."),
     ] = None,
-    target: Annotated[int, option("Instances that should serve.")] = 3,
+    target: Annotated[
+        int, option("Instances that should serve.", min=1, max=MOST_INSTANCES, metavar="<int>")
+    ] = 3,
     policy: Annotated[
         list[str] | None,
         option(f"Policy; may be given again. Default: all of {POLICY_NAMES}."),
     ] = None,
     price_ratio: Annotated[
         float | None,
-        option("Spot over on-demand. Default: the trace's prices, else 0.30."),
+        option(
+            "Spot over on-demand. Default: the trace's prices, else 0.30.",
+            min=0.0,
+            metavar="<float>",
+        ),
     ] = None,
     tick: Annotated[float, duration("Resolution; at most 10m.", least=1, most=600)] = 30.0,
     cold_start: ColdStart = 120.0,
     warm_start: Annotated[float | None, duration("Launch to serving, from the warm pool.")] = None,
-    warm_pool: Annotated[int, option("Stopped on-demand instances.")] = 0,
+    warm_pool: Annotated[
+        int, option("Stopped on-demand instances.", min=0, max=MOST_INSTANCES, metavar="<int>")
+    ] = 0,
     notice: Annotated[float, duration("Warning before a loss; 0 is none.")] = 0.0,
-    notice_lost: Annotated[float, option("Share of warnings that get lost.")] = 0.0,
+    notice_lost: Annotated[float, share_of("Share of warnings that get lost.")] = 0.0,
     event_delay: Annotated[float, duration("The longest delay of an event.")] = 0.0,
     turn_jitter: Annotated[
-        float, duration("The longest delay of a minute's turn; on AWS 59s.")
+        float, duration("The longest delay of a minute's turn; on AWS 59s.", most=59)
     ] = 0.0,
-    on_demand_failure: Annotated[float, option("Share of on-demand launches refused.")] = 0.0,
-    windows: Annotated[int | None, option("Random windows. Default: the whole trace.")] = None,
-    window_hours: Annotated[float | None, option("Length of a window. Default: 24.")] = None,
+    on_demand_failure: Annotated[float, share_of("Share of on-demand launches refused.")] = 0.0,
+    windows: Annotated[
+        int | None, option("Random windows. Default: the whole trace.", min=1, metavar="<int>")
+    ] = None,
+    window_hours: Annotated[
+        float | None, option("Length of a window. Default: 24.", min=0.01, metavar="<float>")
+    ] = None,
     seed: Seed = 0,
     json: JsonFile = None,
     report: ReportFile = None,
@@ -108,13 +124,15 @@ def backtest(
         )
         return
     from spotkeeper_lab.backtest.policies import SettingError, UnknownNameError, choose, configure
-    from spotkeeper_lab.backtest.world import World, WorldError
+    from spotkeeper_lab.backtest.world import World
     from spotkeeper_lab.run import backtest as runs
     from spotkeeper_lab.traces.market import MarketError, generate, read_markets
 
     if window_hours is not None and windows is None:
         raise typer.BadParameter("give --windows, too: without it the whole trace is one window")
-    with exits_on(MarketError, OutputError, SettingError, UnknownNameError, WorldError):
+    if warm_pool and warm_start is None:
+        raise typer.BadParameter("give --warm-start, too: the time a stopped instance takes")
+    with exits_on(MarketError, OutputError, SettingError, UnknownNameError):
         check_outputs((json, report), market or ())
         world = World(
             target=target,
@@ -196,7 +214,7 @@ def demo(
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""
     from spotkeeper_lab.checkout import NotACheckout
-    from spotkeeper_lab.run.demo import DemoError, DemoSettings, run_demo
+    from spotkeeper_lab.run.demo import DemoSettings, run_demo
     from spotkeeper_lab.traces.market import MarketError, generate, read_market
     from spotkeeper_lab.traces.requests import (
         RequestTraceError,
@@ -206,7 +224,7 @@ def demo(
 
     if dashboard:
         remark(["--dashboard is ignored: the stack's dashboard is no longer drawn by the demo"])
-    with exits_on(DemoError, MarketError, NotACheckout, RequestTraceError):
+    with exits_on(MarketError, NotACheckout, OutputError, RequestTraceError):
         end_h = start + hours
         asked = [requests] if requests else []
         read = read_request_traces(asked, seed=seed, mean_rate_per_s=mean_rate)
@@ -223,7 +241,10 @@ def demo(
             price_ratio=price_ratio,
         )
         with counted("demo") as show:
-            run_demo(settings, out, screen(), show)
+            try:
+                run_demo(settings, out, screen(), show)
+            except OSError as error:
+                raise OutputError(f"{out}: {error.strerror}; give another --out") from error
 
 
 def replay(
@@ -233,11 +254,23 @@ def replay(
         option(f"Rule; may be given again. Default: all of {RULE_NAMES}."),
     ] = None,
     wait: Annotated[float, duration("The promised wait.")] = 10.0,
-    share: Annotated[float, option("Share of requests that should start within it.")] = 0.95,
+    share: Annotated[
+        float,
+        option(
+            "Share of requests that should start within it.",
+            min=1e-5,
+            max=1 - 1e-5,
+            metavar="<float>",
+        ),
+    ] = 0.95,
     cold_start: ColdStart = 240.0,
     workers_per_instance: Annotated[
         int | None,
-        option("Workers per instance. Default: 1; with --market, what fits the market."),
+        option(
+            "Workers per instance. Default: 1; with --market, what fits the market.",
+            min=1,
+            metavar="<int>",
+        ),
     ] = None,
     slots: Annotated[
         int, option("Requests that a worker serves at once, which slows each.", min=1)
@@ -247,7 +280,8 @@ def replay(
         bool, option("Spotkeeper sees the length of the request queue.", "--queue-known")
     ] = False,
     min_workers: Annotated[
-        int, option("Fewest workers of Spotkeeper; 0: it may scale to zero.")
+        int,
+        option("Fewest workers of Spotkeeper; 0: it may scale to zero.", min=0, metavar="<int>"),
     ] = 1,
     max_workers: Annotated[
         int,
@@ -269,6 +303,10 @@ def replay(
     from spotkeeper_lab.traces.market import MarketError, read_market
     from spotkeeper_lab.traces.requests import RequestTraceError, read_request_traces
 
+    if min_workers > max_workers:
+        raise typer.BadParameter(f"--min-workers is more than the {max_workers:,} of --max-workers")
+    if max(workers_per_instance or 1, onprem) > max_workers:
+        raise typer.BadParameter(f"a replay has at most {max_workers:,} workers (--max-workers)")
     mendable = (MarketError, NotACheckout, OutputError, ReplayError, RequestTraceError)
     with exits_on(*mendable, UnknownNameError):
         check_outputs((json, report), (*requests, market))
@@ -423,13 +461,13 @@ def up(
     from spotkeeper_lab.run.up import BUILT, LabError, LabSettings, environment, running
 
     with exits_on(LabError):
+        usual = LabSettings()
         settings = LabSettings(
             port=port,
             auth=auth,
             desired=desired,
-            pools=dict.fromkeys(LabSettings().pools, capacity),
-            cold_start_s=cold_start,
-            notice_s=notice,
+            pools=dict.fromkeys(usual.pools, capacity),
+            physics=replace(usual.physics, cold_start_s=cold_start, notice_s=notice),
         )
         with running(settings, Path.cwd()) as ready:
             took = f"({ready.took_s:.1f} s)"

@@ -70,7 +70,11 @@ JsonFile = Annotated[Path | None, option("Write the rows as JSON; - is standard 
 ReportFile = Annotated[Path | None, option("Write an HTML report.", "--report")]
 MeanRate = Annotated[
     float | None,
-    option("Requests a second of a trace of rates, on average. Default: as in the file."),
+    option(
+        "Requests a second of a trace of rates, on average. Default: as in the file.",
+        min=1e-6,
+        metavar="<float>",
+    ),
 ]
 PriceRatio = Annotated[float, option("Spot price over on-demand price.", min=0.01, max=1.0)]
 Since = Annotated[float | None, duration("Start this long ago: 20m, 3h, 7d.", "--since", least=1)]

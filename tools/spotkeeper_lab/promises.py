@@ -174,7 +174,6 @@ class Result:
     scenario: Scenario
     violations: tuple[Violation, ...]
     invocations: int
-    calls: int
     losses: int
     excused: Counter[Excuse]
     story: tuple[str, ...]
@@ -682,8 +681,7 @@ class Watched(Troubled):
             scenario=self.scenario,
             violations=tuple(self.found.values()),
             invocations=self.invocations,
-            calls=self.calls,
-            losses=self.cloud.bill().losses,
+            losses=sum(view.lost for view in self.cloud.history()),
             excused=+self.excused,
             story=tuple(self.story),
         )

@@ -299,7 +299,7 @@ def specs_of(scenario: Scenario, pools: tuple[str, ...]) -> list[GroupSpec]:
 def cloud_of(scenario: Scenario) -> Cloud:
     """The cloud of a run, with as much spot capacity as anybody asks for."""
     shared = {it.name for it in fields(Physics)} & {it.name for it in fields(scenario)}
-    strict = ("aws_scale_in", "cancellations_shown", "pending_ends_refused", "marks_needed")
+    strict = ("aws_scale_in", "marks_needed")
     changed: dict[str, Any] = {name: getattr(scenario, name) for name in shared}
     physics = Physics(
         **changed | dict.fromkeys(strict, scenario.strict),

@@ -186,15 +186,7 @@ class Faulted(World):
         """A group; an empty one if it was deleted."""
         if name in self.cloud.groups():
             return self.cloud.group(name)
-        return GroupView(
-            name=name,
-            purchase=Purchase.SPOT,
-            desired=0,
-            minimum=0,
-            maximum=0,
-            suspensions={},
-            instances=(),
-        )
+        return GroupView(name=name, purchase=Purchase.SPOT)
 
 
 class Troubled(Faulted):

@@ -4,7 +4,6 @@ A request whose worker is lost, or hangs, returns to the head of the queue when 
 and is given up after its last try. Times are float seconds on the world's clock.
 """
 
-import hashlib
 import heapq
 import math
 import random
@@ -268,11 +267,8 @@ def sqs_record(
         "attributes": {
             "ApproximateReceiveCount": str(receives),
             "SentTimestamp": str(sent_ms),
-            "SenderId": "AIDAIENQZJOLO23YVJ4VO",
-            "ApproximateFirstReceiveTimestamp": str(sent_ms),
         },
         "messageAttributes": {},
-        "md5OfBody": hashlib.md5(body.encode(), usedforsecurity=False).hexdigest(),
         "eventSource": "aws:sqs",
         "eventSourceARN": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}",
         "awsRegion": REGION,

@@ -11,7 +11,6 @@ import json
 import os
 import random
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -136,8 +135,7 @@ class Invocation:
     """One call of a function: its latest end, its process, and the result.
 
     `failed` is empty once it has ended well, `bug` is an error that no function announces.
-    `recorded` are the fleets that it left a record of, and `calls` counts AWS calls as
-    "service.operation".
+    `recorded` are the fleets that it left a record of.
     """
 
     function: str
@@ -146,7 +144,6 @@ class Invocation:
     then: "Then | None" = None
     process: Process = field(init=False)
     recorded: set[str] = field(default_factory=set)
-    calls: Counter[str] = field(default_factory=Counter)
     overlapped: bool = False
     answer: Any = None
     failed: str = "killed"
@@ -212,7 +209,7 @@ class World:
         )
         self.active: dict[Kind, Fault] = {}
         self.story: list[str] = []
-        self.invocations = self.calls = 0
+        self.invocations = 0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._entered = 0
         self._handlers: Mapping[str, Handler] = {}
@@ -423,7 +420,7 @@ class World:
             for attempt in range(tries):
                 if attempt:
                     self.spend(PAUSES_S[attempt])
-                latency_s = self._latency_s(service, operation)
+                latency_s = self._latency_s()
                 self.spend(min(latency_s, longest_s) / 2)
                 if self._hangs(service):
                     self.spend(longest_s)
@@ -445,10 +442,7 @@ class World:
 
         return call
 
-    def _latency_s(self, service: str, operation: str) -> float:
-        self.calls += 1
-        if self._current:
-            self._current.calls[f"{service}.{operation}"] += 1
+    def _latency_s(self) -> float:
         if self.stage.latencies_s is None:
             return 0.0
         if Kind.SLOW in self.active and self.rng.random() < SLOW_SHARE:

@@ -16,7 +16,7 @@ from spotkeeper.turns.check_availability import (
     check_availability,
     handle_interruption,
 )
-from spotkeeper_lab.cloud.values import Physics, Purchase
+from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, instant
 from tests.simulation.golden import FakeFleet, warning
 
@@ -177,7 +177,7 @@ def test_a_chain_of_wake_ups_ends(woken: int, deferred: bool) -> None:
     check_availability([fleet.fleet], fleet.ports, instant(1502), woken=woken)
     assert (len(fleet.wake_ups.due_s) > before) is deferred
     assert fleet.on_demand == (0 if deferred else 1)
-    assert fleet.cloud.ready(Purchase.SPOT) == 4
+    assert fleet.ready == 4
 
 
 def test_on_demand_is_released_when_busy_shares_are_unknown(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from typing import Any
 
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG
 from spotkeeper_lab.aws.wire import Answer, Params, Respond, VirtualTime, aws_time, group_arn, paged
@@ -12,7 +13,6 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
     CANCELLED,
     FAILED,
-    IN_PROGRESS,
     PENDING,
     PROCESSES,
     SUCCESSFUL,
@@ -23,7 +23,6 @@ from spotkeeper_lab.cloud.values import (
     LifecycleHook,
     Purchase,
     Result,
-    SpotRequestView,
     Transition,
     WarmPool,
 )
@@ -163,22 +162,15 @@ class Answers:
         found: list[Activity] = []
         for name in [group] if group else self._cloud.groups():
             found += self._cloud.activities(name, since_s)
-            found += (
-                _by_user(name, "detach", instance_id, at_s)
-                for at_s, instance_id in self._cloud.detached(name)
-                if since_s <= at_s
-            )
         newest = sorted(found, key=lambda activity: activity.start_s, reverse=True)
         shown = (one for one in newest if one.start_s <= until_s)
         return {"Activities": [activity_answer(one, self._time) for one in shown]}
 
     def _end(self, params: Params) -> Answer:
-        view = self._cloud.member(params["InstanceId"])
         if not params.get("ShouldDecrementDesiredCapacity"):
             raise _invalid("only ending with a decrement is simulated")
-        self._cloud.end(view.instance_id)
-        activity = _by_user(view.group, "end", view.instance_id, self._cloud.now_s)
-        return {"Activity": activity_answer(activity, self._time)}
+        self._cloud.end(params["InstanceId"])
+        return {}
 
     def _detach(self, params: Params) -> Answer:
         if params.get("ShouldDecrementDesiredCapacity"):
@@ -237,37 +229,37 @@ class Answers:
         filters = _filters(params)
         codes, requests = filters.get("status-code"), filters.get("spot-instance-request-id")
         ids = filters.get("instance-id")
+        found = self._cloud.spot_requests(None if ids is None else set(ids))
         return {
             "SpotInstanceRequests": [
-                self._spot_request(view)
-                for view in self._cloud.spot_requests(None if ids is None else set(ids))
-                if (codes is None or view.status_code in codes)
-                and (requests is None or view.request_id in requests)
+                request
+                for request in map(self._spot_request, found)
+                if (codes is None or request["Status"]["Code"] in codes)
+                and (requests is None or request["SpotInstanceRequestId"] in requests)
             ]
         }
 
-    def _spot_request(self, view: SpotRequestView) -> Answer:
-        at = self._time.at(view.updated_s)
+    def _spot_request(self, view: InstanceView) -> dict[str, Any]:
+        taken = view.ended_s is not None
+        code = "instance-terminated-no-capacity" if taken else "marked-for-termination"
+        at = self._time.at(view.ended_s or view.warned_s or 0.0)
         return {
-            "SpotInstanceRequestId": view.request_id,
+            "SpotInstanceRequestId": f"sir-{view.instance_id[-8:]}",
             "InstanceId": view.instance_id,
-            "State": "closed" if view.status_code.startswith("instance-terminated") else "active",
+            "State": "closed" if taken else "active",
             "CreateTime": at,
-            "Status": {"Code": view.status_code, "UpdateTime": at, "Message": view.status_code},
+            "Status": {"Code": code, "UpdateTime": at, "Message": code},
         }
 
     def _create_tags(self, params: Params) -> None:
         tags = {tag["Key"]: tag["Value"] for tag in params.get("Tags", [])}
-        if gone_at := tags.pop(DRAINING_TAG, ""):
-            gone_s = self._time.seconds(datetime.fromisoformat(gone_at))
-            self._cloud.drain(params["Resources"], gone_s)
-        self._cloud.tag(params["Resources"], tags)
+        mark = tags.pop(DRAINING_TAG, "")
+        gone_s = self._time.seconds(datetime.fromisoformat(mark)) if mark else None
+        self._cloud.tag(params["Resources"], tags, gone_s)
 
     def _delete_tags(self, params: Params) -> None:
         keys = {tag["Key"] for tag in params.get("Tags", [])}
-        if DRAINING_TAG in keys:
-            self._cloud.undrain(params["Resources"])
-        self._cloud.untag(params["Resources"], keys)
+        self._cloud.untag(params["Resources"], keys, unmark=DRAINING_TAG in keys)
 
     def _describe_instances(self, params: Params) -> Answer:
         """Those that run, and those that ended within the last hour (docs/truth.md)."""
@@ -404,27 +396,6 @@ def _state(view: InstanceView) -> str:
     if view.ended_s is not None:
         return "terminated"
     return "pending" if view.state == PENDING else "running"
-
-
-def _by_user(group: str, verb: str, instance_id: str, at_s: float) -> Activity:
-    """The activity of an instance that somebody detached or ended."""
-    done, doing, ended = (
-        ("was detached", "Detaching", True)
-        if verb == "detach"
-        else ("was taken out of service", "Terminating", False)
-    )
-    return Activity(
-        activity_id=f"{verb}-{instance_id}",
-        group=group,
-        start_s=at_s,
-        end_s=at_s if ended else None,
-        status_code=SUCCESSFUL if ended else IN_PROGRESS,
-        message="",
-        cause=f"instance {instance_id} {done} in response to a user request.",
-        description=f"{doing} EC2 instance: {instance_id}",
-        instance_id=instance_id,
-        pool="",
-    )
 
 
 def _invalid(message: str) -> CloudError:

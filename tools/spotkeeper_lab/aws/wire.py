@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from spotkeeper_lab.cloud.values import CloudEvent, EventKind, Transition
+from spotkeeper_lab.cloud.values import CloudEvent, EventKind
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
@@ -58,9 +58,6 @@ def aws_time(instant: datetime) -> str:
 
 type Event = dict[str, object]
 
-UNHEARD = frozenset({EventKind.FULFILLED, EventKind.LAUNCH_ACTION, EventKind.TERMINATE_ACTION})
-"""What no rule of template.yaml lets through."""
-
 
 class Events:
     """Writes events in virtual time, each with an id of its own."""
@@ -82,8 +79,6 @@ class Events:
                 detail["instance-action"] = "terminate"
             case EventKind.REBALANCE:
                 name = "EC2 Instance Rebalance Recommendation"
-            case EventKind.LAUNCH_ACTION | EventKind.TERMINATE_ACTION:
-                return self._of_hook(event)
             case EventKind.FULFILLED:
                 name = "EC2 Spot Instance Request Fulfillment"
                 detail["spot-instance-request-id"] = f"sir-{event.instance_id[-8:]}"
@@ -104,8 +99,8 @@ class Events:
         detail: dict[str, object] = {
             "AutoScalingGroupName": event.group,
             "EC2InstanceId": event.instance_id,
-            "ActivityId": activity.activity_id if activity else f"end-{event.instance_id}",
-            "RequestId": activity.activity_id if activity else f"end-{event.instance_id}",
+            "ActivityId": activity.activity_id if activity else f"Terminating-{event.instance_id}",
+            "RequestId": activity.activity_id if activity else f"Terminating-{event.instance_id}",
             "StatusCode": "Failed" if failed else "InProgress",
             "StatusMessage": activity.message if activity else "",
             "Description": activity.description if activity else "Terminating EC2 instance",
@@ -116,18 +111,6 @@ class Events:
         }
         resources = [group_arn(event.group), instance_arn(event.instance_id)]
         return self._event("aws.autoscaling", name, event.at_s, resources, detail)
-
-    def _of_hook(self, event: CloudEvent) -> Event:
-        launching = event.kind is EventKind.LAUNCH_ACTION
-        verb = "launch" if launching else "terminate"
-        transition = Transition.LAUNCHING if launching else Transition.TERMINATING
-        detail = {
-            "AutoScalingGroupName": event.group,
-            "EC2InstanceId": event.instance_id,
-            "LifecycleTransition": transition.value,
-        }
-        name = f"EC2 Instance-{verb} Lifecycle Action"
-        return self._event("aws.autoscaling", name, event.at_s, [group_arn(event.group)], detail)
 
     def _event(
         self, source: str, name: str, at_s: float, resources: list[str], detail: object

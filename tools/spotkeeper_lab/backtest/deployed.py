@@ -18,10 +18,10 @@ from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper.ports import Ports
 from spotkeeper.turns.check_availability import check_availability, handle_interruption
 from spotkeeper.turns.turn import TurnReport
-from spotkeeper_lab.aws.wire import ACCOUNT, UNHEARD, Events
+from spotkeeper_lab.aws.wire import ACCOUNT, Events
 from spotkeeper_lab.backtest.world import PaidLife, RunResult, Settings, World, account
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import CloudEvent, Physics, Purchase, two_groups
+from spotkeeper_lab.cloud.values import CloudEvent, EventKind, Physics, Purchase, two_groups
 from spotkeeper_lab.fakes import TIME, FakeStates, FakeWakeUps, fake_ports, instant
 from spotkeeper_lab.traces.market import Market
 
@@ -124,7 +124,7 @@ class Replay:
 
     def _take(self, at_s: float) -> None:
         for event in self.cloud.advance(at_s):
-            if event.kind in UNHEARD:
+            if event.kind is EventKind.FULFILLED:
                 continue
             self._told += 1
             heapq.heappush(self._on_the_way, (event.deliver_s, self._told, event))

@@ -16,16 +16,9 @@ type Settings = Mapping[str, Value]
 
 DEFAULT_PRICE_RATIO = 0.30
 """Spot over on-demand where neither the market nor the user says (us-east-1 GPUs, 2021)."""
-MINUTE_S = 60.0
-MOST_INSTANCES = 10_000
-"""Of a group, as a fleet document allows."""
 WARM_DISK_RATIO = 0.0036
 """A stopped instance's disk over a running instance: 100 GB of gp3 at $0.08 per GB-month
 ($0.011/h, us-east-1) beside p3.2xlarge at $3.06/h."""
-
-
-class WorldError(ValueError):
-    """A world that cannot be: names the setting and what it must be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,27 +47,6 @@ class World:
     price_ratio: float | None = None
     warm_disk_ratio: float = WARM_DISK_RATIO
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be; raises WorldError."""
-        self._check("target", 1 <= self.target <= MOST_INSTANCES, f"from 1 to {MOST_INSTANCES:,}")
-        self._check("warm_pool", self.warm_pool <= MOST_INSTANCES, f"from 0 to {MOST_INSTANCES:,}")
-        self._check("tick_s", 0 < self.tick_s < math.inf, "more than 0 s")
-        for name in ("cold_start_s", "notice_s", "event_delay_s", "warm_pool", "warm_disk_ratio"):
-            self._check(name, 0 <= getattr(self, name) < math.inf, "0 or more")
-        self._check("turn_jitter_s", 0 <= self.turn_jitter_s < MINUTE_S, "from 0 to below 60 s")
-        for name in ("notice_lost", "on_demand_failure"):
-            self._check(name, 0 <= getattr(self, name) <= 1, "a share from 0 to 1")
-        if self.price_ratio is not None:
-            self._check("price_ratio", 0 <= self.price_ratio < math.inf, "0 or more")
-        if self.warm_start_s is not None:
-            self._check("warm_start_s", 0 <= self.warm_start_s < math.inf, "0 s or more")
-        if self.warm_pool and self.warm_start_s is None:
-            raise WorldError("warm_pool needs warm_start_s, the time a stopped instance takes")
-
-    def _check(self, name: str, good: bool, must: str) -> None:
-        if not good:
-            raise WorldError(f"{name} is {getattr(self, name)}; it must be {must}")
 
     def priced(self, market: Market) -> "World":
         """This world with its price settled: as set, else the market's own (None), else 0.30."""

@@ -28,6 +28,8 @@ from spotkeeper_lab.cloud.group import GroupState, Refusal, SimulatedMachine
 from spotkeeper_lab.cloud.values import (
     ABANDONED,
     ADMINISTRATIVE,
+    CANCELLED,
+    DETACHED,
     DIED_STARTING,
     FAILED,
     FOUND_GONE,
@@ -50,7 +52,6 @@ from spotkeeper_lab.cloud.values import (
     USER_SUSPENDED,
     WARMED,
     Activity,
-    Bill,
     CloudError,
     CloudEvent,
     EventKind,
@@ -61,7 +62,6 @@ from spotkeeper_lab.cloud.values import (
     Physics,
     Purchase,
     Result,
-    SpotRequestView,
     Transition,
     WarmPool,
 )
@@ -154,7 +154,7 @@ class Cloud:
         machine, state = self._member(instance_id)
         if machine.state == TERMINATING:
             return
-        if machine.state in LAUNCHING and self.physics.pending_ends_refused:
+        if machine.state in LAUNCHING:
             message = f"Scaling Activity is In Progress for instance {instance_id}."
             raise CloudError("ScalingActivityInProgress", message)
         if state.desired <= state.spec.minimum:
@@ -187,8 +187,7 @@ class Cloud:
                 why = "is not in InService or Standby"
                 raise CloudError("ValidationError", f"The instance {instance_id} {why}.")
         for machine in [state.members[instance_id] for instance_id in instance_ids]:
-            del state.members[machine.instance_id]
-            state.detached.append((self.now_s, machine.instance_id))
+            state.left(machine, self.now_s, DETACHED, "Detaching")
             machine.group = None
         state.touch()
         self._act(state)
@@ -214,29 +213,22 @@ class Cloud:
             self._die(machine, USER_SHUTDOWN)
         self._fill_dirty()
 
-    def drain(self, instance_ids: Sequence[str], gone_s: float) -> None:
-        """Mark instances with when they will be gone; the first mark stays."""
-        for machine in self._running(instance_ids):
-            if machine.gone_s is None:
-                machine.gone_s = gone_s
-                self._touch(machine)
-
-    def undrain(self, instance_ids: Sequence[str]) -> None:
-        """Take the mark off instances; those that have ended have none any more."""
-        for machine in self._running(instance_ids):
-            machine.gone_s = None
-            self._touch(machine)
-
-    def tag(self, instance_ids: Sequence[str], tags: Mapping[str, str]) -> None:
-        """Give instances other tags than that of a drain."""
+    def tag(
+        self, instance_ids: Sequence[str], tags: Mapping[str, str], gone_s: float | None = None
+    ) -> None:
+        """Give instances tags, and the mark of when they will be gone; the first mark stays."""
         for machine in self._running(instance_ids):
             machine.tags = {**machine.tags, **tags}
+            machine.gone_s = gone_s if machine.gone_s is None else machine.gone_s
             self._touch(machine)
 
-    def untag(self, instance_ids: Sequence[str], keys: Iterable[str]) -> None:
-        """Take tags off instances."""
+    def untag(
+        self, instance_ids: Sequence[str], keys: Iterable[str], *, unmark: bool = False
+    ) -> None:
+        """Take tags off instances, or the mark; those that have ended have none any more."""
         for machine in self._running(instance_ids):
             machine.tags = {k: v for k, v in machine.tags.items() if k not in set(keys)}
+            machine.gone_s = None if unmark else machine.gone_s
             self._touch(machine)
 
     def tag_group(self, group: str, key: str, value: str | None) -> None:
@@ -289,10 +281,6 @@ class Cloud:
         """One that runs, or that ended within the last hour."""
         return (self._known(instance_id) or self._departed[instance_id]).view()
 
-    def member(self, instance_id: str) -> InstanceView:
-        """One that is in a group, dead or alive."""
-        return self._member(instance_id)[0].view()
-
     def failures(self, group: str, since_s: float) -> list[Activity]:
         """The failed launches of a group since an instant, newest first."""
         return self._group(group).failures(since_s, self.now_s)
@@ -300,41 +288,19 @@ class Cloud:
     def activities(self, group: str, since_s: float) -> list[Activity]:
         """All launches and ends of a group since an instant, newest first."""
         state = self._group(group)
-        found = self.failures(group, since_s) + state.successes(since_s) + state.ends(since_s)
+        launched = [one for one in state.launches(since_s) if one.status_code != CANCELLED]
+        found = self.failures(group, since_s) + launched[::-1] + state.ends(since_s)
         return sorted(found, key=lambda a: (a.start_s, a.status_code == FAILED), reverse=True)
 
-    def detached(self, group: str) -> tuple[tuple[float, str], ...]:
-        """The instances that were taken out of a group, each with when, newest first."""
-        return tuple(reversed(self._group(group).detached))
-
-    def spot_requests(
-        self, instance_ids: Container[str] | None = None
-    ) -> tuple[SpotRequestView, ...]:
-        """The requests whose instance was warned, or taken within the last hour."""
+    def spot_requests(self, instance_ids: Container[str] | None = None) -> tuple[InstanceView, ...]:
+        """The spot instances that were warned, or taken within the last hour."""
         forgotten_s = self.now_s - SHOWN_S
         while self._taken and (self._taken[0].ended_s or 0.0) < forgotten_s:
             self._taken.popleft()
         return tuple(
-            machine.spot_request()
+            machine.view()
             for machine in (*self._warned.values(), *self._taken)
             if instance_ids is None or machine.instance_id in instance_ids
-        )
-
-    def ready(self, purchase: Purchase) -> int:
-        """How many instances of a kind are in service, detached ones too."""
-        there = (machine for machine in self._machines.values() if machine.state == IN_SERVICE)
-        return sum(machine.purchase is purchase for machine in there)
-
-    def bill(self) -> Bill:
-        """What was used until now."""
-        used = dict.fromkeys(Purchase, 0.0)
-        for machine in (*self._departed.values(), *self._machines.values()):
-            ended_s = self.now_s if machine.ended_s is None else machine.ended_s
-            used[machine.purchase] += ended_s - machine.launched_s
-        return Bill(
-            spot_s=used[Purchase.SPOT],
-            on_demand_s=used[Purchase.ON_DEMAND],
-            losses=sum(machine.lost for machine in self._departed.values()),
         )
 
     # --- what a test does to it -----------------------------------------------------------------
@@ -443,11 +409,8 @@ class Cloud:
         hooks = group.holding(transition)
         machine.state, machine.held_s = state, self.now_s
         self._touch(machine)
-        launching = transition is Transition.LAUNCHING
-        kind = EventKind.LAUNCH_ACTION if launching else EventKind.TERMINATE_ACTION
         for hook in hooks:
             self._wait_until(machine, hook, self.now_s + hook.heartbeat_s)
-            self._tell(kind, group.spec.name, machine.instance_id)
         if not hooks:
             self._proceed(machine)
 
@@ -815,8 +778,9 @@ class Cloud:
 
     def _cancel(self, machine: SimulatedMachine, message: str) -> None:
         assert machine.group
-        activity, name = machine.group.cancel(machine, message), machine.group_name
-        self._tell(EventKind.LAUNCH_UNSUCCESSFUL, name, machine.instance_id, activity)
+        machine.cancelled = message
+        activity = machine.group.activity_of(machine)
+        self._tell(EventKind.LAUNCH_UNSUCCESSFUL, machine.group_name, machine.instance_id, activity)
 
     # --- ends -----------------------------------------------------------------------------------
 
@@ -835,7 +799,7 @@ class Cloud:
             return
         if machine.state == TERMINATING and machine.waits:
             return
-        if launching and self.physics.cancellations_shown:
+        if launching:
             self._cancel(machine, "")
         if launching or not hook_s:
             self._end(machine)
@@ -898,7 +862,7 @@ class Cloud:
             return
         self._tell(EventKind.TERMINATED, group.spec.name if group else "", machine.instance_id)
         if group:
-            group.ended(machine, self.now_s, why)
+            group.left(machine, self.now_s, why, "Terminating")
             group.give_back(self.now_s)
             group.touch()
             self._dirty.add(group.spec.name)

@@ -31,7 +31,6 @@ from spotkeeper_lab.cloud.values import (
     LifecycleHook,
     Physics,
     Purchase,
-    SpotRequestView,
     Transition,
     WarmPool,
 )
@@ -83,16 +82,6 @@ class SimulatedMachine:
     def zone(self) -> str:
         return self.pool.partition("/")[0]
 
-    def spot_request(self) -> SpotRequestView:
-        """The request that brought it, as AWS shows it from the warning on."""
-        taken = self.ended_s is not None
-        return SpotRequestView(
-            request_id=f"sir-{self.number:08x}",
-            instance_id=self.instance_id,
-            status_code="instance-terminated-no-capacity" if taken else "marked-for-termination",
-            updated_s=self.ended_s or self.warned_s or 0.0,
-        )
-
     def view(self) -> InstanceView:
         return InstanceView(*_SHOWN(self))
 
@@ -143,7 +132,6 @@ class GroupState:
     failing_since_s: float | None = None
     retried: int = 0
     hooks: dict[str, LifecycleHook] = field(default_factory=dict)
-    detached: list[tuple[float, str]] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
     pool: WarmPool | None = None
     warm: dict[str, SimulatedMachine] = field(default_factory=dict)
@@ -152,7 +140,6 @@ class GroupState:
     _drought: _Drought | None = None
     _failures: list[Activity] = field(default_factory=list)
     _launches: list[SimulatedMachine] = field(default_factory=list)
-    _cancelled: list[SimulatedMachine] = field(default_factory=list)
     _ends: list[Activity] = field(default_factory=list)
     _view: GroupView | None = None
     _numbered: int = 0
@@ -320,19 +307,11 @@ class GroupState:
         """The failed and the cancelled launches since an instant, newest first."""
         self._write_retries(now_s, inclusive=True)
         first = bisect_left(self._failures, since_s, key=lambda activity: activity.start_s)
-        found = self._failures[first:]
-        if self._cancelled:
-            late = [m for m in self._cancelled if m.launched_s >= since_s]
-            found = sorted([*found, *map(self.activity_of, late)], key=lambda a: a.start_s)
-        return found[::-1]
+        cancelled = [one for one in self.launches(since_s) if one.status_code == CANCELLED]
+        found = [*self._failures[first:], *cancelled]
+        return sorted(found, key=lambda activity: activity.start_s)[::-1]
 
-    def cancel(self, machine: SimulatedMachine, message: str) -> Activity:
-        """Write down that a launch was given up, and why."""
-        machine.cancelled = message
-        self._cancelled.append(machine)
-        return self.activity_of(machine)
-
-    def ended(self, machine: SimulatedMachine, now_s: float, why: str) -> None:
+    def left(self, machine: SimulatedMachine, now_s: float, why: str, verb: str) -> None:
         """Let an instance go, and write down why; the activity of a given up launch tells that."""
         have = len(self.members)
         del self.members[machine.instance_id]
@@ -340,13 +319,13 @@ class GroupState:
             return
         self._ends.append(
             Activity(
-                activity_id=f"end-{machine.instance_id}",
+                activity_id=f"{verb}-{machine.instance_id}",
                 group=self.spec.name,
                 start_s=now_s,
                 end_s=now_s,
                 status_code=SUCCESSFUL,
-                cause=why.format(have=have, left=have - 1),
-                description=f"Terminating EC2 instance: {machine.instance_id}",
+                cause=why.format(have=have, left=have - 1, instance=machine.instance_id),
+                description=f"{verb} EC2 instance: {machine.instance_id}",
                 instance_id=machine.instance_id,
                 pool=machine.pool,
             )
@@ -356,11 +335,10 @@ class GroupState:
         """The instances that left since an instant."""
         return self._ends[bisect_left(self._ends, since_s, key=lambda one: one.start_s) :]
 
-    def successes(self, since_s: float) -> list[Activity]:
-        """The launches since an instant that did not fail, newest first."""
+    def launches(self, since_s: float) -> list[Activity]:
+        """The launches since an instant, done or given up."""
         first = bisect_left(self._launches, since_s, key=lambda machine: machine.launched_s)
-        launches = reversed(self._launches[first:])
-        return [self.activity_of(machine) for machine in launches if machine.cancelled is None]
+        return [self.activity_of(machine) for machine in self._launches[first:]]
 
     def activity_of(self, machine: SimulatedMachine) -> Activity:
         gone = machine.cancelled is not None

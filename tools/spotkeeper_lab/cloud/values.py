@@ -6,7 +6,7 @@ Times are seconds from the start of the market.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 PENDING = "Pending"
 PENDING_WAIT = "Pending:Wait"
@@ -60,7 +60,8 @@ DIFFERENCE = (
     "an instance was started in response to a difference between desired and actual capacity, "
     "increasing the capacity from {have} to {want}."
 )
-# Why a group ended an instance.
+# Why an instance left a group.
+DETACHED = "instance {instance} was detached in response to a user request."
 SHRUNK = (
     "an instance was taken out of service in response to a difference between desired and actual "
     "capacity, shrinking the capacity from {have} to {left}."
@@ -91,14 +92,12 @@ class Purchase(StrEnum):
 class EventKind(StrEnum):
     """What the cloud reports; each is one EventBridge event."""
 
-    FULFILLED = "fulfilled"
+    FULFILLED = "fulfilled"  # no rule of template.yaml lets it through
     LAUNCH_SUCCESSFUL = "launch_successful"
     LAUNCH_UNSUCCESSFUL = "launch_unsuccessful"
     WARNING = "warning"
     REBALANCE = "rebalance"
     TERMINATED = "terminated"
-    LAUNCH_ACTION = "launch_action"
-    TERMINATE_ACTION = "terminate_action"
 
 
 class Transition(StrEnum):
@@ -192,14 +191,14 @@ class Physics:
     Stricter than most of the lab needs, as AWS is, and off by default:
     a dead instance stays in its group as it was until the health check finds it, `ghost_s` at most;
     a scale-in by desired capacity chooses by zone and chance (`aws_scale_in`);
-    a launch that is given up shows as a cancelled activity (`cancellations_shown`);
-    an instance that is pending cannot be ended by name (`pending_ends_refused`);
     only an instance that runs and carries the mark can be terminated (`marks_needed`: the role's
     condition, and the tags of what was terminated are gone);
     a group whose launches have all failed for `suspend_after_s` is suspended by AWS;
     the retries of failed launches back off from `retry_s` to `retry_longest_s`;
     EC2 does not tell when an instance that the market took has ended (`ends_untold`).
     """
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     cold_start_s: float = 120.0
     warm_start_s: float | None = None
@@ -217,8 +216,6 @@ class Physics:
     hook_continues: bool = True
     ghost_s: float = 0.0
     aws_scale_in: bool = False
-    cancellations_shown: bool = False
-    pending_ends_refused: bool = False
     marks_needed: bool = False
     suspend_after_s: float | None = None
     ends_untold: bool = False
@@ -263,11 +260,11 @@ class GroupView:
 
     name: str
     purchase: Purchase
-    desired: int
-    minimum: int
-    maximum: int
-    suspensions: Mapping[str, str]
-    instances: tuple[InstanceView, ...]
+    desired: int = 0
+    minimum: int = 0
+    maximum: int = 0
+    suspensions: Mapping[str, str] = field(default_factory=dict)
+    instances: tuple[InstanceView, ...] = ()
     grace_s: float = 0.0
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -306,22 +303,3 @@ class CloudEvent:
     group: str
     instance_id: str = ""
     activity: Activity | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpotRequestView:
-    """The request of a spot instance that AWS takes back, or took within the last hour."""
-
-    request_id: str
-    instance_id: str
-    status_code: str
-    updated_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
-    """What was used so far; seconds count from an instance's launch to its end."""
-
-    spot_s: float
-    on_demand_s: float
-    losses: int

@@ -37,27 +37,6 @@ class ReplaySettings:
     log_delay_s: float = 1.0
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        """Raise ReplayError for values that no fleet can have."""
-        most, size, onprem = self.max_workers, self.workers_per_instance, self.onprem
-        if not 0 < self.share < 1:
-            raise ReplayError(f"share is {self.share:g}; give a number between 0 and 1, like 0.95")
-        if self.wait_s < 0 or self.cold_start_s < 0:
-            raise ReplayError("wait and cold start cannot be negative")
-        if min(size, self.slots, most) < 1 or onprem < 0:
-            raise ReplayError(
-                "at least 1 worker per instance and in all, 1 slot, and 0 workers on-premises"
-            )
-        if not 0 <= self.min_workers <= most:
-            raise ReplayError(f"the fewest workers are {self.min_workers:,}; give 0 to {most:,}")
-        if max(size, onprem) > most:
-            raise ReplayError(
-                f"a replay has at most {most:,} workers (--max-workers): give fewer "
-                f"per instance ({size:,}) or on-premises ({onprem:,})"
-            )
-        if self.seed < 0:
-            raise ReplayError(f"seed is {self.seed}; give a whole number from 0 on")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:

@@ -1,7 +1,6 @@
 """`python -m spotkeeper_lab.run.chaos`: random faults on many seeds, with a table of violations."""
 
 import argparse
-import os
 import sys
 import time
 from collections import defaultdict
@@ -16,7 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from spotkeeper_lab.promises import Excuse, Promise, Result, Violation, Watched
-from spotkeeper_lab.scenario import Scenario, draw, draw_wide, read, write
+from spotkeeper_lab.scenario import Scenario, draw, draw_wide, write
 
 STORY_LINES = 60
 FOLDED_WITHIN = 8
@@ -51,23 +50,16 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the seeds or the scenario of the arguments; return 1 when a promise was broken."""
+    """Run the seeds of the arguments; return 1 when a promise was broken."""
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--seeds", type=int, default=300, help="how many runs")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--keep", type=Path, help="a folder for the smallest failing scenarios")
-    parser.add_argument("--replay", type=Path, help="run one kept scenario and tell its story")
-    parser.add_argument("--no-stories", action="store_true", help="do not make failures smaller")
     parser.add_argument("--wide", action="store_true", help="slow APIs, quiet nights, many fleets")
     asked, console = parser.parse_args(arguments), Console()
-    if asked.replay:
-        result = run(read(asked.replay))
-        console.print("\n".join(story_of(result)), markup=False)
-        return 1 if result.violations else 0
     began = time.monotonic()
     drawn = map(draw_wide if asked.wide else draw, range(asked.first, asked.first + asked.seeds))
-    with Pool(asked.jobs) as pool:
+    with Pool() as pool:
         results = _run_all(list(drawn), pool, console)
         broken: dict[Promise, list[tuple[Result, Violation]]] = defaultdict(list)
         for result in results:
@@ -76,8 +68,8 @@ def main(arguments: Sequence[str]) -> int:
         _print_tables(results, broken, console)
         console.print(f"{len(results)} seeds in {time.monotonic() - began:.0f} s")
         failing = [(found[0][0].scenario, promise) for promise, found in broken.items()]
-        smallest = [] if asked.no_stories else pool.starmap(minimise, failing)
-    for scenario, (_, promise) in zip(smallest, failing, strict=False):
+        smallest = pool.starmap(minimise, failing)
+    for scenario, (_, promise) in zip(smallest, failing, strict=True):
         console.rule(f"{promise}, seed {scenario.seed}")
         console.print("\n".join(story_of(run(scenario), promise)), markup=False)
         if asked.keep:

@@ -8,15 +8,13 @@ import heapq
 import json
 import math
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -24,10 +22,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table as Grid
 
-from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.decision_records import read_record
 from spotkeeper.domain.decision import DecisionRecord
-from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper_charts.page import (
     Chart,
     Figure,
@@ -40,7 +36,6 @@ from spotkeeper_charts.page import (
     Timeline,
     page_html,
 )
-from spotkeeper_lab.aws.wire import UNHEARD
 from spotkeeper_lab.backtest.world import WARM_DISK_RATIO
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
@@ -55,11 +50,11 @@ from spotkeeper_lab.cloud.values import (
 )
 from spotkeeper_lab.faults import Fault, Kind
 from spotkeeper_lab.files import write_whole
-from spotkeeper_lab.traces.market import Market, MarketError, Steps
+from spotkeeper_lab.traces.market import Market, Steps
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.troubles import Faulted
 from spotkeeper_lab.workers import Machines, Served
-from spotkeeper_lab.world import AVAILABILITY, HEALTH, LEDGER, REQUEST_QUEUE, Invocation, Stage
+from spotkeeper_lab.world import AVAILABILITY, HEALTH, REQUEST_QUEUE, Invocation, Stage
 from spotkeeper_operator.explain import records_timeline
 from spotkeeper_operator.text import spoken
 
@@ -178,8 +173,6 @@ class Scene:
 def scene(settings: DemoSettings) -> Scene:
     """Cut the traces and fit a fleet; raises MarketError when the market is too short."""
     start_s, length_s = settings.start_h * 3600.0, settings.hours * 3600.0
-    if not length_s > 0 or start_s < 0:
-        raise MarketError("a demo lasts more than 0 hours and starts at 0 or later")
     market = _cut_market(settings.market, start_s, length_s)
     requests = _cut_requests(settings.requests, start_s, length_s)
     arrival_s, service_s = requests.arrival_s, requests.service_s
@@ -235,10 +228,8 @@ def _cut_requests(trace: RequestTrace, start_s: float, length_s: float) -> Reque
 # --- the day --------------------------------------------------------------------------------------
 
 TURN_EVERY_S = 60.0
-LEDGER_EVERY_S = 300.0
 # As in template.yaml; agents check as often whether to send.
 BATCHING_WINDOW_S = 5.0
-ON_DEMAND_USD = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +262,8 @@ class Day(Faulted):
         self.looks: list[Look] = []
         self.warnings: list[CloudEvent] = []
         self.records: list[str] = []
-        self.ended: list[Invocation] = []
+        self.failures: list[str] = []
+        """Which invocations failed, and how."""
         self.machines = Machines(self.force, scene.physics.notice_s)
         self._next_update_s = math.inf
         self._collects = False
@@ -279,7 +271,6 @@ class Day(Faulted):
         self.play(self.faults)
         self.enter(0.0, self._turn)
         self.enter(BATCHING_WINDOW_S, self._ship)
-        self.enter(LEAD_S + LEDGER_EVERY_S, self._keep_ledger)
 
     def run(self, on_minute: Callable[[Look], object]) -> None:
         """Play the day; call `on_minute` with the fleet's state after every virtual minute."""
@@ -328,7 +319,7 @@ class Day(Faulted):
         """Deliver an event that a rule of template.yaml lets through."""
         if event.kind is EventKind.WARNING:
             self.warnings.append(event)
-        if event.kind not in UNHEARD:
+        if event.kind is not EventKind.FULFILLED:
             self.enter(event.deliver_s, lambda: self.event(self.events.of_cloud(event)))
 
     def choose(self, fault: Fault, share: float | None = None) -> list[str]:
@@ -369,10 +360,6 @@ class Day(Faulted):
         self.invoke(AVAILABILITY, self.events.scheduled(at_s))
         self.enter(at_s + TURN_EVERY_S, self._turn)
 
-    def _keep_ledger(self) -> None:
-        self.invoke(LEDGER, self.events.scheduled(self.now_s))
-        self.enter(self.now_s + LEDGER_EVERY_S, self._keep_ledger)
-
     def _ship(self) -> None:
         self._sent(self.logs.due(self.now_s), self.now_s)
         self.enter(self.now_s + BATCHING_WINDOW_S, self._ship)
@@ -392,39 +379,11 @@ class Day(Faulted):
         self.records.append(text)
 
     def done(self, invocation: Invocation) -> None:
-        """Keep an invocation; an error that no function announces ends the demo."""
+        """Keep a failure; an error that no function announces ends the demo."""
         if invocation.bug:
             raise RuntimeError(f"{invocation.function}: {invocation.bug}")
-        self.ended.append(invocation)
-
-
-@contextmanager
-def running(scene: Scene) -> Iterator[Day]:
-    """A day with everything in place: AWS in process, table, fleet document, functions."""
-    wired = wiring.ledger_ports
-    prices = FixedPrices(ratio=scene.settings.price_ratio, since=scene.start)
-    with (
-        Day(scene).deployed() as day,
-        patch.object(wiring, "ledger_ports", lambda: replace(wired(), prices=prices)),
-    ):
-        yield day
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedPrices:
-    """On demand 1 USD an hour, spot a share of it, at all times."""
-
-    ratio: float
-    since: datetime
-
-    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
-        """Prices of pools (zone/type)."""
-        del now
-        spot = PriceSeries(at=(self.since,), usd=(self.ratio * ON_DEMAND_USD,))
-        types = {pool.partition("/")[2] for pool in pools}
-        return PriceBook(
-            spot=dict.fromkeys(pools, spot), on_demand=dict.fromkeys(types, ON_DEMAND_USD)
-        )
+        if invocation.failed:
+            self.failures.append(f"{invocation.function}: {invocation.failed}")
 
 
 # --- faults ---------------------------------------------------------------------------------------
@@ -611,7 +570,6 @@ def results(day: Day) -> Results:
     notices = _notices(day)
     actions = Counter(str(record.action) for _, record in records)
     settings = day.scene.settings
-    failed = [one for one in day.ended if one.failed]
 
     def total(name: str) -> int:
         return round(sum(record.seen.get(name, 0) for _, record in records))
@@ -621,7 +579,6 @@ def results(day: Day) -> Results:
         "interruptions": len(notices),
         "backfills": actions["backfill"],
         "releases": actions["release"],
-        "resizes": actions["resize"],
         "instances_backfilled": total("Backfilled"),
         "instances_released": total("Released"),
         "workers_replaced": total("WorkersReplaced"),
@@ -631,9 +588,8 @@ def results(day: Day) -> Results:
         "whole_again_s": _seconds([notice.restored_after_s for notice in notices]),
         "back_on_spot_s": _seconds([notice.spot_only_after_s for notice in notices]),
         "incidents": list(_stories(day, records)),
-        "aws_calls": _calls(day.ended),
-        "failed_invocations": len(failed),
-        "errors": [f"{one.function}: {one.failed}" for one in failed[:SHOWN_ERRORS]],
+        "failed_invocations": len(day.failures),
+        "errors": day.failures[:SHOWN_ERRORS],
         "dead_letters": len(day.queue.dead_letters),
         "settings": {
             "market": settings.market.name,
@@ -669,7 +625,6 @@ def _fleet_figures(day: Day) -> dict[str, Any]:
     fixed_h = float(target.max()) * settings.hours
     return {
         "served_share": _share(float((serving >= expected).mean())),
-        "served_share_at_once": _share(float((serving >= target).mean())),
         "served_instance_share": _share(
             float(np.minimum(serving, expected).sum() / max(expected.sum(), 1))
         ),
@@ -711,31 +666,6 @@ def _seconds(values: Sequence[float | None]) -> dict[str, float | int | None]:
         "mean": round(sum(known) / len(known), 1) if known else None,
         "max": round(max(known), 1) if known else None,
         "never": len(values) - len(known),
-    }
-
-
-def _calls(invocations: Sequence[Invocation]) -> dict[str, Any]:
-    """AWS calls of an invocation, per function and service."""
-    by_function: dict[str, list[Counter[str]]] = defaultdict(list)
-    for one in invocations:
-        services: Counter[str] = Counter()
-        for call, count in one.calls.items():
-            services[call.partition(".")[0]] += count
-        by_function[one.function].append(services)
-
-    def counted(counts: list[int]) -> dict[str, float]:
-        return {"mean": round(sum(counts) / len(counts), 2), "max": max(counts)}
-
-    return {
-        function: {
-            "invocations": len(those),
-            **counted([one.total() for one in those]),
-            "services": {
-                service: counted([one[service] for one in those])
-                for service in sorted({service for one in those for service in one})
-            },
-        }
-        for function, those in sorted(by_function.items())
     }
 
 
@@ -796,10 +726,7 @@ FIGURES = (
      "{messages_per_worker_hour:g} an hour of a worker that takes requests"),
     ("failed invocations, dead letters", "{failed_invocations}, {dead_letters}", "{failures}"),
 )  # fmt: skip
-"""Each figure's label, its value by its names in summary.json, and what it is.
-
-Those of the calls of AWS are before the last one.
-"""
+"""Each figure's label, its value by its names in summary.json, and what it is."""
 
 
 def figures(values: dict[str, Any]) -> list[Figure]:
@@ -810,7 +737,7 @@ def figures(values: dict[str, Any]) -> list[Figure]:
     shown["failures"] = "; ".join(values["errors"][:3]) or "none"
     for name in ("replacement_asked_s", "whole_again_s", "back_on_spot_s"):
         shown[name] = _mean_and_longest(values[name])
-    found = [
+    return [
         Figure(
             label=label.format_map(shown),
             value=value.format_map(shown).replace("%", " %"),
@@ -818,20 +745,6 @@ def figures(values: dict[str, Any]) -> list[Figure]:
         )
         for label, value, meaning in FIGURES
     ]
-    return [*found[:-1], *_call_figures(values["aws_calls"]), found[-1]]
-
-
-def _call_figures(calls: dict[str, Any]) -> Iterator[Figure]:
-    for name, those in calls.items():
-        services = ", ".join(
-            f"{service} {counts['mean']:g} (most {counts['max']})"
-            for service, counts in those["services"].items()
-        )
-        yield Figure(
-            label=f"AWS calls, {name}",
-            value=f"{those['mean']:g} (most {those['max']})",
-            meaning=f"{those['invocations']:,} invocations: {services}",
-        )
 
 
 def table(values: dict[str, Any], *, wide: bool) -> Grid:
@@ -973,10 +886,6 @@ def _longest(durations_s: Iterable[float | None]) -> str:
 # --- the command ----------------------------------------------------------------------------------
 
 
-class DemoError(Exception):
-    """The demo cannot write to the folder of `--out`."""
-
-
 def run_demo(
     settings: DemoSettings,
     out: Path,
@@ -985,14 +894,11 @@ def run_demo(
 ) -> dict[str, Any]:
     """Run a demo, write its files to `out`, show its figures; return those of summary.json.
 
-    Raises MarketError when the market is too short, DemoError when `out` cannot be written.
+    Raises MarketError when the market is too short, OSError when `out` cannot be written.
     """
     stage = scene(settings)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DemoError(f"{out}: cannot be made: {error.strerror}; give another --out") from error
-    with running(stage) as day:
+    out.mkdir(parents=True, exist_ok=True)
+    with Day(stage).deployed() as day:
         day.run(lambda look: show(int(look.at_s), int(stage.end_s), line(day, look)))
         found = results(day)
         files = {
@@ -1001,11 +907,7 @@ def run_demo(
             "decisions.jsonl": "".join(f"{text}\n" for text in found.texts),
         }
     for name, text in files.items():
-        try:
-            write_whole(out / name, text)
-        except OSError as error:
-            why = f"{out / name}: cannot be written: {error.strerror}; name another"
-            raise DemoError(why) from error
+        write_whole(out / name, text)
     # A narrow terminal shows the figures without their meanings.
     console.print(table(found.values, wide=console.width >= WIDE))
     for name in files:

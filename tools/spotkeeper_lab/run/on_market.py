@@ -15,7 +15,7 @@ from rich.table import Table
 from spotkeeper_lab.replay.report import seconds
 from spotkeeper_lab.replay.rules import FixedPeak
 from spotkeeper_lab.replay.values import MarketRow, ReplaySettings
-from spotkeeper_lab.run.demo import LEAD_S, PHYSICS, SPOT_MIN, DemoSettings, results, running, scene
+from spotkeeper_lab.run.demo import LEAD_S, PHYSICS, SPOT_MIN, Day, DemoSettings, results, scene
 from spotkeeper_lab.run.replay import check
 from spotkeeper_lab.traces.market import Market
 from spotkeeper_lab.traces.requests import RequestTrace
@@ -54,7 +54,7 @@ def on_market(
         workers_per_instance=size,
     )
     minutes = math.ceil((LEAD_S / 3600.0 + demo.hours) * 60)
-    with running(scene(demo)) as day:
+    with Day(scene(demo)).deployed() as day:
         day.run(lambda look: progress(int(look.at_s / 60), minutes, f"{trace.name} on the market"))
         values, size = results(day).values, day.scene.workers_per_instance
         looks = day.looks

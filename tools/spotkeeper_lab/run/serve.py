@@ -117,11 +117,7 @@ class Workers:
         """Serve until a moment on the instances that there are."""
         there = [one for one in instances if one.state in _RUNS]
         for gone in self.force.instances - {one.instance_id for one in there}:
-            # A machine that drained has sent its logs; those of a lost one are lost.
-            if not self.force.serving(gone):
-                self._due += self._logs.ship(gone, self.force.now_s)
-            self._logs.lose(gone)
-            self.force.lose(gone)
+            self._due += self._logs.dismiss(gone, self.force, self.force.now_s)
         self._machines.notice_s = notice_s
         self._machines.update(there, to_s)
         while self._next_s <= to_s:
@@ -299,7 +295,7 @@ class Faults:
             case Change.KILL:
                 return f"{kill_workers(order.function)} processes killed"
             case Change.CAPACITY:
-                notice_s = self._settings.notice_s if order.value == 0 else 0.0
+                notice_s = self._settings.physics.notice_s if order.value == 0 else 0.0
                 self.world.set_capacity(list(self.world.capacities), int(order.value), notice_s)
                 return f"each pool holds {order.value:g}"
             case kind:
@@ -321,7 +317,7 @@ class Faults:
         text = LAUNCH_TEXTS[int(fault.value * len(LAUNCH_TEXTS)) % len(LAUNCH_TEXTS)]
         match fault.kind:
             case Kind.LOSS:
-                cloud.reclaim(taken, cloud.now_s + self._settings.notice_s)
+                cloud.reclaim(taken, cloud.now_s + self._settings.physics.notice_s)
             case Kind.UNWARNED_LOSS:
                 cloud.reclaim(taken, cloud.now_s)
             case Kind.REBALANCE:
@@ -334,7 +330,7 @@ class Faults:
                 return text
             case Kind.SPOT_DRY:
                 cloud.fail_launches(spot, fault.at_s, fault.end_s, SPOT_DRY)
-                cloud.reclaim(taken, cloud.now_s + self._settings.notice_s)
+                cloud.reclaim(taken, cloud.now_s + self._settings.physics.notice_s)
             case Kind.ON_DEMAND_DRY:
                 text = ON_DEMAND_DRY.format(type=kind, zone=zone)
                 cloud.fail_launches(on_demand, fault.at_s, fault.end_s, text)
@@ -481,7 +477,7 @@ class Front:
                     return 200, {"now_s": world.seconds()}
                 case "POST", "begin":
                     settings = LabSettings.model_validate_json(body)
-                    world.begin(settings.groups(), settings.pools, settings.made())
+                    world.begin(settings.groups(), settings.pools, settings.physics)
                     return 200, {"now_s": world.seconds()}
         except (ValidationError, CloudError) as refused:
             return 400, {"error": str(refused)}
@@ -652,7 +648,7 @@ def make_world(
     return LiveWorld(
         groups=settings.groups(),
         capacities=settings.pools,
-        physics=settings.made(),
+        physics=settings.physics,
         time=VirtualTime(datetime.fromtimestamp(clock(), UTC)),
         seconds=lambda: monotonic() - began,
     )

@@ -14,13 +14,13 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import boto3
 from botocore.config import Config
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, field_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from spotkeeper_lab.aws.wire import ACCOUNT, REGION
 from spotkeeper_lab.cloud.values import GroupSpec, Physics, two_groups
@@ -29,8 +29,7 @@ from spotkeeper_lab.cloud.values import GroupSpec, Physics, two_groups
 class LabSettings(BaseModel):
     """One lab: its endpoint, its groups and its market; times are in seconds.
 
-    `pools` are "zone/type" with how many spot instances each can hold. `physics` has any other
-    property of the simulated cloud, by the names of `Physics`.
+    `pools` are "zone/type" with how many spot instances each can hold.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,28 +45,7 @@ class LabSettings(BaseModel):
         "us-east-1b/g5.xlarge": 4,
         "us-east-1c/g5.xlarge": 4,
     }
-    cold_start_s: float = Field(default=20.0, ge=0)
-    notice_s: float = Field(default=120.0, ge=0)
-    event_delay_s: float = Field(default=1.0, ge=0)
-    physics: dict[str, int | float | bool] = {}
-
-    @field_validator("physics")
-    @classmethod
-    def _known(cls, given: dict[str, int | float | bool]) -> dict[str, int | float | bool]:
-        if unknown := sorted(given.keys() - {field.name for field in fields(Physics)}):
-            raise ValueError(f"{', '.join(unknown)}: the simulated cloud knows nothing of it")
-        return given
-
-    def made(self) -> Physics:
-        """How the simulated cloud behaves: as strict as AWS where that needs no patience."""
-        given: dict[str, Any] = {"cancellations_shown": True, "pending_ends_refused": True}
-        given |= self.physics
-        return Physics(
-            cold_start_s=self.cold_start_s,
-            notice_s=self.notice_s,
-            event_delay_s=self.event_delay_s,
-            **given,
-        )
+    physics: Physics = Physics(cold_start_s=20.0, notice_s=120.0, event_delay_s=1.0)
 
     def groups(self) -> tuple[GroupSpec, GroupSpec]:
         """Both groups, as a stack adopts them."""

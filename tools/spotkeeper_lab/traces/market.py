@@ -319,12 +319,8 @@ def generate(
 ) -> Market:
     """A market of ``hours`` whose pools hold ``level`` instances each when calm.
 
-    The same arguments give the same market. Raises MarketError for a market without extent.
+    The same arguments give the same market.
     """
-    if not pools or hours <= 0 or level < 1:
-        raise MarketError(
-            "a market needs a pool, a length of more than 0 h and a level of 1 or more"
-        )
     end_s = hours * 3600.0
     rng, shocks = random.Random(f"{seed}/shocks"), list[float]()
     at_s = rng.expovariate(1 / SHOCK_EVERY_S)

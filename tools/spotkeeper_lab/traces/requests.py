@@ -142,10 +142,6 @@ def read_request_traces(
 
     Raises RequestTraceError as `read_requests` does, and where no file has rates to scale.
     """
-    if mean_rate_per_s is not None and not 0 < mean_rate_per_s < math.inf:
-        raise RequestTraceError(
-            f"a mean of {mean_rate_per_s:g} requests per second is none; give more than 0"
-        )
     names = named_apart(paths)
     read = [read_requests(path, seed=seed, mean_rate_per_s=mean_rate_per_s) for path in names]
     if mean_rate_per_s is not None and not any(trace.drawn for trace in read):

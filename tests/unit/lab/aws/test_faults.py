@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from spotkeeper.adapters.errors import classify
+from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.run.serve import (
     ORDERS,
@@ -21,7 +22,7 @@ from spotkeeper_lab.run.serve import (
 )
 from spotkeeper_lab.run.up import LabSettings
 
-SETTINGS = LabSettings(desired=2, cold_start_s=0.0)
+SETTINGS = LabSettings(desired=2, physics=Physics(cold_start_s=0.0, event_delay_s=1.0))
 ROLE = "AWS4-HMAC-SHA256 Credential=ASIA0123456789ABCDEF/20261120/us-east-1/{}/aws4_request, x"
 OPERATOR = "AWS4-HMAC-SHA256 Credential=123456789012/20261120/us-east-1/{}/aws4_request, x"
 SET = b"Action=SetDesiredCapacity&DesiredCapacity=3"
@@ -131,7 +132,7 @@ def test_a_loss_is_warned_and_an_unwarned_one_takes_the_named_instance(lab: Lab)
     assert [one["warned"] for one in lab.state()["groups"][0]["instances"]] == [False, True]
     assert lab.order(Kind.UNWARNED_LOSS, instances=[oldest]) == oldest
     assert oldest not in lab.spot()
-    lab.now_s += SETTINGS.notice_s
+    lab.now_s += SETTINGS.physics.notice_s
     assert newest not in lab.spot()
 
 

@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeeper_lab.aws.answers import Answers
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
     CloudError,
@@ -18,6 +20,7 @@ from spotkeeper_lab.cloud.values import (
     Purchase,
     two_groups,
 )
+from spotkeeper_lab.fakes import TIME
 from spotkeeper_lab.traces.market import generate, market_of
 
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
@@ -43,8 +46,14 @@ def ids(cloud: Cloud) -> list[str]:
     return [instance.instance_id for instance in cloud.group("spot").instances]
 
 
-def states(cloud: Cloud) -> list[str]:
-    return [instance.state for instance in cloud.group("spot").instances]
+def states(cloud: Cloud, group: str = "spot") -> list[str]:
+    return [instance.state for instance in cloud.group(group).instances]
+
+
+def statuses(cloud: Cloud) -> list[tuple[str, str]]:
+    """What the spot requests of instances say."""
+    shown: Any = Answers(cloud, TIME).ec2()["describe_spot_instance_requests"]({})
+    return [(r["InstanceId"], r["Status"]["Code"]) for r in shown["SpotInstanceRequests"]]
 
 
 def kinds(events: list[CloudEvent], wanted: EventKind) -> list[tuple[float, str]]:
@@ -61,23 +70,21 @@ def test_a_drop_takes_the_newest_and_warns_them_the_notice_before() -> None:
     assert kinds(events, EventKind.WARNING) == [(880.0, third), (880.0, second)]
     assert kinds(events, EventKind.TERMINATED) == [(1000.0, third), (1000.0, second)]
     assert ids(cloud) == [first]
-    assert cloud.bill().losses == 2
+    assert sum(view.lost for view in cloud.history()) == 2
 
 
 def test_a_lost_notice_leaves_no_trace() -> None:
     cloud = make([(0.0, 5), (1000.0, 0)], desired=3, physics=Physics(notice_lost=1.0))
     assert not kinds(cloud.advance(999), EventKind.WARNING)
-    assert cloud.spot_requests() == ()
+    assert statuses(cloud) == []
     cloud.advance(1000)
-    assert {r.status_code for r in cloud.spot_requests()} == {"instance-terminated-no-capacity"}
+    assert {code for _, code in statuses(cloud)} == {"instance-terminated-no-capacity"}
 
 
 def test_a_warned_instance_shows_in_its_spot_request() -> None:
     cloud = make([(0.0, 1), (1000.0, 0)], desired=1)
     cloud.advance(880)
-    (request,) = cloud.spot_requests()
-    assert request.status_code == "marked-for-termination"
-    assert (request.instance_id, request.updated_s) == (ids(cloud)[0], 880.0)
+    assert statuses(cloud) == [(ids(cloud)[0], "marked-for-termination")]
 
 
 def test_an_announced_drop_lets_nothing_launch_in_its_pool() -> None:
@@ -105,14 +112,14 @@ def test_a_warm_pool_serves_sooner_until_it_is_used_up() -> None:
     cloud = make(desired=0, physics=Physics(cold_start_s=300, warm_start_s=60, warm_pool=2))
     cloud.set_desired("od", 3)
     cloud.advance(60)
-    assert cloud.ready(Purchase.ON_DEMAND) == 2
+    assert states(cloud, "od").count("InService") == 2
     cloud.advance(300)
-    assert cloud.ready(Purchase.ON_DEMAND) == 3
+    assert states(cloud, "od").count("InService") == 3
     cloud.set_desired("od", 0)
     cloud.advance(360)
     cloud.set_desired("od", 2)
     cloud.advance(420)
-    assert cloud.ready(Purchase.ON_DEMAND) == 2
+    assert states(cloud, "od").count("InService") == 2
 
 
 def test_events_are_delivered_late_and_next_s_knows_when() -> None:
@@ -152,6 +159,7 @@ def test_held_never_exceeds_the_market_and_time_is_in_order(seed: int, notice: f
 
 def test_the_verbs_keep_aws_bounds() -> None:
     cloud = make(minimum=2)
+    cloud.advance(600)
     with pytest.raises(CloudError, match="above max value 10"):
         cloud.set_desired("spot", 11)
     with pytest.raises(CloudError, match="below min value 2"):
@@ -176,15 +184,15 @@ def test_a_mark_is_needed_to_terminate_and_what_ended_has_none() -> None:
     first, second = ids(cloud)
     with pytest.raises(CloudError, match="not authorized"):
         cloud.terminate([first])
-    cloud.drain([first], 700.0)
+    cloud.tag([first], {}, 700.0)
     with pytest.raises(CloudError, match="not authorized"):
         cloud.terminate([first])
     cloud.tag([first], {"spotkeeper:group": "spot", "spotkeeper:nonce": "nonce"})
     cloud.terminate([first])
     with pytest.raises(CloudError, match="not authorized"):
         cloud.terminate([first])
-    cloud.drain([second], 700.0)
-    cloud.undrain([second])
+    cloud.tag([second], {}, 700.0)
+    cloud.untag([second], [], unmark=True)
     assert not cloud.instance(second).draining
 
 
@@ -194,10 +202,10 @@ def test_aws_forgets_what_ended_an_hour_ago() -> None:
     first, _ = ids(cloud)
     cloud.terminate([first])
     cloud.advance(3000)
-    cloud.drain([first], 0.0)
+    cloud.tag([first], {}, 0.0)
     cloud.advance(4201)
     with pytest.raises(CloudError, match="does not exist"):
-        cloud.drain([first], 0.0)
+        cloud.tag([first], {}, 0.0)
 
 
 # --- what it does by itself -----------------------------------------------------------------------

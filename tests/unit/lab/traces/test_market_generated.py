@@ -6,7 +6,7 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from spotkeeper_lab.traces.market import Market, MarketError, generate
+from spotkeeper_lab.traces.market import Market, generate
 
 FORTNIGHT_H = 14 * 24.0
 STEP_S = 300
@@ -46,11 +46,3 @@ def test_losses_cluster_in_time(markets: list[Market]) -> None:
         assert hours[len(hours) // 2 :].sum() > 0.9 * len(times)
         gaps = np.diff(times, prepend=-1e9, append=1e9)
         assert (np.minimum(gaps[:-1], gaps[1:]) <= 180).mean() > 0.85
-
-
-@pytest.mark.parametrize(("pools", "hours", "level"), [((), 1, 1), (("a",), 0, 1), (("a",), 1, 0)])
-def test_a_market_without_extent_is_refused(
-    pools: tuple[str, ...], hours: float, level: int
-) -> None:
-    with pytest.raises(MarketError, match="a market needs"):
-        generate(0, pools, hours, level)

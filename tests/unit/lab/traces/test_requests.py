@@ -1,7 +1,6 @@
 """Request traces: what is read, what is refused, what is generated."""
 
 import gzip
-import math
 from pathlib import Path
 
 import numpy as np
@@ -73,8 +72,6 @@ def test_rates_are_as_given_or_scaled_to_the_requested_mean(
     ("text", "mean", "told"),
     [
         (REQUESTS + "0,1\n", 5.0, "for files of rates, .* there is none; leave it out"),
-        (REQUESTS + "0,1\n", 0.0, "a mean of 0 requests per second is none"),
-        (REQUESTS + "0,1\n", math.nan, "a mean of nan requests"),
         (RATES + "0,1\n86400,1\n", 100.0, r"too many .*its mean is 1 per second"),
     ],
 )
