@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.actions import EndBackfill, Unmark
+from spotkeeper.domain.availability.actions import EndBackfill, ResumeLaunch, Unmark, WakeUp
 from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
@@ -107,3 +107,9 @@ def test_a_forgotten_mark_inside_a_group_is_removed() -> None:
     assert [action.instance_id for action in first.of(Unmark)] == SPOT[:1]
     assert first.spot.serving == 3
     assert turn(60, spot, group("on-demand", 1), first.memory).spot.serving == 4
+
+
+def test_what_is_remembered_after_a_wake_up_has_the_time_of_the_turn() -> None:
+    actions = [WakeUp(at=at(75), now=at(0)), ResumeLaunch(group="spot")]
+    memory = apply(AvailabilityMemory(), actions, [Answer.DONE] * 2, at(0))
+    assert (memory.wake_ups, dict(memory.resumed)) == ((at(75),), {"spot": at(0)})

@@ -318,8 +318,8 @@ def apply(
                 detached.pop(ended, None)
             case ResumeLaunch(group=group):
                 memory = replace(memory, resumed={**memory.resumed, group: at})
-            case WakeUp(at=at):
-                memory = replace(memory, wake_ups=(*memory.wake_ups, at))
+            case WakeUp(at=due):
+                memory = replace(memory, wake_ups=(*memory.wake_ups, due))
             case _:
                 pass
     return replace(memory, drained=tuple(drained), detached=detached)
