@@ -45,7 +45,7 @@ OWN = {
 # These say what they found by their exit code: no trouble, trouble, an error.
 REPORTS = re.compile(r"spotkeeper (doctor|status|cost|types|explain|observe|sizing)\b")
 # What these answer of a stack that is minutes old.
-YOUNG = re.compile(r"^error: .*(decided no turn of this time|less than half an hour)", re.M)
+YOUNG = re.compile(r"^error: .*(no turn in this time has the rule|less than half an hour)", re.M)
 # These go on until Ctrl-C.
 ENDLESS = re.compile(r"spotkeeper (watch|status --watch)\b")
 _COMMAND = re.compile(r"(\.?~?[\w./-]*/)?(spotkeeper|make|aws|sam|git|python[\d.]*|pip|for)\s")
