@@ -306,8 +306,8 @@ def noticed(drilled: Drilled) -> str:
     late = "there is no promise about waiting"
     if found.late is not None:
         late = f"{found.late} later than the {drilled.promised_s:g} s promised"
-    updated = f"{found.requests} logged, {late}, {found.failed} failed"
-    return f"{updated}; longest wait {found.longest_s:.1f} s"
+    counted = f"{found.requests} logged, {late}, {found.failed} failed"
+    return f"{counted}; longest wait {found.longest_s:.1f} s"
 
 
 def drill_page(drilled: Drilled) -> Page:
