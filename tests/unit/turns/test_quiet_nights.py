@@ -150,6 +150,22 @@ def test_quiet_weekends_do_not_excuse_a_silence_on_a_working_day(
     assert silent_at(hour(8, 3)) == silent_at(hour(12, 12)) == silent_at(hour(13, 16)) == ""
 
 
+def test_days_whose_silences_are_forgotten_do_not_count_as_busy() -> None:
+    """Requests pause twice an hour by day: what is remembered reaches back for two days."""
+    hour, began = 3600.0, at(0)
+    pauses = [(24 * day + 8 + n / 2, 24 * day + 8.1 + n / 2) for day in range(10) for n in range(20)]
+    nights = [(24 * day + 18, 24 * day + 32) for day in range(9)]
+    memory = HealthMemory(in_service_since={"i-a": began})
+    seen = Load(at=began, window_s=300, waits=histogram([100] * 9))
+    for since, until in sorted([*pauses, *nights]):
+        before = LogFlow(newest=at(hour * since), rate=1.0, watched_since=began)
+        ended = replace(before, known_since=at(hour * until))
+        memory = with_silence(replace(memory, flow=ended), before, seen, at(hour * until))
+    now = 24 * 9 + 22
+    flow = LogFlow(newest=at(hour * (now - 3)), rate=1.0, lately=1.0, watched_since=began)
+    assert nobody_serves(replace(memory, flow=flow), at(hour * now)) == ""
+
+
 @pytest.mark.parametrize(("waited_s", "quiet"), [(0.5, 1), (900.0, 0)])
 def test_a_silence_after_which_requests_had_waited_was_none(waited_s: float, quiet: int) -> None:
     before = LogFlow(known_since=at(0), newest=at(3600), rate=1.0)

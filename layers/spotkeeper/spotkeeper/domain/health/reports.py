@@ -355,7 +355,10 @@ def _was_quiet_before(memory: HealthMemory, now: datetime) -> bool:
 
     if quiet(WEEK) or quiet(DAYS):
         return True
-    began = [memory.flow.watched_since or now, *(one.since - ALIKE for one in memory.silences)]
+    began = [one.since - ALIKE for one in memory.silences]
+    if len(began) < SILENCES:
+        # Otherwise earlier silences may be forgotten.
+        began.append(memory.flow.watched_since or now)
     known = [days for days in range(1, WEEK + 1) if now - timedelta(days=days) >= min(began)]
     return WEEK * sum(map(quiet, known)) > WEEKEND * len(known)
 
