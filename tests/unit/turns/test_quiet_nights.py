@@ -153,7 +153,8 @@ def test_quiet_weekends_do_not_excuse_a_silence_on_a_working_day(
 def test_days_whose_silences_are_forgotten_do_not_count_as_busy() -> None:
     """Requests pause twice an hour by day: what is remembered reaches back for two days."""
     hour, began = 3600.0, at(0)
-    pauses = [(24 * day + 8 + n / 2, 24 * day + 8.1 + n / 2) for day in range(10) for n in range(20)]
+    begins = [24 * day + 8 + n / 2 for day in range(10) for n in range(20)]
+    pauses = [(since, since + 0.1) for since in begins]
     nights = [(24 * day + 18, 24 * day + 32) for day in range(9)]
     memory = HealthMemory(in_service_since={"i-a": began})
     seen = Load(at=began, window_s=300, waits=histogram([100] * 9))
