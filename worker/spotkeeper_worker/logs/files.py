@@ -13,7 +13,9 @@ import os
 import re
 import socket
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from spotkeeper_worker.files import NotARegularFile, open_regular
@@ -255,31 +257,41 @@ class Follower:
 
         A file that is newer than one that was read was begun and rotated while no agent ran.
         """
-        beside: list[tuple[int, Path]] = []
+        beside: list[tuple[bool, int, Path]] = []
         unread: list[int] = []
         begun: list[int] = []
         newest: int | None = None
+        of_log = self._session_of(log)
         with contextlib.ExitStack() as opened:
             with contextlib.suppress(OSError):
                 for path in self._path.parent.iterdir():
                     if path.name.startswith(self._path.stem):
                         with contextlib.suppress(FileNotFoundError):
-                            beside.append((path.lstat().st_mtime_ns, path))
-            for _, path in sorted(beside)[-_MOST_ROTATED:]:
+                            found = path.lstat()
+                            if S_ISREG(found.st_mode) and found.st_ino != self._log_inode:
+                                rotated = self._is_rotated(path.name)
+                                beside.append((rotated, found.st_mtime_ns, path))
+            # Of many files, those with a rotated log's name come first.
+            chosen = sorted(beside)[-_MOST_ROTATED:]
+            for rotated, _, path in sorted(chosen, key=itemgetter(1, 2)):
                 with contextlib.suppress(OSError, NotARegularFile):
                     fd = open_regular(path)
                     opened.callback(os.close, fd)
-                    inode = os.fstat(fd).st_ino
-                    last = self._last_of(self._session_of(fd)) or self._last_of(f"follow:{inode}:")
-                    if inode == self._log_inode:
+                    session = self._session_of(fd)
+                    if session and session == of_log:
+                        # The log has these lines itself.
                         continue
+                    last = self._last_of(session)
+                    if rotated and not last:
+                        # It was empty. Another name shows that its inode was used again.
+                        last = self._last_of(f"follow:{os.fstat(fd).st_ino}:")
                     if last:
                         newest = fd
                         unread += [fd] if _whole_lines(fd, last - 1) else []
-                    elif newest is not None and self._is_rotated(path.name):
+                    elif newest is not None and rotated:
                         begun.append(fd)
             # Its program may not have opened the log yet.
-            if newest is not None and not (self._inode or self._last_of(self._session_of(log))):
+            if newest is not None and not (self._inode or self._last_of(of_log)):
                 unread.append(newest)
             return next(map(os.dup, [*unread, *begun]), None)
 
