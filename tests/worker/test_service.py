@@ -442,6 +442,25 @@ def test_each_line_is_followed_once(tail: Tail, happens: str, found: str) -> Non
     assert tail.ids() == [f"r-{number}" for number in found]
 
 
+def test_a_log_that_lost_its_end_is_opened_once(
+    tail: Tail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a power failure. It is read on where it was read to."""
+    tail.touch()
+    tail.begin()
+    tail.step()
+    tail.write(entry(0) + entry(1))
+    tail.step()
+    os.truncate(tail.path, len(entry(0)))
+    opened = Mock(side_effect=open_regular)
+    monkeypatch.setattr(files, "open_regular", opened)
+    tail.step(10)
+    assert opened.call_count == 1
+    tail.write(entry(1) + entry(2))
+    tail.step()
+    assert tail.ids() == ["r-0", "r-1", "r-2"]
+
+
 def test_a_pipe_beside_an_access_log_is_left_alone(
     tail: Tail, monkeypatch: pytest.MonkeyPatch
 ) -> None:

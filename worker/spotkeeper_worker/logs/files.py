@@ -196,7 +196,8 @@ class Follower:
         self._fd: int | None = None
         # Of the file that is read, and of the one that has the log's name.
         self._inode = self._log_inode = 0
-        self._at = 0
+        # Where it is read on, and the size below which it was truncated.
+        self._at = self._least = 0
         self._session = ""
         self._worker_id = f"{socket.gethostname()}-access"
         self._renamed_at: float | None = None
@@ -206,7 +207,7 @@ class Follower:
 
     def step(self, now: float) -> int:
         """Read what there is, up to a mebibyte; answers the number of logs."""
-        if self._fd is not None and os.fstat(self._fd).st_size < self._at:
+        if self._fd is not None and os.fstat(self._fd).st_size < self._least:
             # It was truncated (logrotate's copytruncate), and begins anew.
             self.close()
         if self._fd is None:
@@ -224,7 +225,7 @@ class Follower:
             else:
                 os.close(log)
             self._inode, self._renamed_at = os.fstat(self._fd).st_ino, None
-            self._session, self._at = "", 0
+            self._session, self._at, self._least = "", 0, 0
         if not self._session:
             self._begin(self._fd)
             self._accept([], self._known, 1)
@@ -312,6 +313,8 @@ class Follower:
         else:
             self._at = 0 if new else os.fstat(fd).st_size
             self._accept([], self._session, self._at + 1)
+        # It may have lost its end, and is read on once it is longer again.
+        self._least = min(self._at, os.fstat(fd).st_size)
 
     def _take(self, data: bytes) -> int:
         """Map whole lines and hand them over, in batches that are numbered by where they end."""
@@ -330,7 +333,7 @@ class Follower:
                 self._accept(logs, self._session, at + 1)
                 taken, logs = taken + len(logs), []
         self._accept(logs, self._session, at + 1)
-        self._at = at
+        self._at = self._least = at
         return taken + len(logs)
 
     def close(self) -> None:
