@@ -272,7 +272,7 @@ class Follower:
                             if S_ISREG(found.st_mode) and found.st_ino != self._log_inode:
                                 rotated = self._is_rotated(path.name)
                                 beside.append((rotated, found.st_mtime_ns, path))
-            # Of many files, those with a rotated log's name come first.
+            # Of many files, those with a rotated log's name are preferred.
             chosen = sorted(beside)[-_MOST_ROTATED:]
             for rotated, _, path in sorted(chosen, key=itemgetter(1, 2)):
                 with contextlib.suppress(OSError, NotARegularFile):
