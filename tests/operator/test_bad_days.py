@@ -3,8 +3,8 @@
 import shlex
 import signal
 import time
-from collections.abc import Callable
-from unittest.mock import Mock
+from collections.abc import Callable, Iterator
+from unittest.mock import Mock, patch
 
 import boto3
 import pytest
@@ -149,14 +149,19 @@ def test_an_empty_table() -> None:
     assert "no turn in observe mode" in answered("observe", "report")
 
 
-def test_a_clock_in_another_zone_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setenv("TZ", "Asia/Tokyo")
+@pytest.fixture
+def in_tokyo() -> Iterator[None]:
+    with patch.dict("os.environ", TZ="Asia/Tokyo"):
         time.tzset()
-        out = answered("explain", "--at", "12:15", "--rule", "backfill")
-        assert out.startswith("2026-11-20 12:1")
-        assert out == answered("explain", "--at", "21:15+09:00", "--rule", "backfill")
+        yield
     time.tzset()
+
+
+@pytest.mark.usefixtures("in_tokyo")
+def test_a_clock_in_another_zone_changes_nothing() -> None:
+    out = answered("explain", "--at", "12:15", "--rule", "backfill")
+    assert out.startswith("2026-11-20 12:1")
+    assert out == answered("explain", "--at", "21:15+09:00", "--rule", "backfill")
 
 
 WRONG = (

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from hypothesis import given
@@ -33,7 +33,9 @@ from spotkeeper_worker.agent.settings import (
     read_file,
 )
 from spotkeeper_worker.asgi import SpotkeeperMiddleware
+from spotkeeper_worker.files import open_regular
 from spotkeeper_worker.log import Sometimes, get_logger
+from spotkeeper_worker.logs import files
 from spotkeeper_worker.logs.files import Follow, Follower
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox
@@ -310,6 +312,20 @@ class Tail:
         for name in ("access-other.json", "access.jsonl", "access.json-other"):
             self.path.with_name(name).write_text(entry(9))
 
+    def vhosts(self) -> None:
+        """Have many other programs write logs whose names begin as the followed one's."""
+        for number in range(30):
+            self.path.with_name(f"access-{number}.json").write_text(entry(9))
+
+    def twin(self) -> None:
+        """Have another log begin with the same request, and go on with others."""
+        self.path.with_name("access-all.json").write_text(entry(0) + entry(9) + entry(9))
+
+    def reuse(self) -> None:
+        """Delete the log, and have another file get its inode."""
+        other = self.path.rename(self.path.with_name("access-other.json"))
+        other.write_text(entry(9))
+
     def compress(self) -> None:
         self.rotated(1).with_suffix(".gz").write_bytes(gzip.compress(self.rotated(1).read_bytes()))
         self.rotated(1).unlink()
@@ -401,6 +417,9 @@ FOLLOWED = [
     ("touch begin step 0 step close rotate half rotate 1 begin steps steps", "01"),
     # Another program's log is not ours.
     ("touch begin step 0 step rotate other 1 begin steps", "01"),
+    ("touch begin step 0 step close 1 rotate vhosts 2 begin steps", "012"),
+    ("touch begin step 0 step close twin 1 begin steps 2 steps", "012"),
+    ("touch begin step close reuse 1 begin steps steps", "1"),
     # The copy of copytruncate has what was not read.
     ("touch begin step 0 1 step 2 copy empty 3 steps 4 step", "01234"),
     ("touch begin step 0 step close 1 copy empty 2 begin steps", "012"),
@@ -421,6 +440,38 @@ def test_each_line_is_followed_once(tail: Tail, happens: str, found: str) -> Non
         else:
             getattr(tail, each)()
     assert tail.ids() == [f"r-{number}" for number in found]
+
+
+def test_a_log_that_lost_its_end_is_opened_once(
+    tail: Tail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a power failure. It is read on where it was read to."""
+    tail.touch()
+    tail.begin()
+    tail.step()
+    tail.write(entry(0) + entry(1))
+    tail.step()
+    os.truncate(tail.path, len(entry(0)))
+    opened = Mock(side_effect=open_regular)
+    monkeypatch.setattr(files, "open_regular", opened)
+    tail.step(10)
+    assert opened.call_count == 1
+    tail.write(entry(1) + entry(2))
+    tail.step()
+    assert tail.ids() == ["r-0", "r-1", "r-2"]
+
+
+def test_a_pipe_beside_an_access_log_is_left_alone(
+    tail: Tail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that leaves at once would break its writer."""
+    opened = Mock(side_effect=open_regular)
+    monkeypatch.setattr(files, "open_regular", opened)
+    os.mkfifo(tail.path.with_name("access.pipe"))
+    tail.write(entry(0))
+    tail.begin()
+    tail.step()
+    assert {call.args[0] for call in opened.call_args_list} == {tail.path}
 
 
 def test_a_line_that_is_no_entry_is_skipped(tail: Tail, caplog: pytest.LogCaptureFixture) -> None:

@@ -207,11 +207,18 @@ def test_an_agent_starts_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monk
         Journal(tmp_path / "journal").close()
 
 
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("usual_umask")
 def test_only_one_group_may_take_part(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without that group any user may; what is the agent's or another worker's is theirs alone."""
     run, spool = settings.run_dir / "own", settings.spool_dir / "own"
     settings = settings._replace(run_dir=run, spool_dir=spool)
-    before = os.umask(0o022)
     assert cli.make_folders(settings) is None
     assert stat.S_IMODE((run / "workers").stat().st_mode) == 0o1777
     monkeypatch.setattr(grp, "getgrnam", lambda name: Mock(gr_gid=os.getegid()))
@@ -227,7 +234,6 @@ def test_only_one_group_may_take_part(settings: Settings, monkeypatch: pytest.Mo
         }  # fmt: skip
         assert {path: stat.S_IMODE(path.stat().st_mode) for path in modes} == modes
         assert {path.stat().st_gid for path in modes} == {os.getegid()}
-    os.umask(before)
 
 
 TRIES = """

@@ -169,8 +169,8 @@ class Answers:
     def _end(self, params: Params) -> Answer:
         if not params.get("ShouldDecrementDesiredCapacity"):
             raise _invalid("only ending with a decrement is simulated")
-        self._cloud.end(params["InstanceId"])
-        return {}
+        ending = self._cloud.end(params["InstanceId"])
+        return {"Activity": activity_answer(ending, self._time)}
 
     def _detach(self, params: Params) -> Answer:
         if params.get("ShouldDecrementDesiredCapacity"):

@@ -35,6 +35,7 @@ from spotkeeper_lab.cloud.values import (
     FOUND_GONE,
     HEALTH_CHECK,
     HOOK_ABANDONED,
+    IN_PROGRESS,
     IN_SERVICE,
     LAUNCH,
     LAUNCHING,
@@ -46,6 +47,7 @@ from spotkeeper_lab.cloud.values import (
     SHRUNK,
     SPOT_DRY,
     SPOT_FULL,
+    TAKEN_OUT,
     TERMINATED,
     TERMINATING,
     USER_HEALTH_CHECK,
@@ -149,11 +151,22 @@ class Cloud:
             self._leave(machine)
         self._act(state)
 
-    def end(self, instance_id: str) -> None:
+    def end(self, instance_id: str) -> Activity:
         """End an instance of a group and lower its desired capacity (TerminateInstanceIn...)."""
         machine, state = self._member(instance_id)
+        ending = Activity(
+            activity_id=f"Terminating-{instance_id}",
+            group=state.spec.name,
+            start_s=self.now_s,
+            end_s=None,
+            status_code=IN_PROGRESS,
+            cause=TAKEN_OUT.format(instance=instance_id),
+            description=f"Terminating EC2 instance: {instance_id}",
+            instance_id=instance_id,
+            pool=machine.pool,
+        )
         if machine.state == TERMINATING:
-            return
+            return ending
         if machine.state in LAUNCHING:
             message = f"Scaling Activity is In Progress for instance {instance_id}."
             raise CloudError("ScalingActivityInProgress", message)
@@ -168,6 +181,7 @@ class Cloud:
         state.touch()
         self._leave(machine)
         self._act(state)
+        return ending
 
     def detach(self, group: str, instance_ids: Sequence[str]) -> None:
         """Take instances out without lowering desired; they run on, and replacements launch."""

@@ -13,7 +13,9 @@ import os
 import re
 import socket
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from spotkeeper_worker.files import NotARegularFile, open_regular
@@ -194,7 +196,8 @@ class Follower:
         self._fd: int | None = None
         # Of the file that is read, and of the one that has the log's name.
         self._inode = self._log_inode = 0
-        self._at = 0
+        # Where it is read on, and the size below which it was truncated.
+        self._at = self._least = 0
         self._session = ""
         self._worker_id = f"{socket.gethostname()}-access"
         self._renamed_at: float | None = None
@@ -204,7 +207,7 @@ class Follower:
 
     def step(self, now: float) -> int:
         """Read what there is, up to a mebibyte; answers the number of logs."""
-        if self._fd is not None and os.fstat(self._fd).st_size < self._at:
+        if self._fd is not None and os.fstat(self._fd).st_size < self._least:
             # It was truncated (logrotate's copytruncate), and begins anew.
             self.close()
         if self._fd is None:
@@ -222,7 +225,7 @@ class Follower:
             else:
                 os.close(log)
             self._inode, self._renamed_at = os.fstat(self._fd).st_ino, None
-            self._session, self._at = "", 0
+            self._session, self._at, self._least = "", 0, 0
         if not self._session:
             self._begin(self._fd)
             self._accept([], self._known, 1)
@@ -255,31 +258,41 @@ class Follower:
 
         A file that is newer than one that was read was begun and rotated while no agent ran.
         """
-        beside: list[tuple[int, Path]] = []
+        beside: list[tuple[bool, int, Path]] = []
         unread: list[int] = []
         begun: list[int] = []
         newest: int | None = None
+        of_log = self._session_of(log)
         with contextlib.ExitStack() as opened:
             with contextlib.suppress(OSError):
                 for path in self._path.parent.iterdir():
                     if path.name.startswith(self._path.stem):
                         with contextlib.suppress(FileNotFoundError):
-                            beside.append((path.lstat().st_mtime_ns, path))
-            for _, path in sorted(beside)[-_MOST_ROTATED:]:
+                            found = path.lstat()
+                            if S_ISREG(found.st_mode) and found.st_ino != self._log_inode:
+                                rotated = self._is_rotated(path.name)
+                                beside.append((rotated, found.st_mtime_ns, path))
+            # Of many files, those with a rotated log's name are preferred.
+            chosen = sorted(beside)[-_MOST_ROTATED:]
+            for rotated, _, path in sorted(chosen, key=itemgetter(1, 2)):
                 with contextlib.suppress(OSError, NotARegularFile):
                     fd = open_regular(path)
                     opened.callback(os.close, fd)
-                    inode = os.fstat(fd).st_ino
-                    last = self._last_of(self._session_of(fd)) or self._last_of(f"follow:{inode}:")
-                    if inode == self._log_inode:
+                    session = self._session_of(fd)
+                    if session and session == of_log:
+                        # The log has these lines itself.
                         continue
+                    last = self._last_of(session)
+                    if rotated and not last:
+                        # It was empty. Another name shows that its inode was used again.
+                        last = self._last_of(f"follow:{os.fstat(fd).st_ino}:")
                     if last:
                         newest = fd
                         unread += [fd] if _whole_lines(fd, last - 1) else []
-                    elif newest is not None and self._is_rotated(path.name):
+                    elif newest is not None and rotated:
                         begun.append(fd)
             # Its program may not have opened the log yet.
-            if newest is not None and not (self._inode or self._last_of(self._session_of(log))):
+            if newest is not None and not (self._inode or self._last_of(of_log)):
                 unread.append(newest)
             return next(map(os.dup, [*unread, *begun]), None)
 
@@ -300,6 +313,8 @@ class Follower:
         else:
             self._at = 0 if new else os.fstat(fd).st_size
             self._accept([], self._session, self._at + 1)
+        # It may have lost its end, and is read on once it is longer again.
+        self._least = min(self._at, os.fstat(fd).st_size)
 
     def _take(self, data: bytes) -> int:
         """Map whole lines and hand them over, in batches that are numbered by where they end."""
@@ -318,7 +333,7 @@ class Follower:
                 self._accept(logs, self._session, at + 1)
                 taken, logs = taken + len(logs), []
         self._accept(logs, self._session, at + 1)
-        self._at = at
+        self._at = self._least = at
         return taken + len(logs)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ import botocore.session
 import pytest
 from botocore.parsers import create_parser
 
+from spotkeeper.adapters.ec2.auto_scaling import ended_by_request
 from spotkeeper_lab.aws.over_http import (
     PROTOCOLS,
     ByMoto,
@@ -120,6 +121,16 @@ def test_more_names_than_a_page_are_refused(wire: Wire) -> None:
     whole = wire.call("DescribeAutoScalingGroups", **asked, MaxRecords="100")
     assert len(whole["AutoScalingGroups"]) == 60
     assert len(wire.call("DescribeAutoScalingGroups")["AutoScalingGroups"]) == 50
+
+
+def test_the_end_of_an_instance_is_answered_with_its_activity(wire: Wire) -> None:
+    (instance,) = wire.group()["Instances"]
+    asked = {"InstanceId": instance["InstanceId"], "ShouldDecrementDesiredCapacity": "true"}
+    activity = wire.call("TerminateInstanceInAutoScalingGroup", **asked)["Activity"]
+    assert activity["AutoScalingGroupName"] == "two"
+    assert activity["StatusCode"] == "InProgress"
+    assert ended_by_request(activity) == [instance["InstanceId"]]
+    assert wire.group()["DesiredCapacity"] == 0
 
 
 def test_other_calls_are_left_to_the_endpoint(wire: Wire) -> None:
