@@ -10,7 +10,7 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured value in `unit`; at most `limit`, where there is one, to three decimals."""
+    """A measured value in `unit`; at most `limit`, where there is one, to five decimals."""
 
     name: str
     value: float
@@ -19,7 +19,7 @@ class Figure:
 
     @property
     def kept(self) -> bool:
-        return self.limit is None or self.value - self.limit < 5e-4  # noqa: PLR2004
+        return self.limit is None or self.value - self.limit < 5e-6  # noqa: PLR2004
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]], **options: Any) -> Table:

@@ -74,3 +74,7 @@ def measured() -> dict[str, list[str]]:
         name = str(Path(code.co_filename).relative_to(ROOT))
         found.setdefault(name, []).append(code.co_qualname)
     return found
+
+
+if __name__ == "__main__":
+    main()

@@ -86,6 +86,7 @@ def backtest(
         option(
             "Spot over on-demand. Default: the trace's prices, else 0.30.",
             min=0.0,
+            max=10.0,
             metavar="<float>",
         ),
     ] = None,

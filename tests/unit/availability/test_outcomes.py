@@ -110,6 +110,6 @@ def test_a_forgotten_mark_inside_a_group_is_removed() -> None:
 
 
 def test_what_is_remembered_after_a_wake_up_has_the_time_of_the_turn() -> None:
-    actions = [WakeUp(at=at(75), now=at(0)), ResumeLaunch(group="spot")]
+    actions = (WakeUp(at=at(75), now=at(0)), ResumeLaunch(group="spot"))
     memory = apply(AvailabilityMemory(), actions, [Answer.DONE] * 2, at(0))
     assert (memory.wake_ups, dict(memory.resumed)) == ((at(75),), {"spot": at(0)})
