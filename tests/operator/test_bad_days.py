@@ -83,7 +83,8 @@ def test_a_wrong_region_is_named_although_credentials_are_missing(
 ) -> None:
     assert refused("status", "--region", "") == "error: no region: give --region or set AWS_REGION"
     monkeypatch.setattr(BaseClient, "_make_api_call", Mock(side_effect=NoCredentialsError()))
-    assert "in us-eest-1: Unable to locate credentials" in refused("status", "--region=us-eest-1")
+    why = "in us-eest-1: Unable to locate credentials (log in to AWS, or name a profile)"
+    assert why in refused("status", "--region=us-eest-1")
 
 
 def test_an_operator_without_permission_is_pointed_to_a_role(denied: Callable[..., None]) -> None:

@@ -21,6 +21,7 @@ from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     ConnectTimeoutError,
+    NoCredentialsError,
     ReadTimeoutError,
 )
 
@@ -198,6 +199,8 @@ def aws_errors(operation: str) -> Iterator[None]:
         raise _translate(operation, error) from error
     except (ConnectTimeoutError, ReadTimeoutError) as error:
         raise TimedOut(f"{operation}: {error}") from error
+    except NoCredentialsError as error:
+        raise Unavailable(f"{operation}: {error} (log in to AWS, or name a profile)") from error
     except BotoCoreError as error:
         raise Unavailable(f"{operation}: {error}") from error
 
