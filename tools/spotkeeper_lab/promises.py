@@ -31,6 +31,10 @@ CAPPED = frozenset(
 )
 """More instances do not help against these, so the backfill has a cap."""
 
+BROKEN_RELEASE = frozenset({Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE})
+LOSSES = frozenset({Kind.LOSS, Kind.UNWARNED_LOSS})
+CONFIGURATION_CAP = 2
+
 FORGETFUL = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})
 UNREAD_LOGS = frozenset({Kind.LOGS_STOP, Kind.COLLECTOR_DOWN})
 """While these last, no search log shows that a new instance serves."""
@@ -75,6 +79,7 @@ class Promise(StrEnum):
     RECORDED = "a record or a failure for every turn"
     ISOLATED = "fleets do not disturb each other"
     COST = "cost bounded"
+    CAPPED = "a broken release costs no more on-demand than its cap"
     OPERATOR = "an operator's desired stays"
     SETTLED = "no failures without end"
     NO_BUG = "no unexpected error"
@@ -353,6 +358,12 @@ class Watched(Troubled):
         if mine > most:
             self.broken(Promise.COST, f"{mine} instances run at once")
 
+        # Besides the cap, single losses may have been filled at once.
+        only = {fault.kind for fault in scenario.faults} <= BROKEN_RELEASE | LOSSES
+        if only and self.active.keys() >= BROKEN_RELEASE and on_demand > CONFIGURATION_CAP + 3:
+            how = f"on-demand desired {on_demand}, and what is launched never serves"
+            self.broken(Promise.CAPPED, how)
+
     def _orphans(self) -> None:
         known, longest_s = self._outside_since, 1500.0
         outside = [i.instance_id for i in self.cloud.instances() if not i.group]
@@ -372,8 +383,7 @@ class Watched(Troubled):
         spot, on_demand = self.group(self.spot), self.group(self.on_demand)
         working, wanted = self.working(), min(spot.desired - self.spares, self.scenario.spot_max)
         if self._recently(CAPPED):
-            configuration_cap = 2
-            capped = min(wanted, configuration_cap)
+            capped = min(wanted, CONFIGURATION_CAP)
             self.excused[Excuse.CAPPED] += capped <= working < wanted
             wanted = capped
         missing = wanted - working

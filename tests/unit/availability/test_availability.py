@@ -146,6 +146,31 @@ def test_a_large_increase_is_not_waited_for_as_long_as_spot_trickles() -> None:
     assert (wanted[9], wanted[10]) == (0, 40 - 14)
 
 
+@pytest.mark.parametrize("state", ["silent", "warned", "taken"])
+def test_an_instance_that_never_served_keeps_its_cap_in_every_other_state(state: str) -> None:
+    """It waits for the replacement budget, is warned, or is gone while its group still lists it."""
+    since, never = dict.fromkeys(SPOT[:6], at(-900)), frozenset(SPOT[:6])
+    take = Turns(replace(settled().memory, need=10, launching_since=since), KEEP)
+    also = {state: dict.fromkeys(never, at(-60)) if state == "warned" else never}
+    decision = take(0, spot(10, desired=10), unreported=since, **also)
+    assert (decision.spot.late, decision.on_demand_desired) == (6, 2)
+
+
+def test_a_loss_without_capacity_lifts_the_cap_of_no_instance_that_never_served() -> None:
+    since = dict.fromkeys(SPOT[:6], at(-900))
+    take = Turns(replace(settled().memory, need=10, launching_since=since))
+    dry = (failure(DRY),)
+    assert take(0, spot(9, desired=10), unreported=since, spot_failures=dry).on_demand_desired == 3
+
+
+def test_an_instance_that_was_taken_before_it_served_caps_no_backfill_of_its_heir() -> None:
+    old = dict.fromkeys(SPOT[:4], at(-900))
+    take = Turns(replace(settled().memory, launching_since=old, spot_launching=tuple(SPOT[:4])))
+    taken = take(0, spot(0, launching=SPOT[4:8]), spot_failures=(failure(DRY),))
+    assert (taken.spot.late, taken.on_demand_desired) == (4, 4)
+    assert Turns(take.memory)(900, spot(0, launching=SPOT[4:8])).on_demand_desired == 2
+
+
 @pytest.mark.parametrize(
     ("late", "serving", "wanted"),
     [

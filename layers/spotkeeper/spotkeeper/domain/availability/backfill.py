@@ -57,6 +57,7 @@ def _cap(seen: Assessment, need: int) -> int:
     """Return the most backfill if the cause of the gap is not missing capacity.
 
     Late instances cap their own backfill, and a launch that fails by configuration caps all of it.
+    Where capacity is missing, only those count as late that were not taken before they served.
     Failures of an earlier gap, which the group has filled since, say nothing about this one.
     """
     since = seen.memory.gap_since
@@ -65,11 +66,10 @@ def _cap(seen: Assessment, need: int) -> int:
         for failure in seen.spot_failures
         if since is None or failure.at >= since - GAP_SLACK
     }
-    if Remedy.BACKFILL in remedies:
-        return need
-    if Remedy.BACKFILL_CAPPED in remedies:
+    if Remedy.BACKFILL_CAPPED in remedies and Remedy.BACKFILL not in remedies:
         return seen.policy.configuration_cap
-    return max(0, need - seen.spot.late) + seen.policy.configuration_cap
+    late = seen.spot.stuck if Remedy.BACKFILL in remedies else seen.spot.late
+    return max(0, need - late) + seen.policy.configuration_cap
 
 
 def _fill(seen: Assessment, wanted: int, rule: str) -> Size:

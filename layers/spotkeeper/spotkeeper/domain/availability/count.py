@@ -27,8 +27,9 @@ class Count:
     """The instances of a group by how they count for the fleet.
 
     `target` is the spot need or the on-demand desired capacity. `late` instances are past the
-    launch deadline, `missing` ones are desired but not in the group. `unheard` ones are in service
-    and may serve: nothing is launched in their place, and nothing is released because of them.
+    launch deadline, of which `stuck` ones have themselves been there for so long; `missing` ones
+    are desired but not in the group. `unheard` ones are in service and may serve: nothing is
+    launched in their place, and nothing is released because of them.
     """
 
     target: int
@@ -38,12 +39,13 @@ class Count:
     at_risk: int
     missing: int
     unheard: int = 0
+    stuck: int = 0
 
 
 def count(
     group: Group,
     target: int,
-    launching_since: Mapping[str, datetime],
+    launching: "Launching",
     at_risk: Set[str],
     gone: Set[str],
     deadline: datetime,
@@ -51,24 +53,26 @@ def count(
 ) -> Count:
     """Count a group against its target.
 
-    An instance at risk never counts. One that launches counts as `late` if it began by `deadline`.
-    `gone` are those that do not serve: silent, or taken by AWS while the group still lists them.
+    An instance at risk never counts. One that launches counts as `late` if it began by `deadline`,
+    at risk or `gone` as well or not: more instances would not serve in its place either. `gone` are
+    those that do not serve: silent, or taken by AWS while the group still lists them.
     """
-    serving = launching = late = risky = present = quiet = 0
+    since, heirs = launching.since, launching.heirs
+    serving = starting = late = stuck = risky = present = quiet = 0
     for instance in group.instances:
         this = instance.instance_id
         if instance.phase is Phase.LEAVING:
             continue
         present += 1
+        is_late = this in since and since[this] <= deadline
+        late += is_late
+        stuck += is_late and heirs.get(this, since[this]) <= deadline
         if this in at_risk:
             risky += 1
-        elif this in gone:
+        elif is_late or this in gone:
             continue
-        elif this in launching_since:
-            if launching_since[this] > deadline:
-                launching += 1
-            else:
-                late += 1
+        elif this in since:
+            starting += 1
         elif this in unheard:
             quiet += instance.healthy
         else:
@@ -76,8 +80,9 @@ def count(
     return Count(
         target=target,
         serving=serving,
-        launching=launching,
+        launching=starting,
         late=late,
+        stuck=stuck,
         at_risk=risky,
         missing=max(0, group.desired - present),
         unheard=quiet,
@@ -87,7 +92,7 @@ def count(
 def count_groups(
     snapshot: Snapshot,
     memory: AvailabilityMemory,
-    launching_since: Mapping[str, datetime],
+    launching: "Launching",
     risky: Set[str],
 ) -> tuple[Count, Count]:
     """Count the spot group against the need in its desired capacity, on-demand against its own.
@@ -100,8 +105,8 @@ def count_groups(
     need = required_capacity(seen.spot.desired, (*memory.capacity_requests, sized))
     back = seen.on_demand
     return (
-        count(seen.spot, need, launching_since, risky, gone, deadline, snapshot.unheard),
-        count(back, back.desired, launching_since, risky, gone, deadline, snapshot.unheard),
+        count(seen.spot, need, launching, risky, gone, deadline, snapshot.unheard),
+        count(back, back.desired, launching, risky, gone, deadline, snapshot.unheard),
     )
 
 
@@ -118,11 +123,12 @@ def in_service(group: Group, risky: Set[str]) -> int:
 class Launching:
     """The launching instances, with since when; `spot` are those of the spot group.
 
-    `unserved` has the launch times of instances that vanished before they served and that no later
-    instance replaces yet.
+    `heirs` are those that have the age of one that vanished before it served, with their own.
+    `unserved` has the launch times of such instances that no later instance replaces yet.
     """
 
     since: Mapping[str, datetime]
+    heirs: Mapping[str, datetime]
     spot: tuple[str, ...]
     unserved: tuple[datetime, ...]
 
@@ -143,7 +149,11 @@ def find_launching(memory: AvailabilityMemory, snapshot: Snapshot) -> Launching:
     since = {**spot, **on_demand}
     since |= {i: at for i, at in inherited.items() if i in since}
     since |= {i: known[i] for i in known.keys() & since.keys()}
-    return Launching(since=since, spot=tuple(spot), unserved=tuple(ages[len(inherited) :]))
+    born = {i: spot[i] for i in inherited} | memory.heirs
+    born = {i: at for i, at in born.items() if i in since}
+    return Launching(
+        since=since, heirs=born, spot=tuple(spot), unserved=tuple(ages[len(inherited) :])
+    )
 
 
 def _launching(group: Group, snapshot: Snapshot) -> dict[str, datetime]:

@@ -100,7 +100,7 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
     risky = frozenset([i for i, at in warned.items() if at <= snapshot.now])
     unmark = lapsed(explained, memory, risky)
     launching = find_launching(memory, explained)
-    spot, on_demand = count_groups(explained, memory, launching.since, risky.union(unmark))
+    spot, on_demand = count_groups(explained, memory, launching, risky.union(unmark))
     risk = risk_of(explained, memory, warned, risky)
     if snapshot.fleet.availability.elevated_risk_s:
         risk = elevated.elevate(risk, explained, memory, spot, risky)
@@ -178,6 +178,7 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
             now,
         ),
         launching_since=launching.since,
+        heirs=launching.heirs,
         spot_launching=launching.spot,
         unserved=launching.unserved if spot.serving < spot.target else (),
         spot_failures=newest_of_each(explaining(old.spot_failures, snapshot.spot_failures, group)),

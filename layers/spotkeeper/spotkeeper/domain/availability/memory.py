@@ -115,7 +115,8 @@ class AvailabilityMemory:
       was missing;
     * `pending_increases` that launches may still fill;
     * `launching_since` and `at_risk` with since when, `spot_launching` those of the spot group, and
-      `unserved` since when those were launching that vanished before they served;
+      `unserved` since when those were launching that vanished before they served, and `heirs` when
+      those themselves were seen first that have the age of such an instance;
     * `levels`, how many served from when on;
     * `spot_failures` and `on_demand_failures`, which explain a gap while it lasts;
     * `adoption`, until what on-demand serves is known not to be needed;
@@ -146,6 +147,7 @@ class AvailabilityMemory:
     gap_since: datetime | None = None
     pending_increases: tuple[PendingIncrease, ...] = ()
     launching_since: Mapping[str, datetime] = field(default_factory=dict)
+    heirs: Mapping[str, datetime] = field(default_factory=dict)
     at_risk: Mapping[str, datetime] = field(default_factory=dict)
     levels: tuple[Level, ...] = ()
     risk: RiskMemory = field(default_factory=RiskMemory)
