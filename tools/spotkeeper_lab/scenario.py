@@ -16,7 +16,7 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, two_groups
+from spotkeeper_lab.cloud.values import NO_CAPACITY, GroupSpec, Physics, two_groups
 from spotkeeper_lab.fakes import EPOCH
 from spotkeeper_lab.faults import TOGETHER, WIDE, Fault, Kind
 from spotkeeper_lab.traces.market import market_of
@@ -29,6 +29,9 @@ DEPLOYED_AT_S = 480.0
 SPOT_MAX = 12
 LENGTHS_S = (90.0, 300.0, 900.0, 1800.0, 3600.0)
 LATENCIES_S = (0.01, 0.08)
+# What a spot request says while AWS takes its instance: for its capacity, in an experiment of FIS,
+# or for its price, as requests said until AWS changed that.
+TAKING = (NO_CAPACITY, "instance-terminated-by-experiment", "marked-for-termination")
 MAIN = "ocr"
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
 OTHERS = 2
@@ -71,6 +74,8 @@ class Scenario:
     event_delay_s: float = 5.0
     event_lost: float = 0.0
     event_twice: float = 0.0
+    spot_status: str = NO_CAPACITY
+    status_delay_s: float = 0.0
     ghost_s: float = 90.0
     strict: bool = True
     sized: bool = True
@@ -154,6 +159,8 @@ def draw(seed: int) -> Scenario:
         ghost_s=rng.choice([30.0, 90.0, 150.0]),
         sized=sized,
         suspend_after_s=rng.choice([None, 900.0]),
+        spot_status=rng.choice(TAKING),
+        status_delay_s=rng.choice([0.0, 5.0, 45.0]),
     )
 
 

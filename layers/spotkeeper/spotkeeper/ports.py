@@ -74,13 +74,14 @@ class Unreadable(FleetError):
 class SpotRequest:
     """A spot request in trouble: its instance, if it has one, and what its status means.
 
-    `at_risk_since` is when its instance was marked to be taken; `taken` says that it has been.
+    `at_risk_since` is when EC2 said that it takes the instance, which runs on until the notice is
+    over. With `final`, it is gone then at the latest.
     """
 
     instance_id: str
     failure: LaunchFailure | None
     at_risk_since: datetime | None
-    taken: bool = False
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +127,8 @@ class GroupReader(Protocol):
         """List the spot requests of some instances whose status shows trouble since an instant."""
         ...
 
-    def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
-        """Return which of some instances have not ended, in any group or none."""
+    def running(self, instance_ids: Sequence[str]) -> Mapping[str, bool]:
+        """Name those of some instances that have not ended; false for one that stops."""
         ...
 
     def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:

@@ -8,32 +8,37 @@ from botocore.session import get_session
 from spotkeeper.adapters.errors import (
     CODES,
     GONE_CODES,
+    SPOT_FINAL_STATUSES,
     SPOT_MARKED_STATUSES,
-    SPOT_TAKEN_STATUSES,
     SPOT_TROUBLED_STATUSES,
     classify,
     classify_spot_status,
 )
 from spotkeeper.domain.failure import FailureClass
+from spotkeeper_lab.aws import answers
+from spotkeeper_lab.aws.answers import request_states
+from spotkeeper_lab.scenario import TAKING
 
 CAPACITY, PRICE = FailureClass.CAPACITY, FailureClass.PRICE
+EVIDENCE = Path(__file__).parents[2] / "evidence"
 TEXTS = (Path(__file__).parent / "failure_texts.txt").read_text(encoding="utf-8").splitlines()[1:]
 
-# The EC2 user guide's list of spot request status codes, whole: by class, and whether an instance
-# that has it is about to go.
+# AWS's spot request statuses: by class, and whether an instance that has it is about to go.
 STATUSES: dict[tuple[FailureClass | None, bool], str] = {
     (None, False): """
         pending-evaluation not-scheduled-yet canceled-before-fulfillment pending-fulfillment
         fulfilled instance-stopped-by-user request-canceled-and-instance-running
-        instance-terminated-by-schedule instance-terminated-by-user
-        spot-instance-terminated-by-user""",
-    (None, True): "marked-for-stop marked-for-termination",
+        instance-terminated-by-user spot-instance-terminated-by-user""",
+    (None, True): """
+        marked-for-stop marked-for-stop-by-experiment marked-for-termination
+        instance-stopped-by-experiment instance-terminated-by-experiment
+        instance-terminated-by-schedule""",
     (CAPACITY, False): """
         capacity-not-available capacity-oversubscribed launch-group-constraint az-group-constraint
         placement-group-constraint constraint-not-fulfillable system-error""",
     (CAPACITY, True): """
         instance-stopped-no-capacity instance-terminated-by-service instance-terminated-no-capacity
-        instance-terminated-launch-group-constraint""",
+        instance-terminated-launch-group-constraint instance-terminated-capacity-oversubscribed""",
     (PRICE, False): "price-too-low",
     (PRICE, True): "instance-stopped-by-price instance-terminated-by-price",
     (FailureClass.QUOTA, False): "limit-exceeded",
@@ -80,11 +85,20 @@ def test_an_unknown_message_counts_as_capacity_and_says_so(message: str) -> None
 
 def test_a_spot_request_status_has_its_meaning() -> None:
     meant = {it: means for means, text in STATUSES.items() for it in text.split()}
-    going = SPOT_MARKED_STATUSES | SPOT_TAKEN_STATUSES
+    going = SPOT_MARKED_STATUSES | SPOT_FINAL_STATUSES
     assert {it: (classify_spot_status(it), it in going) for it in meant} == meant
+    assert meant.keys() == {status for status, _ in request_states()}
     assert {it for it in meant if it.startswith("marked-")} == SPOT_MARKED_STATUSES
     assert {it for it, means in meant.items() if means != (None, False)} == SPOT_TROUBLED_STATUSES
     assert classify_spot_status("marked-for-promotion") is None
+
+
+def test_the_lab_and_the_product_hold_aws_s_table_of_statuses() -> None:
+    name = "spot_request_statuses.tsv"
+    assert (EVIDENCE / name).read_bytes() == Path(answers.__file__).with_name(name).read_bytes()
+    assert set(TAKING) <= SPOT_MARKED_STATUSES | SPOT_FINAL_STATUSES
+    running = {status for status, state in request_states() if state == "running"}
+    assert set(TAKING) <= running
 
 
 def test_every_error_that_auto_scaling_documents_is_understood() -> None:

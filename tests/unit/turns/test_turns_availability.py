@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import pytest
 
+from spotkeeper.adapters.errors import SPOT_FINAL_STATUSES, SPOT_MARKED_STATUSES
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
@@ -109,6 +110,46 @@ def test_a_batch_that_was_detached_with_no_time_left_is_remembered() -> None:
     lease = fleet.states.acquire("ocr", Controller.AVAILABILITY, instant(700), None)
     assert lease is not None
     assert set(lease.availability.detached) == set(warned)
+
+
+@pytest.mark.parametrize("status", sorted(SPOT_MARKED_STATUSES | SPOT_FINAL_STATUSES))
+@pytest.mark.parametrize(
+    ("event_s", "status_s"), [(0, 0), (0, 50), (50, 0), (None, 0), (None, 50), (0, None)]
+)
+def test_an_instance_that_aws_takes_is_marked_then_detached_and_remembered_until_it_is_gone(
+    status: str, event_s: int | None, status_s: int | None
+) -> None:
+    """Whatever its spot request says meanwhile, and whether that or the event comes first."""
+    physics = Physics(cold_start_s=60, warm_start_s=40, warm_pool=4, spot_status=status)
+    warm = AvailabilityPolicy(on_demand_warm=True, elevated_risk_s=0)
+    fleet = FakeFleet(policy=warm, physics=physics)
+    fleet.to(600)
+    going, since_s = fleet.spot_ids()[0], min(it for it in (event_s, status_s) if it is not None)
+    fleet.cloud.reclaim([going], 720)
+    unread, calls = Throttled("Rate exceeded"), fleet.faults.refusals
+    for second in (0, 50, 90, 130):
+        fleet.cloud.advance(600 + second)
+        calls.pop("troubled_spot_requests", None)
+        if status_s is None or second < status_s:
+            calls["troubled_spot_requests"] = unread
+        now = instant(600 + second)
+        if event_s == second:
+            told = warning(going, at_s=600)
+            handle_interruption(told, [fleet.fleet], fleet.ports, now)
+        check_availability([fleet.fleet], fleet.ports, now)
+        lease = fleet.states.acquire("ocr", Controller.AVAILABILITY, now, None)
+        assert lease is not None
+        fleet.states.release(lease)
+        memory, gone = lease.availability, second > 120
+        warned = second >= since_s and not gone
+        assert fleet.cloud.instance(going).draining is (second >= since_s)
+        assert set(memory.detached) == ({going} if warned or status_s is None else set())
+        assert dict(memory.risk.deferral.gone_at) == ({going: instant(720)} if warned else {})
+    marked, detached = (
+        next(n for n, it in enumerate(fleet.asked()) if verb in it and going in it)
+        for verb in ("drain", "replace")
+    )
+    assert marked < detached
 
 
 # --- what is read -----------------------------------------------------------------------------

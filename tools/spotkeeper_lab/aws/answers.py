@@ -1,10 +1,12 @@
 """What the simulated cloud answers to calls of Auto Scaling and EC2, in AWS's words."""
 
+import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG
@@ -240,14 +242,16 @@ class Answers:
         }
 
     def _spot_request(self, view: InstanceView) -> dict[str, Any]:
-        taken = view.ended_s is not None
-        code = "instance-terminated-no-capacity" if taken else "marked-for-termination"
-        at = self._time.at(view.ended_s or view.warned_s or 0.0)
+        taken, code = view.ended_s is not None, self._cloud.physics.spot_status
+        at_s = view.status_s
+        if taken and code.startswith("marked"):
+            code, at_s = "instance-terminated-by-price", view.ended_s
+        at = self._time.at(at_s or 0.0)
         return {
             "SpotInstanceRequestId": f"sir-{view.instance_id[-8:]}",
             "InstanceId": view.instance_id,
-            "State": "closed" if taken else "active",
-            "CreateTime": at,
+            "State": request_states().get((code, _state(view)), "closed"),
+            "CreateTime": self._time.at(view.launched_s),
             "Status": {"Code": code, "UpdateTime": at, "Message": code},
         }
 
@@ -353,6 +357,19 @@ class Answers:
                 if kind in filters.get("instance-type", [kind])
             ]
         }
+
+
+@cache
+def request_states() -> Mapping[tuple[str, str], str]:
+    """The state of a one-time spot request by its status code and its instance's state.
+
+    Beside this module is AWS's table of all of them, each with its source.
+    """
+    table = Path(__file__).with_name("spot_request_statuses.tsv").read_text(encoding="utf-8")
+    return {
+        (row["status"], row["instance state"]): row["request state"].partition(" or ")[0]
+        for row in csv.DictReader(table.splitlines(), dialect="excel-tab")
+    }
 
 
 # --- parameters -----------------------------------------------------------------------------------

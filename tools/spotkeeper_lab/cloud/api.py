@@ -307,7 +307,7 @@ class Cloud:
         return sorted(found, key=lambda a: (a.start_s, a.status_code == FAILED), reverse=True)
 
     def spot_requests(self, instance_ids: Container[str] | None = None) -> tuple[InstanceView, ...]:
-        """The spot instances that were warned, or taken within the last hour."""
+        """The spot instances whose requests say that they are, or were, taken: for an hour."""
         forgotten_s = self.now_s - SHOWN_S
         while self._taken and (self._taken[0].ended_s or 0.0) < forgotten_s:
             self._taken.popleft()
@@ -315,6 +315,7 @@ class Cloud:
             machine.view()
             for machine in (*self._warned.values(), *self._taken)
             if instance_ids is None or machine.instance_id in instance_ids
+            if machine.status_s is not None and machine.status_s <= self.now_s
         )
 
     # --- what a test does to it -----------------------------------------------------------------
@@ -936,6 +937,8 @@ class Cloud:
         chance = random.Random(f"{self._seed}/notice/{machine.number}").random()
         if self.physics.notice_s > 0 and chance >= self.physics.notice_lost:
             machine.warned_s = self.now_s
+            late = random.Random(f"{self._seed}/status/{machine.number}").random()
+            machine.status_s = self.now_s + late * self.physics.status_delay_s
             self._warned[machine.instance_id] = machine
             self._touch(machine)
             self._tell(EventKind.WARNING, machine.group_name, machine.instance_id)
@@ -943,6 +946,7 @@ class Cloud:
     def _lose(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is None:
             machine.lost = True
+            machine.status_s = min(machine.status_s or self.now_s, self.now_s)
             self._taken.append(machine)
             self._die(machine, SPOT_TAKEN)
 

@@ -57,6 +57,7 @@ class SimulatedMachine:
     gone_s: float | None = None
     tags: dict[str, str] = field(default_factory=dict)
     warned_s: float | None = None
+    status_s: float | None = None
     doomed_s: float | None = None
     ended_s: float | None = None
     lost: bool = False

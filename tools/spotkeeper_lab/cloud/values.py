@@ -21,6 +21,8 @@ IN_PROGRESS = "InProgress"
 LAUNCHING = frozenset({PENDING, PENDING_WAIT})
 
 # Texts as AWS writes them; the classifier of the product reads them as it does in production.
+# What a spot request says from the warning on (spot_request_statuses.tsv).
+NO_CAPACITY = "instance-terminated-no-capacity"
 SPOT_DRY = (
     "Could not launch Spot Instances. InsufficientInstanceCapacity - There is no Spot capacity "
     "available that matches your request. Launching EC2 instance failed."
@@ -187,7 +189,8 @@ class Physics:
     `terminate_hook_s`; one that is launched waits for its worker at most `launch_hook_s` where
     there is such a hook, and is then in service all the same, or abandoned unless `hook_continues`.
 
-    Events take up to `event_delay_s`, each its own time; some arrive twice, some never.
+    Events take up to `event_delay_s`, each its own time; some arrive twice, some never. The spot
+    request of an instance that AWS takes back says `spot_status`, up to `status_delay_s` late.
 
     Stricter than most of the lab needs, as AWS is, and off by default:
     a dead instance stays in its group as it was until the health check finds it, `ghost_s` at most;
@@ -209,6 +212,8 @@ class Physics:
     event_delay_s: float = 0.0
     event_lost: float = 0.0
     event_twice: float = 0.0
+    spot_status: str = NO_CAPACITY
+    status_delay_s: float = 0.0
     on_demand_failure: float = 0.0
     retry_s: float = 15.0
     retry_longest_s: float | None = None
@@ -226,9 +231,9 @@ class Physics:
 class InstanceView:
     """An instance; `state` is AWS's LifecycleState, `group` is empty once it is in none.
 
-    `lost` says that the market took it, `gone_s` when it will be gone, as its workers know
-    and `tags` the other tags that it was given, `serves_s` from when on its workers serve: never
-    where it was launched from a bad image.
+    `lost` says that the market took it, `status_s` since when its spot request says that it goes,
+    `gone_s` when it will be gone, as its workers know and `tags` the other tags that it was given,
+    `serves_s` from when on its workers serve: never where it was launched from a bad image.
     """
 
     instance_id: str
@@ -244,6 +249,7 @@ class InstanceView:
     gone_s: float | None
     ended_s: float | None
     lost: bool
+    status_s: float | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -114,6 +114,7 @@ SPOT_STATUSES: Mapping[FailureClass, frozenset[str]] = {
         "az-group-constraint", "launch-group-constraint", "placement-group-constraint",
         "system-error", "instance-terminated-no-capacity", "instance-stopped-no-capacity",
         "instance-terminated-launch-group-constraint", "instance-terminated-by-service",
+        "instance-terminated-capacity-oversubscribed",
     }),
     FailureClass.PRICE: frozenset({
         "price-too-low", "instance-terminated-by-price", "instance-stopped-by-price",
@@ -121,10 +122,18 @@ SPOT_STATUSES: Mapping[FailureClass, frozenset[str]] = {
     FailureClass.QUOTA: frozenset({"limit-exceeded"}),
     FailureClass.CONFIGURATION: frozenset({"bad-parameters", "schedule-expired"}),
 }  # fmt: skip
-# Only these announce a loss; the others tell of one that has happened.
-SPOT_MARKED_STATUSES = frozenset({"marked-for-termination", "marked-for-stop"})
-SPOT_TROUBLED_STATUSES = SPOT_MARKED_STATUSES.union(*SPOT_STATUSES.values())
-SPOT_TAKEN_STATUSES = {status for status in SPOT_TROUBLED_STATUSES if status.startswith("instance")}
+# EC2 may take back what it marked. Where a request says that its instance was taken, the instance
+# runs on for the two minutes of its notice (note † of the guide's table, for no-capacity).
+SPOT_MARKED_STATUSES = frozenset({
+    "marked-for-termination", "marked-for-stop", "marked-for-stop-by-experiment",
+})  # fmt: skip
+SPOT_FINAL_STATUSES = frozenset({
+    "instance-terminated-by-experiment", "instance-stopped-by-experiment",
+    "instance-terminated-by-schedule",
+}).union(*[
+    [status for status in some if status.startswith("instance")] for some in SPOT_STATUSES.values()
+])  # fmt: skip
+SPOT_TROUBLED_STATUSES = SPOT_MARKED_STATUSES.union(SPOT_FINAL_STATUSES, *SPOT_STATUSES.values())
 
 # Words of messages that carry no code, first match wins (issue threads and the Auto Scaling
 # guide, "Troubleshoot"; tests/unit/adapters/failure_texts.txt quotes them whole).

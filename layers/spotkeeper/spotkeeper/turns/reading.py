@@ -92,11 +92,21 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
     spot_failures += [
         r.failure for r in requests if r.failure and r.instance_id in memory.launching_since
     ]
+    notice = timedelta(seconds=fleet.availability.notice_s)
+    going = {r.instance_id: r for r in requests if r.at_risk_since}
+    due = sorted(
+        going.keys() | (overdue(memory, fleet.availability, now) if memory.detached else ())
+    )
+    running = (
+        this.optional("which instances run", None, lambda: ports.groups.running(due), api=EC2)
+        if due
+        else None
+    )
+    taken = frozenset([i for i, r in going.items() if _is_gone(r, running, now - notice)])
     # What notes and spot requests report about the same instance.
     warned: dict[str, datetime] = {}
-    notice = timedelta(seconds=fleet.availability.notice_s)
     noted = [(i, note.at) for note in lease.notes for i in note.instance_ids]
-    marked = [(r.instance_id, r.at_risk_since) for r in requests if r.at_risk_since]
+    marked = [(i, r.at_risk_since) for i, r in going.items() if r.at_risk_since and i not in taken]
     for i, at in (*noted, *marked):
         warned[i] = at_risk_since(warned.get(i), at, now, notice)
     # Nobody knows what serves once the health controller's last turn is long ago.
@@ -104,12 +114,6 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
     same = memory.groups == (spot.name, on_demand.name)
     looked_after = same and within(memory.seen_at, now, LOOKED_AFTER_S)
     let_go = _let_go(this, spot)
-    due = sorted(overdue(memory, fleet.availability, now)) if memory.detached else []
-    running = (
-        this.optional("detached instances", None, lambda: ports.groups.running(due), api=EC2)
-        if due
-        else None
-    )
     return Snapshot(
         fleet=fleet,
         seen=Observation(seen_at=now, spot=spot, on_demand=on_demand),
@@ -118,7 +122,7 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         warned=warned,
         served={i: note.at for note in lease.notes for i in note.served},
         let_go=let_go,
-        taken=frozenset([r.instance_id for r in requests if r.taken]),
+        taken=taken,
         silent=frozenset(health.silent),
         unreported=health.unreported,
         unheard=_unheard(this, spot),
@@ -126,13 +130,20 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         # Only a fleet that was adopted waits for its load to be known.
         load_known=(not looked_after or memory.adoption is not None) and _is_load_known(this),
         logged=health.flow.newest is not None,
-        running=running,
+        running=None if running is None else frozenset(running),
         sweep=_sweep(this, (spot, on_demand)),
         claims=bool(ports.owner),
         spot_missing=missing is not None,
         health_lost=lease.other_unreadable or (stopped and fleet.worker_health.enabled),
         unread=tuple(this.unread),
     )
+
+
+def _is_gone(request: SpotRequest, running: Mapping[str, bool] | None, over: datetime) -> bool:
+    """Tell whether EC2 has taken an instance: it runs no more, or its notice began by `over`."""
+    if running is not None and not running.get(request.instance_id):
+        return True
+    return request.final and request.at_risk_since is not None and request.at_risk_since <= over
 
 
 def with_busy_shares(snapshot: Snapshot, this: Round) -> Snapshot:

@@ -84,7 +84,7 @@ def test_a_lost_notice_leaves_no_trace() -> None:
 def test_a_warned_instance_shows_in_its_spot_request() -> None:
     cloud = make([(0.0, 1), (1000.0, 0)], desired=1)
     cloud.advance(880)
-    assert statuses(cloud) == [(ids(cloud)[0], "marked-for-termination")]
+    assert statuses(cloud) == [(ids(cloud)[0], "instance-terminated-no-capacity")]
 
 
 def test_an_announced_drop_lets_nothing_launch_in_its_pool() -> None:

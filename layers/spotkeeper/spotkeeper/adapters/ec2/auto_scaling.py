@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.errors import (
     ENDED_BY_REQUEST,
+    SPOT_FINAL_STATUSES,
     SPOT_MARKED_STATUSES,
-    SPOT_TAKEN_STATUSES,
     SPOT_TROUBLED_STATUSES,
     aws_errors,
     by_a_user,
@@ -42,7 +42,8 @@ NONCE_TAG = "spotkeeper:nonce"
 MARKS = (DRAINING_TAG, GROUP_TAG, NONCE_TAG)
 # EC2's limit for the values of one filter.
 VALUES_A_FILTER = 200
-_RUNNING = ("pending", "running", "stopping", "stopped")
+_SERVING = ("pending", "running")
+_RUNNING = (*_SERVING, "stopping", "stopped")
 # An instance is detached within the lifetime of its warning, which is a quarter of an hour.
 DETACHED_WITHIN = timedelta(hours=1)
 DETACHMENTS_AT_MOST = 1_000
@@ -186,13 +187,16 @@ class AutoScalingReader:
                     requests += page["SpotInstanceRequests"]
         return tuple([spot_request_from(r) for r in requests if updated_at(r) >= since])
 
-    def running(self, instance_ids: Sequence[str]) -> frozenset[str]:
-        """Name those of some instances that have not ended; an unknown one has."""
-        return frozenset(
-            instance["InstanceId"]
+    def running(self, instance_ids: Sequence[str]) -> Mapping[str, bool]:
+        """Name those of some instances that have not ended; false for one that stops.
+
+        An unknown one has ended.
+        """
+        return {
+            instance["InstanceId"]: instance["State"]["Name"] in _SERVING
             for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False)
             for instance in self._instances({"instance-id": some})
-        )
+        }
 
     def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
         """List the running instances that carry this stack's mark of one of some groups.
@@ -354,6 +358,6 @@ def spot_request_from(request: "SpotInstanceRequestTypeDef") -> SpotRequest:
     return SpotRequest(
         instance_id=request.get("InstanceId", ""),
         failure=failure,
-        at_risk_since=at if status in SPOT_MARKED_STATUSES else None,
-        taken=status in SPOT_TAKEN_STATUSES,
+        at_risk_since=at if status in SPOT_MARKED_STATUSES | SPOT_FINAL_STATUSES else None,
+        final=status in SPOT_FINAL_STATUSES,
     )

@@ -349,7 +349,7 @@ def still_outside(memory: AvailabilityMemory, snapshot: Snapshot) -> dict[str, d
     known = {**found, **memory.detached}
     if not known:
         return {}
-    ended = set(snapshot.taken)
+    ended = set(snapshot.taken - (snapshot.running or frozenset()))
     if snapshot.running is not None:
         due = overdue(memory, snapshot.fleet.availability, snapshot.now)
         ended |= due - snapshot.running - found.keys()

@@ -37,8 +37,9 @@ class Snapshot:
       although requests flow, with since when; `unheard` are in service without a log while there
       were too few requests to tell.
     * With `load_known`, the load names the need; with `logged`, search logs have arrived, ever.
-    * `sweep` is the result of a search for marked instances, `running` are the detached instances
-      that still run; both are None when they were not read.
+    * `sweep` is the result of a search for marked instances; `running` are those of the instances
+      that AWS takes, or that are detached and overdue, that have not ended; both are None when they
+      were not read.
     * With `claims`, groups that no stack owns are claimed.
     * With `health_lost`, the health controller's memory is damaged, or its turns have stopped:
       nobody knows what serves.
