@@ -43,14 +43,14 @@ def test_a_fleet_without_any_log_is_held_and_raises_no_alarm(
 
 
 @pytest.mark.parametrize("desired", [4, 40])
-def test_a_quiet_turn_makes_eight_calls(stage_of: StageOf, desired: int) -> None:
+def test_a_quiet_turn_makes_seven_calls_of_the_table(stage_of: StageOf, desired: int) -> None:
     stage = stage_of(("ocr",), desired=desired)
     stage.serve("ocr", 6.7, 30)
     stage.call(handler)
     assert stage.counted("autoscaling", "ec2") == {"DescribeAutoScalingGroups": 1}
     # The control, the lease twice, the memories and the load, the own memory, the record, and once
-    # in a process the copy of the documents.
-    calls = {"GetItem": 1, "UpdateItem": 2, "Query": 2, "PutItem": 3}
+    # in a process the documents in force, which are read and copied.
+    calls = {"GetItem": 2, "UpdateItem": 2, "Query": 2, "PutItem": 3}
     assert stage.counted("dynamodb") == calls
 
 

@@ -151,14 +151,14 @@ def test_a_fleet_that_never_turned_is_unknown_not_whole(deployed: Stage) -> None
 def test_a_fleet_with_an_invalid_document_is_named_and_not_called_unknown(
     deployed: Stage,
 ) -> None:
-    wrong = "fleet document main: bounds: Field required"
-    deployed.put("main", '{"version": 1}')
+    wrong = "fleet document night: bounds: Field required"
+    deployed.put("night", '{"version": 1}')
     assert f"trouble {wrong}" in words("status")
     assert "ERROR  wrong-document  documents" in answered("doctor")
-    for line in (*(f"{it} --fleet main" for it in ("status", "explain", "doctor", "cost")),
-                 "mode main observe"):  # fmt: skip
+    for line in (*(f"{it} --fleet night" for it in ("status", "explain", "doctor", "cost")),
+                 "mode night observe"):  # fmt: skip
         told = refused(*line.split())
-        assert told.startswith(f"error: fleet main has no turns: {wrong}"), line
+        assert told.startswith(f"error: fleet night has no turns: {wrong}"), line
     for command in ("explain", "observe report", "types"):
         code, out, err = run(*command.split())
         assert (code, err.count(wrong)) == (1, 1)

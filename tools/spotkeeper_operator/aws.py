@@ -18,7 +18,7 @@ from spotkeeper.adapters.ec2.auto_scaling import (
     is_failed_launch,
 )
 from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
-from spotkeeper.adapters.fleet_documents import FleetDocuments, FleetDocumentStore
+from spotkeeper.adapters.fleet_documents import DocumentCopy, FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.stacks import Stack, StackReader
 from spotkeeper.domain.money.prices import PriceBook
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=3, read_timeout=15
 )
+# What is only better to know must not take long.
+IMPATIENT = CONFIG.merge(Config(retries={"total_max_attempts": 1}, read_timeout=3))
 
 
 class OperatorError(Exception):
@@ -97,7 +99,8 @@ class Aws:
 
     def documents(self, stack: Stack) -> FleetDocuments:
         ssm = self.session.client("ssm", config=CONFIG)
-        documents = FleetDocumentStore(ssm, stack.documents_path).load()
+        copy = DocumentCopy(self.session.client("dynamodb", config=IMPATIENT), stack.table)
+        documents = FleetDocumentStore(ssm, stack.documents_path, copy).load()
         self.wrong_documents = documents.errors
         return documents
 

@@ -77,8 +77,8 @@ def now() -> datetime:
 
 
 def fleet_documents(*, copies: bool = False) -> FleetDocuments:
-    """Read the fleets of this stack; `copies`: keep a copy for when they cannot be read."""
-    documents = _documents().load(copies=copies)
+    """Read the fleets of this stack; `copies`: keep a copy of what is in force."""
+    documents = _documents().load(now(), copies=copies)
     for fleet in documents.fleets:
         tell_unused(fleet.name, fleet.unused)
     return documents

@@ -1,22 +1,26 @@
 """Fleet documents in SSM Parameter Store, through Powertools' cached parameters.
 
-The table has a copy of those that were read last, for a process that begins while Parameter Store
-does not answer: pk documents, sk copy.
+A mistake in a document never stops what runs: the document that was right last stays in force. The
+table has a copy of those in force, also for a process that begins while Parameter Store does not
+answer: pk documents, sk copy.
 """
 
 import contextlib
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from aws_lambda_powertools.utilities.parameters import SSMProvider
 from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 
-from spotkeeper.adapters.table import Items
+from spotkeeper.adapters.dynamodb.controls import ControlTable
+from spotkeeper.adapters.table import Items, epoch
 from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.permission import Mode, Permission
 from spotkeeper.ports import FleetError, Unavailable
 
 if TYPE_CHECKING:
@@ -26,44 +30,84 @@ if TYPE_CHECKING:
 OVERRIDES = ".overrides"
 # A changed document is in force within this; each minute would be a call a minute and function.
 CACHE_S = 60
+# What was right last stays in force for this long, where a document is wrong or gone.
+KEPT_FOR = timedelta(days=7)
+TIME = "%Y-%m-%d %H:%M UTC"
 
 
 class WrongFleetDocument(FleetError):
-    """A fleet document that does not validate; the other fleets go on."""
+    """A fleet document that cannot be in force; the other fleets go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetDocuments:
-    """The fleets that can be run, an error for each document that cannot, and all their names."""
+    """The fleets that can be run, an error for each mistake, and the names of all documents."""
 
     fleets: tuple[Fleet, ...]
     errors: tuple[FleetError, ...]
     names: frozenset[str] = frozenset()
 
+    @property
+    def groups(self) -> frozenset[str]:
+        """The groups of all fleets that can be run."""
+        return frozenset(g for fleet in self.fleets for g in fleet.groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """The documents in force by name, overrides too, and since when fleets' documents are wrong."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    wrong_since: Mapping[str, datetime] = field(default_factory=dict)
+
+    def fleets(self, now: datetime | None) -> list[Fleet]:
+        """Read the fleets; one whose document has been wrong for `KEPT_FOR` is left out."""
+        fleets = []
+        for name in sorted(name for name in self.texts if not name.endswith(OVERRIDES)):
+            is_over = now and now - self.wrong_since.get(name, now) >= KEPT_FOR
+            # An earlier release copied wrong ones, too.
+            with contextlib.suppress(FleetDocumentError):
+                if not is_over:
+                    overrides = self.texts.get(f"{name}{OVERRIDES}")
+                    fleets.append(parse_fleet(name, self.texts[name], overrides))
+        return fleets
+
+    def without(self, names: set[str]) -> "InForce":
+        texts = {n: t for n, t in self.texts.items() if n.removesuffix(OVERRIDES) not in names}
+        return replace(self, texts=texts)
+
 
 class DocumentCopy(Items):
     """The copy in the table."""
 
-    _kept: Mapping[str, str] | None = None
+    def keep(self, now: InForce) -> bool:
+        """Write the copy; one that fails is made by the next read."""
+        with contextlib.suppress(FleetError):
+            since = {name: epoch(at) for name, at in now.wrong_since.items()}
+            doing, texts = "copying the fleet documents", json.dumps(dict(now.texts))
+            self._put(doing, "documents", "copy", texts=texts, wrong_since=json.dumps(since))
+            return True
+        return False
 
-    def keep(self, texts: Mapping[str, str]) -> None:
-        """Copy the documents, where they are not those that this process copied before.
+    def read(self) -> InForce | None:
+        """Return what was in force last; None where that cannot be read."""
+        with contextlib.suppress(FleetError):
+            item = self._get("reading the documents' copy", "documents", "copy") or {}
+            with contextlib.suppress(ValueError, KeyError, AttributeError, TypeError):
+                since = json.loads(item["wrong_since"]["S"] if "wrong_since" in item else "{}")
+                return InForce(
+                    texts={str(n): str(t) for n, t in json.loads(item["texts"]["S"]).items()},
+                    wrong_since={n: datetime.fromtimestamp(at, UTC) for n, at in since.items()},
+                )
+            return InForce()
+        return None
 
-        A copy that fails is made by the next read.
-        """
-        if texts != self._kept:
-            with contextlib.suppress(FleetError):
-                copy = json.dumps(dict(texts))
-                self._put("copying the fleet documents", "documents", "copy", texts=copy)
-                self._kept = dict(texts)
-
-    def read(self) -> dict[str, str]:
-        """Return the documents that were copied last; none where there is no copy to be read."""
-        with contextlib.suppress(FleetError, ValueError):
-            item = self._get("reading the documents' copy", "documents", "copy")
-            texts = json.loads(item["texts"]["S"]) if item else {}
-            return {str(name): str(text) for name, text in texts.items()}
-        return {}
+    def is_stopped(self, fleet: Fleet, now: datetime) -> bool:
+        """Say whether a fleet only observes, so that the end of its document ends nothing."""
+        with contextlib.suppress(FleetError):
+            control = ControlTable(self._dynamodb, self._table).of(fleet.name)
+            return control.permission(fleet.mode, now) is Permission.OBSERVE
+        return False
 
 
 class FleetDocumentStore:
@@ -74,46 +118,46 @@ class FleetDocumentStore:
         self._provider = SSMProvider(boto3_client=ssm)
         self._path = path
         self._copy = copy
-        self._last: dict[str, str] = {}
+        self._last: Mapping[str, str] = {}
+        self._in_force = InForce()
+        self._copied: InForce | None = None
 
-    def load(self, *, copies: bool = False) -> FleetDocuments:
-        """Read and validate every document; a wrong one becomes an error of its own.
+    def load(self, now: datetime | None = None, *, copies: bool = False) -> FleetDocuments:
+        """Read and validate every document; each mistake becomes an error of its own.
 
-        When they cannot be read, those that were read last are in force, by this process or as the
-        table has them, and an error says so. Raises `Unavailable` where there are none.
+        A fleet whose document is wrong, gone, or names a group of another fleet goes on as it was,
+        for `KEPT_FOR`. When no document can be read, those that were read last are in force. With
+        `copies`, the table's copy is brought up to date, and one that is gone is forgotten if its
+        fleet was stopped. Raises `Unavailable` where there is no document at all.
         """
-        fleets: list[Fleet] = []
         errors: list[FleetError] = []
         try:
             self._last = self._read()
-            if self._copy and copies:
-                self._copy.keep(self._last)
         except Unavailable as error:
-            if self._copy and not self._last:
-                self._last = self._copy.read()
+            if not self._last and self._copy:
+                self._last = (self._copy.read() or InForce()).texts
             if not self._last:
                 raise
             errors.append(Unavailable(f"{error}; those that were read last stay in force"))
-        texts = {name: t for name, t in self._last.items() if not name.endswith(OVERRIDES)}
-        overrides = {
-            name.removesuffix(OVERRIDES): text
-            for name, text in self._last.items()
-            if name.endswith(OVERRIDES)
-        }
-        for name, text in sorted(texts.items()):
-            try:
-                fleets.append(parse_fleet(name, text, overrides.pop(name, None)))
-            except FleetDocumentError as error:
-                errors.append(WrongFleetDocument(str(error)))
-        errors += [
-            WrongFleetDocument(f"{name}{OVERRIDES} overrides no document: there is no {name}")
-            for name in sorted(overrides)
-        ]
-        if not texts:
+        judged = _judge(self._last, self._in_force, now)
+        if self._copy and (self._copied is None or judged.errors):
+            # Another function may have seen later documents than this one.
+            self._copied = self._copy.read() or self._copied
+            known = self._copied or self._in_force
+            if copies and now:
+                gone = [f for f in known.fleets(now) if f.name not in judged.documents]
+                known = known.without({f.name for f in gone if self._copy.is_stopped(f, now)})
+            judged = _judge(self._last, known, now)
+        self._in_force = judged.in_force
+        is_new = copies and self._copied not in (None, judged.in_force)
+        if self._copy and is_new and self._copy.keep(judged.in_force):
+            self._copied = judged.in_force
+        errors += map(WrongFleetDocument, judged.errors)
+        if not judged.documents:
             message = f"no fleet document under {self._path}: create one (docs/settings.md)"
             errors.append(WrongFleetDocument(message))
-        alone, shared = _apart(fleets)
-        return FleetDocuments(fleets=alone, errors=(*errors, *shared), names=frozenset(texts))
+        names = judged.documents.union(f.name for f in judged.fleets)
+        return FleetDocuments(fleets=judged.fleets, errors=tuple(errors), names=names)
 
     def _read(self) -> dict[str, str]:
         try:
@@ -123,19 +167,81 @@ class FleetDocumentStore:
         return {name: str(value) for name, value in values.items()}
 
 
-def _apart(fleets: Sequence[Fleet]) -> tuple[tuple[Fleet, ...], tuple[FleetError, ...]]:
-    """Refuse fleets that have a group in common: each would undo what the other asks for."""
-    owners: defaultdict[str, list[str]] = defaultdict(list)
-    for fleet in fleets:
-        for group in (fleet.spot_group, fleet.on_demand_group):
-            owners[group].append(fleet.name)
-    shared = {group: names for group, names in sorted(owners.items()) if len(names) > 1}
-    refused = {name for names in shared.values() for name in names}
-    errors = [
-        WrongFleetDocument(
-            f"fleet documents {' and '.join(names)}: both name the group {group}; no turn runs for "
-            "them until only one does"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """Which fleets can be run, each mistake, and the names of the documents that are there."""
+
+    fleets: tuple[Fleet, ...]
+    errors: tuple[str, ...]
+    documents: frozenset[str]
+    in_force: InForce
+
+
+def _judge(read: Mapping[str, str], before: InForce, now: datetime | None) -> _Judged:
+    """Put into force what is right; instead of a mistake, what was in force before."""
+    documents = frozenset(name for name in read if not name.endswith(OVERRIDES))
+    known, mistakes, errors = {f.name: f for f in before.fleets(now)}, dict[str, str](), list[str]()
+    fleets: dict[str, Fleet] = {}
+    for name in documents:
+        try:
+            fleets[name] = parse_fleet(name, read[name], read.get(f"{name}{OVERRIDES}"))
+        except FleetDocumentError as error:
+            mistakes[name] = str(error)
+    for name in known.keys() - documents:
+        mistakes[name] = (
+            f"fleet document {name} was deleted: put it back, or run `spotkeeper stop {name}`"
         )
-        for group, names in shared.items()
-    ]
-    return tuple([fleet for fleet in fleets if fleet.name not in refused]), tuple(errors)
+    for name in sorted(n.removesuffix(OVERRIDES) for n in read.keys() - documents):
+        if name not in documents | known.keys():
+            errors.append(f"{name}{OVERRIDES} overrides no document: there is no {name}")
+    fleets |= {name: known[name] for name in mistakes if name in known}
+    while clash := _clash(fleets, known):
+        group, wrong, holder = clash
+        for name in wrong:
+            whose = f"fleet {holder} has" if holder else f"{' and '.join(wrong)} name"
+            mistakes[name] = f"fleet document {name}: names the group {group}, which {whose}"
+            was = known.get(name)
+            if was is None or group in was.groups:
+                del fleets[name]
+            else:
+                fleets[name] = was
+    kept = mistakes.keys() & fleets.keys()
+    since = {n: at for n in kept if (at := before.wrong_since.get(n, now))}
+    for name, mistake in sorted(mistakes.items()):
+        until = f"until {since[name] + KEPT_FOR:{TIME}}" if name in since else "for now"
+        goes_on = f"as it was before, it stays in force {until}"
+        errors.append(f"{mistake}; {goes_on if name in kept else 'no turn runs for it'}")
+    return _Judged(
+        fleets=tuple(fleet for _, fleet in sorted(fleets.items())),
+        errors=tuple(errors),
+        documents=documents,
+        in_force=InForce(
+            texts={
+                parameter: text
+                for name in fleets
+                for parameter in (name, f"{name}{OVERRIDES}")
+                if (text := (before.texts if name in mistakes else read).get(parameter)) is not None
+            },
+            wrong_since=since,
+        ),
+    )
+
+
+def _clash(
+    fleets: Mapping[str, Fleet], known: Mapping[str, Fleet]
+) -> tuple[str, Sequence[str], str] | None:
+    """Find a group that several fleets name: those that must not, and the one that has it, if any.
+
+    It is the one that had the group before, or the only one that acts.
+    """
+    owners: defaultdict[str, list[str]] = defaultdict(list)
+    for name, fleet in sorted(fleets.items()):
+        for group in fleet.groups:
+            owners[group].append(name)
+    for group, names in sorted(owners.items()):
+        if len(names) > 1:
+            had = [n for n in names if n in known and group in known[n].groups]
+            acts = [n for n in names if fleets[n].mode is Mode.ACT]
+            holder = next((found[0] for found in (had, acts) if len(found) == 1), "")
+            return group, [n for n in names if n != holder], holder
+    return None

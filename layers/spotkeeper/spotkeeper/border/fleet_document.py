@@ -5,6 +5,7 @@ Its sections are made of the settings that the dataclasses of the domain define.
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
@@ -93,23 +94,19 @@ def parse_fleet(name: str, text: str, overrides: str | None = None) -> Fleet:
         )
         raise FleetDocumentError(f"fleet document {name}: {message}")
     try:
+        given = _object(name, text)
         if overrides is not None:
-            text = json.dumps(_merged(_object(name, text), _object(f"{name}.overrides", overrides)))
-        document = FleetDocument.model_validate_json(text)
+            given = _merged(given, _object(f"{name}.overrides", overrides))
+        document = FleetDocument.model_validate_json(json.dumps(given))
     except ValidationError as error:
         message = f"fleet document {name}: {wrong_fields(error, 'document')}"
-        if any(e["type"] == "json_invalid" for e in error.errors()):
-            # Ciphertext is no JSON.
-            message += (
-                "; it must be one JSON object in a parameter of type String, not SecureString"
-            )
         raise FleetDocumentError(message) from error
     except RecursionError as error:
         raise FleetDocumentError(f"fleet document {name}: is nested too deeply") from error
     fleet = _FLEET.validate_python(document.model_dump(exclude={"version"}) | {"name": name})
     if fleet.objective and not fleet.objective.wait_s:
         fleet = replace(fleet, objective=None)
-    return replace(fleet, unused=_unused(json.loads(text)))
+    return replace(fleet, unused=_unused(given))
 
 
 def _unused(document: dict[str, Any]) -> tuple[str, ...]:
@@ -123,13 +120,29 @@ def _unused(document: dict[str, Any]) -> tuple[str, ...]:
 
 def _object(name: str, text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = json.loads(
+            # Some editors begin a file with a byte order mark.
+            text.removeprefix("\ufeff"),
+            object_pairs_hook=_each_once,
+        )
     except ValueError as error:
-        # Numbers of thousands of digits, too.
-        raise FleetDocumentError(f"fleet document {name}: is not JSON: {error}") from error
+        # Numbers of thousands of digits, too. Ciphertext is no JSON.
+        raise FleetDocumentError(
+            f"fleet document {name}: is not JSON: {error}; it must be one JSON object in a "
+            "parameter of type String, not SecureString"
+        ) from error
     if not isinstance(value, dict):
         raise FleetDocumentError(f"fleet document {name}: must be a JSON object")
     return value
+
+
+def _each_once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse an object that has a field twice: which of them is meant is not guessed."""
+    if twice := sorted(
+        {name for name, count in Counter(n for n, _ in fields).items() if count > 1}
+    ):
+        raise ValueError(f"{', '.join(twice)} stands twice in one object")
+    return dict(fields)
 
 
 def _merged(document: Any, patch: Any) -> Any:

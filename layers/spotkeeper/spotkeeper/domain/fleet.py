@@ -116,6 +116,11 @@ class Fleet:
     # Settings of earlier releases that its document has: read, and not used.
     unused: tuple[str, ...] = ()
 
+    @property
+    def groups(self) -> tuple[str, str]:
+        """The names of both groups, spot first."""
+        return self.spot_group, self.on_demand_group
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:

@@ -304,7 +304,7 @@ ACCOUNT_CHECKS: tuple[Check[Facts], ...] = (
             <= LOW_SCORE
         )),
     Check("wrong-document", ERROR, "{it}",
-        "correct the fields named; the fleet has no turns until then",
+        "correct the document; what it says takes effect then",
         lambda facts: (("documents", each) for each in facts.wrong_documents)),
     Check("no-group", ERROR, "the document of {it} names it, but it does not exist",
         "correct the document or create the group",

@@ -1,0 +1,208 @@
+"""A mistake in a fleet document never stops what runs: it goes on as it was, and that rings."""
+
+import importlib
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+
+from spotkeeper import wiring
+from spotkeeper.adapters import fleet_documents
+from spotkeeper.adapters.dynamodb.controls import ControlTable
+from spotkeeper.adapters.fleet_documents import KEPT_FOR
+from spotkeeper.domain.permission import Control, Mode
+from spotkeeper.observability import TurnFailed
+from tests.functions.conftest import PATH, TABLE, Stage, StageOf, document
+
+CHECKERS = ("check_availability", "check_health")
+FEW = {"spot_min": 0, "spot_max": 9, "on_demand_max": 9}
+
+
+def handler(name: str) -> Callable[..., Any]:
+    return importlib.import_module(f"functions.{name}.app").handler  # type: ignore[no-any-return]
+
+
+def write(**texts: object) -> None:
+    for name, text in texts.items():
+        Stage.put(name.replace("__", "."), text if isinstance(text, str) else json.dumps(text))
+
+
+def delete(name: str) -> None:
+    boto3.client("ssm").delete_parameter(Name=f"{PATH}/{name}")
+
+
+@pytest.fixture
+def stage(stage_of: StageOf, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """A fleet that both checkers have turned, and another one."""
+    monkeypatch.setattr(fleet_documents, "CACHE_S", 0)
+    stage = stage_of()
+    for name in CHECKERS:
+        stage.call(handler(name))
+    return stage
+
+
+def turned(stage: Stage, function: str = "check_availability") -> tuple[set[str], str]:
+    """Call a function a minute later: which fleets had a turn, and what rings."""
+    stage.at(stage.cloud.now_s + 61)
+    before = {fleet: len(stage.records(fleet)) for fleet in ("ocr", "search", "other")}
+    ring = ""
+    try:
+        stage.call(handler(function))
+    except TurnFailed as error:
+        ring = str(error)
+    return {fleet for fleet, count in before.items() if len(stage.records(fleet)) > count}, ring
+
+
+FIRST = document("ocr")
+MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
+    "a typo in the overrides": (
+        lambda: write(ocr__overrides='{"bounds": {"spot_mx": 7}}'),
+        "bounds.spot_mx: Extra inputs",
+    ),
+    "overrides that are no JSON": (lambda: write(ocr__overrides="{"), "ocr.overrides: is not JSON"),
+    "no text": (lambda: write(ocr=" "), "is not JSON"),
+    "ciphertext": (lambda: write(ocr="AQICAHh"), "not SecureString"),
+    "a list": (lambda: write(ocr=[FIRST]), "must be a JSON object"),
+    "a field twice": (
+        lambda: write(ocr=json.dumps(FIRST)[:-1] + ', "bounds": {"spot_max": 1}}'),
+        "bounds stands twice in one object",
+    ),
+    "a wrong type": (lambda: write(ocr={**FIRST, "slots": "4"}), "slots: Input should be"),
+    "a section of another type": (lambda: write(ocr={**FIRST, "sizing": []}), "sizing: Input"),
+    "one wrong setting": (
+        lambda: write(ocr={**FIRST, "worker_health": {"enabled": 1}}),
+        "worker_health.enabled",
+    ),
+    "a minimum above the maximum": (
+        lambda: write(ocr={**FIRST, "bounds": {**FEW, "spot_min": 99}}),
+        "spot_min 99 is above spot_max 9",
+    ),
+    "one name for both groups": (
+        lambda: write(ocr={**FIRST, "on_demand_group": "ocr-spot"}),
+        "spot_group and on_demand_group must be two groups",
+    ),
+    "the groups of another fleet": (
+        lambda: write(ocr={**FIRST, "on_demand_group": "search-on-demand"}),
+        "ocr: names the group search-on-demand, which fleet search has",
+    ),
+    "a document that was deleted": (lambda: delete("ocr"), "document ocr was deleted: put it back"),
+    "deep nesting": (lambda: write(ocr='{"a":' * 900 + "1" + "}" * 900), "ocr"),
+}
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_fleet_goes_on_as_it_was_and_the_mistake_rings(
+    stage: Stage, mistake: str, cold: bool
+) -> None:
+    make, told = MISTAKES[mistake]
+    make()
+    for function in CHECKERS:
+        if cold:
+            stage.restart()
+        fleets, ring = turned(stage, function)
+        assert fleets == {"ocr", "search"}
+        assert told in ring
+        assert "as it was before, it stays in force until 2026-11-27 12:1" in ring
+    assert "ocr" in wiring.fleet_documents().names
+    write(ocr=FIRST, ocr__overrides="{}")
+    stage.restart()
+    assert turned(stage) == ({"ocr", "search"}, "")
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+@pytest.mark.parametrize("mode", ["observe", "act"])
+def test_a_copied_document_is_refused_and_the_established_fleet_goes_on(
+    stage: Stage, mode: str, cold: bool
+) -> None:
+    """In the order of names, the copy may be the first."""
+    write(**{"a-copy": {**FIRST, "mode": mode}, "other": FIRST})
+    if cold:
+        stage.restart()
+    fleets, ring = turned(stage)
+    assert fleets == {"ocr", "search"}
+    for name in ("a-copy", "other"):
+        assert f"document {name}: names the group ocr-on-demand, which fleet ocr has" in ring
+        assert "no turn runs for it" in ring
+    assert wiring.fleet_documents().groups == {
+        "ocr-spot", "ocr-on-demand", "search-spot", "search-on-demand",
+    }  # fmt: skip
+
+
+def test_of_two_new_documents_the_one_that_acts_has_the_group(stage_of: StageOf) -> None:
+    stage = stage_of()
+    write(another={**FIRST, "mode": "observe"})
+    assert turned(stage)[0] == {"ocr", "search"}
+    stage_of()
+    write(another=FIRST, search={**document("search"), "spot_group": "ocr-spot"})
+    assert turned(stage)[0] == {"search"}
+
+
+def test_two_fleets_may_exchange_their_groups(stage: Stage) -> None:
+    write(ocr=document("search"), search=FIRST)
+    stage.restart()
+    assert turned(stage) == ({"ocr", "search"}, "")
+    assert {f.name: f.spot_group for f in wiring.fleet_documents().fleets} == {
+        "ocr": "search-spot", "search": "ocr-spot",
+    }  # fmt: skip
+
+
+def test_what_was_right_last_stays_in_force_for_a_week(stage: Stage) -> None:
+    write(ocr='{"version": 1}')
+    assert turned(stage)[0] == {"ocr", "search"}
+    for time, goes_on in ((KEPT_FOR - timedelta(minutes=10), True), (KEPT_FOR, False)):
+        stage.at(600 + time.total_seconds())
+        stage.restart()
+        fleets, ring = turned(stage)
+        assert ("ocr" in fleets) is goes_on
+        assert "fleet document ocr: " in ring
+    assert "no turn runs for it" in ring
+
+
+def test_a_mistake_after_a_change_keeps_the_change(stage: Stage) -> None:
+    write(ocr={**FIRST, "bounds": FEW})
+    stage.restart()
+    turned(stage)
+    write(ocr="{")
+    for _ in range(2):
+        stage.restart()
+        turned(stage, "check_health")
+        (ocr, _) = wiring.fleet_documents().fleets
+        assert ocr.bounds.spot_max == 9
+
+
+def test_the_document_of_a_fleet_that_was_stopped_may_be_deleted(stage: Stage) -> None:
+    table = ControlTable(boto3.client("dynamodb"), TABLE)
+    table.change("ocr", Control(), Control(mode=Mode.OBSERVE, mode_by="me"))
+    delete("ocr")
+    stage.restart()
+    assert turned(stage) == ({"search"}, "")
+    stage.restart()
+    assert turned(stage, "check_health") == ({"search"}, "")
+
+
+def test_a_table_that_is_away_does_not_lose_what_was_right_last(stage: Stage) -> None:
+    """A function that starts now knows nothing of it, and must not write that."""
+    write(ocr="{")
+    stage.restart()
+    stage.down.add("documents copy")
+    assert "no turn runs for it" in turned(stage)[1]
+    stage.down.clear()
+    assert turned(stage)[0] == {"ocr", "search"}
+
+
+def test_search_logs_and_warnings_reach_a_fleet_whose_document_is_gone(stage: Stage) -> None:
+    delete("ocr")
+    stage.restart()
+    assert "ocr" in wiring.fleet_documents().names
+    (warned, *_) = [i.instance_id for i in stage.cloud.group("ocr-spot").instances]
+    stage.cloud.reclaim([warned], stage.cloud.now_s + 120)
+    detail = {"instance-id": warned, "instance-action": "terminate"}
+    event = {
+        "source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning",
+        "account": "123456789012", "time": stage.now.isoformat(), "detail": detail,
+    }  # fmt: skip
+    assert "1 at risk" in stage.call(handler("handle_interruption"), event)["ocr"]
