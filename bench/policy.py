@@ -19,15 +19,13 @@ from rich.table import Table
 
 from bench._figures import Figure, show, table
 from spotkeeper_cli.options import counted, screen
-from spotkeeper_lab.backtest.policies import choose, configure
+from spotkeeper_lab.backtest.policies import choose
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.run.backtest import Row, Windows, run_backtest
 from spotkeeper_lab.traces.market import Market, generate, market_of, read_market
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces" / "market"
 POLICIES = ("spothedge", "spotkeeper", "optimum", "limit")
-# Where no warning arrives, an operator turns the policy of elevated risk on.
-UNWARNED = ("spotkeeper.elevated_risk_s=1800",)
 DAY_H, SHORT_H = 24.0, 10.0
 H100 = "gcp-h100-16-2025-10-six-zones.csv.gz"
 AWS = "aws-p3.2xlarge-4-2023-08.csv.gz"
@@ -133,10 +131,9 @@ def measured(
     market: Market, world: World, policies: Sequence[str] = POLICIES, seed: int = 0
 ) -> Rows:
     hours = DAY_H if market.end_s >= DAY_H * 3600 else SHORT_H
-    chosen = configure(choose(policies), UNWARNED if not world.notice_s else ())
     cut, cores = Windows(count=24, hours=hours, seed=seed), os.cpu_count() or 1
     with counted(market.name) as show:
-        rows = run_backtest([market], [world], chosen, cut, progress=show, workers=cores)
+        rows = run_backtest([market], [world], choose(policies), cut, progress=show, workers=cores)
     return {row.policy: row for row in rows}
 
 

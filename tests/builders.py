@@ -11,9 +11,8 @@ from spotkeeper.domain.availability.actions import (
     CancelBackfill,
     Drain,
     EndBackfill,
-    EndSpare,
     ReplaceEarly,
-    RequestSpot,
+    RestoreSpot,
     Terminate,
 )
 from spotkeeper.domain.availability.decide import Plan, alarms_of, apply, assess, plan
@@ -116,11 +115,10 @@ class Turn:
         self.alarms = alarms_of(seen, memory)
         sizes = [a for a in plan.actions if isinstance(a, Backfill | CancelBackfill)]
         self.on_demand_desired = sizes[0].desired if sizes else seen.on_demand.target
-        asks = self.of(RequestSpot)
-        self.spot_desired = asks[0].desired if asks else seen.snapshot.seen.spot.desired
+        restored = self.of(RestoreSpot)
+        self.spot_desired = restored[0].desired if restored else seen.snapshot.seen.spot.desired
         self.ends = tuple(one.instance_id for one in self.of(EndBackfill))
         self.on_demand_after = self.on_demand_desired - len(self.ends)
-        self.spot_ends = tuple(one.instance_id for one in self.of(EndSpare))
         self.drain = tuple(one.instance_id for one in self.of(Drain))
         self.detach = tuple(one.instance_id for one in self.of(ReplaceEarly))
         self.terminate = tuple(one.instance_id for one in self.of(Terminate))

@@ -23,8 +23,8 @@ from tests.template.stack import ADOPT, Stack
 STACK = "spotkeeper"
 FLEET = ("SpotGroupName=ocr-spot", "OnDemandGroupName=ocr-on-demand", "Mode=act")
 ERLANGS = 2.0
-# By default a busy instance is waited for two minutes long, and the risk is elevated for thirty.
-IMPATIENT = {"busy_patience_s": 15, "elevated_risk_s": 45}
+# By default a busy instance is waited for two minutes long.
+IMPATIENT = {"busy_patience_s": 15}
 
 
 @pytest.fixture(scope="module")

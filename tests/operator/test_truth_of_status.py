@@ -142,7 +142,7 @@ class Told(Troubled):
         self._moments.append(
             Moment(
                 at_s=self.now_s,
-                wanted=max(0, views[0].desired - self.spares),
+                wanted=views[0].desired,
                 in_service=len(there),
                 working=len({i.instance_id for i in there} & instances),
                 live=live,

@@ -79,7 +79,7 @@ type Turn = tuple[float, str, str, float, float]
 def turn_of(record: dict[str, Any], at_s: float) -> Turn:
     """When it was, what it did and why, and what both groups want after it."""
     seen = record["seen"]
-    spot = seen["SpotDesired"] + seen["SpotSpare"]
+    spot = seen["SpotDesired"]
     return at_s, record["action"], record["reason"], seen["OnDemandDesired"], spot
 
 

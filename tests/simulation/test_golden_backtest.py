@@ -23,5 +23,5 @@ def test_a_full_notice_keeps_every_tick_served_near_the_limit(seed: int) -> None
 
 def test_a_setting_changes_what_the_policy_does() -> None:
     market, unwarned = generate(0, hours=12, level=4), replace(FULL_NOTICE, notice_s=0)
-    off, on = (run(market, unwarned, {"elevated_risk_s": risk_s}).cost for risk_s in (0, 14_400))
-    assert on > off
+    long, short = (run(market, unwarned, {"launch_deadline_s": s}).cost for s in (600, 60))
+    assert short > long

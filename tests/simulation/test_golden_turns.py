@@ -44,20 +44,6 @@ def test_a_mass_interruption_in_one_second_is_filled_before_it_happens() -> None
     assert fleet.serving == 10
 
 
-@pytest.mark.parametrize(("target", "hours"), [(1, 8), (2, 4)])
-def test_without_warnings_a_spare_stays_the_longer_the_more_pools_it_covers(
-    target: int, hours: int
-) -> None:
-    unwarned = AvailabilityPolicy(notice_s=0, elevated_risk_s=1800)
-    fleet = FakeFleet(target=target, b=PLENTY, physics=Physics(notice_s=0), policy=unwarned)
-    # Of three instances in two pools, one pool takes two with it: half of the pools are covered.
-    fleet.to(3600 * hours - 600)
-    assert len(fleet.spot_ids()) == target + 1
-    fleet.to(3600 * hours + 600)
-    assert len(fleet.spot_ids()) == target
-    assert fleet.table() == []
-
-
 def test_flapping_spot_keeps_the_backfill() -> None:
     flapping = [(0.0, 4)] + [(600.0 + 300 * i, 4 * (i % 2)) for i in range(25)]
     fleet = FakeFleet(a=flapping)

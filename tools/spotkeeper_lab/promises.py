@@ -381,7 +381,7 @@ class Watched(Troubled):
     def _whole(self) -> None:
         """The fleet is never short for longer than `SHORT_S`, unless an excuse holds."""
         spot, on_demand = self.group(self.spot), self.group(self.on_demand)
-        working, wanted = self.working(), min(spot.desired - self.spares, self.scenario.spot_max)
+        working, wanted = self.working(), min(spot.desired, self.scenario.spot_max)
         if self._recently(CAPPED):
             capped = min(wanted, CONFIGURATION_CAP)
             self.excused[Excuse.CAPPED] += capped <= working < wanted
@@ -477,7 +477,7 @@ class Watched(Troubled):
     def _backfill_ends(self) -> None:
         """On-demand is released once spot serves."""
         spot, on_demand = self.group(self.spot), self.group(self.on_demand)
-        wanted = min(spot.desired - self.spares, self.scenario.spot_max)
+        wanted = min(spot.desired, self.scenario.spot_max)
         unneeded = on_demand.desired and self.serving(spot.instances) >= wanted
         self._unneeded_since = (self._unneeded_since or self.now_s) if unneeded else None
         unneeded_s = self.now_s - (self._unneeded_since or self.now_s)
@@ -680,7 +680,7 @@ class Watched(Troubled):
     def result(self) -> Result:
         spot, on_demand = self.group(self.spot), self.group(self.on_demand)
         # Launching instances count.
-        there, wanted = len(spot.instances) + len(on_demand.instances), spot.desired - self.spares
+        there, wanted = len(spot.instances) + len(on_demand.instances), spot.desired
         backfilled = on_demand.desired > 0
         last = [self._states.get((MAIN, kind)) for kind in range(3)]
         holds = {State.WHOLE: there >= wanted, State.BACKFILLED: backfilled,

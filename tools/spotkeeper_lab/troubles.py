@@ -195,7 +195,6 @@ class Troubled(Faulted):
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(stage_of(scenario), f"{MAIN}-spot", f"{MAIN}-on-demand")
         self.scenario = scenario
-        self.spares = 0
         """Spot instances beyond the need, as the main fleet's newest record has them."""
         self.other_groups = frozenset(
             f"{name}-{kind}" for name in scenario.others for kind in ("spot", "on-demand")
@@ -354,7 +353,6 @@ class Troubled(Faulted):
             self.others_recorded_s[fleet] = self.now_s
             return
         record = json.loads(text)
-        self.spares = int(record["seen"].get("SpotSpare", self.spares))
         self.rang_s |= dict.fromkeys(record["alarms"], self.now_s)
         if record["action"] != "hold" or record["alarms"]:
             decision = f"{record['action']} ({record['rule']}): {record['reason']}"

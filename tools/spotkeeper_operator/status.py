@@ -238,10 +238,8 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     turn, health = worked[Controller.AVAILABILITY], worked[Controller.HEALTH]
     wanted = known = None
     if spot := groups.get(fleet.spot_group):
-        # What the load or an operator wants: the group's desired capacity, less its spares.
-        available = fresh.get(Controller.AVAILABILITY)
-        spare = int(available.seen.get("SpotSpare", 0.0)) if available else 0
-        wanted = max(0, spot.desired - max(0, spare))
+        # What the load or an operator wants.
+        wanted = spot.desired
     if looked.groups is not None and looked.digests is not None:
         lately = now - timedelta(seconds=LIVE_S)
         workers = (w for d in looked.digests for w in d.workers if w.last_finished >= lately)

@@ -113,10 +113,6 @@ class GroupReader(Protocol):
         """
         ...
 
-    def let_go(self, group: str, since: datetime) -> frozenset[str]:
-        """Name the instances that a group began to end on request since an instant."""
-        ...
-
     def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Name the group of each instance that is in one."""
         ...

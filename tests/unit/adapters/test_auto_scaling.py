@@ -8,7 +8,12 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG, AutoScalingReader
+from spotkeeper.adapters.ec2.auto_scaling import (
+    DRAINING_TAG,
+    GROUP_TAG,
+    AutoScalingReader,
+    ended_by_request,
+)
 from spotkeeper.adapters.errors import SPOT_TROUBLED_STATUSES
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Phase
@@ -92,12 +97,11 @@ def test_a_launch_that_began_a_launch_deadline_ago_is_read_when_it_fails(aws: Aw
     ],
     ids=["refresh", "request", "smaller", "ill", "taken"],
 )  # fmt: skip
-def test_the_activitys_cause_shows_a_requested_end(aws: Aws, cause: str, by_request: bool) -> None:
+def test_the_activitys_cause_shows_a_requested_end(cause: str, by_request: bool) -> None:
     who = "i-0002075bea40ce1c8"
     ended = {"StatusCode": "InProgress", "Cause": f"At 2022-12-24T22:03:59Z {cause}"}
-    told = activity(at(-5), Description=f"Terminating EC2 instance: {who}", **ended)
-    aws.activities(told, activity(at(-20)))
-    assert aws.reader.let_go("spot", at(-60)) == ({who} if by_request else set())
+    ending: Any = activity(at(-5), Description=f"Terminating EC2 instance: {who}", **ended)
+    assert ended_by_request(ending) == ([who] if by_request else [])
 
 
 HOOK = "Instance failed to complete user's Lifecycle Action"

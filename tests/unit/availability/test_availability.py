@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from spotkeeper.domain.availability.actions import ReplaceEarly, ResumeLaunch, Unmark
-from spotkeeper.domain.availability.elevated import heavy_losses
-from spotkeeper.domain.availability.memory import AvailabilityMemory, Loss
+from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.risk import lost_warnings
-from spotkeeper.domain.capacity_request import CapacityRequest
+from spotkeeper.domain.availability.snapshot import Need, NeedSource
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Fleet, Group
@@ -19,10 +18,9 @@ from spotkeeper.domain.settings.sizing import SizingPolicy
 from tests.builders import Turn, at, failure, fleet, group, ids, instances, turn
 
 SPOT, BACK = ids("a", 40), ids("b", 12)
-STEADY = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-60), in_service=4)
+STEADY = AvailabilityMemory(need=4, spot_seen=4, seen_at=at(-60))
 KEEP = fleet(availability=AvailabilityPolicy(early_replacement=False))
 WARM = fleet(availability=AvailabilityPolicy(on_demand_warm=True))
-ELEVATED = fleet(availability=AvailabilityPolicy(elevated_risk_s=1800))
 DRY, BROKEN = FailureClass.CAPACITY, FailureClass.CONFIGURATION
 
 
@@ -341,11 +339,10 @@ def test_no_on_demand_is_released_while_the_health_memory_is_damaged() -> None:
         held = take(60 * minute, spot(), back(4), **damaged)
         assert held.ends == ()
         assert ("runs and can read its memory" in held.reason) == (minute == 1)
-    limited = CapacityRequest(at=at(590), need=4, spare=0, limited=True)
-    few = Turns(take.memory)(600, spot(3, desired=3), back(4), sized=limited)
+    few = Turns(take.memory)(600, spot(3, desired=3), back(4), size_limited=True)
     assert few.rule == "adopting"
     assert "until the spot group has grown to what the load needs" in few.reason
-    assert len(take(600, spot(), back(4), sized=replace(limited, limited=False)).ends) == 4
+    assert len(take(600, spot(), back(4), size_limited=False).ends) == 4
 
 
 @pytest.mark.parametrize(("spot_name", "back_name"), [("other", "on-demand"), ("spot", "other")])
@@ -357,7 +354,6 @@ def test_other_groups_in_the_document_are_adopted(spot_name: str, back_name: str
     moved = take(3660, *others)
     assert (moved.rule, moved.ends) == ("adopting", ())
     assert moved.reason.endswith("its previous groups spot and on-demand are not changed")
-    assert moved.memory.risk.losses == ()
     assert "not changed" not in take(3720, *others).reason
 
 
@@ -428,7 +424,6 @@ def test_a_boot_loop_is_not_launching_for_ever(period_s: int) -> None:
     short_at = shortfalls.index(4)
     assert short_at <= 10
     assert shortfalls == [0] * short_at + [4] * (60 - short_at)
-    assert take.memory.in_service == 0
 
 
 def test_in_service_without_a_log_while_requests_flow_is_launching() -> None:
@@ -456,83 +451,20 @@ def test_instances_without_logs_yet_are_neither_short_nor_a_reason_to_release() 
     assert (alone.on_demand_desired, alone.alarms) == (0, ())
 
 
-# --- The optional policy of elevated risk ---
-
-
-def test_a_dead_instance_that_its_group_still_lists_is_a_surprise() -> None:
-    take, taken = Turns(of=ELEVATED), frozenset(SPOT[:1])
-    lost = take(0, spot(), taken=taken)
+def test_a_dead_instance_that_its_group_still_lists_is_replaced() -> None:
+    lost = Turns()(0, spot(), taken=frozenset(SPOT[:1]))
     assert (lost.spot.serving, lost.on_demand_desired) == (3, 1)
-    assert lost.memory.risk.last_surprise == at(0)
     assert [(r.instance_id, r.taken) for r in lost.of(ReplaceEarly)] == [(SPOT[0], True)]
     assert (lost.drain, lost.memory.detached) == ((), {})
-    again = take(10, spot(), back(0, desired=1), taken=taken)
-    assert sum(loss.count for loss in again.memory.risk.losses) == 1
 
 
-def test_an_operators_desired_is_not_undone_after_elevated_risk() -> None:
-    take = Turns(of=replace(ELEVATED, sizing=SizingPolicy(enabled=False)))
-    assert take(0, spot(3)).spot_desired == 5
-    take(120, spot(5, desired=5))
-    assert len(take(3600, spot(5, desired=5)).spot_ends) == 1
-    take(3700, spot())
-    stale = CapacityRequest(at=at(-7200), need=4, spare=1)
+@pytest.mark.parametrize("desired", [3, 5, 0])
+def test_what_the_spot_group_should_have_is_the_need_at_once(desired: int) -> None:
+    """An operator, a schedule or the health controller owns it: no turn of this one changes it."""
+    take = settled()
     for minute in range(5):
-        decision = take(9000 + 60 * minute, spot(5, desired=5), sized=stale)
-        assert (decision.spot.target, decision.spot_desired, decision.spot_ends) == (5, 5, ())
-
-
-@pytest.mark.parametrize("need", [3, 4, 5])
-def test_requests_to_spot_stay_within_the_fleets_maximum(need: int) -> None:
-    before = AvailabilityMemory(need=need, spot_seen=need, seen_at=at(-60), in_service=need)
-    take = Turns(before, replace(fleet(spot_max=4), availability=ELEVATED.availability))
-    assert take(0, spot(need - 1, desired=need)).spot_desired <= max(need, 4)
-
-
-def test_without_the_policy_nothing_is_held_and_earlier_spares_are_released() -> None:
-    lost = settled()(0, spot(3))
-    assert (lost.spot_desired, lost.on_demand_desired) == (4, 1)
-    take = settled(ELEVATED)
-    take(0, spot(3))
-    take(120, spot(5, desired=5))
-    off = Turns(take.memory)(180, spot(5, desired=5))
-    assert (off.spot.target, len(off.spot_ends)) == (4, 1)
-
-
-def test_a_loss_without_warning_requests_a_spare_from_spot_and_then_from_on_demand() -> None:
-    take = settled(ELEVATED)
-    lost = take(0, spot(3))
-    assert (lost.spot_desired, lost.on_demand_desired) == (5, 1)
-    refused = take(60, spot(3, desired=5), back(0, desired=1))
-    assert (refused.spot.target, refused.spot_desired, refused.on_demand_desired) == (4, 5, 2)
-
-
-@pytest.mark.parametrize(
-    ("count", "need", "spares", "heavy"),
-    [(1, 3, 1, 0), (2, 3, 1, 1), (1, 2, 1, 0), (1, 1, 0, 1), (7, 16, 1, 0), (8, 16, 1, 1)],
-)
-def test_a_loss_of_half_the_need_that_no_spare_covers_is_heavy(
-    count: int, need: int, spares: int, heavy: int
-) -> None:
-    assert heavy_losses((Loss(at=at(0), count=count),), need, spares) == heavy
-
-
-@pytest.mark.parametrize(("let_go", "losses"), [(SPOT[3:4], 0), ((), 1)])
-def test_a_requested_end_is_no_loss(let_go: Sequence[str], losses: int) -> None:
-    """An instance refresh, or somebody who ended it in the group."""
-    three = group("spot", 4, instances(SPOT[:3], (), SPOT[3:4]))
-    gone = settled(ELEVATED)(0, three, let_go=frozenset(let_go))
-    assert sum(loss.count for loss in gone.memory.risk.losses) == losses
-    assert gone.on_demand_desired == 1
-
-
-def test_backfill_stays_longer_in_elevated_risk_unless_on_demand_is_warm() -> None:
-    take, risk = settled(ELEVATED), ELEVATED.availability
-    take(0, spot(3))
-    seen = spot(5, desired=5), back(2)
-    take(120, *seen)
-    warm = Turns(take.memory, fleet(availability=replace(risk, on_demand_warm=True)))
-    assert warm(150, *seen).action is Action.RELEASE
-    assert [take(after_s, *seen).action for after_s in (420, 719, 720)] == [
-        Action.HOLD, Action.HOLD, Action.RELEASE,
-    ]  # fmt: skip
+        decision = take(60 * minute, spot(min(desired, 4), desired=desired))
+        assert decision.plan.assessment.snapshot.need == Need(
+            instances=desired, source=NeedSource.SPOT_GROUP
+        )
+        assert (decision.spot.target, decision.spot_desired) == (desired, desired)

@@ -82,12 +82,12 @@ def test_a_warned_instance_never_counts(
     assert decision.spot.launching == without.spot.launching
 
 
-@given(spot_groups(), st.integers(0, 8), failures, st.integers(0, 3600))
+@given(spot_groups(), st.integers(0, 8), failures)
 def test_constant_input_settles_and_then_holds(
-    spot: Group, backfill: int, refused: tuple[LaunchFailure, ...], elevated_risk_s: int
+    spot: Group, backfill: int, refused: tuple[LaunchFailure, ...]
 ) -> None:
     """Spot does not change any more; on-demand always delivers. One hour must be enough."""
-    policy = AvailabilityPolicy(elevated_risk_s=elevated_risk_s, early_replacement=False)
+    policy = AvailabilityPolicy(early_replacement=False)
     memory, desired, changes = AvailabilityMemory(), backfill, []
     for minute in (*range(10), *range(10, 60, 3), *range(60, 150, 9)):
         on_demand = group("on-demand", desired, instances(BACK[:desired]))

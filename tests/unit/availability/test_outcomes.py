@@ -30,7 +30,6 @@ def situations(draw: st.DrawFn) -> tuple[Snapshot, AvailabilityMemory]:
         seen_at=at(-60),
         need=draw(small),
         spot_seen=spot.desired,
-        in_service=draw(small),
         levels=(Level(at=at(-7200), serving=draw(small)),),
         detached=dict.fromkeys(OUT, at(-3600)),
         drained=tuple(draw(st.sets(st.sampled_from([*SPOT[:4], *BACK[:2]])))),
@@ -52,7 +51,7 @@ def test_a_refused_turn_leaves_the_memory_of_what_was_seen(
     refused = [Answer.REFUSED for _ in wanted.actions]
     assert apply(wanted.memory, wanted.actions, refused, at(0)) == wanted.memory
     before = situation[1]
-    for name in ("unsure", "capacity_requests", "detached"):
+    for name in ("unsure", "detached"):
         assert getattr(wanted.memory, name) == getattr(before, name)
     assert set(wanted.memory.drained) <= set(before.drained)
 

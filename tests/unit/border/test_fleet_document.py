@@ -42,13 +42,17 @@ def refused(text: str) -> str:
 @pytest.mark.parametrize("value", [0, 1.5, "long", None])
 def test_a_setting_of_an_earlier_release_is_passed_over_and_named(value: object) -> None:
     old = {
-        "availability": {"settle_s": value, "breaker_count": value, "elevated_risk_s": 60},
+        "availability": {"settle_s": value, "elevated_risk_s": value, "busy_patience_s": 60},
         "worker_health": {"peers_finished": value},
     }
     for read in (parsed(**old), parse_fleet("ocr", json.dumps(LEAST), json.dumps(old))):
-        assert read.availability == AvailabilityPolicy(elevated_risk_s=60)
+        assert read.availability == AvailabilityPolicy(busy_patience_s=60)
         assert read.worker_health == WorkerHealthPolicy()
-        named = {"availability.settle_s", "worker_health.peers_finished"}
+        named = {
+            "availability.settle_s",
+            "availability.elevated_risk_s",
+            "worker_health.peers_finished",
+        }
         # A null among the overrides takes a setting out.
         assert named <= {*read.unused} or value is None
     assert parsed().unused == ()
@@ -114,7 +118,7 @@ def test_every_wrong_field_is_named_at_once() -> None:
         "onprem_workers": "two",
         "bounds": {"spot_max": -1, "on_demand_max": 3.5, "spot_low": 1},
         "sizing": {"target_load_rate": 1.5, "quiet_after_s": 60},
-        "availability": {"rebalance": "panic", "elevated_risk_s": True},
+        "availability": {"rebalance": "panic", "busy_patience_s": True},
         "worker_health": {"silent_after_s": 1},
         "colour": "blue",
     }

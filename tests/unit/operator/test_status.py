@@ -35,7 +35,7 @@ def ago(seconds: float) -> Any:
 
 
 def availability(age_s: float = 20, **changes: Any) -> DecisionRecord:
-    seen = {"SpotDesired": 6, "SpotSpare": 0, "SpotServing": 6, "ShortfallUnfilled": 0}
+    seen = {"SpotDesired": 6, "SpotServing": 6, "ShortfallUnfilled": 0}
     changes.setdefault("reason", "spot 6 of 6 serving; nothing is missing")
     return held(
         controller=Controller.AVAILABILITY,
@@ -180,7 +180,6 @@ HUNG = judged("load 2.0 erlangs; i-4 finished nothing; i-5 hangs", WorkersSuspec
          "no request waits now; 95 % of 36 requests started within"),
         (BACKFILLED, State.WHOLE, "6 wanted, 6 in service"),
         (FIVE, State.NOT_WHOLE, "5 of 6 wanted are in service"),
-        (FIVE | turns(SpotSpare=1), State.WHOLE, "5 wanted, 5 in service"),
         (turns(ShortfallUnfilled=2), State.UNKNOWN, "2 of them were not known to serve"),
         (turns(ShortfallUnfilled=1, SpotAtRisk=1), State.WHOLE, "6 served in the last minute"),
         # An instance whose workers hang is in service; a quiet fleet is no reason for an alarm.

@@ -52,7 +52,7 @@ def sized(
     memory: HealthMemory = FRESH,
     spot: Group | None = None,
 ) -> Sizing:
-    return size(seen, of or fleet(), spot or group("spot", desired), 0, memory, seen.at)
+    return size(seen, of or fleet(), spot or group("spot", desired), memory, seen.at)
 
 
 @pytest.mark.parametrize(

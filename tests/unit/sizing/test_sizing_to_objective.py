@@ -75,7 +75,7 @@ def sized(
     load = load or logged()
     outlook = ObjectiveInput(summary=seen, serving=desired if serving is None else serving)
     spot = group("spot", desired)
-    return size(load, of or promised(), spot, 0, memory, load.at, outlook)
+    return size(load, of or promised(), spot, memory, load.at, outlook)
 
 
 def test_the_fewest_workers_that_keep_the_promise_are_requested() -> None:

@@ -54,7 +54,7 @@ def sized(
         seen or summary(1.0), queued=queue.length.waiting if queue and queue.length else None
     )
     outlook = ObjectiveInput(summary=shown, serving=desired)
-    return size(load or silent(), of, spot, 0, memory, at(0), outlook)
+    return size(load or silent(), of, spot, memory, at(0), outlook)
 
 
 @RULES
@@ -81,8 +81,6 @@ def test_waiting_requests_wake_a_fleet_at_zero(
     sizing = sized(of, holding(waiting), 0, service_mean_s=service_s)
     assert (sizing.action, sizing.rule, sizing.spot_desired) == (Action.RESIZE, "wake", workers)
     assert not sizing.stale
-    assert sizing.request
-    assert sizing.request.need == workers
     assert f"{waiting} requests wait, 0 are in flight: spot 0 -> {workers}" in sizing.reason
     pairs = replace(of, workers_per_instance=2)
     assert sized(pairs, holding(waiting), 0, service_mean_s=service_s).spot_desired == -(

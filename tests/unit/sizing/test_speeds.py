@@ -191,7 +191,6 @@ class Market:
             fleet=OURS,
             spot=replace(spot(names, launching), desired=self.desired),
             on_demand=group("on-demand", 0),
-            spares=0,
             digests=tuple(self.digests),
             queue=None,
             history=self.history,

@@ -21,7 +21,7 @@ from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, instant
 from tests.simulation.golden import FakeFleet, warning
 
-CALM = AvailabilityPolicy(early_replacement=False, elevated_risk_s=0, notice_s=0)
+CALM = AvailabilityPolicy(early_replacement=False, notice_s=0)
 
 
 def turned(fleet: FakeFleet, at_s: float) -> DecisionRecord:
@@ -166,17 +166,6 @@ def test_optional_reads_do_not_stop_a_turn(call: str) -> None:
     assert told
     assert "Throttled: Rate exceeded" in told[0][0]
     assert all(not outcome.error for outcome in record.outcomes)
-
-
-def test_where_fewer_serve_the_groups_activities_say_whether_it_was_requested() -> None:
-    fleet = FakeFleet(policy=AvailabilityPolicy(elevated_risk_s=1800))
-    fleet.to(600)
-    fleet.faults.refusals["let_go"] = Throttled("Rate exceeded")
-    name = fleet.fleet.spot_group
-    fleet.cloud.detach(name, fleet.spot_ids()[:1])
-    record = turned(fleet, 620)
-    assert record.unread == (f"what {name} was requested to end: Throttled: Rate exceeded",)
-    assert turned(fleet, 640).unread == ()
 
 
 def test_fifty_warnings_in_a_second_are_read_for_once_and_none_is_lost() -> None:

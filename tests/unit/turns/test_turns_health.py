@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Answer, Controller, DecisionRecord
 from spotkeeper.domain.health.decide import (
     EndInstance,
@@ -167,10 +166,9 @@ def test_a_history_is_written_once_a_step_and_a_record_has_the_cost_of_its_rules
 
 
 WHO = ids("a", 6)
-REQUEST = CapacityRequest(at=at(0), need=4, spare=1)
 ACTIONS: list[HealthAction] = [
-    *(ResizeSpot(group="spot", desired=n, request=REQUEST) for n in range(10)),
-    *(EndInstance(instance_id=one, request=REQUEST) for one in WHO),
+    *(ResizeSpot(group="spot", desired=n, limited=False) for n in range(10)),
+    *(EndInstance(instance_id=one) for one in WHO),
     *(ReplaceWorker(instance_id=one, reason="silent") for one in WHO),
 ]
 PAIRS = st.lists(st.sampled_from([*product(ACTIONS, Answer)]), max_size=8)

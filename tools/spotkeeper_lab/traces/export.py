@@ -305,7 +305,7 @@ def _turns(source: Path, texts: Iterable[str]) -> list[Turn]:
                 continue
             turn = Turn(
                 at=datetime.fromisoformat(record["at"]),
-                desired=int(seen["SpotDesired"] + seen["SpotSpare"]),
+                desired=int(seen["SpotDesired"] + seen.get("SpotSpare", 0)),
                 held=int(seen["SpotServing"] + seen["SpotLaunching"] + seen["SpotAtRisk"]),
                 refused=any(each.startswith("capacity:") for each in record["failures"]),
             )

@@ -39,9 +39,10 @@ class _OrderedBounds(Section):
 class _Availability(Section):
     retired = frozenset({
         "settle_s", "warm_settle_s", "quiet_s", "release_step", "breaker_count",
-        "breaker_window_s", "breaker_recovery_s", "spell_settle_s", "spell_window_s",
+        "breaker_window_s", "breaker_recovery_s", "spell_settle_s", "spell_window_s", "spell_s",
+        "elevated_risk_s", "spare_share", "proven_after_s",
     })  # fmt: skip
-    renamed: ClassVar = {"spell_s": "elevated_risk_s", "bridge_margin_s": "deferral_margin_s"}
+    renamed: ClassVar = {"bridge_margin_s": "deferral_margin_s"}
 
 
 class _WorkerHealth(Section):

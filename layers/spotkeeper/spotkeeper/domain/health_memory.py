@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.request_queue import QueueMemory
 from spotkeeper.domain.load.speeds import Speeds
@@ -54,12 +53,13 @@ class HealthMemory:
     `usual_load` is that of the last quarter of an hour in which every worker reported, in erlangs.
     `onprem` has how many workers ran on premises lately, as far as no later count is less.
     `worker_known_at` is the last turn at which an instance in service had logged a request before.
-    `silences` are the times without requests of the last two weeks. `speeds` are those of the
-    fleet's instance types.
+    With `size_limited`, the load needed more than was requested of the spot group; None before the
+    load has sized the group. `silences` are the times without requests of the last two weeks.
+    `speeds` are those of the fleet's instance types.
     """
 
     needed: tuple[Needed, ...] = ()
-    capacity_request: CapacityRequest | None = None
+    size_limited: bool | None = None
     suspects: Mapping[str, datetime] = field(default_factory=dict)
     in_service_since: Mapping[str, datetime] = field(default_factory=dict)
     replaced: tuple[datetime, ...] = ()

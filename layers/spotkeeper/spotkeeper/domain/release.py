@@ -1,9 +1,6 @@
 """Which backfill instances are released first (design rule 5)."""
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from spotkeeper.domain.fleet import BusyShares, Group, Phase
 
@@ -24,12 +21,7 @@ class ReleasePlan:
 
 
 def plan_release(
-    group: Group,
-    step: int,
-    busy_shares: BusyShares | None,
-    *,
-    busy_too: bool,
-    held_since: Mapping[str, datetime] | None = None,
+    group: Group, step: int, busy_shares: BusyShares | None, *, busy_too: bool
 ) -> ReleasePlan:
     """Choose `step` instances to release: never launched, launching, idle, then busy.
 
@@ -37,8 +29,7 @@ def plan_release(
     AutoSpotting#354), or at once if no instance serves and none is to stay: AWS cannot end a wrong
     one then, and a launch that fails is not tried again. Busy ones are chosen only with
     `busy_too`, least busy first; their terminate hook lets the current request finish. Without
-    `busy_shares` none counts as busy. With `held_since`, instances of the pool that has held the
-    fleet for the shortest time are first, idle or not.
+    `busy_shares` none counts as busy.
     """
     present = [i for i in group.instances if i.phase is not Phase.LEAVING]
     unlaunched = min(step, max(0, group.desired - len(present)))
@@ -47,15 +38,8 @@ def plan_release(
         return ReleasePlan(desired=group.desired - step)
     launching = min(step - unlaunched, len(present) - len(serving))
     shares = busy_shares or {}
-    ages = {pool: -since.timestamp() for pool, since in (held_since or {}).items()}
-
-    ranks = [
-        (ages.get(i.pool, -math.inf), shares.get(i.instance_id, 0.0), i.instance_id)
-        for i in serving
-    ]
-    free = [
-        instance_id for _, share, instance_id in sorted(ranks) if busy_too or share < IDLE_SHARE
-    ]
+    ranks = sorted([(shares.get(i.instance_id, 0.0), i.instance_id) for i in serving])
+    free = [instance_id for share, instance_id in ranks if busy_too or share < IDLE_SHARE]
     return ReleasePlan(
         desired=group.desired - unlaunched,
         ends=tuple(free[: step - unlaunched - launching]),

@@ -14,9 +14,8 @@ from spotkeeper.domain.availability.actions import (
     ClaimGroup,
     Drain,
     EndBackfill,
-    EndSpare,
     ReplaceEarly,
-    RequestSpot,
+    RestoreSpot,
     ResumeLaunch,
     SuspendAzRebalance,
     Terminate,
@@ -28,7 +27,7 @@ from spotkeeper.ports import FleetError, Gone, Observed, Throttled, TimedOut
 from spotkeeper.turns.turn import ASK_UNTIL_S, Round
 
 _OF_GROUP = (
-    WakeUp, Backfill, CancelBackfill, RequestSpot, SuspendAzRebalance, ResumeLaunch, ClaimGroup,
+    WakeUp, Backfill, CancelBackfill, RestoreSpot, SuspendAzRebalance, ResumeLaunch, ClaimGroup,
 )  # fmt: skip
 
 # AWS's own limit of one DetachInstances call.
@@ -80,7 +79,7 @@ def _ask(batch: Batch, this: Round) -> Asked:
     while waiting:
         some, calls = waiting.pop(), calls + 1
         replaces = isinstance(some[0], ReplaceEarly)
-        if isinstance(some[0], EndBackfill | EndSpare) and this.budget.is_shared_out():
+        if isinstance(some[0], EndBackfill) and this.budget.is_shared_out():
             # One more instance for a minute does no harm; another fleet may need its turn.
             answer = Answer.SKIPPED
         elif (spent := this.budget.spent_s()) >= ASK_UNTIL_S:
@@ -112,7 +111,7 @@ def _call(batch: Batch, this: Round) -> None:
     match batch[0]:
         case WakeUp(at=at, now=now, woken=woken):
             this.ports.wake_ups.at(this.fleet.name, at, now, woken)
-        case Backfill() | CancelBackfill() | RequestSpot() as size:
+        case Backfill() | CancelBackfill() | RestoreSpot() as size:
             writer.set_desired(size.group, size.desired)
         case SuspendAzRebalance(group=group):
             writer.suspend_az_rebalance(group)
@@ -120,7 +119,7 @@ def _call(batch: Batch, this: Round) -> None:
             writer.claim(group)
         case ResumeLaunch(group=group):
             writer.resume_launch(group)
-        case EndBackfill(instance_id=instance_id) | EndSpare(instance_id=instance_id):
+        case EndBackfill(instance_id=instance_id):
             writer.end(instance_id)
         case Drain(group=group, gone_at=gone_at):
             writer.drain(ids, gone_at, group)

@@ -14,7 +14,6 @@ from spotkeeper.domain.availability.actions import (
     CancelBackfill,
     EndBackfill,
     ReplaceEarly,
-    RequestSpot,
 )
 from spotkeeper.domain.availability.announcements import announce
 from spotkeeper.domain.availability.decide import Plan, alarms_of, apply, assess, plan
@@ -218,12 +217,11 @@ def _apart(
 ) -> tuple[Sequence[AvailabilityAction], Sequence[AvailabilityAction]]:
     """Divide actions into those requested at once, and those whose intention is written first.
 
-    A crash must lose neither a detached instance, which nothing else ends, nor the fact that a rise
-    of the spot group is only a spare. Backfill and marks precede both, so that the marks are
-    written with the intention.
+    A crash must not lose a detached instance, which nothing else ends. Backfill and marks precede
+    it, so that the marks are written with the intention.
     """
     for number, action in enumerate(actions):
-        if isinstance(action, ReplaceEarly | RequestSpot):
+        if isinstance(action, ReplaceEarly):
             return actions[:number], actions[number:]
     return actions, ()
 
@@ -277,7 +275,6 @@ def _figures(wanted: Plan, requested: Asked) -> dict[str, float]:
     used_h = (seen.now - (seen.memory.on_demand_since or seen.now)) / timedelta(hours=1)
     return {
         "SpotDesired": spot.target,
-        "SpotSpare": snapshot.seen.spot.desired - spot.target,
         "SpotServing": spot.serving,
         "SpotLaunching": spot.launching,
         "SpotAtRisk": spot.at_risk,

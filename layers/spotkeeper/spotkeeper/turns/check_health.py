@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from spotkeeper.domain.capacity_request import required_capacity
 from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.decide import (
@@ -77,7 +76,6 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
     spot, on_demand = (
         group_named(groups, name, ports.owner) for name in (fleet.spot_group, fleet.on_demand_group)
     )
-    requests = (*lease.availability.capacity_requests, lease.health.capacity_request)
     digests = ports.load.since(fleet.name, read_from(fleet, now))
     if not digests and lease.health.flow.newest is None:
         digests = ports.load.since(fleet.name, read_from(fleet, now, lost=True))
@@ -97,7 +95,6 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
         fleet=fleet,
         spot=spot,
         on_demand=on_demand,
-        spares=spot.desired - required_capacity(spot.desired, requests),
         digests=digests,
         queue=queue,
         history=history,

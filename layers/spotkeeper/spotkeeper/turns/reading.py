@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.count import has_gap, in_service, missing_group, overdue
+from spotkeeper.domain.availability.count import has_gap, missing_group, overdue
 from spotkeeper.domain.availability.decide import LOOKED_AFTER_S
 from spotkeeper.domain.availability.memory import within
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
@@ -113,7 +113,16 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
     stopped = 0 < health.flow.counted < (now - TURNS_STOPPED).timestamp() // SLOT_S
     same = memory.groups == (spot.name, on_demand.name)
     looked_after = same and within(memory.seen_at, now, LOOKED_AFTER_S)
+<<<<<<< HEAD
     let_go = _let_go(this, spot)
+=======
+    due = sorted(overdue(memory, fleet.availability, now)) if memory.detached else []
+    running = (
+        this.optional("detached instances", None, lambda: ports.groups.running(due), api=EC2)
+        if due
+        else None
+    )
+>>>>>>> 73a2b0ba (Let each controller own one number: elevated risk goes)
     return Snapshot(
         fleet=fleet,
         seen=Observation(seen_at=now, spot=spot, on_demand=on_demand),
@@ -121,12 +130,16 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         on_demand_failures=on_demand_failures,
         warned=warned,
         served={i: note.at for note in lease.notes for i in note.served},
+<<<<<<< HEAD
         let_go=let_go,
         taken=taken,
+=======
+        taken=frozenset([r.instance_id for r in requests if r.taken]),
+>>>>>>> 73a2b0ba (Let each controller own one number: elevated risk goes)
         silent=frozenset(health.silent),
         unreported=health.unreported,
         unheard=_unheard(this, spot),
-        sized=health.capacity_request,
+        size_limited=health.size_limited,
         # Only a fleet that was adopted waits for its load to be known.
         load_known=(not looked_after or memory.adoption is not None) and _is_load_known(this),
         logged=health.flow.newest is not None,
@@ -169,21 +182,6 @@ def _failures(this: Round, group: Group) -> tuple[LaunchFailure, ...]:
     return this.optional(
         what, (), lambda: read.failures(group.name, since, longest), api=ACTIVITIES
     )
-
-
-def _let_go(this: Round, spot: Group) -> frozenset[str]:
-    """Read which instances the group was requested to end, where more left than it shrank by.
-
-    Only the policy of elevated risk tells such losses from others.
-    """
-    memory, groups = this.lease.availability, this.ports.groups
-    smaller = max(0, (memory.spot_seen or 0) - spot.desired)
-    lost = memory.in_service - in_service(spot, frozenset())
-    since = memory.seen_at
-    if since is None or lost <= smaller or not this.fleet.availability.elevated_risk_s:
-        return frozenset()
-    what, none = f"what {spot.name} was requested to end", frozenset[str]()
-    return this.optional(what, none, lambda: groups.let_go(spot.name, since), api=ACTIVITIES)
 
 
 def _unheard(this: Round, spot: Group) -> frozenset[str]:

@@ -61,8 +61,8 @@ def test_a_setting_reaches_every_policy_that_has_it_or_the_one_named() -> None:
 
 
 def test_the_deployed_policy_has_the_deployed_defaults() -> None:
-    (policy,) = configure(choose(["spotkeeper"]), ["elevated_risk_s=2h"])
-    defaults = asdict(AvailabilityPolicy(elevated_risk_s=7200))
+    (policy,) = configure(choose(["spotkeeper"]), ["busy_patience_s=2h"])
+    defaults = asdict(AvailabilityPolicy(busy_patience_s=7200))
     worlds = ("on_demand_warm", "notice_s")
     assert policy.settings == {k: v for k, v in defaults.items() if k not in worlds}
 
@@ -80,8 +80,11 @@ def test_the_deployed_policy_has_the_deployed_defaults() -> None:
         ("spotkeeper.on_demand_warm=true", "on_demand_warm is .*: --warm-start and --warm-pool"),
         # The deployed policy takes what a fleet document takes.
         ("rebalance=panic", "rebalance is 'panic'; Input should be 'ignore' or 'at_risk'"),
-        ("spare_share=2", "spare_share is 2.0; Input should be less than or equal to 1"),
-        ("elevated_risk_s=0.5", "elevated_risk_s is 0.5; Input should be a valid integer"),
+        (
+            "lost_notice_share=2",
+            "lost_notice_share is 2.0; Input should be less than or equal to 1",
+        ),
+        ("busy_patience_s=0.5", "busy_patience_s is 0.5; Input should be a valid integer"),
     ],
 )
 def test_a_setting_that_does_not_exist_or_read_is_refused(text: str, problem: str) -> None:

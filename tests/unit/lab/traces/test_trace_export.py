@@ -47,7 +47,7 @@ DRY = (
 def record(minute: int, held: int, desired: int = 3, *failures: str) -> str:
     """A decision record of the availability controller."""
     seen = {"SpotDesired": desired, "SpotServing": held}
-    seen |= dict.fromkeys(("SpotSpare", "SpotLaunching", "SpotAtRisk"), 0)
+    seen |= dict.fromkeys(("SpotLaunching", "SpotAtRisk"), 0)
     at = f"2026-01-01T00:{minute:02}:00Z"
     return json.dumps({"controller": "availability", "at": at, "seen": seen, "failures": failures})
 

@@ -6,12 +6,10 @@ from typing import Any
 _MEMORY = {
     "asks": "pending_increases",
     "first_seen_coming": "launching_since",
-    "spot_ask": "capacity_request",
-    "spot_asks": "capacity_requests",
     "waves": "warning_bursts",
     "bridging": "deferral",
 }
-_RISK = ("held_since", "losses", "last_surprise", "warning_bursts", "deferral")
+_RISK = ("warning_bursts", "deferral")
 _RECORD = {"half": "controller"}
 _FIGURES = {"SpotComing": "SpotLaunching"}
 

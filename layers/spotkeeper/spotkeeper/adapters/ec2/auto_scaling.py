@@ -152,13 +152,6 @@ class AutoScalingReader:
             waiting += awaited_requests(activity)
         return (*found, *self._failed_requests(waiting))
 
-    def let_go(self, group: str, since: datetime) -> frozenset[str]:
-        """Name the instances that a group began to end on request since an instant."""
-        activities = activities_of(self._optional_autoscaling, group, since, ACTIVITIES_AT_MOST)
-        return frozenset(
-            i for a in activities if a["StartTime"] > since for i in ended_by_request(a)
-        )
-
     def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Name the group of each instance, 50 a call; instances in no group are left out."""
         groups: dict[str, str] = {}

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from spotkeeper.domain.capacity_request import CapacityRequest
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeUp:
@@ -62,10 +60,11 @@ class CancelBackfill(_DesiredCapacity):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestSpot(_DesiredCapacity):
-    """Set the spot group to `desired`; until AWS has done so it may show either of `requests`."""
+class RestoreSpot(_DesiredCapacity):
+    """Set a spot group that was deleted and made again to the size that it had before.
 
-    requests: tuple[CapacityRequest, ...]
+    Otherwise the health controller or an operator owns the desired capacity of the spot group.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +113,6 @@ class ReplaceEarly(_Instance):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndSpare(_Instance):
-    """End a spare spot instance, and lower its group by one."""
-
-    verb: ClassVar[str] = "end"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Terminate(_Instance):
     """End a detached instance that AWS left running."""
 
@@ -161,7 +153,7 @@ class ClaimGroup(_Group):
     verb: ClassVar[str] = "claim"
 
 
-type OfSize = Backfill | CancelBackfill | RequestSpot
+type OfSize = Backfill | CancelBackfill | RestoreSpot
 type OfGroup = WakeUp | OfSize | SuspendAzRebalance | ResumeLaunch | ClaimGroup
-type OfInstance = EndBackfill | EndSpare | Drain | Unmark | ReplaceEarly | Terminate
+type OfInstance = EndBackfill | Drain | Unmark | ReplaceEarly | Terminate
 type AvailabilityAction = OfGroup | OfInstance

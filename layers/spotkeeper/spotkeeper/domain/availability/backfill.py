@@ -133,7 +133,7 @@ def _adopting(seen: Assessment, adoption: Adoption) -> Size:
         until = "the health controller runs and can read its memory"
     elif snapshot.fleet.sizing.enabled and not snapshot.load_known:
         until = "the load is known: have workers send their search logs"
-    elif snapshot.sized and snapshot.sized.limited:
+    elif snapshot.size_limited:
         until = "the spot group has grown to what the load needs"
     why = f"keeping {adoption.holds} existing on-demand instances until {until}, or lower on-demand"
     return _hold("adopting", why)

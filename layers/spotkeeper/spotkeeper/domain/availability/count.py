@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from spotkeeper.domain.availability.memory import AvailabilityMemory, PendingIncrease
 from spotkeeper.domain.availability.risk import Risk
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.capacity_request import required_capacity
 from spotkeeper.domain.failure import FailureClass, LaunchFailure, Remedy, remedy
 from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
@@ -26,10 +25,10 @@ LAUNCH = "Launch"
 class Count:
     """The instances of a group by how they count for the fleet.
 
-    `target` is the spot need or the on-demand desired capacity. `late` instances are past the
-    launch deadline, of which `stuck` ones have themselves been there for so long; `missing` ones
-    are desired but not in the group. `unheard` ones are in service and may serve: nothing is
-    launched in their place, and nothing is released because of them.
+    `target` is what the fleet must serve, or the on-demand group's desired capacity. `late`
+    instances are past the launch deadline, of which `stuck` ones have themselves been there for so
+    long; `missing` ones are desired but not in the group. `unheard` ones are in service and may
+    serve: nothing is launched in their place, and nothing is released because of them.
     """
 
     target: int
@@ -90,30 +89,16 @@ def count(
 
 
 def count_groups(
-    snapshot: Snapshot,
-    memory: AvailabilityMemory,
-    launching: "Launching",
-    risky: Set[str],
+    snapshot: Snapshot, launching: "Launching", risky: Set[str]
 ) -> tuple[Count, Count]:
-    """Count the spot group against the need in its desired capacity, on-demand against its own.
-
-    An earlier request of the load counts only if the load still sizes the fleet.
-    """
+    """Count the spot group against what the fleet must serve, on-demand against its own desired."""
     seen, gone, fleet = snapshot.seen, snapshot.silent | snapshot.taken, snapshot.fleet
     deadline = seen.seen_at - timedelta(seconds=fleet.availability.launch_deadline_s)
-    sized = snapshot.sized if fleet.sizing.enabled else None
-    need = required_capacity(seen.spot.desired, (*memory.capacity_requests, sized))
-    back = seen.on_demand
+    need, back = snapshot.need.instances, seen.on_demand
     return (
         count(seen.spot, need, launching, risky, gone, deadline, snapshot.unheard),
         count(back, back.desired, launching, risky, gone, deadline, snapshot.unheard),
     )
-
-
-def in_service(group: Group, risky: Set[str]) -> int:
-    """Count the instances in service that are not at risk."""
-    serving = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
-    return len([i for i in serving if i not in risky])
 
 
 # --- launching ------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from spotkeeper.domain.availability import elevated
 from spotkeeper.domain.availability.actions import (
     AvailabilityAction,
     Backfill,
@@ -16,7 +15,7 @@ from spotkeeper.domain.availability.actions import (
     Drain,
     EndBackfill,
     ReplaceEarly,
-    RequestSpot,
+    RestoreSpot,
     ResumeLaunch,
     SuspendAzRebalance,
     Terminate,
@@ -32,7 +31,6 @@ from spotkeeper.domain.availability.count import (
     explain_gaps,
     explaining,
     find_launching,
-    in_service,
     newest_of_each,
     pending_increases,
     restore_size,
@@ -57,14 +55,11 @@ from spotkeeper.domain.availability.memory import (
 )
 from spotkeeper.domain.availability.risk import risk_of
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action, Answer
 from spotkeeper.domain.failure import FailureClass, LaunchFailure, needs_operator
 
 # Turns run within two minutes of each other, unless the fleet is paused or only observed.
 LOOKED_AFTER_S = 600
-# A group may show its previous size for this long after a request for another.
-SHOWN_LATE_S = 60
 # AWS may suspend again what was resumed while there is still no capacity: it is resumed this often.
 RESUME_AGAIN_S = 900
 AZ_REBALANCE = "AZRebalance"
@@ -100,10 +95,8 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
     risky = frozenset([i for i, at in warned.items() if at <= snapshot.now])
     unmark = lapsed(explained, memory, risky)
     launching = find_launching(memory, explained)
-    spot, on_demand = count_groups(explained, memory, launching, risky.union(unmark))
+    spot, on_demand = count_groups(explained, launching, risky.union(unmark))
     risk = risk_of(explained, memory, warned, risky)
-    if snapshot.fleet.availability.elevated_risk_s:
-        risk = elevated.elevate(risk, explained, memory, spot, risky)
     seen = Assessment(
         snapshot=snapshot,
         now=snapshot.now,
@@ -165,8 +158,6 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
         seen_at=now,
         need=spot.target,
         spot_seen=group.desired,
-        in_service=in_service(group, seen.risky | snapshot.taken),
-        silent=tuple(sorted(snapshot.silent)),
         risky=tuple(sorted(seen.risky)),
         gap_since=(old.gap_since or now) if spot.missing else None,
         pending_increases=pending_increases(
@@ -186,15 +177,13 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
             explaining(old.on_demand_failures, snapshot.on_demand_failures, back)
         ),
         at_risk=at_risk,
-        levels=add_level(old.levels, now, spot.serving, seen.risk.reach_s),
+        levels=add_level(old.levels, now, spot.serving, seen.risk.settle_s),
         risk=seen.risk.memory,
         drained=tuple([i for i in old.drained if i in seen.risky or i in seen.unmark]),
         detached=still_outside(old, snapshot) if old.detached or sweep else {},
         swept_at=now if sweep else old.swept_at,
         unproven=sweep.unproven if sweep else old.unproven,
         wake_ups=tuple([at for at in old.wake_ups if at > now]),
-        capacity_requests=old.capacity_requests
-        and _current(old.capacity_requests, group.desired, now),
         resumed={g: at for g, at in old.resumed.items() if within(at, now, RESUME_AGAIN_S)},
         spot_missing=snapshot.spot_missing or seen.restored > 0,
         on_demand_since=(old.on_demand_since or now) if seen.on_demand.target else None,
@@ -235,18 +224,9 @@ def _spot_is_enough(adopted: Adoption, memory: AvailabilityMemory, seen: Assessm
     snapshot = seen.snapshot
     served = settled(memory.levels, seen.now, seen.risk.settle_s) >= adopted.holds
     if snapshot.load_known:
-        return served or (snapshot.sized is not None and not snapshot.sized.limited)
+        return served or snapshot.size_limited is False
     never_logged = not snapshot.logged and not within(adopted.since, seen.now, LOOKED_AFTER_S)
     return served and (never_logged or not snapshot.fleet.sizing.enabled)
-
-
-def _current(
-    requests: tuple[CapacityRequest, ...], desired: int, now: datetime
-) -> tuple[CapacityRequest, ...]:
-    """Forget spares once they are released: a desired capacity that is set later is all need."""
-    if any([within(r.at, now, SHOWN_LATE_S) for r in requests]):
-        return requests
-    return () if any([r.need == desired for r in requests]) else requests
 
 
 # --- plan, apply ----------------------------------------------------------------------------------
@@ -261,13 +241,7 @@ def plan(seen: Assessment) -> Plan:
     actions: list[AvailabilityAction] = [*size.actions, *marks(seen), *early_replacements(seen)]
     spot, until = seen.snapshot.seen.spot, seen.risk.deferral.until
     if seen.restored:
-        # It had this size before it was deleted.
-        request = CapacityRequest(
-            at=seen.now, need=seen.spot.target, spare=spot.desired - seen.spot.target
-        )
-        actions.append(RequestSpot(group=spot.name, desired=spot.desired, requests=(request,)))
-    elif not seen.snapshot.spot_missing and (seen.risk.spares or spot.desired != seen.spot.target):
-        actions += elevated.ask_for_spares(seen)
+        actions.append(RestoreSpot(group=spot.name, desired=spot.desired))
     actions += [*left_running(seen), *_groups(seen)]
     # A turn for when the deferred backfill is due is requested once for each instant.
     known = seen.memory.wake_ups
@@ -302,8 +276,6 @@ def apply(
         match action:
             case ReplaceEarly(instance_id=gone, taken=False):
                 detached[gone] = at
-            case RequestSpot(requests=requests):
-                memory = replace(memory, capacity_requests=requests)
             case Backfill() | CancelBackfill() | EndBackfill() if not done:
                 unsure = memory.unsure or Unsure(at=at, before=action.before)
                 memory = replace(memory, unsure=unsure)

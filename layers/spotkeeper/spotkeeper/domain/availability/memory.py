@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.announcements import Announced
-from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.failure import LaunchFailure
 
 # While both groups are short, on-demand is tried again after 1, 2, 4 ... 15 minutes.
@@ -49,14 +48,6 @@ class Unsure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """`count` spot instances were lost together without a warning, the first seen at `at`."""
-
-    at: datetime
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WarningBurst:
     """`warned` instances of a pool were seen warned together, the first of them at `since`."""
 
@@ -90,16 +81,8 @@ class DeferralMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RiskMemory:
-    """What only `risk` and `elevated` read.
+    """What only `risk` reads, where on-demand is warm."""
 
-    `warning_bursts` and `deferral` are about warnings. The rest is kept by the policy of elevated
-    risk: since when each pool has held a serving instance, the losses without a warning, and the
-    newest of them.
-    """
-
-    held_since: Mapping[str, datetime] = field(default_factory=dict)
-    losses: tuple[Loss, ...] = ()
-    last_surprise: datetime | None = None
     warning_bursts: tuple[WarningBurst, ...] = ()
     deferral: DeferralMemory = field(default_factory=DeferralMemory)
 
@@ -110,9 +93,8 @@ class AvailabilityMemory:
 
     What the last turn saw:
 
-    * `groups`, at `seen_at`; `spot_seen`, the spot group's desired capacity, and the `need` in it;
-    * `in_service` of them, of which `silent` and `risky` do not count; `gap_since` when the first
-      was missing;
+    * `groups`, at `seen_at`; the `need`, and `spot_seen`, the spot group's desired capacity;
+    * `risky`, the instances at risk, and `gap_since`, when the first instance was missing;
     * `pending_increases` that launches may still fill;
     * `launching_since` and `at_risk` with since when, `spot_launching` those of the spot group, and
       `unserved` since when those were launching that vanished before they served, and `heirs` when
@@ -127,7 +109,6 @@ class AvailabilityMemory:
 
     What AWS accepted:
 
-    * `capacity_requests` that the spot group's desired capacity may show;
     * `drained`, the marked instances, and `detached`, those taken out of the group, with when, that
       are not known to have ended;
     * `wake_ups`, the turns requested; `resumed`, when each group's Launch process was resumed;
@@ -141,8 +122,6 @@ class AvailabilityMemory:
     seen_at: datetime | None = None
     need: int | None = None
     spot_seen: int | None = None
-    in_service: int = 0
-    silent: tuple[str, ...] = ()
     risky: tuple[str, ...] = ()
     gap_since: datetime | None = None
     pending_increases: tuple[PendingIncrease, ...] = ()
@@ -161,7 +140,6 @@ class AvailabilityMemory:
     spot_missing: bool = False
     on_demand_since: datetime | None = None
 
-    capacity_requests: tuple[CapacityRequest, ...] = ()
     drained: tuple[str, ...] = ()
     detached: Mapping[str, datetime] = field(default_factory=dict)
     wake_ups: tuple[datetime, ...] = ()

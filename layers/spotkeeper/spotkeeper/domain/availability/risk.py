@@ -1,8 +1,7 @@
 """What warnings predict: when to backfill for a loss, and how many warnings were lost.
 
 Both need warm on-demand: a cold start takes longer than the notice, so that backfill for a warned
-instance is requested at once. Losses without any warning are the subject of the optional policy in
-`elevated`.
+instance is requested at once.
 """
 
 import math
@@ -45,17 +44,13 @@ class Risk:
     """What to hold against expected losses.
 
     `extra` is how many instances of either group should serve beyond the need. Backfill is released
-    once spot has served for `settle_s`, and the memory of levels reaches back for `reach_s`.
-    `deferral` is the part of the shortfall that can wait. `spares` is how many instances are
-    requested from the spot group beyond the need.
+    once spot has served for `settle_s`. `deferral` is the part of the shortfall that can wait.
     """
 
     extra: int
     settle_s: int
-    reach_s: int
     deferral: Deferral
     memory: RiskMemory
-    spares: int = 0
 
 
 def risk_of(
@@ -67,7 +62,6 @@ def risk_of(
         return Risk(
             extra=0,
             settle_s=TWO_TURNS_S,
-            reach_s=TWO_TURNS_S,
             deferral=Deferral(),
             memory=RiskMemory(),
         )
@@ -79,7 +73,6 @@ def risk_of(
     return Risk(
         extra=lost_warnings(bursts, snapshot.seen.spot, risky, share),
         settle_s=0,
-        reach_s=0,
         deferral=deferral_of(snapshot, memory, risky),
         memory=memory,
     )

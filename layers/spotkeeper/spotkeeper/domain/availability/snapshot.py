@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
-from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.failure import LaunchFailure, Remedy, remedy
 from spotkeeper.domain.fleet import BusyShares, Fleet, Observation
 
@@ -23,6 +23,20 @@ class Sweep:
     unproven: tuple[str, ...] = ()
 
 
+class NeedSource(StrEnum):
+    """Who says what a fleet must serve."""
+
+    SPOT_GROUP = "the spot group's desired capacity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a fleet must serve, in instances of its own, spot or else on demand."""
+
+    instances: int
+    source: NeedSource
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything that was read for one turn of one fleet.
@@ -30,13 +44,14 @@ class Snapshot:
     * The failures are the recent ones only.
     * `warned` maps instances that events or spot requests name to when they begin to be at risk.
     * `served` maps instances to when they went into service, where an event reported it.
-    * `taken` are instances that AWS has taken, including those that their group still lists;
-      `let_go` are those that their group was requested to end.
+    * `taken` are instances that AWS has taken, including those that their group still lists.
     * Without `can_defer`, no backfill is deferred.
     * `silent` are instances whose workers do not serve; `unreported` are in service without a log
       although requests flow, with since when; `unheard` are in service without a log while there
       were too few requests to tell.
     * With `load_known`, the load names the need; with `logged`, search logs have arrived, ever.
+      `size_limited` says whether it needs more than was requested of the spot group; None where the
+      load does not size the group, or nothing was requested yet.
     * `sweep` is the result of a search for marked instances; `running` are those of the instances
       that AWS takes, or that are detached and overdue, that have not ended; both are None when they
       were not read.
@@ -54,7 +69,6 @@ class Snapshot:
     warned: Mapping[str, datetime] = field(default_factory=dict)
     served: Mapping[str, datetime] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
-    let_go: frozenset[str] = frozenset()
     can_defer: bool = True
     silent: frozenset[str] = frozenset()
     unreported: Mapping[str, datetime] = field(default_factory=dict)
@@ -67,13 +81,18 @@ class Snapshot:
     spot_missing: bool = False
     health_lost: bool = False
     unread: tuple[str, ...] = ()
-    sized: CapacityRequest | None = None
+    size_limited: bool | None = None
     busy_shares: BusyShares | None = None
 
     @property
     def now(self) -> datetime:
         """The instant of the turn."""
         return self.seen.seen_at
+
+    @property
+    def need(self) -> Need:
+        """What the fleet must serve: as many instances as its spot group should have."""
+        return Need(instances=self.seen.spot.desired, source=NeedSource.SPOT_GROUP)
 
     @property
     def on_demand_refused(self) -> bool:

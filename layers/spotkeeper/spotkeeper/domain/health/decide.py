@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action, Answer
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
@@ -44,11 +43,11 @@ from spotkeeper.domain.sizing.size import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeSpot:
-    """Ask the spot group for `desired`; `request` tells the need in it from the spares."""
+    """Set the spot group to `desired`; with `limited`, the load needs more than that."""
 
     group: str
     desired: int
-    request: CapacityRequest
+    limited: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,6 @@ class EndInstance:
     """End an instance of the spot group, and lower its desired capacity by one."""
 
     instance_id: str
-    request: CapacityRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +87,13 @@ BUSY_WINDOW = timedelta(minutes=2)
 class HealthSnapshot:
     """Everything that a turn of the health controller read.
 
-    `spares` of the spot group's desired capacity are the availability controller's. `queue` is the
-    request queue's length, or why it is not known; None for a fleet without one. `history` is what
-    the fleet's load was, None without an objective or where it cannot be read.
+    `queue` is the request queue's length, or why it is not known; None for a fleet without one.
+    `history` is what the fleet's load was, None without an objective or where it cannot be read.
     """
 
     fleet: Fleet
     spot: Group
     on_demand: Group
-    spares: int
     digests: tuple[LoadDigest, ...]
     queue: QueueLength | str | None
     history: LoadHistory | None
@@ -237,15 +233,13 @@ def plan(seen: HealthAssessment) -> HealthPlan:
     """Decide one turn: size the spot group, then replace instances that do not work."""
     snapshot, now = seen.snapshot, seen.snapshot.now
     fleet, spot = snapshot.fleet, snapshot.spot
-    sizing = size(
-        seen.load, fleet, spot, snapshot.spares, seen.memory, now, seen.promised, seen.partly
-    )
+    sizing = size(seen.load, fleet, spot, seen.memory, now, seen.promised, seen.partly)
     diagnosis = diagnose(seen.load, snapshot.groups, fleet, sizing.memory, now)
     resize = _resize(snapshot, sizing)
     memory = diagnosis.memory
-    if memory.capacity_request is None and sizing.action is Action.HOLD and not seen.partly:
+    if memory.size_limited is None and sizing.action is Action.HOLD and not seen.partly:
         # The group already has the size that the load needs.
-        memory = replace(memory, capacity_request=sizing.request)
+        memory = replace(memory, size_limited=sizing.limited)
     ended = {action.instance_id for action in resize if isinstance(action, EndInstance)}
     replacements = (
         ReplaceWorker(instance_id=i, reason=diagnosis.reasons[i])
@@ -263,18 +257,18 @@ def plan(seen: HealthAssessment) -> HealthPlan:
 
 def _resize(snapshot: HealthSnapshot, sizing: Sizing) -> tuple[ResizeSpot | EndInstance, ...]:
     """Raise the desired capacity, or lower it by ending the least busy instances one by one."""
-    spot, wanted, request = snapshot.spot, sizing.spot_desired, sizing.request
-    if sizing.action is not Action.RESIZE or request is None:
+    spot, wanted, limited = snapshot.spot, sizing.spot_desired, sizing.limited
+    if sizing.action is not Action.RESIZE or limited is None:
         return ()
     ends: tuple[str, ...] = ()
     if wanted < spot.desired:
         shares = busy_shares(snapshot.digests, snapshot.now, BUSY_WINDOW, snapshot.fleet.slots)
         release = plan_release(spot, spot.desired - wanted, shares, busy_too=True)
         wanted, ends = release.desired, release.ends
-    ask = ResizeSpot(group=spot.name, desired=wanted, request=request)
+    resize = ResizeSpot(group=spot.name, desired=wanted, limited=limited)
     return (
-        *((ask,) if wanted != spot.desired else ()),
-        *(EndInstance(instance_id=i, request=request) for i in ends),
+        *((resize,) if wanted != spot.desired else ()),
+        *(EndInstance(instance_id=i) for i in ends),
     )
 
 
@@ -298,8 +292,11 @@ def apply(
     for action, answer in zip(actions, answers, strict=True):
         if answer not in (Answer.DONE, Answer.LOST):
             continue
-        if isinstance(action, ReplaceWorker):
-            memory = replaced(memory, (action.instance_id,), now)
-        else:
-            memory = replace(memory, capacity_request=action.request)
+        match action:
+            case ReplaceWorker(instance_id=instance_id):
+                memory = replaced(memory, (instance_id,), now)
+            case ResizeSpot(limited=limited):
+                memory = replace(memory, size_limited=limited)
+            case EndInstance():
+                memory = replace(memory, size_limited=False)
     return memory

@@ -42,30 +42,9 @@ class AvailabilityPolicy:
     )
     notice_s: int = seconds(
         "how long AWS warns before it takes an instance; 0: this fleet receives no warnings",
-        "interruption events are not delivered (0); consider `elevated_risk_s`, too",
+        "interruption events are not delivered (0)",
         most=3600,
         default=120,
-    )
-    elevated_risk_s: int = seconds(
-        "after a loss without warning, how long to hold spare spot instances and to keep "
-        "on-demand until spot has served for a third of it; 0 turns this policy off "
-        "([why](decisions/0016-elevated-risk-is-optional.md))",
-        "instances are lost without warnings, as with `notice_s` 0 (1800)",
-        default=0,
-    )
-    spare_share: float = setting(
-        "with `elevated_risk_s`: extra spot instances to hold, as a share of the need, rounded up",
-        "a lost worker costs more than a spare one",
-        least=0,
-        most=1,
-        default=0.05,
-    )
-    proven_after_s: int = seconds(
-        "with `elevated_risk_s`: keep spares until enough instances are in pools that have "
-        "held the fleet for this time; the fewer pools the spares could replace, the less time "
-        "([why](decisions/0008-a-spare-stays-where-it-covers.md))",
-        "a spare is expensive (shorter; 0: released with the elevated risk)",
-        default=28_800,
     )
     early_replacement: bool = setting(
         "detach a warned instance at once, so that its group replaces it before it is gone",

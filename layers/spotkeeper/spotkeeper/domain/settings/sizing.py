@@ -14,7 +14,7 @@ class Bounds:
         "nothing may scale to zero",
         default=0,
     )
-    spot_max: int = instances("most spot instances, spares included")
+    spot_max: int = instances("most spot instances")
     on_demand_max: int = instances(
         "most on-demand instances as backfill; limits the bill on a bad day"
     )

@@ -16,7 +16,6 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import NamedTuple
 
-from spotkeeper.domain.capacity_request import CapacityRequest
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health_memory import HealthMemory, Needed, OnPremCount
@@ -98,19 +97,18 @@ KEPT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """The input of one sizing. `spares` of the spot group are the other controller's."""
+    """The input of one sizing."""
 
     load: Load
     fleet: Fleet
     spot: Group
-    spares: int
     memory: HealthMemory
     now: datetime
 
     @property
     def current(self) -> int:
-        """The desired capacity of the spot group, without the spares."""
-        return self.spot.desired - self.spares
+        """The desired capacity of the spot group."""
+        return self.spot.desired
 
     @property
     def quiet_s(self) -> float:
@@ -457,9 +455,9 @@ MANY = 1 / 3
 class Sizing:
     """The capacity to request from the spot group, and why; `workers` is the need before bounds.
 
-    `spot_desired` is the need in instances plus the availability controller's spares. `request`
-    has both numbers for it, None where the load does not size the group or is not known. `missing`
-    are the workers that the objective needs beyond the bounds.
+    `spot_desired` is the need in instances. With `limited`, the load needs more than one turn may
+    request; None where the load does not size the group or is not known. `missing` are the workers
+    that the objective needs beyond the bounds.
     """
 
     action: Action
@@ -469,7 +467,7 @@ class Sizing:
     spot_desired: int
     stale: bool
     memory: HealthMemory
-    request: CapacityRequest | None = None
+    limited: bool | None = None
     missing: int = 0
 
 
@@ -477,7 +475,6 @@ def size(
     load: Load,
     fleet: Fleet,
     spot: Group,
-    spares: int,
     memory: HealthMemory,
     now: datetime,
     outlook: ObjectiveInput | None = None,
@@ -485,13 +482,12 @@ def size(
 ) -> Sizing:
     """Size the spot group: up at once, down to the most that the recent past needed.
 
-    `spares` of its desired capacity are the other controller's, and stay on top. Without fresh
-    search logs the group stays as it is: silence is not zero load. Where chance explains it, the
-    fleet of an objective scales in, and never out. A request queue that was empty for long enough
-    makes the need zero, and requests in it wake the fleet. Where `partly` says why the logs may
-    show only a part of the load, the group does not shrink.
+    Without fresh search logs the group stays as it is: silence is not zero load. Where chance
+    explains it, the fleet of an objective scales in, and never out. A request queue that was empty
+    for long enough makes the need zero, and requests in it wake the fleet. Where `partly` says why
+    the logs may show only a part of the load, the group does not shrink.
     """
-    turn = _Turn(load, fleet, spot, spares, memory, now)
+    turn = _Turn(load, fleet, spot, memory, now)
     silent = load.newest is None or (now - load.newest).total_seconds() > fleet.sizing.stale_after_s
     serving = outlook.serving if outlook else None
     rare = serving and turn.silent_by_chance and not known_waiting(memory.queue)
@@ -504,7 +500,7 @@ def size(
         in_service = sum(i.phase is Phase.IN_SERVICE for i in spot.instances)
         found, instances = _in_silence(turn, in_service if serving is None else serving)
         sizing = _asked(turn, *_limited(turn, found, instances))
-        return sizing if sizing.action is Action.RESIZE else replace(sizing, request=None)
+        return sizing if sizing.action is Action.RESIZE else replace(sizing, limited=None)
     else:
         onprem, counts = recent_onprem(load, fleet, memory, now)
         turn = replace(turn, memory=replace(memory, onprem=counts))
@@ -609,23 +605,17 @@ def _limited(turn: _Turn, found: Estimate, instances: int) -> tuple[Estimate, in
 
 
 def _asked(turn: _Turn, found: Estimate, instances: int) -> Sizing:
-    """Return the sizing for some instances, with the spares as far as the bounds allow."""
-    spot, spares = turn.spot, turn.spares
-    desired = min(instances + spares, max(instances, bounds(turn.fleet, spot)[1]))
-    hold = desired == spot.desired
-    request = CapacityRequest(
-        at=turn.now, need=instances, spare=desired - instances, limited=found.bound == LIMITED
-    )
-    spare = f" and {spares} spare" if spares else ""
+    """Return the sizing for some instances."""
+    hold = instances == turn.current
     return Sizing(
         action=Action.HOLD if hold else Action.RESIZE,
         rule=found.bound or ("at target" if hold else found.rule),
-        reason=f"{found.reason}: spot {turn.current} -> {instances}{spare}",
+        reason=f"{found.reason}: spot {turn.current} -> {instances}",
         workers=found.workers,
-        spot_desired=desired,
+        spot_desired=instances,
         stale=found.stale,
         memory=replace(turn.memory, needed=found.needed),
-        request=request if turn.fleet.sizing.enabled else None,
+        limited=found.bound == LIMITED if turn.fleet.sizing.enabled else None,
         missing=found.missing,
     )
 
