@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -149,7 +150,7 @@ def test_an_instance_that_never_served_keeps_its_cap_in_every_other_state(state:
     """It waits for the replacement budget, is warned, or is gone while its group still lists it."""
     since, never = dict.fromkeys(SPOT[:6], at(-900)), frozenset(SPOT[:6])
     take = Turns(replace(settled().memory, need=10, launching_since=since), KEEP)
-    also = {state: dict.fromkeys(never, at(-60)) if state == "warned" else never}
+    also: dict[str, Any] = {state: dict.fromkeys(never, at(-60)) if state == "warned" else never}
     decision = take(0, spot(10, desired=10), unreported=since, **also)
     assert (decision.spot.late, decision.on_demand_desired) == (6, 2)
 

@@ -121,7 +121,7 @@ def test_an_instance_that_aws_takes_is_marked_then_detached_and_remembered_until
 ) -> None:
     """Whatever its spot request says meanwhile, and whether that or the event comes first."""
     physics = Physics(cold_start_s=60, warm_start_s=40, warm_pool=4, spot_status=status)
-    warm = AvailabilityPolicy(on_demand_warm=True, elevated_risk_s=0)
+    warm = AvailabilityPolicy(on_demand_warm=True)
     fleet = FakeFleet(policy=warm, physics=physics)
     fleet.to(600)
     going, since_s = fleet.spot_ids()[0], min(it for it in (event_s, status_s) if it is not None)

@@ -113,16 +113,6 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
     stopped = 0 < health.flow.counted < (now - TURNS_STOPPED).timestamp() // SLOT_S
     same = memory.groups == (spot.name, on_demand.name)
     looked_after = same and within(memory.seen_at, now, LOOKED_AFTER_S)
-<<<<<<< HEAD
-    let_go = _let_go(this, spot)
-=======
-    due = sorted(overdue(memory, fleet.availability, now)) if memory.detached else []
-    running = (
-        this.optional("detached instances", None, lambda: ports.groups.running(due), api=EC2)
-        if due
-        else None
-    )
->>>>>>> 73a2b0ba (Let each controller own one number: elevated risk goes)
     return Snapshot(
         fleet=fleet,
         seen=Observation(seen_at=now, spot=spot, on_demand=on_demand),
@@ -130,12 +120,7 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         on_demand_failures=on_demand_failures,
         warned=warned,
         served={i: note.at for note in lease.notes for i in note.served},
-<<<<<<< HEAD
-        let_go=let_go,
         taken=taken,
-=======
-        taken=frozenset([r.instance_id for r in requests if r.taken]),
->>>>>>> 73a2b0ba (Let each controller own one number: elevated risk goes)
         silent=frozenset(health.silent),
         unreported=health.unreported,
         unheard=_unheard(this, spot),

@@ -134,8 +134,8 @@ def find_launching(memory: AvailabilityMemory, snapshot: Snapshot) -> Launching:
     since = {**spot, **on_demand}
     since |= {i: at for i, at in inherited.items() if i in since}
     since |= {i: known[i] for i in known.keys() & since.keys()}
-    born = {i: spot[i] for i in inherited} | memory.heirs
-    born = {i: at for i, at in born.items() if i in since}
+    born = {i: spot[i] for i in inherited}
+    born |= {i: at for i, at in memory.heirs.items() if i in since}
     return Launching(
         since=since, heirs=born, spot=tuple(spot), unserved=tuple(ages[len(inherited) :])
     )
