@@ -30,7 +30,7 @@ SPOT_MAX = 12
 LENGTHS_S = (90.0, 300.0, 900.0, 1800.0, 3600.0)
 LATENCIES_S = (0.01, 0.08)
 # What a spot request says while AWS takes its instance: for its capacity, in an experiment of FIS,
-# or for its price, as requests said until AWS changed that.
+# or for its price, the status of earlier years.
 TAKING = (NO_CAPACITY, "instance-terminated-by-experiment", "marked-for-termination")
 MAIN = "ocr"
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"

@@ -74,7 +74,7 @@ class Unreadable(FleetError):
 class SpotRequest:
     """A spot request in trouble: its instance, if it has one, and what its status means.
 
-    `at_risk_since` is when EC2 said that it takes the instance, which runs on until the notice is
+    `at_risk_since` is when EC2 began to take the instance, which runs on until the notice is
     over. With `final`, it is gone then at the latest.
     """
 

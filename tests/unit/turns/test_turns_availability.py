@@ -119,7 +119,7 @@ def test_a_batch_that_was_detached_with_no_time_left_is_remembered() -> None:
 def test_an_instance_that_aws_takes_is_marked_then_detached_and_remembered_until_it_is_gone(
     status: str, event_s: int | None, status_s: int | None
 ) -> None:
-    """Whatever its spot request says meanwhile, and whether that or the event comes first."""
+    """Whatever its spot request says meanwhile, and whether that or the event is first."""
     physics = Physics(cold_start_s=60, warm_start_s=40, warm_pool=4, spot_status=status)
     warm = AvailabilityPolicy(on_demand_warm=True)
     fleet = FakeFleet(policy=warm, physics=physics)
