@@ -333,6 +333,77 @@ def test_a_job_ends_at_a_checkpoint(
     assert (account.job.outcome, account.machines) == (outcome, [])
 
 
+def test_a_stop_waits_for_the_next_checkpoint_and_not_for_one_that_never_comes(
+    account: Account,
+) -> None:
+    account.start(DOCUMENT + '[state]\ncommits_within = "30m"\n')
+    account.ticks(2)
+    account.stop(now=False)
+    assert account.machine["tags"]["spotkeeper:draining"].endswith(" checkpoint")
+    for _ in range(28):
+        assert account.tick({"event": "running", "generation": 1}) == []
+    steps = account.tick({"event": "running"}) + account.tick({"event": "running"})
+    assert steps == ["Drain: to stop without a checkpoint"]
+    assert " " not in account.machine["tags"]["spotkeeper:draining"]
+    assert "End: it did not leave in time" in account.ticks(4)
+
+
+def test_a_limit_that_is_reached_ends_what_waits_for_a_checkpoint(account: Account) -> None:
+    account.start(DOCUMENT + "[end]\nmax_usd = 2\n")
+    account.ticks(2)
+    account.stop(now=False)
+    account.pay(2.5)
+    assert " " not in account.machine["tags"]["spotkeeper:draining"]
+
+
+def test_a_job_that_kept_nothing_says_so_everywhere(account: Account) -> None:
+    account.start(DOCUMENT)
+    account.tick()
+    ignored = "checkpoint-5: no file of it matches complete = 'trainer_stat.json'"
+    running = {"event": "running", "generation": 1, "ignored": ignored}
+    account.tick({**running, "uncommitted_s": 1800})
+    assert account.mails == []
+    for _ in range(2):
+        account.tick({**running, "uncommitted_s": 3700})
+    [(_, mail, subject, *_)] = account.mails
+    assert subject == "Job resnet commits nothing"
+    assert f"Not committed: {ignored}" in mail
+    shown = status_text(*account.jobs.one("resnet"))
+    assert "no checkpoint was committed" in shown
+    assert "warning: nothing was committed for 3700 s" in shown
+    assert f"not committed: {ignored}" in shown
+    head: dict[str, Any] = {
+        "generation": 1,
+        "attempt": 1,
+        "step": None,
+        "files": [],
+        "done": True,
+        "exit_code": 0,
+    }
+    account.put("head.json", head)
+    account.tick({"event": "exited", "exit_code": 0, "generation": 1, "ignored": ignored})
+    account.ticks(2)
+    mail = account.mails[-1][1]
+    assert "No checkpoint was committed" in mail
+    assert ignored in mail
+    assert "The result is in" not in mail
+    assert "done, exit code 0, no checkpoint was committed" in status_text(
+        *account.jobs.one("resnet")
+    )
+    with pytest.raises(OperatorError, match="no checkpoint of resnet was committed"):
+        account.jobs.fetch("resnet", account.folder / "result")
+
+
+def test_the_reason_of_a_failed_machine_is_in_the_mail_and_the_status(account: Account) -> None:
+    account.start(DOCUMENT + "[end]\nmax_restarts = 0\n")
+    account.tick()
+    reason = "code.tar.gz cannot be unpacked: a link to outside"
+    account.tick({"event": "failed", "generation": 1, "reason": reason})
+    account.ticks(2)
+    assert f"The last failure: {reason}" in account.mails[-1][1]
+    assert f"the last failure: {reason}" in status_text(*account.jobs.one("resnet"))
+
+
 def test_a_job_ends_at_once(account: Account) -> None:
     account.start(DOCUMENT + "[end]\nmax_restarts = 0\n")
     account.tick()

@@ -453,8 +453,9 @@ def test_with_a_glob_nothing_else_makes_an_entry_complete(tmp_path: Path) -> Non
     [
         (("checkpoint-9", "checkpoint-10"), "", "checkpoint-10"),
         (("checkpoint-9", "checkpoint-8"), "checkpoint-9", "-"),
-        (("checkpoint-9", "last.ckpt"), "", "last.ckpt"),
-        (("checkpoint-9", "last.ckpt"), "checkpoint-9", "last.ckpt"),
+        (("checkpoint-9", "last.ckpt"), "", "checkpoint-9"),
+        (("checkpoint-9", "last.ckpt"), "checkpoint-9", "-"),
+        (("last.ckpt", "checkpoint-9"), "last.ckpt", "checkpoint-9"),
         ((".hidden", "a"), "", "a"),
     ],
 )

@@ -59,10 +59,12 @@ class Reports:
 
     def __init__(self) -> None:
         self.said: list[tuple[str, Any]] = []
+        self.more: list[tuple[str, dict[str, Any]]] = []
         self.generation = 0
         self.volume: str | None = None
 
     def __call__(self, event: str, **said: Any) -> None:
+        self.more.append((event, said))
         told = [said.get(name) for name in ("reason", "exit_code", "gpu", "step")]
         self.said.append((event, next((it for it in told if it is not None), None)))
 
@@ -217,6 +219,63 @@ def test_a_machine_that_leaves_commits_first(
     scene.run(5)
     assert scene.reports.said[-1] == ("left", "000001")
     assert (scene.head.step, scene.head.exit_code) == ("000001", None)
+
+
+def test_a_machine_that_may_wait_leaves_right_after_its_next_commit(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    script = scene.grant()
+    scene.publish(1)
+    scene.run(5)
+    scene.signs = Signs(1, draining=True, at_checkpoint=True)
+    scene.run(1800)
+    assert script.signals == [], "the work since step 1 would be lost"
+    scene.publish(2)
+    scene.run(10)
+    assert script.signals == [signal.SIGTERM]
+    assert (scene.reports.said[-1], scene.head.step) == (("left", "000002"), "000002")
+
+
+@pytest.mark.parametrize("sooner", [Signs(1, draining=True), Signs(1, taken_in_s=110.0)])
+def test_a_machine_that_waits_leaves_at_once_when_it_must(tmp_path: Path, sooner: Signs) -> None:
+    scene = Scene(tmp_path)
+    script = scene.grant()
+    scene.signs = Signs(1, draining=True, at_checkpoint=True)
+    scene.run(60)
+    scene.signs = sooner
+    scene.run(5)
+    assert script.signals == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("state", [{}, {"volume": {"mount": "data", "size_gib": 1}}])
+def test_a_machine_without_checkpoints_to_wait_for_leaves_at_once(
+    tmp_path: Path, state: dict[str, Any]
+) -> None:
+    scene = on_a_volume(tmp_path) if state else Scene(tmp_path)
+    if state:
+        scene.disk.mkdir(parents=True)
+        scene.run(3)
+        scene.grant(1, VOLUME)
+    scene.signs = Signs(1 if state else 0, VOLUME if state else None, True, True)
+    scene.run(10)
+    assert scene.reports.events[-1] == "left"
+
+
+def test_a_machine_reports_how_long_nothing_was_committed_and_why(tmp_path: Path) -> None:
+    state = {**DOCUMENT["state"], "complete": "trainer_stat.json"}
+    scene = Scene(tmp_path, state=state)
+    script = scene.grant()
+    (scene.checkpoints / "checkpoint-5").mkdir()
+    (scene.checkpoints / "checkpoint-5" / "trainer_state.json").write_text("{}")
+    scene.run(3700)
+    script.code = 0
+    scene.run(5)
+    why = "checkpoint-5: no file of it matches complete = 'trainer_stat.json'"
+    running, ended = (
+        [more for event, more in scene.reports.more if event == name][-1]
+        for name in ("running", "exited")
+    )
+    assert running["uncommitted_s"] == pytest.approx(3700, abs=90)
+    assert [running["ignored"], ended["ignored"], ended["step"]] == [why, why, None]
 
 
 def test_a_machine_that_leaves_before_its_command_ran_says_so(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ class Bare(Machine):
         ({"grant": "3"}, Signs(3)),
         ({"grant": "3 vol-2", "volume": "vol-1"}, Signs(3, "vol-2")),
         ({"grant": "3", "draining": "now"}, Signs(3, draining=True)),
+        ({"draining": "2026-11-26T12:00:00+00:00 checkpoint"}, Signs(0, None, True, True)),
         ({"grant": "yes"}, None),
     ],
 )

@@ -242,7 +242,12 @@ class JobWorld:
                 self._known(self.machines, step.instance_id)
                 self._end(step.instance_id)
             case steps.Drain():
-                self._change(self.machines, step.instance_id, draining_since=self.now)
+                self._change(
+                    self.machines,
+                    step.instance_id,
+                    draining_since=self.now,
+                    drains_at_checkpoint=step.at_checkpoint,
+                )
             case steps.Point():
                 self._change(self.machines, step.instance_id, volume=step.volume)
             case steps.Grant():
@@ -461,13 +466,17 @@ class JobWorld:
             self._tell(name, "booted")
         mine = self.head is not None and self.head[0] == name
         self._tell(name, "running", step=self.head[1].step if self.head and mine else None)
-        if machine.ends_at or machine.draining_since:
+        waits = machine.drains_at_checkpoint and agent.claimed
+        if machine.ends_at or agent.stopped or (machine.draining_since and not waits):
             if not agent.stopped:
-                self._commit(name)
-                agent.stopped, agent.mounted = True, ""
-                self._tell(name, "left")
+                self._leave(name)
             return False
         return self._on_volume(name) if self.spec.has_volume else self._in_s3(name)
+
+    def _leave(self, name: str) -> None:
+        self._commit(name)
+        self.agents[name].stopped, self.agents[name].mounted = True, ""
+        self._tell(name, "left")
 
     def _on_volume(self, name: str) -> bool:
         machine, volume = self.machines[name], self.machines[name].volume
@@ -511,6 +520,8 @@ class JobWorld:
         self.work_done += 1
         if agent.step % self.interval == 0 or agent.step >= self.work:
             self._commit(name)
+            if machine.drains_at_checkpoint and agent.step < self.work:
+                self._leave(name)
         if agent.step >= self.work and self.machines[name].is_running:
             self._tell(name, "exited", exit_code=0)
             self._end(name)

@@ -386,6 +386,11 @@ class Jobs:
         if job.image and not self._exists(f"jobs/{name}/head.json"):
             raise OperatorError(f"its result is the image {job.image}")
         head, _ = self._head(name)
+        if head.get("step") is None:
+            raise OperatorError(
+                f"no checkpoint of {name} was committed: there is nothing to fetch; `spotkeeper job"
+                f" logs {name}` shows its output"
+            )
         written = []
         for it in head["files"]:
             # The path of a checkpoint that is one file is `.`.
@@ -528,11 +533,11 @@ def status_text(document: JobDocument, job: Job) -> str:
     report = job.told.get(job.machine_attempt)
     if job.outcome:
         code = "" if job.exit_code is None else f", exit code {job.exit_code}"
-        state = f"ended: {job.outcome}{code}"
+        nothing = ", no checkpoint was committed" if job.kept is False else ""
+        state = f"ended: {job.outcome}{code}{nothing}"
     elif job.granted:
-        state = f"runs on {job.machine}" + (
-            f", step {report.step}" if report and report.step else ""
-        )
+        step = f"step {report.step}" if report and report.step else "no checkpoint was committed"
+        state = f"runs on {job.machine}{'' if document.state.volume else f', {step}'}"
     elif job.machine:
         state = f"starts on {job.machine}"
     else:
@@ -542,6 +547,12 @@ def status_text(document: JobDocument, job: Job) -> str:
         f"  {job.hours:.1f} h, {job.usd:.2f} USD, {job.attempt} launches, {job.restarts} of"
         f" {document.end.max_restarts} restarts after errors"
     )
+    if report and (report.uncommitted_s or 0) >= document.state.commits_within and not job.outcome:
+        lines.append(f"  warning: nothing was committed for {report.uncommitted_s or 0:.0f} s")
+    if ignored := report.ignored if report else "":
+        lines.append(f"  not committed: {ignored}")
+    if job.failure:
+        lines.append(f"  the last failure: {job.failure}")
     lines += [
         f"  refused: {kind}: {it.message} (again {it.until:%H:%M} UTC)"
         for kind, it in sorted(job.refused.items())
@@ -564,6 +575,10 @@ def status_json(document: JobDocument, job: Job) -> dict[str, Any]:
         "zone": job.zone or None,
         "image": job.image or None,
         "step": report.step if report else None,
+        "kept": job.kept,
+        "ignored": report.ignored if report else "",
+        "uncommitted_s": report.uncommitted_s if report else None,
+        "failure": job.failure,
         "hours": round(job.hours, 3),
         "usd": round(job.usd, 4),
         "launches": job.attempt,

@@ -33,6 +33,8 @@ FOLDER = "SPOTKEEPER_CHECKPOINTS"
 MARKER = ".spotkeeper"
 """A file in each published checkpoint: it was complete when it got its name."""
 DRAFT = "."
+_SUFFIX = re.compile(r"(?<=.)(\.[A-Za-z][A-Za-z0-9_]*)+$")
+_NUMBER = re.compile(r"[0-9]+\.[0-9]+|[0-9]+")
 
 
 @contextlib.contextmanager
@@ -77,7 +79,7 @@ def latest(folder: Path | None = None) -> Path | None:
 
 
 def newest(entries: Iterable[Path]) -> Path:
-    """Choose the newest: by number where all names end in digits, or else by time."""
+    """Choose the newest: by their numbers where names differ in nothing else, or else by time."""
     entries = list(entries)
     return max(entries, key=_order(entries))
 
@@ -87,18 +89,26 @@ def is_published(entry: Path) -> bool:
     return (entry / MARKER).is_file()
 
 
-def number_of(name: str) -> int | None:
-    """Give the number in which a name ends; None where it ends in none."""
-    found = re.search("[0-9]+$", name)
-    return int(found.group()) if found else None
+def form_of(name: str) -> tuple[str, tuple[int, ...]]:
+    """Split a name into its form and its numbers: `epoch=#-step=#` and (3, 1000).
+
+    What follows the name of the step, such as `.ckpt` or `.weights.h5`, has no numbers. A number
+    with a point is a measure such as the loss, and no step.
+    """
+    stem = _SUFFIX.sub("", name)
+    numbers = [number for number in _NUMBER.findall(stem) if "." not in number]
+    form = _NUMBER.sub(lambda found: "." if "." in found[0] else "#", stem)
+    return form + name[len(stem) :], tuple(map(int, numbers))
 
 
 def compare(name: str, known: str | None) -> int:
-    """Compare the numbers of two names: above 0 for a larger one, 0 where time decides."""
-    number, before = number_of(name), number_of(known or "")
-    if number is None or before is None:
-        return 0
-    return (number > before) - (number < before)
+    """Compare the numbers of two names: above 0 for the newer one, 0 where time decides.
+
+    Time decides between names of two forms, and where one number is larger and another smaller.
+    """
+    (form, numbers), (other, before) = form_of(name), form_of(known or "")
+    signs = {(one > two) - (one < two) for one, two in zip(numbers, before)} - {0}
+    return signs.pop() if form == other and len(signs) == 1 else 0
 
 
 def written_at(entry: Path) -> int:
@@ -110,12 +120,16 @@ def written_at(entry: Path) -> int:
     return at
 
 
-def _order(entries: list[Path]) -> Callable[[Path], tuple[int, int, str]]:
-    numbered = all(number_of(each.name) is not None for each in entries)
+def _order(entries: list[Path]) -> Callable[[Path], tuple[tuple[int, ...], int, str]]:
+    forms = [form_of(each.name) for each in entries]
+    rows = sorted({numbers for _, numbers in forms})
+    ranked = len({form for form, _ in forms}) == 1 and all(
+        one <= two for low, high in zip(rows, rows[1:]) for one, two in zip(low, high)
+    )
 
-    def key(entry: Path) -> tuple[int, int, str]:
-        number = number_of(entry.name) if numbered else None
-        return (number or 0, written_at(entry), entry.name)
+    def key(entry: Path) -> tuple[tuple[int, ...], int, str]:
+        numbers = form_of(entry.name)[1] if ranked else ()
+        return (numbers, written_at(entry), entry.name)
 
     return key
 

@@ -174,8 +174,8 @@ MUTANTS = {
         'if it.state != "error"',
     ),
     "a launch is forgotten at the end": (
-        "outcome=outcome, exit_code=exit_code, ended_at=seen.now)",
-        "outcome=outcome, exit_code=exit_code, ended_at=seen.now, launch=None)",
+        "ended_at=seen.now, kept=kept)",
+        "ended_at=seen.now, kept=kept, launch=None)",
     ),
     "a snapshot is requested again while it is not listed": (
         "return None if is_asked else step",

@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from spotkeeper_worker.checkpoints import DRAFT, compare, is_published, newest
+from spotkeeper_worker.checkpoints import DRAFT, MARKER, compare, form_of, is_published, newest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 SETTLED_S = 5.0
+INCOMPLETE_S = 60.0
+"""An entry that has not changed for this long, and has no file of `complete`, is reported."""
+# What trainers name while they write it: tmp-checkpoint-500 (transformers 4.36 to 4.40),
+# 500.orbax-checkpoint-tmp-17 (Orbax), ckpt-5_temp and .tempstate (TensorFlow), model.ckpt.part.
+_IS_DRAFT = re.compile(
+    r"(^|[-_.~])(tmp|incomplete|staging)([-_.~0-9]|$)"
+    r"|[-_.](part|partial|temp|tempstate[0-9]+|lock)$|~$",
+    re.IGNORECASE,
+)
+# What trainers write beside their checkpoints: transformers' Trainer and its examples, TensorBoard,
+# Weights & Biases, MLflow, Lightning, DeepSpeed's save_checkpoint, Megatron, torchtune.
+_FOLDERS_BESIDE = ("runs", "logs", "tensorboard", "tb_logs", "wandb", "mlruns", "recipe_state")
+_FILES_BESIDE = (
+    "events.out.tfevents.*", "trainer_state.json", "training_args.bin", "config.json",
+    "generation_config.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json",
+    "vocab.*", "merges.txt", "preprocessor_config.json", "chat_template.*", "*_results.json",
+    "*.log", "*.md", "*.py", "*.csv", "*.yaml", "*.yml", "latest_checkpointed_iteration.txt",
+)  # fmt: skip
+# Files that name the newest checkpoint: DeepSpeed, TensorFlow, mmengine.
+_POINTERS, _POINTER_BYTES = ("latest", "checkpoint", "last_checkpoint"), 4096
+_STEP = re.compile("checkpoint|ckpt|step|epoch|iter", re.IGNORECASE)
+_SHARD = re.compile("-[0-9]+-of-[0-9]+")
 _HELD = f"{DRAFT}upload"
+_OLD = "older"
 _Print = tuple[tuple[str, int, int, int], ...]
 """Path below the entry, bytes, time of the last write, and inode of each file."""
 
@@ -39,6 +65,19 @@ class Entry:
     def written_at(self) -> int:
         """When the last of its files was written, in nanoseconds."""
         return max(at for _, _, at, _ in self.print)
+
+    @property
+    def rank(self) -> int:
+        """Order kinds of entries: those with a step, those with a number, and all others.
+
+        What `publish` made has the highest rank, whatever its name.
+        """
+        form, numbers = form_of(self.name)
+        if any(path == MARKER for path, *_ in self.print):
+            return 2
+        if not numbers or _SHARD.search(self.name):
+            return 0
+        return 2 if _STEP.search(form) else 1
 
     def files(self) -> dict[str, Path]:
         """Its files by their path below it; an entry that is one file has the path `.`."""
@@ -67,13 +106,19 @@ class Entries:
 
     An entry is complete at once when `publish` made it, or when it matches the glob `complete`.
     Without a glob it is complete when it did not change for five seconds while the command ran:
-    what a killed command left does not change either, and may be half.
+    what a killed command left does not change either, and may be half. A rename is a change.
+
+    `names` are patterns of the entries; without them each entry counts that is no known log. An
+    entry without a number never replaces one with a number. `ignored` says why an entry of the
+    last look will not be committed.
     """
 
-    def __init__(self, folder: Path, complete: str | None) -> None:
+    def __init__(self, folder: Path, complete: str | None, names: Iterable[str] = ()) -> None:
         self.folder = folder
         self.committed: Entry | None = None
+        self.ignored: dict[str, str] = {}
         self._complete = complete
+        self._names = tuple(names)
         self._seen: dict[str, tuple[Entry, float]] = {}
 
     def look(self, now: float, *, ended_well: bool = False) -> Entry | None:
@@ -83,17 +128,22 @@ class Entries:
         """
         found: dict[str, tuple[Entry, float]] = {}
         complete = {}
-        known = self.committed
+        self.ignored = {}
         paths: list[Path] = []
         with contextlib.suppress(FileNotFoundError):
-            paths = list(self.folder.iterdir())
+            paths = sorted(self.folder.iterdir())
+        forms = {form_of(path.name)[0] for path in paths}
         for path in paths:
-            order = compare(path.name, known.name if known else None)
-            if path.name[0] == DRAFT or path.is_symlink() or order < 0:
+            if path.name[0] == DRAFT:
+                continue
+            if reason := self._is_no_entry(path):
+                self.ignored[path.name] = reason
                 continue
             entry = look_at(path)
-            # Where numbers do not tell, time does.
-            if entry is None or (order == 0 and known and entry.written_at <= known.written_at):
+            if entry is None or (reason := self._older(entry, forms)) == _OLD:
+                continue
+            if reason:
+                self.ignored[path.name] = reason
                 continue
             before, since = self._seen.get(entry.name, (entry, now))
             found[entry.name] = (entry, since if before == entry else now)
@@ -101,8 +151,59 @@ class Entries:
             well = ended_well and not self._complete
             if is_published(path) or well or self._is_complete(entry, unchanged_s):
                 complete[path] = entry
+            elif self._complete and (ended_well or unchanged_s >= INCOMPLETE_S):
+                self.ignored[path.name] = f"no file of it matches complete = {self._complete!r}"
         self._seen = found
-        return complete[newest(complete)] if complete else None
+        highest = max((entry.rank for entry in complete.values()), default=0)
+        best = [path for path, entry in complete.items() if entry.rank == highest]
+        return complete[newest(best)] if best else None
+
+    def _is_no_entry(self, path: Path) -> str:
+        """Say why a path is no checkpoint by its name alone; empty if it may be one."""
+        name = path.name
+        if path.is_symlink():
+            return "a link"
+        if self._names and not any(fnmatchcase(name, pattern) for pattern in self._names):
+            return f"its name does not match entries = {', '.join(self._names)}"
+        if _IS_DRAFT.search(name) and not is_published(path):
+            return "its name is that of a draft"
+        if self._names or is_published(path):
+            return ""
+        beside = _FOLDERS_BESIDE if path.is_dir() else _FILES_BESIDE
+        if any(fnmatchcase(name, known) for known in beside):
+            return "logs or settings beside checkpoints"
+        try:
+            is_pointer = path.is_file() and path.stat().st_size < _POINTER_BYTES
+        except FileNotFoundError:
+            return "gone"
+        return "names a checkpoint" if name in _POINTERS and is_pointer else ""
+
+    def _older(self, entry: Entry, forms: set[str]) -> str:
+        """Say why an entry does not replace the committed one; empty if it does.
+
+        `forms` are those of the folder's names. Where numbers do not tell, time does.
+        """
+        known = self.committed
+        if known is None:
+            return ""
+        order = compare(entry.name, known.name)
+        if order > 0:
+            return ""
+        is_gone = not known.path.exists()
+        is_renamed = is_gone and entry.name != known.name
+        if entry.written_at < known.written_at + (not is_renamed):
+            return _OLD
+        if order < 0:
+            # Numbers that start again, or an older checkpoint that was written again.
+            below = f"its number is below that of {known.name}, which is still there"
+            return "" if is_gone else below
+        if entry.rank < known.rank:
+            return f"it would replace {known.name}, whose name has a step"
+        (form, numbers), (other, _) = form_of(entry.name), form_of(known.name)
+        is_meant = self._names or entry.rank > known.rank or is_published(entry.path)
+        if numbers and form != other and other in forms and entry.rank and not is_meant:
+            return f"its name has another form than {known.name}: name the entries in state.entries"
+        return ""
 
     def _is_complete(self, entry: Entry, unchanged_s: float) -> bool:
         if self._complete is None:

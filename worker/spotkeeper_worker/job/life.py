@@ -77,6 +77,10 @@ class Life:
     _gpu: Future[int | None] | None = None
     _report_at: float = 0.0
     _busy_at: float = 0.0
+    _committed_at: float = 0.0
+    _has_reached: bool = False
+    """Whether something was committed since the machine was to leave at a checkpoint."""
+    _said: set[str] = field(default_factory=set)
     _idle: bool = False
     _trouble_since: float | None = None
     _is_reported: bool = False
@@ -104,7 +108,9 @@ class Life:
 
     @property
     def _leaving(self) -> bool:
-        return self.stopping or self.signs.draining or self._ends_at is not None
+        signs, has_checkpoints = self.signs, self._command is not None and self._entries is not None
+        waits = signs.at_checkpoint and has_checkpoints and not self._has_reached
+        return self.stopping or (signs.draining and not waits) or self._ends_at is not None
 
     def _tick(self, *, may_leave: bool = False) -> Ticks[None]:
         yield
@@ -208,10 +214,11 @@ class Life:
                 raise JobError("the last checkpoint could not be committed")
             yield from self._tick()
         if left:
-            return {"event": "left", "step": keeper.head.step}
+            return {"event": "left", "step": keeper.head.step, "ignored": self._ignored}
         yield from self._await(lambda: keeper.finish(code), may_leave=False)
         yield from self._tried(keeper.clean)
-        return {"event": "exited", "step": keeper.head.step, "exit_code": code}
+        step = keeper.head.step
+        return {"event": "exited", "step": step, "exit_code": code, "ignored": self._ignored}
 
     def _proved(self, document: Document) -> Ticks[Volume | None]:
         """Find the job's volume, and check what is on it."""
@@ -256,7 +263,7 @@ class Life:
             loaded, wrong = yield from self._await(lambda: keeper.load(checkpoints))
             if wrong:
                 _LOG.error("an older checkpoint is used: %s", wrong)
-            self._entries = Entries(checkpoints, document.complete)
+            self._entries = Entries(checkpoints, document.complete, document.entries)
             self._entries.committed = loaded
         yield from self._await(lambda: machine.hand_over(document, work, self._mounted))
         folder = checkpoints or (self._mounted or work) / "checkpoints"
@@ -264,7 +271,7 @@ class Life:
             **document.environment, "SPOTKEEPER_JOB": machine.job,
             "SPOTKEEPER_ATTEMPT": str(machine.attempt), "SPOTKEEPER_CHECKPOINTS": str(folder),
         }  # fmt: skip
-        self._busy_at = self._report_at = self.now
+        self._busy_at = self._report_at = self._committed_at = self.now
         return machine.start(document, work, environment)
 
     def _watched(self, command: Command, document: Document) -> Ticks[tuple[int, bool]]:
@@ -295,6 +302,9 @@ class Life:
         try:
             if task is None and self.now >= self._wait_until:
                 entry = self._entries.look(self._alive_at, ended_well=well)
+                for name in {*self._entries.ignored} - self._said:
+                    self._said.add(name)
+                    _LOG.info("not committed: %s: %s", name, self._entries.ignored[name])
                 if entry is None:
                     return False
                 found = self._committing = entry
@@ -305,12 +315,22 @@ class Life:
                     self._trouble_since, self._is_reported = None, False
                     self._entries.committed = entry
                     self._busy_at, self._idle = self.now, False
-                    self.machine.report("committed", step=keeper.head.step)
+                    self._committed_at = self.now
+                    self._has_reached = self.signs.at_checkpoint
+                    self.machine.report(
+                        "committed", step=keeper.head.step, ignored=self._ignored, uncommitted_s=0.0
+                    )
         except (BucketError, OutsideLink, OSError) as error:
             self._commit = None
             self._troubled(f"the checkpoint is not committed: {error}")
             self._wait_until = self.now + AGAIN_S
         return True
+
+    @property
+    def _ignored(self) -> str:
+        """What of the checkpoint folder is not committed, with the reasons."""
+        ignored = self._entries.ignored if self._entries else {}
+        return "; ".join(f"{name}: {reason}" for name, reason in ignored.items())
 
     def _each_minute(self, document: Document) -> None:
         if self._gpu is None:
@@ -322,7 +342,10 @@ class Life:
         use, self._gpu = self._gpu.result(), None
         self._report_at = max(self._report_at + REPORT_S, self.now)
         step = self._keeper.head.step if self._keeper else None
-        self.machine.report("running", step=step, gpu=use)
+        since_s = self.now - self._committed_at if self._entries else None
+        self.machine.report(
+            "running", step=step, gpu=use, ignored=self._ignored, uncommitted_s=since_s
+        )
         if use is None or use >= IDLE_BELOW:
             self._busy_at, self._idle = self.now, False
         elif document.idle_after and self.now - self._busy_at >= document.idle_after:

@@ -50,11 +50,15 @@ class JobError(Exception):
 
 @dataclass(frozen=True)
 class Signs:
-    """What the metadata say; `taken_in_s` until EC2 takes the machine."""
+    """What the metadata say; `taken_in_s` until EC2 takes the machine.
+
+    A machine that is `draining` may first wait for a commit, if it is to leave `at_checkpoint`.
+    """
 
     generation: int = 0
     volume: str | None = None
     draining: bool = False
+    at_checkpoint: bool = False
     taken_in_s: float | None = None
 
 
@@ -74,6 +78,7 @@ class Document:
             self.environment = {name: str(text) for name, text in body["environment"].items()}
             self.checkpoints: str | None = None if volume else state["checkpoints"]
             self.complete: str | None = state.get("complete")
+            self.entries = tuple(map(str, state.get("entries") or ()))
             self.keep = int(state.get("keep") or 2)
             self.mount: str | None = volume["mount"] if volume else None
             self.idle_after: float | None = (body.get("end") or {}).get("idle_after")
@@ -139,7 +144,7 @@ class Machine:
         try:
             grant = (get(f"{_TAGS}grant") or "").split()
             volume = (get(f"{_TAGS}volume") or "").strip()
-            draining = get(f"{_TAGS}draining") is not None
+            draining = get(f"{_TAGS}draining")
             action, taken_in_s = get("meta-data/spot/instance-action"), None
             if action is not None:
                 try:
@@ -150,7 +155,9 @@ class Machine:
             if grant and not grant[0].isdigit():
                 raise ValueError(f"spotkeeper:grant: {grant[0][:40]!r} is no generation")
             named = grant[1] if len(grant) > 1 else volume or None
-            return Signs(int(grant[0]) if grant else 0, named, draining, taken_in_s)
+            waits = draining is not None and draining.endswith(" checkpoint")
+            number = int(grant[0]) if grant else 0
+            return Signs(number, named, draining is not None, waits, taken_in_s)
         except (MetadataError, ValueError) as error:
             self._say.warn("metadata", f"metadata: {error}")
             return None

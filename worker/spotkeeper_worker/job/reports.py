@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _AGAIN_S = 2.0
 _MOST = 1000
 _LONGEST_STEP = 200
+_LONGEST_TEXT = 1000
 
 
 class Reporter:
@@ -43,7 +44,8 @@ class Reporter:
 
     def __call__(
         self, event: str, *, step: str | None = None, gpu: int | None = None,
-        exit_code: int | None = None, reason: str | None = None,
+        exit_code: int | None = None, reason: str | None = None, ignored: str = "",
+        uncommitted_s: float | None = None,
     ) -> None:  # fmt: skip
         """Report an event. Of several `running` that wait, the queue gets the newest."""
         self._seq += 1
@@ -58,10 +60,16 @@ class Reporter:
             "at": as_text(time.time()), "volume": self.volume, "gpu": gpu,
             "step": step and step[:_LONGEST_STEP], "exit_code": exit_code,
         }  # fmt: skip
+        more = {
+            "reason": reason,
+            "ignored": ignored[:_LONGEST_TEXT],
+            "uncommitted_s": uncommitted_s,
+        }
+        body.update((name, it) for name, it in more.items() if it not in (None, ""))
         with self._changed:
             if self._waiting and self._waiting[-1]["event"] == event == "running":
                 self._waiting.pop()
-            self._waiting.append({**body, "reason": reason} if reason else body)
+            self._waiting.append(body)
             self._changed.notify_all()
 
     def flush(self, within_s: float) -> bool:

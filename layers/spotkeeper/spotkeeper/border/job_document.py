@@ -69,6 +69,11 @@ class State(_Strict):
 
     checkpoints: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")] | None = None
     complete: str | None = None
+    entries: Annotated[
+        list[Annotated[str, Field(pattern=r"^[^/]{1,200}$")]],
+        BeforeValidator(lambda it: [it] if isinstance(it, str) else it),
+    ] = []
+    commits_within: Annotated[Seconds, Field(ge=60, le=7 * 86400)] = 3600
     volume: VolumeState | None = None
     keep: Annotated[int, Field(ge=1, le=10)] = 2
     every: Annotated[Seconds, Field(ge=300, le=86400)] = 900
@@ -84,8 +89,8 @@ class State(_Strict):
     def _one_kind(self) -> Self:
         if (self.checkpoints is None) == (self.volume is None):
             raise ValueError("give either checkpoints or volume")
-        if self.volume and self.complete:
-            raise ValueError("complete is for checkpoints")
+        if self.volume and (self.complete or self.entries):
+            raise ValueError("complete and entries are for checkpoints")
         return self
 
 
@@ -159,6 +164,7 @@ class JobDocument(_Strict):
             on_demand_after=timedelta(0) if on_demand == "only" else after,
             return_to_spot=self.machine.return_to_spot,
             snapshot_every=timedelta(seconds=self.state.every),
+            commits_within=timedelta(seconds=self.state.commits_within),
             max_restarts=self.end.max_restarts,
             max_hours=self.end.max_hours,
             max_usd=self.end.max_usd,

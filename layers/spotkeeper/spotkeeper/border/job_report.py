@@ -30,6 +30,8 @@ class _Report(BaseModel):
     gpu: Annotated[float, Field(ge=0, le=100)] | None = None
     exit_code: int | None = None
     reason: Annotated[str, Field(max_length=2000)] = ""
+    ignored: Annotated[str, Field(max_length=2000)] = ""
+    uncommitted_s: Annotated[float, Field(ge=0)] | None = None
 
 
 def read_job_messages(

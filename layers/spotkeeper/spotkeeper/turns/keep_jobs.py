@@ -163,7 +163,12 @@ def _taken(kept: Kept, step: Step, ports: JobPorts, at: datetime, *, is_first: b
     cloud.do(spec, job, step)
     if isinstance(step, steps.DeregisterImage):
         return table.save(kept, without_image(job, step.image))
-    return table.save(kept, replace(job, mailed=True)) if isinstance(step, steps.Mail) else kept
+    match step:
+        case steps.Mail():
+            return table.save(kept, replace(job, mailed=True))
+        case steps.Remind():
+            return table.save(kept, replace(job, reminded=job.machine_attempt))
+    return kept
 
 
 def _is_over(job: Job, seen: Seen) -> bool:

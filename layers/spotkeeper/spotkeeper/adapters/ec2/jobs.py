@@ -44,6 +44,8 @@ GRANT, VOLUME, DRAINING = "spotkeeper:grant", "spotkeeper:volume", "spotkeeper:d
 GENERATION, EPOCH, MOVE, SEAL = (
     "spotkeeper:generation", "spotkeeper:epoch", "spotkeeper:move", "spotkeeper:seal",
 )  # fmt: skip
+# In the tag's value, after the time: the machine's agent waits for a commit.
+AT_CHECKPOINT = "checkpoint"
 DEVICE = "/dev/sdf"
 _STATES = {
     "pending": "pending",
@@ -185,7 +187,8 @@ class AwsJobs:
                     ec2.terminate_instances(InstanceIds=[step.instance_id])
                 case steps.Drain():
                     at = job.looked_at.isoformat() if job.looked_at else ""
-                    self._tag(step.instance_id, DRAINING, at)
+                    waits = f" {AT_CHECKPOINT}" if step.at_checkpoint else ""
+                    self._tag(step.instance_id, DRAINING, f"{at}{waits}")
                 case steps.Point():
                     self._tag(step.instance_id, VOLUME, step.volume)
                 case steps.Grant():
@@ -217,6 +220,17 @@ class AwsJobs:
                         # SNS takes 100 characters.
                         Subject=f"Job {job.name}: {job.outcome}"[:100],
                         Message=self._mail_text(job),
+                    )
+                case steps.Remind():
+                    ignored = job.told[job.machine_attempt].ignored
+                    self._sns.publish(
+                        TopicArn=self._settings.topic,
+                        Subject=f"Job {job.name} commits nothing"[:100],
+                        Message=f"Job {job.name} runs on {job.machine}, and {step.why}."
+                        " An interruption would cost this work.\n\n"
+                        + (f"Not committed: {ignored}\n" if ignored else "")
+                        + 'What makes a checkpoint: docs/jobs.md, "In your script"; state.entries'
+                        " and state.complete of its document.",
                     )
                 case _:
                     raise TypeError(f"no step of AWS: {step}")
@@ -310,19 +324,27 @@ class AwsJobs:
             last_lines = text.decode(errors="replace").splitlines()[-20:]
         except (ClientError, BotoCoreError):
             last_lines = ["(the machine left no output, or it cannot be read)"]
-        where = f"s3://{bucket}/{folder}"
+        places = [] if job.kept is False else [f"s3://{bucket}/{folder}"]
         if job.home:
-            where += f", and volume {job.home} or its newest snapshot, in {job.zone}"
+            places.append(f"volume {job.home} or its newest snapshot, in {job.zone}")
         elif job.image:
-            where += f", and image {job.image}"
+            places.append(f"image {job.image}")
+        ignored = next((it.ignored for _, it in sorted(job.told.items(), reverse=True)), "")
+        missing = ["No checkpoint was committed: nothing of its work is in the bucket."]
+        missing += [f"Not committed: {ignored}"] if ignored else []
+        result = [] if job.kept is not False else missing
+        result += [f"The result is in {', and '.join(places)}"] if places else []
+        if job.kept is not False:
+            result.append(f"Fetch it: spotkeeper job fetch {job.name} DIRECTORY")
+        is_failed = job.outcome is Outcome.FAILED and job.failure
         code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
         return "\n".join((
             f"Job {job.name} ended: {_WHY[job.outcome or Outcome.STOPPED]}{code}.",
+            *([f"The last failure: {job.failure}"] if is_failed else []),
             "",
             f"It ran for {job.hours:.1f} hours and cost about {job.usd:.2f} USD, with"
             f" {job.attempt} launches and {job.restarts} restarts after errors.",
-            f"The result is in {where}",
-            f"Fetch it: spotkeeper job fetch {job.name} DIRECTORY",
+            *result,
             "",
             "The last lines of its output:",
             *last_lines,
@@ -367,8 +389,9 @@ def _machine(instance: "InstanceTypeDef", job: Job) -> Machine:
     device = instance.get("RootDeviceName", "")
     disks = instance.get("BlockDeviceMappings", [])
     root: Any = next((it.get("Ebs", {}) for it in disks if it.get("DeviceName") == device), {})
+    since, _, waits = tags.get(DRAINING, "").partition(" ")
     try:
-        draining_since = datetime.fromisoformat(tags.get(DRAINING, ""))
+        draining_since = datetime.fromisoformat(since)
     except ValueError:
         # Not a value of Spotkeeper's: the tag is written again.
         draining_since = None
@@ -382,6 +405,7 @@ def _machine(instance: "InstanceTypeDef", job: Job) -> Machine:
         grant=tags.get(GRANT, ""),
         volume=tags.get(VOLUME, ""),
         draining_since=draining_since if draining_since and draining_since.tzinfo else None,
+        drains_at_checkpoint=waits == AT_CHECKPOINT,
         ends_at=job.warned.get(instance["InstanceId"]),
         image=instance.get("ImageId", ""),
         root=root.get("VolumeId", ""),

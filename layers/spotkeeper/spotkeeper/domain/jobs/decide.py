@@ -78,6 +78,7 @@ def decide(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         or _end_machines(spec, job, seen)
         or (_tidy(spec, job, seen) if spec.has_disk else None)
         or (_after_the_end(spec, job, seen) if job.outcome else _go_on(spec, job, seen))
+        or _reminder(spec, job)
     )
 
 
@@ -145,7 +146,8 @@ def _is_refused(job: Job, kind: str, seen: Seen) -> bool:
 
 def _end_of_job(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     def over(job: Job, outcome: Outcome, exit_code: int | None = None) -> Step:
-        ended = replace(job, outcome=outcome, exit_code=exit_code, ended_at=seen.now)
+        kept = None if spec.has_volume else bool(seen.head and seen.head.step)
+        ended = replace(job, outcome=outcome, exit_code=exit_code, ended_at=seen.now, kept=kept)
         return Write(f"the job ended: {outcome}", ended)
 
     if job.outcome:
@@ -166,17 +168,19 @@ def _end_of_job(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         if erred.restarts > spec.max_restarts:
             return over(erred, Outcome.FAILED, report.exit_code)
         return Write(f"{error}: restart {erred.restarts} of {spec.max_restarts}", erred)
-    ending = (
-        job.ending
-        or (Outcome.IDLE if report.idle else None)
-        or (Outcome.HOURS if job.hours >= spec.max_hours else None)
-        or (Outcome.USD if spec.max_usd is not None and job.usd >= spec.max_usd else None)
-    )
+    ending = job.ending or (Outcome.IDLE if report.idle else None) or _spent(spec, job)
     if ending is None:
         return None
     if not job.machine or (machine and (machine.is_gone or _is_done_with(job, machine, seen))):
         return over(job, ending)
     return Write(f"ending: {ending}", replace(job, ending=ending)) if not job.ending else None
+
+
+def _spent(spec: JobSpec, job: Job) -> Outcome | None:
+    """Return which of its limits a job has reached."""
+    if job.hours >= spec.max_hours:
+        return Outcome.HOURS
+    return Outcome.USD if spec.max_usd is not None and job.usd >= spec.max_usd else None
 
 
 def _after_the_end(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
@@ -197,6 +201,16 @@ def _after_the_end(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     if is_spare and seen.snapshots:
         return steps.DeleteSnapshot(f"on_done = {spec.on_done}", min(seen.snapshots))
     return None if job.mailed else steps.Mail("the job ended")
+
+
+def _reminder(spec: JobSpec, job: Job) -> Step | None:
+    """Remind once of each machine that works and commits nothing."""
+    since_s = job.told.get(job.machine_attempt, NOTHING).uncommitted_s or 0
+    if job.outcome or not job.is_at_work or job.reminded >= job.machine_attempt:
+        return None
+    if since_s < spec.commits_within.total_seconds():
+        return None
+    return steps.Remind(f"no checkpoint was committed for {since_s / 60:.0f} minutes")
 
 
 # --- machines
@@ -225,6 +239,13 @@ def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         return steps.End("it failed", job.machine)
     if is_done:
         return steps.End("it has left", job.machine)
+    waits = not spec.has_volume and job.ending in (None, Outcome.STOPPED)
+    waits = waits and job.is_at_work and not _spent(spec, job)
+    if machine.draining_since and machine.drains_at_checkpoint:
+        # What stops for good waits for no checkpoint, nor does a machine that commits none.
+        if waits and seen.now - machine.draining_since < spec.commits_within:
+            return None
+        return steps.Drain("to stop without a checkpoint", job.machine)
     if machine.draining_since:
         is_late = seen.now - machine.draining_since >= DRAIN
         return steps.End("it did not leave in time", job.machine) if is_late else None
@@ -237,7 +258,8 @@ def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         returns = False
     if not (job.ending or returns):
         return None
-    return steps.Drain("to stop at its next checkpoint", job.machine)
+    why = "to stop at its next checkpoint" if waits else "to stop"
+    return steps.Drain(why, job.machine, at_checkpoint=waits)
 
 
 def _succeeded(spec: JobSpec, job: Job, seen: Seen) -> Job:

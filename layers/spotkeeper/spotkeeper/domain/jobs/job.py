@@ -47,6 +47,7 @@ class JobSpec:
     on_demand_after: timedelta | None = timedelta(minutes=10)
     return_to_spot: bool = True
     snapshot_every: timedelta = timedelta(minutes=15)
+    commits_within: timedelta = timedelta(hours=1)
     max_restarts: int = 3
     max_hours: float = 48.0
     max_usd: float | None = None
@@ -126,7 +127,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the machine of an attempt has reported; reports arrive repeatedly and in any order."""
+    """What the machine of an attempt has reported; reports arrive repeatedly and in any order.
+
+    `ignored` names entries of its checkpoint folder that are not committed, and `uncommitted_s` is
+    how long ago the last commit, or the begin of the command, was.
+    """
 
     seq: int = -1
     at: datetime | None = None
@@ -137,6 +142,8 @@ class Told:
     exit_code: int | None = None
     idle: bool = False
     failed: str = ""
+    ignored: str = ""
+    uncommitted_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +170,8 @@ class Job:
     images      the images that were registered; dropped once they are gone
     base        the image from which the home's machine started
     warned      the machines that AWS takes back, and when
+    reminded    the last attempt of which a mail reported that it commits nothing
+    kept        whether a checkpoint was committed, at its end; None for a volume, and if not known
     asked       the last snapshot that was requested, and when: CreateSnapshot takes no token, and
                 one whose answer was lost may be listed late
     """
@@ -202,6 +211,8 @@ class Job:
     exit_code: int | None = None
     ended_at: datetime | None = None
     mailed: bool = False
+    reminded: int = 0
+    kept: bool | None = None
     hours: float = 0.0
     usd: float = 0.0
     looked_at: datetime | None = None
@@ -210,6 +221,14 @@ class Job:
     def machine_attempt(self) -> int:
         """Return the attempt of its machine; 0 if it has none."""
         return self.machines[self.machine].attempt if self.machine else 0
+
+    @property
+    def failure(self) -> str:
+        """Return why its last machine that failed did: what it reported, or its exit code."""
+        for _, report in sorted(self.told.items(), reverse=True):
+            if report.failed or report.exit_code:
+                return report.failed or f"exit code {report.exit_code}"
+        return ""
 
     @property
     def is_at_work(self) -> bool:
@@ -221,6 +240,7 @@ class Job:
 class Machine:
     """An instance of the job; only `gone` (EC2's `terminated`) proves that it writes no more.
 
+    If it `drains_at_checkpoint`, its agent lets the command run until its next commit.
     Its `root` volume stays after its end if it `keeps_root`.
     """
 
@@ -233,6 +253,7 @@ class Machine:
     grant: str = ""
     volume: str = ""
     draining_since: datetime | None = None
+    drains_at_checkpoint: bool = False
     ends_at: datetime | None = None
     image: str = ""
     root: str = ""
@@ -318,6 +339,8 @@ class Report:
     step: str | None = None
     exit_code: int | None = None
     reason: str = ""
+    ignored: str = ""
+    uncommitted_s: float | None = None
 
 
 def merged(job: Job, report: Report) -> Job:
@@ -340,5 +363,12 @@ def merged(job: Job, report: Report) -> Job:
     if report.event == "failed":
         told = replace(told, failed=report.reason or "the machine reported a failure")
     if report.seq > before.seq:
-        told = replace(told, seq=report.seq, at=report.at, step=report.step or before.step)
+        told = replace(
+            told,
+            seq=report.seq,
+            at=report.at,
+            step=report.step or before.step,
+            ignored=report.ignored,
+            uncommitted_s=report.uncommitted_s,
+        )
     return replace(job, told={**job.told, report.attempt: told}) if told != before else job

@@ -48,8 +48,11 @@ class End(OfMachine):
     """Terminate a machine."""
 
 
+@dataclass(frozen=True, slots=True)
 class Drain(OfMachine):
-    """Ask a machine to stop at its next checkpoint."""
+    """Ask a machine to stop: at its next checkpoint, or within two minutes."""
+
+    at_checkpoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +128,7 @@ class DeregisterImage(Step):
 
 class Mail(Step):
     """Report the end of the job."""
+
+
+class Remind(Step):
+    """Report that the job's machine commits nothing."""

@@ -1,0 +1,187 @@
+"""Checkpoint folders as trainers write them: which of their entries the next machine gets.
+
+Each story is what a trainer does in its folder, a step of a minute each: `name` writes it (a name
+that ends in / is a folder), `old > new` renames, `-name` removes.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spotkeeper_worker.checkpoints import latest, publish
+from spotkeeper_worker.job.entries import Entries
+from tests.worker.test_job_commits import Objects, keeper_of
+
+
+class Folder:
+    """A checkpoint folder, what the bucket gets of it, and its time."""
+
+    def __init__(self, path: Path, **state: Any) -> None:
+        self.path, self.now, self.commits = path, 0.0, list[str]()
+        path.mkdir(exist_ok=True)
+        self.keeper = keeper_of(Objects())
+        self.keeper.claim()
+        state = {"complete": None, "entries": (), **state}
+        self.entries = Entries(path, state["complete"], state["entries"])
+
+    def do(self, order: str) -> None:
+        """Take one step of a trainer, and look for a minute."""
+        old, _, new = order.partition(" > ")
+        if order[0] == "-":
+            shutil.rmtree(self.path / order[1:])
+        elif new:
+            (self.path / old).rename(self.path / new)
+        else:
+            file = self.path / (f"{order}model.bin" if order[-1] == "/" else order)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{order} at {self.now}")
+            at = int(1_700_000_000 + self.now) * 10**9
+            os.utime(file, ns=(at, at))
+        self.look()
+
+    def look(self, **ended: bool) -> None:
+        for _ in range(20):
+            self.now += 3.0
+            entry = self.entries.look(self.now, **ended)
+            if entry and self.keeper.commit(entry):
+                self.entries.committed = entry
+                self.commits.append(entry.name)
+
+
+HF = "checkpoint-500/ checkpoint-1000/"
+STORIES = {
+    "transformers": (
+        {}, "config.json runs/ checkpoint-500/ runs/ checkpoint-1000/ runs/ trainer_state.json"
+            " model.safetensors training_args.bin model-00001-of-00002.safetensors README.md",
+        HF,
+    ),
+    "transformers, by its state": (
+        {"complete": "trainer_state.json"},
+        "checkpoint-500/trainer_state.json trainer_state.json checkpoint-1000/trainer_state.json",
+        HF,
+    ),
+    "transformers 4.36": (
+        {}, "tmp-checkpoint-500/|tmp-checkpoint-500 > checkpoint-500|tmp-checkpoint-1000/"
+            "|tmp-checkpoint-1000 > checkpoint-1000|-checkpoint-500",
+        HF,
+    ),
+    "an unknown kind of draft": (
+        {}, "draft-checkpoint-5/|draft-checkpoint-5 > checkpoint-5",
+        "draft-checkpoint-5/ checkpoint-5",
+    ),
+    "a second stage counts again": (
+        {}, "checkpoint-900/|-checkpoint-900|checkpoint-100/|checkpoint-200/",
+        "checkpoint-900/ checkpoint-100 checkpoint-200",
+    ),
+    "an older one is written again": (
+        {}, "checkpoint-100/ checkpoint-200/ checkpoint-100/", "checkpoint-100 checkpoint-200",
+    ),
+    "the best one stays": (
+        {}, "checkpoint-100/|checkpoint-200/|-checkpoint-200|checkpoint-300/",
+        "checkpoint-100 checkpoint-200 checkpoint-300",
+    ),
+    "Lightning": (
+        {}, "lightning_logs/ epoch=0-step=9.ckpt last.ckpt epoch=1-step=18.ckpt last.ckpt",
+        "lightning_logs epoch=0-step=9.ckpt epoch=1-step=18.ckpt",
+    ),
+    "Lightning's last": (
+        {"entries": ["last.ckpt"]}, "last.ckpt epoch=0-step=9.ckpt last.ckpt",
+        "last.ckpt last.ckpt",
+    ),
+    "Lightning, steps of an epoch": (
+        {}, "epoch=0-step=90.ckpt epoch=1-step=8.ckpt epoch=1-step=10.ckpt",
+        "epoch=0-step=90.ckpt epoch=1-step=8.ckpt epoch=1-step=10.ckpt",
+    ),
+    "Keras, with the loss": (
+        {}, "weights.01-0.90.keras weights.02-0.31.keras weights.10-0.29.weights.h5",
+        "weights.01-0.90.keras weights.02-0.31.keras",
+    ),
+    "Keras, one file": (
+        {}, "model.weights.h5 model.weights.h5", "model.weights.h5 model.weights.h5",
+    ),
+    "Orbax": (
+        {}, "9.orbax-checkpoint-tmp-17/|9.orbax-checkpoint-tmp-17 > 9|10.orbax-checkpoint-tmp/"
+            "|10.orbax-checkpoint-tmp > 10|-9",
+        "9 10",
+    ),
+    "DeepSpeed": (
+        {}, "global_step9/ latest zero_to_fp32.py global_step10/ latest",
+        "global_step9 global_step10",
+    ),
+    "torchtune": (
+        {}, "logs/ epoch_0/ recipe_state/ torchtune_config.yaml epoch_1/", "epoch_0 epoch_1",
+    ),
+    "TensorBoard beside steps": (
+        {}, "events.out.tfevents.1731084143.ip-10-0-0-1.12.0 step_9.pt"
+            " events.out.tfevents.1731084143.ip-10-0-0-1.12.0",
+        "step_9.pt",
+    ),
+    "mmengine": (
+        {}, "20240101_120000/ epoch_1.pth last_checkpoint epoch_2.pth 20240101_120000/",
+        "20240101_120000 epoch_1.pth epoch_2.pth",
+    ),
+    "two forms, and no setting": (
+        {}, "last-05.safetensors last-05-state/ last-10.safetensors",
+        "last-05.safetensors last-10.safetensors",
+    ),
+    "two forms that a setting names": (
+        {"entries": ["pretrain-*", "tune-*"]}, "pretrain-900/ tune-100/ runs/ tune-200/",
+        "pretrain-900 tune-100 tune-200",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("state", "orders", "commits"), STORIES.values(), ids=STORIES)
+def test_the_next_machine_gets_what_the_trainer_would_continue_from(
+    tmp_path: Path, state: dict[str, Any], orders: str, commits: str
+) -> None:
+    folder = Folder(tmp_path / "a", **state)
+    for order in orders.split("|") if "|" in orders else orders.split():
+        folder.do(order)
+    wanted = commits.replace("/", "").split()
+    assert folder.commits == wanted
+    loaded, wrong = folder.keeper.load(tmp_path / "b")
+    assert (loaded and loaded.name, wrong) == (wanted[-1], "")
+    # At the end of the command nothing else replaces it, either.
+    folder.look(ended_well=True)
+    assert folder.commits == wanted
+
+
+@pytest.mark.parametrize(
+    ("state", "orders", "reasons"),
+    [
+        ({}, "checkpoint-5/ runs/", {"runs": "logs or settings"}),
+        ({}, "checkpoint-5/ model.pt", {"model.pt": "it would replace checkpoint-5"}),
+        ({}, "checkpoint-5/ checkpoint-4/", {"checkpoint-4": "below that of checkpoint-5"}),
+        ({}, "tmp-checkpoint-5/", {"tmp-checkpoint-5": "that of a draft"}),
+        ({}, "a-5.pt b-6.pt", {"b-6.pt": "name the entries in state.entries"}),
+        ({"entries": ["epoch*"]}, "step-5/", {"step-5": "does not match entries = epoch*"}),
+        ({"complete": "trainer_stat.json"}, "checkpoint-5/",
+         {"checkpoint-5": "no file of it matches complete = 'trainer_stat.json'"}),
+    ],
+)  # fmt: skip
+def test_what_is_not_committed_is_named_with_the_reason(
+    tmp_path: Path, state: dict[str, Any], orders: str, reasons: dict[str, str]
+) -> None:
+    folder = Folder(tmp_path, **state)
+    for order in orders.split():
+        folder.do(order)
+    folder.look()
+    ignored = folder.entries.ignored
+    assert {name: reasons[name] in reason for name, reason in ignored.items()} == dict.fromkeys(
+        reasons, True
+    )
+
+
+def test_what_publish_made_counts_whatever_its_name(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for step in (9, 10, "final"):
+        with publish(step, tmp_path) as draft:
+            (draft / "model").write_text(str(step))
+        folder.look()
+    assert folder.commits == ["000009", "000010", "final"]
+    assert (latest(tmp_path) or SimpleNamespace(name="")).name == "final"
