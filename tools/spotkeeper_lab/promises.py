@@ -13,7 +13,7 @@ from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.turns.turn import FLEETS_AN_INVOCATION
 from spotkeeper_lab.cloud.values import IN_SERVICE, LAUNCH, TERMINATING, InstanceView
 from spotkeeper_lab.faults import Fault, Kind
-from spotkeeper_lab.scenario import MAIN, WARM_UP_S, Scenario
+from spotkeeper_lab.scenario import MAIN, WARM_UP_S, Scenario, StartState
 from spotkeeper_lab.troubles import REPLACEMENTS_AN_HOUR, Troubled
 from spotkeeper_lab.world import AVAILABILITY, HEALTH, Invocation
 
@@ -79,6 +79,7 @@ class Promise(StrEnum):
     RECORDED = "a record or a failure for every turn"
     ISOLATED = "fleets do not disturb each other"
     COST = "cost bounded"
+    UNMOVED = "a fleet without faults buys no on-demand"
     CAPPED = "a broken release costs no more on-demand than its cap"
     OPERATOR = "an operator's desired stays"
     SETTLED = "no failures without end"
@@ -358,6 +359,8 @@ class Watched(Troubled):
         if mine > most:
             self.broken(Promise.COST, f"{mine} instances run at once")
 
+        if not scenario.faults and scenario.start is StartState.SERVING and on_demand:
+            self.broken(Promise.UNMOVED, f"on-demand desired {on_demand}, and nothing is wrong")
         # Besides the cap, single losses may have been filled at once.
         only = {fault.kind for fault in scenario.faults} <= BROKEN_RELEASE | LOSSES
         if only and self.active.keys() >= BROKEN_RELEASE and on_demand > CONFIGURATION_CAP + 3:

@@ -440,8 +440,35 @@ def test_in_service_without_a_log_while_requests_flow_is_launching() -> None:
     assert "bootstrap" in late.alarms
 
 
+def test_a_warm_fleet_waits_for_its_growth_until_it_is_known_to_serve() -> None:
+    """The new instance launches, is unproven in service, would have reported by now, and serves."""
+    take, new = Turns(of=WARM), {SPOT[4]: at(70)}
+    take(0, spot())
+    take(60, spot(desired=5))
+    story: tuple[tuple[float, Group, dict[str, Any]], ...] = (
+        (120, spot(desired=5, launching=SPOT[4:5]), {}),
+        (240, spot(5, desired=5), {"unheard": new}),
+        (300, spot(5, desired=5), {"unheard": new, "unreported": new}),
+        (360, spot(5, desired=5), {"unheard": new, "unreported": new}),
+        (420, spot(5, desired=5), {}),
+    )
+    for seconds, seen, more in story:
+        assert take(seconds, seen, **more).on_demand_desired == 0
+    lost = take(480, spot(4, desired=5, launching=SPOT[5:6]))
+    assert lost.on_demand_desired == 1
+
+
+def test_a_warm_fleet_fills_a_loss_while_its_growth_is_unproven() -> None:
+    take, new = Turns(of=WARM), {SPOT[4]: at(70)}
+    take(0, spot())
+    take(60, spot(desired=5))
+    take(120, spot(desired=5, launching=SPOT[4:5]))
+    lost = group("spot", 5, instances(SPOT[1:5], SPOT[5:6]))
+    assert take(240, lost, unheard=new).on_demand_desired == 1
+
+
 def test_instances_without_logs_yet_are_neither_short_nor_a_reason_to_release() -> None:
-    take, unheard = Turns(), frozenset(SPOT[:4])
+    take, unheard = Turns(), dict.fromkeys(SPOT[:4], at(0))
     for minute in range(60):
         held = take(60 * minute, spot(), back(4), unheard=unheard)
         assert (held.spot.serving, held.spot.unheard, held.shortfall) == (0, 4, 0)

@@ -169,14 +169,15 @@ def _failures(this: Round, group: Group) -> tuple[LaunchFailure, ...]:
     )
 
 
-def _unheard(this: Round, spot: Group) -> frozenset[str]:
+def _unheard(this: Round, spot: Group) -> Mapping[str, datetime]:
     """Return the unproven instances, with those that the health controller has not seen yet."""
     health = this.lease.health
     if not this.fleet.worker_health.enabled:
-        return frozenset()
+        return {}
     there = [i.instance_id for i in spot.instances if i.phase is Phase.IN_SERVICE]
     new = [i for i in there if i not in health.in_service_since]
-    return frozenset([*health.unheard, *(not_met(health, new, this.now) if new else ())])
+    unproven = (*health.unheard, *(not_met(health, new, this.now) if new else ()))
+    return {i: health.starting.get(i, this.now) for i in unproven}
 
 
 def _is_load_known(this: Round) -> bool:

@@ -4,7 +4,7 @@ Launched is not serving (rule 13): an instance in service whose workers have not
 requests flow is still launching.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Container, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -26,7 +26,7 @@ class Count:
     """The instances of a group by how they count for the fleet.
 
     `target` is what the fleet must serve, or the on-demand group's desired capacity. `late`
-    instances are past the launch deadline, of which `stuck` ones have themselves been there for so
+    instances are past the launch deadline, of which `stuck` ones have themselves been there this
     long; `missing` ones are desired but not in the group. `unheard` ones are in service and may
     serve: nothing is launched in their place, and nothing is released because of them.
     """
@@ -48,7 +48,7 @@ def count(
     at_risk: Set[str],
     gone: Set[str],
     deadline: datetime,
-    unheard: Set[str] = frozenset(),
+    unheard: Container[str] = (),
 ) -> Count:
     """Count a group against its target.
 
@@ -110,12 +110,19 @@ class Launching:
 
     `heirs` are those that have the age of one that vanished before it served, with their own.
     `unserved` has the launch times of such instances that no later instance replaces yet.
+    `unproven` has since when those of the spot group are in service that may serve.
     """
 
     since: Mapping[str, datetime]
     heirs: Mapping[str, datetime]
     spot: tuple[str, ...]
     unserved: tuple[datetime, ...]
+    unproven: tuple[datetime, ...]
+
+    @property
+    def newest(self) -> datetime | None:
+        """When the newest spot instance was launched that is not known to serve."""
+        return max([*(self.since[i] for i in self.spot), *self.unproven], default=None)
 
 
 def find_launching(memory: AvailabilityMemory, snapshot: Snapshot) -> Launching:
@@ -136,8 +143,14 @@ def find_launching(memory: AvailabilityMemory, snapshot: Snapshot) -> Launching:
     since |= {i: known[i] for i in known.keys() & since.keys()}
     born = {i: spot[i] for i in inherited}
     born |= {i: at for i, at in memory.heirs.items() if i in since}
+    there = [i.instance_id for i in snapshot.seen.spot.instances if i.phase is Phase.IN_SERVICE]
+    unheard = snapshot.unheard
     return Launching(
-        since=since, heirs=born, spot=tuple(spot), unserved=tuple(ages[len(inherited) :])
+        since=since,
+        heirs=born,
+        spot=tuple(spot),
+        unserved=tuple(ages[len(inherited) :]),
+        unproven=tuple([unheard[i] for i in there if i in unheard and i not in since]),
     )
 
 
@@ -169,8 +182,8 @@ def _vanished(memory: AvailabilityMemory, snapshot: Snapshot) -> list[datetime]:
 def pending_increases(
     memory: AvailabilityMemory,
     spot: Count,
+    starting: Launching,
     failures: tuple[LaunchFailure, ...],
-    newest_launch: datetime | None,
     policy: AvailabilityPolicy,
     now: datetime,
 ) -> tuple[PendingIncrease, ...]:
@@ -179,7 +192,8 @@ def pending_increases(
     The missing part of an increase ends with its grace, or once a launch failed after it, unless an
     instance arrived within the grace: one empty zone logs failures while the group still fills. An
     increase is dated by the last turn that saw the old need, because a launch may have failed
-    since. A first turn takes the need as just requested.
+    since. Instances launched since keep it while it is not known whether they serve. A first turn
+    takes the need as just requested.
     """
     grace = timedelta(seconds=policy.request_grace_s)
     longest = timedelta(seconds=policy.launch_deadline_s)
@@ -189,17 +203,22 @@ def pending_increases(
         increases = (*increases, PendingIncrease(at=memory.seen_at or now, count=grown))
     kept: list[PendingIncrease] = []
     refused_at = [f.at for f in failures if remedy(f.failure_class) is not Remedy.NONE]
-    filling = newest_launch is not None and now - newest_launch < grace
+    newest, unproven = starting.newest, [*starting.unproven]
+    filling = newest is not None and now - newest < grace
     launching, missing = spot.launching, spot.missing
     for increase in increases:
-        begun = newest_launch is not None and newest_launch >= increase.at
+        begun = newest is not None and newest >= increase.at
         young = now - increase.at < grace and not any(at >= increase.at for at in refused_at)
         waits = young or (begun and filling and now - increase.at < longest)
-        launched = min(increase.count, launching) if begun or waits else 0
-        due = min(increase.count - launched, missing) if waits else 0
+        arrived = [at for at in unproven if at >= increase.at][: increase.count]
+        for at in arrived:
+            unproven.remove(at)
+        left = increase.count - len(arrived)
+        launched = min(left, launching) if begun or waits else 0
+        due = min(left - launched, missing) if waits else 0
         launching, missing = launching - launched, missing - due
-        if launched + due:
-            kept.append(PendingIncrease(at=increase.at, count=launched + due))
+        if count := len(arrived) + launched + due:
+            kept.append(PendingIncrease(at=increase.at, count=count, unproven=len(arrived)))
     return tuple(kept)
 
 
@@ -211,7 +230,7 @@ def shortfall_of(
     Launching instances count, unless on-demand is warm and would serve sooner; then only the growth
     of the need is waited for.
     """
-    growth = sum([increase.count for increase in increases])
+    growth = sum([increase.count - increase.unproven for increase in increases])
     if on_demand_warm:
         waited_for = min(growth, spot.launching + spot.missing)
     else:

@@ -163,8 +163,8 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
         pending_increases=pending_increases(
             old,
             spot,
+            launching,
             seen.spot_failures,
-            max([launching.since[i] for i in launching.spot], default=None),
             policy,
             now,
         ),

@@ -17,10 +17,14 @@ BACKOFF_LONGEST_S = 900
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingIncrease:
-    """An increase of the spot group's desired capacity that launches may still fill."""
+    """An increase of the spot group's desired capacity that launches may still fill.
+
+    For `unproven` of its `count`, instances are in service that are not known to serve yet.
+    """
 
     at: datetime
     count: int
+    unproven: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

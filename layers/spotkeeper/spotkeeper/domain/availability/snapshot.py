@@ -47,8 +47,8 @@ class Snapshot:
     * `taken` are instances that AWS has taken, including those that their group still lists.
     * Without `can_defer`, no backfill is deferred.
     * `silent` are instances whose workers do not serve; `unreported` are in service without a log
-      although requests flow, with since when; `unheard` are in service without a log while there
-      were too few requests to tell.
+      although requests flow, with since when; `unheard` are in service without a log, with since
+      when, while there were too few requests to tell.
     * With `load_known`, the load names the need; with `logged`, search logs have arrived, ever.
       `size_limited` says whether it needs more than was requested of the spot group; None where the
       load does not size the group, or nothing was requested yet.
@@ -72,7 +72,7 @@ class Snapshot:
     can_defer: bool = True
     silent: frozenset[str] = frozenset()
     unreported: Mapping[str, datetime] = field(default_factory=dict)
-    unheard: frozenset[str] = frozenset()
+    unheard: Mapping[str, datetime] = field(default_factory=dict)
     load_known: bool = False
     logged: bool = False
     sweep: Sweep | None = None
