@@ -184,7 +184,7 @@ def _report_record(record: DecisionRecord) -> None:
     emit(record.fleet, {**record.seen, **raised})
     for failure in record.unknown_failures:
         logger.warning(
-            "unknown launch failure, handled as capacity", fleet=record.fleet, text=failure
+            "unknown launch failure, at first handled as capacity", fleet=record.fleet, text=failure
         )
     logger.info(
         "turned",

@@ -1,5 +1,6 @@
 """Every failure text and code that AWS is known to answer, whole, with its class."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,14 @@ from spotkeeper_lab.scenario import TAKING
 
 CAPACITY, PRICE = FailureClass.CAPACITY, FailureClass.PRICE
 EVIDENCE = Path(__file__).parents[2] / "evidence"
-TEXTS = (Path(__file__).parent / "failure_texts.txt").read_text(encoding="utf-8").splitlines()[1:]
+with (EVIDENCE / "launch_failures.tsv").open(encoding="utf-8") as _lines:
+    ROWS = list(csv.DictReader(_lines, dialect="excel-tab", quoting=csv.QUOTE_NONE))
+# Where AWS writes a code into a message.
+AROUND = (
+    "{}",
+    "Could not launch Spot Instances. {} - new words. Launching EC2 instance failed.",
+    "Launching failed (Service: AmazonEC2; Status Code: 400; Error Code: {})",
+)
 
 # AWS's spot request statuses: by class, and whether an instance that has it is about to go.
 STATUSES: dict[tuple[FailureClass | None, bool], str] = {
@@ -46,16 +54,23 @@ STATUSES: dict[tuple[FailureClass | None, bool], str] = {
 }
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_message_of_aws_has_its_class(text: str) -> None:
-    failure_class, _, message = text.partition(": ")
-    assert classify(message) == (FailureClass(failure_class), True)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["text"][:60])
+def test_a_message_of_aws_has_its_class(row: dict[str, str]) -> None:
+    around = AROUND[:1] if " " in row["text"] else AROUND
+    found = {classify(words.format(row["text"])) for words in around}
+    assert found == {(FailureClass(row["class"]), True)}
+    assert row["source"]
+
+
+def test_a_name_in_a_message_is_no_code() -> None:
+    named = "The key pair InsufficientCapacityKey, for LimitExceeded, does not exist."
+    assert classify(named) == (FailureClass.CONFIGURATION, True)
 
 
 def test_every_class_has_its_codes_and_a_text() -> None:
     """A class that nothing is classified as would never be acted on."""
-    quoted = {text.partition(": ")[0] for text in TEXTS}
-    assert {*FailureClass} - quoted == set(), "quote a message of each in failure_texts.txt"
+    quoted = {row["class"] for row in ROWS}
+    assert {*FailureClass} - quoted == set(), "quote a message of each in launch_failures.tsv"
     assert {*FailureClass} - CODES.keys() == set(), "name the codes of each in adapters/errors.py"
 
 

@@ -117,6 +117,39 @@ def test_a_gap_does_not_forget_why_it_is_there() -> None:
     assert take(1920, spot(), back(2)).memory.spot_failures == ()
 
 
+@pytest.mark.parametrize(
+    ("failed_s", "now_s", "wanted"),
+    [([0], 10, 4), ([0, 5], 10, 4), ([0, 5, 10], 10, 2), ([0], 590, 4), ([0], 600, 2)],
+)
+@pytest.mark.parametrize("dry", [False, True])
+def test_an_unknown_text_rings_and_is_capped_after_three_launches_or_ten_minutes(
+    failed_s: list[int], now_s: int, wanted: int, *, dry: bool
+) -> None:
+    """Beside a lack of capacity, which may explain the gap as well, it rings and caps nothing."""
+    take, told = Turns(), "the moon is in the wrong house"
+    unknown = [replace(failure(DRY, s, told), known=False) for s in failed_s]
+    take(-60, spot())
+    take(failed_s[-1], spot(3), spot_failures=tuple(unknown))
+    known = (failure(DRY, now_s),) if dry else ()
+    found = take(now_s, spot(0), spot_failures=(*unknown, *known))
+    rings = wanted == 2
+    assert found.on_demand_desired == (4 if dry else wanted)
+    assert ("configuration" in found.alarms) is rings
+    assert (f"unknown text, handled as configuration: {told}" in found.reason) is rings
+
+
+def test_a_launch_that_succeeds_ends_the_count_of_unknown_texts() -> None:
+    take = Turns()
+    unknown = [replace(failure(DRY, s, "moon"), known=False) for s in (0, 5, 65)]
+    take(10, spot(3), spot_failures=tuple(unknown[:2]))
+    take(20, spot(2, launching=SPOT[4:5]))
+    again = take(70, spot(2, launching=SPOT[4:5]), spot_failures=tuple(unknown))
+    assert again.alarms == ("configuration",)
+    served = group("spot", 4, instances((*SPOT[:2], SPOT[4])))
+    assert take(80, served, spot_failures=tuple(unknown)).alarms == ()
+    assert take(90, spot()).memory.unexplained == ()
+
+
 def test_a_launch_that_failed_before_the_increase_was_seen_counts_against_it() -> None:
     take = Turns()
     take(0, spot())

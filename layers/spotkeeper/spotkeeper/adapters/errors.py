@@ -135,33 +135,67 @@ SPOT_FINAL_STATUSES = frozenset({
 ])  # fmt: skip
 SPOT_TROUBLED_STATUSES = SPOT_MARKED_STATUSES.union(SPOT_FINAL_STATUSES, *SPOT_STATUSES.values())
 
+# EC2 has hundreds of codes. One that is not listed, where a message has its code, belongs to the
+# first of these families.
+FAMILIES: Sequence[tuple[FailureClass, str]] = (
+    (FailureClass.THROTTLE,
+     r"Throttl|SlowDown|TooManyRequests|(Request|Rate)LimitExceeded|Concurrent"),
+    (FailureClass.PERMISSION,
+     r"Access(Is)?Denied|[Uu]nauthori[sz]ed|Not(Yet)?Authori[sz]ed|NotPermitted|NotAllowed|Forbidden"
+     r"|AuthFailure|OptIn|Subscri|K[Mm][Ss]|CustomerKey|Verification"
+     r"|Account(?!\w*Limit)"),
+    (FailureClass.QUOTA, r"(Limit|Count|Quota)s?(Exceeded|Reached)|Max\w*Exceeded|IOPSLimit"),
+    (FailureClass.PRICE, r"Price"),
+    (FailureClass.CAPACITY,
+     r"Insufficient|Unfulfillable|Capacity(Exceeded|NotAvailable|Error)|^Unavailable|sUnavailable"),
+    (FailureClass.CONFIGURATION,
+     r"^(Invalid|Missing|Unknown|Malformed|Inco|Duplicate|Legacy|Non|NoSuch|Disallowed)|\.|Violation"
+     r"|Unsupported|Not(Found|Supported|Specified|Exist|AvailableInZone)|Mismatch|Conflict|InUse"
+     r"|Idempotent|TooLarge|Validation"),
+)  # fmt: skip
 # Words of messages that carry no code, first match wins (issue threads and the Auto Scaling
-# guide, "Troubleshoot"; tests/unit/adapters/failure_texts.txt quotes them whole).
-WORDS: Mapping[FailureClass, Sequence[str]] = {
-    FailureClass.BOOTSTRAP: ("lifecycle action",),
-    FailureClass.CAPACITY: (
-        "no spot capacity available", "do not have sufficient", "unable to fulfill capacity",
-        "waiting for instance(s)",
-    ),
-    FailureClass.PRICE: ("spot request price",),
-    FailureClass.QUOTA: (
-        "max spot instance count exceeded", "vcpu capacity than your current vcpu limit",
-        "than your current instance limit", "your quota allows for", "reached your quota",
-        "instance(s) are already running",
-    ),
-    FailureClass.PERMISSION: (
-        "client error on launch", "not authorized", "access denied", "service-linked role",
-        "accept terms and subscribe",
-    ),
-    FailureClass.THROTTLE: ("rate exceeded", "request limit exceeded"),
-    FailureClass.CONFIGURATION: (
-        "not supported", "no longer supported", "does not exist", "invalid device name",
-        "is not a valid", "is invalid", "not eligible",
-    ),
-}  # fmt: skip
+# guide, "Troubleshoot"; tests/evidence/launch_failures.tsv quotes them whole, with sources).
+WORDS: Sequence[tuple[FailureClass, str]] = (
+    (FailureClass.BOOTSTRAP, r"lifecycle action"),
+    (FailureClass.THROTTLE,
+     r"rate exceeded|(request|rate) limit exceeded|throttl|slow down|too many requests"),
+    (FailureClass.PERMISSION,
+     r"client error on launch|authoriz|authentication failure|access denied|permission|forbidden"
+     r"|not allowed to|service-linked role|subscri|credentials|\bkms\b|opt(ed)?[ -]in\b"
+     r"|accounts? [^.]*(block|suspend|clos|restrict|verif|validat|recogni|activat)"
+     r"|being (validat|verif)|pending verification"),
+    (FailureClass.QUOTA,
+     r"quota|vcpu limit|instance limit|limit exceeded|count exceeded|limit (of|has been|was) "
+     r"|reached (the|your) (maximum|limit)|already running|maximum number of|more [^.]* than your"),
+    (FailureClass.PRICE, r"spot (request )?price|(max|maximum|bid) price"),
+    (FailureClass.CAPACITY,
+     r"(insufficient|not (have )?enough|not (have )?sufficient|\bno|out of|any host)\b[^.]*"
+     r"\b(capacity|(ip )?addresses|instances available)|unable to fulfill|waiting for instance"
+     r"|\bcapacity\b(?! reservation)|internal (server )?error|service (is )?unavailable"
+     r"|termination reason: server\."),
+    (FailureClass.CONFIGURATION,
+     r"(?<!aws )(?<!contact )support|not (be )?found|n[o']t exist"
+     r"|(can ?not|could not|unable to) (find|locate|resolve)"
+     r"|invalid|not (a )?valid|valid fully-formed|malformed|eligible|compatible|mismatch|not match"
+     r"|expected format|for parameter|is required|(may( not)?|must|can ?not|can only) be\b"
+     r"|must (have|specify|use|match)|belongs? to|in (a )?vpc\b|default (vpc|subnet)"
+     r"|no subnets|load balancer|target group|too (high|low|large|small|long)|limited to"
+     r"|no longer accept"
+     r"|block[- ]device|device name|launch (template|configuration)|user ?data|\b(image|ami)\b[^.]*"
+     r"\b(not available|pending|deprecated|disabled|deleted|deregistered)|already exists|\bin use"
+     r"|(is|are) (unknown|reserved)|reserved name|(smaller|larger|greater) than|at least one"
+     r"|security group|key pair"),
+    (FailureClass.BOOTSTRAP, r"became unhealthy while waiting|failed to (become|report) healthy"),
+)  # fmt: skip
 _CLASSES_BY_CODE = {code: of for of, codes in CODES.items() for code in codes}
 _CLASSES_BY_STATUS = {status: of for of, statuses in SPOT_STATUSES.items() for status in statuses}
 _CODE = re.compile(r"\b[A-Z][A-Za-z0-9]+(?:\.[A-Z][A-Za-z]+)*\b")
+# Where a message has its code; elsewhere, a word of this form may be the name of anything.
+_AT_CODE = re.compile(
+    r"(?:^|[.:;(] ?)(?:(?:Client|Server)\.)?([A-Z]\w*[a-z]\w*[A-Z.][\w.]*)(?= -|:|;|\)|$)"
+)
+_FAMILIES = [(of, re.compile(pattern)) for of, pattern in FAMILIES]
+_WORDS = [(of, re.compile(pattern)) for of, pattern in WORDS]
 _WHOSE_FAULT = re.compile(r"^(Client|Server)\.")
 # A failed launch is read again in each turn of the minutes that follow it.
 TEXTS_REMEMBERED = 500
@@ -171,17 +205,21 @@ TEXTS_REMEMBERED = 500
 def classify(message: str) -> tuple[FailureClass, bool]:
     """Classify a launch failure's text; false with it when no code or words are known.
 
-    An unknown text counts as capacity: a needless backfill is released, a gap would stay.
+    An unknown text counts as capacity at first: a needless backfill is released, a gap would stay.
     """
     for code in _CODE.findall(message):
         # EC2 says beside a code whose fault it was, which changes what few of them mean.
         for known in (code, _WHOSE_FAULT.sub("", code)):
             if known in _CLASSES_BY_CODE:
                 return _CLASSES_BY_CODE[known], True
+    for named in _AT_CODE.findall(message):
+        for of, family in _FAMILIES:
+            if family.search(named):
+                return of, True
     lowered = message.lower()
-    for failure_class, texts in WORDS.items():
-        if any(words in lowered for words in texts):
-            return failure_class, True
+    for of, words in _WORDS:
+        if words.search(lowered):
+            return of, True
     return FailureClass.CAPACITY, False
 
 

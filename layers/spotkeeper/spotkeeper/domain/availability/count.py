@@ -8,7 +8,12 @@ from collections.abc import Container, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.memory import AvailabilityMemory, PendingIncrease
+from spotkeeper.domain.availability.memory import (
+    AvailabilityMemory,
+    PendingIncrease,
+    Unexplained,
+    within,
+)
 from spotkeeper.domain.availability.risk import Risk
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.failure import FailureClass, LaunchFailure, Remedy, remedy
@@ -16,6 +21,8 @@ from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 
 LAUNCH = "Launch"
+# With this many launches, or this long, without a success an unknown text is no lack of capacity.
+UNEXPLAINED_LAUNCHES, UNEXPLAINED_S = 3, 600
 
 
 # --- serving, launching, missing ------------------------------------------------------------------
@@ -248,8 +255,17 @@ def both_short(snapshot: Snapshot, spot: Count, on_demand: Count) -> bool:
 
 
 def explain_gaps(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
-    """Add what explained a gap before, and what a suspended Launch process means."""
+    """Add what explained a gap before, and what a suspended Launch process means.
+
+    A text that nobody knows counts as configuration once launches have failed often or long enough.
+    """
     seen = snapshot.seen
+    ringing = {
+        one.group
+        for one in memory.unexplained
+        if one.count >= UNEXPLAINED_LAUNCHES
+        or (one.count and not within(one.since, snapshot.now, UNEXPLAINED_S))
+    }
     groups = (
         (seen.spot, memory.spot_failures, snapshot.spot_failures),
         (seen.on_demand, memory.on_demand_failures, snapshot.on_demand_failures),
@@ -261,12 +277,44 @@ def explain_gaps(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
         groups = ((seen.spot, (), snapshot.spot_failures), groups[1])
     spot, on_demand = [
         (
-            *explaining(known, read, group),
+            *[
+                replace(failure, failure_class=FailureClass.CONFIGURATION)
+                if group.name in ringing and not failure.known
+                else failure
+                for failure in explaining(known, read, group)
+            ],
             *([_suspended_launch(group, snapshot.now)] if LAUNCH in group.suspended else ()),
         )
         for group, known, read in groups
     ]
     return replace(snapshot, spot_failures=spot, on_demand_failures=on_demand)
+
+
+def unexplained(memory: AvailabilityMemory, snapshot: Snapshot) -> tuple[Unexplained, ...]:
+    """Count the launches of each group that failed for unknown reasons since its last success.
+
+    A launch has succeeded once its instance is in service, or the group has no gap.
+    """
+    found, now = list[Unexplained](), snapshot.now
+    known = {one.group: one for one in memory.unexplained}
+    for group, failures in (
+        (snapshot.seen.spot, snapshot.spot_failures),
+        (snapshot.seen.on_demand, snapshot.on_demand_failures),
+    ):
+        before = known.get(group.name)
+        serve = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
+        begun = [snapshot.served.get(i) or memory.launching_since.get(i) for i in serve]
+        if before and any(at is not None and at >= before.since for at in begun):
+            before = Unexplained(group=group.name, since=now, newest=now, count=0)
+        new = sorted(f.at for f in failures if not f.known and (not before or f.at > before.newest))
+        if not has_gap(group) or not (new or before):
+            continue
+        count = before.count if before else 0
+        since = before.since if before and (count or not new) else new[0]
+        newest = max([*new, *([before.newest] if before else [])])
+        total = count + len(new)
+        found.append(Unexplained(group=group.name, since=since, newest=newest, count=total))
+    return tuple(found)
 
 
 def explaining(
@@ -284,10 +332,11 @@ def explaining(
 
 
 def newest_of_each(failures: tuple[LaunchFailure, ...]) -> tuple[LaunchFailure, ...]:
-    """Keep the newest failure of each class, which is enough to remember."""
+    """Keep the newest failure of each class, which is enough to remember, and of those unknown."""
     if not failures:
         return ()
-    return tuple({f.failure_class: f for f in sorted(failures, key=lambda f: f.at)}.values())
+    by_time = sorted(failures, key=lambda f: f.at)
+    return tuple({(f.failure_class, f.known): f for f in by_time}.values())
 
 
 def has_gap(group: Group) -> bool:

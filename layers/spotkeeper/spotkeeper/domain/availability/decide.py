@@ -35,6 +35,7 @@ from spotkeeper.domain.availability.count import (
     pending_increases,
     restore_size,
     still_outside,
+    unexplained,
 )
 from spotkeeper.domain.availability.interruption import (
     at_risk,
@@ -88,6 +89,7 @@ class Plan:
 def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
     """Count both groups, update the memory, and estimate the losses to expect."""
     before, memory = memory, still_known(memory, snapshot)
+    memory = replace(memory, unexplained=unexplained(memory, snapshot))
     asked_for = snapshot.seen.spot.desired
     snapshot = restore_size(snapshot, memory) if memory.spot_missing else snapshot
     explained = explain_gaps(snapshot, memory)
@@ -361,8 +363,10 @@ def _explanation(seen: Assessment) -> str:
 
 
 def _newest(failures: Sequence[LaunchFailure]) -> str:
-    newest = max(failures, key=lambda failure: failure.at)
-    return f"{newest.failure_class}: {newest.message}"
+    """Quote the newest failure, or the newest that nobody knows once it needs an operator."""
+    newest = max(failures, key=lambda f: (needs_operator(f.failure_class) > f.known, f.at))
+    unknown = "" if newest.known else "unknown text, handled as "
+    return f"{unknown}{newest.failure_class}: {newest.message}"
 
 
 def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:

@@ -36,6 +36,19 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unexplained:
+    """`count` launches of a group failed for reasons that nobody knows, and none succeeded.
+
+    The first failed at `since`, the newest at `newest`.
+    """
+
+    group: str
+    since: datetime
+    newest: datetime
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
     """A fleet that was adopted at `since` with `holds` on-demand instances: load may need them."""
 
@@ -104,7 +117,8 @@ class AvailabilityMemory:
       `unserved` since when those were launching that vanished before they served, and `heirs` when
       those themselves were seen first that have the age of such an instance;
     * `levels`, how many served from when on;
-    * `spot_failures` and `on_demand_failures`, which explain a gap while it lasts;
+    * `spot_failures` and `on_demand_failures`, which explain a gap while it lasts, and how many
+      launches are `unexplained`;
     * `adoption`, until what on-demand serves is known not to be needed;
     * `swept_at`, when marked instances were searched for, and `unproven`, those found that only
       carry tags;
@@ -138,6 +152,7 @@ class AvailabilityMemory:
     unserved: tuple[datetime, ...] = ()
     spot_failures: tuple[LaunchFailure, ...] = ()
     on_demand_failures: tuple[LaunchFailure, ...] = ()
+    unexplained: tuple[Unexplained, ...] = ()
     adoption: Adoption | None = None
     swept_at: datetime | None = None
     unproven: tuple[str, ...] = ()
