@@ -1,5 +1,6 @@
 """The promises: checked every virtual minute, and at every call that changes something."""
 
+import json
 import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
@@ -9,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from spotkeeper.domain.availability.announcements import State
+from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.turns.turn import FLEETS_AN_INVOCATION
 from spotkeeper_lab.cloud.values import IN_SERVICE, LAUNCH, TERMINATING, InstanceView
@@ -79,6 +81,7 @@ class Promise(StrEnum):
     RECORDED = "a record or a failure for every turn"
     ISOLATED = "fleets do not disturb each other"
     COST = "cost bounded"
+    SUSPECT = "a suspect stays one until it logs"
     UNMOVED = "a fleet without faults buys no on-demand"
     CAPPED = "a broken release costs no more on-demand than its cap"
     OPERATOR = "an operator's desired stays"
@@ -199,6 +202,7 @@ class Watched(Troubled):
         self._outside_since: dict[str, float] = {}
         self._short_since: float | None = None
         self._evidence = Evidence()
+        self._suspects: set[str] = set()
         self._only_unread_logs = False
         self._killed_s = -math.inf
         self._only_alarms_s = -math.inf
@@ -628,6 +632,20 @@ class Watched(Troubled):
         hour = self._replaced_within(3600.0)
         if hour > REPLACEMENTS_AN_HOUR * memories:
             self.broken(Promise.BUDGET, f"{hour} replacements in an hour")
+
+    def recorded(self, fleet: str, text: str) -> None:
+        """Check that a health turn forgets no worker that hangs and that an earlier one named."""
+        super().recorded(fleet, text)
+        record = json.loads(text)
+        if fleet != MAIN or record["controller"] != Controller.HEALTH:
+            return
+        there = {i.instance_id for i in self.in_service()} & self.hung.keys()
+        named = {i for i in there if f"{i} finished no request" in record["reason"]}
+        if forgotten := (self._suspects & there) - named:
+            late = self._recently(HELPLESS - {Kind.HANG}) or self._begun(FORGETFUL)
+            how = f"{', '.join(sorted(forgotten))} hang, and count as serving again"
+            self.broken(Promise.SUSPECT, how, Excuse.HELPLESS if late else self._trouble(SHORT_S))
+        self._suspects = named
 
     # --- events and invocations -----------------------------------------------------------------
 

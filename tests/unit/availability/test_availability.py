@@ -444,6 +444,9 @@ def test_pending_instances_are_given_up_together_if_none_is_needed() -> None:
     """Launches that fail again and again would be paid for until one succeeds."""
     decision = settled()(0, spot(), back(launching=2))
     assert (decision.rule, decision.on_demand_desired, decision.ends) == ("release", 0, ())
+    # One that does not serve goes before one that launches, and before one that serves.
+    dead = settled()(0, spot(), back(2, launching=1), silent=frozenset(BACK[1:2]))
+    assert dead.ends == (BACK[1], BACK[0])
     # A serving instance is not ended in place of a pending one.
     mixed = settled()(0, spot(), back(1, launching=1, desired=3))
     assert (mixed.on_demand_desired, mixed.ends) == (2, (BACK[0],))

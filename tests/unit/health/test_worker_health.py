@@ -247,6 +247,25 @@ def test_an_idle_worker_is_idle_and_not_silent(by: float, suspect: bool) -> None
     assert bool(diagnosed(load(*busy(*SPOT[1:])), passed(SPOT[0], by=by)).reasons) is suspect
 
 
+def test_a_suspect_of_several_stays_one_until_it_logs_when_others_are_replaced() -> None:
+    many = ids("b", 13)
+    of = (group("spot", 13, instances(many)), SIX[1])
+    evidence = dict(zip(many, (6.0, 7.0, 9.0, 8.0), strict=False))
+    seen, memory = load(*busy(*many[4:])), replace(
+        OLD, in_service_since=dict.fromkeys(many, at(-3600)), expected=evidence
+    )  # fmt: skip
+    first = diagnosed(seen, memory, groups=of)
+    assert first.reasons.keys() == evidence.keys()
+    again = diagnosed(replace(seen, at=at(60)), first.memory, groups=of)
+    assert (again.replace, again.over_budget) == ((many[2], many[3]), (many[1], many[0]))
+    left = group("spot", 13, instances([*many[:2], *many[4:]]))
+    memory = replaced(again.memory, again.replace, at(60))
+    later = diagnosed(replace(seen, at=at(120)), memory, groups=(left, SIX[1]))
+    assert later.memory.silent == (many[1], many[0])
+    logged = replace(later.memory, expected={**evidence, many[0]: 0.0})
+    assert diagnosed(replace(seen, at=at(180)), logged, groups=of).memory.silent == (many[1],)
+
+
 def half_silent(for_s: float = 900, **changes: Any) -> HealthMemory:
     """Half of the fleet, that logged until then, has been passed by since."""
     half, suspects = dict.fromkeys(SPOT[:3], at(-for_s)), dict.fromkeys(SPOT[:3], at(-60))

@@ -1,5 +1,6 @@
 """Which backfill instances are released first (design rule 5)."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from spotkeeper.domain.fleet import BusyShares, Group, Phase
@@ -21,9 +22,14 @@ class ReleasePlan:
 
 
 def plan_release(
-    group: Group, step: int, busy_shares: BusyShares | None, *, busy_too: bool
+    group: Group,
+    step: int,
+    busy_shares: BusyShares | None,
+    *,
+    busy_too: bool,
+    suspects: Container[str] = (),
 ) -> ReleasePlan:
-    """Choose `step` instances to release: never launched, launching, idle, then busy.
+    """Choose `step` instances: never launched, suspects, launching, idle, then busy.
 
     A launching instance is released once it has launched ("Scaling Activity is In Progress",
     AutoSpotting#354), or at once if no instance serves and none is to stay: AWS cannot end a wrong
@@ -36,10 +42,13 @@ def plan_release(
     serving = [i for i in present if i.phase is Phase.IN_SERVICE]
     if not serving and step >= group.desired:
         return ReleasePlan(desired=group.desired - step)
-    launching = min(step - unlaunched, len(present) - len(serving))
     shares = busy_shares or {}
-    ranks = sorted([(shares.get(i.instance_id, 0.0), i.instance_id) for i in serving])
-    free = [instance_id for share, instance_id in ranks if busy_too or share < IDLE_SHARE]
+    bad = sorted([i.instance_id for i in serving if i.instance_id in suspects])
+    bad = bad[: step - unlaunched]
+    good = [i.instance_id for i in serving if i.instance_id not in suspects]
+    launching = min(step - unlaunched - len(bad), len(present) - len(serving))
+    ranks = sorted([(shares.get(i, 0.0), i) for i in good])
+    free = [*bad, *[i for share, i in ranks if busy_too or share < IDLE_SHARE]]
     return ReleasePlan(
         desired=group.desired - unlaunched,
         ends=tuple(free[: step - unlaunched - launching]),

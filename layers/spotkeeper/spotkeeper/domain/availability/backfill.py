@@ -116,7 +116,8 @@ def _release(seen: Assessment, excess: int) -> Size:
     due = memory.release_due or now
     busy_too = not within(due, now, policy.busy_patience_s)
     group = seen.snapshot.seen.on_demand
-    plan = plan_release(group, excess, seen.snapshot.busy_shares, busy_too=busy_too)
+    shares, bad = seen.snapshot.busy_shares, {*seen.snapshot.silent, *seen.snapshot.unreported}
+    plan = plan_release(group, excess, shares, busy_too=busy_too, suspects=bad)
     if plan.ends or plan.desired != group.desired:
         return _released(seen, plan, due)
     if plan.launching:

@@ -235,7 +235,7 @@ def plan(seen: HealthAssessment) -> HealthPlan:
     fleet, spot = snapshot.fleet, snapshot.spot
     sizing = size(seen.load, fleet, spot, seen.memory, now, seen.promised, seen.partly)
     diagnosis = diagnose(seen.load, snapshot.groups, fleet, sizing.memory, now)
-    resize = _resize(snapshot, sizing)
+    resize = _resize(snapshot, sizing, diagnosis)
     memory = diagnosis.memory
     if memory.size_limited is None and sizing.action is Action.HOLD and not seen.partly:
         # The group already has the size that the load needs.
@@ -255,15 +255,18 @@ def plan(seen: HealthAssessment) -> HealthPlan:
     )
 
 
-def _resize(snapshot: HealthSnapshot, sizing: Sizing) -> tuple[ResizeSpot | EndInstance, ...]:
-    """Raise the desired capacity, or lower it by ending the least busy instances one by one."""
+def _resize(
+    snapshot: HealthSnapshot, sizing: Sizing, diagnosis: Diagnosis
+) -> tuple[ResizeSpot | EndInstance, ...]:
+    """Raise the desired capacity, or lower it by ending suspects, then the least busy instances."""
     spot, wanted, limited = snapshot.spot, sizing.spot_desired, sizing.limited
     if sizing.action is not Action.RESIZE or limited is None:
         return ()
     ends: tuple[str, ...] = ()
     if wanted < spot.desired:
         shares = busy_shares(snapshot.digests, snapshot.now, BUSY_WINDOW, snapshot.fleet.slots)
-        release = plan_release(spot, spot.desired - wanted, shares, busy_too=True)
+        bad = diagnosis.reasons
+        release = plan_release(spot, spot.desired - wanted, shares, busy_too=True, suspects=bad)
         wanted, ends = release.desired, release.ends
     resize = ResizeSpot(group=spot.name, desired=wanted, limited=limited)
     return (

@@ -91,6 +91,7 @@ def diagnose(
     reasons = {i: quiet[i] for i in replaceable} | idle | ill | never_reported
     onprem = _onprem_suspicions(load, policy, now) if policy.enabled else {}
     suspects, due = _observed(reasons, memory.suspects, now)
+    due = tuple(sorted(due, key=lambda i: (i not in ill, -memory.expected.get(i, 0.0))))
     onprem_suspects, onprem_due = _observed(onprem, memory.onprem_suspects, now)
     if is_logged(load, memory, now):
         wanted = due

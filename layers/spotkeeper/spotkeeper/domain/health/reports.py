@@ -156,7 +156,8 @@ def workers_in_service(instances: int, load: Load, fleet: Fleet) -> int:
 def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
     """Return the reason against each instance that worked, and got none of its share since.
 
-    Ask `logs_rather_missing` before any of them is replaced.
+    A suspect stays one until it logs: evidence that sufficed against several stays as strong when
+    some of them are replaced. Ask `logs_rather_missing` before any of them is replaced.
     """
     quiet: dict[str, timedelta] = {}
     for i, since in memory.in_service_since.items():
@@ -170,7 +171,7 @@ def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
         i: f"finished no request for {silence.total_seconds():.0f} s, "
         f"although its share was {passed[i]:.0f}"
         for i, silence in quiet.items()
-        if passed[i] >= enough
+        if passed[i] >= (min(enough, TOGETHER) if i in memory.suspects else enough)
     }
 
 
