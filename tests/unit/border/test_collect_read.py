@@ -4,6 +4,8 @@ import base64
 import gzip
 import json
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.border.search_log import MAX_BODY_BYTES, MAX_ERRORS, MessageRefused, read
+from spotkeeper.border.search_log import (
+    MAX_BODY_BYTES,
+    MAX_ERRORS,
+    MAX_LOGS,
+    MessageRefused,
+    read,
+)
 from spotkeeper.domain.load.load import Cluster
 from tests.search_logs import SENT, before, lines, packed, sent_log
 
@@ -129,7 +137,7 @@ GOOD = json.dumps(sent_log())
         (f"[{GOOD}", "body: Invalid JSON: EOF"),
         (f"{GOOD}\n{GOOD}\n{GOOD[:4]}", "body: Invalid JSON: EOF while parsing a string at line 3"),
         (f"{GOOD}{GOOD}", "body: Invalid JSON: expected `,`"),
-        ("[" * 100_000, "body: Invalid JSON: recursion limit"),
+        ("[" * 10_000, "body: Invalid JSON: recursion limit"),
         ('[{"version": ' + "9" * 10_000 + "}]", "body: Invalid JSON: number out of range"),
         ('{"version": NaN}', "logs[0].version: should be the number 1"),
         ('{"request_id": "\ud800"}', "body: Invalid JSON: "),
@@ -193,6 +201,51 @@ def test_any_three_times_read_or_are_refused(times: list[str]) -> None:
 def test_megabytes_of_line_ends_take_no_time() -> None:
     with pytest.raises(MessageRefused):
         read(packed("{}" + "\n" * (MAX_BODY_BYTES - 3) + "x"))
+
+
+READ_WITHIN = """
+import resource, sys
+from spotkeeper.border.search_log import MessageRefused, read
+for line in open("/proc/self/status"):
+    if line.startswith("VmSize"):
+        most = int(line.split()[1]) * 1024 + 256 * 1024 * 1024
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+for body in sys.stdin:
+    try:
+        print(len(read(body).logs))
+    except MessageRefused as refused:
+        print(str(refused)[:5])
+"""
+
+
+def test_no_message_takes_more_than_256_mebibytes() -> None:
+    """Whatever its JSON is made of: a batch of honest messages would die with it."""
+    log = json.dumps(sent_log())
+    many_keys = ",".join(f'"{number:x}":1' for number in range(590_000))
+    alone = '{"version":1,"agent":{}}'
+    told = {"request_id": 'a "[{,\\" b'}
+    units = [
+        *("{}", "1", "null", "1.5", "[]", "[1]", '{"":1}', '""', '"ab"', '{"a":{"b":[1]}}', alone),
+        *("[" * 150 + "]" * 150, '{"a":' * 150 + "1" + "}" * 150, "9" * 400, log, "[[[],[]],[]]"),
+        *(log.replace('"ok"', '"no"'), log[:-1] + ',"x":[[],{},1]}', '{"version":1,"agent":1}'),
+    ]
+    bombs = [f"[{','.join([unit] * (MAX_BODY_BYTES // (len(unit) + 1)))}]" for unit in units]
+    bombs += ["\n".join([unit] * (MAX_BODY_BYTES // (len(unit) + 1))) for unit in units]
+    bombs += [
+        *(f"[{{{many_keys}}}]", f"[{{{many_keys}}},{log}]", f'[{{"{"k" * 8_000_000}":1}}]'),
+        *(f'["{"a" * 8_000_000}"]', f'["{"😀" * 2_000_000}"]', "[" + "9" * 8_000_000 + "]"),
+        *("[" * 8_000_000, "}\n" * 4_000_000, '["' * 4_000_000, '["' + '\\"' * 4_000_000 + '"]'),
+        f'[{{"version":1,"agent":{{"queue":[{"[]," * 2_500_000}1]}}}}]',
+    ]
+    honest = [json.dumps([sent_log() | told for _ in range(MAX_LOGS)])[:MAX_BODY_BYTES]]
+    bodies = "\n".join(packed(text) for text in bombs + honest)
+    done = subprocess.run(
+        [sys.executable, "-c", READ_WITHIN], input=bodies, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    *refused, read_logs = done.stdout.split()
+    assert int(read_logs) == MAX_LOGS
+    assert {*refused} == {"body:", "logs[", "logs:"}
 
 
 @given(cut=st.integers(0, len(GOOD) - 1), put=st.characters())

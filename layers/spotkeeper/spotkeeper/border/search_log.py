@@ -34,10 +34,15 @@ from spotkeeper.domain.load.digest import MAX_INVERSION_S, MAX_SKEW_S, OWN_SKEW_
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.domain.load.request_queue import RABBITMQ, REDIS, QueueLength, QueueLook
 
-# If every log of an unpacked body this large is wrong, refusing it takes 300 MiB of memory.
 MAX_BODY_BYTES = 8 * 1024 * 1024
 # Gzip makes a small message of many logs; each takes up to a kilobyte of the function's memory.
 MAX_LOGS = 20_000
+# A list or an object takes half a kilobyte while it is read, however short its text is, and each
+# error about a log has a copy of it. A log is one object of a dozen values, and some in fields that
+# are not known.
+MAX_CONTAINERS = 4 * MAX_LOGS
+MAX_VALUES = 30 * MAX_LOGS
+MAX_LOG_VALUES = 2_000
 MAX_ERRORS = 20
 _MAX_DURATION = timedelta(hours=24)
 _MAX_INVERSION = timedelta(seconds=MAX_INVERSION_S)
@@ -45,6 +50,10 @@ _MAX_SKEW = timedelta(seconds=MAX_SKEW_S)
 _OWN_SKEW = timedelta(seconds=OWN_SKEW_S)
 # In JSON a brace, a line end and a brace follow each other only between two JSON lines.
 _LINE_ENDS = re.compile(rb"\}[ \t\r]*\n\s*\{")
+# What shows how much JSON holds, and where its strings are.
+_MARKS = b'[]{},"'
+_OTHERS = bytes(set(range(256)).difference(_MARKS))
+_BRACKETS = re.compile(rb"[][{}]")
 _GZIP_IN_BASE64 = "H4sI"
 _RFC_3339 = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
@@ -129,7 +138,9 @@ class _Alone:
     agent: AgentNote
 
 
-_ALONE = TypeAdapter(Annotated[list[_Alone], Field(min_length=1)])
+_ALONE: TypeAdapter[list[_Alone]] = TypeAdapter(
+    Annotated[list[_Alone], FailFast(), Field(min_length=1)]
+)
 
 
 def _read_alone(listed: bytes) -> tuple[AgentNote, ...]:
@@ -238,7 +249,33 @@ def _as_list(body: str) -> bytes:
         raise MessageRefused(
             "body: should be a JSON object, a JSON list, JSON lines, or gzip of these in base64"
         )
+    _check_amount(data)
     return data if data.startswith(b"[") else b"[" + _LINE_ENDS.sub(b"},\n{", data) + b"]"
+
+
+def _check_amount(data: bytes) -> None:
+    """Refuse JSON of more values than fit into the memory, before any of it is read."""
+    plain = data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
+    # Two quotes beside each other are no string, or join two: the others stay where they were.
+    marks = plain.translate(None, _OTHERS).replace(b'""', b"")
+    if marks.count(b'"') <= MAX_VALUES:
+        marks = b"".join(marks.split(b'"')[::2])
+    containers = max(marks.count(b"[") + marks.count(b"{"), marks.count(b"]") + marks.count(b"}"))
+    if containers > MAX_CONTAINERS or containers + marks.count(b",") > MAX_VALUES:
+        raise MessageRefused(
+            f"body: holds more than {MAX_VALUES} values, or {MAX_CONTAINERS} lists and objects; "
+            f"send at most {MAX_LOGS} logs in a message"
+        )
+    top = depth = 1 if marks.startswith(b"[") else 0
+    begin = 0
+    for found in _BRACKETS.finditer(marks, top):
+        if found.group() in b"[{":
+            begin = found.start() if depth == top else begin
+            depth += 1
+            continue
+        depth -= 1
+        if depth == top and found.start() - begin > MAX_LOG_VALUES:
+            raise MessageRefused(f"body: a log of it holds more than {MAX_LOG_VALUES} values")
 
 
 def _unpacked(text: str) -> bytes:
