@@ -18,6 +18,10 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
     if wanted.fleets is not None:
         mine = [fleet for fleet in documents.fleets if fleet.name in wanted.fleets]
         # Only a tick reports a wrong document.
-        return report(check_availability(mine, wiring.ports(), now, woken=wanted.woken))
+        turn = check_availability(
+            mine, wiring.ports(), now, woken=wanted.woken, taken=documents.groups
+        )
+        return report(turn)
     own, errors = own_share(documents.fleets, wiring.availability_queue, now)
-    return report(check_availability(own, wiring.ports(), now), [*documents.errors, *errors])
+    turn = check_availability(own, wiring.ports(), now, taken=documents.groups)
+    return report(turn, [*documents.errors, *errors])

@@ -15,7 +15,8 @@ from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.fleet_documents import KEPT_FOR
 from spotkeeper.domain.permission import Control, Mode
 from spotkeeper.observability import TurnFailed
-from tests.functions.conftest import PATH, TABLE, Stage, StageOf, document
+from spotkeeper_lab.cloud.values import two_groups
+from tests.functions.conftest import PATH, TABLE, A, B, Metrics, Stage, StageOf, document
 
 CHECKERS = ("check_availability", "check_health")
 FEW = {"spot_min": 0, "spot_max": 9, "on_demand_max": 9}
@@ -206,3 +207,101 @@ def test_search_logs_and_warnings_reach_a_fleet_whose_document_is_gone(stage: St
         "account": "123456789012", "time": stage.now.isoformat(), "detail": detail,
     }  # fmt: skip
     assert "1 at risk" in stage.call(handler("handle_interruption"), event)["ocr"]
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+def lose_spot(stage: Stage) -> str:
+    """Take a spot instance with a warning, and return its id."""
+    (taken, *_) = [i.instance_id for i in stage.cloud.group("ocr-spot").instances]
+    stage.cloud.reclaim([taken], stage.cloud.now_s + 120)
+    return taken
+
+
+def test_without_its_on_demand_group_spot_is_sized_and_drained(
+    stage: Stage, metrics: Metrics
+) -> None:
+    stage.at(661)
+    stage.serve("ocr", 9.0, 30)
+    stage.cloud.delete_group("ocr-on-demand")
+    stage.restart()
+    assert turned(stage, "check_health") == ({"ocr", "search"}, "")
+    assert stage.cloud.group("ocr-spot").desired == 6
+    taken = lose_spot(stage)
+    assert turned(stage) == ({"ocr", "search"}, "")
+    assert taken not in {i.instance_id for i in stage.cloud.group("ocr-spot").instances}
+    record = stage.records("ocr")[-1]
+    assert f"drain {taken}" in str(record["outcomes"])
+    assert "group-missing" in record["alarms"]
+    assert "ocr-on-demand does not exist: create it, or correct" in record["reason"]
+    assert metrics("ocr")["ConfigurationFailure"] == 1
+    stage.cloud.create_group(
+        two_groups("s", "ocr-on-demand", pools=(A, B), maximum=9, desired=0)[1]
+    )
+    turned(stage)
+    assert "group-missing" not in stage.records("ocr")[-1]["alarms"]
+
+
+@pytest.mark.parametrize("field", ["spot_group", "on_demand_group"])
+def test_a_document_that_misspells_a_group_changes_nothing_and_rings(
+    stage: Stage, field: str
+) -> None:
+    write(ocr={**FIRST, field: "orc"})
+    stage.restart()
+    taken = lose_spot(stage)
+    for function in CHECKERS:
+        fleets, ring = turned(stage, function)
+        assert fleets == {"ocr", "search"}
+        assert "orc does not exist: create it, or correct the fleet document" in ring
+        assert "ocr-spot and ocr-on-demand go on" in ring
+    assert taken not in {i.instance_id for i in stage.cloud.group("ocr-spot").instances}
+
+
+def test_the_instances_of_a_former_on_demand_group_are_not_paid_for_in_silence(
+    stage: Stage, metrics: Metrics
+) -> None:
+    """Until they have ended, another fleet has the group, or its owner's tag is removed."""
+    stage.cloud.set_desired("ocr-on-demand", 3)
+    for name in ("new", "newer"):
+        pair = two_groups("s", name, pools=(A, B), maximum=9, desired=0)
+        stage.cloud.create_group(pair[1])
+    for name in ("new", "newer"):
+        write(ocr={**FIRST, "on_demand_group": name})
+        stage.restart()
+        for _ in range(2):
+            turned(stage)
+            record = stage.records("ocr")[-1]
+            assert "ocr-on-demand, which an earlier document named, still has 3" in record["reason"]
+            assert "group-left" in record["alarms"]
+            assert metrics("ocr")["ConfigurationFailure"] == 1
+    stage.down.add("DescribeAutoScalingGroups")
+    with pytest.raises(TurnFailed):
+        stage.call(handler("check_availability"))
+    stage.down.clear()
+    stage.cloud.set_desired("ocr-on-demand", 0)
+    stage.at(stage.cloud.now_s + 600)
+    turned(stage)
+    assert "group-left" not in stage.records("ocr")[-1]["alarms"]
+
+
+def test_a_former_group_that_another_fleet_has_now_does_not_ring(stage: Stage) -> None:
+    stage.cloud.set_desired("ocr-on-demand", 3)
+    write(ocr=document("search"), search=FIRST)
+    stage.restart()
+    turned(stage)
+    assert all("group-left" not in stage.records(f)[-1]["alarms"] for f in ("ocr", "search"))
+
+
+def test_a_stack_that_was_made_again_says_how_to_take_its_groups_over(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STACK_NONCE", "another")
+    stage.restart()
+    for function in CHECKERS:
+        ring = turned(stage, function)[1]
+        assert (
+            "If that one was deleted without it, take the group over: aws autoscaling delete-tags "
+            "--tags ResourceId=ocr-spot,ResourceType=auto-scaling-group,Key=spotkeeper:owner "
+            "ResourceId=ocr-on-demand,ResourceType=auto-scaling-group,Key=spotkeeper:owner" in ring
+        )

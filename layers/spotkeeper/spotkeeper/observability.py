@@ -42,11 +42,11 @@ DAILY = "Misconfigurations"
 
 ADOPTING = "adopting"
 UNPROVEN = "unproven-marks"
-GROUP_MISSING = "group-missing"
+GROUPS = ("group-missing", "group-left")
 # Alarms of a decision that are metrics too.
 _CAPPED = (each for each in FailureClass if remedy(each) is Remedy.BACKFILL_CAPPED)
 _ALARM_METRICS: Mapping[str, frozenset[str]] = {
-    "ConfigurationFailure": frozenset({*_CAPPED, ADOPTING, UNPROVEN, GROUP_MISSING}),
+    "ConfigurationFailure": frozenset({*_CAPPED, ADOPTING, UNPROVEN, *GROUPS}),
     "BothShort": frozenset({"both-short"}),
 }
 

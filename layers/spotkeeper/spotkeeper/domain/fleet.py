@@ -38,7 +38,8 @@ class Group:
     """An Auto Scaling group as it was observed; `suspended` are its stopped processes.
 
     AWS itself suspends a group that launched nothing for a day: `suspended_by_aws` are those.
-    `owner` is the stack whose turns act on the group, empty where none has claimed it.
+    `owner` is the stack whose turns act on the group, empty where none has claimed it. One that
+    does not `exists` is as it is remembered, or without any capacity.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Group:
     suspended: frozenset[str] = frozenset()
     suspended_by_aws: frozenset[str] = frozenset()
     owner: str = ""
+    exists: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

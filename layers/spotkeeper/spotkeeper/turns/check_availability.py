@@ -20,7 +20,7 @@ from spotkeeper.domain.availability.decide import Plan, alarms_of, apply, assess
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord
-from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.interruption import (
     Interruption,
     InterruptionAction,
@@ -30,8 +30,8 @@ from spotkeeper.domain.interruption import (
 )
 from spotkeeper.ports import AtRiskNote, FleetError, Ports
 from spotkeeper.turns.act import Asked, act
-from spotkeeper.turns.reading import Together, read_together, snapshot_of, with_busy_shares
-from spotkeeper.turns.turn import Budget, NoState, Once, Round, TurnReport, Turns, group_named
+from spotkeeper.turns.reading import GROUPS, Together, read_together, snapshot_of, with_busy_shares
+from spotkeeper.turns.turn import Budget, NoState, Once, Round, TurnReport, Turns
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
 STALE_AFTER_ANOTHER = timedelta(seconds=45)
@@ -47,13 +47,17 @@ def check_availability(
     now: datetime,
     notes: Mapping[str, AtRiskNote] | None = None,
     woken: int = 0,
+    taken: frozenset[str] = frozenset(),
 ) -> TurnReport:
     """Run one availability turn for each fleet; `notes` are the events that caused it, by fleet.
 
-    `woken` counts the wake-ups one after the other that led here.
+    `woken` counts the wake-ups one after the other that led here. `taken` are the groups of all of
+    the stack's fleets.
     """
     budget, notes_of = Budget(began=now, clock=ports.clock), notes or {}
-    turns = Turns(controller=Controller.AVAILABILITY, ports=ports, now=now, budget=budget)
+    turns = Turns(
+        controller=Controller.AVAILABILITY, ports=ports, now=now, budget=budget, taken=taken
+    )
     together = Once(lambda: read_together(fleets, ports, now, budget))
 
     def turn(fleet: Fleet) -> None:
@@ -77,8 +81,7 @@ def handle_interruption(
     concerned: list[Fleet] = []
     groups = _groups_of(interruption, fleets, ports)
     for fleet in fleets:
-        mine = (fleet.spot_group, fleet.on_demand_group)
-        ids = tuple([i for i, group in groups.items() if group in mine])
+        ids = tuple([i for i, group in groups.items() if group in fleet.groups])
         action = action_for(interruption.kind, fleet.availability.rebalance)
         if not ids or action is InterruptionAction.IGNORE:
             continue
@@ -89,7 +92,10 @@ def handle_interruption(
         elif interruption.kind is InterruptionKind.LAUNCH_SUCCESSFUL:
             at = min(interruption.at, now)
             notes[fleet.name] = AtRiskNote(instance_ids=(), at=at, served=ids)
-    return check_availability(concerned, ports, now, notes) if concerned else TurnReport()
+    if not concerned:
+        return TurnReport()
+    taken = frozenset([group for fleet in fleets for group in fleet.groups])
+    return check_availability(concerned, ports, now, notes, taken=taken)
 
 
 def _groups_of(
@@ -108,7 +114,7 @@ def _groups_of(
     try:
         return ports.groups.groups_of(ids)
     except FleetError:
-        names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
+        names = [name for fleet in fleets for name in fleet.groups]
         described = ports.groups.describe(names).values()
         groups = {i.instance_id: group.name for group in described for i in group.instances}
         return {i: groups[i] for i in ids if i in groups}
@@ -155,7 +161,7 @@ def _only_backfill(
     may do the same at the same time, and know of other warnings. The on-demand group is read again
     if possible: a higher capacity that another turn has requested meanwhile is not lowered.
     """
-    ports, now, name = turns.ports, turns.now, fleet.on_demand_group
+    ports, now = turns.ports, turns.now
     known = ports.last.of(fleet.name, now)
     if known is None:
         return None
@@ -165,13 +171,12 @@ def _only_backfill(
     wanted = plan(assess(snapshot, lease.availability))
     fill = [action for action in wanted.actions if isinstance(action, Backfill)]
     if fill:
-        desired = this.optional(
-            f"the size of {name} now",
-            0,
-            lambda: group_named(ports.groups.describe([name]), name).desired,
-            api="EC2 Auto Scaling",
+        name = this.fleet.on_demand_group
+        there: Mapping[str, Group] = {}
+        there = this.optional(
+            f"the size of {name} now", there, lambda: ports.groups.describe([name]), api=GROUPS
         )
-        fill = [action for action in fill if action.desired > desired]
+        fill = [a for a in fill if name not in there or a.desired > there[name].desired]
     requested = act(fill, this)
     memory = _applied(wanted.memory, requested, now)
     ports.last.keep(known, memory)

@@ -28,15 +28,14 @@ from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.request_queue import known_length
 from spotkeeper.domain.load.summarise import onprem_at_once
 from spotkeeper.ports import FleetError, Ports, Unreadable
-from spotkeeper.turns.turn import Budget, Once, Round, TurnReport, Turns, group_named
+from spotkeeper.turns.turn import Budget, Once, Round, TurnReport, Turns, fleet_in_force, groups_of
 
 
 def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnReport:
     """Run one health turn for each fleet; each further round reads the groups again."""
 
     def described(some: Sequence[Fleet]) -> Mapping[str, Group]:
-        names = [name for fleet in some for name in (fleet.spot_group, fleet.on_demand_group)]
-        return ports.groups.describe(names)
+        return ports.groups.describe([name for fleet in some for name in fleet.groups])
 
     budget, together = Budget(began=now, clock=ports.clock), Once(lambda: described(fleets))
     turns = Turns(controller=Controller.HEALTH, ports=ports, now=now, budget=budget)
@@ -52,8 +51,9 @@ def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnRe
 
 def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, DecisionRecord]:
     """Observe, assess, plan, act and apply once; returns the memory and the record."""
-    fleet, ports, lease, now = this.fleet, this.ports, this.lease, this.now
+    ports, lease, now = this.ports, this.lease, this.now
     snapshot = _snapshot(this, groups)
+    fleet = this.fleet
     seen = assess(snapshot, lease.health)
     if seen.history is not None and seen.history != snapshot.history:
         ports.histories.write(fleet.name, seen.history, now)
@@ -71,11 +71,12 @@ def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, Deci
 
 
 def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
-    """Look at what one fleet's turn needs; raises `Gone` for a group that does not exist."""
-    fleet, ports, lease, now = this.fleet, this.ports, this.lease, this.now
-    spot, on_demand = (
-        group_named(groups, name, ports.owner) for name in (fleet.spot_group, fleet.on_demand_group)
-    )
+    """Look at what one fleet's turn needs; raises `Gone` for a spot group that does not exist."""
+    ports, lease, now = this.ports, this.lease, this.now
+    fleet = fleet_in_force(this, groups)
+    if fleet is not this.fleet:
+        this.fleet, groups = fleet, ports.groups.describe(fleet.groups)
+    spot, on_demand = groups_of(fleet, groups, ports.owner)
     digests = ports.load.since(fleet.name, read_from(fleet, now))
     if not digests and lease.health.flow.newest is None:
         digests = ports.load.since(fleet.name, read_from(fleet, now, lost=True))

@@ -21,10 +21,10 @@ from spotkeeper.domain.load.flow import CERTAIN, SLOT_S
 from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.load.summarise import busy_shares
 from spotkeeper.ports import Ports, SpotRequest
-from spotkeeper.turns.turn import TABLE, Budget, Round, group_named
+from spotkeeper.turns.turn import TABLE, Budget, Round, fleet_in_force, groups_of
 
 # The APIs of optional reads: one that did not answer is not called again in an invocation.
-EC2, ACTIVITIES = "EC2", "the log of scaling activities"
+EC2, ACTIVITIES, GROUPS = "EC2", "the log of scaling activities", "EC2 Auto Scaling"
 # Failures older than this explain nothing any more, unless the gap that they explain lasts.
 FAILURE_MEMORY = timedelta(minutes=5)
 # This much of the search logs shows which instances are busy.
@@ -44,7 +44,7 @@ class Together:
 
 def read_together(fleets: Sequence[Fleet], ports: Ports, now: datetime, budget: Budget) -> Together:
     """Read the groups of some fleets, and the spot requests of their instances."""
-    names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
+    names = [name for fleet in fleets for name in fleet.groups]
     groups, unread = ports.groups.describe(names), list[str]()
     mine = {fleet.spot_group for fleet in fleets}
     ids = [i.instance_id for n, g in groups.items() if n in mine for i in g.instances]
@@ -69,17 +69,19 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
 
     The sweep for marked instances is last: it must not take the time of any other read.
 
-    Raises `Gone` if a group of the fleet does not exist, except a spot group that is remembered.
+    Raises `Gone` if the spot group does not exist, unless it is remembered.
     """
-    fleet, ports, lease, now = this.fleet, this.ports, this.lease, this.now
+    ports, lease, now = this.ports, this.lease, this.now
     memory, health = lease.availability, lease.health
+    fleet = fleet_in_force(this, read.groups)
+    if fleet is not this.fleet:
+        this.fleet, read = fleet, read_together([fleet], ports, now, this.budget)
     this.unread += read.unread
-    on_demand = group_named(read.groups, fleet.on_demand_group, ports.owner)
     missing = None
     if fleet.spot_group not in read.groups:
         missing = missing_group(fleet.spot_group, memory)
-    spot = missing or group_named(read.groups, fleet.spot_group, ports.owner)
-    spot_failures = [] if missing else [*_failures(this, spot)]
+    spot, on_demand = groups_of(fleet, read.groups, ports.owner, missing)
+    spot_failures = [*_failures(this, spot)] if spot.exists else []
     on_demand_failures = _failures(this, on_demand)
     inside = {i.instance_id for i in spot.instances}
     # Detached instances, and those that vanished before they served.
@@ -131,7 +133,7 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         running=None if running is None else frozenset(running),
         sweep=_sweep(this, (spot, on_demand)),
         claims=bool(ports.owner),
-        spot_missing=missing is not None,
+        left=_left(this),
         health_lost=lease.other_unreadable or (stopped and fleet.worker_health.enabled),
         unread=tuple(this.unread),
     )
@@ -167,6 +169,24 @@ def _failures(this: Round, group: Group) -> tuple[LaunchFailure, ...]:
     return this.optional(
         what, (), lambda: read.failures(group.name, since, longest), api=ACTIVITIES
     )
+
+
+def _left(this: Round) -> Mapping[str, int | None]:
+    """Count the instances of groups that earlier documents named; None where that is not known.
+
+    Those that this stack does not own, or that a fleet has now, are none of them.
+    """
+    memory, ports = this.lease.availability, this.ports
+    names = sorted({*memory.left, *memory.groups}.difference(this.fleet.groups, this.taken))
+    if not names or not ports.owner:
+        return {}
+    read = this.optional(
+        "the groups of before", None, lambda: ports.groups.describe(names), api=GROUPS
+    )
+    if read is None:
+        return dict.fromkeys(names)
+    mine = {name: group for name, group in read.items() if group.owner == ports.owner}
+    return {n: count for n, g in mine.items() if (count := max(g.desired, len(g.instances)))}
 
 
 def _unheard(this: Round, spot: Group) -> Mapping[str, datetime]:

@@ -156,7 +156,8 @@ class Round:
     """One round of a fleet's turn as the only writer, under `lease`.
 
     A fleet that observes, or is paused, has rounds too. Their `ports` refuse each change, which is
-    handled like any refusal: the change has not happened. `asked` is what was requested so far,
+    handled like any refusal: the change has not happened. `taken` are the groups of all fleets.
+    `asked` is what was requested so far,
     and `unread` what could not be read. `record` is the record of a round whose memory was written.
     """
 
@@ -168,6 +169,7 @@ class Round:
     control: Control = field(default_factory=Control)
     permission: Permission = Permission.ACT
     number: int = 0
+    taken: frozenset[str] = frozenset()
     asked: list[Outcome] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     record: DecisionRecord | None = None
@@ -198,6 +200,7 @@ class Turns:
     now: datetime
     budget: Budget
     report: TurnReport = field(default_factory=TurnReport)
+    taken: frozenset[str] = frozenset()
     _round: Round | None = None
 
     def run(self, fleets: Sequence[Fleet], turn: Callable[[Fleet], None]) -> TurnReport:
@@ -291,7 +294,7 @@ class Turns:
                 states.record(self.report.records[-1])
             self._round = this = Round(
                 fleet=fleet, ports=ports, budget=self.budget, now=self.now, lease=lease,
-                control=control, permission=permission, number=number,
+                control=control, permission=permission, number=number, taken=self.taken,
             )  # fmt: skip
             try:
                 memory, record = take(this)
@@ -374,20 +377,51 @@ def _begun_afresh(lease: Lease, now: datetime) -> DecisionRecord:
     )
 
 
-def group_named(groups: Mapping[str, Group], name: str, owner: str = "") -> Group:
-    """Look a group up; raises `Gone` when it does not exist, and `Owned` when it is another's.
+def fleet_in_force(this: Round, groups: Mapping[str, Group]) -> Fleet:
+    """Return a fleet with groups that exist: those of its document, or those that it had before.
 
-    `owner` is the stack whose turn may act on the group; empty for one that only observes.
+    A document may misspell a group, or name it before it is made. That is reported, and changes
+    nothing while both groups of before exist.
     """
-    try:
-        group = groups[name]
-    except KeyError:
-        message = f"group {name} does not exist: correct the fleet document or create the group"
-        raise Gone(message) from None
-    if owner and group.owner not in ("", owner):
-        raise Owned(
-            f"group {name} belongs to the stack with the id {group.owner}, and two stacks must not "
-            "act on one group: take the group out of this stack's documents, or run `spotkeeper "
-            f"stop` for the other stack, or remove the tag {OWNER_TAG} from the group"
+    fleet, before = this.fleet, this.lease.availability.groups
+    missing = [name for name in fleet.groups if name not in groups]
+    if not missing or before in ((), fleet.groups):
+        return fleet
+    if len(this.ports.groups.describe(before)) < len(before):
+        return fleet
+    told = f"{' and '.join(missing)} does not exist: create it, or correct the fleet document"
+    this.answered(f"{fleet.name}: change groups", Gone(f"{told}; {' and '.join(before)} go on"))
+    spot, on_demand = before
+    return replace(fleet, spot_group=spot, on_demand_group=on_demand)
+
+
+def groups_of(
+    fleet: Fleet, groups: Mapping[str, Group], owner: str, missing_spot: Group | None = None
+) -> tuple[Group, Group]:
+    """Return both groups of a fleet; an on-demand group that does not exist has no capacity.
+
+    `owner` is the stack whose turn may act on them; empty for one that only observes. Raises `Gone`
+    when the spot group does not exist, unless `missing_spot` replaces it, and `Owned` when one is
+    another stack's.
+    """
+    spot = groups.get(fleet.spot_group, missing_spot)
+    if spot is None:
+        raise Gone(
+            f"group {fleet.spot_group} does not exist: correct the fleet document or create the "
+            "group"
         )
-    return group
+    nothing = Group(name=fleet.on_demand_group, desired=0, minimum=0, maximum=0, exists=False)
+    both = (spot, groups.get(fleet.on_demand_group, nothing))
+    if others := [group for group in both if owner and group.owner not in ("", owner)]:
+        tags = " ".join(
+            f"ResourceId={group.name},ResourceType=auto-scaling-group,Key={OWNER_TAG}"
+            for group in others
+        )
+        raise Owned(
+            f"group {' and '.join(group.name for group in others)} belongs to the stack with the "
+            f"id {others[0].owner}, and two stacks must not act on one group: take the group out "
+            "of this stack's documents, or run `spotkeeper stop` for the other stack. If that one "
+            "was deleted without it, take the group over: "
+            f"aws autoscaling delete-tags --tags {tags}"
+        )
+    return both

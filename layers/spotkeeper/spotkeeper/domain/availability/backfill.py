@@ -30,6 +30,9 @@ class Size:
 
 def size_backfill(seen: Assessment) -> Size:
     """Fill what is missing first; release only when nothing is missing any more."""
+    if not (group := seen.snapshot.seen.on_demand).exists:
+        why = f"{group.name} does not exist: create it, or correct the fleet document"
+        return _hold("no on-demand group", why)
     wanted, rule = _wanted(seen)
     if wanted > seen.on_demand.target:
         return _fill(seen, wanted, rule)

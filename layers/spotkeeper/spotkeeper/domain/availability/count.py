@@ -270,7 +270,7 @@ def explain_gaps(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
         (seen.spot, memory.spot_failures, snapshot.spot_failures),
         (seen.on_demand, memory.on_demand_failures, snapshot.on_demand_failures),
     )
-    if snapshot.spot_missing:
+    if not seen.spot.exists:
         why = f"{seen.spot.name} does not exist: create it, or correct the fleet document"
         gone = LaunchFailure(at=snapshot.now, failure_class=FailureClass.CAPACITY, message=why)
         snapshot = replace(snapshot, spot_failures=(*snapshot.spot_failures, gone))
@@ -367,7 +367,8 @@ def missing_group(name: str, memory: AvailabilityMemory) -> Group | None:
     """
     if memory.spot_seen is None or name not in memory.groups:
         return None
-    return Group(name=name, desired=memory.spot_seen, minimum=0, maximum=memory.spot_seen)
+    size = memory.spot_seen
+    return Group(name=name, desired=size, minimum=0, maximum=size, exists=False)
 
 
 def restore_size(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
@@ -379,7 +380,7 @@ def restore_size(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
     group, fleet = snapshot.seen.spot, snapshot.fleet
     known = min(memory.spot_seen or 0, group.maximum, fleet.bounds.spot_max)
     chosen = group.desired > group.minimum and not fleet.sizing.enabled
-    if snapshot.spot_missing or not memory.spot_missing or chosen or group.desired >= known:
+    if not group.exists or not memory.spot_missing or chosen or group.desired >= known:
         return snapshot
     return replace(snapshot, seen=replace(snapshot.seen, spot=replace(group, desired=known)))
 
@@ -421,8 +422,8 @@ class Assessment:
     `risky` are the instances at risk now, `newly_risky` those that were not at risk in the previous
     turn, `unmark` those whose warning has lapsed and that still carry the mark. The failures are
     those that explain a gap, a suspended Launch process included. `found` is how far on-demand has
-    moved by a request whose answer was lost. `groups_before` are the groups of the previous turn.
-    `restored` is by how much the spot group is smaller than before it was deleted.
+    moved by a request whose answer was lost. `restored` is by how much the spot group is smaller
+    than before it was deleted.
     """
 
     snapshot: Snapshot
@@ -440,7 +441,6 @@ class Assessment:
     on_demand_failures: tuple[LaunchFailure, ...]
     both_short: bool
     found: int
-    groups_before: tuple[str, ...]
     restored: int = 0
 
     @property

@@ -88,7 +88,7 @@ class Plan:
 
 def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
     """Count both groups, update the memory, and estimate the losses to expect."""
-    before, memory = memory, still_known(memory, snapshot)
+    memory = still_known(memory, snapshot)
     memory = replace(memory, unexplained=unexplained(memory, snapshot))
     asked_for = snapshot.seen.spot.desired
     snapshot = restore_size(snapshot, memory) if memory.spot_missing else snapshot
@@ -115,7 +115,6 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
         on_demand_failures=explained.on_demand_failures,
         both_short=both_short(explained, spot, on_demand),
         found=on_demand.target - memory.unsure.before if memory.unsure else 0,
-        groups_before=before.groups,
         restored=snapshot.seen.spot.desired - asked_for,
     )
     return replace(seen, memory=remember_seen(seen, warned))
@@ -187,7 +186,8 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
         unproven=sweep.unproven if sweep else old.unproven,
         wake_ups=tuple([at for at in old.wake_ups if at > now]),
         resumed={g: at for g, at in old.resumed.items() if within(at, now, RESUME_AGAIN_S)},
-        spot_missing=snapshot.spot_missing or seen.restored > 0,
+        spot_missing=not group.exists or seen.restored > 0,
+        left=tuple(snapshot.left),
         on_demand_since=(old.on_demand_since or now) if seen.on_demand.target else None,
         unsure=None,
     )
@@ -306,8 +306,8 @@ def _groups(seen: Assessment) -> list[ClaimGroup | SuspendAzRebalance | ResumeLa
     What AWS suspended is resumed, and again after a while if it is suspended again.
     """
     asked: list[ClaimGroup | SuspendAzRebalance | ResumeLaunch] = []
-    back = seen.snapshot.seen.on_demand
-    for group in (back,) if seen.snapshot.spot_missing else (seen.snapshot.seen.spot, back):
+    both = (seen.snapshot.seen.spot, seen.snapshot.seen.on_demand)
+    for group in [group for group in both if group.exists]:
         if seen.snapshot.claims and not group.owner:
             asked.append(ClaimGroup(group=group.name))
         if seen.policy.suspend_az_rebalance and AZ_REBALANCE not in group.suspended:
@@ -352,8 +352,12 @@ def _explanation(seen: Assessment) -> str:
             text = f" ({'; '.join(f'{name}, {_newest(failed)}' for name, failed in both)})"
         else:
             text = f" ({_newest(failures)})"
-    if seen.groups_before not in ((), seen.memory.groups):
-        text += f"; its previous groups {' and '.join(seen.groups_before)} are not changed"
+    for name, count in seen.snapshot.left.items():
+        many = "instances" if count is None else f"{count} instance{'s' * (count > 1)}"
+        text += (
+            f"; {name}, which an earlier document named, still has {many}: lower its "
+            "desired capacity to 0, or remove its tag spotkeeper:owner if they are to stay"
+        )
     if unproven:
         text += (
             f"; {', '.join(unproven)} have Spotkeeper's tags, but the history of their group does "
@@ -378,8 +382,10 @@ def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:
         named.add("both-short")
     if after.unproven:
         named.add("unproven-marks")
-    if seen.snapshot.spot_missing:
+    if not (seen.snapshot.seen.spot.exists and seen.snapshot.seen.on_demand.exists):
         named.add("group-missing")
+    if after.left:
+        named.add("group-left")
     adopted, deadline_s = after.adoption, seen.policy.launch_deadline_s
     more = seen.spot.serving + seen.on_demand.target > seen.spot.target
     if adopted is not None and more and not within(adopted.since, seen.now, deadline_s):

@@ -123,6 +123,7 @@ class AvailabilityMemory:
     * `swept_at`, when marked instances were searched for, and `unproven`, those found that only
       carry tags;
     * `spot_missing`, whether the spot group was deleted, and not given its size again since;
+    * `left`, the groups of earlier documents that still have instances;
     * `on_demand_since`, since when the on-demand group has had a desired capacity above 0.
 
     What AWS accepted:
@@ -157,6 +158,7 @@ class AvailabilityMemory:
     swept_at: datetime | None = None
     unproven: tuple[str, ...] = ()
     spot_missing: bool = False
+    left: tuple[str, ...] = ()
     on_demand_since: datetime | None = None
 
     drained: tuple[str, ...] = ()

@@ -58,7 +58,8 @@ class Snapshot:
     * With `claims`, groups that no stack owns are claimed.
     * With `health_lost`, the health controller's memory is damaged, or its turns have stopped:
       nobody knows what serves.
-    * With `spot_missing`, the spot group does not exist, and `seen` has it as it was remembered.
+    * `left` are the groups that earlier documents named and that still have instances, with how
+      many, None where that is not known.
     * `unread` names what could not be read, and why.
     """
 
@@ -78,7 +79,7 @@ class Snapshot:
     sweep: Sweep | None = None
     running: frozenset[str] | None = None
     claims: bool = False
-    spot_missing: bool = False
+    left: Mapping[str, int | None] = field(default_factory=dict)
     health_lost: bool = False
     unread: tuple[str, ...] = ()
     size_limited: bool | None = None
