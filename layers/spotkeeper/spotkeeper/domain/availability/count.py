@@ -129,7 +129,7 @@ class Launching:
     @property
     def newest(self) -> datetime | None:
         """When the newest spot instance was launched that is not known to serve."""
-        return max([*(self.since[i] for i in self.spot), *self.unproven], default=None)
+        return max([*[self.since[i] for i in self.spot], *self.unproven], default=None)
 
 
 def find_launching(memory: AvailabilityMemory, snapshot: Snapshot) -> Launching:
@@ -304,7 +304,7 @@ def unexplained(memory: AvailabilityMemory, snapshot: Snapshot) -> tuple[Unexpla
         before = known.get(group.name)
         serve = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
         begun = [snapshot.served.get(i) or memory.launching_since.get(i) for i in serve]
-        if before and any(at is not None and at >= before.since for at in begun):
+        if before and any([at is not None and at >= before.since for at in begun]):
             before = Unexplained(group=group.name, since=now, newest=now, count=0)
         new = sorted(f.at for f in failures if not f.known and (not before or f.at > before.newest))
         if not has_gap(group) or not (new or before):
