@@ -133,15 +133,17 @@ class FleetDocumentStore:
         """
         errors: list[FleetError] = []
         try:
-            self._last = self._read()
+            read = self._provider.get_multiple(self._path, max_age=CACHE_S, recursive=True)
+            self._last = {name: str(value) for name, value in read.items()}
             if self._found and self._last == self._in_force.texts:
                 return self._found
-        except Unavailable as error:
+        except GetParameterError as error:
             if not self._last and self._copy:
                 self._last = (self._copy.read() or InForce()).texts
+            why = f"reading the fleet documents under {self._path}: {error}"
             if not self._last:
-                raise
-            errors.append(Unavailable(f"{error}; those that were read last stay in force"))
+                raise Unavailable(why) from error
+            errors.append(Unavailable(f"{why}; those that were read last stay in force"))
         judged = _judge(self._last, self._in_force, now)
         if self._copy and (self._copied is None or judged.errors):
             # Another function may have seen later documents than this one.
@@ -165,13 +167,6 @@ class FleetDocumentStore:
         is_copied = self._copied == judged.in_force or not copies or not self._copy
         self._found = found if is_copied and not errors else None
         return found
-
-    def _read(self) -> dict[str, str]:
-        try:
-            values = self._provider.get_multiple(self._path, max_age=CACHE_S, recursive=True)
-        except GetParameterError as error:
-            raise Unavailable(f"reading the fleet documents under {self._path}: {error}") from error
-        return {name: str(value) for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
