@@ -4,7 +4,7 @@ from typing import Any
 
 from spotkeeper import wiring
 from spotkeeper.border.events import parse_event
-from spotkeeper.observability import logger, report
+from spotkeeper.observability import logger, report, report_unusable
 from spotkeeper.turns.check_availability import handle_interruption
 
 
@@ -19,6 +19,9 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
     interruption = parse_event(event, account)
     if interruption is None:
         logger.info("ignored", kind=str(event.get("detail-type", "none")))
+        return {}
+    if not interruption.instance_ids and not interruption.group:
+        report_unusable(event)
         return {}
     documents = wiring.fleet_documents()
     ports = wiring.ports()

@@ -125,6 +125,19 @@ def test_a_foreign_event_is_ignored_without_a_call(stage: Stage, foreign: object
     assert stage.calls == []
 
 
+def test_a_known_event_that_names_nothing_is_counted_and_logged(
+    stage: Stage, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    told = event("health_scheduled_change")
+    told["detail"]["affectedEntities"] = [{"entityValue": "vol-049df61146c4d7901"}]
+    assert stage.call(handler, told) == {}
+    assert stage.calls == []
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["EventsUnusable"] for line in lines if "EventsUnusable" in line] == [[1.0]]
+    [named] = [line for line in caplog.records if "names no instance" in line.message]
+    assert vars(named)["detail"] == told["detail"]
+
+
 def test_a_look_up_that_is_throttled_loses_no_warning(stage: Stage) -> None:
     """No other fleet is turned; where the groups cannot be read either, Lambda delivers again."""
     told = event("spot_interruption_warning", first_spot(stage))

@@ -145,6 +145,14 @@ def report_jobs(turns: Sequence[JobTurn], unread: Sequence[str]) -> dict[str, li
     return {turn.name: turn.steps for turn in turns}
 
 
+def report_unusable(event: Mapping[str, object]) -> None:
+    """Count and log an event of a known kind that names nothing of which a fleet may consist."""
+    _count("EventsUnusable", 1)
+    detail = event.get("detail")
+    kind = event.get("detail-type")
+    logger.warning("an event names no instance and no group", kind=kind, detail=detail)
+
+
 def report_findings(findings: Sequence[Finding]) -> dict[str, int]:
     """Log the findings and count the errors; returns the number of each severity."""
     for each in findings:

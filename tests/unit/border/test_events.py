@@ -120,8 +120,7 @@ def test_a_launch_may_name_no_instance(name: str, detail: dict[str, str | None])
         ),
         (CHANGE, {"service": "RDS"}),
         (CHANGE, {"eventTypeCategory": "issue"}),
-        (CHANGE, {"affectedEntities": []}),
-        (CHANGE, {"affectedEntities": [{"entityValue": "vol-049df61146c4d7901"}]}),
+        (CHANGE, {"affectedEntities": [{"entityValue": SPOT_INSTANCE, "status": "RESOLVED"}]}),
         # It was called off.
         (CHANGE, {"statusCode": "closed"}),
     ],
@@ -136,7 +135,39 @@ def test_aws_health_of_other_services_needs_no_field_of_ours() -> None:
     assert parse_event(other, ACCOUNT) is None
     unnamed = event(CHANGE)
     del unnamed["detail"]["affectedEntities"]
-    assert parse_event(unnamed, ACCOUNT) is None
+    named_none = parse_event(unnamed, ACCOUNT)
+    assert named_none is not None
+    assert named_none.instance_ids == ()
+
+
+ARN = f"arn:aws:ec2:us-west-2:{ACCOUNT}:instance/"
+OTHER = "i-0c1d2e3f4a5b6c7d8"
+
+
+@pytest.mark.parametrize(
+    ("entities", "ids"),
+    [
+        ([{"entityValue": ARN + SPOT_INSTANCE, "status": "PENDING"}], (SPOT_INSTANCE,)),
+        ([{"entityValue": ARN.replace("aws", "aws-cn", 1) + OTHER}], (OTHER,)),
+        ([{"entityValue": ARN + OTHER}, {"entityValue": OTHER}], (OTHER,)),
+        ([{"entityValue": OTHER, "status": "RESOLVED"}, {"entityValue": SPOT_INSTANCE}],
+         (SPOT_INSTANCE,)),
+        ([{"entityValue": OTHER, "status": "UNKNOWN"}], (OTHER,)),
+        ([{"entityValue": None}, {}, 5, {"entityValue": "i-X"}, {"entityValue": OTHER}], (OTHER,)),
+        ([{"entityValue": "vol-049df61146c4d7901"}], ()),
+        ([{"entityValue": f"arn:aws:rds:us-west-2:{ACCOUNT}:db/{OTHER}"}], ()),
+        ([], ()),
+        (None, ()),
+        ("no list", ()),
+    ],
+)  # fmt: skip
+def test_aws_health_names_instances_by_id_or_arn(entities: object, ids: tuple[str, ...]) -> None:
+    """An entity that is no instance, or that cannot be read, costs none of the others."""
+    told = event(CHANGE)
+    told["detail"]["affectedEntities"] = entities
+    parsed = parse_event(told, ACCOUNT)
+    assert parsed is not None
+    assert parsed.instance_ids == ids
 
 
 @pytest.mark.parametrize(

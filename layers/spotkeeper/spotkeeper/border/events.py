@@ -1,10 +1,11 @@
 """What Lambda hands to functions: EventBridge events, requests for turns, and a queue's messages.
 
 An event becomes an `Interruption`, or nothing for strangers. AWS documents events as best effort:
-late, repeated, absent. Instance ids are read from the detail, never from an ARN (the zone in it may
-be wrong).
+late, repeated, absent. Instance ids are read from the detail, never from the ARNs of `resources`
+(the zone in them may be wrong).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -73,14 +74,24 @@ class _OfGroup(_Part):
         return {"instance_ids": ids, "group": self.group}
 
 
-class _Affected(_Part):
-    entity: Annotated[str, Field(alias="entityValue")]
+# An instance is named by its id, or by its ARN.
+_ENTITY = re.compile(r"^(?:arn:[^:]+:ec2:[^:]*:[0-9]*:instance/)?(i-[0-9a-f]{8,17})$")
 
 
 class _Change(_Part):
+    """A change that AWS announces; an entity of it that cannot be read costs that entity only."""
+
     status: Annotated[str, Field(alias="statusCode")] = "upcoming"
     starts: Annotated[str, Field(alias="startTime")]
-    affected: Annotated[tuple[_Affected, ...], Field(alias="affectedEntities")] = ()
+    affected: Annotated[Any, Field(alias="affectedEntities")] = ()
+
+    def instances(self) -> tuple[str, ...] | None:
+        """Return the instances that are still concerned; None where all of them are resolved."""
+        entities = self.affected if isinstance(self.affected, list) else []
+        read = [each for each in entities if isinstance(each, dict)]
+        due = [each for each in read if str(each.get("status")).upper() != "RESOLVED"]
+        ids = [_ENTITY.match(str(each.get("entityValue"))) for each in due]
+        return None if read and not due else tuple(dict.fromkeys(it[1] for it in ids if it))
 
 
 class _OfHealth(_Part):
@@ -95,9 +106,9 @@ class _OfHealth(_Part):
         if (self.service, self.category) != ("EC2", "scheduledChange"):
             return None
         change = _Change.model_validate(self.model_extra)
-        ids = tuple(a.entity for a in change.affected if a.entity.startswith("i-"))
+        ids = change.instances()
         # AWS reports a change that is over or was called off once more, as closed.
-        if not ids or change.status == "closed":
+        if ids is None or change.status == "closed":
             return None
         return {"instance_ids": ids, "due": _health_time(change.starts)}
 
@@ -127,6 +138,8 @@ _KINDS: Mapping[tuple[str, str], tuple[Kind, type[_Details]]] = {
 
 def parse_event(event: object, account: str) -> Interruption | None:
     """Parse an EventBridge event; None for one of another account or an unknown kind.
+
+    One of a known kind that names no instance and no group concerns nobody, which is unexpected.
 
     Raises `EventError` if it is not an event, or a known kind lacks fields.
     """
