@@ -140,8 +140,8 @@ def test_fastapi_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: P
         assert [status(f"{url}/ocr") for _ in range(20)] == [200] * 20
         machine.scale_in()
         until(lambda: status(f"{url}/spotkeeper/ready") == 503, "it drains")
-        assert status(f"{url}/ocr") == 503
         completes(machine, 2)
+        assert status(f"{url}/ocr") == 503
         until(lambda: len(machine.logs()) == 20, "all are logged")
         service.terminate()
 

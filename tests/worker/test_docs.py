@@ -142,13 +142,16 @@ def test_the_page_s_settings_and_its_access_log_are_the_agent_s() -> None:
     written = "".join(re.findall(r"'(.*?)'", nginx))
     values = {
         "msec": "1763632803.250", "request_id": "r-1", "request_time": "2.5",
-        "status": "200", "uri": "/ocr", "http_x_request_start": "t=1763632799.5",
+        "status": "200", "uri": "/ocr", "http_x_request_start": "t=1763553599.5",
     }  # fmt: skip
     entry = json.loads(re.sub(r"\$(\w+)", lambda name: values[name[1]], written))
     log = found.logs.log_of(entry, "web")
     assert log is not None
-    assert (log["request_id"], log["enqueued_at"]) == ("r-1", "2025-11-20T09:59:59.500Z")
+    # A client sets no wait of its own.
+    assert (log["request_id"], log["enqueued_at"]) == ("r-1", "2025-11-20T10:00:00.750Z")
     assert log["started_at"] == "2025-11-20T10:00:00.750Z"
+    others = re.findall(r"`(\{follow = \"….*?\})`", DOC)
+    assert [parse({"SPOTKEEPER_STACK": "s"}, read_file(f"logs = {it}")).logs for it in others]
 
 
 def rows(section: str) -> list[list[str]]:

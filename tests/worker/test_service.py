@@ -37,10 +37,11 @@ from spotkeeper_worker.files import open_regular
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs import files
 from spotkeeper_worker.logs.files import Follow, Follower
+from spotkeeper_worker.logs.intake import take
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox
 from spotkeeper_worker.logs.server import SocketServer
-from spotkeeper_worker.notice import read_notice
+from spotkeeper_worker.notice import Notice, read_notice, write_notice
 from spotkeeper_worker.states import Leave, State, Workers
 from spotkeeper_worker.testing import until
 from tests.worker.logs import AWS, kept, say
@@ -385,6 +386,139 @@ def test_an_access_log_becomes_search_logs() -> None:
     assert follow.log_of(json.loads(entry(1, uri="/health?x")), "web") is None
 
 
+HUGE, STARTED = "9" * 5000, "2025-11-20T10:00:01.000Z"
+READ: list[Any] = [
+    # Seconds, milliseconds, microseconds and nanoseconds since the epoch; with `t=`; as texts.
+    "1763632800.250",
+    "1763632800250",
+    "1763632800250000",
+    "1763632800250000000",
+    1763632800.25,
+    1763632800250,
+    "t=1763632800.250",
+    "t=1763632800250000",
+    "t=1763632800250",
+    "2025-11-20T10:00:00.25Z",
+    "2025-11-20T11:00:00.250+01:00",
+    " t=1763632800.250, t=1763632800.9",
+    "1.76363280025e12",
+]
+UNREAD: list[Any] = [
+    # What is no time before the request costs the wait alone: also the header of a client.
+    "t=1763632802", "1763632899", "1763546000", "t=99999999999999", "-5", "-1763632800", "0",
+    "soon", "nan", "inf", "-inf", "1e999", "1e308", HUGE, f"t={HUGE}", "t=", "", "-", None,
+    True, [], {}, "\ufffd", "\ud800", "2025-11-20T10:00:00", "\u0661\u0667", "0x10",
+    "20/Foo/2025:11:00:00 +0100",
+]  # fmt: skip
+WAITED = [
+    *((start, "2025-11-20T10:00:00.250Z") for start in READ),
+    *((f"{left}20/Nov/2025:11:00:00 +0100{right}", "2025-11-20T10:00:00.000Z")
+      for left, right in ("  ", "[]")),
+    *((start, STARTED) for start in UNREAD),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("start", "enqueued"), WAITED, ids=lambda it: str(it)[:24])
+def test_a_start_that_is_no_time_costs_the_wait_alone(start: object, enqueued: str) -> None:
+    follow = Follow.parse({"follow": "x", "enqueued_at": "start"})
+    log = follow.log_of(json.loads(entry(1, start=start)), "web")
+    assert log is not None
+    assert (log["enqueued_at"], log["started_at"]) == (enqueued, STARTED)
+    assert take(log, AWS, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "found"),
+    [
+        ({"request_id": None}, "request_id", "line-7"),
+        ({"request_id": ""}, "request_id", "line-7"),
+        ({"request_id": 17348}, "request_id", "17348"),
+        ({"request_id": "x" * 500}, "request_id", "x" * 128),
+        ({"request_id": "a\ud800"}, "request_id", "a?"),
+        ({"status": "-"}, "status", "ok"),
+        ({"status": None}, "status", "ok"),
+        ({"status": 503.0}, "status", "error"),
+        ({"status": "000"}, "status", "ok"),
+        ({"uri": None}, "status", "ok"),
+        ({"uri": ["/health"]}, "status", "ok"),
+        ({"request_time": -0.5}, "started_at", "2025-11-20T10:00:03.500Z"),
+        ({"time": 1763632803500}, "finished_at", "2025-11-20T10:00:03.500Z"),
+        ({"time": "20/Nov/2025:10:00:03 +0000"}, "finished_at", "2025-11-20T10:00:03.000Z"),
+    ],
+)
+def test_an_optional_field_that_cannot_be_read_costs_that_field(
+    changed: dict[str, object], field: str, found: str
+) -> None:
+    log = Follow(Path("x")).log_of(json.loads(entry(1, **changed)), "web", "line-7")
+    assert log is not None
+    assert log[field] == found
+    assert take(log, AWS, 5.0)
+
+
+UNREADABLE: list[Any] = ["-", "nan", "inf", "1e999", None, [], {}, "yesterday", "t=1"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"request_time": it} for it in UNREADABLE] + [{"time": it} for it in (*UNREADABLE[:-1], HUGE)],
+)
+def test_without_time_or_duration_there_is_no_log(changed: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"time|number|duration|NoneType|float"):
+        Follow(Path("x")).log_of(json.loads(entry(1, **changed)), "web")
+
+
+PROXIES = {
+    "Caddy": (
+        {"finished_at": "ts", "seconds": "duration", "path": "request.uri", "request_id": "id"},
+        {"ts": 1763632803.5, "duration": 2.5, "status": 200, "request": {"uri": "/v1"}},
+    ),
+    "Traefik": (
+        {"started_at": "StartUTC", "seconds": "Duration", "unit": "ns", "path": "RequestPath",
+         "status": "DownstreamStatus", "request_id": "id"},
+        {"StartUTC": "2025-11-20T10:00:01.000000000Z", "Duration": 2500000000,
+         "RequestPath": "/v1", "DownstreamStatus": 200},
+    ),
+    "Envoy": (
+        {"started_at": "start_time", "seconds": "duration", "unit": "ms", "path": "path",
+         "status": "response_code"},
+        {"start_time": "2025-11-20T10:00:01.000Z", "duration": 2500, "path": "/v1",
+         "response_code": 200, "request_id": "line-7"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROXIES)
+def test_the_logs_of_other_proxies_are_followed(name: str) -> None:
+    fields, written = PROXIES[name]
+    follow = Follow.parse({"follow": "x", **fields})
+    log = follow.log_of(written, "web", "line-7")
+    assert log is not None
+    times = (log["request_id"], log["started_at"], log["finished_at"], log["status"])
+    assert times == ("line-7", STARTED, "2025-11-20T10:00:03.500Z", "ok")
+    health: Any = written.get("request", written)
+    health[follow.path.rpartition(".")[2]] = "/health"
+    assert follow.log_of(written, "web") is None
+
+
+def test_no_client_costs_a_line_of_the_access_log(
+    tail: Tail, caplog: pytest.LogCaptureFixture
+) -> None:
+    tail.touch()
+    tail.begin()
+    tail.step()
+    with tail.path.open("ab") as file:
+        file.write(b"\xef\xbb\xbf")
+        for number, uri in enumerate((b"/%", b"/\xff", b"/\xc3", b"/\x85", b"/\xe2\x80\xa8")):
+            file.write(entry(number, uri="/%").encode().replace(b"/%", uri))
+        file.write(entry(5).replace('"200"', HUGE).encode())
+        file.write(entry(6, request_id="").encode() * 2)
+    tail.step()
+    *ids, one, two = tail.ids()
+    assert ids == [f"r-{number}" for number in range(6)]
+    assert one and two and one != two
+    assert "is not a search log" not in caplog.text
+
+
 FOLLOWED = [
     # What was written before there was an agent is history.
     ("0 begin step 1 step", "1"),
@@ -498,7 +632,11 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
 
 
 def asked(
-    worker: Worker, path: str, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()
+    worker: Worker,
+    path: str,
+    status: int = 200,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    **given: Any,
 ) -> tuple[int, list[Any]]:
     """Ask an application in the middleware; answers its status and what was measured."""
     send = AsyncMock()
@@ -510,14 +648,17 @@ def asked(
         await send({"type": "http.response.body", "body": b""})
 
     scope = {"type": "http", "path": path, "headers": list(headers)}
-    asyncio.run(SpotkeeperMiddleware(app, worker)(scope, AsyncMock(), send))
+    asyncio.run(SpotkeeperMiddleware(app, worker, **given)(scope, AsyncMock(), send))
     return send.await_args_list[0].args[0]["status"], list(worker._emitter._waiting)
 
 
 def test_a_request_over_http_is_measured(worker: Worker) -> None:
     start = round(time.time() - 3, 3)
     headers = [(b"X-Request-ID", b"r-7"), (b"x-request-start", b"t=%.3f" % start)]
-    status, (log,) = asked(worker, "/v1/ocr", headers=headers)
+    _, (log,) = asked(worker, "/v1/ocr", headers=headers)
+    assert log[2] - log[1] < 1, "a client sets no wait of its own"
+    worker._emitter._waiting.clear()
+    status, (log,) = asked(worker, "/v1/ocr", headers=headers, enqueued_header="X-Request-Start")
     assert (status, log[0], log[4]) == (200, "r-7", "ok")
     assert log[1] == start < log[2]
     for code in (404, 500, 504):
@@ -528,15 +669,80 @@ def test_a_request_over_http_is_measured(worker: Worker) -> None:
     assert statuses == ["ok", "ok", "error", "timeout", "error"]
 
 
-@pytest.mark.parametrize("start", [b"soon", b"t=99999999999", b"1", b"\xff"])
+@pytest.mark.parametrize("start", [b"soon", b"t=99999999999", b"1", b"\xff", b"nan", b"9" * 5000])
 def test_a_wrong_start_costs_nothing(worker: Worker, start: bytes) -> None:
-    _, (log,) = asked(worker, "/v1/ocr", headers=[(b"x-request-start", start)])
+    headers = [(b"x-request-start", start)]
+    _, (log,) = asked(worker, "/v1/ocr", headers=headers, enqueued_header="x-request-start")
     assert log[2] - log[1] < 60
 
 
-def test_a_draining_machine_answers_503(worker: Worker, tmp_path: Path) -> None:
-    assert asked(worker, "/spotkeeper/ready")[0] == 200
-    say(tmp_path, State.DRAINING)
-    assert asked(worker, "/spotkeeper/ready")[0] == 503
-    assert asked(worker, "/v1/ocr")[0] == 503
-    assert asked(worker, "/health") == (200, [])
+@pytest.mark.parametrize(
+    ("state", "target", "until_s", "longest_s", "answers"),
+    [
+        (State.SERVING, "InService", None, 60.0, (200, 200)),
+        # The load balancer sends requests until it has seen the readiness fail.
+        (State.DRAINING, "InService", 110.0, 0.0, (503, 200)),
+        (State.DRAINING, "Detached", 10.0, 6.0, (503, 200)),
+        (State.DRAINING, "Terminated", None, 0.0, (503, 200)),
+        (State.DRAINING, "Standby", None, 0.0, (503, 200)),
+        # They would not be done before the machine goes, or nothing waits for them any more.
+        (State.DRAINING, "InService", 10.0, 12.0, (503, 503)),
+        (State.DRAINING, "InService", -1.0, 0.0, (503, 503)),
+        (State.IDLE, "Terminated", None, 0.0, (503, 503)),
+        (State.GONE, "Terminated", None, 0.0, (503, 503)),
+        (State.BOOTING, "InService", None, 0.0, (503, 503)),
+        (State.READY, "Warmed:Stopped", None, 0.0, (503, 503)),
+        # Its GPU is ill, or the agent stops: the group still has it.
+        (State.DRAINING, "InService", None, 0.0, (503, 503)),
+        (State.DRAINING, None, None, 0.0, (503, 503)),
+    ],
+)
+def test_readiness_fails_at_the_notice_and_requests_are_served_as_long_as_they_can(
+    worker: Worker,
+    tmp_path: Path,
+    state: State,
+    target: str | None,
+    until_s: float | None,
+    longest_s: float,
+    answers: tuple[int, int],
+) -> None:
+    at = None if until_s is None else time.time() + until_s
+    draining = state in (State.DRAINING, State.IDLE, State.GONE)
+    write_notice(tmp_path, Notice(state, time.time(), draining, "a test", at, at, target))
+    worker.took(longest_s)
+    assert (asked(worker, "/spotkeeper/ready")[0], asked(worker, "/v1/ocr")[0]) == answers
+    assert asked(worker, "/health")[0] == 200
+
+
+def test_full_slots_are_no_reason_to_be_taken_out(tmp_path: Path) -> None:
+    say(tmp_path, State.SERVING)
+    worker = Worker("gpu-0", tmp_path, slots=1)
+    with worker.request("r-0", time.time()):
+        assert asked(worker, "/spotkeeper/ready")[0] == 200
+        assert asked(worker, "/v1/ocr")[0] == 503
+    worker.close(timeout_s=0.0)
+
+
+@pytest.mark.parametrize(("code", "status"), [(1000, "ok"), (None, "ok"), (1011, "error")])
+def test_a_websocket_is_a_request_until_it_is_closed(
+    worker: Worker, code: int | None, status: str
+) -> None:
+    busy = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+        busy.append(worker._place.busy)
+        await send({"type": "websocket.close", "code": code} if code else {"type": "x"})
+
+    scope = {"type": "websocket", "path": "/v1/stream", "headers": []}
+    asyncio.run(SpotkeeperMiddleware(app, worker)(scope, AsyncMock(), AsyncMock()))
+    (log,) = worker._emitter._waiting
+    assert (busy, worker._place.busy, log[4]) == ([1], 0, status)
+
+
+def test_a_websocket_on_a_machine_that_is_gone_is_refused(worker: Worker, tmp_path: Path) -> None:
+    say(tmp_path, State.IDLE)
+    send = AsyncMock()
+    scope = {"type": "websocket", "path": "/v1/stream", "headers": []}
+    asyncio.run(SpotkeeperMiddleware(AsyncMock(), worker)(scope, AsyncMock(), send))
+    assert send.await_args_list[0].args[0] == {"type": "websocket.close", "code": 1013}

@@ -18,7 +18,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from spotkeeper_worker import NameTaken, Worker
+from spotkeeper_worker import Forked, NameTaken, Worker
 from spotkeeper_worker.agent.loop import hold_machine
 from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.notice import Notice, NoticeReader, read_notice, write_notice
@@ -359,6 +359,29 @@ def test_a_forked_child_holds_neither_name_nor_machine(run_dir: Path) -> None:
                 pass
         finally:
             os.killpg(parent.pid, 9)
+
+
+@pytest.mark.make_e2e
+@pytest.mark.parametrize(
+    "use", ["may_take", "is_serving", "ready()", "request('r', 0.0).__enter__()"]
+)
+def test_a_worker_made_before_a_fork_raises_in_the_child(worker: Worker, use: str) -> None:
+    """gunicorn --preload, and multiprocessing: its logs would be lost without a word."""
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        try:
+            eval(f"worker.{use}", {"worker": worker})
+        except Forked as error:
+            os.write(write, str(error).encode())
+        finally:
+            worker.close()
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as told:
+        assert f"process {os.getpid()} made this Worker before a fork" in told.read()
+    os.waitpid(child, 0)
+    with worker.request("r-0", time.time()):
+        assert worker._place.busy == 1
 
 
 @pytest.mark.parametrize("stepped_s", [0.0, -0.0004, -3600.0, 3600.0])

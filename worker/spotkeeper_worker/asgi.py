@@ -13,6 +13,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Callable
 
+from spotkeeper_worker.states import TARGETS, State
+from spotkeeper_worker.times import read_moment
 from spotkeeper_worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -26,21 +28,31 @@ if TYPE_CHECKING:
 READY_PATH = "/spotkeeper/ready"
 _SERVER_ERROR = 500
 _GATEWAY_TIMEOUT = 504
+# RFC 6455, 7.4.1, and its registry: an internal error, a restart, and overload.
+_CLOSED_BY_ERROR = (1011, 1012, 1013)
+_TRY_AGAIN_LATER = 1013
 
 
 class SpotkeeperMiddleware:
-    """Sends a search log for each request, and answers 503 while the machine drains.
+    """Sends a search log for each request and each WebSocket.
 
-    A request whose path is in `skip` is passed through. `/spotkeeper/ready` answers 200 while the
-    machine may serve: point the load balancer's health check at it. The wait of a request begins
-    when its header X-Request-Start says so.
+    A request whose path is in `skip` is passed through. `/spotkeeper/ready` answers 503 from the
+    notice of the machine's end on: point the load balancer's health check at it. What the load
+    balancer still sends is served for as long as the machine can finish it, and then answered with
+    503. `enqueued_header` names a header that your proxy overwrites with the time when a request
+    began to wait, such as X-Request-Start; a client could set another one.
     """
 
     def __init__(
-        self, app: App, worker: Worker | None = None, skip: Sequence[str] = ("/health",)
+        self,
+        app: App,
+        worker: Worker | None = None,
+        skip: Sequence[str] = ("/health",),
+        enqueued_header: str = "",
     ) -> None:
         self._app = app
         self._worker = worker
+        self._enqueued_header = enqueued_header.lower().encode("latin-1")
         self._skip = frozenset(skip)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -56,12 +68,12 @@ class SpotkeeperMiddleware:
                     self._joined().close()
 
             await self._app(scope, receive, watched)
-        elif scope["type"] != "http" or scope["path"] in self._skip:
+        elif scope["type"] not in ("http", "websocket") or scope["path"] in self._skip:
             await self._app(scope, receive, send)
-        elif scope["path"] == READY_PATH:
-            await _answer(send, 200 if self._joined().may_take else 503)
-        elif not self._joined().may_take:
-            await _answer(send, 503)
+        elif scope["path"] == READY_PATH and scope["type"] == "http":
+            await _answer(send, 200 if self._joined().is_serving else 503)
+        elif not _may_serve(self._joined()):
+            await (_answer(send, 503) if scope["type"] == "http" else _refuse(receive, send))
         else:
             await self._served(self._joined(), scope, receive, send)
 
@@ -77,26 +89,45 @@ class SpotkeeperMiddleware:
     ) -> None:
         headers = {name.lower(): value for name, value in scope["headers"]}
         request_id = headers.get(b"x-request-id", b"").decode("latin-1") or uuid.uuid4().hex
-        with worker.request(request_id, _enqueued_at(headers)) as log:
+        enqueued_at = _enqueued_at(headers.get(self._enqueued_header, b""))
+        with worker.request(request_id, enqueued_at) as log:
 
             async def measured(message: Message) -> None:
-                if message["type"] == "http.response.start":
+                kind = message["type"]
+                if kind in ("http.response.start", "websocket.http.response.start"):
                     status = message["status"]
                     if status >= _SERVER_ERROR:
                         log.status = "timeout" if status == _GATEWAY_TIMEOUT else "error"
+                elif kind == "websocket.close" and message.get("code") in _CLOSED_BY_ERROR:
+                    log.status = "error"
                 await send(message)
 
             await self._app(scope, receive, measured)
 
 
-def _enqueued_at(headers: dict[bytes, bytes]) -> float:
-    """Read X-Request-Start: `t=` and seconds (nginx), or milliseconds (Heroku)."""
+def _may_serve(worker: Worker) -> bool:
+    """Whether to serve a request that a load balancer has sent.
+
+    It sends them until it has seen the readiness fail, also to a machine that its group ends. The
+    agent waits for these before it completes the hook.
+    """
+    notice = worker.notice
+    if notice is None or worker.stopping or worker.is_full:
+        return False
+    if notice.serve_until is not None:
+        return time.time() + worker.longest_s < notice.serve_until
+    target = TARGETS.get(notice.target or "")
+    is_ended = notice.state is State.DRAINING and target is not None and not target.serves
+    return notice.state is State.SERVING or is_ended
+
+
+def _enqueued_at(text: bytes) -> float:
+    """Read when a request began to wait; now, where that is no time of the last day."""
     now = time.time()
     try:
-        at = float(headers[b"x-request-start"].decode("latin-1").removeprefix("t="))
-    except (KeyError, ValueError):
+        at = read_moment(text.decode("latin-1")) if text else now
+    except ValueError:
         return now
-    at = at / 1000 if at > 100 * now else at
     return at if now - 86_400 < at <= now else now
 
 
@@ -104,3 +135,9 @@ async def _answer(send: Send, status: int) -> None:
     headers = [(b"content-length", b"0"), (b"retry-after", b"1"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
+
+
+async def _refuse(receive: Receive, send: Send) -> None:
+    """Refuse a WebSocket before it is accepted: servers answer 403 then, as ASGI says."""
+    await receive()
+    await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -9,6 +10,10 @@ from functools import lru_cache
 _FORM = re.compile(
     r"(\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2})(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
 )
+
+_LOCAL = re.compile(r"\[?(\d{2}/\w{3}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4})\]?", re.ASCII)
+# Seconds since the epoch are below this for 3,000 years, and milliseconds above it since 1973.
+_SECONDS_BELOW = 1e11
 
 
 def as_text(seconds: float) -> str:
@@ -27,6 +32,28 @@ def read_time(text: str) -> float:
         raise ValueError(f"{text[:40]!r} is not an RFC 3339 time with a zone")
     second, fraction, zone = found.groups()
     return _read_second(second, zone) + float(fraction or 0)
+
+
+def read_moment(value: object) -> float:
+    """Read a time as proxies write it; raises ValueError.
+
+    It is RFC 3339, a time of nginx or Apache (29/Dec/2024:12:42:55 +0100), or a number since the
+    epoch, also as `t=NUMBER`. Its size says whether that is seconds, or milli-, micro- or
+    nanoseconds. Of several, separated by commas, the first counts.
+    """
+    text = str(value).partition(",")[0].strip().removeprefix("t=")
+    try:
+        number = float(text)
+    except ValueError:
+        found = _LOCAL.fullmatch(text)
+        if found:
+            return datetime.strptime(found[1], "%d/%b/%Y:%H:%M:%S %z").timestamp()
+        return read_time(text)
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{text[:40]!r} is not a time")
+    for _ in range(3):
+        number = number / 1000 if number >= _SECONDS_BELOW else number
+    return number
 
 
 # The search logs of a busy machine name the same few seconds thousands of times.

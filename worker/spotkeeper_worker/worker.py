@@ -19,6 +19,7 @@ from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.logs.intake import LONGEST_ID
 from spotkeeper_worker.notice import Notice, NoticeReader
 from spotkeeper_worker.roster import Place
+from spotkeeper_worker.states import State
 from spotkeeper_worker.stop import Stop, on_signals
 from spotkeeper_worker.times import read_time
 
@@ -34,6 +35,10 @@ LAST_REQUESTS = 100
 _FIRST_S, _END_S = -62_135_596_800, 253_402_300_799
 
 When = Union[datetime, float, str]
+
+
+class Forked(RuntimeError):
+    """A `Worker` is used in a child of the process that made it."""
 
 
 class Worker:
@@ -69,11 +74,13 @@ class Worker:
         self.slots = int(given)
         self._place = Place(self.run_dir, self.worker_id, self.slots)
         self._emitter = Emitter(self.run_dir, self.worker_id, send_every_s)
+        self._made_in = os.getpid()
         self._took: deque[float] = deque(maxlen=LAST_REQUESTS)
         self._stop = Stop()
 
     def ready(self) -> None:
         """Say that the model is loaded: the machine serves once all of its workers have."""
+        self._must_be_own()
         self._place.ready()
 
     @property
@@ -102,10 +109,28 @@ class Worker:
     @property
     def may_take(self) -> bool:
         """Whether to begin a request now: the machine may serve, and a slot is free."""
-        if 0 < self.slots <= self._place.busy:
+        if self.is_full:
             return False
         stop_at = self.stop_taking_at
         return stop_at is None or time.time() < stop_at
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many requests run as it has `slots`."""
+        self._must_be_own()
+        return 0 < self.slots <= self._place.busy
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the machine serves, and no end of it is in sight: what a load balancer asks."""
+        self._must_be_own()
+        notice = self.notice
+        return notice is not None and notice.state is State.SERVING and not self.draining
+
+    @property
+    def longest_s(self) -> float:
+        """How long the longest of the last requests took."""
+        return max(list(self._took), default=0.0)
 
     @property
     def must_end_at(self) -> float | None:
@@ -140,9 +165,18 @@ class Worker:
         """Measure a request: `with worker.request(id, enqueued_at) as log:`.
 
         `enqueued_at` is a datetime with a zone, seconds since the epoch, or RFC 3339. What the
-        request raises goes on; what is wrong with the measuring never stops a request.
+        request raises goes on; what is wrong with the measuring never stops a request. Raises
+        Forked in a child: nothing there would be logged, and the machine would not wait for it.
         """
+        self._must_be_own()
         return Request(self, self._place, self._emitter, request_id, enqueued_at)
+
+    def _must_be_own(self) -> None:
+        if os.getpid() != self._made_in:
+            raise Forked(
+                f"process {self._made_in} made this Worker before a fork: make it in the process"
+                " that serves (gunicorn: without --preload, or in post_fork)"
+            )
 
     def took(self, seconds: float) -> None:
         """Learn how long a request took, for `stop_taking_at`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import socket
@@ -19,8 +20,9 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from spotkeeper_worker.files import NotARegularFile, open_regular
+from spotkeeper_worker.logs.intake import LONGEST_ID, MOST_HOURS
 from spotkeeper_worker.logs.server import MOST_LOGS
-from spotkeeper_worker.times import as_text, read_time
+from spotkeeper_worker.times import as_text, read_moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +44,8 @@ _ROTATED = re.compile(r"[._-]\d[\dT._:-]*")
 _GRACE_S = 10.0
 _TIMEOUTS = (408, 499, 504)
 _SERVER_ERROR = 500
+_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_LONGEST_NUMBER = 400
 
 
 def collect(spool_dir: Path, accept: Accept, say: Sometimes) -> int:
@@ -106,17 +110,19 @@ def _put_aside(path: Path, aside: Path, error: Exception, say: Sometimes) -> Non
 
 
 class Follow(NamedTuple):
-    """The access log to follow, and the names of its fields."""
+    """The access log to follow, and the names of its fields; `request.uri` is one in another."""
 
     follow: Path
     request_id: str = "request_id"
     finished_at: str = "time"
-    """RFC 3339, or seconds since the epoch."""
+    started_at: str = ""
+    """If it is given, `finished_at` is not read."""
     seconds: str = "request_time"
+    unit: str = "s"
+    """Of `seconds`."""
     status: str = "status"
     path: str = "uri"
     enqueued_at: str = ""
-    """As `finished_at`, or as the header X-Request-Start has it (`t=SECONDS`)."""
     skip: tuple[str, ...] = ("/health",)
     """Requests whose path begins so are none of the fleet's."""
 
@@ -129,43 +135,88 @@ class Follow(NamedTuple):
         for name, named in value.items():
             if name not in cls._fields or not isinstance(named, list if name == "skip" else str):
                 raise ValueError(f"{name} should be one of {known}, and a text")
+        if value.get("unit", "s") not in _UNITS:
+            raise ValueError(f"unit should be one of {', '.join(_UNITS)}")
         given = {**value, "follow": Path(value["follow"])}
         if "skip" in value:
             given["skip"] = tuple(map(str, value["skip"]))
         return cls(**given)
 
-    def log_of(self, entry: dict[str, Any], worker_id: str) -> dict[str, Any] | None:
-        """Map an entry to a search log; None for one to skip. Raises ValueError."""
-        if str(entry.get(self.path, "")).startswith(self.skip):
+    def log_of(
+        self,
+        entry: dict[str, Any],
+        worker_id: str,
+        own_id: str = "",
+        wrong: Callable[[str], None] = lambda _: None,
+    ) -> dict[str, Any] | None:
+        """Map an entry to a search log; None for one to skip. Raises ValueError.
+
+        Without the time or the duration there is no log. Another field that cannot be read costs
+        that field alone, and is reported to `wrong`. `own_id` names an entry without an id.
+        """
+        if str(_field(entry, self.path)).startswith(self.skip):
             return None
+        moment = self.started_at or self.finished_at
+        for name in (moment, self.seconds):
+            if _field(entry, name) is None:
+                raise ValueError(f"has no {name}")
         try:
-            finished = _time(entry[self.finished_at])
-            started = finished - float(entry[self.seconds])
-            waited_from = entry.get(self.enqueued_at) if self.enqueued_at else None
-            enqueued = _time(waited_from) if waited_from not in (None, "", "-") else started
-            code = int(entry[self.status])
-            failed = "error" if code >= _SERVER_ERROR else "ok"
-            return {
-                "request_id": str(entry[self.request_id])[:128],
-                "worker_id": worker_id,
-                "enqueued_at": as_text(enqueued),
-                "started_at": as_text(started),
-                "finished_at": as_text(finished),
-                "status": "timeout" if code in _TIMEOUTS else failed,
-            }
-        except KeyError as error:
-            raise ValueError(f"has no {error.args[0]}") from None
+            took = float(_field(entry, self.seconds)) / _UNITS[self.unit]
+            if not math.isfinite(took):
+                raise ValueError(f"{self.seconds}: {took} is no duration")
+            # A clock that was set back.
+            took = max(0.0, took)
+            at = read_moment(_field(entry, moment))
+            started, finished = (at, at + took) if self.started_at else (at - took, at)
+            texts = as_text(started), as_text(finished)
         except (TypeError, OverflowError) as error:
             raise ValueError(str(error)) from None
+        code, waited_from = _field(entry, self.status), _field(entry, self.enqueued_at)
+        enqueued, status = started, "ok"
+        try:
+            if waited_from not in (None, "", "-"):
+                enqueued = read_moment(waited_from)
+                if not finished - MOST_HOURS * 3600 < enqueued <= started:
+                    raise ValueError
+        except ValueError:
+            # A client may have sent it: the text says nothing of it, and is logged once a minute.
+            enqueued = started
+            wrong(
+                f"{self.enqueued_at}: a value is no time before its request; the wait counts as 0"
+            )
+        try:
+            number = int(str(code).strip()[:3])
+            failed = "error" if number >= _SERVER_ERROR else "ok"
+            status = "timeout" if number in _TIMEOUTS else failed
+        except ValueError:
+            wrong(f"{self.status}: {str(code)[:40]!r} is no status; it counts as ok")
+        named = _field(entry, self.request_id)
+        request_id = str(named if named not in (None, "", "-") else own_id)[:LONGEST_ID]
+        if not request_id:
+            raise ValueError(f"has no {self.request_id}")
+        return {
+            # A half of a character is no UTF-8.
+            "request_id": request_id.encode("utf-8", "replace").decode(),
+            "worker_id": worker_id,
+            "enqueued_at": as_text(enqueued),
+            "started_at": texts[0],
+            "finished_at": texts[1],
+            "status": status,
+        }
 
 
-def _time(value: Any) -> float:
-    text = str(value)
-    text = text[2:] if text.startswith("t=") else text
-    try:
-        return float(text)
-    except ValueError:
-        return read_time(text)
+def _field(entry: dict[str, Any], name: str) -> Any:
+    """Look a field up by its name, or by its path (`request.uri`); None if it is not there."""
+    if name in entry or "." not in name:
+        return entry.get(name)
+    outer, _, inner = name.partition(".")
+    found = entry.get(outer)
+    return _field(found, inner) if isinstance(found, dict) else None
+
+
+def _whole(text: str) -> float:
+    """Read a whole number; one of thousands of digits does not cost the line."""
+    return int(text) if len(text) < _LONGEST_NUMBER else math.inf
 
 
 def _digest(text: bytes) -> str:
@@ -320,11 +371,18 @@ class Follower:
         """Map whole lines and hand them over, in batches that are numbered by where they end."""
         logs: list[object] = []
         at, taken = self._at, 0
+
+        def wrong(why: str) -> None:
+            self._say.warn(why.partition(":")[0], f"{self._path}: {why}")
+
         for line in data.splitlines(keepends=True):
             at += len(line)
             try:
-                entry = json.loads(line) if line.strip() else None
-                log = self._follow.log_of(entry, self._worker_id) if entry else None
+                # nginx writes `GET /%ff` as that byte.
+                text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
+                entry = json.loads(text, parse_int=_whole) if text else None
+                own_id = f"{self._session.rpartition(':')[2]}-{at}"
+                log = self._follow.log_of(entry, self._worker_id, own_id, wrong) if entry else None
             except (ValueError, AttributeError, RecursionError) as error:
                 self._say.warn("entry", f"{self._path}: a line is not a search log: {error}")
                 continue
