@@ -23,9 +23,9 @@ from bench._figures import Figure, show
 from spotkeeper.domain.load.history import ArrivalLog
 from spotkeeper.domain.sizing.shadows import ObjectivePolicy, judged
 from spotkeeper_cli.options import counted, screen
+from spotkeeper_lab.replay.deployed import Spotkeeper
 from spotkeeper_lab.replay.engine import replay
 from spotkeeper_lab.replay.report import cheapest, seconds
-from spotkeeper_lab.replay.rules import Spotkeeper
 from spotkeeper_lab.replay.values import MarketRow, ReplaySettings, Row, Run
 from spotkeeper_lab.run.on_market import on_market
 from spotkeeper_lab.run.replay import RULE_NAMES, best_member, run_rule

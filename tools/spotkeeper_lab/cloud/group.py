@@ -236,6 +236,8 @@ class GroupState:
     def start_s(self, now_s: float) -> float:
         """How long an instance launched now needs; takes a stopped spare where one is ready."""
         warm, cold = self.physics.warm_start_s, self.physics.cold_start_s
+        if self.physics.begins_warm and now_s <= 0.0:
+            return 0.0
         if warm is not None and self._spares and self._spares[0] <= now_s:
             heapq.heappop(self._spares)
             return warm

@@ -183,6 +183,8 @@ def two_groups(
 class Physics:
     """How the cloud behaves; shares are probabilities per instance or event, times in seconds.
 
+    With `begins_warm`, instances launched at second 0 serve at once.
+
     A warm pool belongs to every on-demand group: `warm_pool` stopped instances, each of which
     serves `warm_start_s` after its launch. One that was ended is stopped again and may be launched
     as long after (reuse on scale-in). An instance that is ended politely stays for
@@ -205,6 +207,7 @@ class Physics:
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     cold_start_s: float = 120.0
+    begins_warm: bool = False
     warm_start_s: float | None = None
     warm_pool: int = 0
     notice_s: float = 120.0

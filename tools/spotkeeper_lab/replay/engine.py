@@ -7,14 +7,14 @@ takes: as NVIDIA measured it for Llama 3.3 70B on two H100, 5,000 tokens in and 
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import pairwise
 
 import numpy as np
 
 from spotkeeper.domain.sizing.shadows import Choice
-from spotkeeper_lab.replay.seen import Seen, SeenLogs
+from spotkeeper_lab.replay.seen import Finished, Seen, SeenLogs
 from spotkeeper_lab.replay.values import ReplaySettings, Row, Run
 from spotkeeper_lab.traces.requests import RequestTrace
 
@@ -43,6 +43,11 @@ class Rule:
     def __init__(self, settings: ReplaySettings) -> None:
         self.settings = settings
 
+    def turn(self, seen: Seen, fleet: "ReplayFleet") -> tuple[int, list[int]]:
+        """Resize the fleet; returns the workers to have in all, and the requests cut off."""
+        wanted = min(self.workers(seen), self.settings.max_workers)
+        return wanted, fleet.resize(wanted, seen.now_s, self.grace_s)
+
     def workers(self, seen: Seen) -> int:
         """Return the workers to have in all, on-premises and booting ones included."""
         raise NotImplementedError
@@ -61,15 +66,17 @@ def slower(at_once: float) -> float:
 class ReplayFleet:
     """On-premises workers and cloud instances of equal size, which start late and are billed.
 
-    `free` is a heap of (when a slot is free, instance, request it is busy with); the replay
-    takes its first entry. A worker that starts is free when it is ready. `instances` have the
-    second of their launch and the one from which on their workers serve.
+    `free` is a heap of (when a slot is free, instance and worker, request it is busy with); the
+    replay takes its first entry. A worker that starts is free when it is ready. `instances` have
+    the second of their launch and the one from which on their workers serve.
     """
 
     def __init__(self, settings: ReplaySettings) -> None:
-        self.free: list[tuple[float, int, int]] = (
-            [(0.0, ONPREM, -1)] * settings.onprem * settings.slots
-        )
+        self.free: list[tuple[float, tuple[int, int], int]] = [
+            (0.0, (ONPREM, worker), -1)
+            for worker in range(settings.onprem)
+            for _ in range(settings.slots)
+        ]
         self.instances: dict[int, tuple[float, float]] = {}
         self._settings = settings
         self._launched = 0
@@ -116,32 +123,41 @@ class ReplayFleet:
 
     def launch(self, instances: int, now_s: float, ready_s: float) -> None:
         """Add instances whose workers are free from `ready_s` on."""
-        slots = self._settings.workers_per_instance * self._settings.slots
-        for _ in range(instances):
-            self.instances[self._launched] = now_s, ready_s
-            self.free += [(ready_s, self._launched, -1)] * slots
-            self._launched += 1
+        workers = range(self._settings.workers_per_instance)
+        for name in range(self._launched, self._launched + instances):
+            self.instances[name] = now_s, ready_s
+            for worker in workers:
+                self.free += [(ready_s, (name, worker), -1)] * self._settings.slots
+        self._launched += instances
         heapify(self.free)
 
     def _release(self, count: int, now_s: float, grace_s: float) -> list[int]:
         """Release booting instances first (newest first), then those that are idle soonest."""
-        until = dict.fromkeys(self.instances, now_s)
-        for free_s, name, request in self.free:
-            if request >= 0 and name != ONPREM:
-                until[name] = max(until[name], free_s)
+        until = self._busy_until(now_s)
         order = sorted(
             (ready_s <= now_s, until[name], -name) for name, (_, ready_s) in self.instances.items()
         )
-        gone = {-name for _, _, name in order[:count]}
+        return self.end({-name for _, _, name in order[:count]}, now_s, grace_s)
+
+    def _busy_until(self, now_s: float) -> dict[int, float]:
+        until = dict.fromkeys(self.instances, now_s)
+        for free_s, (name, _), request in self.free:
+            if request >= 0 and name != ONPREM:
+                until[name] = max(until[name], free_s)
+        return until
+
+    def end(self, names: Set[int], now_s: float, grace_s: float) -> list[int]:
+        """End instances; return the requests cut off after `grace_s`."""
+        until = self._busy_until(now_s)
         cut = [
             request
-            for free_s, name, request in self.free
-            if name in gone and free_s > now_s + grace_s and request >= 0
+            for free_s, (name, _), request in self.free
+            if name in names and free_s > now_s + grace_s and request >= 0
         ]
-        for name in gone:
+        for name in names:
             launched_s, _ = self.instances.pop(name)
             self._billed_s += min(until[name], now_s + grace_s) - launched_s
-        self.free = [entry for entry in self.free if entry[1] not in gone]
+        self.free = [entry for entry in self.free if entry[1][0] not in names]
         heapify(self.free)
         return cut
 
@@ -159,7 +175,7 @@ def replay(trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> Run:
     Each request goes to the worker that is free first. The rule has its turns between. The fleet
     starts as the rule or the settings say, else with what the warm-up needs at a load rate of 0.7.
     """
-    fleet, logs = ReplayFleet(settings), SeenLogs(trace.end_s, settings.wait_s)
+    fleet, logs = ReplayFleet(settings), SeenLogs(trace.end_s)
     warm_s = max(min(settings.warmup_s, trace.end_s), 60.0)
     load = float(trace.service_s[trace.arrival_s < warm_s].sum()) / warm_s / settings.slots
     warm = min(max(1, math.ceil(load / WARM_LOAD_RATE)), settings.max_workers)
@@ -168,8 +184,7 @@ def replay(trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> Run:
     cloud = max(0, initial - settings.onprem)
     fleet.launch(-(-cloud // settings.workers_per_instance), 0.0, 0.0)
     starts = [math.inf] * len(trace)
-    took: dict[int, tuple[float, int]] = {}
-    coming: defaultdict[int, list[int]] = defaultdict(list)
+    sent: defaultdict[int, list[Finished]] = defaultdict(list)
     lost: list[int] = []
     outs, ins, at_most = 0, 0, False
     picture = [(0.0, fleet.workers, fleet.workers, "start")]
@@ -177,16 +192,12 @@ def replay(trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> Run:
     requests = zip(trace.arrival_s.tolist(), trace.service_s.tolist(), strict=True)
     for request, (arrival_s, service_s) in enumerate(requests):
         while True:
-            free_s, name, _ = fleet.free[0] if fleet.free else (math.inf, 0, 0)
+            free_s, slot, _ = fleet.free[0] if fleet.free else (math.inf, (0, 0), 0)
             begin_s, now_s = max(free_s, arrival_s), turn * every_s
             if begin_s < now_s or now_s > limit_s:
                 break
-            if finished := coming.pop(turn, []):
-                begun_s = np.array([starts[each] for each in finished])
-                took_s, names = zip(*(took.pop(each) for each in finished), strict=True)
-                logs.add(trace.arrival_s[finished], begun_s, np.array(took_s))
-                if settings.slots > 1:
-                    logs.share(begun_s, np.array(took_s), names)
+            if finished := sent.pop(turn, []):
+                logs.add(finished)
             booting = fleet.booting(now_s)
             arrived = int(trace.arrival_s.searchsorted(now_s, side="right"))
             seen = Seen(
@@ -197,12 +208,13 @@ def replay(trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> Run:
                 running=fleet.running(now_s),
                 arrived_s=trace.arrival_s[:arrived],
                 logs=logs,
+                finished=finished,
                 slots=settings.slots,
             )
-            wanted = min(rule.workers(seen), settings.max_workers)
-            at_most |= wanted == settings.max_workers
             before = len(fleet.instances)
-            lost += fleet.resize(wanted, now_s, rule.grace_s)
+            wanted, cut = rule.turn(seen, fleet)
+            at_most |= wanted == settings.max_workers
+            lost += cut
             outs += len(fleet.instances) > before
             ins += len(fleet.instances) < before
             if now_s - picture[-1][0] >= PICTURE_S:
@@ -210,11 +222,12 @@ def replay(trace: RequestTrace, rule: Rule, settings: ReplaySettings) -> Run:
             turn += 1
         if begin_s >= now_s:
             break
-        end_s = fleet.serve(name, begin_s, service_s)
-        heapreplace(fleet.free, (end_s, name, request))
-        starts[request], took[request] = begin_s, (end_s - begin_s, name)
+        end_s = fleet.serve(slot[0], begin_s, service_s)
+        heapreplace(fleet.free, (end_s, slot, request))
+        starts[request] = begin_s
         sent_s = math.ceil(end_s / settings.log_batch_s) * settings.log_batch_s
-        coming[math.ceil((sent_s + settings.log_delay_s) / every_s)].append(request)
+        log = Finished(request, arrival_s, begin_s, end_s, sent_s, slot)
+        sent[math.ceil((sent_s + settings.log_delay_s) / every_s)].append(log)
     wait_s = np.array(starts) - trace.arrival_s
     wait_s[lost] = math.inf
     counted = wait_s[trace.arrival_s >= settings.warmup_s]

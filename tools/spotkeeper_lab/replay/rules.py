@@ -1,37 +1,17 @@
-"""The sizing rules in use elsewhere, as their documents describe them, and Spotkeeper's.
+"""The sizing rules in use elsewhere, as their documents describe them.
 
-The peers' platforms see the true queue and concurrency at once; Spotkeeper sees search logs.
+Their platforms see the true queue and concurrency at once.
 Numbers that a rule needs and its documents leave open are the promise's or 0.7 of a worker.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import replace
-from datetime import timedelta
 
 import numpy as np
 
-from spotkeeper.domain.load.history import FADE, SETTLED_SLOTS, STEP_SLOTS, LoadSummary, Scores
-from spotkeeper.domain.load.request_queue import (
-    QueueLength,
-    QueueMemory,
-    known_waiting,
-    quiet_s,
-    watch_queue,
-)
-from spotkeeper.domain.settings.sizing import SizingPolicy
-from spotkeeper.domain.sizing.shadows import (
-    FAMILY,
-    Choice,
-    Member,
-    ObjectivePolicy,
-    advanced,
-    choose,
-)
-from spotkeeper.domain.sizing.size import Need, PastNeed, size_to_objective, to_drain
 from spotkeeper_lab.replay.engine import Rule, slower
-from spotkeeper_lab.replay.seen import EPOCH, SLOT_S, STALE_S, Seen
+from spotkeeper_lab.replay.seen import SLOT_S, Seen
 from spotkeeper_lab.replay.values import ReplaySettings
 from spotkeeper_lab.traces.requests import RequestTrace
 
@@ -39,7 +19,6 @@ TARGET = 0.7
 KUBERNETES_GRACE_S = 30.0
 LOAD_WINDOW_S = 300.0
 SETTLED_S = 30.0
-QUIET_AFTER_S = SizingPolicy().quiet_after_s
 TOLERANCE = 0.1
 
 
@@ -116,7 +95,7 @@ class LogRule(Rule, ABC):
 
     def workers(self, seen: Seen) -> int:
         """Return the rule's count for the logged load, or hold while there is no log."""
-        mean_s, _ = seen.logs.moments(seen.now_s)
+        mean_s = seen.logs.mean_s(seen.now_s)
         if mean_s == 0:
             return seen.have
         want = max(1, math.ceil(math.ceil(self.slots(seen, mean_s)) / seen.slots))
@@ -176,7 +155,7 @@ class AwsBacklog(Rule):
 
     def workers(self, seen: Seen) -> int:
         """Return in-service workers times metric over target, added to what boots."""
-        mean_s, _ = seen.logs.moments(seen.now_s)
+        mean_s = seen.logs.mean_s(seen.now_s)
         target = max(self.settings.wait_s / max(mean_s, 1e-9), 1e-9) if mean_s else math.inf
         target *= seen.slots
         self._points.append(seen.queue / max(1, seen.live) / target)
@@ -301,7 +280,7 @@ class SkyServe(Rule):
 
     def workers(self, seen: Seen) -> int:
         """Return the count once it was wanted for long enough."""
-        mean_s, _ = seen.logs.moments(seen.now_s)
+        mean_s = seen.logs.mean_s(seen.now_s)
         first = int(np.searchsorted(seen.arrived_s, seen.now_s - 60.0))
         rate_per_s = (len(seen.arrived_s) - first) / min(60.0, max(seen.now_s, 1.0))
         load = rate_per_s * mean_s / seen.slots
@@ -314,101 +293,3 @@ class SkyServe(Rule):
             self._above = self._below = 0
             return want
         return seen.have
-
-
-class Spotkeeper(Rule):
-    """`spotkeeper`: the production rule on what the search logs say, and the queue if known.
-
-    With a `member` it follows that one of the family always, and needs no shadows.
-    """
-
-    name = "spotkeeper"
-
-    def __init__(self, settings: ReplaySettings, member: Member | None = None) -> None:
-        super().__init__(settings)
-        self.name = f"best member: {member}" if member else self.name
-        self._member = member
-        # Late requests and worker-hours of each shadow, over all.
-        self._sums = np.zeros((2, len(FAMILY)))
-        self._requests = 0.0
-        self._policy = self._of_workers(settings.slots)
-        self._scores = Scores()
-        self._needs: deque[tuple[float, int, bool]] = deque(maxlen=60)
-        self._queue: QueueMemory | None = None
-
-    def _of_workers(self, slots: int) -> ObjectivePolicy:
-        """Return what the production rule is given, for workers with this number of slots."""
-        settings = self.settings
-        return ObjectivePolicy(
-            wait_s=settings.wait_s,
-            share=settings.share,
-            min_workers=settings.min_workers * slots,
-            max_workers=settings.max_workers * slots,
-            start_up_s=settings.cold_start_s,
-            onprem=settings.onprem * slots,
-            per_instance=settings.workers_per_instance * slots,
-            slots=slots,
-        )
-
-    def workers(self, seen: Seen) -> int:
-        """Run one turn of the production rule."""
-        past = [PastNeed(seen.now_s - at_s, workers, held) for at_s, workers, held in self._needs]
-        slots = seen.logs.as_if_full(seen.now_s, self.settings.slots)
-        if slots != self._policy.slots:
-            self._policy = self._of_workers(slots)
-        summary, quiet = seen.logs.summary(seen.now_s), 0.0
-        if self.settings.queue_known:
-            # This turn's look at the queue, as check_health has it.
-            length = QueueLength(waiting=seen.queue, in_flight=seen.running)
-            now, newest_s = EPOCH + timedelta(seconds=seen.now_s), seen.logs.newest_log_s
-            newest = EPOCH + timedelta(seconds=newest_s) if math.isfinite(newest_s) else None
-            self._queue = watch_queue(self._queue, length, newest, offered_load(seen), now)
-            summary = replace(summary, queued=known_waiting(self._queue))
-            quiet = quiet_s(self._queue, now)
-        choice = Choice() if self._member else self._choice(seen)
-        if not self.followed or choice.index != self.followed[-1][1].index:
-            self.followed = [*self.followed, (seen.now_s, choice)]
-        live, booting = seen.live * slots, seen.booting * slots
-        silent = seen.now_s - seen.logs.newest_log_s > STALE_S and (summary.queued or not seen.live)
-        held = False
-        if quiet >= QUIET_AFTER_S:
-            least = self._policy.min_workers
-            need = Need(workers=least, load_workers=0, reason=f"no request for {quiet:.0f} s")
-        elif silent or seen.logs.are_missing(seen.now_s):
-            held = True
-            need = self._held(summary, live + booting, past)
-        else:
-            member = self._member or choice.member
-            need = size_to_objective(summary, live, booting, past, self._policy, member)
-        self._needs.append((seen.now_s, need.load_workers, held))
-        self.reason = f"{need.reason} ({self._member or choice})"
-        return math.ceil(need.workers / slots)
-
-    def _held(self, summary: LoadSummary, have: int, past: list[PastNeed]) -> Need:
-        """Hold without logs, but have what clears the requests that are known to wait."""
-        waking = to_drain(summary.queued, summary.service_mean_s)
-        wanted = max(have, self._policy.min_workers, waking)
-        workers = min(wanted, self._policy.max_workers)
-        known = past[-1].workers if past else workers
-        reason = f"no search log is fresh: {'wake' if waking > have else 'hold'} {workers}"
-        return Need(workers=workers, load_workers=known, reason=reason)
-
-    def _choice(self, seen: Seen) -> Choice:
-        """Let the shadows serve what has settled, as the deployed rule does."""
-        before = self._scores
-        stop = (int(seen.now_s / SLOT_S) - SETTLED_SLOTS) // STEP_SLOTS - 1
-        if stop > before.next_step:
-            own = {step: seen.logs.own(step) for step in range(before.next_step, stop)}
-            log, variation = seen.logs.log(seen.now_s), seen.logs.variation(seen.now_s)
-            self._scores = after = advanced(before, log, stop, self._policy, variation, own)
-            fade = FADE ** (after.next_step - before.next_step) if before.late else 0.0
-            faded = np.array([before.late, before.hours]) if before.late else 0.0
-            self._sums += np.array([after.late, after.hours]) - fade * faded
-            self._requests += after.requests - fade * before.requests
-        return choose(self._scores)
-
-    def known_afterwards(self) -> list[Member]:
-        """Return the members whose shadows kept the promise over all, the cheapest first."""
-        late, hours = self._sums
-        kept = np.flatnonzero(late / max(1.0, self._requests) <= 1.0 - self._policy.share)
-        return [FAMILY[at] for at in kept[np.argsort(hours[kept], kind="stable")]]

@@ -86,8 +86,9 @@ PHYSICS = Physics(
 class DemoSettings:
     """The settings of a demo; `start_h` and `hours` select a part of the traces.
 
-    Without a size, the warm pool holds what the busiest minutes need. By default, an instance has
-    enough workers for the market to serve those minutes.
+    Without a size, the warm pool holds what the busiest minutes need. Without `bounds` in workers,
+    the fleet has room for half as much again. By default, an instance has enough workers for the
+    market to serve those minutes.
     `queue_known`: the fleet reads the length of its request queue.
     """
 
@@ -103,7 +104,7 @@ class DemoSettings:
     wait_objective_s: float = 10.0
     wait_share: float = 0.95
     queue_known: bool = True
-    spot_min: int = SPOT_MIN
+    bounds: tuple[int, int] | None = None
     physics: Physics = PHYSICS
     workers_per_instance: int | None = None
 
@@ -116,6 +117,7 @@ class Scene:
     market: Market
     requests: RequestTrace
     workers_per_instance: int
+    spot_min: int
     spot_max: int
     first_desired: int
     physics: Physics
@@ -158,7 +160,7 @@ class Scene:
             "onprem_workers": self.settings.onprem_workers,
             "request_queue_url": REQUEST_QUEUE if self.settings.queue_known else None,
             "bounds": {
-                "spot_min": min(self.settings.spot_min, self.spot_max),
+                "spot_min": self.spot_min,
                 "spot_max": self.spot_max,
                 "on_demand_max": self.spot_max,
             },
@@ -184,6 +186,9 @@ def scene(settings: DemoSettings) -> Scene:
     fitted = max(1, math.ceil(ROOM * peak / max(most, 1)))
     per_instance = settings.workers_per_instance or fitted
     spot_max = max(4, math.ceil(ROOM * peak / per_instance))
+    spot_min = min(SPOT_MIN, spot_max)
+    if settings.bounds:
+        spot_min, spot_max = (math.ceil(workers / per_instance) for workers in settings.bounds)
     warm_pool = settings.warm_pool
     if warm_pool is None:
         warm_pool = math.ceil(peak / per_instance)
@@ -192,8 +197,9 @@ def scene(settings: DemoSettings) -> Scene:
         market=market,
         requests=requests,
         workers_per_instance=per_instance,
+        spot_min=spot_min,
         spot_max=spot_max,
-        first_desired=min(spot_max, max(2, math.ceil(mean / per_instance))),
+        first_desired=min(spot_max, max(spot_min, math.ceil(mean / per_instance))),
         physics=replace(settings.physics, warm_pool=warm_pool),
     )
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from spotkeeper_lab.replay.report import seconds
 from spotkeeper_lab.replay.rules import FixedPeak
 from spotkeeper_lab.replay.values import MarketRow, ReplaySettings
-from spotkeeper_lab.run.demo import LEAD_S, PHYSICS, SPOT_MIN, Day, DemoSettings, results, scene
+from spotkeeper_lab.run.demo import LEAD_S, PHYSICS, Day, DemoSettings, results, scene
 from spotkeeper_lab.run.replay import check
 from spotkeeper_lab.traces.market import Market
 from spotkeeper_lab.traces.requests import RequestTrace
@@ -39,25 +39,31 @@ def on_market(
     trace that cannot be replayed.
     """
     check(trace)
+    # The lead is the replay's warm-up, the trace's first quarter of an hour, where there is more.
+    start_h = LEAD_S / 3600.0 if trace.end_s >= LEAD_S + SHORTEST_H * 3600.0 else 0.0
     demo = DemoSettings(
         market=market,
         requests=trace,
-        hours=max(SHORTEST_H, min(market.end_s, trace.end_s) / 3600.0),
+        start_h=start_h,
+        hours=max(SHORTEST_H, min(market.end_s, trace.end_s) / 3600.0 - start_h),
         seed=settings.seed,
         incidents=False,
         onprem_workers=settings.onprem,
         wait_objective_s=settings.wait_s,
         wait_share=settings.share,
         queue_known=settings.queue_known,
-        spot_min=SPOT_MIN if settings.min_workers else 0,
-        physics=replace(PHYSICS, cold_start_s=settings.cold_start_s),
+        bounds=(settings.min_workers, settings.max_workers),
+        physics=replace(PHYSICS, cold_start_s=settings.cold_start_s, begins_warm=True),
         workers_per_instance=size,
     )
     minutes = math.ceil((LEAD_S / 3600.0 + demo.hours) * 60)
     with Day(scene(demo)).deployed() as day:
         day.run(lambda look: progress(int(look.at_s / 60), minutes, f"{trace.name} on the market"))
         values, size = results(day).values, day.scene.workers_per_instance
-        looks = day.looks
+        looks, end_s = day.looks, day.scene.end_s
+        held_s = [
+            (end_s if v.ended_s is None else v.ended_s) - v.launched_s for v in day.cloud.history()
+        ]
     peak = FixedPeak(settings, trace.window(0.0, demo.hours * 3600.0)).count - settings.onprem
     sizing = values["target_hours"] / (max(1, math.ceil(peak / size)) * demo.hours)
     # The spot group's desired capacity from the end of the lead on.
@@ -72,7 +78,7 @@ def on_market(
         wait_p50=values["wait_p50_s"],
         wait_p95=values["wait_p95_s"],
         wait_p99=values["wait_p99_s"],
-        worker_hours=round((values["spot_hours"] + values["on_demand_hours"]) * size, 3),
+        worker_hours=round(sum(held_s) * size / 3600.0, 3),
         scale_outs=int((steps > 0).sum()),
         scale_ins=int((steps < 0).sum()),
         lost=values["lost_requests"],

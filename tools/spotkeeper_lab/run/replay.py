@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from spotkeeper_lab.replay.clairvoyant import clairvoyant
+from spotkeeper_lab.replay.deployed import Spotkeeper
 from spotkeeper_lab.replay.engine import Rule, replay
 from spotkeeper_lab.replay.rules import (
     AwsBacklog,
@@ -13,7 +14,6 @@ from spotkeeper_lab.replay.rules import (
     Kpa,
     LoadRate,
     SkyServe,
-    Spotkeeper,
     SquareRoot,
 )
 from spotkeeper_lab.replay.values import ReplayError, ReplaySettings, Run

@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from spotkeeper_lab.replay.deployed import Spotkeeper
 from spotkeeper_lab.replay.engine import replay
-from spotkeeper_lab.replay.rules import Spotkeeper, erlang_workers
+from spotkeeper_lab.replay.rules import erlang_workers
 from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
 from spotkeeper_lab.run.replay import RULE_NAMES, run_rule
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
