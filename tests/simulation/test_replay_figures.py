@@ -116,7 +116,7 @@ def test_sudden_batches_are_mostly_in_time_once_they_are_known() -> None:
     end_s = float(starts_s[-1]) + 600.0
     row = sized(arrival_s, service_s, end_s, replace(SETTINGS, warmup_s=3_600.0)).row
     assert row.lost == 0
-    assert row.share_in_time > 0.8
+    assert row.share_in_time > 0.6
 
 
 def test_a_pause_of_all_traffic_keeps_the_fleet() -> None:

@@ -24,6 +24,31 @@ SHORTEST_H = 0.1
 RULE = "spotkeeper, both checkers"
 
 
+def demo_of(
+    trace: RequestTrace, market: Market, settings: ReplaySettings, size: int | None
+) -> DemoSettings:
+    """Return the world of a replay, with a spot market instead of instances that always launch.
+
+    Its lead is the replay's warm-up: the trace's first quarter of an hour, where there is more.
+    """
+    start_h = LEAD_S / 3600.0 if trace.end_s >= LEAD_S + SHORTEST_H * 3600.0 else 0.0
+    return DemoSettings(
+        market=market,
+        requests=trace,
+        start_h=start_h,
+        hours=max(SHORTEST_H, min(market.end_s, trace.end_s) / 3600.0 - start_h),
+        seed=settings.seed,
+        incidents=False,
+        onprem_workers=settings.onprem,
+        wait_objective_s=settings.wait_s,
+        wait_share=settings.share,
+        queue_known=settings.queue_known,
+        bounds=(settings.min_workers, settings.max_workers),
+        physics=replace(PHYSICS, cold_start_s=settings.cold_start_s, begins_warm=True),
+        workers_per_instance=size,
+    )
+
+
 def on_market(
     trace: RequestTrace,
     market: Market,
@@ -39,30 +64,15 @@ def on_market(
     trace that cannot be replayed.
     """
     check(trace)
-    # The lead is the replay's warm-up, the trace's first quarter of an hour, where there is more.
-    start_h = LEAD_S / 3600.0 if trace.end_s >= LEAD_S + SHORTEST_H * 3600.0 else 0.0
-    demo = DemoSettings(
-        market=market,
-        requests=trace,
-        start_h=start_h,
-        hours=max(SHORTEST_H, min(market.end_s, trace.end_s) / 3600.0 - start_h),
-        seed=settings.seed,
-        incidents=False,
-        onprem_workers=settings.onprem,
-        wait_objective_s=settings.wait_s,
-        wait_share=settings.share,
-        queue_known=settings.queue_known,
-        bounds=(settings.min_workers, settings.max_workers),
-        physics=replace(PHYSICS, cold_start_s=settings.cold_start_s, begins_warm=True),
-        workers_per_instance=size,
-    )
+    demo = demo_of(trace, market, settings, size)
     minutes = math.ceil((LEAD_S / 3600.0 + demo.hours) * 60)
     with Day(scene(demo)).deployed() as day:
         day.run(lambda look: progress(int(look.at_s / 60), minutes, f"{trace.name} on the market"))
         values, size = results(day).values, day.scene.workers_per_instance
-        looks, end_s = day.looks, day.scene.end_s
+        looks, end_s, begin_s = day.looks, day.scene.end_s, 0.0 if demo.start_h else LEAD_S
         held_s = [
-            (end_s if v.ended_s is None else v.ended_s) - v.launched_s for v in day.cloud.history()
+            max(0.0, (end_s if v.ended_s is None else v.ended_s) - max(begin_s, v.launched_s))
+            for v in day.cloud.history()
         ]
     peak = FixedPeak(settings, trace.window(0.0, demo.hours * 3600.0)).count - settings.onprem
     sizing = values["target_hours"] / (max(1, math.ceil(peak / size)) * demo.hours)

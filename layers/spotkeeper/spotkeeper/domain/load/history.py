@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from itertools import accumulate, islice, pairwise
 from typing import NamedTuple
 
@@ -79,12 +80,19 @@ def spread(minutes: Iterable[tuple[int, int]]) -> tuple[list[int], list[float]]:
     requests: list[int] = []
     work_s: list[float] = []
     for count, work_ms in minutes:
-        sums = [count * at // MINUTE_SLOTS for at in range(MINUTE_SLOTS + 1)]
-        each = [until - before for before, until in pairwise(sums)]
-        requests += each
-        mean_s = work_ms / 1000 / (count or MINUTE_SLOTS)
-        work_s += [mean_s * (one if count else 1) for one in each]
+        counts, works = _in_slots(count, work_ms)
+        requests += counts
+        work_s += works
     return requests, work_s
+
+
+# Each turn spreads the minutes of a day, and the next turn the same ones.
+@lru_cache(maxsize=4 * 1_440)
+def _in_slots(count: int, work_ms: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    sums = [count * at // MINUTE_SLOTS for at in range(MINUTE_SLOTS + 1)]
+    each = tuple([until - before for before, until in pairwise(sums)])
+    mean_s = work_ms / 1000 / (count or MINUTE_SLOTS)
+    return each, tuple([mean_s * (one if count else 1) for one in each])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
