@@ -2,6 +2,7 @@
 
 import fcntl
 import grp
+import json
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machin
 from spotkeeper_worker.agent.service import Service
 from spotkeeper_worker.agent.settings import Settings, parse
 from spotkeeper_worker.log import Sometimes, get_logger
+from spotkeeper_worker.logs.files import Follow, Follower
 from spotkeeper_worker.logs.journal import Journal
 from spotkeeper_worker.logs.outbox import Outbox
 from spotkeeper_worker.logs.server import SocketServer
@@ -33,6 +35,7 @@ from spotkeeper_worker.roster import Place, read_roster
 from spotkeeper_worker.states import State
 from spotkeeper_worker.stop import Stop
 from spotkeeper_worker.testing import FakeMachine, FakeServer
+from spotkeeper_worker.testing.machine import unpacked
 from spotkeeper_worker.times import as_text
 from tests.worker.conftest import program
 from tests.worker.logs import AWS, a_log
@@ -79,6 +82,59 @@ def test_a_deleted_notice_is_written_again(agent: Agent, worker: Place, settings
     after(agent, 1)
     found = read_notice(settings.run_dir)
     assert found is not None and found.state is State.SERVING
+
+
+@pytest.mark.parametrize("keep_logs", [10_000, 4_000])
+def test_a_machine_is_not_idle_before_its_followed_log_is_read_and_none_is_lost(
+    settings: Settings, keep_logs: int
+) -> None:
+    """75,000 lines at 5,000 a second, and the notice at their end."""
+    access, sent = settings.run_dir / "access.json", list[str]()
+    access.touch()
+    outbox = Outbox(Journal(settings.spool_dir / "journal", keep_logs), sent.append, AWS)
+    say = Sometimes(get_logger("agent"))
+    follower = Follower(Follow(access), outbox.accept, outbox.last_of, say)
+    given = settings._replace(workers=0, keep_logs=keep_logs)
+    agent = Agent(given, Parts(outbox, Service(given, say), follower=follower), say, Stop())
+    after(agent, 0)
+    line = json.dumps({"time": NOW, "request_time": 0.2, "status": 200, "uri": "/" + "x" * 100})
+    lines = 75_000
+    with access.open("a") as file:
+        file.write(f"{line}\n" * lines)
+    agent.stopping.set()
+    for second in range(1, 400):
+        if after(agent, second)[0] is not State.SERVING and agent.notice.state is State.IDLE:
+            break
+        while outbox.step():
+            pass
+    outbox.hurried = True
+    while outbox.step():
+        pass
+    found = [unpacked(body) for body in sent]
+    assert sum(text.count("request_id") for text in found) == lines
+    assert not any('"lost"' in text for text in found)
+    assert second < 120
+    follower.close()
+    outbox.close()
+
+
+def test_what_is_not_read_before_the_hook_is_counted_as_lost(tmp_path: Path) -> None:
+    access, sent = tmp_path / "access.json", list[str]()
+    access.touch()
+    outbox = Outbox(Journal(tmp_path / "journal"), sent.append, AWS)
+    follower = Follower(
+        Follow(access), outbox.accept, outbox.last_of, Sometimes(get_logger("agent"))
+    )
+    follower.step(0.0)
+    access.write_text("{}\n" * 7)
+    assert follower.unread() == 7
+    outbox.lose(7)
+    outbox.accept([a_log()], "a", 1)
+    outbox.hurried = True
+    assert outbox.step()
+    assert '"lost":7' in unpacked(sent[0])
+    follower.close()
+    outbox.close()
 
 
 GONE = "no worker has been running for 60 s"

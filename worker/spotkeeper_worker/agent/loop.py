@@ -41,6 +41,10 @@ _LOOK_AT_ALL_S = 60.0
 # A maintenance event is announced days before; the machine drains this long before it.
 _MAINTENANCE_AHEAD_S = 900.0
 _FLUSH_S = 10.0
+# What the agent reads of a followed log in one step, in mebibytes, and how long an idle machine
+# waits for the rest.
+_MOST_READS = 16
+_READ_WITHIN_S = 120.0
 
 
 class AnotherAgent(Exception):
@@ -174,8 +178,7 @@ class Agent:
             self._looked_at = now
             self._look(parts.metadata, now)
         collect(settings.spool_dir, parts.outbox.accept, self._say)
-        if parts.follower:
-            parts.follower.step(now)
+        self._read_followed(now)
         workers = roster.read_roster(settings.run_dir, settings.workers, wall)
         if self._known or self.stopping.is_set():
             self._follow(workers, now, wall)
@@ -184,6 +187,23 @@ class Agent:
             self._say.warn("outbox", "search logs are no longer sent: restart the agent")
         status = f"STATUS={self.notice.state.value} {self.notice.reason}"
         notify(f"WATCHDOG=1\n{status}" if parts.outbox.alive else status)
+
+    def _read_followed(self, now: float) -> None:
+        """Read the followed log to its end, no faster than its logs are sent.
+
+        What is not read waits in the file, where the journal would lose its oldest logs.
+        """
+        follower, outbox = self._parts.follower, self._parts.outbox
+        if follower is None:
+            return
+        for _ in range(_MOST_READS):
+            room = self._settings.keep_logs // 2 - outbox.waiting
+            if room <= 0:
+                follower.behind = True
+            else:
+                follower.step(now, room)
+            if room <= 0 or not follower.behind:
+                return
 
     def _look(self, metadata: Metadata, now: float) -> None:
         urgent_only = now - self._looked_at_all < _LOOK_AT_ALL_S
@@ -227,7 +247,9 @@ class Agent:
         self._begun = workers.begun
         waits = stopped and still and before.draining
         self._still_since = self._still_since if waits else now
-        settled = waits and now - self._still_since >= self._settings.settle_s
+        still_s = now - self._still_since
+        unread = parts.follower is not None and parts.follower.behind
+        settled = waits and still_s >= (_READ_WITHIN_S if unread else self._settings.settle_s)
         state = state_of(before.state, leave, workers, settled, served=self._served)
         if state is State.IDLE and self._hooks.all_done:
             state = State.GONE
@@ -307,6 +329,9 @@ class Agent:
         """
         outbox, instance = self._parts.outbox, self._parts.instance
         ends = call.hook is Hook.DRAIN and not call.heartbeat
+        if ends and self._parts.follower and (unread := self._parts.follower.unread()):
+            outbox.lose(unread)
+            _LOG.error("%d lines of the followed log were not read before the hook", unread)
         if ends and not outbox.flush(_FLUSH_S):
             problem = f"{outbox.waiting} search logs could not be sent before the hook"
             self._say.warn("flush", problem)

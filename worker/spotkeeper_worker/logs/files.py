@@ -255,9 +255,12 @@ class Follower:
         # What was written before there was an agent is history.
         self._known = f"follow:{_digest(os.fsencode(self._path))}"
         self._new = last_of(self._known) > 0
+        self.behind = False
+        """Whether lines may wait that it has not read."""
 
-    def step(self, now: float) -> int:
-        """Read what there is, up to a mebibyte; answers the number of logs."""
+    def step(self, now: float, most_logs: float = math.inf) -> int:
+        """Read what there is, up to a mebibyte or `most_logs`; answers the number of logs."""
+        self.behind = False
         if self._fd is not None and os.fstat(self._fd).st_size < self._least:
             # It was truncated (logrotate's copytruncate), and begins anew.
             self.close()
@@ -282,7 +285,8 @@ class Follower:
             self._accept([], self._known, 1)
         data = _whole_lines(self._fd, self._at) if self._session else b""
         if data:
-            return self._take(data)
+            self.behind = True
+            return self._take(data, most_logs)
         # Another file may have the name by now; it is the turn of that once this one was still.
         same = False
         with contextlib.suppress(OSError):
@@ -291,6 +295,7 @@ class Follower:
             self._renamed_at = None if same else now
         elif now - self._renamed_at >= _GRACE_S:
             self.close()
+        self.behind = not same
         return 0
 
     def _session_of(self, fd: int) -> str:
@@ -367,7 +372,7 @@ class Follower:
         # It may have lost its end, and is read on once it is longer again.
         self._least = min(self._at, os.fstat(fd).st_size)
 
-    def _take(self, data: bytes) -> int:
+    def _take(self, data: bytes, most_logs: float) -> int:
         """Map whole lines and hand them over, in batches that are numbered by where they end."""
         logs: list[object] = []
         at, taken = self._at, 0
@@ -387,12 +392,21 @@ class Follower:
                 self._say.warn("entry", f"{self._path}: a line is not a search log: {error}")
                 continue
             logs += [log] if log is not None else []
+            if taken + len(logs) >= most_logs:
+                break
             if len(logs) == MOST_LOGS:
                 self._accept(logs, self._session, at + 1)
                 taken, logs = taken + len(logs), []
         self._accept(logs, self._session, at + 1)
         self._at = self._least = at
         return taken + len(logs)
+
+    def unread(self) -> int:
+        """Count the whole lines that it has not read of its file."""
+        lines, at = 0, self._at
+        while self._fd is not None and (data := os.pread(self._fd, MOST_BYTES, at)):
+            lines, at = lines + data.count(b"\n"), at + len(data)
+        return lines
 
     def close(self) -> None:
         """Close the file."""

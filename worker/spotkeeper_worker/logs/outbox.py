@@ -123,6 +123,11 @@ class Outbox:
             self._say.over("disk", "the journal is on disk again")
         return refused
 
+    def lose(self, logs: int) -> None:
+        """Count logs that nobody will send; the next message has the number."""
+        with self._changed:
+            self._journal.counts["lost"] += logs
+
     def flush(self, timeout_s: float) -> bool:
         """Send everything now; answers whether SQS has it all before the time is over."""
         ends = time.monotonic() + timeout_s
