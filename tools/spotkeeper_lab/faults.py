@@ -44,11 +44,12 @@ class Kind(StrEnum):
     OPERATOR_MAXIMUM = "an operator sets the spot group's maximum to 0, and back"
     OPERATOR_SUSPENDS = "an operator suspends launches, and resumes them"
     OPERATOR_ENDS = "an operator terminates instances"
-    WRONG_DOCUMENT = "the fleet document is wrong for a while"
+    WRONG_DOCUMENT = "the fleet document is wrong or gone, or another names its groups"
     ZONES_EVENED = "AWS ends an instance to even out zones"
     HANGING = "calls of a service are not answered"
     TABLE_THROTTLED = "the table throttles calls"
     GROUP_DELETED = "the spot group is deleted, and made again at 0"
+    ON_DEMAND_DELETED = "the on-demand group is deleted, and made again at 0"
     CLOCKS_FAR = "the clocks of half of the machines are ten minutes off"
 
 
@@ -87,7 +88,9 @@ TOGETHER = (
 """Faults that are worse together."""
 
 
-WIDE = (Kind.HANGING, Kind.TABLE_THROTTLED, Kind.GROUP_DELETED, Kind.CLOCKS_FAR)
+WIDE = (
+    Kind.HANGING, Kind.TABLE_THROTTLED, Kind.GROUP_DELETED, Kind.ON_DEMAND_DELETED, Kind.CLOCKS_FAR,
+)  # fmt: skip
 """Drawn by wide runs only."""
 
 

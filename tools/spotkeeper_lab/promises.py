@@ -43,8 +43,8 @@ UNREAD_LOGS = frozenset({Kind.LOGS_STOP, Kind.COLLECTOR_DOWN})
 HELPLESS = frozenset(
     {
         Kind.ON_DEMAND_DRY,
+        Kind.ON_DEMAND_DELETED,
         Kind.BAD_ON_DEMAND_IMAGE,
-        Kind.WRONG_DOCUMENT,
         Kind.OPERATOR_MAXIMUM,
         Kind.HANG,
         Kind.LOGS_STOP,
@@ -696,6 +696,7 @@ class Watched(Troubled):
                 f"{function}: {what[:160]}",
                 self._trouble(within_s),
                 self._wrong(within_s),
+                Excuse.WRONG if self._recently({Kind.WRONG_DOCUMENT}) else None,
             )
 
     def result(self) -> Result:

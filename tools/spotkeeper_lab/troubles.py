@@ -189,6 +189,21 @@ class Faulted(World):
         return GroupView(name=name, purchase=Purchase.SPOT)
 
 
+def mistaken(documents: dict[str, str], value: float) -> dict[str, str]:
+    """Make a mistake in the fleet's document, or beside it; `value` chooses which."""
+    main = json.loads(documents[MAIN])
+    twice = json.dumps(main | {"on_demand_group": main["spot_group"]})
+    mistakes: tuple[dict[str, str], ...] = (
+        {MAIN: '{"version": 1}'},
+        {f"{MAIN}.overrides": '{"bounds": {"spot_mx": 9}}'},
+        {MAIN: twice},
+        {f"a-{MAIN}": json.dumps(main | {"mode": "observe"})},
+        {MAIN: ""},
+    )
+    changed = documents | mistakes[min(len(mistakes) - 1, int(value * len(mistakes)))]
+    return {name: text for name, text in changed.items() if text}
+
+
 class Troubled(Faulted):
     """The fleets of a scenario, and the faults that happen to them."""
 
@@ -258,7 +273,9 @@ class Troubled(Faulted):
         # With more fleets than one invocation serves, a queue carries the others.
         many = len(self.others_recorded_s) >= FLEETS_AN_INVOCATION
         hangs = self._hangs("ec2") or self._hangs("ssm") or (many and self._hangs("sqs"))
-        if hangs or {Kind.WRONG_DOCUMENT, Kind.GROUP_DELETED} & self.active.keys():
+        # The table has the document of before.
+        unread = Kind.WRONG_DOCUMENT in self.active and any(map(of_the_table, troubles))
+        if hangs or unread or Kind.GROUP_DELETED in self.active:
             self.last_excused_s = self.now_s
 
     def do(self, fault: Fault) -> None:
@@ -287,9 +304,11 @@ class Troubled(Faulted):
                 cloud.suspend(spot, "Launch")
                 self._take(fault)
             case Kind.WRONG_DOCUMENT:
-                self.documents[MAIN] = '{"version": 1}'
+                self.documents = mistaken(self.documents, fault.value)
             case Kind.GROUP_DELETED if spot in cloud.groups():
                 cloud.delete_group(spot)
+            case Kind.ON_DEMAND_DELETED if self.on_demand in cloud.groups():
+                cloud.delete_group(self.on_demand)
             case _:
                 super().do(fault)
 
@@ -311,12 +330,16 @@ class Troubled(Faulted):
                 self.documents = documents_of(scenario)
             case Kind.GROUP_DELETED if spot not in cloud.groups():
                 # At 0; where sizing is off, the operator sets the desired capacity.
-                (spec,) = [one for one in specs_of(scenario, (A, B)) if one.name == spot]
-                cloud.create_group(
-                    replace(spec, desired=0 if scenario.sized else self.operator_wants)
-                )
+                self._make(spot, 0 if scenario.sized else self.operator_wants)
+            case Kind.ON_DEMAND_DELETED if self.on_demand not in cloud.groups():
+                self._make(self.on_demand, 0)
             case _:
                 super().undo(fault)
+
+    def _make(self, group: str, desired: int) -> None:
+        """Make a group again."""
+        (spec,) = [one for one in specs_of(self.scenario, (A, B)) if one.name == group]
+        self.cloud.create_group(replace(spec, desired=desired))
 
     def _note_operator(self, desired: int) -> None:
         """Remember the capacity that an operator set for the spot group."""
