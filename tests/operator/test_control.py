@@ -17,7 +17,7 @@ from spotkeeper.adapters.stacks import Stack
 from spotkeeper_cli.main import app
 from spotkeeper_operator.aws import Aws
 from tests.functions.conftest import TABLE, Stage
-from tests.operator.command import answered, deploy, intercept, refused, run
+from tests.operator.command import answered, deploy, intercept, record, refused, run
 
 
 def turned(stage: Stage) -> None:
@@ -59,6 +59,7 @@ def test_stop_ends_no_on_demand_that_nothing_serves_in_place_of(deployed: Stage)
     cloud.set_desired("main-spot", 0)
     cloud.set_desired("main-on-demand", 4)
     deployed.at(cloud.now_s + 600)
+    deployed.call(check_availability)
     assert refused("stop", "main", "--yes") == (
         "error: 0 spot instances serve, and 4 on demand: wait until spot serves that many, or give "
         "--anyway"
@@ -67,6 +68,31 @@ def test_stop_ends_no_on_demand_that_nothing_serves_in_place_of(deployed: Stage)
     out = answered("stop", "main", "--yes")
     assert "left  main-on-demand: desired 4, Spotkeeper no longer sets it" in out
     assert cloud.group("main-on-demand").desired == 4
+
+
+@pytest.mark.parametrize(
+    ("serving", "age_s", "told"),
+    [
+        (2, 30, "1 of 3 spot instances do not serve, and 1 on demand replace them"),
+        (0, 30, "3 of 3 spot instances do not serve, and 1 on demand replace them"),
+        (3, 900, "no availability turn has succeeded lately, so it is unknown whether spot serves"),
+        (3, 30, ""),
+    ],
+    ids=["one hangs", "all hang", "no turn", "all serve"],
+)
+def test_stop_counts_what_serves_and_not_what_is_in_service(
+    deployed: Stage, serving: int, age_s: int, told: str
+) -> None:
+    """Turns know which workers hang; a group only knows that their instances run."""
+    deployed.cloud.set_desired("main-spot", 3)
+    deployed.at(deployed.cloud.now_s + 1800)
+    assert len(deployed.cloud.group("main-spot").instances) == 3
+    at = deployed.now - timedelta(seconds=age_s)
+    newest = {**deployed.records("main")[-1], "controller": "availability", "at": at.isoformat()}
+    record(deployed, "availability", newest | {"seen": {"SpotServing": serving}})
+    code, _, err = run("stop", "main", "--yes")
+    assert (code, told in " ".join(err.split())) == (2 if told else 0, True)
+    assert deployed.cloud.group("main-on-demand").desired == (1 if told else 0)
 
 
 def test_a_stop_that_fails_half_way_says_what_is_left_and_how_to_go_on(

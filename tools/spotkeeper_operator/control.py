@@ -39,6 +39,17 @@ class FleetControl:
         control = replace(self._table.of(self.fleet.name), pause=None)
         return control.permission(self.fleet.mode, self._now) is Permission.OBSERVE
 
+    def serving(self) -> int | None:
+        """Return how many spot instances served at the last turn, by their workers' logs, too.
+
+        None where no turn has succeeded lately: nobody knows.
+        """
+        records = self._aws.records(self.stack).newest(self.fleet.name, RECENT)
+        turns = (r for r in records.of(Controller.AVAILABILITY) if "SpotServing" in r.seen)
+        turn = next(turns, None)
+        known = turn and age_from(turn.at, self._now) <= STALE_TURN_S
+        return int(turn.seen["SpotServing"]) if turn and known else None
+
     def preview(self) -> list[str]:
         """List the calls that the newest turns of a fleet that does not act would have made."""
         records = self._aws.records(self.stack).newest(self.fleet.name, RECENT)
@@ -129,18 +140,8 @@ class Leaving:
         ending = None
         if backfilled and on_demand is not None and on_demand.desired > on_demand.minimum:
             ending = on_demand
-            members = spot.instances if spot is not None and not anyway else ()
-            serving = sum(i.phase is Phase.IN_SERVICE and i.healthy for i in members)
-            if spot is not None and not anyway and serving < spot.desired:
-                raise OperatorError(
-                    f"{spot.desired - serving} of {spot.desired} spot instances do not serve, and "
-                    f"{on_demand.desired} on demand replace them: wait, or give --anyway"
-                )
-            if spot is not None and not anyway and serving < on_demand.desired:
-                raise OperatorError(
-                    f"{serving} spot instances serve, and {on_demand.desired} on demand: wait "
-                    "until spot serves that many, or give --anyway"
-                )
+            if spot is not None and not anyway:
+                _check_spot_serves(spot, on_demand, control.serving())
             change = f"{ending.name}: desired {ending.desired} -> {ending.minimum}"
             writer = AutoScalingWriter(aws.autoscaling, aws.ec2)
             self._steps.append((change, partial(writer.set_desired, ending.name, ending.minimum)))
@@ -241,6 +242,30 @@ class Leaving:
                         )
 
             self._steps.append((f"{text} deleted", delete))
+
+
+def _check_spot_serves(spot: Group, on_demand: Group, known: int | None) -> None:
+    """Raise `OperatorError` unless spot serves what was desired of it, and what on-demand serves.
+
+    An instance in service may hang: `known` is how many served at the last turn.
+    """
+    if known is None:
+        raise OperatorError(
+            f"no availability turn has succeeded lately, so it is unknown whether spot serves what "
+            f"{on_demand.desired} on demand serve: see `spotkeeper status`, or give --anyway"
+        )
+    there = sum(i.phase is Phase.IN_SERVICE and i.healthy for i in spot.instances)
+    serving = min(there, known)
+    if serving < spot.desired:
+        raise OperatorError(
+            f"{spot.desired - serving} of {spot.desired} spot instances do not serve, and "
+            f"{on_demand.desired} on demand replace them: wait, or give --anyway"
+        )
+    if serving < on_demand.desired:
+        raise OperatorError(
+            f"{serving} spot instances serve, and {on_demand.desired} on demand: wait until spot "
+            "serves that many, or give --anyway"
+        )
 
 
 def mode_text(fleet: str, control: Control) -> str:
