@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import redis
+from celery import Celery
+from kombu import pools
 
 from spotkeeper.border.search_log import read
 from spotkeeper_worker.agent.queue_look import LookFailed, look, parse_address
@@ -80,7 +82,8 @@ def test_an_address_names_a_queue(url: str, where: str, vhost: str, name: str, k
     [
         "amqp://h/%2F/q", "https://h/q", "https://h//q", "https://h", "https://h:x/%2F/q", "",
         "redis://h/celery", "redis://h/0/", "redis:///0/q", "redis://h/0/q?kind=sidekiq",
-        "redis://h/0/q?kind=stream", "redis://h/0/q?colour=red", "redis://h:x/0/q",
+        "redis://h/0/q?kind=stream", 
+        "redis://h/0/q?kind=celery&steps=1,b", "redis://h/0/q?colour=red", "redis://h:x/0/q",
     ],
 )  # fmt: skip
 def test_a_bad_address_is_refused(url: str) -> None:
@@ -190,6 +193,7 @@ def fill(client: Any) -> None:
     client.rpush("doing", *range(2))
     client.rpush("celery", *range(3))
     client.rpush("celery\x06\x166", "urgent")
+    client.sadd("_kombu.binding.celery", "celery\x06\x16\x06\x16celery")
     client.hset("unacked", mapping={"a": 1, "b": 2})
     client.rpush("rq:queue:ocr", *range(4))
     client.zadd("rq:wip:ocr", {"a": 1})
@@ -220,3 +224,59 @@ def test_a_real_redis_gives_both_counts(in_redis: Any, queue: str, found: tuple[
     port = in_redis.connection_pool.connection_kwargs["port"]
     seen = look(parse_address(f"redis://:s3cret@127.0.0.1:{port}/3/{queue}"))
     assert (seen["ready"], seen["unacknowledged"], seen["kind"]) == (*found, "redis")
+
+
+LAYOUTS: list[tuple[dict[str, Any], str, int | str]] = [
+    ({}, "", 10),
+    ({"priority_steps": list(range(10))}, "", 10),
+    ({"priority_steps": list(range(10)), "sep": ":", "queue_order_strategy": "priority"},
+     "&sep=:", 10),
+    ({"priority_steps": [0, 5, 250, 900], "sep": "--"}, "&sep=--&steps=900", 10),
+    ({"priority_steps": [0, 255]}, "", 10),
+    ({"global_keyprefix": "shop:"}, "&prefix=shop:", 10),
+    ({"global_keyprefix": "shop:", "sep": "\x1f"}, "&prefix=shop:&sep=%1F", 10),
+    # An unknown layout is refused, and not counted as empty.
+    ({"sep": ":"}, "", "have another sep"),
+    ({"priority_steps": list(range(10)), "sep": ":"}, "&sep=%7C", "have another sep"),
+    ({"global_keyprefix": "shop:"}, "", "nobody has declared"),
+    ({}, "&exchange=other", "nobody has declared"),
+    ({}, "&prefix=shop:", "nobody has declared"),
+]  # fmt: skip
+
+
+@pytest.mark.make_e2e
+@pytest.mark.parametrize(("options", "given", "found"), LAYOUTS)
+@pytest.mark.parametrize("priorities", [range(10), [5] * 10], ids=["each", "one"])
+def test_every_task_of_celery_is_counted_or_the_look_is_refused(
+    in_redis: Any, options: dict[str, Any], given: str, found: int | str, priorities: Any
+) -> None:
+    """With Celery itself, which writes its keys as broker_transport_options say."""
+    in_redis.flushall()
+    # kombu remembers what it has declared over a connection.
+    pools.reset()  # type: ignore[no-untyped-call]
+    port = in_redis.connection_pool.connection_kwargs["port"]
+    url = f"redis://:s3cret@127.0.0.1:{port}/3"
+    with Celery("shop", broker=url, set_as_current=False) as app:
+        app.conf.broker_transport_options = options
+        for priority in priorities:
+            app.send_task("t", priority=priority)
+    address = parse_address(f"{url}/celery?kind=celery{given}")
+    if isinstance(found, str):
+        with pytest.raises(LookFailed, match=found):
+            look(address)
+        return
+    assert look(address)["ready"] == found
+
+
+@pytest.mark.make_e2e
+def test_a_user_without_smembers_names_the_layout(in_redis: Any) -> None:
+    fill(in_redis)
+    in_redis.acl_setuser(
+        "watcher", enabled=True, passwords=["+s3cret"], keys=["*"],
+        commands=["+llen", "+hlen", "+select"],
+    )  # fmt: skip
+    port = in_redis.connection_pool.connection_kwargs["port"]
+    url = f"redis://watcher:s3cret@127.0.0.1:{port}/3/celery?kind=celery"
+    with pytest.raises(LookFailed, match="allow SMEMBERS, or give sep="):
+        look(parse_address(url))
+    assert look(parse_address(url + "&sep=%06%16"))["ready"] == 4

@@ -29,14 +29,16 @@ _LONGEST = 1 << 20
 RABBITMQ = "rabbitmq"
 # For each kind in Redis: the commands whose answers are added up to what waits, those to what is
 # being served, and the options of the address with what they are by default. kombu has a
-# list for each priority step, of which the first has the plain name; its `unacked` has the messages
-# of all queues of the database.
-_STEPS = ("", "\x06\x163", "\x06\x166", "\x06\x169")
+# list for each of its `priority_steps`, of which the first has the plain name: QUEUE SEP STEP. All
+# steps that a priority may have are looked at, and others are an option. Its `unacked` has the
+# messages of all queues of the database.
+_SEP, _PRIORITIES = "\x06\x16", 256
 KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     "list": (["LLEN {name}"], ["LLEN {processing}"], {"processing": ""}),
     "stream": (["XINFO {name} {group} lag"], ["XINFO {name} {group} pending"], {"group": ""}),
     "celery": (
-        ["LLEN {prefix}{name}" + step for step in _STEPS], ["HLEN {prefix}unacked"], {"prefix": ""},
+        ["LLEN {prefix}{name}"], ["HLEN {prefix}{unacked}"],
+        {"prefix": "", "sep": "", "steps": "", "exchange": "", "unacked": "unacked"},
     ),
     "rq": (["LLEN rq:queue:{name}"], ["ZCARD rq:wip:{name}"], {}),
     "bullmq": (
@@ -103,6 +105,8 @@ def parse_address(url: str) -> Address:
     if set(options) - set(takes) or (kind == "stream" and "group" not in options):
         names = ", ".join(takes) or "nothing"
         raise ValueError(f"kind={kind} takes {names} (a stream needs its group)")
+    if not all(step.isdecimal() for step in options.get("steps", "0").split(",")):
+        raise ValueError("steps (kind=celery) should be numbers with commas between them")
     host, tls = f"{parts.hostname}:{parts.port or 6379}", parts.scheme == "rediss"
     given = tuple(sorted(options.items()))
     return Address(kind, host, user, password, database, unquote(queue), tls=tls, options=given)
@@ -165,7 +169,42 @@ def _count_in_redis(address: Address) -> tuple[int, int]:
             # An option that was not given leaves a key empty: there is nothing to count.
             return sum(redis.count(*command) for command in filled if all(command))
 
-        return total(waiting), total(in_flight)
+        ready = total(waiting)
+        if address.kind == "celery":
+            sep = _sep_of_celery(redis, words)
+            steps = {*map(str, range(_PRIORITIES)), *filter(None, words["steps"].split(","))}
+            plain = f"{words['prefix']}{address.queue}"
+            ready += redis.lengths([f"{plain}{sep}{step}" for step in sorted(steps)])
+        return ready, total(in_flight)
+
+
+def _sep_of_celery(redis: _Redis, words: dict[str, str]) -> str:
+    """Return what stands between queue and step; raises RedisError for an unknown layout.
+
+    kombu writes each binding of an exchange with the same `sep`: KEY SEP PATTERN SEP QUEUE. A queue
+    without one was never declared, or has another name in Redis: its length is not 0 but unknown.
+    """
+    name, exchange = words["name"], words["exchange"] or words["name"]
+    sep = words["sep"] or _SEP
+    try:
+        members = redis.ask("SMEMBERS", f"{words['prefix']}_kombu.binding.{exchange}")
+    except RedisError as error:
+        if words["sep"]:
+            return sep
+        raise RedisError(f"{error}; allow SMEMBERS, or give sep= in the address") from None
+    bound = [member for member in members if isinstance(member, str) and member.endswith(name)]
+    parts = [member.split(sep) for member in bound]
+    if any(len(it) != len(("key", "pattern", "queue")) for it in parts):
+        raise RedisError(
+            f"kombu's bindings of {exchange} have another sep: give sep= in the address, as in"
+            " broker_transport_options"
+        )
+    if words["sep"] or any(it[-1] == name for it in parts):
+        return sep
+    raise RedisError(
+        f"nobody has declared the queue in the exchange {exchange}: Celery did not use it yet, or"
+        " exchange=, prefix= (global_keyprefix) or sep= is missing in the address"
+    )
 
 
 class _Redis(NamedTuple):
@@ -187,11 +226,16 @@ class _Redis(NamedTuple):
             raise RedisError("it does not know the length")
         return found
 
+    def lengths(self, keys: list[str]) -> int:
+        """Ask for the lengths of many lists at once; gives their sum."""
+        self.connection.sendall(b"".join(_command("LLEN", key) for key in keys))
+        found = [self._answer() for _ in keys]
+        if not all(isinstance(length, int) for length in found):
+            raise RedisError("it does not know the length")
+        return sum(found)
+
     def ask(self, *words: str) -> Any:
-        encoded = [word.encode() for word in words]
-        parts = [b"*%d\r\n" % len(encoded)]
-        parts += [b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded]
-        self.connection.sendall(b"".join(parts))
+        self.connection.sendall(_command(*words))
         return self._answer()
 
     def _answer(self) -> Any:
@@ -213,6 +257,12 @@ class _Redis(NamedTuple):
         if kind == b"*" and int(text) <= _LONGEST:
             return [self._answer() for _ in range(int(text))]
         raise RedisError("it does not speak Redis")
+
+
+def _command(*words: str) -> bytes:
+    encoded = [word.encode() for word in words]
+    parts = [b"*%d\r\n" % len(encoded)]
+    return b"".join([*parts, *(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)])
 
 
 def watch(
