@@ -4,20 +4,25 @@ from typing import Any
 
 from spotkeeper import wiring
 from spotkeeper.border.events import turn_request
-from spotkeeper.observability import logger, report
+from spotkeeper.observability import logger, report, report_messages
 from spotkeeper.turns.check_health import check_health
 from spotkeeper.turns.turn import own_share
 
 
 @logger.inject_lambda_context
-def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
-    """Handle a tick, or a message for some fleets; raises `TurnFailed` once all were tried."""
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Handle a tick, or messages for some fleets; returns the messages to deliver again.
+
+    A tick raises `TurnFailed` once all were tried.
+    """
     now = wiring.now()
     wanted = turn_request(event, now)
     documents = wiring.fleet_documents(copies=True)
-    if wanted.fleets is not None:
-        mine = [fleet for fleet in documents.fleets if fleet.name in wanted.fleets]
+    if wanted.fleets is not None or wanted.messages:
+        # A message that is not ours has all fleets turned.
+        some = wanted.fleets
+        mine = [each for each in documents.fleets if some is None or each.name in some]
         # Only a tick reports a wrong document.
-        return report(check_health(mine, wiring.ports(), now))
+        return report_messages(check_health(mine, wiring.ports(), now), wanted.messages)
     own, errors = own_share(documents.fleets, wiring.health_queue, now)
     return report(check_health(own, wiring.ports(), now), [*documents.errors, *errors])

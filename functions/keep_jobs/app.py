@@ -3,18 +3,31 @@
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper import wiring
-from spotkeeper.border.job_report import read_job_messages
-from spotkeeper.observability import logger, report_jobs
-from spotkeeper.turns.keep_jobs import keep_jobs
+from spotkeeper.border.job_report import messages_of, named_by_events, read_job_messages
+from spotkeeper.observability import logger, report_job_messages, report_jobs
+from spotkeeper.ports import FleetError
+from spotkeeper.turns.keep_jobs import JobTurn, keep_jobs
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 @logger.inject_lambda_context
-def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, list[str]]:
-    """Handle a tick, an event of AWS or reports; raises `JobsFailed` once all were tried."""
-    now = wiring.now()
+def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
+    """Handle a tick, or a batch of reports and events of AWS.
+
+    A tick keeps all jobs and raises `TurnFailed` once all were tried. A batch keeps the jobs that
+    it names, and returns its messages to deliver again: most events are of others' machines.
+    """
+    now, ports = wiring.now(), wiring.job_ports()
     reports, warned, unread = read_job_messages(event)
-    turns = keep_jobs(reports, warned, wiring.job_ports(), now)
-    return report_jobs(turns, unread)
+    if not event.get("Records"):
+        return report_jobs(keep_jobs(reports, warned, ports, now), unread)
+    reported = {report.job for report in reports}
+    try:
+        some = reported.union(ports.table.naming(named_by_events(event)))
+        turns = keep_jobs(reports, warned, ports, now, some)
+    except FleetError as error:
+        turns = [JobTurn(name=name, error=error, is_unnoted=True) for name in reported or {""}]
+    failed = messages_of(event, {turn.name for turn in turns if turn.is_unnoted})
+    return report_job_messages(turns, unread, failed)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import boto3
 import pytest
@@ -23,7 +24,8 @@ from spotkeeper import wiring
 from spotkeeper.domain.jobs.job import Job, JobSpec
 from spotkeeper.domain.jobs.steps import RegisterImage, Step
 from spotkeeper.observability import TurnFailed
-from spotkeeper.ports import TimedOut
+from spotkeeper.ports import TimedOut, Unavailable
+from spotkeeper.turns.keep_jobs import JobTurn, keep_jobs
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.jobs import (
@@ -56,6 +58,8 @@ class Account(JobAccount):
 
     now: datetime
     sent: int = 0
+    turns: list[JobTurn] = field(default_factory=list)
+    answer: dict[str, Any] = field(default_factory=dict)
     confirmed: list[str] = field(default_factory=list)
 
     def start(self, text: str, *, dry_run: bool = False) -> list[str]:
@@ -80,12 +84,21 @@ class Account(JobAccount):
         return self.handle(*bodies)
 
     def handle(self, *bodies: object) -> list[str]:
-        records = [{"body": json.dumps(body)} for body in bodies]
-        steps: dict[str, list[str]] = handler(
-            {"Records": records} if records else {},
-            Context(),  # type: ignore[arg-type]
-        )
-        return steps["resnet"]
+        """Run the function on messages, if there are any; returns the steps of the job."""
+        records = [
+            {"messageId": f"m-{number}", "body": json.dumps(body)}
+            for number, body in enumerate(bodies)
+        ]
+        event, context = ({"Records": records} if records else {}), Context()
+        self.turns.clear()
+
+        def kept(*args: Any) -> list[JobTurn]:
+            self.turns += keep_jobs(*args)
+            return self.turns
+
+        with patch("functions.keep_jobs.app.keep_jobs", kept):
+            self.answer = handler(event, context)  # type: ignore[arg-type]
+        return [step for turn in self.turns if turn.name == "resnet" for step in turn.steps]
 
     def ticks(self, number: int) -> list[str]:
         return [step for _ in range(number) for step in self.tick()]
@@ -263,6 +276,55 @@ def test_reports_that_are_wrong_repeated_or_late_change_nothing(account: Account
     )
     handler({"Records": [{"body": "{"}, {"body": "[]"}, {}]}, Context())  # type: ignore[arg-type]
     assert (account.job.told, account.job.outcome) == (before.told, None)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "EC2 Instance State-change Notification": {
+        "detail": {"instance-id": "{i}", "state": "running"}
+    },
+    "EC2 Spot Instance Interruption Warning": {"detail": {"instance-id": "{i}"}},
+    "EBS Volume Notification": {"resources": ["arn:aws:ec2:us-east-1:1:volume/{v}"]},
+    "EBS Snapshot Notification": {"detail": {"source": "arn:aws:ec2::us-east-1:volume/{v}"}},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_event_takes_the_turn_of_the_job_that_it_names_and_of_no_other(
+    account: Account, kind: str
+) -> None:
+    account.start(VOLUME)
+    account.start(VOLUME.replace("resnet", "other"))
+    account.ticks(6)
+    job = account.job
+    told = json.dumps({"detail-type": kind, "time": account.now.isoformat(), **KINDS[kind]})
+    foreign = told.replace("{i}", "i-0123456789abcdef0").replace("{v}", "vol-0123456789abcdef0")
+    account.handle(json.loads(foreign))
+    assert (account.turns, account.answer) == ([], {"batchItemFailures": []})
+    mine = told.replace("{i}", job.machine or "i-").replace("{v}", job.home)
+    account.handle(json.loads(mine))
+    assert [turn.name for turn in account.turns] == ["resnet"]
+
+
+def test_a_broken_job_costs_no_other_job_a_message(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lambda takes concurrency from all jobs for an error: failed messages are named instead."""
+    account.start(DOCUMENT)
+    account.start(DOCUMENT.replace("resnet", "broken"))
+    account.tick()
+    change = account.jobs._table.__class__.change
+
+    def refused(self: Any, name: str, changed: Callable[[Job], Job]) -> Job | None:
+        if name == "broken":
+            raise Unavailable("job broken cannot be read")
+        return change(self, name, changed)
+
+    monkeypatch.setattr(account.jobs._table.__class__, "change", refused)
+    machine = {"instance_id": account.job.machine, "attempt": 1, "at": account.now.isoformat()}
+    report = {**REPORT, **machine, "event": "running", "step": "7"}
+    account.handle({**report, "seq": 1}, {**report, "seq": 2, "job": "broken"}, "no report")
+    assert account.answer == {"batchItemFailures": [{"itemIdentifier": "m-1"}]}
+    assert [told.step for told in account.job.told.values()] == ["7"]
 
 
 def test_tags_of_a_jobs_machine_that_make_no_sense_stop_nothing(account: Account) -> None:

@@ -1,5 +1,6 @@
 """Many fleets in one stack: the tick turns a few, and messages have the others turned."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -37,7 +38,12 @@ def take(queue: str) -> list[dict[str, Any]]:
     """Take the messages out of a queue, as the events that Lambda makes of them."""
     waiting = sqs_backends[ACCOUNT]["us-east-1"].queues[queue]
     taken, waiting._messages = waiting._messages, []
-    return [{"Records": [{"body": message.body}]} for message in taken]
+    return [{"Records": [{"messageId": it.id, "body": it.body}]} for it in taken]
+
+
+def named(message: dict[str, Any]) -> list[str]:
+    """The fleets that a message names."""
+    return list(json.loads(message["Records"][0]["body"])["fleets"])
 
 
 @CONTROLLERS
@@ -47,10 +53,15 @@ def test_every_fleet_has_one_turn_each_minute_and_no_invocation_has_more_than_a_
     shares = set()
     for minute in (10, 11, 12):
         stage.at(60 * minute)
-        own = stage.call(handler)
-        turned = [own, *(stage.call(handler, message) for message in take(queue))]
-        assert all(len(fleets) <= FLEETS_AN_INVOCATION for fleets in turned)
-        assert sorted(name for fleets in turned for name in fleets) == list(MANY)
+        own, turned = stage.call(handler), list[str]()
+        for message in take(queue):
+            turned += named(message)
+            assert len(named(message)) <= FLEETS_AN_INVOCATION
+            assert stage.call(handler, message) == {"batchItemFailures": []}
+        assert sorted([*own, *turned]) == list(MANY)
+        assert all(
+            stage.records(name)[-1]["at"].startswith(f"{stage.now:%Y-%m-%dT%H:%M}") for name in MANY
+        )
         assert take(queue) == []
         shares.add(frozenset(own))
     assert len(shares) == 3, "another share stays with the tick each minute"
@@ -90,11 +101,29 @@ def test_fleets_that_cannot_be_handed_on_have_their_turn_at_once_and_an_alarm(
 
 
 @CONTROLLERS
+def test_a_broken_fleet_costs_the_messages_of_the_others_nothing(
+    stage: Stage, handler: Handler, queue: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lambda takes concurrency from all for an error: the failed message is named instead."""
+    stage.call(handler)
+    first, *others = take(queue)
+    broken = named(first)[0]
+    for group in (f"{broken}-spot", f"{broken}-on-demand"):
+        stage.cloud.delete_group(group)
+    failed = {"batchItemFailures": [{"itemIdentifier": first["Records"][0]["messageId"]}]}
+    assert stage.call(handler, first) == failed
+    assert '"MessagesFailed":[1.0]' in capsys.readouterr().out
+    assert all(stage.call(handler, each) == {"batchItemFailures": []} for each in others)
+    foreign = {"Records": [{"messageId": "m", "body": "{"}]}
+    assert stage.call(handler, foreign) == {"batchItemFailures": [{"itemIdentifier": "m"}]}
+
+
+@CONTROLLERS
 def test_fleets_that_a_minute_did_not_reach_are_left_to_the_next(
     stage: Stage, handler: Handler, queue: str
 ) -> None:
     stage.call(handler)
     (message, *_) = take(queue)
     stage.at(stage.cloud.now_s + 61)
-    assert stage.call(handler, message) == {}
+    assert stage.call(handler, message) == {"batchItemFailures": []}
     assert stage.counted("dynamodb").total() == 0

@@ -110,6 +110,7 @@ def test_the_dashboard_has_every_alarm(stack: Stack) -> None:
 def looked_at(alarm: dict[str, Any], name: str) -> list[str]:
     """Whose metric of AWS's an alarm looks at."""
     metrics = [it["MetricStat"]["Metric"] for it in alarm["Metrics"] if "MetricStat" in it]
+    metrics = [it for it in metrics if it["Namespace"] != "Spotkeeper"]
     assert {it["MetricName"] for it in metrics} == {name}
     return [it["Dimensions"][0]["Value"] for it in metrics]
 
@@ -129,6 +130,8 @@ def test_every_function_that_fails_rings_an_alarm(
     assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]) == (2, 3)
     seldom = stack.functions().keys() - set(looked_at(alarm, "Errors"))
     assert seldom == {"KeepLedger", "ExamineAccount"}
+    # What messages ask for fails without an error of the function.
+    assert '"MetricName": "MessagesFailed"' in json.dumps(alarm)
     failed = alarms(stack)["FailedInvocationsAlarm"]
     assert (failed["DatapointsToAlarm"], failed["Threshold"]) == (1, 0)
 

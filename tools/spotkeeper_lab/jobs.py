@@ -8,7 +8,7 @@ real one does. The world notes each promise that is broken.
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -157,6 +157,9 @@ class JobWorld:
 
     def names(self) -> Sequence[str]:
         return [] if self.is_closed else [NAME]
+
+    def naming(self, ids: Set[str]) -> Sequence[str]:
+        return self.names() if ids & {*self.item.job.machines, *self.item.job.volumes} else []
 
     def change(self, name: str, change: Callable[[Job], Job]) -> Job | None:
         with self._call():

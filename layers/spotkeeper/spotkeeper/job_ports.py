@@ -1,6 +1,6 @@
 """What the keeper of jobs needs of the world, in the domain's words."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -35,6 +35,10 @@ class JobTable(Protocol):
 
     def names(self) -> Sequence[str]:
         """List the jobs that are not over."""
+        ...
+
+    def naming(self, ids: Set[str]) -> Sequence[str]:
+        """Name the jobs that remember an instance, a volume or a snapshot of these ids."""
         ...
 
     def change(self, name: str, change: Callable[[Job], Job]) -> Job | None:

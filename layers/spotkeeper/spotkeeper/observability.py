@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
@@ -121,6 +122,40 @@ def report_spending(report: LedgerReport) -> dict[str, float]:
     if report.errors:
         raise TurnFailed("not every ledger was kept", report.errors)
     return {fleet: it["SpentSpot"] + it["SpentOnDemand"] for fleet, it in report.spent.items()}
+
+
+def report_messages(
+    turn: TurnReport, messages: Mapping[str, frozenset[str] | None]
+) -> dict[str, Any]:
+    """Report the turns that messages of a queue were for; returns those to deliver again.
+
+    For an error, Lambda would take more and more concurrency from the messages of all fleets.
+    """
+    try:
+        report(turn)
+    except (TurnFailed, ExceptionGroup) as error:
+        failed = [i for i, of in messages.items() if of is None or of & turn.failed]
+        return _redelivered(error, failed)
+    return _redelivered(None, [])
+
+
+def _redelivered(error: Exception | None, message_ids: Sequence[str]) -> dict[str, Any]:
+    """Answer which messages failed; an error is counted for the alarm, with what it says."""
+    if error:
+        logger.error(str(error)[:CAUSES_AT_MOST], kind=type(error).__name__)
+        _count("MessagesFailed", 1)
+    return {"batchItemFailures": [{"itemIdentifier": one} for one in message_ids]}
+
+
+def report_job_messages(
+    turns: Sequence[JobTurn], unread: Sequence[str], failed: Sequence[str]
+) -> dict[str, Any]:
+    """Report the turns that messages of the jobs' queue were for; returns those `failed`."""
+    try:
+        report_jobs(turns, unread)
+    except TurnFailed as error:
+        return _redelivered(error, failed)
+    return _redelivered(None, failed)
 
 
 def report_jobs(turns: Sequence[JobTurn], unread: Sequence[str]) -> dict[str, list[str]]:

@@ -1,7 +1,7 @@
 """Many jobs in one function: each has its turn, and none stops another."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -40,6 +40,9 @@ class Many:
 
     def names(self) -> Sequence[str]:
         return list(self.jobs)
+
+    def naming(self, ids: Set[str]) -> Sequence[str]:
+        return [name for name, job in self.jobs.items() if ids & job.machines.keys()]
 
     def change(self, name: str, change: Callable[[Job], Job]) -> Job | None:
         self.jobs[name] = change(self.jobs[name])

@@ -7,7 +7,7 @@ late, repeated, absent. Instance ids are read from the detail, never from the AR
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any
@@ -163,10 +163,15 @@ OF_USE_S = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
-    """The fleets whose turns an event asks for, None for all; `woken` counts wake-ups in a row."""
+    """The fleets whose turns an event asks for, None for all; `woken` counts wake-ups in a row.
+
+    `messages` are the ids of the queue's messages, with the fleets that each names, or None for
+    all. They are empty for a tick.
+    """
 
     fleets: frozenset[str] | None = None
     woken: int = 0
+    messages: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
 
 
 class _Message(_Part):
@@ -184,16 +189,20 @@ def turn_request(event: object, now: datetime) -> TurnRequest:
     Messages of an earlier minute ask for none.
     """
     records = event.get("Records") if isinstance(event, dict) else None
-    bodies = [r.get("body", "") for r in records or () if isinstance(r, dict)]
+    sent = [r for r in records or () if isinstance(r, dict)]
+    ids = [str(r["messageId"]) for r in sent if r.get("messageId")]
     try:
-        read = [_Message.model_validate_json(body) for body in bodies]
+        read = [_Message.model_validate_json(r.get("body", "")) for r in sent]
     except ValidationError:
-        return TurnRequest()
+        return TurnRequest(messages=dict.fromkeys(ids))
     if not read:
         return TurnRequest()
     useful = [m for m in read if m.minute is None or (now - m.minute).total_seconds() < OF_USE_S]
     named = frozenset(name for m in useful for name in (m.fleet, *m.fleets) if name)
-    return TurnRequest(fleets=named, woken=max((m.woken for m in useful), default=0))
+    of = [frozenset((m.fleet, *m.fleets)) for m in read]
+    messages = dict(zip(ids, of, strict=True)) if len(ids) == len(of) else {}
+    woken = max((m.woken for m in useful), default=0)
+    return TurnRequest(fleets=named, woken=woken, messages=messages)
 
 
 # --- messages of a queue --------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Reports of a job's machines, and what else invokes keep_jobs: events that name an instance."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
@@ -12,6 +13,9 @@ from spotkeeper.border.job_document import wrong_fields
 from spotkeeper.domain.jobs.job import Report
 
 NOTICE = timedelta(minutes=2)
+WARNING = "EC2 Spot Instance Interruption Warning"
+# What a job may own, by its id or in an ARN.
+_OWNED = re.compile(r"\b(?:i|vol|snap)-[0-9a-f]{8,17}\b")
 
 
 class _Report(BaseModel):
@@ -31,7 +35,7 @@ class _Report(BaseModel):
     exit_code: int | None = None
     reason: Annotated[str, Field(max_length=2000)] = ""
     ignored: Annotated[str, Field(max_length=2000)] = ""
-    uncommitted_s: Annotated[float, Field(ge=0)] | None = None
+    uncommitted_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 def read_job_messages(
@@ -46,21 +50,42 @@ def read_job_messages(
     unread: list[str] = []
     warned: dict[str, datetime] = {}
     for record in event.get("Records", ()):
-        try:
-            body = json.loads(record.get("body", ""))
-        except (ValueError, RecursionError):
-            # No JSON, lists thousands deep, or a number of thousands of digits.
-            body = {}
-        if isinstance(body, dict) and "detail-type" in body:
+        body = _body(record)
+        if "detail-type" in body:
             # Machines of jobs may send to the queue, too: what has no time is no event of AWS.
             with suppress(KeyError, TypeError, ValueError, OverflowError):
                 ends_at = datetime.fromisoformat(str(body["time"])).astimezone(UTC) + NOTICE
-                if body["detail-type"] == "EC2 Spot Instance Interruption Warning":
+                if body["detail-type"] == WARNING:
                     warned[str(body["detail"]["instance-id"])] = ends_at
             continue
         try:
-            checked = _Report.model_validate(body if isinstance(body, dict) else {})
+            checked = _Report.model_validate(body)
             reports.append(Report(**checked.model_dump(exclude={"version", "gpu"})))
         except ValidationError as error:
             unread.append(f"a job's report: {wrong_fields(error)}")
     return reports, warned, unread
+
+
+def named_by_events(event: Mapping[str, Any]) -> frozenset[str]:
+    """Return the ids of instances, volumes and snapshots that AWS's events of a batch name."""
+    bodies = [record.get("body", "") for record in event.get("Records", ())]
+    return frozenset(i for body in bodies if "detail-type" in body for i in _OWNED.findall(body))
+
+
+def messages_of(event: Mapping[str, Any], jobs: Set[str]) -> list[str]:
+    """Name the messages of a batch that tell of some jobs: their reports, and any warning."""
+    bodies = [(record.get("messageId"), _body(record)) for record in event.get("Records", ())]
+    return [
+        str(i)
+        for i, body in bodies
+        if i and jobs and (body.get("job") in jobs or body.get("detail-type") == WARNING)
+    ]
+
+
+def _body(record: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        body = json.loads(record.get("body", ""))
+    except (ValueError, RecursionError):
+        # No JSON, lists thousands deep, or a number of thousands of digits.
+        return {}
+    return body if isinstance(body, dict) else {}

@@ -1,6 +1,6 @@
 """The turn of a job: read what exists, decide one step, do it, and record AWS's answer."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -44,6 +44,7 @@ class JobTurn:
     name: str
     steps: list[str] = field(default_factory=list)
     stuck_for: str = ""
+    is_unnoted: bool = False
     error: FleetError | None = None
     is_late: bool = False
 
@@ -53,12 +54,15 @@ def keep_jobs(
     warned: Mapping[str, datetime],
     ports: JobPorts,
     now: datetime,
+    some: Collection[str] | None = None,
 ) -> list[JobTurn]:
-    """Keep each job in turn, within the time of one invocation.
+    """Keep each job, or only `some`, in turn, within the time of one invocation.
 
-    Reports are kept for all jobs first. Those without a turn for lack of time are `is_late`.
+    Reports are kept for all jobs first: a job of which that failed is `is_unnoted`. Those without a
+    turn for lack of time are `is_late`.
     """
-    names = sorted(ports.table.names())
+    names = sorted(ports.table.names()) if some is None or some else []
+    names = [name for name in names if some is None or name in some]
     turns = {name: JobTurn(name=name) for name in names}
     for name in names if reports or warned else ():
         mine = [it for it in reports if it.job == name]
@@ -66,7 +70,7 @@ def keep_jobs(
             # Also while another turn has the job.
             ports.table.change(name, partial(_noted, reports=mine, warned=warned))
         except FleetError as error:
-            turns[name].error = error
+            turns[name].error, turns[name].is_unnoted = error, True
     first = int(now.timestamp() // 60 * GOLDEN % 1 * len(names))
     reported = {it.job for it in reports}
     for name in sorted((*names[first:], *names[:first]), key=lambda it: it not in reported):

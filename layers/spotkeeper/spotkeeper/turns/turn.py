@@ -72,6 +72,12 @@ class TurnReport:
     defects: list[Exception] = field(default_factory=list)
     unrecorded: list[str] = field(default_factory=list)
 
+    @property
+    def failed(self) -> frozenset[str]:
+        """The fleets whose turn failed, or of which AWS refused a request."""
+        wrong = [r.fleet for r in self.records if r.error or any(o.error for o in r.outcomes)]
+        return frozenset([*wrong, *self.unrecorded])
+
 
 @dataclass(slots=True, kw_only=True)
 class Budget:

@@ -8,7 +8,7 @@ Nothing of it expires while anything may be paid for.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -46,6 +46,17 @@ class JobItems(Items):
     def names(self) -> Sequence[str]:
         """List the jobs that are not over."""
         return [it["sk"]["S"] for it in self._query("listing the jobs", _LIST, " ", LAST)]
+
+    def naming(self, ids: Set[str]) -> Sequence[str]:
+        """Name the jobs that remember one of these ids: a call, and one for each job."""
+        if not ids:
+            return []
+        found = {name: self._item(name) for name in self.names()}
+        return [
+            name
+            for name, item in found.items()
+            if item and any(one in item["job"]["S"] for one in ids)
+        ]
 
     def create(self, document: JobDocument, now: datetime) -> bool:
         """Begin a job; false if one of its name is there that is not over."""
