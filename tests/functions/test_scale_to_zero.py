@@ -131,6 +131,9 @@ def test_a_redis_fleet_sleeps_and_wakes(stage_of: StageOf, tmp_path: Path) -> No
     """Its tasks are Celery's on a real Redis, at which a real agent's code looks."""
     with redis(tmp_path) as broker, Celery(broker=broker) as celery:
         quiet, address = Quiet(stage_of, "redis://0/celery"), f"{broker}/celery?kind=celery"
+        with celery.connection_for_write() as connection:
+            # As a worker does when it starts.
+            celery.amqp.queues["celery"](connection.default_channel).declare()
 
         def shipped(sent_at: datetime) -> None:
             told = {"queue": look(parse_address(address), sent_at.timestamp)}

@@ -180,16 +180,24 @@ def test_node_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: Path
     if shutil.which("node") is None:
         pytest.skip("there is no node here (apt-get install nodejs)")
     machine.launch()
-    agent()
+    process = agent()
     run = tmp_path / "run"
     until((run / "agent.sock").exists, "the agent runs")
-    until((run / "notice.json").exists, "the agent tells")
     script = f"exec 9> {run}/workers/web-0; flock 9; exec node worker/examples/worker.mjs"
     environment = {**os.environ, "SPOTKEEPER_RUN_DIR": str(run)}
     with subprocess.Popen(["sh", "-c", script], cwd=ROOT, env=environment) as node:
-        until(lambda: len(machine.logs()) >= 10, "it serves")
+        for served in (10, 20, 30):
+            # It outlives each agent, and sends again what that one has not confirmed.
+            until(lambda served=served: len(machine.logs()) >= served, "it serves")  # type: ignore[misc]
+            process.kill()
+            process.wait()
+            time.sleep(0.5)
+            assert node.poll() is None
+            process = agent()
         machine.scale_in()
         completes(machine, 2)
         node.terminate()
         assert node.wait(60) == 0
+    ids = [log["request_id"] for log in machine.logs()]
+    assert sorted(ids) == sorted(f"r-{number}" for number in range(1, len(ids) + 1))
     assert {log["worker_id"] for log in machine.logs()} == {"web-0"}
