@@ -160,7 +160,7 @@ class Told(Troubled):
         try:
             overrides = self.documents.get(f"{MAIN}.overrides")
             fleet = parse_fleet(MAIN, self.documents[MAIN], overrides)
-        except FleetDocumentError:
+        except (FleetDocumentError, KeyError):
             # `status` reports that, and nothing else of the fleet.
             return
         self._look()
@@ -186,7 +186,8 @@ class Told(Troubled):
         if status.whole and not any(m.working >= m.wanted for m in lately):
             yield f"whole, with {has}: {status.why}"
         short = status.missing_groups or any(m.working < m.wanted for m in lately)
-        if status.whole is False and not short:
+        # Those that are warned work until they are taken.
+        if status.whole is False and not short and " warned" not in status.why:
             yield f"not whole, with {has}: {status.why}"
         if status.in_service not in (None, now.in_service):
             yield f"{status.in_service} in service, there are {now.in_service}"

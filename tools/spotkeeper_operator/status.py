@@ -87,7 +87,8 @@ class LoadNow:
     `workers_live` finished a request in the last `LIVE_S` seconds: at least these are live.
     `workers_leaving` did, too, and their instances are in service no more.
     `busy` is the busy share of these until the newest log, None where too few requests or workers
-    are logged to know it now; `wait_p95_s` is that of the requests that started lately.
+    are logged to know it now; `wait_p95_s` is that of the requests that started lately, and
+    `wait_promised_s` that of the share which the fleet's promise names.
     """
 
     workers_live: int
@@ -95,6 +96,7 @@ class LoadNow:
     workers_leaving: int
     busy: float | None
     wait_p95_s: float
+    wait_promised_s: float
     requests: int
     newest_log_age_s: float
 
@@ -116,7 +118,7 @@ class WaitingNow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failing:
-    """Turns of a controller that failed one after another, since the last that worked."""
+    """Turns of a controller that failed, or were refused something, since the last that was not."""
 
     controller: Controller
     turns: int
@@ -162,6 +164,13 @@ class FleetStatus:
     def whole(self) -> bool | None:
         """Whether the fleet serves with as many instances as are wanted; None if not known."""
         return {State.WHOLE: True, State.NOT_WHOLE: False}.get(self.state)
+
+    @property
+    def promise_missed(self) -> bool:
+        """Whether requests that started lately waited longer than is promised, by over a tenth."""
+        if self.promised_wait_s is None or self.load is None:
+            return False
+        return self.load.wait_promised_s > self.promised_wait_s * 1.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,9 +227,9 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     ages = {each: age_from(r.at, now) if r else None for each, r in worked.items()}
     fresh = {each: r for each, r in worked.items() if r and (ages[each] or 0.0) <= STALE_TURN_S}
     failing = tuple(
-        Failing(controller=each, turns=len(failed), since=failed[-1].at, error=failed[0].reason)
+        Failing(controller=each, turns=len(failed), since=failed[-1].at, error=failed[0].failure)
         for each, mine in turns.items()
-        if (failed := [*takewhile(lambda record: record.rule == FAILED, mine)])
+        if (failed := [*takewhile(lambda record: record.failure, mine)])
     )
     names = (fleet.spot_group, fleet.on_demand_group)
     counted: list[GroupStatus] = []
@@ -287,7 +296,22 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         control=looked.control,
     )
     state, why = _state(status, looked, turn, health, now)
-    return replace(status, state=state, why=why)
+    return replace(status, state=state, why="; ".join([why, *_also(status, why)]))
+
+
+def _also(status: FleetStatus, why: str) -> Iterator[str]:
+    """Name what a headline must not leave out, whatever the state."""
+    # All may have served since the turn that suspects some.
+    there, known = status.in_service or 0, status.known_to_serve or 0
+    suspect = status.seen.get("WorkersSuspect") if known < there else None
+    if suspect and "may not work" not in why:
+        yield f"{suspect:g} may not work"
+    if status.waiting and (count := status.waiting.requests):
+        yield "1 request waits" if count == 1 else f"{count} requests wait"
+    if status.promise_missed:
+        yield "its promise is NOT KEPT"
+    if status.failing:
+        yield f"turns are FAILING: {', '.join(it.controller for it in status.failing)}"
 
 
 def _state(
@@ -305,9 +329,17 @@ def _state(
     there = sum(group.in_service for group in status.groups)
     age_s = age_from(turn.at, now) if turn else 0.0
     unfilled = turn.seen.get("ShortfallUnfilled", 0.0) if turn else 0.0
-    if wanted is not None and there < wanted:
+    # AWS takes them within two minutes; those that were replaced have left their group.
+    warned = 0
+    if turn and age_s <= STALE_TURN_S:
+        seen = turn.seen
+        warned = max(0, int(seen.get("SpotAtRisk", 0) - seen.get("EarlyReplacements", 0)))
+        warned = min(warned, there)
+    if wanted is not None and there - warned < wanted:
         launching = sum(group.launching for group in status.groups)
-        told = f"{there} of {wanted} wanted are in service"
+        told = f"{there - warned} of {wanted} wanted are in service"
+        more = "1 more is" if warned == 1 else f"{warned} more are"
+        told += f", {more} warned" if warned else ""
         told += f", {launching} launching" if launching else ""
         told += f"; {_ago(age_s)}: {turn.reason}" if turn and unfilled > 0 else ""
         return State.NOT_WHOLE, told
@@ -386,6 +418,7 @@ def _load_now(fleet: Fleet, looked: Looked, log_age: float | None, now: datetime
         workers_leaving=len(served) - live,
         busy=_busy(busy_of, looked.digests, known, fleet.slots),
         wait_p95_s=load.waits.quantile_s(0.95),
+        wait_promised_s=load.waits.quantile_s(fleet.objective.share if fleet.objective else 0.95),
         requests=load.finished,
         newest_log_age_s=age_from(load.newest, now),
     )
@@ -449,7 +482,8 @@ def changed(record: DecisionRecord) -> str:
     done = [o.asked for o in record.outcomes if not o.error and not o.would]
     if record.rule == FAILED or (record.outcomes and not done):
         return ""
-    return "; ".join(done) if record.action is Action.HOLD else record.reason
+    # A reason names what was wanted, whether AWS accepted it or not.
+    return "; ".join(done) if record.action is Action.HOLD or record.failure else record.reason
 
 
 def status_text(status: StackStatus) -> str:
@@ -547,16 +581,15 @@ def _wait_words(fleet: FleetStatus) -> str:
         when = f"last {LOAD_WINDOW_S // 60} min"
         if load.newest_log_age_s > LIVE_S:
             when += f", none for {spoken(load.newest_log_age_s)}"
-        parts.append(
-            f"95 % of {load.requests} requests started within {load.wait_p95_s:.1f} s ({when})"
-        )
+        percent = f"{100 * (fleet.promised_share or 0.95):.4g} %"
+        started = f"{load.requests} requests started within {load.wait_promised_s:.1f} s"
+        parts.append(f"{percent} of {started} ({when})")
     elif waiting is None or waiting.requests:
         parts.append(f"of those served: unknown, {fleet.unknown['load']}")
     if fleet.promised_wait_s is None or fleet.promised_share is None:
         return "; ".join([*parts, "nothing is promised"])
     share = f"{100 * fleet.promised_share:.4g} %"
-    late = load is not None and load.wait_p95_s > fleet.promised_wait_s * 1.1
-    kept = ", NOT KEPT" if late and share == "95 %" else ""
+    kept = ", NOT KEPT" if fleet.promise_missed else ""
     return "; ".join([*parts, f"promised: {share} within {fleet.promised_wait_s:g} s{kept}"])
 
 
@@ -951,16 +984,15 @@ def _of_activities(activities: Iterable[Activity]) -> Iterator[Event]:
 
 def _of_records(records: Iterable[DecisionRecord]) -> Iterator[Event]:
     for record in records:
-        failed = [f"{o.asked}: {o.error}" for o in record.outcomes if o.error]
+        failure = record.failure
         if record.rule == FAILED:
-            failed = [record.reason]
-            what = f"{record.controller}: {record.reason}"
-        elif (done := changed(record)) or failed:
-            why = "; ".join([done or record.reason, *failed])
+            what = f"{record.controller}: {failure}"
+        elif (done := changed(record)) or failure:
+            why = "; ".join(filter(None, [done or record.reason, failure]))
             what = f"{record.controller}: {record.action} [{record.rule}] {why}"
         else:
             continue
-        yield Event(at=record.at, last=record.at, what=what, failed=bool(failed))
+        yield Event(at=record.at, last=record.at, what=what, failed=bool(failure))
 
 
 def folded(events: Iterable[Event]) -> tuple[Event, ...]:

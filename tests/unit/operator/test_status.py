@@ -161,6 +161,14 @@ CHANGES = (
 )  # fmt: skip
 
 
+DENIED = "on-demand: desired 9: Refused: AccessDenied: not authorized"
+DRAINED = Outcome(asked="drain i-1")
+REFUSED = availability(
+    action=Action.BACKFILL, reason="on-demand 8 -> 9",
+    outcomes=(Outcome(asked="on-demand: desired 9", error=DENIED.partition(": desired 9: ")[2]),),
+)  # fmt: skip
+
+
 def turns(**seen: float) -> dict[str, Any]:
     return {"records": (availability(seen=seen), health())}
 
@@ -181,7 +189,10 @@ HUNG = judged("load 2.0 erlangs; i-4 finished nothing; i-5 hangs", WorkersSuspec
         (BACKFILLED, State.WHOLE, "6 wanted, 6 in service"),
         (FIVE, State.NOT_WHOLE, "5 of 6 wanted are in service"),
         (turns(ShortfallUnfilled=2), State.UNKNOWN, "2 of them were not known to serve"),
-        (turns(ShortfallUnfilled=1, SpotAtRisk=1), State.WHOLE, "6 served in the last minute"),
+        (turns(ShortfallUnfilled=1, SpotAtRisk=1, EarlyReplacements=1), State.WHOLE, "6 served in"),
+        # What AWS takes within two minutes is missing, unless it has left its group.
+        (turns(SpotAtRisk=1), State.NOT_WHOLE, "5 of 6 wanted are in service, 1 more is warned"),
+        (turns(SpotAtRisk=6), State.NOT_WHOLE, "0 of 6 wanted are in service, 6 more are warned"),
         # An instance whose workers hang is in service; a quiet fleet is no reason for an alarm.
         (FOUR_LOG, State.IN_SERVICE, "6 wanted, 6 in service, 4 served in"),
         (NONE_LOG, State.IN_SERVICE, "6 in service, 0 served in the last minute"),
@@ -206,6 +217,19 @@ HUNG = judged("load 2.0 erlangs; i-4 finished nothing; i-5 hangs", WorkersSuspec
          f"UNKNOWN: no availability turn has succeeded for 3 min: {THROTTLED} ... "
          f"FAILING availability: 3 turns have failed since 11:57:40: {THROTTLED} ... "
          "turns availability 3 min ago"),
+        # A headline leaves out nothing that hurts, whatever the state.
+        ({"groups": groups(SIX, STAND_INS)} | HUNG, State.WHOLE,
+         "6 served in the last minute; 2 may not work"),
+        ({"queue": QueueLength(waiting=121, in_flight=2)} | FIVE, State.NOT_WHOLE,
+         "5 of 6 wanted are in service; 121 requests wait"),
+        (STRICT, State.WHOLE, "6 served in the last minute; its promise is NOT KEPT"),
+        ({"records": (REFUSED, health())}, State.WHOLE,
+         f"6 served in the last minute; turns are FAILING: availability ... {DENIED} ... "
+         "FAILING availability: 1 turn has failed since ... last turn 20 s ago: on-demand 8 -> 9"),
+        ({"records": (replace(REFUSED, outcomes=(DRAINED, *REFUSED.outcomes)), health())},
+         State.WHOLE, "last change 11-20 11:59 backfill [at target] drain i-1 last"),
+        ({"records": (availability(error=THROTTLED), health())}, State.WHOLE,
+         f"turns are FAILING: availability ... 11:59:40: {THROTTLED}"),
     ],
     ids=lambda value: str(value)[:30],
 )  # fmt: skip
@@ -218,3 +242,13 @@ def test_figures_have_their_age_and_the_rest_is_unknown(
     text = screen(status)
     for each in words.split(" ... "):
         assert each in text
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.95, 0.99, 0.999])
+def test_a_promise_of_any_share_is_held_against_the_waits_of_that_share(share: float) -> None:
+    for wait_s, kept in ((0.5, False), (5.0, True)):
+        promise = replace(FLEET, objective=Objective(wait_s=wait_s, share=share))
+        text = screen(looked(fleet=promise))
+        assert f"{100 * share:.4g} % of 36 requests started within" in text
+        assert (f"promised: {100 * share:.4g} % within {wait_s:g} s, NOT KEPT" in text) is not kept
+        assert ("its promise is NOT KEPT" in text) is not kept

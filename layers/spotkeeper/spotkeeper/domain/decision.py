@@ -76,6 +76,14 @@ class DecisionRecord:
     error: str = ""
 
     @property
+    def failure(self) -> str:
+        """What failed: the whole turn, or what AWS refused it; empty where nothing did."""
+        if self.rule == FAILED:
+            return self.reason
+        refused = [f"{one.asked}: {one.error}" for one in self.outcomes if one.error]
+        return "; ".join([*refused, *filter(None, [self.error])])
+
+    @property
     def looked(self) -> bool:
         """Whether it has figures; a turn that failed, or that only lost its memory, has none."""
         return has_figures(self.seen)

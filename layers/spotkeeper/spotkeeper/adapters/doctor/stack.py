@@ -106,7 +106,7 @@ def _failed(records: Mapping[str, Records]) -> Iterator[tuple[str, str]]:
     for fleet, found in records.items():
         for controller in Controller:
             turns = found.of(controller)
-            failed = [record for record in turns if record.rule == FAILED]
+            failed = [record for record in turns if record.failure]
             if failed:
-                newest = f"the last at {failed[0].at:%Y-%m-%d %H:%M} UTC: {failed[0].reason}"
+                newest = f"the last at {failed[0].at:%Y-%m-%d %H:%M} UTC: {failed[0].failure}"
                 yield fleet, f"{len(failed)} of the last {len(turns)} {controller} turns; {newest}"
