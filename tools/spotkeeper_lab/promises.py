@@ -81,6 +81,7 @@ class Promise(StrEnum):
     RECORDED = "a record or a failure for every turn"
     ISOLATED = "fleets do not disturb each other"
     COST = "cost bounded"
+    FOUND = "workers that hang together are found"
     SUSPECT = "a suspect stays one until it logs"
     UNMOVED = "a fleet without faults buys no on-demand"
     CAPPED = "a broken release costs no more on-demand than its cap"
@@ -203,6 +204,7 @@ class Watched(Troubled):
         self._short_since: float | None = None
         self._evidence = Evidence()
         self._suspects: set[str] = set()
+        self._seen_hung_since: float | None = None
         self._only_unread_logs = False
         self._killed_s = -math.inf
         self._only_alarms_s = -math.inf
@@ -272,6 +274,7 @@ class Watched(Troubled):
         self._note_workers()
         self._update_evidence()
         self._alarm_rings()
+        self._hung_are_found()
         self._bounds()
         self._orphans()
         self._whole()
@@ -345,6 +348,18 @@ class Watched(Troubled):
                 self._trouble(longest_s),
                 self._wrong(longest_s),
             )
+
+    def _hung_are_found(self) -> None:
+        """Where nothing else is wrong and the load is steady, a few requests for each show it."""
+        scenario, hung = self.scenario, set(self._not_working()) & self.hung.keys()
+        steady = len(scenario.loads) == 1 and {f.kind for f in scenario.faults} == {Kind.HANG}
+        seen = min([self._evidence.passed.get(i, 0.0) for i in hung], default=0.0) >= CERTAIN / 2
+        together = steady and seen and len(hung) > 1 and self.working() + scenario.onprem_workers
+        self._seen_hung_since = (self._seen_hung_since or self.now_s) if together else None
+        if self._seen_hung_since is None or self.replaced or self.group(self.on_demand).desired:
+            return
+        if self.now_s - self._seen_hung_since > SILENT_S:
+            self.broken(Promise.FOUND, f"{len(hung)} hang for {SILENT_S / 60:.0f} min longer")
 
     def _bounds(self) -> None:
         """Requests and running instances stay within the bounds; an operator's capacity stays."""

@@ -1,6 +1,7 @@
 """Which workers fail, are slow, silent or never reported, and which are replaced."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -462,32 +463,54 @@ def test_workers_that_all_hang_beside_waiting_requests_are_replaced_one_at_a_tim
     assert list(diagnosed(load(), memory).replace) == due
 
 
+def turns_of(before: int, since: int, later: int = 0) -> dict[int, int]:
+    """The requests that turns counted each minute, up to a silence of an hour and since then."""
+    each = [before] * 60 + [since] * 30 + [later or since] * 30
+    return {slot_of(at(60 * (n - 119))): count for n, count in enumerate(each)}
+
+
 @pytest.mark.parametrize(
-    ("dead", "racks", "usual", "rate", "missing"),
+    ("dead", "racks", "counts", "rate", "missing"),
     [
-        pytest.param(3, 0, 2.4, 0.5, True, id="the others are as busy as before"),
-        pytest.param(3, 0, 2.4, 0.61, False, id="half are dead: the others are twice as busy"),
-        pytest.param(3, 0, 0.0, 0.61, True, id="no usual load is known"),
-        pytest.param(3, 0, 4.0, 0.67, True, id="ten became six, which are busier"),
-        pytest.param(5, 6, 4.8, 0.5, True, id="workers on premises are as busy as before"),
-        pytest.param(5, 6, 4.8, 0.58, False, id="five of twelve are dead, the others 12/7 as busy"),
+        pytest.param(3, 0, turns_of(60, 30), 0.5, True, id="the others serve as many as before"),
+        pytest.param(3, 0, turns_of(60, 60), 0.5, False, id="the others serve all"),
+        pytest.param(3, 0, turns_of(60, 45), 0.5, False, id="more like all"),
+        pytest.param(3, 0, turns_of(60, 42), 0.5, True, id="less like all"),
+        pytest.param(3, 0, turns_of(60, 30), 0.9, False, id="the others have no time left"),
+        pytest.param(3, 0, turns_of(60, 30, 90), 0.5, True, id="the load rose much later"),
+        pytest.param(3, 0, turns_of(60, 60, 20), 0.5, False, id="the load fell much later"),
+        pytest.param(3, 0, {}, 0.5, True, id="the load before is not known"),
+        pytest.param(2, 0, turns_of(60, 40), 0.5, False, id="only a third"),
+        pytest.param(5, 6, turns_of(60, 35), 0.5, True, id="workers on premises serve as many"),
+        pytest.param(5, 6, turns_of(60, 60), 0.5, False, id="five of twelve are dead"),
     ],
 )
 def test_workers_whose_requests_the_others_serve_are_dead_and_no_logs_are_missing(
-    dead: int, racks: int, usual: float, rate: float, missing: bool
+    dead: int, racks: int, counts: dict[int, int], rate: float, missing: bool
 ) -> None:
     seen = load(*busy(*SPOT[dead:]), *onprem(*[0.0] * racks), rate=rate)
-    memory = passed(*SPOT[:dead], usual_load=usual)
+    silent_since = dict.fromkeys(SPOT[:dead], at(-3600))
+    memory = passed(*SPOT[:dead], counts=counts, last_logs=silent_since)
     assert (diagnosed(seen, memory, onprem_workers=racks).logs_missing == dead) is missing
 
 
-@pytest.mark.parametrize("minutes", [1, 30])
-def test_the_usual_load_follows_the_time_and_not_the_turns(minutes: int) -> None:
-    """The load fell while no turn ran for half an hour: what is usual fell with it."""
-    flow = LogFlow(newest=at(-60), counted=slot_of(at(-60 * minutes - 30)))
-    memory = replace(OLD, usual_load=6.0, flow=flow)
-    usual = watched(memory, load(*busy(*SPOT), rate=0.5), counted(6, -10, *SPOT)).usual_load
-    assert usual == pytest.approx(3 + 3 * 0.9**minutes, rel=0.01)
+def test_dead_workers_stay_dead_when_others_fall_silent_whose_logs_may_be_missing() -> None:
+    since = {**dict.fromkeys(SPOT[:2], at(-7000)), **dict.fromkeys(SPOT[2:4], at(-3600))}
+    known, counts = dict.fromkeys(SPOT[:2], at(-60)), turns_of(60, 30)
+    memory = passed(*SPOT[:4], suspects=known, silent=SPOT[:2], last_logs=since, counts=counts)
+    diagnosis = diagnosed(load(*busy(*SPOT[4:]), rate=0.5), memory)
+    assert (set(SPOT[:2]) <= set(diagnosis.memory.silent), diagnosis.logs_missing) == (True, 2)
+    lately = {**since, **dict.fromkeys(SPOT[2:4], at(-100))}
+    idle = replace(memory, last_logs=lately, counts={})
+    assert diagnosed(load(*busy(*SPOT[4:]), rate=0.5), idle).logs_missing == 0
+
+
+def test_turns_remember_the_requests_of_two_hours() -> None:
+    memory = OLD
+    for minutes in range(180):
+        memory = minute(memory, 60 * minutes, *SPOT)
+    assert [*memory.counts.values()] == [60] * 121
+    assert {later - slot for slot, later in pairwise(memory.counts)} == {6}
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class HealthMemory:
     to when it last finished one. `unreported` maps instances in service whose workers never
     reported, although they would have, to when they were first seen: they count as launching.
     `unheard` are instances that never reported and may serve or not, including those that launch.
-    `usual_load` is that of the last quarter of an hour in which every worker reported, in erlangs.
+    `counts` has the slot up to which each turn of the last hours counted requests, and how many.
     `onprem` has how many workers ran on premises lately, as far as no later count is less.
     `worker_known_at` is the last turn at which an instance in service had logged a request before.
     With `size_limited`, the load needed more than was requested of the spot group; None before the
@@ -74,7 +74,7 @@ class HealthMemory:
     last_logs: Mapping[str, datetime] = field(default_factory=dict)
     unreported: Mapping[str, datetime] = field(default_factory=dict)
     unheard: tuple[str, ...] = ()
-    usual_load: float = 0.0
+    counts: Mapping[int, int] = field(default_factory=dict)
     onprem: tuple[OnPremCount, ...] = ()
     worker_known_at: datetime | None = None
     silences: tuple[Silence, ...] = ()

@@ -87,8 +87,10 @@ def diagnose(
     never_reported = {i: launching[i] for i in late(launching, memory, fleet, now)}
     ill = _failing_or_slow(load, memory, policy) if policy.enabled else {}
     idle = idle_beside_requests(memory, fleet, now) if policy.enabled else {}
-    replaceable = on_trial(quiet, budget, memory, fleet, now) if missing else quiet
-    reasons = {i: quiet[i] for i in replaceable} | idle | ill | never_reported
+    dead = [i for i in quiet if i in memory.silent]
+    trial = {i: why for i, why in quiet.items() if i not in dead}
+    trial_of = on_trial(trial, budget, memory, fleet, now) if missing else tuple(trial)
+    reasons = {i: quiet[i] for i in (*dead, *trial_of)} | idle | ill | never_reported
     onprem = _onprem_suspicions(load, policy, now) if policy.enabled else {}
     suspects, due = _observed(reasons, memory.suspects, now)
     due = tuple(sorted(due, key=lambda i: (i not in ill, -memory.expected.get(i, 0.0))))
@@ -100,8 +102,8 @@ def diagnose(
         wanted = one_at_a_time(due, silence, memory, fleet, now)
     return Diagnosis(
         replace=wanted[:budget],
-        reasons=quiet | reasons | {i: quiet[i] + UNPROVEN for i in replaceable if missing},
-        logs_missing=len(quiet) if missing else 0,
+        reasons=quiet | reasons | {i: quiet[i] + UNPROVEN for i in trial_of if missing},
+        logs_missing=len(trial) if missing else 0,
         onprem_silent=_onprem_silent(load, fleet, memory, now),
         over_budget=wanted[budget:],
         memory=replace(

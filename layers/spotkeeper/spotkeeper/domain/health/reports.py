@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health_memory import HealthMemory, Silence
@@ -31,8 +32,8 @@ from spotkeeper.domain.load.summarise import onprem_at_once
 SHIPS_WITHIN_SLOTS = 6
 # Turns run within two minutes of each other. A single failed turn does not mean that they stopped.
 TURNS_STOPPED = timedelta(seconds=300)
-# The weight of a minute in the usual load: a quarter of an hour makes most of it.
-FOLLOWED = 0.1
+# The load before a silence is read off this many requests, in the hour before it at most.
+BASELINE, HOUR_SLOTS = 100, round(HOUR_S / SLOT_S)
 # Load rate above which no worker has time left.
 BUSY_ALL_THE_TIME = 0.9
 # At this load rate and this wait, workers serve one request after the other.
@@ -41,6 +42,7 @@ BUSY, WAITED_S = 0.8, 10.0
 TOGETHER = CERTAIN / 3
 # One of several silent instances is replaced if their logs are still missing after this time.
 TRIED_AFTER = timedelta(minutes=30)
+TRIED_AFTER_SLOTS = round(TRIED_AFTER.total_seconds() / SLOT_S)
 # Silences are compared with those at the same time of the last two weeks, within an hour.
 ALIKE, DAYS, SILENCES = timedelta(hours=1), 14, 40
 WEEK, WEEKEND = 7, 2
@@ -99,7 +101,7 @@ def watch_reports(
         flow=flow,
         expected=expected,
         last_logs=last,
-        usual_load=_usual_load(memory, load, expected, workers, len(counted) * SLOT_S / 60),
+        counts=_counts(memory, flow.counted, requests),
         worker_known_at=now if since.keys() - memory.starting.keys() else memory.worker_known_at,
     )
 
@@ -127,15 +129,10 @@ def _beside_waits(
     return requests / len(live) * steady if len(live) < workers else 0.0
 
 
-def _usual_load(
-    memory: HealthMemory, load: Load, expected: Mapping[str, float], workers: int, minutes: float
-) -> float:
-    """Follow the load slowly, while every worker reports; turns may have been missed."""
-    if not load.workers or any(passed >= UNHEARD for passed in expected.values()):
-        return memory.usual_load
-    now = _busiest(load) * workers
-    before = memory.usual_load or now
-    return before + (now - before) * (1 - math.pow(1 - FOLLOWED, minutes))
+def _counts(memory: HealthMemory, counted: int, requests: int) -> dict[int, int]:
+    """Add the requests of a turn, and forget those of more than two hours ago."""
+    kept = {at: n for at, n in memory.counts.items() if counted - 2 * HOUR_SLOTS <= at < counted}
+    return {**kept, counted: requests}
 
 
 def _heard(digests: Iterable[LoadDigest]) -> dict[str, int]:
@@ -212,22 +209,43 @@ def logs_rather_missing(
     """Tell whether logs are missing: over a third are silent at once, and the others not busier.
 
     If the silent ones had died, the others would serve their requests: half of the workers would
-    each be twice as busy as before, or busy all the time.
+    each serve twice as many as before, or be busy all the time. Those that were found dead before
+    stay so, and leave the comparison.
     """
     # When the evidence against the first is certain, that against the others may still be half.
     half = {i for i in memory.in_service_since if memory.expected.get(i, 0.0) >= CERTAIN / 2}
-    alike = half | found.keys()
-    total = len(memory.in_service_since)
-    if not found or len(alike) < 2 or 3 * len(alike) <= total:  # noqa: PLR2004
+    dead = found.keys() & memory.silent
+    alike = (half | found.keys()) - dead
+    total = len(memory.in_service_since) - len(dead)
+    if found.keys() <= dead or len(alike) < 2 or 3 * len(alike) <= total:  # noqa: PLR2004
+        return False
+    if max(load.load_rate.values(), default=0.0) >= BUSY_ALL_THE_TIME:
         return False
     workers = workers_in_service(total, load, fleet)
-    left = workers - len(alike) * fleet.workers_per_instance
-    taken_over = memory.usual_load / workers * (1 + workers / max(1, left)) / 2
-    return _busiest(load) < min(BUSY_ALL_THE_TIME, taken_over or BUSY_ALL_THE_TIME)
+    left = max(1, workers - len(alike) * fleet.workers_per_instance)
+    return not _all_are_served(memory, alike, left / workers)
 
 
-def _busiest(load: Load) -> float:
-    return max(load.load_rate.values(), default=0.0)
+def _all_are_served(memory: HealthMemory, alike: Iterable[str], left: float) -> bool:
+    """Tell whether logs show all requests since some instances are silent, or those of the others.
+
+    The others are the share `left` of the workers. The rate is that before the first silence. It is
+    compared with all requests of half an hour since the last silence: of two rates, the one that
+    makes this number of requests likelier. Later, the load may be another.
+    """
+    quiet_since = [memory.last_logs.get(i, memory.in_service_since[i]) for i in alike]
+    first, last = slot_of(min(quiet_since)), slot_of(max(quiet_since))
+    before = before_slots = since = since_slots = 0
+    for start, slot in reversed([*pairwise(sorted(memory.counts))]):
+        n, slots = memory.counts[slot], slot - start
+        if slot <= first and first - slot < HOUR_SLOTS and before < BASELINE:
+            before, before_slots = before + n, before_slots + slots
+        elif last < slot <= last + TRIED_AFTER_SLOTS:
+            since, since_slots = since + n, since_slots + slots
+    if not before or left == 1.0:
+        return False
+    whole = before / before_slots * since_slots
+    return since * math.log(1 / left) > whole * (1 - left)
 
 
 def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
