@@ -37,6 +37,28 @@ def test_only_one_holds_the_lease(states: FleetStates) -> None:
     assert taken(states, 2).holder != first.holder
 
 
+@pytest.mark.parametrize("ahead_s", [50, 3600, -3600])
+def test_a_lease_of_a_clock_that_was_ahead_is_void(states: FleetStates, ahead_s: int) -> None:
+    """A lease of the future would keep its fleet without a turn until then; a memory stays."""
+    lease = taken(states, ahead_s)
+    assert is_busy(states, ahead_s + 1)
+    assert is_busy(states, 4) is False
+    with pytest.raises(FleetError):
+        states.commit(lease, MEMORY, at(ahead_s))
+    assert states.commit(taken(states, 60), MEMORY, at(60 + ahead_s))
+    assert taken(states, 120).availability == MEMORY
+
+
+def test_a_lease_that_is_held_while_no_turn_ends_is_an_error(states: FleetStates) -> None:
+    assert states.commit(taken(states), MEMORY, NOON)
+    for seconds in (60, 120, 180, 240, 299):
+        taken(states, seconds)
+        assert is_busy(states, seconds + 1)
+    taken(states, 360)
+    with pytest.raises(FleetError, match="has ended since"):
+        states.acquire("ocr", Controller.AVAILABILITY, at(361), note("i-1"))
+
+
 def test_fleets_and_halves_do_not_stand_in_each_others_way(states: FleetStates) -> None:
     taken(states)
     health = taken(states, controller=Controller.HEALTH)

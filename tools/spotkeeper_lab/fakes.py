@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any
 
-from spotkeeper.adapters.dynamodb.fleet_state import LEASE_LIFETIME
+from spotkeeper.adapters.dynamodb.fleet_state import LEASE_LIFETIME, SKEW, STALLED
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.wake_ups import delay_s
@@ -130,8 +130,10 @@ class FakeStates:
     ) -> Lease | None:
         with self._faults.call("acquire"):
             state = self._of(fleet, controller)
-            if state.until is not None and state.until >= now:
+            if state.until is not None and now <= state.until <= now + LEASE_LIFETIME + SKEW:
                 state.notes += (note or AtRiskNote(instance_ids=(), at=now),)
+                if state.written_at and now - state.written_at > STALLED:
+                    raise Unavailable(f"no turn of {fleet} has ended since {state.written_at}")
                 return None
             self._holders += 1
             state.holder, state.until = f"turn-{self._holders}", now + LEASE_LIFETIME

@@ -51,6 +51,7 @@ class Kind(StrEnum):
     GROUP_DELETED = "the spot group is deleted, and made again at 0"
     ON_DEMAND_DELETED = "the on-demand group is deleted, and made again at 0"
     CLOCKS_FAR = "the clocks of half of the machines are ten minutes off"
+    CLOCK_JUMPS = "the functions' clock is an hour ahead, and right again"
 
 
 LAUNCH_TEXTS = (
@@ -90,6 +91,7 @@ TOGETHER = (
 
 WIDE = (
     Kind.HANGING, Kind.TABLE_THROTTLED, Kind.GROUP_DELETED, Kind.ON_DEMAND_DELETED, Kind.CLOCKS_FAR,
+    Kind.CLOCK_JUMPS,
 )  # fmt: skip
 """Drawn by wide runs only."""
 

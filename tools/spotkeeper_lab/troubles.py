@@ -121,6 +121,8 @@ class Faulted(World):
             case Kind.CLOCKS_FAR:
                 off_s = -600.0 if fault.value < 0.5 else 600.0  # noqa: PLR2004
                 self.logs.off_s = dict.fromkeys(self._half(), off_s)
+            case Kind.CLOCK_JUMPS:
+                self.ahead_s = -3600.0 if fault.value < 0.5 else 3600.0  # noqa: PLR2004
             case Kind.OPERATOR_ENDS:
                 # An operator's role needs no mark.
                 for instance_id in self.choose(fault, fault.value / 2):
@@ -137,6 +139,8 @@ class Faulted(World):
             self.logs.ahead_s = 0.0
         elif fault.kind is Kind.CLOCKS_FAR:
             self.logs.off_s = {}
+        elif fault.kind is Kind.CLOCK_JUMPS:
+            self.ahead_s = 0.0
 
     def choose(self, fault: Fault, share: float | None = None) -> list[str]:
         """Choose spot instances that are in service, at least one if there is any."""

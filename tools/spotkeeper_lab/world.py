@@ -215,6 +215,8 @@ class World:
         self._handlers: Mapping[str, Handler] = {}
         self._current: Invocation | None = None
         self._open: list[Invocation] = []
+        self.ahead_s = 0.0
+        """How far the functions' clock is ahead."""
 
     @contextmanager
     def deployed(self) -> Iterator[Self]:
@@ -268,7 +270,7 @@ class World:
 
     def now(self) -> datetime:
         """The clock that the functions read."""
-        return self.time.at(self.now_s)
+        return self.time.at(self.now_s + self.ahead_s)
 
     def enter(self, at_s: float, task: Callable[[], None]) -> None:
         """Schedule a task."""

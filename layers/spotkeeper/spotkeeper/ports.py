@@ -215,7 +215,11 @@ class FleetStates(Protocol):
     def acquire(
         self, fleet: str, controller: Controller, now: datetime, note: AtRiskNote | None
     ) -> Lease | None:
-        """Take the lease; None when another turn holds it, which then finds the note."""
+        """Take the lease; None when another turn holds it, which then finds the note.
+
+        A lease that ends later than any that is taken now is void. Raises `Unavailable` where the
+        lease is held although no turn has ended for long.
+        """
         ...
 
     def commit(

@@ -253,3 +253,17 @@ def test_a_write_counts_although_its_answer_was_lost(
     after = taken(states, 3)
     assert (after.notes, after.availability.backoff_s) == (notes, 4)
     assert states.commit(after, AvailabilityMemory(), at(4))
+
+
+def test_of_a_clock_that_was_ahead_no_time_is_believed(states: FleetStateTable) -> None:
+    """A worker of the future is not late for an hour; what is planned beyond it stays planned."""
+    lease, hour = taken(states, 3600), {"i-1": at(3600), "i-2": at(7200), "i-3": at(-60)}
+    assert states.commit(lease, AvailabilityMemory(launching_since=hour, backoff_s=60), at(3600))
+    health = taken(states, 3600, controller=Controller.HEALTH)
+    assert states.commit(health, HealthMemory(silent=("i-1",)), at(3600))
+    found = taken(states, 60)
+    assert found.availability.launching_since == {"i-1": at(60), "i-2": at(7200), "i-3": at(-60)}
+    assert (found.availability.backoff_s, found.other_unreadable) == (60, True)
+    own = taken(states, 61, controller=Controller.HEALTH)
+    assert own.health == HealthMemory()
+    assert "by a clock that was ahead" in own.unreadable[0]

@@ -289,8 +289,10 @@ class Turns:
         if self.controller is Controller.AVAILABILITY:
             ports.last.permit(fleet.name, self.now, acts=permission is Permission.ACT)
         for number in range(MOST_ROUNDS):
+            # Other fleets had their turns before: the lease begins now, not with the invocation.
+            at = self.now + timedelta(seconds=self.budget.spent_s())
             with self.budget.state():
-                lease = states.acquire(name, self.controller, self.now, None if number else note)
+                lease = states.acquire(name, self.controller, at, None if number else note)
             if lease is None:
                 if not number:
                     self.report.busy.append(fleet.name)

@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 
 # Longer than a function may run (template.yaml: 30 s), so that no living turn loses its lease.
 LEASE_LIFETIME = timedelta(seconds=45)
+# The clocks of two functions differ by less than this.
+SKEW = timedelta(seconds=1)
+# A fleet whose lease is taken, although no turn has ended for this long, has no turn.
+STALLED = timedelta(minutes=5)
 # A fleet without a turn for a week starts afresh.
 STATE_LIFETIME = timedelta(days=7)
 
@@ -59,6 +63,8 @@ _RECORD = TypeAdapter(DecisionRecord)
 _MINE = "#holder = :holder"
 # A whole text of JSON, or nothing else. The keys of a memory are names, whatever they look like.
 _NAIVE_TIME = re.compile(r'(?:^|")(\d{4}-\d\d-\d\d(?:[T ][\d:.]+)?)(?:"(?!\s*:)|$)')
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)")
 
 
 class FleetStateTable(Items):
@@ -90,18 +96,26 @@ class FleetStateTable(Items):
             f"taking the lease of {fleet}",
             f"SET #holder = :holder, #until = :until, expires_at = :expires{noted}",
             # It is this turn's already where the first answer was lost and botocore retried.
-            "attribute_not_exists(#until) OR #until < :now OR #holder = :holder",
+            # One that ends later than any lease taken now is of a clock that was ahead.
+            "attribute_not_exists(#until) OR #until < :now OR #until > :ahead OR #holder = :holder",
             {
                 "holder": holder,
                 "until": epoch(now + LEASE_LIFETIME),
                 "now": epoch(now),
+                "ahead": epoch(now + LEASE_LIFETIME + SKEW),
                 "expires": epoch(now + STATE_LIFETIME),
             },
         )
         if state is None:
             # The turn that holds the lease runs another round.
             leave = ("SET #noted = :holder", "attribute_exists(pk)", {"holder": holder})
-            update(f"leaving a note for {fleet}", *leave)
+            found = update(f"leaving a note for {fleet}", *leave) or {}
+            written = _written(found, controller)
+            if written and now - written > STALLED:
+                raise Unavailable(
+                    f"no {controller} turn of {fleet} has ended since {written.isoformat()}, and "
+                    "one holds the lease: the log of the functions says why they do not end"
+                )
             return None
         of = (f"reading the memory of {fleet}", f"fleet#{fleet}", "memory#", f"memory#{LAST}")
         memories = [*self._query(*of, ConsistentRead=True)]
@@ -252,7 +266,20 @@ def _lease_from(
 
     def memory[T](adapter: TypeAdapter[T], of: Controller) -> T | None:
         name = f"{of}_memory"
-        return read(partial(_memory, adapter), name, stored.get(name), of)
+        at = _written(state, of)
+        ahead = at if at and at > now + LEASE_LIFETIME else None
+        if ahead and of is Controller.HEALTH:
+            # It knows logs by their times: until then it would find no worker silent.
+            unreadable[of].append(
+                f"{name}: it is of {ahead.isoformat()}, by a clock that was ahead"
+            )
+            return None
+        parse = partial(_memory, adapter)
+        if ahead:
+            return read(
+                lambda text: parse(_not_ahead(text, now, ahead)), name, stored.get(name), of
+            )
+        return read(parse, name, stored.get(name), of)
 
     told = [
         *state.get(f"{controller}_notes", {"L": []})["L"],
@@ -276,6 +303,23 @@ def _lease_from(
         unreadable=tuple(unreadable.pop(controller)),
         other_unreadable=any(unreadable.values()),
     )
+
+
+def _written(state: Item, of: Controller) -> datetime | None:
+    """When a controller last wrote; None where that is not known."""
+    with contextlib.suppress(ValueError):
+        at = datetime.fromisoformat(state.get(f"{of}_written", {}).get("S", ""))
+        return at if at.tzinfo else None
+    return None
+
+
+def _not_ahead(text: str, now: datetime, until: datetime) -> str:
+    """Put what a clock that was ahead called the past at `now`; what was planned stays."""
+
+    def at(found: re.Match[str]) -> str:
+        return now.isoformat() if now < datetime.fromisoformat(found[0]) <= until else found[0]
+
+    return _TIME.sub(at, text)
 
 
 def _memory[T](adapter: TypeAdapter[T], text: str) -> T:
