@@ -4,6 +4,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from unittest.mock import Mock, patch
 
 import boto3
@@ -62,6 +63,49 @@ ERRORS = (
     ("InvalidSignatureException", "Signature expired: 20261120T121320Z is now earlier than "
      "20261120T121500Z (20261120T122000Z - 5 min.)", CLOCK),
 )  # fmt: skip
+
+
+WRONGLY_SET = {
+    "AWS_ENDPOINT_URL": ("nonsense", "http://", "http://[", "http://h:99999999", "::"),
+    "AWS_PROFILE": ("nope",),
+    "AWS_CONFIG_FILE": ("CONFIG",),
+    "AWS_SHARED_CREDENTIALS_FILE": ("CONFIG",),
+    "AWS_REGION": ("no_such_region!", "a b"),
+    "AWS_STS_REGIONAL_ENDPOINTS": ("bad",),
+    "AWS_DEFAULTS_MODE": ("bad",),
+}
+ON_JOBS = ("job status", "job stop x", "job logs x", "job fetch x FOLDER", "job delete x --yes")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in WRONGLY_SET.items() for value in values]
+)
+def test_what_is_set_wrong_for_aws_costs_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str
+) -> None:
+    config = tmp_path / "config"
+    config.write_text("[default\nregion")
+    monkeypatch.setenv(name, str(config) if value == "CONFIG" else value)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    for line in (*EVERY, *ON_JOBS, BEFORE_A_STACK):
+        code, out, err = run(*shlex.split(line.replace("FOLDER", str(tmp_path / "to"))))
+        assert (code, out, err.count("\n")) == (2, "", 1), (line, err)
+        assert err.startswith("error: "), line
+
+
+def test_an_endpoint_of_one_service_that_is_set_wrong_costs_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SSM", "nonsense")
+    told = refused("status")
+    assert told.startswith("error: AWS cannot be called as it is configured: Invalid endpoint")
+
+
+def test_a_defect_of_ours_is_not_taken_for_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BaseClient, "_make_api_call", Mock(return_value={}))
+    with pytest.raises(KeyError):
+        run("status")
 
 
 def test_no_credentials_expired_ones_a_wrong_clock_and_calls_that_are_throttled(

@@ -88,7 +88,24 @@ def test_it_listens_on_this_machine_alone(watching: Watch, monkeypatch: pytest.M
         asked.append(address)
         raise OSError(98, "Address already in use")
 
-    monkeypatch.setattr(module, "ThreadingHTTPServer", taken)
+    monkeypatch.setattr(module, "Server", taken)
     with pytest.raises(OperatorError, match="give another --port"):
         server(watching, 8080)
     assert asked == [("127.0.0.1", 8080)]
+
+
+def test_a_page_that_is_closed_while_it_is_written_leaves_no_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    closed: Any = object.__new__(module.Server)
+    for error in (BrokenPipeError(), ConnectionResetError(), ConnectionAbortedError()):
+        try:
+            raise error
+        except OSError:
+            closed.handle_error(None, (HOST, 1))
+    assert capsys.readouterr().err == ""
+    try:
+        raise ValueError("a defect")
+    except ValueError:
+        closed.handle_error(None, (HOST, 1))
+    assert "a defect" in capsys.readouterr().err

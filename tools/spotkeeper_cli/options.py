@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -105,11 +106,30 @@ def exits_on_aws_errors() -> Iterator[None]:
     from spotkeeper.ports import FleetError
     from spotkeeper_operator.aws import OperatorError
 
-    with exits_on(BotoCoreError, ClientError, FleetError, OperatorError, OutputError):
+    known = (BotoCoreError, ClientError, FleetError, OperatorError, OutputError)
+    with exits_on(*known):
         try:
             yield
+        except known:
+            raise
         except UnicodeEncodeError as error:
             raise OperatorError("an argument is not valid UTF-8 text: type it again") from error
+        except Exception as error:
+            if not _of_botocore(error):
+                raise
+            # Of what is set wrong, it checks only a part.
+            raise OperatorError(
+                f"AWS cannot be called as it is configured: {error or type(error).__name__} (see "
+                "AWS_ENDPOINT_URL, AWS_PROFILE, AWS_REGION, AWS_CONFIG_FILE and the file's values)"
+            ) from error
+
+
+def _of_botocore(error: Exception) -> bool:
+    """Whether an unforeseen error arose within botocore, and not in what it calls of ours."""
+    frames = [*walk_tb(error.__traceback__)]
+    names = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
+    mine = max((n for n, name in enumerate(names) if name.startswith("spotkeeper")), default=-1)
+    return any(name.startswith("botocore.") for name in names[mine + 1 :])
 
 
 WIDE = 120

@@ -66,7 +66,6 @@ class Aws:
 
     def client(self, service: str, region: str | None = None) -> Any:
         """Make a client of any service, by its boto3 name."""
-        # boto3's stubs know the name only where it is written out.
         make: Callable[..., Any] = self.session.client
         return make(service, region_name=region, config=CONFIG)
 

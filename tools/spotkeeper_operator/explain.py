@@ -1,5 +1,6 @@
 """Why? What turns saw and did, and what groups did by themselves: as text, as JSON, as a page."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,12 +39,20 @@ _SHOWN = {
 # The fields of the last turn of an entry that its JSON has, too.
 _OF_A_TURN = ("action", "rule", "reason", "seen", "outcomes", "failures")
 
+_ID = re.compile(r"\bi-[0-9a-f]+\b")
+# EC2 adds hundreds of letters to a refusal; and ids of single calls, which differ each time.
+_ENCODED = re.compile(
+    r"\s*Encoded authorization failure message: \S+|\s*\(?Request ?ID: [\w-]+\)?", re.IGNORECASE
+)
+# So many instances of equal refusals are named.
+AT_MOST_NAMED = 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One or more turns of one controller that did the same, with the record of the last.
 
-    Only holds are folded.
+    Only holds are folded, and turns of which AWS refused all.
     """
 
     last: DecisionRecord
@@ -156,12 +165,13 @@ def timeline(records: Iterable[DecisionRecord], rule: str | None = None) -> tupl
 def _adds_nothing(before: DecisionRecord, after: DecisionRecord) -> bool:
     """Say whether a later turn adds nothing but time and numbers."""
     return (
-        before.action is after.action is Action.HOLD
+        before.action is after.action
+        and (after.action is Action.HOLD or bool(after.outcomes))
         and before.rule == after.rule
-        and all(outcome.would for outcome in before.outcomes)
-        and before.outcomes == after.outcomes
+        and all(outcome.would or outcome.error for outcome in before.outcomes)
+        and {*map(_kind_of, before.outcomes)} == {*map(_kind_of, after.outcomes)}
         and before.failures == after.failures
-        and (before.rule != FAILED or before.reason == after.reason)
+        and (before.rule != FAILED or _readable(before.reason) == _readable(after.reason))
         and (after.at - before.at).total_seconds() <= STALE_TURN_S
     )
 
@@ -187,8 +197,36 @@ def seen_words(turn: DecisionRecord) -> str:
 
 
 def answered(outcomes: Sequence[Outcome]) -> list[str]:
-    """List the calls and what AWS answered, a line each."""
-    return [f"{o.asked} -> {'only observed' if o.would else o.error or 'done'}" for o in outcomes]
+    """List the calls and what AWS answered, a line each; equal refusals share one."""
+    alike: dict[tuple[str, str, bool], list[Outcome]] = {}
+    for outcome in outcomes:
+        alike.setdefault(_kind_of(outcome), []).append(outcome)
+    return [
+        f"{_together(some)} -> {'only observed' if o.would else _readable(o.error) or 'done'}"
+        for some in alike.values()
+        for o in some[:1]
+    ]
+
+
+def _kind_of(outcome: Outcome) -> tuple[str, str, bool]:
+    """Return what equal refusals have in common; only these are equal without their instances."""
+    if not outcome.error:
+        return outcome.asked, "", outcome.would
+    return _ID.sub("", outcome.asked), _ID.sub("", _readable(outcome.error)), False
+
+
+def _together(alike: Sequence[Outcome]) -> str:
+    """Name the instances of requests that differ in nothing else."""
+    first, *others = [one.asked for one in alike]
+    more = [found[0] for asked in others if (found := _ID.search(asked))]
+    named = ", ".join(["", *more[:AT_MOST_NAMED]])
+    rest = f" and {len(others) - AT_MOST_NAMED} more" if len(others) > AT_MOST_NAMED else ""
+    return _ID.sub(lambda found: f"{found[0]}{named}{rest}", first, count=1)
+
+
+def _readable(error: str) -> str:
+    """Leave out of an error what no person reads, and what differs each time."""
+    return _ENCODED.sub("", error)
 
 
 def explain_text(found: Decisions) -> str:

@@ -6,6 +6,7 @@ however many browsers look.
 """
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,6 +14,7 @@ from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -164,6 +166,15 @@ class Watch:
         return page_html(explain_page(records, first, now))
 
 
+class Server(ThreadingHTTPServer):
+    """Serves a page that may be closed at any moment."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Pass over a browser that went away."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 def server(watch: Watch, port: int) -> ThreadingHTTPServer:
     """Listen on this machine's loopback; raises `OperatorError` where the port is taken."""
 
@@ -183,6 +194,6 @@ def server(watch: Watch, port: int) -> ThreadingHTTPServer:
             del format, args
 
     try:
-        return ThreadingHTTPServer((LOOPBACK, port), Handler)
+        return Server((LOOPBACK, port), Handler)
     except OSError as error:
         raise OperatorError(f"port {port}: {error.strerror}; give another --port") from error

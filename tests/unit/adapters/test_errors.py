@@ -65,3 +65,28 @@ def test_other_errors_than_awss_pass_through() -> None:
 )
 def test_a_suspension_that_names_no_user_is_awss(reason: str, a_user: bool) -> None:
     assert by_a_user(reason) is a_user
+
+
+ARN = "arn:aws:sts::123456789012:assumed-role/ocr-CheckHealthRole-1A2B/ocr-CheckHealth-3C"
+WHAT = "is not authorized to perform: autoscaling:SetDesiredCapacity on resource: arn:aws:x"
+BECAUSE = " because no identity-based policy allows the autoscaling:SetDesiredCapacity action"
+LACKS = "lacks the statement Allow autoscaling:SetDesiredCapacity on arn:aws:x"
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (f"User: {ARN} {WHAT}{BECAUSE}",
+         f"(grant it: the function's role ocr-CheckHealthRole-1A2B {LACKS}: template.yaml has it, "
+         "deploy the stack again)"),
+        (f"User: arn:aws-cn:sts::1:assumed-role/Admin/me@x.org {WHAT} with an explicit deny",
+         f"(grant it: Admin {LACKS}; the role in the stack's output OperatorRole has it)"),
+        ("User: arn:aws:iam::1:user/team/alice is not authorized to perform: ec2:DescribeInstances",
+         "(grant it: alice lacks the statement Allow ec2:DescribeInstances on *; the role in"),
+        ("You are not authorized to perform this operation.", "(grant it: template.yaml lists"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_role_and_the_statement_that_it_lacks(text: str, advice: str) -> None:
+    with pytest.raises(Refused) as caught, aws_errors("sizing"):
+        raise answered("AccessDenied", text)
+    assert advice in str(caught.value)

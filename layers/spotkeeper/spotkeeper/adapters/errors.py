@@ -97,7 +97,18 @@ ENDED_BY_REQUEST = re.compile(
     r"taken out of service in response to (an instance refresh|a user request)(?!,)"
 )
 # What is to be done where AWS refuses.
-GRANT = " (template.yaml lists what roles need; the role in the stack's output OperatorRole has it)"
+GRANT = " (grant it: "
+# Whom AWS refused what, where its text says so (IAM guide, "Troubleshoot access denied errors").
+_WHO = re.compile(
+    r"User: arn:[\w-]+:(?:sts|iam)::\d*:(?:assumed-role/(?=[^\s/]+/)|user/(?:\S+/)?)"
+    r"(?P<name>[^\s/]+)\S* is not authorized to perform: (?P<action>[\w:*]+)"
+    r"(?: on resource: (?P<resource>\S+))?"
+)
+# The roles of the stack's functions, as CloudFormation names them.
+_OF_A_FUNCTION = re.compile(
+    r"-(CheckAvailability|CheckHealth|HandleInterruption|CollectSearchLogs|ExamineAccount"
+    r"|KeepLedger|KeepJobs)Role-"
+)
 LOG_IN = " (log in again: these credentials are not valid any more)"
 CHECK_CLOCK = " (check this machine's clock, then the secret key)"
 # How the reason of a process begins that a user suspended; followed by "at" and a time.
@@ -252,6 +263,18 @@ def aws_errors(operation: str) -> Iterator[None]:
         raise Unavailable(f"{operation}: {error}") from error
 
 
+def _advice(text: str) -> str:
+    """Name the role that AWS refused and the statement that it lacks; an operator's has another."""
+    if not (who := _WHO.search(text)):
+        has = "for a command, the role in the stack's output OperatorRole has it"
+        return f"template.yaml lists what roles need; {has}"
+    resource = (who["resource"] or "*").rstrip(".,")
+    lacks = f"{who['name']} lacks the statement Allow {who['action']} on {resource}"
+    if _OF_A_FUNCTION.search(who["name"]):
+        return f"the function's role {lacks}: template.yaml has it, deploy the stack again"
+    return f"{lacks}; the role in the stack's output OperatorRole has it"
+
+
 def _translate(operation: str, error: ClientError) -> FleetError:
     detail = error.response.get("Error", {})
     code, text = detail.get("Code", ""), detail.get("Message", "")
@@ -261,7 +284,7 @@ def _translate(operation: str, error: ClientError) -> FleetError:
     if code in CREDENTIAL_CODES:
         return Refused(f"{message}{CHECK_CLOCK if code in OF_SIGNATURES else LOG_IN}")
     if code in PERMISSION_CODES:
-        return Refused(f"{message}{GRANT}")
+        return Refused(f"{message}{GRANT}{_advice(text)})")
     if code in GONE_CODES or any(words in text.lower() for words in GONE_WORDS):
         return Gone(message)
     return Conflict(message) if code == CONDITION_FAILED else Unavailable(message)

@@ -29,7 +29,7 @@ def look[T](action: str, call: Callable[[], T]) -> T | Unseen:
         with aws_errors(action):
             return call()
     except FleetError as error:
-        why = str(error).removeprefix(f"{action}: ").removesuffix(GRANT)
+        why = str(error).removeprefix(f"{action}: ").partition(GRANT)[0]
         cause = error.__cause__
         code = cause.response["Error"]["Code"] if isinstance(cause, ClientError) else ""
         kind = GONE if code in GONE_CODES else type(error).__name__
