@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -363,6 +364,26 @@ def test_on_demand_that_an_unknown_load_may_need_stays(
     for second in (0, *range(60, 540, 60)):
         take(second, spot(), back(4), load_known=False, logged=logged)
     assert len(take(seconds, spot(), back(4), load_known=False, logged=logged).ends) == ended
+
+
+@pytest.mark.parametrize(
+    ("facts", "awaited"),
+    [
+        ({}, "the load is known: have workers send their search logs, or lower on-demand"),
+        ({"logged": True, "logs_missing": True}, "search logs have stopped, have workers"),
+        ({"logged": True, "logs_known_for": timedelta(seconds=200)},
+         "it takes 5 minutes of logs without a gap, 3 so far, until 12:03:40 at the earliest"),
+        ({"logged": True}, "5 minutes of logs without a gap, 0 so far, until 12:07:00 at the"),
+        ({"logged": True, "logs_known_for": timedelta(minutes=9)}, "the health controller's next"),
+    ],
+)  # fmt: skip
+def test_a_fleet_that_waits_for_its_load_says_for_what_and_until_when(
+    facts: dict[str, Any], awaited: str
+) -> None:
+    take = Turns(AvailabilityMemory(), fleet(sizing=SizingPolicy(enabled=True)))
+    for second in (0, 60, 120):
+        held = take(second, spot(), back(4), load_known=False, **facts)
+    assert awaited in held.reason
 
 
 def test_no_on_demand_is_released_while_the_health_memory_is_damaged() -> None:

@@ -115,6 +115,8 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
     stopped = 0 < health.flow.counted < (now - TURNS_STOPPED).timestamp() // SLOT_S
     same = memory.groups == (spot.name, on_demand.name)
     looked_after = same and within(memory.seen_at, now, LOOKED_AFTER_S)
+    # Only a fleet that was adopted waits for its load to be known.
+    waits = not looked_after or memory.adoption is not None
     return Snapshot(
         fleet=fleet,
         seen=Observation(seen_at=now, spot=spot, on_demand=on_demand),
@@ -127,9 +129,10 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         unreported=health.unreported,
         unheard=_unheard(this, spot),
         size_limited=health.size_limited,
-        # Only a fleet that was adopted waits for its load to be known.
-        load_known=(not looked_after or memory.adoption is not None) and _is_load_known(this),
+        load_known=waits and _is_load_known(this),
         logged=health.flow.newest is not None,
+        logs_known_for=health.flow.known_for(now) if waits else timedelta(),
+        logs_missing=waits and health.flow.is_missing(now),
         running=None if running is None else frozenset(running),
         sweep=_sweep(this, (spot, on_demand)),
         claims=bool(ports.owner),

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from spotkeeper.domain.availability.actions import Backfill, CancelBackfill, EndBackfill
 from spotkeeper.domain.availability.count import Assessment
 from spotkeeper.domain.availability.memory import Adoption, settled, within
+from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import Remedy, remedy
 from spotkeeper.domain.release import ReleasePlan, plan_release
@@ -136,11 +137,28 @@ def _adopting(seen: Assessment, adoption: Adoption) -> Size:
     if snapshot.health_lost:
         until = "the health controller runs and can read its memory"
     elif snapshot.fleet.sizing.enabled and not snapshot.load_known:
-        until = "the load is known: have workers send their search logs"
+        until = f"the load is known: {_awaited(snapshot)}"
     elif snapshot.size_limited:
         until = "the spot group has grown to what the load needs"
     why = f"keeping {adoption.holds} existing on-demand instances until {until}, or lower on-demand"
     return _hold("adopting", why)
+
+
+def _awaited(snapshot: Snapshot) -> str:
+    """Say what is missing until search logs show the load, and when it will be there."""
+    known, window = snapshot.logs_known_for, timedelta(seconds=snapshot.fleet.sizing.window_s)
+    if not snapshot.logged:
+        return "have workers send their search logs"
+    if snapshot.logs_missing:
+        return "search logs have stopped, have workers send them again"
+    if known >= window:
+        return "the health controller's next turn sizes the fleet by it"
+    whole, so_far = window / timedelta(minutes=1), known // timedelta(minutes=1)
+    at = snapshot.now + window - known
+    return (
+        f"it takes {whole:g} minutes of logs without a gap, {so_far} so far, "
+        f"until {at:%H:%M:%S} at the earliest"
+    )
 
 
 def _released(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from spotkeeper.domain.failure import LaunchFailure, Remedy, remedy
@@ -50,6 +50,7 @@ class Snapshot:
       although requests flow, with since when; `unheard` are in service without a log, with since
       when, while there were too few requests to tell.
     * With `load_known`, the load names the need; with `logged`, search logs have arrived, ever.
+      They are known without a gap for `logs_known_for`; with `logs_missing`, they have stopped.
       `size_limited` says whether it needs more than was requested of the spot group; None where the
       load does not size the group, or nothing was requested yet.
     * `sweep` is the result of a search for marked instances; `running` are those of the instances
@@ -76,6 +77,8 @@ class Snapshot:
     unheard: Mapping[str, datetime] = field(default_factory=dict)
     load_known: bool = False
     logged: bool = False
+    logs_known_for: timedelta = timedelta()
+    logs_missing: bool = False
     sweep: Sweep | None = None
     running: frozenset[str] | None = None
     claims: bool = False

@@ -67,10 +67,14 @@ class LogFlow:
 
     def is_whole(self, window_s: float, now: datetime) -> bool:
         """Tell whether a whole window is known, with the logs of every worker."""
+        return self.known_for(now) >= timedelta(seconds=window_s)
+
+    def known_for(self, now: datetime) -> timedelta:
+        """Return for how long the logs of every worker are known without a gap."""
         if self.known_since is None or self.watched_since is None:
-            return False
+            return timedelta()
         since = max(self.known_since, self.watched_since, self.in_order_since or self.known_since)
-        return self.ends_at(now) - since >= timedelta(seconds=window_s)
+        return max(timedelta(), self.ends_at(now) - since)
 
     def is_missing(self, now: datetime) -> bool:
         """Tell whether requests have certainly arrived without a log."""
