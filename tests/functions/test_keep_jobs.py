@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from moto import mock_aws
 from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT_ID
 from moto.ec2.models import ec2_backends
@@ -276,6 +277,90 @@ def test_reports_that_are_wrong_repeated_or_late_change_nothing(account: Account
     )
     handler({"Records": [{"body": "{"}, {"body": "[]"}, {}]}, Context())  # type: ignore[arg-type]
     assert (account.job.told, account.job.outcome) == (before.told, None)
+
+
+LIMITED = "[end]\nmax_hours = 2\n"
+HEAD = {"generation": 1, "step": "9", "done": False, "exit_code": None}
+WRONG_HEADS = {
+    "no JSON": b"{",
+    "no object": b"[]",
+    "infinite": json.dumps(HEAD).replace(": 1,", ": 1e999,").encode(),
+    "infinite code": json.dumps(HEAD).replace("null", "1e999").encode(),
+    "deep": b"[" * 100_000,
+    "long number": b'{"generation": ' + b"9" * 5_000 + b"}",
+    "long step": json.dumps(HEAD | {"step": "9" * 10_000}).encode(),
+    "large": b" " * (5 << 20),
+    "no UTF-8": b"\xff\xfe{",
+}
+
+
+def hours_until_it_ends(account: Account, *, fails: bool) -> float:
+    """Let a machine report nothing but that it runs; return when it was ended."""
+    for minute in range(0, 181, 15):
+        if not account.machines:
+            return minute / 60
+        running = {"event": "running", "step": "7"}
+        account.tick(running, minutes=14)
+        with pytest.raises(TurnFailed) if fails else contextlib.nullcontext():
+            account.tick()
+    return 8.0
+
+
+@pytest.mark.parametrize("head", WRONG_HEADS)
+def test_a_job_ends_at_its_limit_whatever_its_head_says(account: Account, head: str) -> None:
+    account.start(DOCUMENT + LIMITED)
+    account.ticks(2)
+    account.put("head.json", WRONG_HEADS[head])
+    assert hours_until_it_ends(account, fails=True) <= 2.5
+
+
+@pytest.mark.parametrize("read", ["describe_volumes", "describe_snapshots", "describe_subnets"])
+def test_a_job_ends_at_its_limit_although_its_disks_and_subnets_cannot_be_read(
+    account: Account, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    account.start(VOLUME + LIMITED)
+    account.ticks(8)
+    cloud: Any = wiring.job_ports().cloud
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise ClientError({"Error": {"Code": "UnauthorizedOperation"}}, read)
+
+    paginator = cloud._ec2.get_paginator
+    monkeypatch.setattr(
+        cloud._ec2,
+        "get_paginator",
+        lambda name: Mock(paginate=refused) if name == read else paginator(name),
+    )
+    monkeypatch.setattr(cloud._ec2, "describe_subnets", refused)
+    cloud.__dict__.pop("_subnets", None)
+    assert hours_until_it_ends(account, fails=read != "describe_subnets") <= 2.5
+
+
+def test_a_subnet_that_was_deleted_stops_no_job(account: Account) -> None:
+    account.start(DOCUMENT)
+    deleted, *others = os.environ["JOB_SUBNET_IDS"].split(",")
+    account.ec2.delete_subnet(SubnetId=deleted)
+    account.tick()
+    assert account.machine["SubnetId"] in others
+
+
+def test_a_defect_in_one_job_stops_no_other(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account.start(DOCUMENT.replace("resnet", "a-broken"))
+    account.start(DOCUMENT)
+    cloud = wiring.job_ports().cloud
+    look = cloud.look
+
+    def broken(spec: JobSpec, job: Job, now: datetime) -> Any:
+        if job.name == "a-broken":
+            raise OverflowError("cannot convert float infinity to integer")
+        return look(spec, job, now)
+
+    monkeypatch.setattr(cloud, "look", broken)
+    with pytest.raises(TurnFailed, match="a defect in job a-broken: OverflowError"):
+        account.tick()
+    assert account.machine["tags"]["spotkeeper:job"] == "resnet"
 
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -64,7 +64,7 @@ PROMISES = {
 }
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """The function was killed."""
 
 

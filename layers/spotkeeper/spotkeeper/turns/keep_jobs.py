@@ -11,7 +11,7 @@ from spotkeeper.domain.jobs.job import SPOT, Job, JobSpec, Report, Seen, merged
 from spotkeeper.domain.jobs.steps import Step, Write
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, JobCloud, JobTable, Kept, NotMade, Overtaken
-from spotkeeper.ports import FleetError, Prices
+from spotkeeper.ports import FleetError, Prices, Unreadable
 
 # A turn takes this many steps at most; the next minute's turn continues.
 MOST_STEPS = 12
@@ -69,8 +69,8 @@ def keep_jobs(
         try:
             # Also while another turn has the job.
             ports.table.change(name, partial(_noted, reports=mine, warned=warned))
-        except FleetError as error:
-            turns[name].error, turns[name].is_unnoted = error, True
+        except Exception as error:  # noqa: BLE001 - one job's defect must not stop the others
+            turns[name].error, turns[name].is_unnoted = _named(name, error), True
     first = int(now.timestamp() // 60 * GOLDEN % 1 * len(names))
     reported = {it.job for it in reports}
     for name in sorted((*names[first:], *names[:first]), key=lambda it: it not in reported):
@@ -94,8 +94,8 @@ def _keep_job(turn: JobTurn, ports: JobPorts, now: datetime) -> None:
     """Take the next steps of one job, under its lease."""
     try:
         kept = ports.table.acquire(turn.name, now)
-    except FleetError as error:
-        turn.error = error
+    except Exception as error:  # noqa: BLE001 - one job's defect must not stop the others
+        turn.error = _named(turn.name, error)
         return
     if kept is None:
         return
@@ -105,8 +105,8 @@ def _keep_job(turn: JobTurn, ports: JobPorts, now: datetime) -> None:
     except Overtaken:
         # A report or an operator changed the job: the next turn continues from there.
         turn.steps.append("overtaken")
-    except FleetError as error:
-        turn.error = error
+    except Exception as error:  # noqa: BLE001 - one job's defect must not stop the others
+        turn.error = _named(turn.name, error)
     lines = [*turn.steps, *([f"failed: {turn.error}"] if turn.error else [])]
     try:
         if lines:
@@ -120,6 +120,13 @@ def _keep_job(turn: JobTurn, ports: JobPorts, now: datetime) -> None:
         turn.error = turn.error or error
 
 
+def _named(name: str, error: Exception) -> FleetError:
+    """Return an error of a job's turn; one that was not foreseen says what it is."""
+    return (
+        error if isinstance(error, FleetError) else FleetError(f"a defect in job {name}: {error!r}")
+    )
+
+
 def _steps(kept: Kept, ports: JobPorts, now: datetime, turn: JobTurn) -> Iterator[str]:
     table, spec = ports.table, kept.spec
     before: Step | None = None
@@ -131,6 +138,7 @@ def _steps(kept: Kept, ports: JobPorts, now: datetime, turn: JobTurn) -> Iterato
         if not number:
             kept = table.save(kept, spent(kept.job, seen, ports.prices))
             turn.stuck_for = stuck(spec, kept.job, seen)
+            turn.error = Unreadable(seen.unread) if seen.unread else None
         step = decide(spec, kept.job, seen)
         if step is None:
             if _is_over(kept.job, seen):

@@ -6,9 +6,11 @@ Machines and volumes are found by the ids that the job's item remembers, never b
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from http import HTTPStatus
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -44,6 +46,9 @@ GRANT, VOLUME, DRAINING = "spotkeeper:grant", "spotkeeper:volume", "spotkeeper:d
 GENERATION, EPOCH, MOVE, SEAL = (
     "spotkeeper:generation", "spotkeeper:epoch", "spotkeeper:move", "spotkeeper:seal",
 )  # fmt: skip
+# A head has a line for each file of a checkpoint; of a log, a mail quotes the end.
+HEAD_BYTES, STEP_LENGTH = 4 << 20, 1_000
+LOG_BYTES, LINE_LENGTH = 64 << 10, 1_000
 # In the tag's value, after the time: the machine's agent waits for a commit.
 AT_CHECKPOINT = "checkpoint"
 DEVICE = "/dev/sdf"
@@ -82,19 +87,29 @@ class AwsJobs:
         self._settings = settings
 
     def zones(self) -> Sequence[str]:
-        """List the zones of the stack's subnets."""
-        return sorted(self._subnets)
+        """List the zones of the stack's subnets that exist; none while they cannot be read."""
+        try:
+            return sorted(self._subnets)
+        except FleetError:
+            # A launch names the error; what runs needs no subnet.
+            return []
 
     @cached_property
     def _subnets(self) -> Mapping[str, str]:
+        # As the parameter SubnetIds, one that was deleted fails the whole call.
+        named: Any = [{"Name": "subnet-id", "Values": self._settings.subnets.split(",")}]
         with aws_errors("ec2:DescribeSubnets"):
-            found = self._ec2.describe_subnets(SubnetIds=self._settings.subnets.split(","))
+            found = self._ec2.describe_subnets(Filters=named)
         return {subnet["AvailabilityZone"]: subnet["SubnetId"] for subnet in found["Subnets"]}
 
     # --- the look
 
     def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
-        """Look at what the job remembers, by id; what AWS does not list is left out."""
+        """Look at what the job remembers, by id; what AWS does not list is left out.
+
+        Only the machines are required: what else cannot be read is `unread`.
+        """
+        unread: list[str] = []
 
         def found(paginator: Any, path: str, key: str, ids: Mapping[str, object]) -> Iterator[Any]:
             """Describe by ids in a filter: an id that is not there is left out, and no error."""
@@ -105,15 +120,17 @@ class AwsJobs:
         volumes = self._ec2.get_paginator("describe_volumes")
         snapshots = self._ec2.get_paginator("describe_snapshots")
         images = self._ec2.get_paginator("describe_images")
-        with aws_errors(f"looking at job {job.name}"):
-            return Seen(
-                now=now,
-                machines={
-                    it["InstanceId"]: _machine(it, job)
-                    for it in found(
-                        instances, "Reservations[].Instances[]", "instance-id", job.machines
-                    )
-                },
+        with aws_errors(f"looking at the machines of job {job.name}"):
+            machines = {
+                it["InstanceId"]: _machine(it, job)
+                for it in found(
+                    instances, "Reservations[].Instances[]", "instance-id", job.machines
+                )
+            }
+        seen = Seen(now=now, machines=machines)
+        with _tolerated(unread), aws_errors(f"looking at job {job.name}"):
+            seen = replace(
+                seen,
                 volumes={
                     it["VolumeId"]: _volume(it)
                     for it in found(volumes, "Volumes[]", "volume-id", job.volumes)
@@ -127,8 +144,10 @@ class AwsJobs:
                     it["ImageId"]: it["State"]
                     for it in found(images, "Images[]", "image-id", job.images)
                 },
-                head=None if spec.has_volume else self._head(job.name),
             )
+            if not spec.has_volume:
+                seen = replace(seen, head=self._head(job.name))
+        return replace(seen, unread="; ".join(unread))
 
     def _snapshot(self, snapshot: Mapping[str, Any], job: Job) -> Snapshot | None:
         """Read a snapshot of the job's volumes; None for those that the user or AWS Backup took."""
@@ -150,20 +169,14 @@ class AwsJobs:
         bucket, key = self._settings.bucket, f"jobs/{name}/head.json"
         try:
             with aws_errors(f"reading the head of job {name}"):
-                text = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+                text = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read(HEAD_BYTES + 1)
         except FleetError as error:
             if isinstance(error.__cause__, self._s3.exceptions.NoSuchKey):
                 return None
             raise
         try:
-            head = json.loads(text)
-            return Head(
-                generation=int(head["generation"]),
-                step=head["step"],
-                done=head["done"] is True,
-                exit_code=head["exit_code"],
-            )
-        except (ValueError, KeyError, TypeError) as error:
+            return read_head(text)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise Unreadable(f"the head of job {name} cannot be read: {error}") from error
 
     # --- the steps
@@ -244,6 +257,8 @@ class AwsJobs:
             for subnet in (self._subnets[it] for it in launch.zones if it in self._subnets)
             for number, kind in enumerate(spec.types)
         ]
+        if not overrides:
+            raise Denied("no subnet of JobSubnetIds is in a zone of this launch: correct them")
         template: Any = {
             "LaunchTemplateId": self._settings.launch_template,
             "Version": self._settings.template_version,
@@ -320,8 +335,10 @@ class AwsJobs:
         bucket, folder = self._settings.bucket, f"jobs/{job.name}/"
         try:
             key = f"{folder}log/{max(job.told, default=job.machine_attempt)}.txt"
-            text = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-            last_lines = text.decode(errors="replace").splitlines()[-20:]
+            last = f"bytes=-{LOG_BYTES}"
+            text = self._s3.get_object(Bucket=bucket, Key=key, Range=last)["Body"].read(LOG_BYTES)
+            lines = text.decode(errors="replace").splitlines()[-20:]
+            last_lines = [line[-LINE_LENGTH:] for line in lines]
         except (ClientError, BotoCoreError):
             last_lines = ["(the machine left no output, or it cannot be read)"]
         places = [] if job.kept is False else [f"s3://{bucket}/{folder}"]
@@ -366,6 +383,29 @@ def _tagged(tags: Mapping[str, str], *kinds: str) -> Any:
 def tags_of(resource: Mapping[str, Any]) -> dict[str, str]:
     """Return what an instance, volume or snapshot is tagged with."""
     return {tag["Key"]: tag["Value"] for tag in resource.get("Tags", [])}
+
+
+def read_head(text: bytes) -> Head:
+    """Read a head, which the job's machines write; raises `ValueError` and its like."""
+    if len(text) > HEAD_BYTES:
+        raise ValueError(f"it is larger than {HEAD_BYTES >> 20} MiB")
+    head = json.loads(text)
+    generation, step, code = head["generation"], head["step"], head["exit_code"]
+    # A bool is an int, and a float may be infinite.
+    if type(generation) is not int or type(code) not in (int, NoneType):
+        raise TypeError("generation and exit_code should be whole numbers")
+    if not isinstance(step, str | None) or len(step or "") > STEP_LENGTH:
+        raise TypeError(f"step should be a text of at most {STEP_LENGTH} characters, or null")
+    return Head(generation=generation, step=step, done=head["done"] is True, exit_code=code)
+
+
+@contextmanager
+def _tolerated(unread: list[str]) -> Iterator[None]:
+    """Note what cannot be read: a job's limits hold without it."""
+    try:
+        yield
+    except FleetError as error:
+        unread.append(str(error))
 
 
 @contextmanager

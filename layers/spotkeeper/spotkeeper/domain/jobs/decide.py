@@ -73,6 +73,9 @@ def decide(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         if name not in seen.machines and seen.now - own.at >= YOUNG
     }
     seen = replace(seen, machines={**gone, **seen.machines})
+    if seen.unread and spec.has_disk:
+        # Limits hold; what to do with disks is not known.
+        return _end_of_job(spec, job, seen) or _end_machines(spec, job, seen)
     return (
         _end_of_job(spec, job, seen)
         or _end_machines(spec, job, seen)
@@ -146,7 +149,8 @@ def _is_refused(job: Job, kind: str, seen: Seen) -> bool:
 
 def _end_of_job(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     def over(job: Job, outcome: Outcome, exit_code: int | None = None) -> Step:
-        kept = None if spec.has_volume else bool(seen.head and seen.head.step)
+        unknown = spec.has_volume or seen.unread
+        kept = None if unknown else bool(seen.head and seen.head.step)
         ended = replace(job, outcome=outcome, exit_code=exit_code, ended_at=seen.now, kept=kept)
         return Write(f"the job ended: {outcome}", ended)
 

@@ -314,7 +314,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The resources of the job that exist in AWS; `images` with their states."""
+    """The resources of the job that exist in AWS; `images` with their states.
+
+    Only the machines are always read; `unread` says what else could not be, and why.
+    """
 
     now: datetime
     machines: Mapping[str, Machine] = field(default_factory=dict)
@@ -322,6 +325,7 @@ class Seen:
     snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
     head: Head | None = None
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
