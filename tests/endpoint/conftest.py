@@ -59,7 +59,8 @@ class Endpoint(LabClient):
 
     def deploy(self, *parameters: str, stack: str = "spotkeeper", **keys: str) -> None:
         options = ("--resolve-s3", "--no-confirm-changeset", "--no-progressbar")
-        overrides = ("--stack-name", stack, "--parameter-overrides", *parameters)
+        name = ("--stack-name", stack, "--s3-prefix", stack)
+        overrides = (*name, "--parameter-overrides", *parameters)
         self.sam("deploy", *options, *overrides, **keys)
 
 

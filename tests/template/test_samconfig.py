@@ -1,0 +1,37 @@
+"""Each stack has its own place for what sam uploads: `sam delete` of one deletes what is there.
+
+The code of another stack with the same content would go with it (aws-sam-cli, `delete_context.py`).
+"""
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_each_stack_of_samconfig_uploads_under_its_own_name() -> None:
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
+    prefixes = {
+        of["global"]["parameters"]["stack_name"]: of["deploy"]["parameters"]["s3_prefix"]
+        for of in config.values()
+        if isinstance(of, dict)
+    }
+    assert prefixes == {"spotkeeper": "spotkeeper"}
+
+
+def test_a_page_that_deploys_another_stack_gives_it_a_prefix_and_its_own_table() -> None:
+    """The option alone would leave the next `sam deploy` with the prefix of the first stack."""
+    found = 0
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for command in re.findall(r"sam deploy[^\n]*(?:\\\n[^\n]*)*", text):
+            assert ("--stack-name" in command) == ("--s3-prefix" in command), (page.name, command)
+        for table in re.findall(r"\[(\w+)\.deploy\.parameters\](.*?)\n\n", text, re.DOTALL):
+            found += 1
+            assert (
+                f'[{table[0]}.global.parameters]\n    stack_name = "spotkeeper-{table[0]}"' in text
+            )
+            assert f's3_prefix = "spotkeeper-{table[0]}"' in table[1]
+    assert found
