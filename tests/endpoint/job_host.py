@@ -81,12 +81,11 @@ class Host:
             "MALLOC_ARENA_MAX": "1",
             "SPOTKEEPER_JOB_BUCKET": BUCKET, "SPOTKEEPER_JOB_QUEUE_URL": self._server.queue_url,
             "SPOTKEEPER_JOB_FOLDER": str(self.folder), "SPOTKEEPER_JOB_TICK_S": "0.05",
-            "SPOTKEEPER_JOB_DISKS": str(self.disks),
             "SPOTKEEPER_JOB_SHUTDOWN": json.dumps(["touch", str(self.folder / "off")]),
         }  # fmt: skip
         environment.pop("SPOTKEEPER_SEARCH_LOG_QUEUE_URL")
         with (self.folder / "agent.log").open("ab") as log:
-            command = [sys.executable, "-m", "spotkeeper_worker", "job"]
+            command = [sys.executable, "-m", "spotkeeper_worker.testing.disks", str(self.disks)]
             self._agent = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
 
     def kill(self) -> None:

@@ -134,6 +134,24 @@ def test_a_message_is_the_same_for_every_agent_that_sends_it(tmp_path: Path) -> 
     }  # fmt: skip
 
 
+def test_the_segment_in_flight_is_neither_dropped_nor_counted_as_lost(tmp_path: Path) -> None:
+    """SQS may have it: it would be counted as lost, and arrive."""
+    journal = Journal(tmp_path, most_logs=4)
+    journal.append(lines(0, 3), "a", 1)
+    journal.seal()
+    sent = journal.oldest()
+    assert sent is not None
+    journal.append(lines(3, 3), "a", 2)
+    assert journal.oldest() == sent
+    journal.append(lines(6, 1), "a", 3)
+    journal.seal()
+    journal.done(sent)
+    rest = journal.oldest()
+    assert rest is not None
+    assert (list(sent.lines), list(rest.lines)) == (lines(0, 3), lines(6, 1))
+    assert json.loads(rest.told)["lost"] == 3
+
+
 def test_a_full_disk_costs_only_safety(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(tmp_path)
     journal.append(lines(0, 2), "a", 1)

@@ -86,6 +86,17 @@ def test_the_backfill_stays_within_the_operators_and_the_groups_maximum() -> Non
     assert Turns()(0, spot(0), small).on_demand_desired == 1
 
 
+@pytest.mark.parametrize(("serving", "wanted"), [(2, 3), (3, 2), (4, 1)])
+def test_on_demand_at_risk_stands_in_for_nobody(serving: int, wanted: int) -> None:
+    """While spot is short, a warned on-demand instance is filled as well; and only then."""
+    take = Turns(of=KEEP)
+    here = back(4 - serving) if serving < 4 else back(1)
+    take(0, spot(serving), here)
+    warned = dict.fromkeys(BACK[:1], at(30))
+    decision = take(60, spot(serving), here, warned=warned)
+    assert decision.on_demand_desired == wanted
+
+
 def test_silent_workers_leave_a_gap_like_a_lost_instance() -> None:
     assert Turns()(0, spot(), silent=frozenset(SPOT[:1])).on_demand_desired == 1
 

@@ -11,7 +11,7 @@ import pytest
 from spotkeeper.adapters.errors import SPOT_FINAL_STATUSES, SPOT_MARKED_STATUSES
 from spotkeeper.domain.decision import Action, Controller, DecisionRecord
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from spotkeeper.ports import FleetError, Gone, Refused, Throttled, Unavailable
+from spotkeeper.ports import FleetError, Gone, Refused, Throttled, TimedOut, Unavailable
 from spotkeeper.turns.check_availability import (
     MOST_WAKE_UPS,
     check_availability,
@@ -85,6 +85,20 @@ def test_one_bad_id_among_forty_costs_a_few_calls_and_not_one_for_each() -> None
     assert set(fleet.spot_ids()) & set(warned) == {warned[7]}
     # Two for each halving of 40, and the first.
     assert groups.asked <= 13
+
+
+@pytest.mark.parametrize("error", [Throttled("slow down"), TimedOut("no answer")])
+def test_a_batch_that_is_throttled_is_not_sent_again_in_halves(error: FleetError) -> None:
+    """More calls are what AWS asks not to make: the next turn sends it."""
+    fleet = FakeFleet(target=40)
+    fleet.to(600)
+    warned, start = fleet.spot_ids(), len(fleet.faults.calls)
+    fleet.faults.refusals["drain"] = error
+    handle_interruption(warning(*warned, at_s=600), [fleet.fleet], fleet.ports, instant(600))
+    assert [call for call in fleet.faults.calls[start:] if call == "drain"] == ["drain"]
+    fleet.faults.refusals.clear()
+    check_availability([fleet.fleet], fleet.ports, instant(660))
+    assert all(fleet.cloud.instance(i).draining for i in warned)
 
 
 class AnsweredLate(FakeGroups):

@@ -98,7 +98,6 @@ class Settings(NamedTuple):
     job_folder: Path = Path("/var/lib/spotkeeper-job")
     job_shutdown: tuple[str, ...] = ("systemctl", "poweroff")
     job_tick_s: float = 1.0
-    job_disks: Path | None = None
     logs_endpoint: str = ""
 
     @property
@@ -242,7 +241,7 @@ def _read(name: str, given: Any, text: str | None) -> Any:
         if not low <= value <= high:
             raise ValueError(f"should be from {low:g} to {high:g}")
         return value
-    return Path(text) if isinstance(default, Path) or name == "job_disks" else text
+    return Path(text) if isinstance(default, Path) else text
 
 
 # --- the file: TOML, as far as settings need it; Python 3.9 has no tomllib ------------------------

@@ -7,12 +7,7 @@ import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
-
-if TYPE_CHECKING:
-    from spotkeeper_worker.testing.disks import FolderDisks
-
-    Disks = Union["LinuxDisks", FolderDisks]
+from typing import Protocol
 
 BY_ID = Path("/dev/disk/by-id")
 MARK = Path(".spotkeeper") / "volume.json"
@@ -24,6 +19,25 @@ _NOTHING_FOUND = 2
 
 class DiskError(Exception):
     """A disk that cannot be used; says why."""
+
+
+class Disks(Protocol):
+    """The disks of a machine; each method raises DiskError or OSError."""
+
+    def find(self, volume: str) -> str | None:
+        """Give the device of a volume; None until it is attached."""
+
+    def probe(self, device: str) -> str:
+        """Give the type of its file system; empty for a blank one."""
+
+    def format(self, device: str) -> None:
+        """Make a file system."""
+
+    def mount(self, device: str, folder: Path, *, read_only: bool) -> None:
+        """Mount it; read-only means that nothing at all is written."""
+
+    def unmount(self, folder: Path) -> None:
+        """Write everything to the disk and unmount it."""
 
 
 class LinuxDisks:

@@ -24,7 +24,6 @@ from spotkeeper_worker.agent.gpu import ask
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError, identity
 from spotkeeper_worker.job.bucket import Bucket, BucketError
 from spotkeeper_worker.job.command import Command, LogStream, user_named
-from spotkeeper_worker.job.disks import LinuxDisks
 from spotkeeper_worker.job.reports import Reporter
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.times import read_time
@@ -92,7 +91,7 @@ class Machine:
     stream: LogStream | None = None
     disks: Disks
 
-    def __init__(self, settings: Settings, metadata: Metadata) -> None:
+    def __init__(self, settings: Settings, metadata: Metadata, disks: Disks) -> None:
         """Read metadata, tags and the stack's parameter; raises an error where one is missing."""
         here = identity(metadata)
         job, number = metadata.get(f"{_TAGS}job"), metadata.get(f"{_TAGS}attempt")
@@ -115,11 +114,7 @@ class Machine:
                 "logs", settings.logs_endpoint or endpoint_of("logs", region), region, chain
             )
             self.stream = LogStream(caller, log_group, f"{job}/{number}")
-        self.disks = LinuxDisks()
-        if settings.job_disks is not None:
-            from spotkeeper_worker.testing.disks import FolderDisks
-
-            self.disks = FolderDisks(settings.job_disks)
+        self.disks = disks
 
     def clock(self) -> float:
         """Give the seconds since the epoch."""

@@ -9,6 +9,7 @@ from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.agent.loop import hold_machine
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError
 from spotkeeper_worker.job.bucket import BucketError
+from spotkeeper_worker.job.disks import Disks, LinuxDisks
 from spotkeeper_worker.job.life import SILENT_S, Life
 from spotkeeper_worker.job.machine import JobError, Machine, shut_down
 from spotkeeper_worker.log import Sometimes, get_logger
@@ -20,21 +21,21 @@ if TYPE_CHECKING:
 _AGAIN_S = 2.0
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, disks: Disks | None = None) -> int:
     """Run this machine's job; raises AnotherAgent where one runs it already."""
     settings.job_folder.mkdir(parents=True, exist_ok=True)
     with hold_machine(settings.job_folder):
-        return _run(settings)
+        return _run(settings, disks or LinuxDisks())
 
 
-def _run(settings: Settings) -> int:
+def _run(settings: Settings, disks: Disks) -> int:
     stop = Stop()
     on_signals(stop.set)
     metadata = Metadata(settings.metadata_endpoint)
     since, say, machine = time.monotonic(), Sometimes(get_logger("agent")), None
     while machine is None:
         try:
-            machine = Machine(settings, metadata)
+            machine = Machine(settings, metadata, disks)
         except (MetadataError, AwsError, BucketError, OSError, JobError) as error:
             say.warn("start", f"the job waits: {error}")
             if time.monotonic() - since > SILENT_S:

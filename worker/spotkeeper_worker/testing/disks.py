@@ -1,7 +1,12 @@
-"""Folders as disks: a volume is attached when a folder of its name is there."""
+"""Folders as disks: a volume is attached when a folder of its name is there.
+
+`python -m spotkeeper_worker.testing.disks FOLDER` is `spotkeeper-agent job` with such volumes.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 _FORMATTED = ".formatted"
@@ -39,3 +44,10 @@ class FolderDisks:
         """Take the link away."""
         if folder.is_symlink():
             folder.unlink()
+
+
+if __name__ == "__main__":
+    from spotkeeper_worker.agent.settings import load
+    from spotkeeper_worker.job.main import run
+
+    sys.exit(run(load(os.environ, job=True), FolderDisks(Path(sys.argv[1]))))
