@@ -52,6 +52,7 @@ class Kind(StrEnum):
     ON_DEMAND_DELETED = "the on-demand group is deleted, and made again at 0"
     CLOCKS_FAR = "the clocks of half of the machines are ten minutes off"
     CLOCK_JUMPS = "the functions' clock is an hour ahead, and right again"
+    FAIL = "workers fail each request"
 
 
 LAUNCH_TEXTS = (
@@ -94,6 +95,8 @@ WIDE = (
     Kind.CLOCK_JUMPS,
 )  # fmt: skip
 """Drawn by wide runs only."""
+KEPT = (Kind.FAIL,)
+"""In kept stories only: no promise of a drawn run knows them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from spotkeeper_lab.cloud.values import IN_SERVICE, LAUNCH, TERMINATING, Instanc
 from spotkeeper_lab.faults import Fault, Kind
 from spotkeeper_lab.scenario import MAIN, WARM_UP_S, Scenario, StartState
 from spotkeeper_lab.troubles import REPLACEMENTS_AN_HOUR, Troubled
+from spotkeeper_lab.workers import Served
 from spotkeeper_lab.world import AVAILABILITY, HEALTH, Invocation
 
 STEADY_S = 600.0
@@ -35,7 +36,7 @@ CAPPED = frozenset(
 
 BROKEN_RELEASE = frozenset({Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE})
 LOSSES = frozenset({Kind.LOSS, Kind.UNWARNED_LOSS})
-CONFIGURATION_CAP = 2
+CONFIGURATION_CAP, FAILURES = 2, 5
 
 FORGETFUL = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})
 UNREAD_LOGS = frozenset({Kind.LOGS_STOP, Kind.COLLECTOR_DOWN})
@@ -81,6 +82,7 @@ class Promise(StrEnum):
     RECORDED = "a record or a failure for every turn"
     ISOLATED = "fleets do not disturb each other"
     COST = "cost bounded"
+    FAILING = "a worker that fails each request is replaced, and an alarm rings if most do"
     FOUND = "workers that hang together are found"
     SUSPECT = "a suspect stays one until it logs"
     UNMOVED = "a fleet without faults buys no on-demand"
@@ -205,6 +207,8 @@ class Watched(Troubled):
         self._evidence = Evidence()
         self._suspects: set[str] = set()
         self._seen_hung_since: float | None = None
+        self._failed_by: Counter[str] = Counter()
+        self._seen_failing_since: float | None = None
         self._only_unread_logs = False
         self._killed_s = -math.inf
         self._only_alarms_s = -math.inf
@@ -275,6 +279,7 @@ class Watched(Troubled):
         self._update_evidence()
         self._alarm_rings()
         self._hung_are_found()
+        self._failing_are_found()
         self._bounds()
         self._orphans()
         self._whole()
@@ -360,6 +365,23 @@ class Watched(Troubled):
             return
         if self.now_s - self._seen_hung_since > SILENT_S:
             self.broken(Promise.FOUND, f"{len(hung)} hang for {SILENT_S / 60:.0f} min longer")
+
+    def served(self, served: Served) -> None:
+        """Count the requests that a failing worker fails."""
+        super().served(served)
+        self._failed_by[served.instance_id] += served.instance_id in self.logs.failing
+
+    def _failing_are_found(self) -> None:
+        """Where nothing else is wrong, ten failures of each are enough; one is tried, or all."""
+        ours = {view.instance_id for view in self.in_service()}
+        bad = [i for i in ours & self.logs.failing if self._failed_by[i] >= 2 * FAILURES]
+        since = self._seen_failing_since = (self._seen_failing_since or self.now_s) if bad else None
+        if since is None or self.now_s - since < SHORT_S:
+            return
+        if self.logs.failing.isdisjoint(self.replaced) and len(bad) < len(ours):
+            self.broken(Promise.FAILING, f"{len(bad)} of {len(ours)} fail, and none is replaced")
+        if 2 * len(bad) > len(ours) and not self._rings("nobody-serves"):
+            self.broken(Promise.FAILING, f"{len(bad)} of {len(ours)} fail, and no alarm rings")
 
     def _bounds(self) -> None:
         """Requests and running instances stay within the bounds; an operator's capacity stays."""
@@ -637,7 +659,7 @@ class Watched(Troubled):
         since_s = self.now_s - 3600.0
         memories = 1 + sum(fault.at_s > since_s for fault in self._begun(FORGETFUL))
         works_s = self.now_s - self._works_since.get(instance_id, self.now_s)
-        if works_s > STEADY_S and instance_id not in self.hung:
+        if works_s > STEADY_S and instance_id not in {*self.hung, *self.logs.failing}:
             unlogged = Excuse.UNREAD_LOGS if instance_id in self.muted else None
             self.broken(Promise.REASONED, f"{instance_id}, which served, was replaced", unlogged)
             self._replaced_while_serving += 1

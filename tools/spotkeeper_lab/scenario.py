@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import NO_CAPACITY, GroupSpec, Physics, two_groups
 from spotkeeper_lab.fakes import EPOCH
-from spotkeeper_lab.faults import TOGETHER, WIDE, Fault, Kind
+from spotkeeper_lab.faults import KEPT, TOGETHER, WIDE, Fault, Kind
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.world import REQUEST_QUEUE, Stage
@@ -132,7 +132,7 @@ def draw(seed: int) -> Scenario:
     else:
         # Where nobody sizes the spot group, it begins as its operator left it.
         start, loads = StartState.SERVING, ((0.0, round(rng.uniform(0.5, 2.0), 1)),)
-    kinds = rng.choices([kind for kind in Kind if kind not in WIDE], k=rng.randint(2, 6))
+    kinds = rng.choices([kind for kind in Kind if kind not in WIDE + KEPT], k=rng.randint(2, 6))
     faults = [_fault(rng, kind, rng.uniform(0.0, FAULTS_S)) for kind in kinds]
     if rng.choice([True, False]):
         together_s = rng.uniform(0.0, FAULTS_S)

@@ -116,6 +116,8 @@ class Faulted(World):
                 for instance_id in self.choose(fault, fault.value / 2):
                     self.hung[instance_id] = now_s
                     self.force.hang(instance_id)
+            case Kind.FAIL:
+                self.logs.failing |= {*self.choose(fault)}
             case Kind.CLOCKS:
                 self.logs.ahead_s = 0.004 if fault.value < 0.5 else 1.5  # noqa: PLR2004
             case Kind.CLOCKS_FAR:

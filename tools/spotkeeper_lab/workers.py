@@ -136,6 +136,8 @@ class SearchLogs:
         """How far the clock that stamps the arrival is ahead of the workers' own."""
         self.off_s: dict[str, float] = {}
         """How far the clocks of some machines are ahead of the true time."""
+        self.failing: set[str] = set()
+        """The machines whose requests all fail."""
         self.messages = 0
         """The number of messages sent."""
         self._time = time
@@ -155,7 +157,7 @@ class SearchLogs:
             "enqueued_at": self._at(served.enqueued_s + self.ahead_s + off_s),
             "started_at": self._at(served.started_s + off_s),
             "finished_at": self._at(served.finished_s + off_s),
-            "status": "ok",
+            "status": "error" if served.instance_id in self.failing else "ok",
         }
         taken = take(log, machine.origin, CLAMP_S)
         machine.lines.append(taken.line)

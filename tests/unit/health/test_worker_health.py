@@ -132,16 +132,62 @@ def test_a_worker_that_fails_almost_everything_is_suspect(
     ("failing", "well", "suspects"),
     [
         pytest.param(SPOT[:3], SPOT[3:], SPOT[:3], id="half"),
-        pytest.param(SPOT[:4], SPOT[4:], [], id="most"),
+        pytest.param(SPOT[:4], SPOT[4:], SPOT[:1], id="most, and others succeed: one is tried"),
         pytest.param(SPOT, [], [], id="all"),
         pytest.param([*ids("c", 9), *SPOT[:3]], [], [], id="all, and AWS took nine of twelve"),
     ],
 )
-def test_when_most_fail_the_service_is_ill_and_nobody_is_replaced(
+def test_when_most_fail_an_alarm_rings_and_none_is_replaced_unless_others_succeed(
     failing: list[str], well: list[str], suspects: list[str]
 ) -> None:
     seen = load(*(worker(i, 10, 10) for i in failing), *busy(*well))
-    assert [*diagnosed(seen).reasons] == suspects
+    diagnosis = diagnosed(seen)
+    assert [*diagnosis.reasons] == suspects
+    assert bool(diagnosis.nobody_serves) is (len(failing) > len(well))
+
+
+MOST = load(*(worker(i, 10, 10) for i in SPOT[:4]), *busy(*SPOT[4:]))
+
+
+def test_of_most_that_fail_the_next_is_tried_after_the_launch_deadline() -> None:
+    for ago_s, tried in ((599, set()), (600, {SPOT[0]})):
+        assert diagnosed(MOST, replace(OLD, replaced=(at(-ago_s),))).reasons.keys() == tried
+
+
+def test_of_most_that_fail_none_is_tried_once_a_new_instance_fails_as_well() -> None:
+    since = {**OLD.in_service_since, SPOT[3]: at(-900)}
+    tried = replace(OLD, in_service_since=since, replaced=(at(-1200),))
+    assert not diagnosed(MOST, tried).reasons
+
+
+@pytest.mark.parametrize(
+    ("failures", "others_failed", "suspect"),
+    [(5, 0, True), (4, 0, False), (6, 3, False), (10, 3, True), (9, 30, False), (60, 30, True)],
+)
+def test_failures_count_since_the_last_success_and_more_where_others_fail(
+    failures: int, others_failed: int, suspect: bool
+) -> None:
+    """No request of the first arrived in the window; the others finished sixty."""
+    seen = load(worker(SPOT[1], 60, others_failed), *(worker(i, 0) for i in SPOT[2:]))
+    reasons = diagnosed(seen, replace(OLD, failures={SPOT[0]: failures})).reasons
+    assert reasons == ({SPOT[0]: f"its last {failures} requests failed"} if suspect else {})
+
+
+def test_where_requests_are_rare_failures_add_up_until_a_success() -> None:
+    def turn(memory: HealthMemory, seconds: float, **ended: int) -> HealthMemory:
+        each: dict[str, Any] = {"ok": 0, "error": 0, "timeout": 0, **ended}
+        (sent,) = counted(1, seconds - 60, SPOT[0])
+        sent = replace(sent, workers=(replace(sent.workers[0], **each),))
+        return watched(memory, load(seconds=seconds), [sent])
+
+    memory = turn(minute(OLD, 0), 60, error=1)
+    memory = turn(turn(memory, 120, timeout=1), 180, error=3)
+    assert memory.failures == {SPOT[0]: 5}
+    assert turn(memory, 240, ok=1, error=2).failures == {}
+    beside = watched(memory, load(seconds=240), counted(1, 180, SPOT[1]))
+    assert beside.failures == {SPOT[0]: 5, SPOT[1]: -1}
+    many, well = replace(OLD, failures=dict.fromkeys(SPOT[:4], 30)), busy(*SPOT[4:])
+    assert "4 of 6 instances fail" in diagnosed(load(*well), many).nobody_serves
 
 
 def test_an_instance_alone_is_no_exception_from_its_service() -> None:

@@ -1,7 +1,8 @@
 """Workers, not instances: which are in service but do not work (design rule 8)."""
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from statistics import median
@@ -48,7 +49,7 @@ class Diagnosis:
     workers never reported within the launch deadline. Workers on premises only raise alarms:
     `onprem_silent` counts the missing ones, `onprem` has the reason against each that fails or is
     slow, `onprem_due` has those that two turns found so. `nobody_serves` says why it seems that no
-    request is served at all.
+    request is served at all, or that most of them fail.
     """
 
     replace: tuple[str, ...]
@@ -85,7 +86,7 @@ def diagnose(
     missing = logs_rather_missing(quiet, memory, load, fleet)
     launching = unreported(load, memory, fleet, now) if policy.enabled else {}
     never_reported = {i: launching[i] for i in late(launching, memory, fleet, now)}
-    ill = _failing_or_slow(load, memory, policy) if policy.enabled else {}
+    ill = _failing_or_slow(load, memory, fleet, now) if policy.enabled else {}
     idle = idle_beside_requests(memory, fleet, now) if policy.enabled else {}
     dead = [i for i in quiet if i in memory.silent]
     trial = {i: why for i, why in quiet.items() if i not in dead}
@@ -117,7 +118,9 @@ def diagnose(
         bootstrap=tuple(sorted(never_reported)),
         onprem=onprem,
         onprem_due=onprem_due,
-        nobody_serves=nobody_serves(memory, now) if policy.enabled else "",
+        nobody_serves=(nobody_serves(memory, now) or _most_fail(load, memory, policy))
+        if policy.enabled
+        else "",
     )
 
 
@@ -133,7 +136,7 @@ def confirm(diagnosis: Diagnosis, load: Load, fleet: Fleet, now: datetime) -> tu
     """Make the last check: keep the due ones that are still suspect in freshly read logs."""
     since = now - timedelta(seconds=fleet.worker_health.silent_after_s)
     logged = {w.instance_id for w in load.workers if w.last_finished >= since}
-    failing = _failing_or_slow(load, diagnosis.memory, fleet.worker_health)
+    failing = _failing_or_slow(load, diagnosis.memory, fleet, now)
     return tuple(i for i in diagnosis.replace if i in failing or i not in logged)
 
 
@@ -146,20 +149,98 @@ def replaced(memory: HealthMemory, instance_ids: tuple[str, ...], now: datetime)
 
 
 def _failing_or_slow(
-    load: Load, memory: HealthMemory, policy: WorkerHealthPolicy
+    load: Load, memory: HealthMemory, fleet: Fleet, now: datetime
 ) -> dict[str, str]:
     """Return the reason against each instance that fails, or is slow, unlike its peers."""
-    by_instance: defaultdict[str, list[WorkerLoad]] = defaultdict(list)
-    for worker in load.workers:
-        by_instance[worker.instance_id].append(worker)
+    policy = fleet.worker_health
+    by_instance = _by_instance(load)
     ours = [i for i in memory.in_service_since if i not in memory.starting]
-    failing = {i: why for i in ours if (why := _failing(by_instance.get(i, []), policy))}
-    if 2 * sum(bool(_failing(mine, policy)) for mine in by_instance.values()) > len(by_instance):
-        # Most fail alike: the cause is the service, and replacing its workers will not help.
-        failing = {}
+    lately, always, everyone = _all_failing(load, memory, policy)
+    differ = _differ(everyone, {*lately, *always}) >= CERTAIN
+    known = {**always, **lately} if differ else lately
+    failing = {i: known[i] for i in ours if i in known}
+    if 2 * len({*lately, *always}) > len(everyone):
+        # Most fail alike: replacing workers will not help where the cause is the service.
+        failing = _one_that_fails(failing, memory, fleet, now) if differ else {}
     # Workers on premises, which have no instance, are other machines.
     slow = _slow({i: workers for i, workers in by_instance.items() if i}, load, policy)
     return {i: slow[i] for i in ours if i in slow} | failing
+
+
+type Outcomes = Mapping[str, tuple[int, int]]
+"""How many requests of each instance succeeded and failed."""
+
+
+def _by_instance(load: Load) -> Mapping[str, list[WorkerLoad]]:
+    by_instance: defaultdict[str, list[WorkerLoad]] = defaultdict(list)
+    for worker in load.workers:
+        by_instance[worker.instance_id].append(worker)
+    return by_instance
+
+
+def _all_failing(
+    load: Load, memory: HealthMemory, policy: WorkerHealthPolicy
+) -> tuple[dict[str, str], dict[str, str], Outcomes]:
+    """Return the instances that fail in the window, those that failed each last request, and all.
+
+    Of all, the successes and failures are those of the window, or since some began to fail where
+    they are more.
+    """
+    ended = {i: (max(0, -n), max(0, n)) for i, n in memory.failures.items()}
+    lately = dict[str, str]()
+    for i, workers in _by_instance(load).items():
+        failed = sum(min(worker.failed, worker.finished) for worker in workers)
+        window = sum(worker.finished for worker in workers) - failed, failed
+        ended[i] = max(window, ended.get(i, window), key=sum)
+        if why := _failing(workers, policy):
+            lately[i] = why
+    always = {
+        i: f"its last {failed} requests failed"
+        for i, (_, failed) in ended.items()
+        if memory.failures.get(i, 0) >= policy.failing_requests
+    }
+    return lately, always, ended
+
+
+def _differ(ended: Outcomes, some: Collection[str]) -> float:
+    """Return the evidence that some fail more than the others: no cause that all have in common.
+
+    It is the logarithm of a likelihood ratio, less that of the ways to choose as many.
+    """
+    each = [[n for i, n in ended.items() if (i in some) is inside] for inside in (True, False)]
+    apart = sum(map(_surprise, each))
+    return _surprise([*ended.values()]) - apart - math.log(math.comb(len(ended), len(each[0])))
+
+
+def _surprise(ended: Sequence[tuple[int, int]]) -> float:
+    """Return how unlikely outcomes are where all have one chance to fail: -log of it."""
+    counts = [sum(n[k] for n in ended) for k in (0, 1)]
+    return -sum(n * math.log(n / sum(counts)) for n in counts if n)
+
+
+def _one_that_fails(
+    failing: dict[str, str], memory: HealthMemory, fleet: Fleet, now: datetime
+) -> dict[str, str]:
+    """Return the one to replace, to see whether its successor succeeds; none once one failed."""
+    last = max(memory.replaced, default=now)
+    if any(memory.in_service_since[i] > last for i in failing):
+        return {}
+    worst = sorted(failing, key=lambda i: (i not in memory.suspects, -memory.failures.get(i, 0), i))
+    return {i: failing[i] for i in one_at_a_time((*worst,), timedelta(0), memory, fleet, now)}
+
+
+def _most_fail(load: Load, memory: HealthMemory, policy: WorkerHealthPolicy) -> str:
+    """Say that most requests fail, or most instances fail all they get; empty where they do not."""
+    finished = sum(worker.finished for worker in load.workers)
+    failed = sum(worker.failed for worker in load.workers)
+    lately = max(finished, sum(max(0, n) for n in memory.failures.values()))
+    if lately >= policy.failing_requests and 2 * failed > finished:
+        return f"nobody serves well: {failed} of {finished} requests failed"
+    at_once, always, everyone = _all_failing(load, memory, policy)
+    bad = at_once.keys() | always.keys()
+    if 2 * len(bad) > len(everyone):
+        return f"nobody serves well: {len(bad)} of {len(everyone)} instances fail"
+    return ""
 
 
 def _slow(

@@ -7,7 +7,7 @@ silent.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -102,6 +102,7 @@ def watch_reports(
         expected=expected,
         last_logs=last,
         counts=_counts(memory, flow.counted, requests),
+        failures=_failures(memory, since, digests, counted),
         worker_known_at=now if since.keys() - memory.starting.keys() else memory.worker_known_at,
     )
 
@@ -133,6 +134,27 @@ def _counts(memory: HealthMemory, counted: int, requests: int) -> dict[int, int]
     """Add the requests of a turn, and forget those of more than two hours ago."""
     kept = {at: n for at, n in memory.counts.items() if counted - 2 * HOUR_SLOTS <= at < counted}
     return {**kept, counted: requests}
+
+
+def _failures(
+    memory: HealthMemory, there: Container[str], digests: Iterable[LoadDigest], counted: range
+) -> dict[str, int]:
+    """Count each instance's failed requests since its last success, with those of a turn.
+
+    While any has some, the successes of the others since count below 0.
+    """
+    failures = {i: count for i, count in memory.failures.items() if not i or i in there}
+    for one in sorted(digests, key=lambda digest: digest.sent_at):
+        if slot_of(one.sent_at) not in counted:
+            continue
+        for worker in one.workers:
+            i, failed = worker.instance_id, worker.error + worker.timeout
+            before = failures.get(i, 0)
+            if worker.ok:
+                failures[i] = 0 if failed else min(0, before) - worker.ok
+            elif failed and (not i or i in there):
+                failures[i] = max(0, before) + failed
+    return failures if any(count > 0 for count in failures.values()) else {}
 
 
 def _heard(digests: Iterable[LoadDigest]) -> dict[str, int]:
