@@ -16,7 +16,7 @@ from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.status import Details, Event, Looked, details_text, folded, instances_of
 from tests.builders import NOON, fleet, group, held
-from tests.functions.conftest import Stage, StageOf, document
+from tests.functions.conftest import PATH, Stage, StageOf, document
 from tests.operator.command import answered, deploy, matches, record, refused, run, words
 from tests.operator.conftest import ring
 from tests.unit.operator.test_status import logs
@@ -146,6 +146,32 @@ def test_a_fleet_that_never_turned_is_unknown_not_whole(deployed: Stage) -> None
     out = answered("status", "--fleet", "night")
     assert "night         NOT WHOLE: night-spot and night-on-demand do not exist" in out
     assert answered("explain", "--fleet", "night") == "no decision in this time\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (("copy", json.dumps(document("main", mode="observe"))), "document copy: names the group"),
+        (("main", '{"version": 1}'), "document main: bounds: Field required"),
+        (("main.overrides", "{"), "document main.overrides: is not JSON"),
+        (("main", ""), "document main was deleted: put it back, or run `spotkeeper stop main`"),
+    ],
+    ids=["a copy that observes", "a wrong field", "wrong overrides", "deleted"],
+)
+def test_a_fleet_whose_document_has_a_mistake_is_shown_and_controlled_as_before(
+    deployed: Stage, change: tuple[str, str], wrong: str
+) -> None:
+    before = words("status").partition("alarms ")[0]
+    if change[1]:
+        deployed.put(*change)
+    else:
+        boto3.client("ssm").delete_parameter(Name=f"{PATH}/main")
+    shown = words("status")
+    assert shown.startswith(before)
+    assert f"trouble fleet {wrong}" in shown
+    assert run("status")[0] == 1
+    assert "1 on demand" in refused("stop", "main", "--yes")
+    assert run("mode", "main", "observe", "--yes")[0] == 0
 
 
 def test_a_fleet_with_an_invalid_document_is_named_and_not_called_unknown(

@@ -136,7 +136,7 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         running=None if running is None else frozenset(running),
         sweep=_sweep(this, (spot, on_demand)),
         claims=bool(ports.owner),
-        left=_left(this),
+        left=_left(this) if memory.left or memory.groups != fleet.groups else {},
         health_lost=lease.other_unreadable or (stopped and fleet.worker_health.enabled),
         unread=tuple(this.unread),
     )
