@@ -15,8 +15,15 @@ FETCHED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"?https?:
 
 
 def home(readme: str) -> str:
-    """The README as a page beside the others."""
-    return re.sub(r"\[([^]]*)\]\(LICENSE\)", r"\1", readme.replace("](docs/", "]("))
+    """The README as a page beside the others; what is no page of the site is no link."""
+    pages = readme.replace("](docs/", "](")
+
+    def linked(found: re.Match[str]) -> str:
+        target = found[2].partition("#")[0]
+        is_page = not target or "://" in target or (ROOT / "docs" / target).exists()
+        return found[0] if is_page else found[1]
+
+    return re.sub(r"\[([^]]*)\]\(([^)\s]+)\)", linked, pages)
 
 
 def decisions(folder: Path) -> str:

@@ -63,6 +63,30 @@ def test_documented_make_targets_exist(words: list[str]) -> None:
     assert targets <= TARGETS
 
 
+def made(targets: str) -> set[str]:
+    """Targets of make, and all that they need."""
+    named = set(targets.split()) & TARGETS
+    for target in list(named):
+        rule, _, recipe = MAKEFILE.partition(f"\n{target}: ")[2].partition("\n")
+        steps = re.match(r"(?:\t.*\n)*", recipe)
+        needs = rule.partition("##")[0] + (steps[0] if steps and "$(MAKE)" in steps[0] else "")
+        named |= made(needs.replace(target, "")) if needs else set()
+    return named
+
+
+def test_each_make_target_that_a_page_names_is_run_by_ci_or_by_a_test() -> None:
+    runs = (ROOT / ".ci" / "run").read_text(encoding="utf-8").replace("\\\n", " ")
+    by_ci = made(" ".join(re.findall(r"^make (.*)$", runs, re.MULTILINE)))
+    # The environment of every other target; the commands of docs/workers.md; the local AWS.
+    by_tests = {"bootstrap", "release", "sam-build", "local-aws"}
+    pages = [*PAGES, ROOT / "SECURITY.md", *(ROOT / "docs" / "decisions").glob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    named = {word for found in re.findall(r"\bmake ((?:[a-z0-9-]+ ?)+)", text)
+             for word in found.split()[:1]} & TARGETS  # fmt: skip
+    assert named - by_ci - by_tests == set()
+    assert len(named) > 15
+
+
 @pytest.mark.parametrize("words", [it for it in commands("sam") if "deploy" in it.values[0]])
 def test_a_parameter_of_a_deployment_is_the_templates(words: list[str]) -> None:
     given = [word.partition("=")[0] for word in words if re.match(r"[A-Z]\w+=", word)]

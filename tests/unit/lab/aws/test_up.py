@@ -1,5 +1,8 @@
 import fcntl
+import os
+import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from spotkeeper_lab.aws import ministack
 from spotkeeper_lab.run.up import FOLDER, PYTHON, LabError, LabSettings, running
 from tests.ports import free_ports
+from tests.template.stack import ROOT
 
 
 @pytest.fixture
@@ -63,3 +67,20 @@ def test_a_second_lab_is_refused(checkout: Path) -> None:
 @pytest.mark.enable_socket
 def test_an_endpoint_that_ends_at_once_says_why(checkout: Path) -> None:
     assert "ministack is of another version" in refusal(checkout, *free_ports(1))
+
+
+@pytest.mark.make_e2e
+@pytest.mark.enable_socket
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_make_local_aws_comes_up_and_ends_with_ctrl_c() -> None:
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", 4566)) == 0:
+            pytest.skip("a local AWS runs on this machine already")
+    with subprocess.Popen(
+        ["make", "local-aws"], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as lab:
+        assert lab.stdout is not None
+        shown = next((line for line in lab.stdout if "The local AWS is up" in line), "")
+        os.killpg(lab.pid, signal.SIGINT)
+        lab.wait(60)
+    assert shown
