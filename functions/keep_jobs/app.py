@@ -25,7 +25,7 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
         return report_jobs(keep_jobs(reports, warned, ports, now), unread)
     reported = {report.job for report in reports}
     try:
-        some = reported.union(ports.table.naming(named_by_events(event)))
+        some = reported.union(ports.table.naming(named_by_events(event), now))
         turns = keep_jobs(reports, warned, ports, now, some)
     except FleetError as error:
         turns = [JobTurn(name=name, error=error, is_unnoted=True) for name in reported or {""}]

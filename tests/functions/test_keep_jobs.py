@@ -383,8 +383,9 @@ def test_an_event_takes_the_turn_of_the_job_that_it_names_and_of_no_other(
     job = account.job
     told = json.dumps({"detail-type": kind, "time": account.now.isoformat(), **KINDS[kind]})
     foreign = told.replace("{i}", "i-0123456789abcdef0").replace("{v}", "vol-0123456789abcdef0")
-    account.handle(json.loads(foreign))
-    assert (account.turns, account.answer) == ([], {"batchItemFailures": []})
+    for _ in range(30):
+        account.handle(json.loads(foreign))
+        assert (account.turns, account.answer) == ([], {"batchItemFailures": []})
     mine = told.replace("{i}", job.machine or "i-").replace("{v}", job.home)
     account.handle(json.loads(mine))
     assert [turn.name for turn in account.turns] == ["resnet"]

@@ -158,7 +158,7 @@ class JobWorld:
     def names(self) -> Sequence[str]:
         return [] if self.is_closed else [NAME]
 
-    def naming(self, ids: Set[str]) -> Sequence[str]:
+    def naming(self, ids: Set[str], now: datetime) -> Sequence[str]:
         return self.names() if ids & {*self.item.job.machines, *self.item.job.volumes} else []
 
     def change(self, name: str, change: Callable[[Job], Job]) -> Job | None:

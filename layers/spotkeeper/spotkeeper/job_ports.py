@@ -37,7 +37,7 @@ class JobTable(Protocol):
         """List the jobs that are not over."""
         ...
 
-    def naming(self, ids: Set[str]) -> Sequence[str]:
+    def naming(self, ids: Set[str], now: datetime) -> Sequence[str]:
         """Name the jobs that remember an instance, a volume or a snapshot of these ids."""
         ...
 

@@ -41,7 +41,7 @@ class Many:
     def names(self) -> Sequence[str]:
         return list(self.jobs)
 
-    def naming(self, ids: Set[str]) -> Sequence[str]:
+    def naming(self, ids: Set[str], now: datetime) -> Sequence[str]:
         return [name for name, job in self.jobs.items() if ids & job.machines.keys()]
 
     def change(self, name: str, change: Callable[[Job], Job]) -> Job | None:
