@@ -151,6 +151,16 @@ def test_two_fleets_may_exchange_their_groups(stage: Stage) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("mode", "goes_on"), [("act", "other"), ("observe", "ocr")])
+def test_a_fleet_may_be_renamed_if_the_new_one_acts(stage: Stage, mode: str, goes_on: str) -> None:
+    delete("ocr")
+    write(other={**FIRST, "mode": mode})
+    stage.restart()
+    fleets, ring = turned(stage)
+    assert fleets == {goes_on, "search"}
+    assert ("document ocr was deleted" in ring) is (goes_on == "ocr")
+
+
 def test_what_was_right_last_stays_in_force_for_a_week(stage: Stage) -> None:
     write(ocr='{"version": 1}')
     assert turned(stage)[0] == {"ocr", "search"}

@@ -189,7 +189,9 @@ def _judge(read: Mapping[str, str], before: InForce, now: datetime | None) -> _J
             fleets[name] = parse_fleet(name, read[name], read.get(f"{name}{OVERRIDES}"))
         except FleetDocumentError as error:
             mistakes[name] = str(error)
-    for name in known.keys() - documents:
+    # A new document that acts on both groups of one that is gone is that fleet by another name.
+    heirs = {f.groups for n, f in fleets.items() if n not in known and f.mode is Mode.ACT}
+    for name in [n for n, f in known.items() if n not in documents and f.groups not in heirs]:
         mistakes[name] = (
             f"fleet document {name} was deleted: put it back, or run `spotkeeper stop {name}`"
         )
