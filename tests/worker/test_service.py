@@ -487,6 +487,15 @@ PROXIES = {
 }  # fmt: skip
 
 
+def test_an_entry_without_an_id_gets_one_of_its_own() -> None:
+    first, second, again = (
+        Follow(Path("x")).log_of(json.loads(entry(1, request_id="", uri=uri)), "web")
+        for uri in ("/a", "/b", "/a")
+    )
+    assert first and second and first == again
+    assert first["request_id"] != second["request_id"]
+
+
 @pytest.mark.parametrize("name", PROXIES)
 def test_the_logs_of_other_proxies_are_followed(name: str) -> None:
     fields, written = PROXIES[name]

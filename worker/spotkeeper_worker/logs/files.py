@@ -193,7 +193,7 @@ class Follow(NamedTuple):
         named = _field(entry, self.request_id)
         request_id = str(named if named not in (None, "", "-") else own_id)[:LONGEST_ID]
         if not request_id:
-            raise ValueError(f"has no {self.request_id}")
+            request_id = _digest(json.dumps(entry, sort_keys=True).encode())
         return {
             # A half of a character is no UTF-8.
             "request_id": request_id.encode("utf-8", "replace").decode(),
