@@ -605,7 +605,7 @@ class Watched(Troubled):
             self.broken(Promise.NO_FLAPPING, f"{how} in an hour")
 
     def _lowered(self, group: str, by: int, instance_id: str, function: str) -> None:
-        view, load = self.group(group), self.steady_load(STEADY_S)
+        view, load = self.group(group), self.steady_load(STEADY_S) / self.scenario.slots
         onprem = self.scenario.onprem_workers
         if group == self.spot:
             self._slept |= view.desired == by

@@ -50,6 +50,7 @@ class StartState(StrEnum):
 class Scenario:
     """One run; `loads` are erlangs from an instant on.
 
+    A worker has `slots`, and the document says `declared_slots`.
     `sized`: the load sizes the spot group; else an operator does. AWS suspends a group that has
     launched nothing for `suspend_after_s`: for a day in truth, for minutes here.
     """
@@ -81,6 +82,8 @@ class Scenario:
     sized: bool = True
     suspend_after_s: float | None = None
     service_s: float = 6.0
+    slots: int = 1
+    declared_slots: int = 1
     fleets: int = 2
     spot_max: int = SPOT_MAX
     latencies_s: tuple[float, float] = LATENCIES_S
@@ -249,6 +252,7 @@ def stage_of(scenario: Scenario) -> Stage:
         start=EPOCH,
         seed=scenario.seed,
         latencies_s=scenario.latencies_s,
+        workers_per_instance=scenario.slots,
         onprem_workers=scenario.onprem_workers,
         chance=random.Random(f"{scenario.seed}/idle"),
     )
@@ -261,6 +265,7 @@ def documents_of(scenario: Scenario) -> dict[str, str]:
         "spot_group": "ocr-spot",
         "on_demand_group": "ocr-on-demand",
         "onprem_workers": scenario.onprem_workers,
+        "slots": scenario.declared_slots,
         "request_queue_url": REQUEST_QUEUE if scenario.queue_known else None,
         "bounds": {
             "spot_min": scenario.spot_min,

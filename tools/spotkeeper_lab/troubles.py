@@ -216,6 +216,7 @@ class Troubled(Faulted):
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(stage_of(scenario), f"{MAIN}-spot", f"{MAIN}-on-demand")
         self.scenario = scenario
+        self.logs.slots = scenario.slots
         """Spot instances beyond the need, as the main fleet's newest record has them."""
         self.other_groups = frozenset(
             f"{name}-{kind}" for name in scenario.others for kind in ("spot", "on-demand")

@@ -138,6 +138,8 @@ class SearchLogs:
         """How far the clocks of some machines are ahead of the true time."""
         self.failing: set[str] = set()
         """The machines whose requests all fail."""
+        self.slots = 1
+        """How many requests the one worker of a machine serves at once."""
         self.messages = 0
         """The number of messages sent."""
         self._time = time
@@ -153,7 +155,7 @@ class SearchLogs:
         off_s = self.off_s.get(served.instance_id, 0.0)
         log = {
             "request_id": f"r-{served.request:08d}",
-            "worker_id": served.worker_id,
+            "worker_id": served.instance_id if self.slots > 1 else served.worker_id,
             "enqueued_at": self._at(served.enqueued_s + self.ahead_s + off_s),
             "started_at": self._at(served.started_s + off_s),
             "finished_at": self._at(served.finished_s + off_s),

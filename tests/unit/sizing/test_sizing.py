@@ -14,7 +14,13 @@ from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.load import Load, WorkerLoad, histogram
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.settings.sizing import Bounds, SizingPolicy
-from spotkeeper.domain.sizing.size import Sizing, partly_known, size, workers_needed
+from spotkeeper.domain.sizing.size import (
+    Sizing,
+    partly_known,
+    size,
+    slots_when_full,
+    workers_needed,
+)
 from tests.builders import at, fleet, group
 from tests.search_logs import worker
 
@@ -239,3 +245,43 @@ def test_what_is_remembered_stays_small(loads: list[float]) -> None:
     assert [n.workers for n in memory.needed] == sorted(
         {n.workers for n in memory.needed}, reverse=True
     )
+
+
+EIGHT = replace(fleet(), slots=8)
+WAITS, QUEUED = histogram([20_000] * 9), QueueMemory(length=QueueLength(waiting=9, in_flight=0))
+EMPTY = QueueMemory(length=QueueLength(waiting=0, in_flight=0))
+
+
+@pytest.mark.parametrize(
+    ("share", "waits", "queue", "known", "full"),
+    [
+        pytest.param(0.5, True, QUEUED, 0.0, 4.0, id="requests wait at half of the slots"),
+        pytest.param(0.5, True, None, 0.0, 4.0, id="they waited, and the queue is not known"),
+        pytest.param(0.5, True, EMPTY, 0.0, 0.0, id="a sender's clock is wrong: none wait"),
+        pytest.param(0.5, False, QUEUED, 0.0, 0.0, id="none waited for long"),
+        pytest.param(0.25, True, QUEUED, 4.0, 2.0, id="they wait at fewer"),
+        pytest.param(0.25, True, None, 4.0, 4.0, id="a wrong clock does not lower it again"),
+        pytest.param(0.25, False, EMPTY, 4.0, 4.0, id="it is known"),
+        pytest.param(0.75, False, EMPTY, 4.0, 6.0, id="more share a worker, and none wait"),
+        pytest.param(0.05, True, QUEUED, 0.0, 1.0, id="a worker serves one at least"),
+    ],
+)
+def test_waits_show_how_many_requests_a_worker_serves_at_once(
+    share: float, waits: bool, queue: QueueMemory | None, known: float, full: float
+) -> None:
+    workers = tuple(
+        worker(f"gpu-{n}", f"i-{n}", busy_s=share * 2400, capacity_s=2400.0) for n in range(3)
+    )
+    seen = replace(load(24.0), workers=workers, waits=WAITS if waits else histogram([0]))
+    memory = replace(FRESH, queue=queue, full=known, full_of=8)
+    anew = slots_when_full(replace(memory, full_of=16), seen, EIGHT)
+    assert anew == slots_when_full(replace(memory, full=0.0), seen, EIGHT)
+    assert slots_when_full(memory, seen, EIGHT) == pytest.approx(full)
+    assert slots_when_full(memory, seen, fleet()) == 0.0
+
+
+def test_a_worker_with_fewer_slots_than_its_document_counts_as_what_it_has() -> None:
+    believed, known = (sized(load(24.0), of=EIGHT, memory=replace(FRESH, full=n)) for n in (0, 4))
+    of_four = sized(load(24.0), of=replace(EIGHT, slots=4))
+    assert believed.workers < known.workers == of_four.workers
+    assert "the document has 8 slots, but requests wait at 4.0" in known.reason

@@ -51,6 +51,8 @@ class HealthMemory:
     reported, although they would have, to when they were first seen: they count as launching.
     `unheard` are instances that never reported and may serve or not, including those that launch.
     `counts` has the slot up to which each turn of the last hours counted requests, and how many.
+    `full` is how many requests shared a worker when requests waited, where that was less than the
+    `full_of` slots of the document then; 0 if it is not known.
     `failures` maps an instance to its failed requests since its last success, and while there are
     such, the others to their successes since, below 0; "" are the workers on premises.
     `onprem` has how many workers ran on premises lately, as far as no later count is less.
@@ -77,6 +79,8 @@ class HealthMemory:
     unreported: Mapping[str, datetime] = field(default_factory=dict)
     unheard: tuple[str, ...] = ()
     counts: Mapping[int, int] = field(default_factory=dict)
+    full: float = 0.0
+    full_of: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
     onprem: tuple[OnPremCount, ...] = ()
     worker_known_at: datetime | None = None

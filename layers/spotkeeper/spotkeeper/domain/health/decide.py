@@ -37,6 +37,7 @@ from spotkeeper.domain.sizing.size import (
     partly_known,
     recent_onprem,
     size,
+    slots_when_full,
     watch_starts,
 )
 
@@ -160,6 +161,8 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
         queue = watch_queue(memory.queue, snapshot.queue, load.newest, load.offered, now)
     served_s = load.service_mean_s or memory.service_mean_s
     memory = replace(memory, queue=queue, service_mean_s=served_s)
+    full = slots_when_full(memory, load, snapshot.fleet)
+    memory = replace(memory, full=full, full_of=snapshot.fleet.slots)
     since = read_from(snapshot.fleet, now)
     memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now, since)
     # How long a request takes on a worker with slots depends on how many share it.

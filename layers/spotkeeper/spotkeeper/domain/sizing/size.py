@@ -562,7 +562,8 @@ def _partly_logged(load: Load, memory: HealthMemory, fleet: Fleet) -> str:
     if 2 * failed > finished:
         return f"{failed} of {finished} requests failed, so the real load is not known"
     blind = fleet.objective is None and known_length(memory.queue) is None
-    busy = load_rate(load.workers) >= fleet.sizing.target_load_rate
+    target = fleet.sizing.target_load_rate * _share_of_slots(memory, fleet)
+    busy = load_rate(load.workers) >= target
     if blind and busy and (waited_s := load.waits.quantile_s(0.5)) >= WAITED_S:
         return f"requests waited {waited_s:.0f} s, and it is not known how many wait"
     return ""
@@ -624,12 +625,36 @@ def _asked(turn: _Turn, found: Estimate, instances: int) -> Sizing:
 FULL = 0.95
 
 
+def slots_when_full(memory: HealthMemory, load: Load, fleet: Fleet) -> float:
+    """Return how many requests share a worker while requests wait; 0 where it is not known.
+
+    Where most requests wait, the workers are full, whatever number of slots they should have. A
+    sender's clock may be wrong, so only a known queue lowers a number that is known.
+    """
+    if fleet.slots == 1 or fleet.objective is not None:
+        return 0.0
+    many, known = fleet.slots * load_rate(load.workers), memory.full
+    known *= memory.full_of == fleet.slots
+    waiting, length = known_waiting(memory.queue), known_length(memory.queue)
+    late = load.waits.quantile_s(0.5) >= WAITED_S and (waiting or length is None)
+    if load.workers and late and (waiting or not known):
+        return max(1.0, many)
+    return max(known, many) if known else 0.0
+
+
+def _share_of_slots(memory: HealthMemory, fleet: Fleet) -> float:
+    """Return the share of the fleet's slots that a worker has: 1 unless requests wait at fewer."""
+    return min(1.0, memory.full / fleet.slots) if memory.full else 1.0
+
+
 def _by_load_rate(turn: _Turn, onprem: int) -> Estimate:
     """Find the fewest workers at the target load rate: up at once, down to the recent most."""
     load, fleet, memory = turn.load, turn.fleet, turn.memory
     target, slots = fleet.sizing.target_load_rate, fleet.slots
-    workers = workers_needed(load, target, onprem, slots)
-    workers = max(workers, math.ceil(_with_queue(load, memory, slots) / slots))
+    share = _share_of_slots(memory, fleet)
+    workers = workers_needed(load, target * share, onprem, slots)
+    queued = _with_queue(load, memory, slots, FULL * share)
+    workers = max(workers, math.ceil(round(queued / slots / share, 6)))
     workers = _as_alive(workers, load, fleet, onprem, memory)
     needed = recent_needs(memory, turn.now, workers, fleet.sizing.scale_in_after_s)
     steady = max(past.workers for past in needed)
@@ -637,6 +662,8 @@ def _by_load_rate(turn: _Turn, onprem: int) -> Estimate:
         f"load {load.offered:.1f} erlangs at {target:.0%} "
         f"needs {workers} workers (recent maximum: {steady})"
     )
+    if share < 1.0:
+        reason += f" (the document has {slots} slots, but requests wait at {memory.full:.1f})"
     return Estimate(rule="load rate", reason=reason, workers=workers, steady=steady, needed=needed)
 
 
@@ -654,14 +681,14 @@ def workers_needed(load: Load, target_load_rate: float, onprem: int, slots: int 
     return max(least, math.ceil(round(max(load.offered / slots, busy) / target_load_rate, 6)))
 
 
-def _with_queue(load: Load, memory: HealthMemory, slots: int) -> int:
+def _with_queue(load: Load, memory: HealthMemory, slots: int, full: float = FULL) -> int:
     """Return the slots that serve the load and clear the queue; 0 if nothing is known to wait.
 
     An unknown length of the queue is estimated from the median wait, by Little's law. Waits show a
     queue only while the workers are full: a sender's clock may be behind.
     """
     waiting = known_waiting(memory.queue)
-    if waiting is None and load_rate(load.workers) >= FULL:
+    if waiting is None and load_rate(load.workers) >= full:
         serving = slots * sum(worker.load_rate for worker in load.workers)
         return math.ceil(
             max(load.offered, serving) + serving * load.waits.quantile_s(0.5) / DRAIN_S
