@@ -1,20 +1,33 @@
 """What a fleet of an earlier release has written still reads, in today's words."""
 
 import json
+import runpy
+import zlib
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.dynamodb.decision_records import read_record
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
+from spotkeeper.adapters.dynamodb.ledger import LedgerTable
+from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
+from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
+from spotkeeper.adapters.fleet_documents import DocumentCopy, InForce
 from spotkeeper.border.fleet_document import parse_fleet
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Controller
+from spotkeeper.domain.decision import Action, Controller, Outcome
 from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.ports import Lease
-from tests.builders import TABLE
+from spotkeeper.domain.load.history import LoadHistory
+from spotkeeper.domain.money.ledger import EndedBy, Gap, LedgerItem
+from spotkeeper.domain.permission import Control, Mode, Pause
+from spotkeeper.domain.purchase import PurchaseOption
+from spotkeeper.ports import AtRiskNote, Lease
+from tests.builders import NOON, TABLE, held
+from tests.search_logs import SENT, digest_of, served
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -101,3 +114,61 @@ def test_memories_keep_what_they_knew(dynamodb: "DynamoDBClient") -> None:
     assert [burst.warned for burst in memory.risk.warning_bursts] == [3]
     assert [start.instance_id for start in memory.risk.deferral.starts] == ["i-9"]
     assert health.health != HealthMemory()
+
+
+# --- the other way round: a release that was rolled back to reads what today's wrote ------------
+
+
+def test_an_older_release_reads_or_never_sees_what_todays_keeps(dynamodb: "DynamoDBClient") -> None:
+    reads = runpy.run_path(str(FORMATS / "0.2/readers.py"))["READS"]
+    states = FleetStateTable(dynamodb, TABLE, timedelta(days=30))
+    note = AtRiskNote(instance_ids=("i-1",), at=NOON)
+    for each in Controller:
+        lease = states.acquire("ocr", each, NOON, note)
+        assert lease
+        assert states.acquire("ocr", each, NOON, note) is None
+        states.commit(lease, getattr(lease, each.value), NOON)
+        for action in Action:
+            outcomes = (Outcome(asked="a", error="no"),)
+            states.record(held(controller=each, action=action, outcomes=outcomes, error="no"))
+    controls, pause = ControlTable(dynamodb, TABLE), Pause(until=NOON, why="y", by="me", at=NOON)
+    for mode in Mode:
+        seen = controls.of("ocr")
+        controls.change("ocr", seen, Control(mode=mode, mode_by="me", mode_at=NOON, pause=pause))
+    ledger = LedgerTable(dynamodb, TABLE)
+    for number, ended in enumerate(EndedBy):
+        life = LedgerItem(
+            fleet="ocr", instance_id=f"i-{number}", pool="a/t", option=PurchaseOption.SPOT,
+            since=NOON, until=NOON if ended else None, ended_by=ended,
+        )  # fmt: skip
+        ledger.put([life])
+    ledger.looked("ocr", NOON)
+    ledger.stood_still("ocr", Gap(since=NOON, until=NOON, instances=("i-9",)))
+    LoadHistoryTable(dynamodb, TABLE).write("ocr", LoadHistory(next_step=9), NOON)
+    alone, *two = [digest_of([served(w, SENT, 1.0)], SENT) for w in ("alone", "w-1", "w-2")]
+    for digests in ([alone], two):
+        assert LoadDigestTable(dynamodb, TABLE).add(digests) == []
+    DocumentCopy(dynamodb, TABLE).keep(InForce(texts={"ocr": "{}"}, wrong_since={"ocr": NOON}))
+    unseen, seen_by = set(), Counter[str]()
+    for item in dynamodb.scan(TableName=TABLE)["Items"]:
+        pk, sk = item["pk"]["S"], item["sk"]["S"]
+        found = [it[3] for it in reads if pk.startswith(it[0]) and it[1] <= sk <= it[2]]
+        for read in found:
+            read(item)
+            seen_by[read.__name__] += 1
+        if not found:
+            unseen.add(f"{pk} {sk.partition('#')[0]}")
+    assert seen_by == {"state": 1, "record": 8, "control": 1, "ledger": 4, "load": 2}
+    assert unseen == {
+        "documents copy", "fleet#ocr history", "fleet#ocr memory", "ledger#ocr gap",
+        "ledger#ocr looked", "notes#ocr availability", "notes#ocr health",
+    }  # fmt: skip
+
+
+def test_the_newer_of_two_histories_counts_after_a_rollback(dynamodb: "DynamoDBClient") -> None:
+    table, todays = LoadHistoryTable(dynamodb, TABLE), LoadHistory(next_step=9)
+    table.write("ocr", todays, NOON)
+    for packed, next_step in ((b"garbled", 9), (zlib.compress(b"[12,[],[],[],[]]"), 12)):
+        key = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "history"}}
+        dynamodb.put_item(TableName=TABLE, Item={**key, "history": {"B": packed}})
+        assert table.read("ocr").next_step == next_step

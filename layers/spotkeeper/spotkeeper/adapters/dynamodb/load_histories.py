@@ -1,6 +1,9 @@
 """The history of a fleet's load: one DynamoDB item a fleet, packed.
 
-    pk fleet#NAME  sk history  history <packed>  expires_at <epoch s>
+    pk fleet#NAME  sk history#minutes  history <packed>  expires_at <epoch s>
+
+Releases before kept it under the key `history`, 0.2 as a list. What those cannot read must not
+stand there, because each turn of theirs would fail after a rollback. The newer of both counts.
 
 The minutes of a day and the scores of the shadow fleets pack into about 5 KB. It is written once
 in five minutes and read once a turn: at public prices (us-east-1, 2025) about 0.06 USD a month.
@@ -18,6 +21,7 @@ from spotkeeper.ports import Unreadable
 
 LIFETIME = timedelta(days=15)
 _HISTORY = TypeAdapter(LoadHistory)
+_KEY, _EARLIER = "history#minutes", "history"
 
 
 class LoadHistoryTable(Items):
@@ -28,20 +32,28 @@ class LoadHistoryTable(Items):
 
         Raises `Unreadable` for one that no release of this format wrote.
         """
-        doing = f"reading the load history of fleet {fleet}"
-        item = self._get(doing, f"fleet#{fleet}", "history")
-        try:
-            return _unpack(item) if item else LoadHistory()
-        except (KeyError, TypeError, ValueError, zlib.error) as error:
-            message = f"the load history of fleet {fleet} (sk history) cannot be read: {error!r}"
-            raise Unreadable(message) from error
+        found = self._query(
+            f"reading the load history of fleet {fleet}", f"fleet#{fleet}", _EARLIER, _KEY
+        )
+        histories: list[LoadHistory] = []
+        unreadable: Unreadable | None = None
+        for item in found:
+            try:
+                histories.append(_unpack(item))
+            except (KeyError, TypeError, ValueError, zlib.error) as error:
+                key = item["sk"]["S"]
+                message = f"the load history of fleet {fleet} (sk {key}) cannot be read: {error!r}"
+                unreadable = Unreadable(message)
+        if unreadable and not histories:
+            raise unreadable
+        return max(histories, key=lambda one: one.next_step, default=LoadHistory())
 
     def write(self, fleet: str, history: LoadHistory, now: datetime) -> None:
         """Keep a fleet's history for `LIFETIME`, instead of what was kept before."""
         self._put(
             f"writing the load history of fleet {fleet}",
             f"fleet#{fleet}",
-            "history",
+            _KEY,
             history=zlib.compress(_HISTORY.dump_json(history)),
             expires_at=epoch(now + LIFETIME),
         )
