@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from spotkeeper.adapters.doctor.stack import set_by_hand
+from spotkeeper.adapters.stacks import Stack as DeployedStack
 from spotkeeper.border.fleet_document import parse_fleet
 from spotkeeper.border.sections import settings_of
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective
 from spotkeeper_lab.cloud.values import Transition
-from tests.template.stack import ADOPT, CREATE, JOBS, Stack, template
+from tests.template.stack import ADOPT, CREATE, JOBS, ROOT, Stack, template
 
 QUEUES = "https://sqs.us-west-2.amazonaws.com/123456789012"
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -110,6 +112,42 @@ def test_created_groups_have_bounded_hooks_and_adopted_ones_are_not_created(stac
         hooks = {it["LifecycleTransition"]: it for it in group["LifecycleHookSpecificationList"]}
         assert hooks.keys() == set(Transition)
         assert all(30 <= hook["HeartbeatTimeout"] <= 7200 for hook in hooks.values())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ADOPT,
+        CREATE | {"WarmPoolSize": "2", "Mode": "observe", "Slots": "4"},
+        ADOPT | {"RequestQueueName": "requests", "SpotMax": "7", "SizeByLoad": "false"},
+    ],
+)
+def test_what_a_person_set_in_the_document_is_known_before_a_deployment(
+    given: dict[str, str],
+) -> None:
+    made = Stack.with_parameters(given)
+    document = json.loads(made.resources("AWS::SSM::Parameter")["FleetDocument"]["Value"])
+    outputs = {
+        name: template()["Outputs"][name]["Value"] for name in ("SpotGroup", "OnDemandGroup")
+    }
+    deployed = DeployedStack(
+        name="ocr",
+        outputs=made.resolve(outputs),
+        parameters={name: str(value) for name, value in made.parameters.items()},
+        resources={},
+    )
+    assert set_by_hand(document, deployed) == {}
+    mode = "act" if document["mode"] == "observe" else "observe"
+    changed = {"mode": mode, "request_queue_url": "rabbitmq://a/b", "worker_health": {"enabled": 0}}
+    document["sizing"]["window_s"] = 60
+    assert set_by_hand(document | changed, deployed) == changed | {"sizing": {"window_s": 60}}
+
+
+def test_an_upgrade_leaves_the_document_as_it_is() -> None:
+    """CloudFormation writes it when its text changes, which loses what a person set in it."""
+    text = Stack.with_parameters(ADOPT).resources("AWS::SSM::Parameter")["FleetDocument"]["Value"]
+    kept = ROOT / "tests/formats/0.2/stack_document.txt"
+    assert text == kept.read_text(encoding="utf-8").rstrip("\n")
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 9, 10])

@@ -1,6 +1,8 @@
 """How a deployed stack runs: schedules, rules, queues, alarms, subscriptions, the newest logs."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import batched
 from typing import Any
 
@@ -14,6 +16,20 @@ from spotkeeper.domain.fleet import Fleet
 ALARMS_A_CALL = 100
 # Records of about an hour of both controllers.
 AN_HOUR = 120
+# What the template writes into the first fleet's document, and the parameter that it takes it from.
+_FROM_PARAMETERS = {
+    "workers_per_instance": "WorkersPerInstance",
+    "slots": "Slots",
+    "onprem_workers": "OnPremWorkers",
+    "bounds.spot_min": "SpotMin",
+    "bounds.spot_max": "SpotMax",
+    "bounds.on_demand_max": "OnDemandMax",
+    "objective.wait_s": "ObjectiveWaitSeconds",
+    "objective.share": "ObjectiveShare",
+    "sizing.enabled": "SizeByLoad",
+    "sizing.target_load_rate": "TargetLoadRate",
+    "availability.early_replacement": "EarlyReplacement",
+}
 _PENDING = "PendingConfirmation"
 
 
@@ -73,7 +89,42 @@ def stack_facts(client: Clients, stack: Stack, fleets: Iterable[Fleet]) -> Stack
         sends_search_logs=stack.outputs.get("SendSearchLogsPolicy", ""),
         search_log_ages=records if isinstance(records, Unseen) else _ages(records),
         failed_turns=records if isinstance(records, Unseen) else tuple(_failed(records)),
+        set_by_hand=look("ssm:GetParametersByPath", lambda: tuple(_set_by_hand(client, stack))),
     )
+
+
+def _set_by_hand(client: Clients, stack: Stack) -> Iterator[tuple[str, str]]:
+    found = pages(client("ssm"), "get_parameters_by_path", "Parameters", Path=stack.documents_path)
+    for each in found:
+        if each["Name"] == stack.outputs.get("FleetDocumentName"):
+            with suppress(ValueError, AttributeError):
+                if patch := set_by_hand(json.loads(each["Value"]), stack):
+                    yield each["Name"], json.dumps(patch)
+
+
+def set_by_hand(document: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
+    """Return what a fleet document says otherwise than its stack's parameters: a merge patch."""
+    given = stack.parameters
+    created = bool(given.get("LaunchTemplateId"))
+    queue, warm = given.get("RequestQueueName"), given.get("WarmPoolSize", "0") != "0"
+    written = {
+        "version": 1,
+        "spot_group": stack.outputs.get("SpotGroup"),
+        "on_demand_group": stack.outputs.get("OnDemandGroup"),
+        "mode": given.get("Mode") or ("act" if created else "observe"),
+        "availability.on_demand_warm": created and warm,
+        **{field: json.loads(given[it]) for field, it in _FROM_PARAMETERS.items() if it in given},
+    }
+    patch: dict[str, Any] = {}
+    for section, value in document.items():
+        inner = value if isinstance(value, dict) else {"": value}
+        for name, leaf in inner.items():
+            field = f"{section}.{name}" if name else section
+            if field == "request_queue_url" and (leaf or "").rpartition("/")[2] == (queue or ""):
+                continue
+            if field not in written or written[field] != leaf:
+                patch[section] = patch.get(section, {}) | {name: leaf} if name else leaf
+    return patch
 
 
 def _is_stopped(functions: Any, name: str) -> bool:

@@ -51,8 +51,8 @@ class Check[Scope]:
                 id=self.id,
                 severity=self.severity,
                 about=name,
-                evidence=self.evidence.format(it=detail, **facts),
-                fix=self.fix.format(it=detail, **facts),
+                evidence=self.evidence.format(it=detail, about=name, **facts),
+                fix=self.fix.format(it=detail, about=name, **facts),
             )
 
 
@@ -658,6 +658,12 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
     Check("turns-failed", ERROR, "in the last hour of its records, {it}",
         "correct what the error names; `spotkeeper explain --since 1h` shows every failed turn",
         lambda stack: known(stack.failed_turns, ())),
+    Check("set-by-hand", WARNING,
+        "settings that the stack's parameters do not have: {it}; a deployment that writes the "
+        "document anew discards them",
+        "put them into {about}.overrides, which no deployment touches: "
+        "aws ssm put-parameter --type String --name {about}.overrides --value '{it}'",
+        lambda stack: known(stack.set_by_hand, ())),
     Check("e-mail-unconfirmed", WARNING,
         "{it} has not confirmed its subscription: no alarm arrives there",
         "open the message from AWS Notifications and confirm the subscription",

@@ -107,7 +107,8 @@ class StackFacts:
     `queues_unread` are event source mappings that are disabled. `stopped_functions` have a reserved
     concurrency of 0; `silenced_alarms` have their actions disabled. `unconfirmed` are e-mail
     addresses. `search_log_ages` are seconds by fleet; None if no log ever arrived. `failed_turns`
-    are fleets, each with what failed in the last hour of its records.
+    are fleets, each with what failed in the last hour of its records. `set_by_hand` is the first
+    fleet's document with what it says otherwise than the stack's parameters, as a merge patch.
     """
 
     schedules_disabled: tuple[str, ...] | Unseen = ()
@@ -121,6 +122,7 @@ class StackFacts:
     sends_search_logs: str = "SendSearchLogs"
     search_log_ages: Mapping[str, float | None] | Unseen = field(default_factory=dict)
     failed_turns: tuple[tuple[str, str], ...] | Unseen = ()
+    set_by_hand: tuple[tuple[str, str], ...] | Unseen = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
