@@ -16,8 +16,8 @@ from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG, MARKS
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper_cli.main import app
 from spotkeeper_operator.aws import Aws
-from tests.functions.conftest import TABLE, Stage
-from tests.operator.command import answered, deploy, intercept, record, refused, run
+from tests.functions.conftest import PATH, TABLE, Stage, document
+from tests.operator.command import STACK, answered, deploy, intercept, record, refused, run
 
 
 def turned(stage: Stage) -> None:
@@ -110,6 +110,29 @@ def test_a_stop_that_fails_half_way_says_what_is_left_and_how_to_go_on(
 
 
 HOOKS = {"LifecycleHooks": [{"LifecycleHookName": name} for name in ("spotkeeper-drain", "own")]}
+
+
+def test_a_stopped_fleet_does_not_act_in_a_new_stack_of_the_name(deployed: Stage) -> None:
+    """The table, which has the mode, goes with the stack; documents made by hand stay."""
+    written = {
+        "main.overrides": {"mode": "act", "sizing": {"window_s": 60}},
+        "night": document("night"),
+        "night.overrides": {"sizing": {"window_s": 60}},
+    }
+    boto3.client("cloudformation").delete_stack(StackName=STACK)
+    deploy(FleetDocumentName=f"{PATH}/main")
+    for name, text in written.items():
+        deployed.put(name, json.dumps(text))
+    left = ""
+    for fleet in ("main", "night"):
+        left += answered("stop", fleet, "--yes", "--anyway", "--json")
+    ssm = boto3.client("ssm")
+    for name, text in written.items():
+        kept = json.loads(ssm.get_parameter(Name=f"{PATH}/{name}")["Parameter"]["Value"])
+        assert kept == text | ({} if name == "night.overrides" else {"mode": "observe"})
+        assert f"aws ssm delete-parameter --name {PATH}/{name}" in left
+    own = json.loads(ssm.get_parameter(Name=f"{PATH}/main")["Parameter"]["Value"])
+    assert "mode" not in own
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ TEMPLATE, EXPERIMENT = fis("experiment-template/EXT1"), fis("experiment/EXP1")
 HERE = f"{REGION}:{ACCOUNT}"
 # What a call of a service is about, by its parameters.
 ABOUT = {
-    "ssm": f"arn:aws:ssm:{HERE}:parameter{{Path}}",
+    "ssm": f"arn:aws:ssm:{HERE}:parameter{{Path}}{{Name}}",
     "cloudformation": f"arn:aws:cloudformation:{HERE}:stack/{{StackName}}/1",
     "sns": "{TopicArn}",
     "scheduler": f"arn:aws:scheduler:{HERE}:schedule/default/{{Name}}",
@@ -217,6 +217,7 @@ def test_every_call_is_allowed_and_every_permission_is_used(
     monkeypatch.setitem(ARNS, "AlarmTopic", topic)
     queue = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/requests"
     deployed.put("main", json.dumps(document("main", request_queue_url=queue)))
+    deployed.put("main.overrides", '{"mode": "act"}')
     # An instance carries the tags that turns set.
     spot = [i.instance_id for i in deployed.cloud.group("main-spot").instances]
     deployed.cloud.tag(spot[:1], {}, deployed.cloud.now_s + 60)

@@ -1,5 +1,6 @@
 """What an operator decides for a fleet: mode, pause, resume, and stop before a stack is deleted."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
@@ -10,6 +11,7 @@ from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.ec2.auto_scaling import MARKS, AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.adapters.fleet_documents import OVERRIDES
 from spotkeeper.domain.decision import FAILED, Controller
 from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.permission import LONGEST_PAUSE, Control, Mode, Pause, Permission
@@ -151,7 +153,8 @@ class Leaving:
             if kept is not None:
                 text = f"{kept.name}: desired {kept.desired}, Spotkeeper no longer sets it"
                 self.left.append(text)
-        self.left.append(f"the document and the records of {name}, until you delete the stack")
+        self.left.append(f"the records of {name}, until you delete the stack")
+        self._stay_stopped(stack)
 
     def preview(self) -> list[str]:
         """List what `stop` would do."""
@@ -173,6 +176,31 @@ class Leaving:
                 message = f"{error}. Done: {done}. Not done: {left}. Stop it again: {again}"
                 raise OperatorError(message) from error
         return {"fleet": self._fleet, "did": self.preview(), "left": self.left}
+
+    def _stay_stopped(self, stack: "Stack") -> None:
+        """Write `observe` into documents that outlive the stack and the mode in its table.
+
+        A new stack of the name would find them, and act.
+        """
+        ssm, path = self._aws.client("ssm"), stack.documents_path
+        with aws_errors(f"reading the fleet documents under {path}"):
+            pages = ssm.get_paginator("get_parameters_by_path").paginate(Path=path, Recursive=True)
+            found = {each["Name"]: each["Value"] for page in pages for each in page["Parameters"]}
+        document = f"{path}/{self._fleet}"
+        own = stack.outputs.get("FleetDocumentName", document)
+        for parameter in (document, f"{document}{OVERRIDES}"):
+            if parameter not in found or parameter == own:
+                continue
+            self.left.append(
+                f"{parameter}, which `sam delete` does not delete: "
+                f"aws ssm delete-parameter --name {parameter}"
+            )
+            given = json.loads(found[parameter].removeprefix("\ufeff"))
+            if given.get("mode", Mode.ACT if parameter == document else "observe") == Mode.ACT:
+                text = json.dumps(given | {"mode": Mode.OBSERVE}, indent=2)
+                self._steps.append(
+                    (f"{parameter}: mode observe", partial(_write_document, ssm, parameter, text))
+                )
 
     def _undo(self, group: Group, *, leaves: bool) -> None:
         """Resume AZRebalance, remove tags and the hooks made for Spotkeeper; name what is left."""
@@ -242,6 +270,11 @@ class Leaving:
                         )
 
             self._steps.append((f"{text} deleted", delete))
+
+
+def _write_document(ssm: Any, parameter: str, text: str) -> None:
+    with aws_errors(f"writing the fleet document {parameter}"):
+        ssm.put_parameter(Name=parameter, Value=text, Overwrite=True)
 
 
 def _check_spot_serves(spot: Group, on_demand: Group, known: int | None) -> None:
