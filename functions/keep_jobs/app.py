@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeeper import wiring
 from spotkeeper.border.job_report import messages_of, named_by_events, read_job_messages
-from spotkeeper.observability import logger, report_job_messages, report_jobs
+from spotkeeper.observability import logger, report, report_messages
 from spotkeeper.ports import FleetError
-from spotkeeper.turns.keep_jobs import JobTurn, keep_jobs
+from spotkeeper.turns.keep_jobs import keep_jobs
+from spotkeeper.turns.turn import TurnReport
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -21,13 +22,14 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
     """
     now, ports = wiring.now(), wiring.job_ports()
     reports, warned, unread = read_job_messages(event)
+    for text in unread:
+        logger.error(text, kind="JobReportError")
     if not event.get("Records"):
-        return report_jobs(keep_jobs(reports, warned, ports, now), unread)
-    reported = {report.job for report in reports}
+        return report(keep_jobs(reports, warned, ports, now))
+    reported = {each.job for each in reports}
     try:
         some = reported.union(ports.table.naming(named_by_events(event), now))
-        turns = keep_jobs(reports, warned, ports, now, some)
+        turn = keep_jobs(reports, warned, ports, now, some)
     except FleetError as error:
-        turns = [JobTurn(name=name, error=error, is_unnoted=True) for name in reported or {""}]
-    failed = messages_of(event, {turn.name for turn in turns if turn.is_unnoted})
-    return report_job_messages(turns, unread, failed)
+        turn = TurnReport(errors=[error], unnoted=frozenset(reported or {""}))
+    return report_messages(turn, dict.fromkeys(messages_of(event, turn.unnoted)))

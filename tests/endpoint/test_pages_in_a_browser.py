@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from spotkeeper.domain.decision import Action, Controller, Outcome
+from spotkeeper.domain.decision import OF_FLEETS, Action, Controller, Outcome
 from spotkeeper_charts.page import page_html
 from spotkeeper_lab.backtest.policies import choose
 from spotkeeper_lab.backtest.world import World
@@ -197,7 +197,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             seen={"SpotDesired": 4, "SpotServing": minute % 4, "OfferedLoad": 2, "WaitP95": 9},
         )
         for minute in range(180)
-        for controller in Controller
+        for controller in OF_FLEETS
     ]
     shown = {
         "live": html(),

@@ -1,8 +1,9 @@
 """Functions, their files, their environment, and where their failures go."""
 
+from typing import Any
+
 from spotkeeper import wiring
-from spotkeeper.adapters.dynamodb.fleet_state import LEASE_LIFETIME
-from spotkeeper.adapters.dynamodb.jobs import LEASE as JOB_LEASE
+from spotkeeper.adapters.dynamodb.leases import LEASE_LIFETIME
 from spotkeeper.border.settings import (
     AvailabilitySettings,
     CollectSettings,
@@ -10,6 +11,8 @@ from spotkeeper.border.settings import (
     HealthSettings,
     Settings,
 )
+from spotkeeper.turns.keep_jobs import STEPS_S
+from spotkeeper.turns.turn import ASK_UNTIL_S
 from tests.template.stack import ADOPT, JOBS, ROOT, Stack, snake, template
 
 SETTINGS: dict[str, type[Settings]] = {
@@ -40,10 +43,13 @@ def test_every_variable_that_is_set_is_read_and_accepted_and_the_reverse(stack: 
 
 def test_a_function_ends_before_the_lease_that_it_holds(stack: Stack) -> None:
     assert template()["Globals"]["Function"]["Timeout"] < LEASE_LIFETIME.total_seconds()
-    # One only reads, and the leases of jobs are longer.
+    # One only reads, and a job takes no step so late that its answer would arrive after the lease.
     longer = {name for name, it in stack.functions().items() if "Timeout" in it}
     assert longer <= {"ExamineAccount", "KeepJobs"}
-    assert stack.functions().get("KeepJobs", {"Timeout": 0})["Timeout"] < JOB_LEASE.total_seconds()
+    slowest: Any = wiring.LAUNCH
+    slowest_s = slowest.connect_timeout + slowest.read_timeout
+    assert ASK_UNTIL_S + slowest_s < LEASE_LIFETIME.total_seconds()
+    assert STEPS_S + slowest_s < stack.functions().get("KeepJobs", {"Timeout": 60})["Timeout"]
 
 
 def test_final_failures_are_kept_and_events_are_retried_only_while_fresh(

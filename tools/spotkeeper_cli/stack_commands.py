@@ -210,10 +210,11 @@ def explain(
             raise typer.BadParameter(str(error), param_hint="--at") from error
         first, last = instant - AROUND, min(instant + AROUND, now)
     if job is not None:
-        from spotkeeper_operator.jobs import Jobs, turns_json, turns_text
+        from spotkeeper_operator.jobs import Jobs
 
         period = (first, last) if at is not None or since is not None else None
-        on.say(turns_text, turns_json, Jobs(on.aws, on.stack).turns(job, period, now))
+        turns = explained.decisions(Jobs(on.aws, on.stack).records(job, period, now))
+        on.say(explained.explain_text, explained.explain_json, turns)
         return
     found = explained.read_timeline(on.aws, on.stack, fleet, first, last, rule)
     if rule is not None and found.records and not found.entries:

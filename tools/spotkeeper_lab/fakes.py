@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any
 
-from spotkeeper.adapters.dynamodb.fleet_state import LEASE_LIFETIME, SKEW, STALLED
+from spotkeeper.adapters.dynamodb.fleet_state import STALLED
+from spotkeeper.adapters.dynamodb.leases import LEASE_LIFETIME, SKEW
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.wake_ups import delay_s

@@ -15,6 +15,8 @@ from datetime import UTC, datetime, timedelta
 from statistics import fmean, median
 from typing import Any
 
+from spotkeeper.adapters.dynamodb.leases import LEASE_LIFETIME
+from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.job import (
     ON_DEMAND,
@@ -26,8 +28,8 @@ from spotkeeper.domain.jobs.job import (
     OnDone,
     Report,
     Seen,
-    Snapshot,
     Volume,
+    VolumeSnapshot,
 )
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, Kept, NotMade, Overtaken
@@ -37,7 +39,6 @@ from spotkeeper_lab.traces.market import Market
 
 BEGAN = datetime(2026, 3, 2, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-LEASE = timedelta(seconds=90)
 NAME = "resnet"
 # Late effects of calls happen within these minutes after the end.
 QUIET = 15
@@ -127,7 +128,7 @@ class JobWorld:
         # What exists, by its id, as a listing shows it.
         self.machines: dict[str, Machine] = {}
         self.disks: dict[str, Volume] = {}
-        self.copies: dict[str, Snapshot] = {}
+        self.copies: dict[str, VolumeSnapshot] = {}
         self.images: dict[str, str] = {}
         # What it does not show: agents, the minute in which something is made or ready, the work
         # on a disk or copy, and of which copy an image is.
@@ -170,7 +171,7 @@ class JobWorld:
     def acquire(self, name: str, now: datetime) -> Kept | None:
         if now < self.leased_until:
             return None
-        self.leased_until = now + LEASE
+        self.leased_until = now + LEASE_LIFETIME
         return self.item
 
     def save(self, kept: Kept, job: Job) -> Kept:
@@ -180,7 +181,8 @@ class JobWorld:
             self.item = replace(kept, job=job, version=kept.version + 1)
         return self.item
 
-    def record(self, name: str, at: datetime, lines: Sequence[str]) -> None: ...
+    def record(self, record: DecisionRecord) -> None:
+        self.story += [f"{self.t}: {it.asked} {it.error}" for it in record.outcomes]
 
     def release(self, kept: Kept) -> None:
         self.leased_until = self.now
@@ -277,7 +279,7 @@ class JobWorld:
                 self._need(pending < MOST_PENDING, "ConcurrentSnapshotLimitExceeded")
                 name = self._name("snap", self.random.randint(*self.snapshot))
                 self.data[name] = self.data[step.volume]
-                self.copies[name] = Snapshot(
+                self.copies[name] = VolumeSnapshot(
                     volume=step.volume,
                     state="pending",
                     generation=step.generation,
@@ -365,7 +367,7 @@ class JobWorld:
         self._need(name in all_, f"{name} is not found")
         return all_[name]
 
-    def _change[T: (Machine, Volume, Snapshot)](
+    def _change[T: (Machine, Volume, VolumeSnapshot)](
         self, all_: dict[str, T], name: str, **more: Any
     ) -> None:
         all_[name] = replace(self._known(all_, name), **more)
@@ -577,15 +579,13 @@ class JobWorld:
         reports = [report for due, report in self.queue if due <= self.t]
         ports = JobPorts(table=self, cloud=self, prices=Free(), clock=lambda: self.now)
         try:
-            [turn] = keep_jobs(reports, {}, ports, self.now)
+            turn = keep_jobs(reports, {}, ports, self.now)
         except Killed:
             self.story.append(f"{self.t}: killed")
             # The messages of an invocation that died are delivered again.
             return
         self.queue = [it for it in self.queue if it[0] > self.t]
-        self.story += [f"{self.t}: {step}" for step in turn.steps]
-        if turn.error:
-            self.story.append(f"{self.t}: {turn.error!r}")
+        self.story += [f"{self.t}: {error!r}" for error in (*turn.errors, *turn.defects)]
 
     def follow(self, market: Market, start_s: float, times: int = 3) -> "JobWorld":
         """Live on a recorded market from a moment on; it begins again at its end."""

@@ -12,7 +12,7 @@ from spotkeeper.adapters.ec2.auto_scaling import MARKS, AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.fleet_documents import OVERRIDES
-from spotkeeper.domain.decision import FAILED, Controller
+from spotkeeper.domain.decision import FAILED, OF_FLEETS, Controller
 from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.permission import LONGEST_PAUSE, Control, Mode, Pause, Permission
 from spotkeeper.ports import OWNER_TAG, FleetError
@@ -56,7 +56,7 @@ class FleetControl:
         """List the calls that the newest turns of a fleet that does not act would have made."""
         records = self._aws.records(self.stack).newest(self.fleet.name, RECENT)
         lines: list[str] = []
-        for controller in Controller:
+        for controller in OF_FLEETS:
             turn = next((r for r in records.of(controller) if r.rule != FAILED), None)
             age_s = age_from(turn.at, self._now) if turn else 0.0
             if turn is None or age_s > STALE_TURN_S:

@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from spotkeeper.adapters.dynamodb.decision_records import Records
 from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
 from spotkeeper.ports import FleetError
 from spotkeeper_charts import page
@@ -120,6 +121,11 @@ def read_timeline(
         records=tuple(records),
         holes=tuple(missing),
     )
+
+
+def decisions(found: Records) -> Decisions:
+    """Return a timeline of records without a look for holes: a job leaves none while it waits."""
+    return Decisions(entries=timeline(found.records), unreadable=found.unreadable)
 
 
 def holes(
@@ -240,8 +246,9 @@ def explain_text(found: Decisions) -> str:
             rows = [(turn.fleet, f"{turn.controller}: FAILED")]
         else:
             rows = [(turn.fleet, f"{turn.controller}: {turn.action} [{turn.rule}]")]
-            rows.append(("seen", seen_words(turn)))
-        rows += (("why", turn.reason), *(("failure", failure) for failure in turn.failures))
+            rows += [("seen", seen_words(turn))] if turn.controller in _SHOWN else []
+        rows += [("why", turn.reason)] if turn.reason else []
+        rows += (("failure", failure) for failure in turn.failures)
         rows += (("requested", line) for line in answered(turn.outcomes))
         parts.append((entry.first, [when, *(line for row in rows for line in labelled(*row))]))
     for hole in found.holes:

@@ -14,6 +14,7 @@ from typing import Any
 
 from spotkeeper.adapters.doctor.groups import metadata_defaults
 from spotkeeper.adapters.doctor.jobs import job_facts
+from spotkeeper.adapters.dynamodb.decision_records import Records
 from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper.adapters.ec2.jobs import (
     ATTEMPT,
@@ -28,16 +29,15 @@ from spotkeeper.adapters.ec2.jobs import (
 )
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.border.job_document import JobDocument, JobDocumentError, parse_job
+from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.doctor.checks import JOB_CHECKS
 from spotkeeper.domain.doctor.facts import GONE, Unseen
 from spotkeeper.domain.doctor.finding import Severity
 from spotkeeper.domain.jobs.job import Job, Outcome, OwnImage, OwnMachine, OwnVolume
 from spotkeeper.ports import Gone, Unreadable
 from spotkeeper_operator.aws import Aws, OperatorError
-from spotkeeper_operator.text import as_json
 
 MOST_CODE_BYTES = 200 * 2**20
-type Turn = tuple[datetime, Sequence[str]]
 _FROM_ITS_BEGIN = "begin"
 _LEFT_OUT = {".git", ".venv", "__pycache__", "node_modules"}
 
@@ -140,16 +140,16 @@ class Jobs:
             raise _no_job(name)
         return found
 
-    def turns(
+    def records(
         self, name: str, period: tuple[datetime, datetime] | None, now: datetime
-    ) -> Sequence[Turn]:
+    ) -> Records:
         """Read what the turns of a job did, of 30 days at most; without a period, all of them."""
-        found = self._table.read(name)
-        first = found[1].created_at if found else now - timedelta(days=30)
-        turns = self._table.turns(name, *(period or (first, now)))
-        if not found and not turns:
+        job = self._table.read(name)
+        first, last = period or (job[1].created_at if job else now - timedelta(days=30), now)
+        found = self._aws.records(self._stack).between(name, first, last, Controller.JOBS)
+        if not job and not found.records:
             raise _no_job(name)
-        return turns
+        return found
 
     def logs(
         self,
@@ -515,17 +515,6 @@ def pack(folder: Path) -> bytes:
                 )
             archive.add(path, arcname=str(inner), recursive=False)
     return packed.getvalue()
-
-
-def turns_text(turns: Sequence[Turn]) -> str:
-    """Describe what the turns of a job did."""
-    lines = [f"{at:%Y-%m-%d %H:%M:%S}  {line}" for at, done in turns for line in done]
-    return "\n".join([*lines, ""]) if lines else "the job has done nothing in this time\n"
-
-
-def turns_json(turns: Sequence[Turn]) -> str:
-    """Describe them as JSON."""
-    return as_json([{"at": at, "did": done} for at, done in turns])
 
 
 def status_text(document: JobDocument, job: Job) -> str:

@@ -20,7 +20,7 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.lives import InstanceLives
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.request_queues import EveryRequestQueue
-from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord
+from spotkeeper.domain.decision import FAILED, OF_FLEETS, Action, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet, Group, Instance, Phase
 from spotkeeper.domain.load.load import SLOT_MS, Cluster, LoadDigest, WorkerLoad, milliseconds
 from spotkeeper.domain.load.request_queue import QueueLength
@@ -220,7 +220,7 @@ class Looked:
 def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     """Put one fleet's status together."""
     records, groups = looked.records or (), looked.groups or {}
-    turns = {each: [r for r in records if r.controller is each] for each in Controller}
+    turns = {each: [r for r in records if r.controller is each] for each in OF_FLEETS}
     worked = {
         each: next((r for r in mine if r.rule != FAILED), None) for each, mine in turns.items()
     }

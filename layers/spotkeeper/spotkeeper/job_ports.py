@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper.domain.jobs.job import Job, JobSpec, Seen
 from spotkeeper.domain.jobs.steps import Step
 
@@ -23,11 +24,12 @@ class Overtaken(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A job as the table keeps it; `version` is that of the item."""
+    """A job as the table keeps it; `version` is that of the item, and `holder` has its lease."""
 
     spec: JobSpec
     job: Job
     version: int
+    holder: str = ""
 
 
 class JobTable(Protocol):
@@ -46,15 +48,18 @@ class JobTable(Protocol):
         ...
 
     def acquire(self, name: str, now: datetime) -> Kept | None:
-        """Take a job's lease and read it; None if another turn has it, or there is no such job."""
+        """Take a job's lease and read it; None if another turn has it, or there is no such job.
+
+        A lease that ends later than any that is taken now is void.
+        """
         ...
 
     def save(self, kept: Kept, job: Job) -> Kept:
         """Write a job; raises `Overtaken`."""
         ...
 
-    def record(self, name: str, at: datetime, lines: Sequence[str]) -> None:
-        """Keep what a turn did, for `spotkeeper explain --job`."""
+    def record(self, record: DecisionRecord) -> None:
+        """Leave a decision record."""
         ...
 
     def release(self, kept: Kept) -> None:

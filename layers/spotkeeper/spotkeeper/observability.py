@@ -12,7 +12,7 @@ from spotkeeper.domain.doctor.finding import Finding, Severity
 from spotkeeper.domain.failure import FailureClass, Remedy, remedy
 from spotkeeper.domain.permission import Permission
 from spotkeeper.ports import FleetError
-from spotkeeper.turns.keep_jobs import JobTurn
+from spotkeeper.turns.keep_jobs import JOB_STUCK
 from spotkeeper.turns.keep_ledger import LedgerReport
 from spotkeeper.turns.turn import TurnReport
 
@@ -95,6 +95,8 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
         emit(fleet, {"RecordsLost": 1})
     for fleet in turn.busy:
         logger.info("found another turn at work and left it a note", fleet=fleet)
+    if turn.late:
+        logger.warning("jobs had no turn: no time was left", jobs=turn.late)
     errors = [*document_errors, *turn.errors]
     _log(errors)
     for defect in turn.defects:
@@ -147,39 +149,6 @@ def _redelivered(error: Exception | None, message_ids: Sequence[str]) -> dict[st
     return {"batchItemFailures": [{"itemIdentifier": one} for one in message_ids]}
 
 
-def report_job_messages(
-    turns: Sequence[JobTurn], unread: Sequence[str], failed: Sequence[str]
-) -> dict[str, Any]:
-    """Report the turns that messages of the jobs' queue were for; returns those `failed`."""
-    try:
-        report_jobs(turns, unread)
-    except TurnFailed as error:
-        return _redelivered(error, failed)
-    return _redelivered(None, failed)
-
-
-def report_jobs(turns: Sequence[JobTurn], unread: Sequence[str]) -> dict[str, list[str]]:
-    """Log the steps of every job; returns them by job.
-
-    Raises `TurnFailed` when a job's turn failed, after all were tried.
-    """
-    for text in unread:
-        logger.error(text, kind="JobReportError")
-    for turn in turns:
-        if turn.steps:
-            logger.info("took steps", job=turn.name, steps=turn.steps)
-        if turn.is_late:
-            logger.warning("a job had no turn: no time was left", job=turn.name)
-        if turn.stuck_for:
-            _count("JobsStuck", 1)
-            logger.warning("a job is stuck", job=turn.name, why=turn.stuck_for)
-    errors = [turn.error for turn in turns if turn.error]
-    _log(errors)
-    if errors:
-        raise TurnFailed("not every job was turned: " + "; ".join(map(str, errors)), errors)
-    return {turn.name: turn.steps for turn in turns}
-
-
 def report_unusable(event: Mapping[str, object]) -> None:
     """Count and log an event of a known kind that names nothing of which a fleet may consist."""
     _count("EventsUnusable", 1)
@@ -224,7 +193,10 @@ def _report_record(record: DecisionRecord) -> None:
     raised = {name: 1.0 for name, alarms in _ALARM_METRICS.items() if not alarms.isdisjoint(rung)}
     if record.controller is Controller.AVAILABILITY and record.permission is not Permission.ACT:
         raised[_PERMISSION_METRICS[record.permission]] = 1.0
-    emit(record.fleet, {**record.seen, **raised})
+    if record.controller is not Controller.JOBS:
+        emit(record.fleet, {**record.seen, **raised})
+    elif JOB_STUCK in rung:
+        _count("JobsStuck", 1)
     for failure in record.unknown_failures:
         logger.warning(
             "unknown launch failure, at first handled as capacity", fleet=record.fleet, text=failure

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
-from spotkeeper.adapters.dynamodb.decision_records import read_record
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, read_record
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
+from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.adapters.fleet_documents import DocumentCopy, InForce
 from spotkeeper.border.fleet_document import parse_fleet
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Action, Controller, Outcome
+from spotkeeper.domain.decision import OF_FLEETS, Action, Controller, Outcome
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.money.ledger import EndedBy, Gap, LedgerItem
@@ -47,7 +48,7 @@ def leases(
     dynamodb.put_item(TableName=TABLE, Item=item)
     states = FleetStateTable(dynamodb, TABLE, timedelta(days=30))
     fleet = item["pk"]["S"].removeprefix("fleet#")
-    availability, health = (states.acquire(fleet, each, later, None) for each in Controller)
+    availability, health = (states.acquire(fleet, each, later, None) for each in OF_FLEETS)
     assert availability
     assert health
     return availability, health
@@ -116,6 +117,26 @@ def test_memories_keep_what_they_knew(dynamodb: "DynamoDBClient") -> None:
     assert health.health != HealthMemory()
 
 
+def test_a_job_goes_on_over_an_upgrade_with_its_lease_and_the_lines_of_its_turns(
+    dynamodb: "DynamoDBClient",
+) -> None:
+    for item in kept("0.2", "job_items"):
+        dynamodb.put_item(TableName=TABLE, Item=item)
+    began = datetime(2026, 11, 26, 12, tzinfo=UTC)
+    table = JobItems(dynamodb, TABLE, tuple)
+    assert table.names() == ["resnet"]
+    assert table.acquire("resnet", began + timedelta(minutes=4)) is None
+    taken = table.acquire("resnet", began + timedelta(minutes=5))
+    assert taken
+    assert (taken.job.machine_attempt, taken.job.attempt, taken.job.told[1].step) == (1, 2, "7")
+    assert table.save(taken, taken.job).version == taken.version + 1
+    records = DecisionRecords(dynamodb, TABLE)
+    _, first = records.between(
+        "resnet", began, began + timedelta(minutes=5), Controller.JOBS
+    ).records
+    assert [it.asked for it in first.outcomes][1:3] == ["Start: attempt 1", "Write: generation 1"]
+
+
 # --- the other way round: a release that was rolled back to reads what today's wrote ------------
 
 
@@ -123,12 +144,12 @@ def test_an_older_release_reads_or_never_sees_what_todays_keeps(dynamodb: "Dynam
     reads = runpy.run_path(str(FORMATS / "0.2/readers.py"))["READS"]
     states = FleetStateTable(dynamodb, TABLE, timedelta(days=30))
     note = AtRiskNote(instance_ids=("i-1",), at=NOON)
-    for each in Controller:
+    for each in OF_FLEETS:
         lease = states.acquire("ocr", each, NOON, note)
         assert lease
         assert states.acquire("ocr", each, NOON, note) is None
         states.commit(lease, getattr(lease, each.value), NOON)
-        for action in Action:
+        for action in {*Action} - {Action.STEP}:
             outcomes = (Outcome(asked="a", error="no"),)
             states.record(held(controller=each, action=action, outcomes=outcomes, error="no"))
     controls, pause = ControlTable(dynamodb, TABLE), Pause(until=NOON, why="y", by="me", at=NOON)

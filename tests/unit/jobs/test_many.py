@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper.domain.jobs.job import Job, JobSpec, OwnMachine, Report, Seen
 from spotkeeper.domain.jobs.steps import Start, Step
 from spotkeeper.job_ports import Kept, NotMade
 from spotkeeper.ports import FleetError, TimedOut, Unavailable, Unreadable
-from spotkeeper.turns.keep_jobs import JobPorts, JobTurn, keep_jobs
+from spotkeeper.turns.keep_jobs import JobPorts, keep_jobs
+from spotkeeper.turns.turn import TurnReport
 from spotkeeper_lab.jobs import BEGAN, MINUTE, Free
 
 FUNCTION_S = 60
@@ -34,7 +36,7 @@ class Many:
             for n in range(self.count)
         }
 
-    def turn(self, *reports: Report) -> list[JobTurn]:
+    def turn(self, *reports: Report) -> TurnReport:
         ports = JobPorts(table=self, cloud=self, prices=Free(), clock=lambda: self.now)
         return keep_jobs(reports, {}, ports, self.now)
 
@@ -63,7 +65,7 @@ class Many:
         if error := self.wrong.get(f"release {kept.job.name}"):
             raise error
 
-    def record(self, name: str, at: datetime, lines: Sequence[str]) -> None: ...
+    def record(self, record: DecisionRecord) -> None: ...
 
     def close(self, kept: Kept) -> None: ...
 
@@ -82,7 +84,7 @@ def test_each_of_a_hundred_jobs_has_its_turn_and_those_without_are_named() -> No
     many = Many(count=100, look_s=1)
     for minute in range(60):
         many.now = began = BEGAN + minute * MINUTE
-        late = {turn.name for turn in many.turn() if turn.is_late}
+        late = {*many.turn().late}
         turned = {name for name, times in many.turned.items() if times[-1] >= began}
         assert late == {*many.jobs} - turned
         assert many.now - began <= timedelta(seconds=FUNCTION_S)
@@ -106,15 +108,15 @@ def test_reports_of_all_jobs_are_kept_and_their_jobs_are_first() -> None:
 def test_one_job_never_stops_another(what: str) -> None:
     many = Many(count=3, look_s=0.1)
     many.wrong = {f"{what} job-0": Unreadable("a document"), "acquire job-1": Unavailable("table")}
-    turns = {turn.name: turn for turn in many.turn()}
-    assert turns["job-0"].error
-    assert turns["job-1"].error
-    assert turns["job-2"].steps
-    assert turns["job-2"].error is None
+    report = many.turn()
+    failed = {record.fleet for record in report.records if record.error}
+    assert failed == ({"job-0", "job-1"} if what == "acquire" else {"job-1"})
+    assert all(record.outcomes for record in report.records if not record.error)
+    assert "job-2" in [record.fleet for record in report.records]
 
 
 def test_an_ec2_that_hangs_ends_no_invocation_half_way() -> None:
     many = Many(count=20, look_s=12, wrong={"look": TimedOut("no answer")})
-    turns = many.turn()
+    report = many.turn()
     assert many.now - BEGAN <= timedelta(seconds=FUNCTION_S)
-    assert {turn.name for turn in turns if turn.error or turn.is_late} == {*many.jobs}
+    assert report.failed.union(report.late) == {*many.jobs}

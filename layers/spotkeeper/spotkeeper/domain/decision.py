@@ -12,19 +12,24 @@ FAILED = "failed"
 
 
 class Controller(StrEnum):
-    """The two controllers of the loop; each has one writer per fleet."""
+    """The controllers; each has one writer per fleet, or per job."""
 
     AVAILABILITY = "availability"
     HEALTH = "health"
+    JOBS = "jobs"
+
+
+OF_FLEETS = (Controller.AVAILABILITY, Controller.HEALTH)
 
 
 class Action(StrEnum):
-    """What a turn does to the fleet's size."""
+    """What a turn does to the fleet's size; `STEP` is what it does for a job."""
 
     HOLD = "hold"
     BACKFILL = "backfill"
     RELEASE = "release"
     RESIZE = "resize"
+    STEP = "step"
 
 
 class Answer(StrEnum):
@@ -57,7 +62,7 @@ class DecisionRecord:
     """What one turn saw, its rule and reason, its requests and AWS's answers.
 
     `unread` says what could not be read although the turn went on, and why. `error` says what
-    stopped the turn; it is empty for a turn that worked.
+    stopped the turn; it is empty for a turn that worked. Of a job's turn, `fleet` is the job.
     """
 
     fleet: str

@@ -31,7 +31,7 @@ from spotkeeper.domain.interruption import (
 from spotkeeper.ports import AtRiskNote, FleetError, Ports
 from spotkeeper.turns.act import Asked, act
 from spotkeeper.turns.reading import GROUPS, Together, read_together, snapshot_of, with_busy_shares
-from spotkeeper.turns.turn import Budget, NoState, Once, Round, TurnReport, Turns
+from spotkeeper.turns.turn import Budget, FleetTurns, NoState, Once, Round, TurnReport
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
 STALE_AFTER_ANOTHER = timedelta(seconds=45)
@@ -55,8 +55,13 @@ def check_availability(
     the stack's fleets.
     """
     budget, notes_of = Budget(began=now, clock=ports.clock), notes or {}
-    turns = Turns(
-        controller=Controller.AVAILABILITY, ports=ports, now=now, budget=budget, taken=taken
+    turns = FleetTurns(
+        controller=Controller.AVAILABILITY,
+        ports=ports,
+        keep=ports.states.record,
+        now=now,
+        budget=budget,
+        taken=taken,
     )
     together = Once(lambda: read_together(fleets, ports, now, budget))
 
@@ -68,7 +73,7 @@ def check_availability(
             record = _only_backfill(fleet, turns, together, note)
             if record is None:
                 raise
-            turns.fail(fleet, error, record)
+            turns.fail(fleet.name, error, record)
 
     return turns.run(fleets, turn)
 
@@ -153,7 +158,7 @@ def _applied(memory: AvailabilityMemory, requested: Asked, now: datetime) -> Ava
 
 
 def _only_backfill(
-    fleet: Fleet, turns: Turns, together: Once[Together], note: AtRiskNote | None
+    fleet: Fleet, turns: FleetTurns, together: Once[Together], note: AtRiskNote | None
 ) -> DecisionRecord | None:
     """Backfill what is missing, on what this process knew last; None where it may not act.
 

@@ -28,7 +28,15 @@ from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.request_queue import known_length
 from spotkeeper.domain.load.summarise import onprem_at_once
 from spotkeeper.ports import FleetError, Ports, Unreadable
-from spotkeeper.turns.turn import Budget, Once, Round, TurnReport, Turns, fleet_in_force, groups_of
+from spotkeeper.turns.turn import (
+    Budget,
+    FleetTurns,
+    Once,
+    Round,
+    TurnReport,
+    fleet_in_force,
+    groups_of,
+)
 
 
 def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnReport:
@@ -38,7 +46,13 @@ def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnRe
         return ports.groups.describe([name for fleet in some for name in fleet.groups])
 
     budget, together = Budget(began=now, clock=ports.clock), Once(lambda: described(fleets))
-    turns = Turns(controller=Controller.HEALTH, ports=ports, now=now, budget=budget)
+    turns = FleetTurns(
+        controller=Controller.HEALTH,
+        ports=ports,
+        keep=ports.states.record,
+        now=now,
+        budget=budget,
+    )
 
     def turn(fleet: Fleet) -> None:
         groups = together()

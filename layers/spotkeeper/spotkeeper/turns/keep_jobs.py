@@ -1,28 +1,30 @@
 """The turn of a job: read what exists, decide one step, do it, and record AWS's answer."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 
+from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
 from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.decide import YOUNG, answered, decide, refused, without_image
 from spotkeeper.domain.jobs.job import SPOT, Job, JobSpec, Report, Seen, merged
 from spotkeeper.domain.jobs.steps import Step, Write
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, JobCloud, JobTable, Kept, NotMade, Overtaken
-from spotkeeper.ports import FleetError, Prices, Unreadable
+from spotkeeper.ports import FleetError, Prices, TimedOut, Unreadable
+from spotkeeper.turns.turn import ASK_UNTIL_S, Budget, TurnReport, Turns
 
 # A turn takes this many steps at most; the next minute's turn continues.
 MOST_STEPS = 12
 # The function has 60 s (template.yaml). No job begins later than this after the invocation, ...
 JOBS_S = 30.0
-# ... and no step: the slowest call takes 20 s.
+# ... and no step: the slowest call takes 20 s. Nor is a step taken later than `ASK_UNTIL_S` after
+# the job's lease: it would end after that.
 STEPS_S = 35.0
-# Each minute the first job is another one. Steps of this part of the list reach all parts early.
-GOLDEN = (5**0.5 - 1) / 2
 # A job that does not go on for this long rings the alarm.
 STUCK = timedelta(hours=1)
+JOB_STUCK = "job-stuck"
 # A late answer of AWS is still found, and what it made deleted, for this time after the end.
 WATCHED_AFTER = timedelta(hours=1)
 
@@ -37,48 +39,33 @@ class JobPorts:
     clock: Callable[[], datetime]
 
 
-@dataclass(slots=True, kw_only=True)
-class JobTurn:
-    """What a turn did for a job."""
-
-    name: str
-    steps: list[str] = field(default_factory=list)
-    stuck_for: str = ""
-    is_unnoted: bool = False
-    error: FleetError | None = None
-    is_late: bool = False
-
-
 def keep_jobs(
     reports: Sequence[Report],
     warned: Mapping[str, datetime],
     ports: JobPorts,
     now: datetime,
     some: Collection[str] | None = None,
-) -> list[JobTurn]:
+) -> TurnReport:
     """Keep each job, or only `some`, in turn, within the time of one invocation.
 
-    Reports are kept for all jobs first: a job of which that failed is `is_unnoted`. Those without a
-    turn for lack of time are `is_late`.
+    Reports are kept for all jobs first. A job of which that failed is `unnoted`, and has no turn.
     """
     names = sorted(ports.table.names()) if some is None or some else []
     names = [name for name in names if some is None or name in some]
-    turns = {name: JobTurn(name=name) for name in names}
-    for name in names if reports or warned else ():
-        mine = [it for it in reports if it.job == name]
-        try:
-            # Also while another turn has the job.
-            ports.table.change(name, partial(_noted, reports=mine, warned=warned))
-        except Exception as error:  # noqa: BLE001 - one job's defect must not stop the others
-            turns[name].error, turns[name].is_unnoted = _named(name, error), True
-    first = int(now.timestamp() // 60 * GOLDEN % 1 * len(names))
-    reported = {it.job for it in reports}
-    for name in sorted((*names[first:], *names[:first]), key=lambda it: it not in reported):
-        if (ports.clock() - now).total_seconds() > JOBS_S:
-            turns[name].is_late = True
-        elif turns[name].error is None:
-            _keep_job(turns[name], ports, now)
-    return list(turns.values())
+    budget = Budget(began=now, clock=ports.clock, turns_s=JOBS_S)
+    turns = Turns(controller=Controller.JOBS, now=now, budget=budget, keep=ports.table.record)
+
+    def note(name: str) -> None:
+        # Also while another turn has the job.
+        ports.table.change(name, lambda job: _noted(job, reports, warned))
+
+    if reports or warned:
+        noted = turns.run_each(names, note)
+        for name in noted.late:
+            turns.fail(name, TimedOut("its reports were not kept: no time was left"))
+        noted.unnoted, noted.late = noted.failed, []
+    left = [name for name in names if name not in turns.report.unnoted]
+    return turns.run_each(left, lambda name: _turn(name, turns, ports), {it.job for it in reports})
 
 
 def _noted(job: Job, reports: Sequence[Report], warned: Mapping[str, datetime]) -> Job:
@@ -86,101 +73,115 @@ def _noted(job: Job, reports: Sequence[Report], warned: Mapping[str, datetime]) 
     mine = {i: at for i, at in warned.items() if i in (job.machine, job.successor)}
     job = replace(job, warned={**job.warned, **mine}) if mine else job
     for report in reports:
-        job = merged(job, report)
+        job = merged(job, report) if report.job == job.name else job
     return job
 
 
-def _keep_job(turn: JobTurn, ports: JobPorts, now: datetime) -> None:
-    """Take the next steps of one job, under its lease."""
-    try:
-        kept = ports.table.acquire(turn.name, now)
-    except Exception as error:  # noqa: BLE001 - one job's defect must not stop the others
-        turn.error = _named(turn.name, error)
-        return
+def _turn(name: str, turns: Turns, ports: JobPorts) -> None:
+    """Take the next steps of one job, under its lease, and record them."""
+    kept = ports.table.acquire(name, turns.now + timedelta(seconds=turns.budget.spent_s()))
     if kept is None:
         return
+    this, error = _Steps(turns.budget, ports), None
     try:
-        for step in _steps(kept, ports, now, turn):
-            turn.steps.append(step)
-    except Overtaken:
-        # A report or an operator changed the job: the next turn continues from there.
-        turn.steps.append("overtaken")
-    except Exception as error:  # noqa: BLE001 - one job's defect must not stop the others
-        turn.error = _named(turn.name, error)
-    lines = [*turn.steps, *([f"failed: {turn.error}"] if turn.error else [])]
-    try:
-        if lines:
-            ports.table.record(turn.name, now, lines)
-    except FleetError as error:
-        turn.error = turn.error or error
-    try:
-        ports.table.release(kept)
-    except FleetError as error:
-        # The lease ends by itself.
-        turn.error = turn.error or error
-
-
-def _named(name: str, error: Exception) -> FleetError:
-    """Return an error of a job's turn; one that was not foreseen says what it is."""
-    return (
-        error if isinstance(error, FleetError) else FleetError(f"a defect in job {name}: {error!r}")
+        # A report or an operator may change the job: the next turn continues from there.
+        with suppress(Overtaken):
+            this.take(kept, turns.now)
+    except FleetError as wrong:
+        error = wrong
+    finally:
+        # A lease that cannot be released ends by itself.
+        with suppress(FleetError):
+            ports.table.release(kept)
+    record = DecisionRecord(
+        fleet=name,
+        controller=Controller.JOBS,
+        at=turns.now,
+        action=Action.STEP if this.outcomes else Action.HOLD,
+        rule=JOB_STUCK if this.stuck_for else "steps",
+        reason=this.stuck_for,
+        seen={},
+        outcomes=tuple(this.outcomes),
+        alarms=(JOB_STUCK,) if this.stuck_for else (),
     )
+    if error := error or (Unreadable(this.unread) if this.unread else None):
+        turns.fail(name, error, record)
+    elif this.outcomes or this.stuck_for:
+        turns.report.records.append(record)
+        if this.outcomes:
+            turns.keep(record)
 
 
-def _steps(kept: Kept, ports: JobPorts, now: datetime, turn: JobTurn) -> Iterator[str]:
-    table, spec = ports.table, kept.spec
-    before: Step | None = None
-    for number in range(MOST_STEPS):
-        at = ports.clock()
-        if (at - now).total_seconds() > STEPS_S:
-            return
-        seen = ports.cloud.look(spec, kept.job, at)
-        if not number:
-            kept = table.save(kept, spent(kept.job, seen, ports.prices))
-            turn.stuck_for = stuck(spec, kept.job, seen)
-            turn.error = Unreadable(seen.unread) if seen.unread else None
-        step = decide(spec, kept.job, seen)
-        if step is None:
-            if _is_over(kept.job, seen):
-                table.close(kept)
-            return
-        yield f"{type(step).__name__}: {step.why}"
-        known = kept.job.refused
-        kept = _taken(kept, step, ports, at, is_first=isinstance(before, Write))
-        for kind, refusal in kept.job.refused.items():
-            if refusal != known.get(kind):
-                yield f"AWS refused {kind}: {refusal.message}"
-        before = step
+class _Steps:
+    """The steps of a job's turn, with what AWS answered to each."""
+
+    def __init__(self, budget: Budget, ports: JobPorts) -> None:
+        self._budget, self._ports = budget, ports
+        self.outcomes: list[Outcome] = []
+        self.stuck_for = self.unread = ""
+
+    def take(self, kept: Kept, now: datetime) -> None:
+        """Take the steps that are due, while there is time."""
+        ports, budget, before = self._ports, self._budget, None
+        until_s = min(STEPS_S, budget.spent_s() + ASK_UNTIL_S)
+        for number in range(MOST_STEPS):
+            if (spent_s := budget.spent_s()) > until_s:
+                return
+            at = now + timedelta(seconds=spent_s)
+            seen = ports.cloud.look(kept.spec, kept.job, at)
+            if not number:
+                kept = ports.table.save(kept, spent(kept.job, seen, ports.prices))
+                self.stuck_for, self.unread = stuck(kept.spec, kept.job, seen), seen.unread
+            step = decide(kept.spec, kept.job, seen)
+            if step is None:
+                if _is_over(kept.job, seen):
+                    ports.table.close(kept)
+                return
+            asked, refusal = f"{type(step).__name__}: {step.why}", ""
+            try:
+                kept, refusal = _taken(kept, step, ports, at, is_first=isinstance(before, Write))
+            except (FleetError, Overtaken) as error:
+                refusal = f"{type(error).__name__}: {error}"
+                raise
+            finally:
+                self.outcomes.append(Outcome(asked=asked, error=refusal))
+            before = step
 
 
-def _taken(kept: Kept, step: Step, ports: JobPorts, at: datetime, *, is_first: bool) -> Kept:
-    """Do a step and write down what AWS answered; `is_first` if it was never requested before."""
+def _taken(
+    kept: Kept, step: Step, ports: JobPorts, at: datetime, *, is_first: bool
+) -> tuple[Kept, str]:
+    """Do a step and write down what AWS answered; return why AWS refused it, if it did.
+
+    `is_first` if it was never requested before.
+    """
     spec, job, table, cloud = kept.spec, kept.job, ports.table, ports.cloud
+    refusal = ""
     match step:
         case Write():
-            return table.save(kept, step.job)
+            job = step.job
         case steps.Start() | steps.CreateVolume():
             what = step.launch if isinstance(step, steps.Start) else step.making
             try:
                 job = answered(job, what, cloud.do(spec, job, step), at)
             except NotMade as error:
-                final = is_first or not isinstance(error, Denied)
-                job = refused(job, what, str(error), at, final=final)
-            return table.save(kept, job)
+                final, refusal = is_first or not isinstance(error, Denied), str(error)
+                job = refused(job, what, refusal, at, final=final)
         case steps.TakeSnapshot():
             # It takes no token: the request is remembered before it is made.
             kept = table.save(kept, replace(job, asked=step.key, asked_at=at))
+            job = kept.job
             cloud.do(spec, job, step)
-            return kept
-    cloud.do(spec, job, step)
-    if isinstance(step, steps.DeregisterImage):
-        return table.save(kept, without_image(job, step.image))
-    match step:
-        case steps.Mail():
-            return table.save(kept, replace(job, mailed=True))
-        case steps.Remind():
-            return table.save(kept, replace(job, reminded=job.machine_attempt))
-    return kept
+        case _:
+            cloud.do(spec, job, step)
+            match step:
+                case steps.DeregisterImage():
+                    job = without_image(job, step.image)
+                case steps.Mail():
+                    job = replace(job, mailed=True)
+                case steps.Remind():
+                    job = replace(job, reminded=job.machine_attempt)
+    return (kept if job is kept.job else table.save(kept, job)), refusal
 
 
 def _is_over(job: Job, seen: Seen) -> bool:

@@ -13,7 +13,7 @@ from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.money.ledger import Gap, LedgerItem, Life, entries, over_and_not_open
 from spotkeeper.domain.money.prices import Priced, priced
 from spotkeeper.ports import FleetError, GroupReader, Prices, TimedOut, Unavailable
-from spotkeeper.turns.turn import Budget
+from spotkeeper.turns.turn import Budget, rotated
 
 # EC2 lists a terminated instance for about an hour, and its type with it.
 READ_BACK = timedelta(hours=1)
@@ -103,15 +103,13 @@ def keep_ledger(
     errors: list[FleetError] = []
     budget = Budget(began=now, clock=ports.clock)
     look = int(now.timestamp() // every.total_seconds())
-    first = look % len(fleets) if len(fleets) > FEW_FLEETS else 0
-    ordered = [*enumerate(fleets)]
     looks: dict[str, _Look] = {}
     items: dict[str, Sequence[LedgerItem]] = {}
     try:
         groups = ports.groups.describe(
             [n for f in fleets for n in (f.spot_group, f.on_demand_group)]
         )
-        for done, (number, fleet) in enumerate((*ordered[first:], *ordered[:first])):
+        for done, (number, fleet) in enumerate(rotated([*enumerate(fleets)], now, every)):
             with _isolated(fleet.name, errors):
                 _in_time(budget, LOOK_UNTIL_S)
                 budget.begin(len(fleets) - done)

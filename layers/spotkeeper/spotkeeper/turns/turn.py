@@ -1,12 +1,12 @@
 """What every turn shares: one writer per controller, errors and delays that stop only their fleet.
 
 An invocation has `TURNS_S` for its fleets, of which each gets an equal share. Optional reads are
-skipped after that share, and if their API did not answer before.
+skipped after that share, and if their API did not answer before. Another fleet or job is first each
+minute.
 """
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -44,8 +44,9 @@ ASK_UNTIL_S = 22.0
 TABLE = "the table"
 # A fault may be of one fleet's items alone: only this many count as an API that hangs.
 FAULTS_A_HANG = 2
-# Steps of about this part of a circle are spread evenly over it, however many there are.
-GOLDEN = 0.382
+MINUTE = timedelta(minutes=1)
+# Steps of this part of a circle are spread evenly over it, however many there are.
+GOLDEN = (5**0.5 - 1) / 2
 # A turn has at most this many rounds; the next turn takes the notes that are left.
 MOST_ROUNDS = 3
 
@@ -63,7 +64,8 @@ class TurnReport:
     """What the turns of an invocation did; `busy` names fleets that another turn held.
 
     `defects` are unforeseen errors. `unrecorded` names the fleets whose failed turn left no record,
-    as the table refused it.
+    as the table refused it. `late` names the jobs that had no turn for lack of time, and `unnoted`
+    those of which a report was not kept.
     """
 
     records: list[DecisionRecord] = field(default_factory=list)
@@ -71,6 +73,8 @@ class TurnReport:
     errors: list[FleetError] = field(default_factory=list)
     defects: list[Exception] = field(default_factory=list)
     unrecorded: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    unnoted: frozenset[str] = frozenset()
 
     @property
     def failed(self) -> frozenset[str]:
@@ -81,10 +85,14 @@ class TurnReport:
 
 @dataclass(slots=True, kw_only=True)
 class Budget:
-    """The time of one invocation, measured from `began`; without a clock none passes."""
+    """The time of one invocation, measured from `began`; without a clock none passes.
+
+    No turn begins after `turns_s`.
+    """
 
     began: datetime
     clock: Callable[[], datetime] | None
+    turns_s: float = TURNS_S
     _optional_until_s: float = TURNS_S
     _hung: Counter[str] = field(default_factory=Counter)
 
@@ -95,7 +103,7 @@ class Budget:
     def begin(self, fleets_left: int) -> None:
         """Begin the next of the fleets that are left: it gets an equal share of the time left."""
         spent = self.spent_s()
-        self._optional_until_s = spent + (TURNS_S - spent) / fleets_left
+        self._optional_until_s = spent + (self.turns_s - spent) / fleets_left
 
     def is_shared_out(self) -> bool:
         """Say whether the present fleet has had its share of the time."""
@@ -199,60 +207,61 @@ type Memory = AvailabilityMemory | HealthMemory
 
 @dataclass(slots=True, kw_only=True)
 class Turns:
-    """The turns of one controller in an invocation, each fleet on its own."""
+    """The turns of one controller in an invocation, each fleet or job on its own."""
 
     controller: Controller
-    ports: Ports
     now: datetime
     budget: Budget
+    keep: Callable[[DecisionRecord], None]
     report: TurnReport = field(default_factory=TurnReport)
-    taken: frozenset[str] = frozenset()
     _round: Round | None = None
 
-    def run(self, fleets: Sequence[Fleet], turn: Callable[[Fleet], None]) -> TurnReport:
-        """Run the turn of each fleet while there is time, another fleet first each minute.
+    def run_each(
+        self, names: Sequence[str], turn: Callable[[str], None], first: Set[str] = frozenset()
+    ) -> TurnReport:
+        """Run the turn of each name while there is time, those `first` before the others.
 
-        An error stops its own fleet only. It is recorded, and reported at the end, as is what AWS
-        refused to do.
+        An error stops its own fleet or job only. It is recorded, and reported at the end.
         """
-        first = int(self.now.timestamp() // 60) % max(1, len(fleets))
-        for number, fleet in enumerate((*fleets[first:], *fleets[:first])):
+        ordered = sorted(rotated(names, self.now), key=lambda name: name not in first)
+        for number, name in enumerate(ordered):
             self._round = None
-            if (spent := self.budget.spent_s()) >= TURNS_S:
-                self.fail(fleet, TimedOut(f"no turn: other fleets took {spent:.0f} s"))
+            if self.budget.spent_s() >= self.budget.turns_s:
+                self._has_no_time(name)
                 continue
-            self.budget.begin(len(fleets) - number)
+            self.budget.begin(len(names) - number)
             try:
-                turn(fleet)
+                turn(name)
             except FleetError as error:
-                self.fail(fleet, error)
+                self.fail(name, error)
             except Exception as error:  # noqa: BLE001 - one fleet's defect must not stop the others
-                error.add_note(f"in the turn of fleet {fleet.name}")
+                error.add_note(f"in the turn of {self._of} {name}")
                 self.report.defects.append(error)
-                self._record_failure(fleet, error)
-        self.report.errors += [
-            FleetError(f"fleet {record.fleet}: {outcome.asked}: {outcome.error}")
-            for record in self.report.records
-            for outcome in record.outcomes
-            if outcome.error
-        ]
+                self._record_failure(name, error)
         return self.report
 
-    def fail(self, fleet: Fleet, error: FleetError, done: DecisionRecord | None = None) -> None:
+    @property
+    def _of(self) -> str:
+        return "job" if self.controller is Controller.JOBS else "fleet"
+
+    def _has_no_time(self, name: str) -> None:
+        self.report.late.append(name)
+
+    def fail(self, name: str, error: FleetError, done: DecisionRecord | None = None) -> None:
         """Report a turn that failed; `done` records what it did nevertheless."""
         if isinstance(error, NoState):
             error = error.cause
-        self.report.errors.append(type(error)(f"fleet {fleet.name}: {error}"))
-        self._record_failure(fleet, error, done)
+        self.report.errors.append(type(error)(f"{self._of} {name}: {error}"))
+        self._record_failure(name, error, done)
 
     def _record_failure(
-        self, fleet: Fleet, error: Exception, done: DecisionRecord | None = None
+        self, name: str, error: Exception, done: DecisionRecord | None = None
     ) -> None:
         """Leave a record of a turn that failed; where the table refuses it, it is counted."""
         text, this = f"{type(error).__name__}: {error}", self._round
         done = done or (this.record if this else None)
         record = done or DecisionRecord(
-            fleet=fleet.name,
+            fleet=name,
             controller=self.controller,
             at=self.now,
             action=Action.HOLD,
@@ -265,9 +274,32 @@ class Turns:
         self.report.records.append(record)
         if not self.budget.hung(TABLE):
             with suppress(FleetError), self.budget.watched(TABLE):
-                self.ports.states.record(record)
+                self.keep(record)
                 return
-        self.report.unrecorded.append(fleet.name)
+        self.report.unrecorded.append(name)
+
+
+@dataclass(slots=True, kw_only=True)
+class FleetTurns(Turns):
+    """The turns of fleets; each takes its rounds under the fleet's lease."""
+
+    ports: Ports
+    taken: frozenset[str] = frozenset()
+
+    def run(self, fleets: Sequence[Fleet], turn: Callable[[Fleet], None]) -> TurnReport:
+        """Run the turn of each fleet; what AWS refused to do is reported as an error, too."""
+        by_name = {fleet.name: fleet for fleet in fleets}
+        self.run_each([*by_name], lambda name: turn(by_name[name]))
+        self.report.errors += [
+            FleetError(f"fleet {record.fleet}: {outcome.asked}: {outcome.error}")
+            for record in self.report.records
+            for outcome in record.outcomes
+            if outcome.error
+        ]
+        return self.report
+
+    def _has_no_time(self, name: str) -> None:
+        self.fail(name, TimedOut(f"no turn: other fleets took {self.budget.spent_s():.0f} s"))
 
     def rounds(
         self,
@@ -328,21 +360,26 @@ def own_share(
 ) -> tuple[Sequence[Fleet], Sequence[FleetError]]:
     """Hand on all fleets but a share of them, another share each minute; return that share.
 
-    A minute may be too short for the last ones that are handed on: in steps of `stride`, each share
-    is among the first every few minutes. If the others cannot be handed on, this invocation runs
-    all turns that it has time for.
+    If the others cannot be handed on, this invocation runs all turns that it has time for.
     """
-    every = list(batched(fleets, FLEETS_AN_INVOCATION, strict=False))
+    every = rotated([*batched(fleets, FLEETS_AN_INVOCATION, strict=False)], now)
     if len(every) <= 1:
         return fleets, ()
-    first, count = int(now.timestamp() // 60), len(every)
-    stride = next(n for n in range(math.ceil(GOLDEN * count), count) if math.gcd(n, count) == 1)
-    own, *shares = (every[(first + stride * n) % count] for n in range(count))
+    own, *shares = every
     try:
         queue().hand_on([[fleet.name for fleet in share] for share in shares], now)
     except FleetError as error:
         return fleets, (error,)
     return own, ()
+
+
+def rotated[T](items: Sequence[T], now: datetime, every: timedelta = MINUTE) -> list[T]:
+    """Return items in order from another one on each time, `every` so often.
+
+    The time may be too short for the last ones: each is among the first every few times.
+    """
+    first = int(now.timestamp() // every.total_seconds() * GOLDEN % 1 * len(items))
+    return [*items[first:], *items[:first]]
 
 
 class Once[T]:

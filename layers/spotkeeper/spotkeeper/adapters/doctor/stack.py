@@ -9,7 +9,7 @@ from typing import Any
 from spotkeeper.adapters.doctor.looking import Clients, look, names, pages
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, Records
 from spotkeeper.adapters.stacks import Stack
-from spotkeeper.domain.decision import FAILED, Controller
+from spotkeeper.domain.decision import FAILED, OF_FLEETS, Controller
 from spotkeeper.domain.doctor.facts import StackFacts, Unseen, known
 from spotkeeper.domain.fleet import Fleet
 
@@ -155,7 +155,7 @@ def _ages(records: Mapping[str, Records]) -> Mapping[str, float | None]:
 def _failed(records: Mapping[str, Records]) -> Iterator[tuple[str, str]]:
     """Count each fleet's turns that failed lately, with the last error of each controller."""
     for fleet, found in records.items():
-        for controller in Controller:
+        for controller in OF_FLEETS:
             turns = found.of(controller)
             failed = [record for record in turns if record.failure]
             if failed:

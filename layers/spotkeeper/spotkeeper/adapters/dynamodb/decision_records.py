@@ -1,20 +1,23 @@
 """Decision records out of the table, newest first.
 
-pk fleet#NAME  sk decision#TIME#CONTROLLER#x
+pk fleet#NAME or job#NAME  sk decision#TIME#CONTROLLER#x
+pk job#NAME                sk turn#TIME   lines, of an earlier release
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pydantic import TypeAdapter
 
-from spotkeeper.adapters.dynamodb.earlier import record_in_todays_words
+from spotkeeper.adapters.dynamodb.earlier import record_in_todays_words, record_of_lines
+from spotkeeper.adapters.dynamodb.leases import home_of
 from spotkeeper.adapters.table import LAST, Items
 from spotkeeper.domain.decision import Controller, DecisionRecord
 
 _RECORD = TypeAdapter(DecisionRecord)
-_DECISION = "decision#"
+_DECISION, _LINES = "decision#", "turn#"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,38 +38,48 @@ def read_record(text: str) -> DecisionRecord:
 
 
 class DecisionRecords(Items):
-    """Reads the records of fleets."""
+    """Reads the records of fleets and jobs."""
 
     def newest(self, fleet: str, limit: int) -> Records:
         """Read a fleet's newest records, at most `limit`, by one call."""
-        return self._read(fleet, "", LAST, limit)
+        return self._read(home_of(fleet), "", LAST, limit=limit)
 
     def any_before(self, fleet: str, at: datetime) -> bool:
         """Say whether a fleet has a record of before an instant."""
-        found = self._read(fleet, "", at.astimezone(UTC).isoformat(), 1)
+        found = self._read(home_of(fleet), "", at.astimezone(UTC).isoformat(), limit=1)
         return bool(found.records or found.unreadable)
 
-    def between(self, fleet: str, since: datetime, until: datetime) -> Records:
-        """Read the records of a time, both ends included."""
+    def between(
+        self, fleet: str, since: datetime, until: datetime, of: Controller | None = None
+    ) -> Records:
+        """Read the records of a time, both ends included, of a fleet or with JOBS of a job."""
         # Keys are in the order of UTC's texts.
         first, last = (at.astimezone(UTC).isoformat() for at in (since, until))
-        return self._read(fleet, first, last + LAST)
+        kinds = (_DECISION, _LINES) if of is Controller.JOBS else (_DECISION,)
+        return self._read(home_of(fleet, of), first, last + LAST, kinds)
 
-    def _read(self, fleet: str, first: str, last: str, limit: int | None = None) -> Records:
+    def _read(
+        self,
+        home: str,
+        first: str,
+        last: str,
+        kinds: Sequence[str] = (_DECISION,),
+        limit: int | None = None,
+    ) -> Records:
         records: list[DecisionRecord] = []
         unreadable = 0
-        for item in self._query(
-            f"reading the decisions of {fleet}",
-            f"fleet#{fleet}",
-            _DECISION + first,
-            _DECISION + last,
-            ProjectionExpression="#record",
-            ExpressionAttributeNames={"#record": "record"},
-            ScanIndexForward=False,
-            PaginationConfig={"MaxItems": limit, "PageSize": limit},
-        ):
-            try:
-                records.append(read_record(item["record"]["S"]))
-            except ValueError:
-                unreadable += 1
+        for kind in kinds:
+            for item in self._query(
+                f"reading the decisions of {home}",
+                home,
+                kind + first,
+                kind + last,
+                ScanIndexForward=False,
+                PaginationConfig={"MaxItems": limit, "PageSize": limit},
+            ):
+                try:
+                    text = item["record"]["S"] if kind == _DECISION else record_of_lines(item)
+                    records.append(read_record(text))
+                except ValueError:
+                    unreadable += 1
         return Records(records=tuple(records), unreadable=unreadable)

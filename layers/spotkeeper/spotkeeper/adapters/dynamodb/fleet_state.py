@@ -3,7 +3,6 @@
     pk fleet#NAME   sk state               per controller: holder, until, written, noted
     pk fleet#NAME   sk memory#CONTROLLER   what the controller remembers, packed
     pk notes#NAME   sk CONTROLLER#TIME#x   a note for the controller's next round
-    pk fleet#NAME   sk decision#TIME#CONTROLLER#x   one decision record
 
 Every write is charged by the size of its item, a refused one too. So the item that hundreds of
 warnings ask for at once is small, and their notes are items of their own. A quiet turn takes the
@@ -20,36 +19,36 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import batched, count
-from typing import TYPE_CHECKING
+from itertools import batched
 from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
 from spotkeeper.adapters.dynamodb.earlier import memory_in_todays_words
+from spotkeeper.adapters.dynamodb.leases import (
+    IS_FREE,
+    IS_MINE,
+    LEASE_LIFETIME,
+    RELEASE,
+    TAKE,
+    LeasedItems,
+    lease_of,
+)
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.table import (
     ITEMS_A_CALL,
     LAST,
     Item,
-    Items,
     Value,
     epoch,
     key,
     only_if,
 )
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, Conflict, FleetError, Lease, Unavailable
 
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
-
-# Longer than a function may run (template.yaml: 30 s), so that no living turn loses its lease.
-LEASE_LIFETIME = timedelta(seconds=45)
-# The clocks of two functions differ by less than this.
-SKEW = timedelta(seconds=1)
 # A fleet whose lease is taken, although no turn has ended for this long, has no turn.
 STALLED = timedelta(minutes=5)
 # A fleet without a turn for a week starts afresh.
@@ -59,23 +58,14 @@ _AVAILABILITY = TypeAdapter(AvailabilityMemory)
 _HEALTH = TypeAdapter(HealthMemory)
 _NOTE = TypeAdapter(AtRiskNote)
 _INSTANT = TypeAdapter(datetime)
-_RECORD = TypeAdapter(DecisionRecord)
-_MINE = "#holder = :holder"
 # A whole text of JSON, or nothing else. The keys of a memory are names, whatever they look like.
 _NAIVE_TIME = re.compile(r'(?:^|")(\d{4}-\d\d-\d\d(?:[T ][\d:.]+)?)(?:"(?!\s*:)|$)')
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)")
 
 
-class FleetStateTable(Items):
+class FleetStateTable(LeasedItems):
     """The states port on a DynamoDB table."""
-
-    def __init__(self, dynamodb: "DynamoDBClient", table: str, record_lifetime: timedelta) -> None:
-        """Take a typed client and the table's name; nothing is called yet."""
-        super().__init__(dynamodb, table)
-        self._record_lifetime = record_lifetime
-        # Orders what is written at one instant: a turn may leave several records.
-        self._written = count()
 
     def acquire(
         self, fleet: str, controller: Controller, now: datetime, note: AtRiskNote | None
@@ -94,17 +84,9 @@ class FleetStateTable(Items):
         update = partial(self._update_state, fleet=fleet, controller=controller)
         state = update(
             f"taking the lease of {fleet}",
-            f"SET #holder = :holder, #until = :until, expires_at = :expires{noted}",
-            # It is this turn's already where the first answer was lost and botocore retried.
-            # One that ends later than any lease taken now is of a clock that was ahead.
-            "attribute_not_exists(#until) OR #until < :now OR #until > :ahead OR #holder = :holder",
-            {
-                "holder": holder,
-                "until": epoch(now + LEASE_LIFETIME),
-                "now": epoch(now),
-                "ahead": epoch(now + LEASE_LIFETIME + SKEW),
-                "expires": epoch(now + STATE_LIFETIME),
-            },
+            f"{TAKE}, expires_at = :expires{noted}",
+            IS_FREE,
+            {**lease_of(holder, now), "expires": epoch(now + STATE_LIFETIME)},
         )
         if state is None:
             # The turn that holds the lease runs another round.
@@ -162,16 +144,16 @@ class FleetStateTable(Items):
         values: dict[str, Value] = {"holder": lease.holder, "written": now.isoformat()}
         write = "SET #written = :written REMOVE #memory"
         if not release:
-            if update(write, _MINE, values):
+            if update(write, IS_MINE, values):
                 return True
             raise Unavailable(lost)
         self._forget_notes(lease)
         done = f"{write}, #holder, #until, #notes"
         quiet = "#noted = :noted" if lease.noted else "attribute_not_exists(#noted)"
         noted: dict[str, Value] = {"noted": lease.noted} if lease.noted else {}
-        if update(f"{done}, #noted", f"{_MINE} AND {quiet}", values | noted):
+        if update(f"{done}, #noted", f"{IS_MINE} AND {quiet}", values | noted):
             return True
-        if update(done, _MINE, values):
+        if update(done, IS_MINE, values):
             return False
         # This turn may have returned its lease with an answer that was lost.
         item = self._get(doing, f"fleet#{lease.fleet}", "state", consistent=True) or {}
@@ -183,21 +165,8 @@ class FleetStateTable(Items):
     def release(self, lease: Lease) -> None:
         """Release the lease; the notes stay."""
         doing = f"giving back the lease of {lease.fleet}"
-        update = ("REMOVE #holder, #until", _MINE, {"holder": lease.holder})
+        update = (RELEASE, IS_MINE, {"holder": lease.holder})
         self._update_state(doing, *update, fleet=lease.fleet, controller=lease.controller)
-
-    def record(self, record: DecisionRecord) -> None:
-        """Store a decision record for its lifetime."""
-        self._put(
-            f"recording a decision of {record.fleet}",
-            f"fleet#{record.fleet}",
-            f"decision#{record.at.isoformat()}#{record.controller}#{self._unique()}",
-            record=_RECORD.dump_json(record).decode(),
-            expires_at=epoch(record.at + self._record_lifetime),
-        )
-
-    def _unique(self) -> str:
-        return f"{next(self._written):06}-{uuid4().hex[:6]}"
 
     def _forget_notes(self, lease: Lease) -> None:
         """Delete the notes that were read; those that stay are no news to the next round."""

@@ -1,7 +1,6 @@
 """Jobs in the table.
 
     pk job#NAME  sk state      document, what is remembered, version of the item, lease
-    pk job#NAME  sk turn#TIME  what a turn did; expires after 30 days
     pk jobs      sk NAME       a job that is not over
 
 Nothing of it expires while anything may be paid for.
@@ -11,13 +10,21 @@ import json
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pydantic import TypeAdapter
 
-from spotkeeper.adapters.table import LAST, Item, Items, epoch
+from spotkeeper.adapters.dynamodb.leases import (
+    IS_FREE,
+    IS_MINE,
+    RELEASE,
+    TAKE,
+    LeasedItems,
+    lease_of,
+)
+from spotkeeper.adapters.table import LAST, Item, epoch
 from spotkeeper.border.job_document import JobDocument, JobDocumentError, parse_job
 from spotkeeper.domain.jobs.job import Job
 from spotkeeper.job_ports import Kept, Overtaken
@@ -26,16 +33,15 @@ from spotkeeper.ports import Conflict, Unavailable, Unreadable
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-# Longer than the function may run (template.yaml: 60 s).
-LEASE = timedelta(seconds=75)
 # In a busy account events of others arrive each second: their ids are compared with what was read.
 READ_EVERY = timedelta(seconds=20)
-KEPT_AFTER, TURNS_KEPT = timedelta(days=90), timedelta(days=30)
+KEPT_AFTER = timedelta(days=90)
 _LIST = "jobs"
+_LEASE = {"#holder": "holder", "#until": "lease_until"}
 _JOB = TypeAdapter(Job)
 
 
-class JobItems(Items):
+class JobItems(LeasedItems):
     """The job table of the keeper, and of the commands."""
 
     def __init__(
@@ -43,7 +49,7 @@ class JobItems(Items):
     ) -> None:
         """Take a typed client, the table's name, and what knows the zones of the subnets."""
         super().__init__(dynamodb, table)
-        self._zones, self._holder = zones, ""
+        self._zones = zones
         self._texts: dict[str, str] = {}
         self._read_at: datetime | None = None
 
@@ -108,62 +114,25 @@ class JobItems(Items):
 
     def acquire(self, name: str, now: datetime) -> Kept | None:
         """Take a job's lease and read it; None if another turn has it, or there is no such job."""
-        self._holder = uuid4().hex
-        found = self._update(
-            f"taking the lease of job {name}",
-            *_state(name),
-            "SET holder = :holder, lease_until = :until",
-            "attribute_exists(pk) AND (holder = :holder"
-            " OR attribute_not_exists(lease_until) OR lease_until < :now)",
-            {"holder": self._holder, "until": epoch(now + LEASE), "now": epoch(now)},
-        )
+        doing, holder = f"taking the lease of job {name}", uuid4().hex
+        only, values = f"attribute_exists(pk) AND ({IS_FREE})", lease_of(holder, now)
+        found = self._update(doing, *_state(name), TAKE, only, values, _LEASE)
         if found is None:
             return None
         spec, version = _document(found).spec(self._zones()), int(found["version"]["N"])
-        return Kept(spec=spec, job=_job(found), version=version)
+        return Kept(spec=spec, job=_job(found), version=version, holder=holder)
 
     def save(self, kept: Kept, job: Job) -> Kept:
         """Write a job; raises `Overtaken`."""
         if not self._write(job, kept.version):
-            raise Overtaken
+            raise Overtaken(f"job {job.name} was written meanwhile")
         return replace(kept, job=job, version=kept.version + 1)
-
-    def record(self, name: str, at: datetime, lines: Sequence[str]) -> None:
-        """Keep what a turn did."""
-        self._update(
-            f"recording a turn of job {name}",
-            f"job#{name}",
-            _turn(at),
-            "SET #lines = :lines, expires_at = :until",
-            values={
-                "lines": [line[:1000] for line in lines],
-                "until": epoch(at + TURNS_KEPT),
-            },
-            names={"#lines": "lines"},
-        )
-
-    def turns(
-        self, name: str, first: datetime, last: datetime
-    ) -> Sequence[tuple[datetime, Sequence[str]]]:
-        """Read what the turns of a job did between two instants, oldest first."""
-        between = (_turn(first), f"{_turn(last)}~")
-        return [
-            (
-                datetime.fromisoformat(item["sk"]["S"].partition("#")[2]),
-                [line["S"] for line in item["lines"]["L"]],
-            )
-            for item in self._query(f"reading the turns of job {name}", f"job#{name}", *between)
-        ]
 
     def release(self, kept: Kept) -> None:
         """Release the lease, unless another turn has it by now."""
-        self._update(
-            f"releasing the lease of job {kept.job.name}",
-            *_state(kept.job.name),
-            "REMOVE holder, lease_until",
-            "holder = :holder",
-            {"holder": self._holder},
-        )
+        doing, values = f"releasing the lease of job {kept.job.name}", {"holder": kept.holder}
+        of = _state(kept.job.name)
+        self._update(doing, *of, RELEASE, IS_MINE, values, _LEASE)
 
     def close(self, kept: Kept) -> None:
         """Mark a job as over: it is not listed any more, and expires."""
@@ -190,10 +159,6 @@ class JobItems(Items):
 
 def _state(name: str) -> tuple[str, str]:
     return f"job#{name}", "state"
-
-
-def _turn(at: datetime) -> str:
-    return f"turn#{at.astimezone(UTC).isoformat()}"
 
 
 def _document(item: Item) -> JobDocument:

@@ -28,8 +28,8 @@ from spotkeeper.domain.jobs.job import (
     Making,
     Outcome,
     Seen,
-    Snapshot,
     Volume,
+    VolumeSnapshot,
 )
 from spotkeeper.job_ports import Denied, NotMade
 from spotkeeper.ports import FleetError, Unreadable
@@ -149,14 +149,14 @@ class AwsJobs:
                 seen = replace(seen, head=self._head(job.name))
         return replace(seen, unread="; ".join(unread))
 
-    def _snapshot(self, snapshot: Mapping[str, Any], job: Job) -> Snapshot | None:
+    def _snapshot(self, snapshot: Mapping[str, Any], job: Job) -> VolumeSnapshot | None:
         """Read a snapshot of the job's volumes; None for those that the user or AWS Backup took."""
         tags = tags_of(snapshot)
         numbers = tags.get(GENERATION, ""), tags.get(EPOCH, "")
         is_ours = tags.get(JOB) == job.name and tags.get(NONCE) == self._settings.stack_nonce
         if not is_ours or SEAL not in tags or not all(map(str.isdecimal, numbers)):
             return None
-        return Snapshot(
+        return VolumeSnapshot(
             volume=snapshot["VolumeId"],
             state=snapshot["State"],
             generation=int(numbers[0]),

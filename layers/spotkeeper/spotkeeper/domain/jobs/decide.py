@@ -544,7 +544,7 @@ def _tidy(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         if volume.state == "error" and is_newest and (is_candidate or is_first):
             kind, why = _volume_in(volume.zone), f"{name} has the state error"
             failed = _back_off(job, kind, why, seen.now)
-            return Write("the volume failed", replace(failed, moves=job.moves + 1))
+            return Write(why, replace(failed, moves=job.moves + 1))
         if name == job.home or is_candidate or is_first:
             continue
         if volume.is_free or volume.state == "error":

@@ -291,7 +291,7 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class VolumeSnapshot:
     """A snapshot of a volume of the job, as it was tagged in the call that made it."""
 
     volume: str
@@ -322,7 +322,7 @@ class Seen:
     now: datetime
     machines: Mapping[str, Machine] = field(default_factory=dict)
     volumes: Mapping[str, Volume] = field(default_factory=dict)
-    snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
+    snapshots: Mapping[str, VolumeSnapshot] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
     head: Head | None = None
     unread: str = ""
