@@ -86,15 +86,17 @@ class SpotRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A running instance that carries this stack's tags.
+    """A running instance that carries this stack's tags; `ours` is false without its nonce.
 
-    Anyone with ec2:CreateTags can copy them. `detached` cannot be copied: it is a spot
+    Releases before the nonce marked so, and this one's roles may not end what they detached.
+    Anyone with ec2:CreateTags can copy the tags. `detached` cannot be copied: it is a spot
     instance, and the activity history of the group that the tags name lists it as detached.
     """
 
     instance_id: str
     gone_at: datetime
     detached: bool = False
+    ours: bool = True
 
 
 class GroupReader(Protocol):

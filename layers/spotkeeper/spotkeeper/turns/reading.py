@@ -226,21 +226,29 @@ def _is_load_known(this: Round) -> bool:
 def _sweep(this: Round, groups: Sequence[Group]) -> Sweep | None:
     """Search for marked instances after a memory was lost; None when that is not due.
 
-    A controller that remembers knows what it marked and detached. Tags that cannot be proven are
-    looked at again each hour, until an operator removes them.
+    A controller that remembers knows what it marked and detached, but not whether it may end it:
+    a release before may have marked it. Tags that cannot be proven are looked at again each hour,
+    until an operator removes them.
     """
     memory, names = this.lease.availability, [group.name for group in groups]
     known = memory.swept_at is not None and memory.groups == tuple(names)
-    if known and (not memory.unproven or within(memory.swept_at, this.now, SWEEP_EVERY_S)):
+    ending = overdue(memory, this.fleet.availability, this.now)
+    if (
+        known
+        and not ending
+        and (not memory.unproven or within(memory.swept_at, this.now, SWEEP_EVERY_S))
+    ):
         return None
     read = this.ports.groups
     marks = this.optional("marked instances", None, lambda: read.marked(names), api=EC2)
     if marks is None:
         return None
     members = {i.instance_id for group in groups for i in group.instances}
-    outside = [m for m in marks if m.instance_id not in members | memory.detached.keys()]
+    outside = [m for m in marks if m.instance_id not in members]
+    proven = {m.instance_id: m.gone_at for m in outside if m.detached and m.ours}
+    known_of = {m.instance_id for m in outside if m.instance_id in memory.detached and m.ours}
     return Sweep(
         inside=frozenset([m.instance_id for m in marks if m.instance_id in members]),
-        detached={m.instance_id: m.gone_at for m in outside if m.detached},
-        unproven=tuple(sorted([m.instance_id for m in outside if not m.detached])),
+        detached={i: at for i, at in proven.items() if i not in known_of},
+        unproven=tuple(sorted({m.instance_id for m in outside} - proven.keys() - known_of)),
     )

@@ -192,17 +192,19 @@ class AutoScalingReader:
         }
 
     def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
-        """List the running instances that carry this stack's mark of one of some groups.
+        """List the running instances that carry this stack's mark, or no stack's, of some groups.
 
         For those in no group the history of the group that the mark names is read, at most
         `DETACHMENTS_AT_MOST` activities of the time of the marks.
         """
-        filters: dict[str, Sequence[str]] = {f"tag:{GROUP_TAG}": sorted(set(groups))}
-        if self._nonce:
-            filters[f"tag:{NONCE_TAG}"] = (self._nonce,)
         found: dict[str, tuple[datetime, str]] = {}
-        for instance in self._instances(filters):
+        without: set[str] = set()
+        for instance in self._instances({f"tag:{GROUP_TAG}": sorted(set(groups))}):
             tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
+            if self._nonce and tags.get(NONCE_TAG, self._nonce) != self._nonce:
+                continue
+            if NONCE_TAG not in tags:
+                without.add(instance["InstanceId"])
             try:
                 gone_at = datetime.fromisoformat(tags.get(DRAINING_TAG, ""))
             except ValueError:
@@ -213,7 +215,7 @@ class AutoScalingReader:
             found[instance["InstanceId"]] = (gone_at, tags[GROUP_TAG] if outside else "")
         proven = self._detached(found)
         return tuple(
-            Mark(instance_id=i, gone_at=gone_at, detached=i in proven)
+            Mark(instance_id=i, gone_at=gone_at, detached=i in proven, ours=i not in without)
             for i, (gone_at, _) in found.items()
         )
 

@@ -15,7 +15,7 @@ from spotkeeper.domain.availability.memory import (
     within,
 )
 from spotkeeper.domain.availability.risk import Risk
-from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
 from spotkeeper.domain.failure import FailureClass, LaunchFailure, Remedy, remedy
 from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
@@ -397,10 +397,12 @@ def overdue(memory: AvailabilityMemory, policy: AvailabilityPolicy, now: datetim
 def still_outside(memory: AvailabilityMemory, snapshot: Snapshot) -> dict[str, datetime]:
     """Return the detached instances that may run: those remembered, and those a sweep proved.
 
-    One that is back in the group never left it, and one that was looked for in vain has ended.
+    One that is back in the group never left it, and one that was looked for in vain has ended. One
+    that the role may not end is reported, and no longer this stack's.
     """
-    found = snapshot.sweep.detached if snapshot.sweep else {}
-    known = {**found, **memory.detached}
+    sweep = snapshot.sweep or Sweep()
+    found = sweep.detached
+    known = {i: at for i, at in {**found, **memory.detached}.items() if i not in sweep.unproven}
     if not known:
         return {}
     ended = set(snapshot.taken - (snapshot.running or frozenset()))

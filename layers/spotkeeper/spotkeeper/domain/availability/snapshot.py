@@ -15,7 +15,7 @@ class Sweep:
 
     `inside` are in one of the groups. `detached` are in no group, with when they should have been
     gone, and AWS's own history shows that they were detached from their group. `unproven` are in no
-    group and only carry tags: they are reported, and never ended.
+    group and only carry tags, or not those that the role needs: they are reported, and never ended.
     """
 
     inside: frozenset[str] = frozenset()
