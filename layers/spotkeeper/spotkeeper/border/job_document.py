@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from spotkeeper.border import wrong_fields
 from spotkeeper.domain.jobs.job import JobSpec, OnDone
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -179,11 +180,4 @@ def parse_job(document: Mapping[str, Any]) -> JobDocument:
     try:
         return JobDocument.model_validate(document)
     except ValidationError as error:
-        raise JobDocumentError(wrong_fields(error)) from error
-
-
-def wrong_fields(error: ValidationError) -> str:
-    """Name every wrong field."""
-    return "; ".join(
-        f"{'.'.join(map(str, each['loc'])) or 'document'}: {each['msg']}" for each in error.errors()
-    )
+        raise JobDocumentError(wrong_fields(error, "document")) from error

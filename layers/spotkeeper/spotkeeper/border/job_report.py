@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from spotkeeper.border.job_document import wrong_fields
+from spotkeeper.border import wrong_fields
 from spotkeeper.domain.jobs.job import Report
 
 NOTICE = timedelta(minutes=2)
@@ -62,7 +62,7 @@ def read_job_messages(
             checked = _Report.model_validate(body)
             reports.append(Report(**checked.model_dump(exclude={"version", "gpu"})))
         except ValidationError as error:
-            unread.append(f"a job's report: {wrong_fields(error)}")
+            unread.append(f"a job's report: {wrong_fields(error, 'report')}")
     return reports, warned, unread
 
 

@@ -56,12 +56,7 @@ def check_availability(
     """
     budget, notes_of = Budget(began=now, clock=ports.clock), notes or {}
     turns = FleetTurns(
-        controller=Controller.AVAILABILITY,
-        ports=ports,
-        keep=ports.states.record,
-        now=now,
-        budget=budget,
-        taken=taken,
+        controller=Controller.AVAILABILITY, ports=ports, now=now, budget=budget, taken=taken
     )
     together = Once(lambda: read_together(fleets, ports, now, budget))
 

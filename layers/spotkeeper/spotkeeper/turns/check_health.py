@@ -46,13 +46,7 @@ def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnRe
         return ports.groups.describe([name for fleet in some for name in fleet.groups])
 
     budget, together = Budget(began=now, clock=ports.clock), Once(lambda: described(fleets))
-    turns = FleetTurns(
-        controller=Controller.HEALTH,
-        ports=ports,
-        keep=ports.states.record,
-        now=now,
-        budget=budget,
-    )
+    turns = FleetTurns(controller=Controller.HEALTH, ports=ports, now=now, budget=budget)
 
     def turn(fleet: Fleet) -> None:
         groups = together()

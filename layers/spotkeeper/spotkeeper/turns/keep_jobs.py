@@ -39,6 +39,17 @@ class JobPorts:
     clock: Callable[[], datetime]
 
 
+@dataclass(slots=True, kw_only=True)
+class JobTurns(Turns):
+    """The turns of jobs."""
+
+    ports: JobPorts
+
+    def keep(self, record: DecisionRecord) -> None:
+        """Store a record."""
+        self.ports.table.record(record)
+
+
 def keep_jobs(
     reports: Sequence[Report],
     warned: Mapping[str, datetime],
@@ -53,7 +64,7 @@ def keep_jobs(
     names = sorted(ports.table.names()) if some is None or some else []
     names = [name for name in names if some is None or name in some]
     budget = Budget(began=now, clock=ports.clock, turns_s=JOBS_S)
-    turns = Turns(controller=Controller.JOBS, now=now, budget=budget, keep=ports.table.record)
+    turns = JobTurns(controller=Controller.JOBS, noun="job", now=now, budget=budget, ports=ports)
 
     def note(name: str) -> None:
         # Also while another turn has the job.
@@ -65,7 +76,7 @@ def keep_jobs(
             turns.fail(name, TimedOut("its reports were not kept: no time was left"))
         noted.unnoted, noted.late = noted.failed, []
     left = [name for name in names if name not in turns.report.unnoted]
-    return turns.run_each(left, lambda name: _turn(name, turns, ports), {it.job for it in reports})
+    return turns.run_each(left, lambda name: _turn(name, turns), {it.job for it in reports})
 
 
 def _noted(job: Job, reports: Sequence[Report], warned: Mapping[str, datetime]) -> Job:
@@ -77,8 +88,9 @@ def _noted(job: Job, reports: Sequence[Report], warned: Mapping[str, datetime]) 
     return job
 
 
-def _turn(name: str, turns: Turns, ports: JobPorts) -> None:
+def _turn(name: str, turns: JobTurns) -> None:
     """Take the next steps of one job, under its lease, and record them."""
+    ports = turns.ports
     kept = ports.table.acquire(name, turns.now + timedelta(seconds=turns.budget.spent_s()))
     if kept is None:
         return

@@ -212,8 +212,8 @@ class Turns:
     controller: Controller
     now: datetime
     budget: Budget
-    keep: Callable[[DecisionRecord], None]
     report: TurnReport = field(default_factory=TurnReport)
+    noun: str = "fleet"
     _round: Round | None = None
 
     def run_each(
@@ -235,14 +235,14 @@ class Turns:
             except FleetError as error:
                 self.fail(name, error)
             except Exception as error:  # noqa: BLE001 - one fleet's defect must not stop the others
-                error.add_note(f"in the turn of {self._of} {name}")
+                error.add_note(f"in the turn of {self.noun} {name}")
                 self.report.defects.append(error)
                 self._record_failure(name, error)
         return self.report
 
-    @property
-    def _of(self) -> str:
-        return "job" if self.controller is Controller.JOBS else "fleet"
+    def keep(self, record: DecisionRecord) -> None:
+        """Store a record."""
+        raise NotImplementedError
 
     def _has_no_time(self, name: str) -> None:
         self.report.late.append(name)
@@ -251,7 +251,7 @@ class Turns:
         """Report a turn that failed; `done` records what it did nevertheless."""
         if isinstance(error, NoState):
             error = error.cause
-        self.report.errors.append(type(error)(f"{self._of} {name}: {error}"))
+        self.report.errors.append(type(error)(f"{self.noun} {name}: {error}"))
         self._record_failure(name, error, done)
 
     def _record_failure(
@@ -297,6 +297,10 @@ class FleetTurns(Turns):
             if outcome.error
         ]
         return self.report
+
+    def keep(self, record: DecisionRecord) -> None:
+        """Store a record."""
+        self.ports.states.record(record)
 
     def _has_no_time(self, name: str) -> None:
         self.fail(name, TimedOut(f"no turn: other fleets took {self.budget.spent_s():.0f} s"))
