@@ -321,8 +321,12 @@ def test_a_job_ends_at_its_limit_whatever_its_head_says(account: Account, head: 
 
 @pytest.mark.parametrize("read", ["describe_volumes", "describe_snapshots", "describe_subnets"])
 def test_a_job_ends_at_its_limit_although_its_disks_and_subnets_cannot_be_read(
-    account: Account, monkeypatch: pytest.MonkeyPatch, read: str
+    account: Account,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    read: str,
 ) -> None:
+    """No volume is called lost of which nothing was read."""
     account.start(VOLUME + LIMITED)
     account.ticks(8)
     cloud: Any = wiring.job_ports().cloud
@@ -339,6 +343,7 @@ def test_a_job_ends_at_its_limit_although_its_disks_and_subnets_cannot_be_read(
     monkeypatch.setattr(cloud._ec2, "describe_subnets", refused)
     cloud.__dict__.pop("_subnets", None)
     assert hours_until_it_ends(account, fails=read != "describe_subnets") <= 2.5
+    assert "JobsStuck" not in capsys.readouterr().out
 
 
 def test_a_subnet_that_was_deleted_stops_no_job(account: Account) -> None:
@@ -466,22 +471,24 @@ def test_a_launch_that_aws_refuses_is_shown_and_tried_again_later(account: Accou
 
 
 @pytest.mark.parametrize(
-    ("ends", "outcome"),
+    ("ends", "outcome", "waits"),
     [
-        (lambda it: it.tick({"event": "idle", "generation": 1}), "idle"),
-        (lambda it: it.tick(minutes=7), "max_hours"),
-        (lambda it: it.pay(2.5), "max_usd"),
-        (lambda it: it.stop(now=False), "stopped"),
+        (lambda it: it.tick({"event": "idle", "generation": 1}), "idle", False),
+        (lambda it: it.tick(minutes=7), "max_hours", False),
+        (lambda it: it.pay(2.5), "max_usd", False),
+        (lambda it: it.stop(now=False), "stopped", True),
+        (lambda it: (it.stop(now=False), it.pay(2.5)), "stopped", False),
     ],
+    ids=["idle", "max_hours", "max_usd", "stop", "stop and max_usd"],
 )
-def test_a_job_ends_at_a_checkpoint(
-    account: Account, ends: Callable[[Account], object], outcome: str
+def test_a_job_ends_and_only_a_stop_waits_for_a_checkpoint_until_a_limit_is_reached(
+    account: Account, ends: Callable[[Account], object], outcome: str, waits: bool
 ) -> None:
     account.start(DOCUMENT + "[end]\nmax_hours = 0.1\nmax_usd = 2\n")
     account.ticks(2)
     assert "spotkeeper:draining" not in account.machine["tags"]
     ends(account)
-    assert "spotkeeper:draining" in account.machine["tags"]
+    assert account.machine["tags"]["spotkeeper:draining"].endswith(" checkpoint") is waits
     account.tick({"event": "left", "generation": 1})
     assert (account.job.outcome, account.machines) == (outcome, [])
 
@@ -499,14 +506,6 @@ def test_a_stop_waits_for_the_next_checkpoint_and_not_for_one_that_never_comes(
     assert steps == ["Drain: to stop without a checkpoint"]
     assert " " not in account.machine["tags"]["spotkeeper:draining"]
     assert "End: it did not leave in time" in account.ticks(4)
-
-
-def test_a_limit_that_is_reached_ends_what_waits_for_a_checkpoint(account: Account) -> None:
-    account.start(DOCUMENT + "[end]\nmax_usd = 2\n")
-    account.ticks(2)
-    account.stop(now=False)
-    account.pay(2.5)
-    assert " " not in account.machine["tags"]["spotkeeper:draining"]
 
 
 def test_a_job_that_kept_nothing_says_so_everywhere(account: Account) -> None:
@@ -547,25 +546,21 @@ def test_a_job_that_kept_nothing_says_so_everywhere(account: Account) -> None:
         account.jobs.fetch("resnet", account.folder / "result")
 
 
-def test_the_reason_of_a_failed_machine_is_in_the_mail_and_the_status(account: Account) -> None:
-    account.start(DOCUMENT + "[end]\nmax_restarts = 0\n")
-    account.tick()
-    reason = "code.tar.gz cannot be unpacked: a link to outside"
-    account.tick({"event": "failed", "generation": 1, "reason": reason})
-    account.ticks(2)
-    assert f"The last failure: {reason}" in account.mails[-1][1]
-    assert f"the last failure: {reason}" in status_text(*account.jobs.one("resnet"))
-
-
-def test_a_job_ends_at_once(account: Account) -> None:
+def test_a_job_ends_at_once_and_its_mail_and_status_say_why(account: Account) -> None:
     account.start(DOCUMENT + "[end]\nmax_restarts = 0\n")
     account.tick()
     account.put("log/1.txt", b"no data")
-    account.tick({"event": "exited", "exit_code": 3, "generation": 1})
+    reason = "code.tar.gz cannot be unpacked: a link to outside"
+    account.tick(
+        {"event": "exited", "exit_code": 3, "generation": 1},
+        {"event": "failed", "generation": 1, "reason": reason},
+    )
     assert (account.job.outcome, exit_code(account.job), account.machines) == ("failed", 3, [])
+    assert f"the last failure: {reason}" in status_text(*account.jobs.one("resnet"))
     [(_, mail, subject, *_)] = account.mails
     assert subject == "Job resnet: failed"
     assert mail.startswith("Job resnet ended: its command failed too often (exit code 3).")
+    assert f"The last failure: {reason}" in mail
     assert mail.endswith("The last lines of its output:\nno data")
     account.jobs.delete("resnet")
     account.start(DOCUMENT)

@@ -86,7 +86,7 @@ def test_a_hanging_request_queue_delays_other_fleets_for_one_turn_at_most(
     stage.hang.add("sqs")
     turned = dict.fromkeys(FIVE, 0)
     for minute in range(11, 21):
-        turn(stage, 60 * minute, health, fails="turns of some fleets failed")
+        turn(stage, 60 * minute, health, fails="not every turn succeeded")
         for name in FIVE:
             turned[name] += stage.records(name)[-1]["rule"] != "failed"
     assert min(turned.values()) >= 3
@@ -177,7 +177,7 @@ def test_a_table_and_queues_that_are_down_stop_no_invocation_of_many_fleets(
             stage.call(availability, {"Records": [{"body": json.dumps(handed_on)}]})
     stage.down |= {"sqs", "dynamodb"}
     for seconds in LOST:
-        turn(stage, seconds, fails="turns of some fleets failed")
+        turn(stage, seconds, fails="not every turn succeeded")
     assert set(on_demand(stage, *names)) == {1}
 
 

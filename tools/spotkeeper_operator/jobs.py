@@ -25,6 +25,7 @@ from spotkeeper.adapters.ec2.jobs import (
     MOVE,
     NONCE,
     SEAL,
+    described,
     tags_of,
 )
 from spotkeeper.adapters.errors import aws_errors
@@ -371,12 +372,7 @@ class Jobs:
         return {f"tag:{JOB}": [name], f"tag:{NONCE}": [self._stack.nonce]}
 
     def _described(self, what: str, by: Mapping[str, Sequence[str]], **more: Any) -> list[Any]:
-        """Describe by filters; nothing where one has no values."""
-        ec2: Any = self._aws.ec2
-        filters = [{"Name": key, "Values": values} for key, values in by.items()]
-        pages = ec2.get_paginator(f"describe_{what}").paginate(Filters=filters, **more)
-        path = "Reservations[].Instances" if what == "instances" else what.capitalize()
-        return list(pages.search(f"{path}[]")) if all(by.values()) else []
+        return [*described(self._aws.ec2, what, by, **more)]
 
     def fetch(self, name: str, folder: Path) -> Sequence[str]:
         """Download the newest checkpoint, each file checked; return what was written."""

@@ -107,7 +107,7 @@ def report(turn: TurnReport, document_errors: Sequence[FleetError] = ()) -> dict
     if errors:
         # The function's caller sees only the message, without the errors within.
         causes = "; ".join(dict.fromkeys(map(str, errors)))
-        raise TurnFailed(f"the turns of some fleets failed: {causes[:CAUSES_AT_MOST]}", errors)
+        raise TurnFailed(f"not every turn succeeded: {causes[:CAUSES_AT_MOST]}", errors)
     return {record.fleet: record.reason for record in turn.records}
 
 

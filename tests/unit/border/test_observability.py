@@ -96,9 +96,7 @@ def test_errors_are_raised_together_after_every_report(metrics: Metrics, told: T
         "fleet document other: version: wrong",
         "fleet ocr: slow down",
     ]
-    told_alone = (
-        "the turns of some fleets failed: fleet document other: version: wrong; fleet ocr: slow"
-    )
+    told_alone = "not every turn succeeded: fleet document other: version: wrong; fleet ocr: slow"
     assert str(caught.value).startswith(told_alone)
     assert metrics("search") == {"SpotDesired": 4, "SpotServing": 4}
     assert [line["kind"] for line in told(logging.ERROR)] == ["FleetError", "Throttled"]

@@ -217,7 +217,8 @@ def stuck(spec: JobSpec, job: Job, seen: Seen) -> str:
     home = seen.volumes.get(job.home)
     is_sealed = any(it.volume == job.home for it in seen.snapshots.values())
     is_left = spec.keeps_root and not job.opened and not is_sealed
-    if job.home and (spec.has_volume or is_left) and (home is None or home.state == "error"):
+    is_needed = job.home and (spec.has_volume or is_left) and not seen.unread
+    if is_needed and (home is None or home.state == "error"):
         own = job.volumes.get(job.home)
         if home is not None or own is None or seen.now - own.at >= YOUNG:
             return f"its volume {job.home} is gone: spotkeeper job recover {job.name}"

@@ -109,45 +109,30 @@ class AwsJobs:
 
         Only the machines are required: what else cannot be read is `unread`.
         """
-        unread: list[str] = []
-
-        def found(paginator: Any, path: str, key: str, ids: Mapping[str, object]) -> Iterator[Any]:
-            """Describe by ids in a filter: an id that is not there is left out, and no error."""
-            asked = [{"Name": key, "Values": sorted(ids)}]
-            return paginator.paginate(Filters=asked).search(path) if ids else iter(())
-
-        instances = self._ec2.get_paginator("describe_instances")
-        volumes = self._ec2.get_paginator("describe_volumes")
-        snapshots = self._ec2.get_paginator("describe_snapshots")
-        images = self._ec2.get_paginator("describe_images")
+        ec2, volumes = self._ec2, {"volume-id": sorted(job.volumes)}
         with aws_errors(f"looking at the machines of job {job.name}"):
-            machines = {
-                it["InstanceId"]: _machine(it, job)
-                for it in found(
-                    instances, "Reservations[].Instances[]", "instance-id", job.machines
+            instances = described(ec2, "instances", {"instance-id": sorted(job.machines)})
+            seen = Seen(now=now, machines={it["InstanceId"]: _machine(it, job) for it in instances})
+        try:
+            with aws_errors(f"looking at job {job.name}"):
+                snapshots = described(ec2, "snapshots", volumes)
+                images = described(ec2, "images", {"image-id": sorted(job.images)})
+                return replace(
+                    seen,
+                    volumes={
+                        it["VolumeId"]: _volume(it) for it in described(ec2, "volumes", volumes)
+                    },
+                    snapshots={
+                        it["SnapshotId"]: snapshot
+                        for it in snapshots
+                        if (snapshot := self._snapshot(it, job))
+                    },
+                    images={it["ImageId"]: it["State"] for it in images},
+                    head=None if spec.has_volume else self._head(job.name),
                 )
-            }
-        seen = Seen(now=now, machines=machines)
-        with _tolerated(unread), aws_errors(f"looking at job {job.name}"):
-            seen = replace(
-                seen,
-                volumes={
-                    it["VolumeId"]: _volume(it)
-                    for it in found(volumes, "Volumes[]", "volume-id", job.volumes)
-                },
-                snapshots={
-                    it["SnapshotId"]: snapshot
-                    for it in found(snapshots, "Snapshots[]", "volume-id", job.volumes)
-                    if (snapshot := self._snapshot(it, job))
-                },
-                images={
-                    it["ImageId"]: it["State"]
-                    for it in found(images, "Images[]", "image-id", job.images)
-                },
-            )
-            if not spec.has_volume:
-                seen = replace(seen, head=self._head(job.name))
-        return replace(seen, unread="; ".join(unread))
+        except FleetError as error:
+            # A job's limits hold without these.
+            return replace(seen, unread=str(error))
 
     def _snapshot(self, snapshot: Mapping[str, Any], job: Job) -> VolumeSnapshot | None:
         """Read a snapshot of the job's volumes; None for those that the user or AWS Backup took."""
@@ -380,6 +365,14 @@ def _tagged(tags: Mapping[str, str], *kinds: str) -> Any:
     return [{"ResourceType": kind, "Tags": listed} for kind in kinds]
 
 
+def described(ec2: Any, what: str, by: Mapping[str, Sequence[str]], **more: Any) -> Iterator[Any]:
+    """Describe by filters, nothing where one has no values; an id that is not there is left out."""
+    filters = [{"Name": key, "Values": values} for key, values in by.items()]
+    pages = ec2.get_paginator(f"describe_{what}").paginate(Filters=filters, **more)
+    path = "Reservations[].Instances" if what == "instances" else what.capitalize()
+    return pages.search(f"{path}[]") if all(by.values()) else iter(())
+
+
 def tags_of(resource: Mapping[str, Any]) -> dict[str, str]:
     """Return what an instance, volume or snapshot is tagged with."""
     return {tag["Key"]: tag["Value"] for tag in resource.get("Tags", [])}
@@ -397,15 +390,6 @@ def read_head(text: bytes) -> Head:
     if not isinstance(step, str | None) or len(step or "") > STEP_LENGTH:
         raise TypeError(f"step should be a text of at most {STEP_LENGTH} characters, or null")
     return Head(generation=generation, step=step, done=head["done"] is True, exit_code=code)
-
-
-@contextmanager
-def _tolerated(unread: list[str]) -> Iterator[None]:
-    """Note what cannot be read: a job's limits hold without it."""
-    try:
-        yield
-    except FleetError as error:
-        unread.append(str(error))
 
 
 @contextmanager
