@@ -84,8 +84,6 @@ def folder(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Path
     endpoint.aws("cloudformation").create_stack(
         StackName="groups", TemplateBody=json.dumps({"Resources": groups})
     )
-    for role in ("spotkeeper-deploy", "spotkeeper-cloudformation"):
-        endpoint.aws("iam").create_role(RoleName=role, AssumeRolePolicyDocument="{}")
     endpoint.order(do="load", value=1)
     return found
 
