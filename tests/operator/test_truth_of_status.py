@@ -88,6 +88,7 @@ class Told(Troubled):
         self._controls = ControlTable(dynamodb, TABLE)
         self._ledger = LedgerTable(dynamodb, TABLE)
         self.enter(0.0, self._every)
+        self.enter(60.0, self._status)
         self.enter(scenario.deployed_at_s, self._keep)
 
     def _keep(self) -> None:
@@ -154,9 +155,9 @@ class Told(Troubled):
         while self._served and self._served[0].finished_s < self.now_s - LOAD_WINDOW_S - OLD_S:
             self._served.popleft()
 
-    def minute(self) -> None:
+    def _status(self) -> None:
         """Run `status`, and compare it with what the world knows."""
-        super().minute()
+        self.enter(self.now_s + 60.0, self._status)
         try:
             overrides = self.documents.get(f"{MAIN}.overrides")
             fleet = parse_fleet(MAIN, self.documents[MAIN], overrides)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import wraps
+from functools import partial
 from typing import Any
 
 from spotkeeper.adapters.dynamodb.fleet_state import STALLED
@@ -90,20 +90,15 @@ class FakeGroups(AutoScalingReader, AutoScalingWriter):
         AutoScalingWriter.__init__(self, autoscaling, ec2, NONCE)
         self._faults = faults or Faults()
 
+    def __getattribute__(self, name: str) -> Any:
+        """Make each public method a call of its name."""
+        found = super().__getattribute__(name)
+        calls = callable(found) and not name.startswith("_")
+        return partial(self._call, name, found) if calls else found
 
-def _refusable(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of the adapters that begins and ends as a call of its name."""
-
-    @wraps(method)
-    def call(self: FakeGroups, *args: Any, **named: Any) -> Any:
-        with self._faults.call(method.__name__):
-            return method(self, *args, **named)
-
-    return call
-
-
-for _name in [name for name in dir(FakeGroups) if not name.startswith("_")]:
-    setattr(FakeGroups, _name, _refusable(getattr(FakeGroups, _name)))
+    def _call(self, name: str, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        with self._faults.call(name):
+            return method(*args, **named)
 
 
 @dataclass(slots=True)

@@ -116,25 +116,11 @@ class Fault:
 
 
 SERVICES = ("ec2", "sqs", "ssm", "dynamodb", "autoscaling")
-NEEDED = frozenset({"autoscaling", "dynamodb"})
-"""Without these no turn can decide; every other service is optional, in time as well."""
 
 
 def hanging(fault: Fault) -> str:
     """The service that does not answer."""
     return SERVICES[int(fault.value * len(SERVICES)) % len(SERVICES)]
-
-
-def of_the_table(fault: Fault) -> bool:
-    """Whether a fault keeps the table from turns: a warm function backfills without it."""
-    hangs = fault.kind is Kind.HANGING and hanging(fault) == "dynamodb"
-    return hangs or fault.kind in (Kind.TABLE_DOWN, Kind.TABLE_THROTTLED)
-
-
-def of_documents(fault: Fault) -> bool:
-    """Whether a fault keeps the fleet documents from turns: warm or cold, they have a copy."""
-    hangs = fault.kind is Kind.HANGING and hanging(fault) == "ssm"
-    return hangs or fault.kind is Kind.DOCUMENTS_DOWN
 
 
 WRITES = (
@@ -188,16 +174,3 @@ def refusal_of(
               | (Kind.QUEUE_DOWN, "sqs")):  # fmt: skip
             return "ServiceUnavailable", "Service unavailable"
     return None
-
-
-OPTIONAL = frozenset({"describe_scaling_activities", "describe_spot_instance_requests"})
-"""Reads that only explain: a turn decides the same without them."""
-
-
-def disturbs(fault: Fault) -> bool:
-    """Whether turns may fail for a fault."""
-    if fault.kind is Kind.FORBIDDEN:
-        return forbidden(fault) not in OPTIONAL
-    if fault.kind is Kind.HANGING:
-        return hanging(fault) in NEEDED
-    return fault.kind in OF_AWS

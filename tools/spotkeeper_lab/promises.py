@@ -1,112 +1,138 @@
-"""The promises: checked every virtual minute, and at every call that changes something."""
+"""What an operator may expect of a fleet, judged by the truth of the simulated world alone.
 
-import json
+The truth is which workers work, what the load is, what AWS's groups show, and which faults the
+scenario has. No rule, no constant and no record of the product is used to say what is right. A
+promise has a number and a time. Where a fault makes it impossible, `EXCUSES` names the fault and
+for how long after its end; each minute that needs such an excuse is counted.
+"""
+
 import math
-from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from spotkeeper.domain.availability.announcements import State
-from spotkeeper.domain.decision import Controller
-from spotkeeper.domain.load.flow import CERTAIN
-from spotkeeper.turns.turn import FLEETS_AN_INVOCATION
-from spotkeeper_lab.cloud.values import IN_SERVICE, LAUNCH, TERMINATING, InstanceView
-from spotkeeper_lab.faults import Fault, Kind
-from spotkeeper_lab.scenario import MAIN, WARM_UP_S, Scenario, StartState
-from spotkeeper_lab.troubles import REPLACEMENTS_AN_HOUR, Troubled
+from spotkeeper_lab.cloud.values import (
+    IN_SERVICE,
+    LAUNCH,
+    LAUNCHING,
+    TERMINATING,
+    CloudEvent,
+    EventKind,
+    InstanceView,
+    Purchase,
+)
+from spotkeeper_lab.faults import Kind
+from spotkeeper_lab.scenario import MAIN, NEIGHBOURS_LOAD, WARM_UP_S, Scenario, StartState
+from spotkeeper_lab.troubles import Troubled
 from spotkeeper_lab.workers import Served
-from spotkeeper_lab.world import AVAILABILITY, HEALTH, Invocation
+from spotkeeper_lab.world import AVAILABILITY, HEALTH, Invocation, Observer
 
-STEADY_S = 600.0
-"""A fleet must serve the least load of the last this many seconds."""
-SHORT_S = 1200.0
-"""The longest that a fleet may be short."""
-WHOLE_AFTER_S = 1200.0
-"""How long after an unavoidable fault its effects are excused."""
-SILENT_S = 300.0
-"""The longest between two turns of another fleet."""
+SAMPLE_S = 15.0
 
-CAPPED = frozenset(
-    {Kind.LAUNCH_REFUSED, Kind.BAD_SPOT_IMAGE, Kind.BOOT_LOOP, Kind.OPERATOR_SUSPENDS}
-)
-"""More instances do not help against these, so the backfill has a cap."""
+# --- the numbers ----------------------------------------------------------------------------------
 
-BROKEN_RELEASE = frozenset({Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE})
-LOSSES = frozenset({Kind.LOSS, Kind.UNWARNED_LOSS})
-CONFIGURATION_CAP, FAILURES = 2, 5
-
-FORGETFUL = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})
-UNREAD_LOGS = frozenset({Kind.LOGS_STOP, Kind.COLLECTOR_DOWN})
-"""While these last, no search log shows that a new instance serves."""
-HELPLESS = frozenset(
-    {
-        Kind.ON_DEMAND_DRY,
-        Kind.ON_DEMAND_DELETED,
-        Kind.BAD_ON_DEMAND_IMAGE,
-        Kind.OPERATOR_MAXIMUM,
-        Kind.HANG,
-        Kind.LOGS_STOP,
-        Kind.LOGS_LATE,
-        Kind.HALF_LOGS,
-        Kind.COLLECTOR_DOWN,
-    }
-)
-"""While these last, Spotkeeper cannot fill a gap, or cannot see it."""
-
-DIMENSIONS = (
-    {State.WHOLE, State.SHORT, State.BOTH_SHORT},
-    {State.BACKFILLED, State.RELEASED},
-    {State.SLEEPING, State.AWAKE},
-    {State.PAUSED},
-)
-"""A fleet is in one state of each set at a time."""
+# From a warning that arrived to a request for its replacement, and to the mark of its workers.
+WARNED_S = 75.0
+# From a loss to that request: the minute of a turn, its jitter, its run, and what AWS shows late.
+LOST_S = 165.0
+# The desired capacity counts once it has stood for this long: growth has time to launch.
+STOOD_S = 330.0
+# What more instances do not cure gets this much on-demand.
+CAP = 2
+# On-demand that nothing needs ends within this, beside a dozen requests for each instance.
+RELEASED_S = 660.0
+PROVEN_REQUESTS = 12.0
+# A spot group that is larger than the load needs shrinks within this.
+SHRUNK_S = 3300.0
+# From the first requests that a hung worker misses to its replacement.
+CURED_S = 900.0
+CURED_REQUESTS = 40.0
+REPLACED_AN_HOUR = 2
+# An alarm says within this that nobody serves.
+ALARM_S = 600.0
+# Two turns of a controller of one fleet, or its failure, are this close.
+TURN_S = 180.0
+# An instance that left its group ends within this.
+ORPHAN_S = 1500.0
+# Of the requests of an hour without a fault, this many more may be late than promised.
+LATE_MORE = 0.10
+FEWEST_REQUESTS = 100
+# One of these alarms tells the operator that nobody serves, or why.
+SERVES_NOTHING = ("nobody-serves", "search-logs-missing", "bootstrap", "configuration")
 
 
 class Promise(StrEnum):
-    BOUNDS = "bounds"
-    WHOLE = "whole again"
-    SERVED = "requests are served"
-    GIVEN_BACK = "on-demand given back"
+    REPLACED = "what is lost is replaced"
+    RELEASED = "on-demand no longer than it is needed"
+    SIZED = "spot no larger than the load needs"
+    DRAINED = "a warned worker is drained before its end"
+    SERVED = "requests are in time where capacity exists"
     CURED = "an instance that does not work is replaced"
+    FOUND = "workers that hang together are found"
+    FAILING = "a worker that fails each request is replaced, and an alarm rings if most do"
+    ALARMED = "an alarm when nobody serves"
+    TURNS = "a turn or a failure every three minutes"
+    BOUNDS = "bounds"
+    OPERATOR = "an operator's desired stays"
+    CAPPED = "a broken release costs no more on-demand than its cap"
     SCALE_IN = "no scale-in below the load"
     MAKE_BEFORE_BREAK = "make before break"
-    REASONED = "only reasoned ends"
+    REASONED = "no working instance is replaced"
     BUDGET = "replacements within the budget"
     LAUNCHES = "launches an hour"
-    NO_LOOP = "no launch loop"
     NO_FLAPPING = "no flapping"
     ORPHANS = "no orphan"
     RECORDED = "a record or a failure for every turn"
     ISOLATED = "fleets do not disturb each other"
-    COST = "cost bounded"
-    FAILING = "a worker that fails each request is replaced, and an alarm rings if most do"
-    FOUND = "workers that hang together are found"
-    SUSPECT = "a suspect stays one until it logs"
-    UNMOVED = "a fleet without faults buys no on-demand"
-    CAPPED = "a broken release costs no more on-demand than its cap"
-    OPERATOR = "an operator's desired stays"
     SETTLED = "no failures without end"
     NO_BUG = "no unexpected error"
-    ALARMED = "an alarm when nobody serves"
     ANNOUNCED = "one event for each change of state"
 
 
-class Excuse(StrEnum):
-    """Why a promise may not hold for a time without being broken."""
+# --- the excuses ----------------------------------------------------------------------------------
 
-    TROUBLE = "AWS refuses or loses calls that a turn needs, or no turn runs"
-    HELPLESS = "nobody can fill the gap, or no search log shows it"
-    UNSEEN = "too few requests have passed an idle worker to tell"
-    ALARMED = "nobody serves, or their logs are missing: an alarm says it, one is replaced late"
-    BUDGET = "the replacements of the hour are spent"
-    CAPPED = "more instances do not cure a failure of configuration"
-    WRONG = "a document is wrong or unread, a group is deleted, or EC2 or the queue of turns hangs"
-    UNPROVEN = "a deleted group took along the proof of what was detached from it"
-    UNREAD_LOGS = "search logs do not arrive, and nothing else shows whether a worker serves"
-    LOWERED = "a person lowered spot below on-demand while no turn ran: an alarm asks what is meant"
+# AWS refuses or loses what a turn needs, or no turn runs.
+_AWS = dict.fromkeys(
+    (
+        Kind.THROTTLED, Kind.FAULTY, Kind.FORBIDDEN, Kind.TABLE_DOWN, Kind.TABLE_THROTTLED,
+        Kind.ANSWERS_LOST, Kind.SLOW, Kind.KILLED, Kind.NO_TURNS, Kind.HANGING,
+        Kind.GROUP_DELETED, Kind.CLOCK_JUMPS,
+    ),
+    240.0,
+)  # fmt: skip
+# Nothing shows which instances serve.
+_UNSEEN = dict.fromkeys(
+    (Kind.LOGS_STOP, Kind.LOGS_LATE, Kind.HALF_LOGS, Kind.COLLECTOR_DOWN, Kind.CLOCKS_FAR), 900.0
+)
+# Whatever a turn remembered is gone: the fleet is adopted anew.
+_FORGOTTEN = dict.fromkeys((Kind.STATE_LOST, Kind.STATE_UNREADABLE), 1800.0)
+# Instances that launch never serve, or none launch.
+_NEVER_SERVES = dict.fromkeys(
+    (
+        Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE, Kind.BOOT_LOOP, Kind.LAUNCH_REFUSED,
+        Kind.ON_DEMAND_DRY, Kind.ON_DEMAND_DELETED, Kind.OPERATOR_SUSPENDS, Kind.OPERATOR_MAXIMUM,
+    ),
+    1800.0,
+)  # fmt: skip
+
+EXCUSES: Mapping[Promise, Mapping[Kind, float]] = {
+    Promise.REPLACED: _AWS | dict.fromkeys((Kind.ON_DEMAND_DRY, Kind.ON_DEMAND_DELETED), 960.0),
+    Promise.RELEASED: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES | {Kind.HANG: 1800.0},
+    Promise.SIZED: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES | {Kind.HANG: 3600.0},
+    Promise.DRAINED: _AWS,
+    Promise.SERVED: {},
+    Promise.CURED: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES,
+    Promise.FOUND: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES,
+    Promise.FAILING: _AWS | _UNSEEN | _FORGOTTEN,
+    Promise.ALARMED: _AWS | _FORGOTTEN,
+    Promise.TURNS: _AWS,
+    Promise.REASONED: _UNSEEN,
+    Promise.ORPHANS: dict.fromkeys(_AWS, 1500.0),
+    Promise.ISOLATED: _AWS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,641 +142,763 @@ class Violation:
     how: str
 
 
-# How long the health controller remembers the load from when all workers logged.
-REMEMBERED_S = 3600.0
-
-
-@dataclass(slots=True)
-class Evidence:
-    """The requests that each idle instance should have served, by the logs and the queue.
-
-    `missed_s` has the time from which on they are enough to see that the instance does not work.
-    """
-
-    passed: dict[str, float] = field(default_factory=dict)
-    missed_s: dict[str, float] = field(default_factory=dict)
-
-    def add(self, idle: Collection[str], requests: float, now_s: float) -> None:
-        """Add requests to each idle instance; an instance that serves again starts at 0."""
-        self.passed = {i: self.passed.get(i, 0.0) + requests for i in idle}
-        known = self.missed_s
-        self.missed_s = {i: known.get(i, now_s) for i, n in self.passed.items() if n >= CERTAIN}
-
-    def unseen(self, now_s: float, grace_s: float) -> set[str]:
-        """Return the instances that still look idle, or did until `grace_s` ago."""
-        return {i for i in self.passed if now_s - self.missed_s.get(i, now_s) <= grace_s}
-
-
-def evidence_of(
-    scenario: Scenario, now_s: float, there: int, idle: int, logged: int, *, reported: bool
-) -> tuple[float, bool]:
-    """Return the requests that each idle instance missed in a minute, and if only alarms follow.
-
-    Of the instances that are `there`, `idle` served none of the `logged` requests. If no instance
-    serves and one of them `reported` before, or if the others are no busier, logs may be missing:
-    then an alarm rings, and one instance is replaced late.
-    """
-    everyone, serving = there + scenario.onprem_workers, there - idle + scenario.onprem_workers
-    loads = _loads(scenario, now_s)
-    if not serving:
-        requests = 60.0 * loads[-1] / scenario.service_s / max(1, everyone)
-        return requests, reported and not scenario.queue_known
-    # If the idle instances had died, the others would be busier than before. If the others are
-    # nearly as busy as all were, the load fell, or logs are missing.
-    taken_over = max(loads) / everyone * (1 + everyone / serving) / 2
-    at_ease = 3 * idle > there and loads[-1] / serving < taken_over
-    return logged / everyone, at_ease
-
-
-def _loads(scenario: Scenario, now_s: float) -> list[float]:
-    """The loads of the last hour, the present one last."""
-    steps = [*scenario.loads, (math.inf, 0.0)]
-    return [
-        load
-        for (begins_s, load), (end_s, _) in pairwise(steps)
-        if begins_s <= now_s < end_s + REMEMBERED_S
-    ]
-
-
-def is_budget_spent(ages_s: list[float], short: int, budget: int) -> bool:
-    """Whether all missing instances were just replaced, and the hour's budget is spent."""
-    just = sum(age_s < WHOLE_AFTER_S for age_s in ages_s)
-    lately = sum(age_s < 3600.0 + WHOLE_AFTER_S for age_s in ages_s)
-    return just >= short and lately >= budget
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The result of a run; `story` has a line for each thing that happened."""
+    """The result of a run; `story` has a line for each thing that happened.
+
+    `excused` counts the minutes of the main fleet in which a promise needed a fault as its excuse.
+    """
 
     scenario: Scenario
     violations: tuple[Violation, ...]
     invocations: int
     losses: int
-    excused: Counter[Excuse]
+    minutes: int
+    excused: Counter[tuple[Promise, Kind]]
+    excused_minutes: int
     story: tuple[str, ...]
 
 
-class Watched(Troubled):
-    """A world with faults whose promises are checked; it keeps the first violation of each."""
+class Watch:
+    """A world of faults and the promises that are checked in it; keeps the first break of each."""
 
     def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario)
+        self.scenario = scenario
+        self.world = Troubled(scenario)
+        self.truth = Truth(self.world)
         self.found: dict[Promise, Violation] = {}
-        self.excused: Counter[Excuse] = Counter()
-        self.replaced: dict[str, float] = {}
-        self._works_since: dict[str, float] = {}
-        self._replaced_while_serving = 0
-        self._failures: deque[float] = deque()
-        self._outside_since: dict[str, float] = {}
-        self._short_since: float | None = None
-        self._evidence = Evidence()
-        self._suspects: set[str] = set()
-        self._seen_hung_since: float | None = None
-        self._failed_by: Counter[str] = Counter()
-        self._seen_failing_since: float | None = None
-        self._only_unread_logs = False
-        self._killed_s = -math.inf
-        self._only_alarms_s = -math.inf
-        self._logged_before = 0
-        self._unserved = 0.0
-        self._alarm_due_s = math.inf
-        self._most = 0
-        self._slept = False
-        self._unneeded_since: float | None = None
-        self._not_working_since: dict[str, float] = {}
-        self._suspended_s = 0.0
-        self._lowered_last = False
-        self._refills: deque[float] = deque()
-        self._announced_ids: set[str] = set()
-        self._states: dict[tuple[str, int], State] = {}
+        self.excused: dict[tuple[Promise, Kind], set[int]] = defaultdict(set)
+        self.world.observers += [self.truth, *(promise(self) for promise in PROMISES)]
+        self.world.enter(SAMPLE_S, self._again)
 
-    def broken(self, promise: Promise, how: str, *excuses: Excuse | None) -> None:
-        """Count the first excuse; without one, the promise is broken."""
-        if excuse := next(filter(None, excuses), None):
-            self.excused[excuse] += 1
-            return
-        violation = Violation(promise=promise, at_s=self.now_s, how=how)
-        self.found.setdefault(promise, violation)
+    def run(self) -> Result:
+        """Play the scenario to its end."""
+        world = self.world
+        with world.deployed():
+            world.go()
+            for one in world.observers:
+                one.ended()
+        minutes = set[int]().union(*self.excused.values())
+        return Result(
+            scenario=self.scenario,
+            violations=tuple(self.found.values()),
+            invocations=world.invocations,
+            losses=sum(view.lost for view in world.cloud.history()),
+            minutes=int(self.scenario.end_s // 60),
+            excused=Counter({key: len(found) for key, found in self.excused.items()}),
+            excused_minutes=len(minutes),
+            story=tuple(world.story),
+        )
 
-    # --- the state now, and in the last minutes -------------------------------------------------
+    def _again(self) -> None:
+        self.sample()
+        self.world.enter(self.world.now_s + SAMPLE_S, self._again)
 
-    def _trouble(self, seconds: float) -> Excuse | None:
-        """Excuse a violation if AWS or the schedules were disturbed within this time."""
-        return Excuse.TROUBLE if self.now_s - self.last_trouble_s <= seconds else None
+    def sample(self) -> None:
+        """Look at the world as it is now."""
+        for one in self.world.observers:
+            one.sampled()
 
-    def _wrong(self, seconds: float) -> Excuse | None:
-        return Excuse.WRONG if self.now_s - self.last_excused_s <= seconds else None
+    def broken(self, promise: Promise, how: str, since_s: float | None = None) -> None:
+        """Report a break that began at `since_s`; a fault of that time may excuse it."""
+        now_s = self.world.now_s
+        begun_s = now_s if since_s is None else since_s
+        for fault in self.scenario.faults:
+            after_s = EXCUSES.get(promise, {}).get(fault.kind)
+            if after_s is not None and fault.at_s <= now_s and fault.end_s + after_s >= begun_s:
+                self.excused[promise, fault.kind].add(int(now_s // 60))
+                return
+        self.found.setdefault(promise, Violation(promise=promise, at_s=now_s, how=how))
 
-    def _rings(self, alarm: str) -> bool:
-        return self.now_s - self.rang_s[alarm] <= SILENT_S
 
-    def _begun(self, kinds: Collection[Kind]) -> list[Fault]:
-        """The faults of some kinds that have begun."""
-        return [f for f in self.scenario.faults if f.kind in kinds and f.at_s <= self.now_s]
+# --- the truth ------------------------------------------------------------------------------------
 
-    def _just_forgot(self) -> bool:
-        return any(fault.at_s > self.now_s - 60.0 for fault in self._begun(FORGETFUL))
 
-    def _recently(self, kinds: Collection[Kind]) -> bool:
-        """Whether one of some faults lasts, or ended less than `WHOLE_AFTER_S` ago."""
-        return any(fault.end_s >= self.now_s - WHOLE_AFTER_S for fault in self._begun(kinds))
+class Truth(Observer):
+    """What is so in the world, and what was so in the last minutes."""
 
-    def _replaced_within(self, seconds: float) -> int:
-        return sum(self.now_s - at_s < seconds for at_s in self.replaced.values())
+    def __init__(self, world: Troubled) -> None:
+        self.world, self.scenario = world, world.scenario
+        self.warned_s: dict[str, float] = {}
+        """When the warning of an instance was delivered."""
+        self.left_s: dict[str, float] = {}
+        """When an instance was first seen outside of its group, or on its way out."""
+        self.served: Counter[str] = Counter()
+        """How many requests each instance has finished."""
+        self.failed: Counter[str] = Counter()
+        """How many of them it has failed."""
+        self.idle_s: dict[str, float] = {}
+        """Since when an instance in service takes no requests."""
+        self.missed: dict[str, float] = {}
+        """How many requests it should have had since."""
+        self.works_since: dict[str, float] = {}
+        self.rang_s: defaultdict[str, float] = defaultdict(lambda: -math.inf)
+        self.desired: deque[tuple[float, int]] = deque()
+        self.backlog: deque[tuple[float, float]] = deque()
+        self.mine: list[InstanceView] = []
 
-    def _not_working(self) -> list[str]:
-        """The instances in service that take no requests."""
-        return [i.instance_id for i in self.in_service() if not self.works(i.instance_id)]
+    def happened(self, event: CloudEvent) -> None:
+        if event.kind is EventKind.WARNING and event.at_s >= self.scenario.deployed_at_s:
+            self.warned_s.setdefault(event.instance_id, event.deliver_s)
+
+    def finished(self, served: Served) -> None:
+        self.served[served.instance_id] += 1
+        self.failed[served.instance_id] += served.instance_id in self.world.logs.failing
+
+    def recorded(self, fleet: str, record: Mapping[str, Any]) -> None:
+        if fleet == MAIN:
+            self.rang_s |= dict.fromkeys(record["alarms"], self.world.now_s)
+
+    def sampled(self) -> None:
+        world, now_s = self.world, self.world.now_s
+        self.mine = [view for view in world.cloud.instances() if not world.is_other(view)]
+        for view in self.mine:
+            if view.state == TERMINATING or not view.group:
+                self.left_s.setdefault(view.instance_id, now_s)
+        works = {i for i in world.force.instances if world.works(i)}
+        if {Kind.LOGS_STOP, Kind.COLLECTOR_DOWN} & world.active.keys():
+            world.muted |= works - world.logged_instances
+        self.works_since = {i: self.works_since.get(i, now_s) for i in works}
+        self._note_idle(now_s)
+        self.desired.append((now_s, world.group(world.spot).desired))
+        while self.desired[0][0] < now_s - STOOD_S:
+            self.desired.popleft()
+        waiting_s = world.force.queued * self.scenario.service_s
+        self.backlog.append((now_s, world.load() + waiting_s / 300.0))
+        while self.backlog[0][0] < now_s - SHRUNK_S:
+            self.backlog.popleft()
+
+    def _note_idle(self, now_s: float) -> None:
+        there = self.in_service()
+        idle = [v.instance_id for v in there if not self.world.works(v.instance_id)]
+        requests = SAMPLE_S * self.world.load() / self.scenario.service_s
+        share = requests / max(1, len(there) + self.scenario.onprem_workers)
+        self.idle_s = {i: self.idle_s.get(i, now_s) for i in idle}
+        self.missed = {i: self.missed.get(i, 0.0) + share for i in idle}
 
     def in_service(self) -> list[InstanceView]:
-        members = self.cloud.instances()
-        return [i for i in members if i.state == IN_SERVICE and not self.is_other(i)]
+        """The instances of both groups that are in service."""
+        return [v for v in self.mine if v.group and v.state == IN_SERVICE]
 
-    def serving(self, members: Iterable[InstanceView]) -> int:
-        """How many of some instances take requests and do not leave."""
-        return sum(self.works(i.instance_id) for i in members if i.state != TERMINATING)
-
-    # --- every minute ---------------------------------------------------------------------------
-
-    def minute(self) -> None:
-        quiet_s = self.now_s - self.scenario.quiet_from_s
-        self._note_workers()
-        self._update_evidence()
-        self._alarm_rings()
-        self._hung_are_found()
-        self._failing_are_found()
-        self._bounds()
-        self._orphans()
-        self._whole()
-        if quiet_s > 0:
-            self._requests_served(quiet_s)
-            self._backfill_ends()
-            self._cured()
-        self._launches(quiet_s)
-        for name, recorded_s in self.others_recorded_s.items():
-            since_s = self.now_s - recorded_s
-            if since_s > SILENT_S and self.now_s > STEADY_S:
-                how = f"{name} was not turned for {since_s:.0f} s"
-                self.broken(Promise.ISOLATED, how, self._trouble(SILENT_S))
-
-    def _note_workers(self) -> None:
-        """Remember since when instances take requests, and whose logs are not read."""
-        known = self._works_since
-        works = {i for i in self.force.instances if self.works(i)}
-        if UNREAD_LOGS & self.active.keys():
-            self.muted |= works - self.logged_instances
-        self._works_since = {i: known.get(i, self.now_s) for i in works}
-
-    def _update_evidence(self) -> None:
-        """Count the requests that each idle instance in service missed."""
-        there, idle = self.in_service(), set(self._not_working())
-        logged, self._logged_before = self.logged - self._logged_before, self.logged
-        requests, only_alarms = evidence_of(
-            self.scenario,
-            self.now_s,
-            len(there),
-            len(idle),
-            logged,
-            reported=not self.logged_instances.isdisjoint(idle),
-        )
-        if only_alarms:
-            self._only_alarms_s = self.now_s
-        if self._just_forgot():
-            self._evidence = Evidence()
-        # A turn reads the logs of the last minutes, so requests do not count while no turn runs.
-        counted = 0.0 if Kind.NO_TURNS in self.active else requests
-        self._evidence.add(idle, counted, self.now_s)
-        if not self.logged_instances.isdisjoint([i.instance_id for i in there]):
-            self._only_unread_logs = self._nothing_shows()
-
-    def _nothing_shows(self) -> bool:
-        """Whether nothing shows which instances serve: no log arrives, and no queue is known."""
-        return not self.scenario.queue_known and bool(UNREAD_LOGS & self.active.keys())
+    def rings(self, *alarms: str) -> bool:
+        """Whether one of some alarms rang in the last minutes."""
+        return any(self.world.now_s - self.rang_s[alarm] <= 300.0 for alarm in alarms)
 
     @property
-    def _only_alarms(self) -> bool:
-        """Whether only alarms help now, or did in the last minutes."""
-        return self.now_s - self._only_alarms_s <= SILENT_S
+    def settled(self) -> bool:
+        """Whether the fleet had the time to begin."""
+        return self.world.now_s > WARM_UP_S
 
-    def _alarm_rings(self) -> None:
-        """If requests show that no instance serves, an alarm rings within ten minutes."""
-        scenario = self.scenario
-        none_serve = not (self.working() or scenario.onprem_workers) and self.in_service()
-        if not none_serve or not self.logged_instances or self._just_forgot():
-            self._unserved, self._alarm_due_s = 0.0, math.inf
+    def stood(self) -> int:
+        """The least desired capacity of the spot group in the last minutes, within its bounds."""
+        return min([self.scenario.spot_max, *(desired for _, desired in self.desired)])
+
+    def spot(self) -> Iterator[InstanceView]:
+        """The spot instances in their group that are not on their way out."""
+        for view in self.mine:
+            inside = view.group == self.world.spot and view.healthy
+            if inside and view.state in {IN_SERVICE, *LAUNCHING}:
+                yield view
+
+    def proven(self, view: InstanceView) -> bool:
+        """Whether an instance works, and a request has shown it."""
+        served = self.served[view.instance_id]
+        fails = view.instance_id in self.world.logs.failing
+        works = self.world.works(view.instance_id) and not fails
+        return bool(served) and works and not self.warned(view)
+
+    def warned(self, view: InstanceView) -> bool:
+        """Whether an instance has a warning, also one that turns out to be wrong."""
+        wrong = view.instance_id in self.world.hit.get(Kind.EMPTY_WARNING, ())
+        return view.warned_s is not None or (wrong and self.active((Kind.EMPTY_WARNING,), 0.0))
+
+    def active(self, kinds: Iterable[Kind], after_s: float) -> bool:
+        """Whether a fault of some kinds lasts, or ended less than `after_s` ago."""
+        now_s, wanted = self.world.now_s, set(kinds)
+        faults = (f for f in self.scenario.faults if f.kind in wanted)
+        return any(f.at_s <= now_s <= f.end_s + after_s for f in faults)
+
+    def gap_s(self, requests: float) -> float:
+        """How long it takes until each instance should have got this many requests."""
+        rate = self.world.load() / self.scenario.service_s
+        return requests * max(1, self.world.working()) / rate if rate else math.inf
+
+
+def workers_for(load: float, scenario: Scenario) -> int:
+    """Return the fewest workers that keep the scenario's promise: Erlang C (1917), or 70 % busy."""
+    if not scenario.objective:
+        return math.ceil(load / 0.7 / scenario.slots)
+    blocked, count = 1.0, 0
+    while True:
+        count += 1
+        blocked = load * blocked / (count + load * blocked)
+        if count > load:
+            delayed = blocked / (1.0 - load / count * (1.0 - blocked))
+            if delayed * math.exp(-(count - load) * 10.0 / scenario.service_s) <= 0.05:
+                return count
+
+
+# --- the promises ---------------------------------------------------------------------------------
+
+
+class Check(Observer):
+    """A promise, or some about one thing, in a world."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch, self.truth = watch, watch.truth
+        self.world, self.scenario = watch.world, watch.scenario
+
+    @property
+    def now_s(self) -> float:
+        return self.world.now_s
+
+
+class Replaced(Check):
+    """What was warned or lost is replaced: by its group, or by on-demand.
+
+    An instance counts until its time is over: WARNED_S after a warning that arrived, LOST_S after
+    another loss. Warm on-demand has to serve only once the instance is gone.
+    """
+
+    CAPPING = (
+        Kind.LAUNCH_REFUSED, Kind.OPERATOR_SUSPENDS, Kind.BAD_SPOT_IMAGE, Kind.BOOT_LOOP,
+        Kind.BAD_ON_DEMAND_IMAGE,
+    )  # fmt: skip
+
+    def sampled(self) -> None:
+        truth, world = self.truth, self.world
+        if not truth.settled:
             return
-        self._unserved += 60.0 * min(_loads(scenario, self.now_s)) / scenario.service_s
-        # Half more than is certain, because requests arrive at random.
-        longest_s = 600.0
-        if self._unserved >= 1.5 * CERTAIN:
-            self._alarm_due_s = min(self._alarm_due_s, self.now_s + longest_s)
-        if self.now_s > self._alarm_due_s and not self._rings("nobody-serves"):
-            self.broken(
-                Promise.ALARMED,
-                f"{self._unserved:.0f} requests arrived since the last was served, and no alarm "
-                "says that nobody serves",
-                self._trouble(longest_s),
-                self._wrong(longest_s),
-            )
+        wanted = truth.stood()
+        inside = list(truth.spot())
+        there = sum(self._counts(view) for view in inside)
+        for view in truth.mine:
+            left_s = truth.left_s.get(view.instance_id)
+            if left_s is not None and view.purchase is Purchase.SPOT:
+                there += self.now_s < left_s + self._lost_s(view)
+        gone = [v for v in world.cloud.history() if self._just_ended(v)]
+        if truth.active(self.CAPPING, 900.0):
+            wanted = min(wanted, len(inside) + CAP)
+        on_demand = world.group(world.on_demand).desired
+        if (have := there + len(gone) + on_demand) < wanted:
+            how = f"{have} of {wanted}: {len(inside)} in the spot group, on-demand {on_demand}"
+            self.watch.broken(Promise.REPLACED, how, self.now_s - LOST_S)
 
-    def _hung_are_found(self) -> None:
-        """Where nothing else is wrong and the load is steady, a few requests for each show it."""
-        scenario, hung = self.scenario, set(self._not_working()) & self.hung.keys()
-        steady = len(scenario.loads) == 1 and {f.kind for f in scenario.faults} == {Kind.HANG}
-        seen = min([self._evidence.passed.get(i, 0.0) for i in hung], default=0.0) >= CERTAIN / 2
-        together = steady and seen and len(hung) > 1 and self.working() + scenario.onprem_workers
-        self._seen_hung_since = (self._seen_hung_since or self.now_s) if together else None
-        if self._seen_hung_since is None or self.replaced or self.group(self.on_demand).desired:
-            return
-        if self.now_s - self._seen_hung_since > SILENT_S:
-            self.broken(Promise.FOUND, f"{len(hung)} hang for {SILENT_S / 60:.0f} min longer")
+    def _lost_s(self, view: InstanceView) -> float:
+        late_s = self.scenario.status_delay_s
+        return LOST_S + late_s + (0.0 if view.lost else self.scenario.ghost_s)
 
-    def served(self, served: Served) -> None:
-        """Count the requests that a failing worker fails."""
-        super().served(served)
-        self._failed_by[served.instance_id] += served.instance_id in self.logs.failing
+    def _counts(self, view: InstanceView) -> bool:
+        if view.warned_s is None:
+            return True
+        until_s = view.warned_s + self._lost_s(view)
+        if (arrived_s := self.truth.warned_s.get(view.instance_id)) is not None:
+            until_s = min(until_s, arrived_s + WARNED_S)
+        if self.scenario.warm_pool:
+            until_s = max(until_s, view.warned_s + 120.0)
+        return self.now_s < until_s
 
-    def _failing_are_found(self) -> None:
-        """Where nothing else is wrong, ten failures of each are enough; one is tried, or all."""
-        ours = {view.instance_id for view in self.in_service()}
-        bad = [i for i in ours & self.logs.failing if self._failed_by[i] >= 2 * FAILURES]
-        since = self._seen_failing_since = (self._seen_failing_since or self.now_s) if bad else None
-        if since is None or self.now_s - since < SHORT_S:
-            return
-        if self.logs.failing.isdisjoint(self.replaced) and len(bad) < len(ours):
-            self.broken(Promise.FAILING, f"{len(bad)} of {len(ours)} fail, and none is replaced")
-        if 2 * len(bad) > len(ours) and not self._rings("nobody-serves"):
-            self.broken(Promise.FAILING, f"{len(bad)} of {len(ours)} fail, and no alarm rings")
+    def _just_ended(self, view: InstanceView) -> bool:
+        if view.ended_s is None or view.purchase is not Purchase.SPOT or self.world.is_other(view):
+            return False
+        if (arrived_s := self.truth.warned_s.get(view.instance_id)) is not None:
+            return self.now_s < arrived_s + WARNED_S
+        return view.instance_id not in self.truth.left_s and (
+            self.now_s < view.ended_s + self._lost_s(view)
+        )
 
-    def _bounds(self) -> None:
-        """Requests and running instances stay within the bounds; an operator's capacity stays."""
-        scenario, running = self.scenario, self.cloud.instances()
-        spot, on_demand = self.group(self.spot).desired, self.group(self.on_demand).desired
-        if spot > max(scenario.spot_max, self.operator_desired):
-            self.broken(Promise.BOUNDS, f"spot desired {spot}, spot_max {scenario.spot_max}")
-        if on_demand > max(scenario.spot_max, self.adopted):
-            how = f"on-demand desired {on_demand}, on_demand_max {scenario.spot_max}"
-            self.broken(Promise.BOUNDS, how)
-        if self.spot in self.cloud.groups() and not scenario.sized and spot < self.operator_wants:
-            self.broken(Promise.OPERATOR, f"spot desired {spot}, requested {self.operator_wants}")
-        # A burst of warnings: those that were warned, their replacements, and the backfill.
-        most = 3 * max(scenario.spot_max, self.operator_desired, self.adopted) + 4
-        mine = sum(not self.is_other(view) for view in running)
-        if mine > most:
-            self.broken(Promise.COST, f"{mine} instances run at once")
 
+class Released(Check):
+    """On-demand is at most what spot lacked lately, and none where nothing is wrong."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
+        self._holes: deque[tuple[float, int]] = deque()
+        self._since: float | None = None
+
+    def sampled(self) -> None:
+        truth, world, scenario = self.truth, self.world, self.scenario
+        spot, on_demand = world.group(world.spot), world.group(world.on_demand).desired
+        proven = sum(truth.proven(view) for view in truth.spot())
+        # Where on-demand is warm, some of a pool's warnings may have been lost.
+        warned = Counter([view.pool for view in truth.mine if truth.warned(view)])
+        lost = sum([math.ceil(0.15 * count) for count in warned.values()])
+        extra = lost if scenario.warm_pool else 0
+        self._holes.append((self.now_s, max(0, spot.desired - proven) + extra))
+        window_s = RELEASED_S + min(truth.gap_s(PROVEN_REQUESTS), 3 * 3600.0)
+        while self._holes[0][0] < self.now_s - window_s:
+            self._holes.popleft()
+        needed = max(hole for _, hole in self._holes)
+        if world.adopted and self.now_s < WARM_UP_S + 1800.0:
+            needed = max(needed, world.adopted)
+        # An alarm asks whether less spot or less on-demand is meant.
+        asks = truth.rings("adopting") and world.operator_acted
+        surplus = on_demand > needed and truth.settled and not asks
+        self._since = (self._since or self.now_s) if surplus else None
+        if self._since is not None and self.now_s - self._since >= 180.0:
+            how = f"on-demand desired {on_demand}; spot lacked {needed} in {window_s / 60:.0f} min"
+            self.watch.broken(Promise.RELEASED, how, self.now_s - window_s)
         if not scenario.faults and scenario.start is StartState.SERVING and on_demand:
-            self.broken(Promise.UNMOVED, f"on-demand desired {on_demand}, and nothing is wrong")
-        # Besides the cap, single losses may have been filled at once.
-        only = {fault.kind for fault in scenario.faults} <= BROKEN_RELEASE | LOSSES
-        if only and self.active.keys() >= BROKEN_RELEASE and on_demand > CONFIGURATION_CAP + 3:
+            how = f"on-demand desired {on_demand}, and nothing is wrong"
+            self.watch.broken(Promise.RELEASED, how)
+
+
+class Sized(Check):
+    """A fleet that the load sizes is no larger than its largest load of the last while needs."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
+        self._since: float | None = None
+
+    def sampled(self) -> None:
+        if not (self.scenario.sized and self.truth.settled):
+            return
+        load = max(load for _, load in self.truth.backlog)
+        # A margin of two square roots is the dearest that chance asks for.
+        most = workers_for(load + 2 * math.sqrt(load), self.scenario) + 2
+        most = max(most - self.scenario.onprem_workers, self.scenario.spot_min)
+        desired = self.world.group(self.world.spot).desired
+        # Without a queue, silence may be missing logs.
+        silent = not self.world.load() and not self.scenario.queue_known
+        large = desired > max(most, self.world.operator_desired) and not silent
+        self._since = (self._since or self.now_s) if large else None
+        if self._since is not None and self.now_s - self._since >= 180.0:
+            how = f"spot desired {desired}, {most} are enough for {load:.2f} erlangs"
+            self.watch.broken(Promise.SIZED, how, self.now_s - SHRUNK_S)
+
+
+class Drained(Check):
+    """A warned instance carries the mark that its workers read, soon and before its end."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
+        self._marked: set[str] = set()
+
+    def sampled(self) -> None:
+        truth = self.truth
+        views = {view.instance_id: view for view in truth.mine}
+        for name, view in views.items():
+            if view.draining or view.state == TERMINATING:
+                self._marked.add(name)
+        for name, arrived_s in truth.warned_s.items():
+            warned = views.get(name)
+            due = self.now_s >= arrived_s + WARNED_S
+            if not due or warned is None or warned.warned_s is None or name in self._marked:
+                continue
+            if warned.purchase is Purchase.SPOT and warned.in_service_s is not None:
+                how = f"{name} was warned at {arrived_s:.0f} s and has no mark"
+                self.watch.broken(Promise.DRAINED, how, arrived_s)
+
+
+class ServedInTime(Check):
+    """The share of requests in time, over each hour without a fault that takes capacity."""
+
+    HARMLESS = frozenset(
+        {
+            Kind.FOREIGN_EVENTS, Kind.REBALANCE, Kind.EMPTY_WARNING, Kind.COLD, Kind.CLOCKS,
+            Kind.DOCUMENTS_DOWN,
+        }
+    )  # fmt: skip
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
+        self._hours: defaultdict[int, list[bool]] = defaultdict(list)
+        faults = [f for f in self.scenario.faults if f.kind not in self.HARMLESS]
+        self._spans = [(0.0, WARM_UP_S), *((f.at_s, f.end_s + 2400.0) for f in faults)]
+        # A larger load has to be seen and to launch.
+        loads = pairwise(self.scenario.loads)
+        self._spans += [(at_s, at_s + 1200.0) for (_, old), (at_s, new) in loads if new > old]
+
+    def finished(self, served: Served) -> None:
+        at_s = served.enqueued_s
+        if not any(begin_s <= at_s <= end_s for begin_s, end_s in self._spans):
+            self._hours[int(at_s // 3600)].append(served.started_s - at_s <= 10.0)
+
+    def ended(self) -> None:
+        if not (self.scenario.sized and self.scenario.objective):
+            return
+        for hour, in_time in self._hours.items():
+            share = sum(in_time) / len(in_time)
+            if len(in_time) >= FEWEST_REQUESTS and share < 0.95 - LATE_MORE:
+                how = f"{share:.1%} of {len(in_time)} requests of hour {hour} were in time"
+                self.watch.broken(Promise.SERVED, how)
+        # Nothing goes wrong at the end, and nobody waits for long.
+        quiet_s = self.now_s - self.scenario.quiet_from_s
+        waiting, load = self.world.force.queued, self.world.load()
+        alarmed = self.truth.rings(*SERVES_NOTHING)
+        many = waiting > 60.0 * load / self.scenario.service_s + 20
+        if quiet_s > 1800.0 and many and not alarmed:
+            how = f"{waiting} requests wait for {load} erlangs at the end"
+            self.watch.broken(Promise.SERVED, how)
+
+
+class Cured(Check):
+    """An instance in service that does not work is replaced, and an alarm says if none does."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
+        self._unserved, self._due_s = 0.0, math.inf
+        self._together_s: float | None = None
+        self._failing_s: float | None = None
+
+    def sampled(self) -> None:
+        truth = self.truth
+        there, onprem = truth.in_service(), self.scenario.onprem_workers
+        self._nobody(there)
+        self._failing(there)
+        if not truth.settled:
+            return
+        if 3 * len(truth.idle_s) > len(there) + onprem:
+            self._many(there)
+            return
+        for order, name in enumerate(sorted(truth.idle_s, key=truth.idle_s.__getitem__)):
+            # Two an hour, the oldest first; those of the hour before count.
+            late_s = CURED_S + 3600.0 * (order // REPLACED_AN_HOUR)
+            late_s += 3600.0 * (len(self.world.replaced) >= REPLACED_AN_HOUR)
+            since_s = truth.idle_s[name]
+            known = truth.missed[name] >= CURED_REQUESTS
+            if known and self.now_s - since_s > late_s + truth.gap_s(CURED_REQUESTS):
+                minutes = (self.now_s - since_s) / 60
+                how = f"{name} is in service for {minutes:.0f} min and does not work"
+                self.watch.broken(Promise.CURED, how, since_s)
+
+    def _many(self, there: list[InstanceView]) -> None:
+        """Many that hang look like missing logs: on-demand, a replacement or an alarm follows."""
+        truth, world = self.truth, self.world
+        alone = {fault.kind for fault in self.scenario.faults} == {Kind.HANG}
+        steady = len(self.scenario.loads) == 1
+        seen = min(truth.missed.values(), default=0.0) >= PROVEN_REQUESTS
+        some = 1 < len(truth.idle_s) < len(there) + self.scenario.onprem_workers
+        self._together_s = (
+            (self._together_s or self.now_s) if alone and steady and seen and some else None
+        )
+        acted = world.replaced or world.group(world.on_demand).desired
+        if self._together_s and not acted and self.now_s - self._together_s > 300.0:
+            how = f"{len(truth.idle_s)} hang for 5 min longer than requests show it"
+            self.watch.broken(Promise.FOUND, how, self._together_s)
+
+    def _failing(self, there: list[InstanceView]) -> None:
+        world, ours = self.world, {view.instance_id for view in there}
+        bad = [i for i in ours & world.logs.failing if self.truth.failed[i] >= 10]
+        self._failing_s = (self._failing_s or self.now_s) if bad else None
+        if self._failing_s is None or self.now_s - self._failing_s < 1200.0:
+            return
+        if world.logs.failing.isdisjoint(world.replaced) and len(bad) < len(ours):
+            how = f"{len(bad)} of {len(ours)} fail each request, and none is replaced"
+            self.watch.broken(Promise.FAILING, how, self._failing_s)
+        if 2 * len(bad) > len(ours) and not self.truth.rings("nobody-serves"):
+            how = f"{len(bad)} of {len(ours)} fail each request, and no alarm rings"
+            self.watch.broken(Promise.FAILING, how, self._failing_s)
+
+    def _nobody(self, there: list[InstanceView]) -> None:
+        nobody = not self.world.working() and not self.scenario.onprem_workers
+        if not (nobody and there and self.truth.served):
+            self._unserved, self._due_s = 0.0, math.inf
+            return
+        self._unserved += SAMPLE_S * self.world.load() / self.scenario.service_s
+        if self._unserved >= PROVEN_REQUESTS:
+            self._due_s = min(self._due_s, self.now_s + ALARM_S)
+        if self.now_s > self._due_s and not self.truth.rings(*SERVES_NOTHING):
+            how = f"{self._unserved:.0f} requests since the last was served, and no alarm"
+            self.watch.broken(Promise.ALARMED, how, self._due_s - ALARM_S)
+
+
+class Turns(Check):
+    """Each controller of each fleet has a turn, or fails, so that an alarm rings."""
+
+    FAILING = (*_AWS, Kind.DOCUMENTS_DOWN, Kind.QUEUE_DOWN, Kind.WRONG_DOCUMENT)
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
+        fleets = (MAIN, *self.scenario.others)
+        begin_s = self.scenario.deployed_at_s
+        self._last_s = {(f, c): begin_s for f in fleets for c in ("availability", "health")}
+        self._failures: deque[float] = deque()
+        # One invocation takes some fleets; a queue carries the others.
+        self._longest_s = TURN_S if len(fleets) <= 5 else 2 * TURN_S
+
+    def recorded(self, fleet: str, record: Mapping[str, Any]) -> None:
+        self._last_s[fleet, record["controller"]] = self.now_s
+
+    def done(self, invocation: Invocation) -> None:
+        function, fleets = invocation.function, (MAIN, *self.scenario.others)
+        controllers = {AVAILABILITY: "availability", HEALTH: "health"}
+        if invocation.bug:
+            self.watch.broken(Promise.NO_BUG, f"{function}: {invocation.bug}")
+        if not invocation.failed:
+            self._every_fleet(invocation)
+            return
+        if function in controllers:
+            for fleet in fleets:
+                self._last_s[fleet, controllers[function]] = self.now_s
+        # While AWS fails a function may, too.
+        if self.truth.active(self.FAILING, 300.0):
+            return
+        self._failures.append(self.now_s)
+        while self._failures[0] < self.now_s - 900.0:
+            self._failures.popleft()
+        if len(self._failures) > 6:
+            how = f"{len(self._failures)} failures in 15 min, the last: {invocation.failed[:160]}"
+            self.watch.broken(Promise.SETTLED, f"{function}: {how}", self.now_s - 900.0)
+
+    def _every_fleet(self, invocation: Invocation) -> None:
+        """A tick leaves a record of every fleet, unless another turn works on it."""
+        function, fleets = invocation.function, (MAIN, *self.scenario.others)
+        ticks = function in (AVAILABILITY, HEALTH) and "Records" not in invocation.event
+        if not ticks or invocation.overlapped or len(fleets) > 5:
+            return
+        for fleet in fleets:
+            held = any(key.endswith("_until") for key in self.world.state_item(fleet))
+            if fleet not in invocation.recorded and not held:
+                how = f"{function} left no record of {fleet} and did not fail"
+                self.watch.broken(Promise.RECORDED, how)
+
+    def sampled(self) -> None:
+        for (fleet, controller), last_s in self._last_s.items():
+            if self.now_s - last_s > self._longest_s and self.now_s > 600.0:
+                how = f"{controller} had no turn of {fleet} for {self.now_s - last_s:.0f} s"
+                self.watch.broken(Promise.TURNS, how, last_s)
+
+
+class Bounded(Check):
+    """Requests stay within bounds, budgets and limits, and an operator's capacity stays."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
+        self._outside_s: dict[str, float] = {}
+        self._suspended_s = 0.0
+
+    def sampled(self) -> None:
+        scenario, world = self.scenario, self.world
+        spot, on_demand = (world.group(name).desired for name in (world.spot, world.on_demand))
+        if spot > max(scenario.spot_max, world.operator_desired):
+            self.watch.broken(Promise.BOUNDS, f"spot desired {spot} of {scenario.spot_max}")
+        if on_demand > max(scenario.spot_max, world.adopted):
+            self.watch.broken(Promise.BOUNDS, f"on-demand desired {on_demand}")
+        owned = world.spot in world.cloud.groups() and not scenario.sized
+        if owned and spot < world.operator_wants:
+            how = f"spot desired {spot}, an operator set {world.operator_wants}"
+            self.watch.broken(Promise.OPERATOR, how)
+        broken = {Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE}
+        only = {f.kind for f in scenario.faults} <= broken | {Kind.LOSS, Kind.UNWARNED_LOSS}
+        if only and world.active.keys() >= broken and on_demand > CAP + 3:
             how = f"on-demand desired {on_demand}, and what is launched never serves"
-            self.broken(Promise.CAPPED, how)
+            self.watch.broken(Promise.CAPPED, how)
+        self._orphans()
+        self._launches()
 
     def _orphans(self) -> None:
-        known, longest_s = self._outside_since, 1500.0
-        outside = [i.instance_id for i in self.cloud.instances() if not i.group]
-        self._outside_since = {i: known.get(i, self.now_s) for i in outside}
-        for instance_id, since_s in self._outside_since.items():
-            if self.now_s - since_s > longest_s:
-                self.broken(
-                    Promise.ORPHANS,
-                    f"{instance_id} runs in no group since {since_s:.0f} s",
-                    self._trouble(longest_s),
-                    self._wrong(longest_s),
-                    Excuse.UNPROVEN if self._begun({Kind.GROUP_DELETED}) else None,
-                )
+        outside = [v.instance_id for v in self.world.cloud.instances() if not v.group]
+        self._outside_s = {i: self._outside_s.get(i, self.now_s) for i in outside}
+        for name, since_s in self._outside_s.items():
+            if self.now_s - since_s > ORPHAN_S:
+                minutes = (self.now_s - since_s) / 60
+                how = f"{name} runs in no group for {minutes:.0f} min"
+                self.watch.broken(Promise.ORPHANS, how, since_s)
 
-    def _whole(self) -> None:
-        """The fleet is never short for longer than `SHORT_S`, unless an excuse holds."""
-        spot, on_demand = self.group(self.spot), self.group(self.on_demand)
-        working, wanted = self.working(), min(spot.desired, self.scenario.spot_max)
-        if self._recently(CAPPED):
-            capped = min(wanted, CONFIGURATION_CAP)
-            self.excused[Excuse.CAPPED] += capped <= working < wanted
-            wanted = capped
-        missing = wanted - working
-        short = missing > 0
-        # While the need grows, the newest instances need time to start.
-        more, self._most = wanted > self._most, max(wanted, self._most) if short else wanted
-        # A shortage begins once requests have shown it.
-        unseen = short and len(self._evidence.unseen(self.now_s, 0.0)) >= missing
-        self.excused[Excuse.UNSEEN] += unseen
-        waited_for = not short or more or unseen
-        self._short_since = None if waited_for else (self._short_since or self.now_s)
-        lasted_s = self.now_s - (self._short_since or self.now_s)
-        if lasted_s <= SHORT_S:
-            return
-        # Without the table or the documents, turns backfill but replace nothing. Instances that do
-        # not work are replaced afterwards, and their successors need time to launch.
-        cut_off = self.now_s - self.last_cut_off_s <= SHORT_S
-        late = len(self._not_working()) + self._replaced_within(STEADY_S)
-        self.broken(
-            Promise.WHOLE,
-            f"{working} of {spot.desired} serve for {lasted_s / 60:.0f} min, "
-            f"on-demand desired {on_demand.desired}",
-            self._trouble(SHORT_S) if cut_off or missing <= late else None,
-            self._excuse(missing),
-            Excuse.HELPLESS if self._recently(HELPLESS) else None,
-            self._budget_spent(missing),
-        )
-
-    def _excuse(self, short: int) -> Excuse | None:
-        """Return why this many instances may be idle: nothing shows it yet, or an alarm rings."""
-        if len(self._evidence.unseen(self.now_s, SHORT_S)) >= short:
-            return Excuse.UNSEEN
-        alarmed = self._rings("nobody-serves") or self._rings("search-logs-missing")
-        # One of them may have been replaced to see whether its successor reports.
-        known = len(self._evidence.passed) + self._replaced_within(WHOLE_AFTER_S)
-        if self._only_alarms and alarmed and known >= short:
-            return Excuse.ALARMED
-        # Logs had stopped before the last reporting instance left, so requests may have stopped.
-        return Excuse.UNREAD_LOGS if self._only_unread_logs and alarmed else None
-
-    def _budget_spent(self, short: int) -> Excuse | None:
-        """Excuse a shortage if all missing are broken or just replaced, and the budget is spent."""
-        ages_s = [self.now_s - at_s for at_s in self.replaced.values()]
-        spent = is_budget_spent(ages_s, short - len(self._not_working()), REPLACEMENTS_AN_HOUR)
-        return Excuse.BUDGET if spent else None
-
-    def _launches(self, quiet_s: float) -> None:
-        """Launches stay below a limit per hour, and below another one after the last fault.
-
-        `quiet_s` is the time since the last fault, negative before it.
-        """
-        scenario = self.scenario
-        mine = [i for i in self.cloud.history() if not self.is_other(i)]
-        launched, since_s = [i.launched_s for i in mine], self.now_s - 3600.0
-        hour = sum(at_s > since_s for at_s in launched)
+    def _launches(self) -> None:
+        scenario, world = self.scenario, self.world
+        mine = [v for v in world.cloud.history() if not world.is_other(v)]
+        since_s = self.now_s - 3600.0
+        hour = sum(v.launched_s > since_s for v in mine)
         # Each lost instance makes two launches: its successor, and backfill until that serves.
-        lost = sum(i.lost and i.ended_s is not None and i.ended_s > since_s for i in mine)
-        # AWS itself relaunches instances that die while they start, or are abandoned.
-        abandoned = scenario.launch_hook_s and not scenario.hook_continues
-        never_ready = {Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE} if abandoned else set[Kind]()
-        looping = any(fault.kind in CAPPED | never_ready for fault in scenario.faults)
-        most_an_hour, most_in_quiet = 40 * scenario.scale + 2 * lost, 12
-        if hour > most_an_hour and not looping:
-            self.broken(Promise.LAUNCHES, f"{hour} launches in an hour")
-        # AWS launches all missing instances when its suspension ends: that is no loop.
-        if LAUNCH in self.group(self.spot).suspensions:
+        lost = sum(v.lost and v.ended_s is not None and v.ended_s > since_s for v in mine)
+        never = {Kind.LAUNCH_REFUSED, Kind.BAD_SPOT_IMAGE, Kind.BOOT_LOOP, Kind.OPERATOR_SUSPENDS}
+        never |= {Kind.BAD_ON_DEMAND_IMAGE}
+        looping = any(fault.kind in never for fault in scenario.faults)
+        if hour > 40 * scenario.scale + 2 * lost and not looping:
+            self.watch.broken(Promise.LAUNCHES, f"{hour} launches in an hour")
+        if LAUNCH in world.group(world.spot).suspensions:
+            # AWS launches all missing instances when its suspension ends: that is no loop.
             self._suspended_s = self.now_s
         begin_s = max(scenario.quiet_from_s, self._suspended_s) + 1500.0
-        late = sum(at_s > begin_s for at_s in launched)
-        if quiet_s > 0 and late > most_in_quiet * scenario.scale:
-            how = f"{late} launches within {(self.now_s - begin_s) / 60:.0f} min of quiet"
-            self.broken(Promise.NO_LOOP, how)
+        late = sum(v.launched_s > begin_s for v in mine)
+        if self.now_s > scenario.quiet_from_s and late > 12 * scenario.scale:
+            minutes = (self.now_s - begin_s) / 60
+            self.watch.broken(Promise.LAUNCHES, f"{late} launches in {minutes:.0f} quiet minutes")
 
-    # --- after the last fault, with a steady load -----------------------------------------------
 
-    def _requests_served(self, quiet_s: float) -> None:
-        longest_s = 1800.0
-        spot, working, waiting = self.group(self.spot), self.working(), self.force.queued
-        # Spotkeeper launches no more than bounds and operator allow, so the queue shrinks slowly.
-        fewer = working < (self.scenario.spot_max if self.scenario.sized else spot.desired)
-        many = waiting > 60.0 * self.load() / self.scenario.service_s + 20
-        if fewer and many and quiet_s > longest_s:
-            self.broken(
-                Promise.SERVED,
-                f"{waiting} requests wait, {working} instances serve, {self.load()} erlangs, "
-                f"spot desired {spot.desired}",
-                self._excuse(1),
-                self._budget_spent(spot.desired - working),
-            )
+class Beside(Check):
+    """A fleet that has its own load, workers and health, and no fault, is harmed by none."""
 
-    def _backfill_ends(self) -> None:
-        """On-demand is released once spot serves."""
-        spot, on_demand = self.group(self.spot), self.group(self.on_demand)
-        wanted = min(spot.desired, self.scenario.spot_max)
-        unneeded = on_demand.desired and self.serving(spot.instances) >= wanted
-        self._unneeded_since = (self._unneeded_since or self.now_s) if unneeded else None
-        unneeded_s = self.now_s - (self._unneeded_since or self.now_s)
-        # Without sizing, no load shows whether the operator wants less spot or less on-demand.
-        lowered = (
-            not self.scenario.sized
-            and self.operator_acted
-            and spot.desired < on_demand.desired
-            and self._rings("adopting")
-        )
-        longest_s = 3300.0
-        if unneeded_s > longest_s:
-            self.broken(
-                Promise.GIVEN_BACK,
-                f"on-demand desired {on_demand.desired} since {unneeded_s / 60:.0f} min of quiet, "
-                f"spot {self.working()} of {spot.desired}",
-                Excuse.LOWERED if lowered else None,
-            )
+    SPARED = (*_AWS, Kind.COLLECTOR_DOWN, Kind.DOCUMENTS_DOWN, Kind.QUEUE_DOWN, Kind.COLD)
 
-    def _cured(self) -> None:
-        """An instance in service that does not work is replaced, as the hourly budget allows."""
-        longest_s, lately_s = 3000.0, 3600.0 + WHOLE_AFTER_S
-        known = self._not_working_since
-        self._not_working_since = {i: known.get(i, self.now_s) for i in self._not_working()}
-        if self._replaced_within(lately_s) >= REPLACEMENTS_AN_HOUR:
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
+        self._in_time: list[bool] = []
+
+    def finished_beside(self, served: Served) -> None:
+        if self.truth.settled and not self.truth.active(self.SPARED, 1200.0):
+            self._in_time.append(served.started_s - served.enqueued_s <= 10.0)
+
+    def sampled(self) -> None:
+        name, group = self.scenario.neighbour, self.world.group
+        if not name or not self.truth.settled or self.truth.active(self.SPARED, 1200.0):
             return
-        for instance_id, since_s in self._not_working_since.items():
-            missed_s = self._evidence.missed_s.get(instance_id, self.now_s)
-            known_s = self.now_s - max(since_s, missed_s)
-            if (
-                known_s <= longest_s
-                or self._excuse(len(self._not_working_since))
-                or instance_id in self.replaced
-            ):
-                continue
-            self.broken(
-                Promise.CURED,
-                f"{instance_id} is in service for {(self.now_s - since_s) / 60:.0f} min and does "
-                "not work",
-                # A killed turn may have requested a replacement, which counts in the budget.
-                Excuse.BUDGET if self.now_s - self._killed_s < lately_s else None,
-            )
-
-    # --- every call that acts -------------------------------------------------------------------
+        spot, on_demand = group(f"{name}-spot").desired, group(f"{name}-on-demand").desired
+        most = workers_for(NEIGHBOURS_LOAD + 2 * math.sqrt(NEIGHBOURS_LOAD), Scenario()) + 2
+        if on_demand or not NEIGHBOURS_LOAD <= spot <= most:
+            how = f"{name}: spot desired {spot}, on-demand desired {on_demand}"
+            self.watch.broken(Promise.ISOLATED, how)
 
     def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
-        """Check a call that changes something, before it has its effect."""
-        instance_id = params.get("InstanceId", "")
-        group = params.get("AutoScalingGroupName", "") or self.group_of(instance_id)
+        name = params.get("InstanceId", "")
+        ours = self.world.group_of(name) in self.world.other_groups
+        if operation == "set_instance_health" and ours:
+            self.watch.broken(Promise.ISOLATED, f"{name} of another fleet was replaced")
+
+    def ended(self) -> None:
+        count = len(self._in_time)
+        if count >= FEWEST_REQUESTS and sum(self._in_time) < (0.95 - LATE_MORE) * count:
+            share = sum(self._in_time) / count
+            how = f"{share:.1%} of {count} requests of {self.scenario.neighbour} were in time"
+            self.watch.broken(Promise.ISOLATED, how)
+
+
+class Acting(Check):
+    """Every call that ends, lowers or replaces something is right at its instant."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
+        self._lowered_last = False
+        self._refills: deque[float] = deque()
+        self._needless = 0
+        self._loads: deque[tuple[float, float]] = deque()
+
+    def sampled(self) -> None:
+        self._loads.append((self.now_s, self.world.load()))
+        while self._loads[0][0] < self.now_s - 600.0:
+            self._loads.popleft()
+
+    def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
+        world = self.world
+        name = params.get("InstanceId", "")
+        group = params.get("AutoScalingGroupName", "") or world.group_of(name)
         if operation == "suspend_processes":
             return
-        if group in self.other_groups:
-            self.broken(Promise.ISOLATED, f"{operation} {dict(params)} of the other fleet")
+        if group in world.other_groups:
             return
         match operation:
             case "set_desired_capacity":
-                by = self.group(group).desired - int(params["DesiredCapacity"])
+                by = world.group(group).desired - int(params["DesiredCapacity"])
                 self._moved(group, -by)
                 if by > 0:
                     self._lowered(group, by, "", function)
             case "terminate_instance_in_auto_scaling_group":
                 self._moved(group, -1)
-                if self.cloud.instance(instance_id).state != TERMINATING:
-                    self._lowered(group, 1, instance_id, function)
+                if world.cloud.instance(name).state != TERMINATING:
+                    self._lowered(group, 1, name, function)
             # A call that is repeated because its answer was lost has no further effect.
-            case "set_instance_health" if instance_id not in self.replaced:
-                self._replaces(instance_id)
+            case "set_instance_health" if name not in world.replaced:
+                self._replaces(name)
 
     def _moved(self, group: str, by: int) -> None:
         """Count how often on-demand is backfilled again after a release."""
-        if group != self.on_demand or not by:
+        if group != self.world.on_demand or not by:
             return
-        refills, most_an_hour = self._refills, 5
         if by > 0 and self._lowered_last:
-            refills.append(self.now_s)
+            self._refills.append(self.now_s)
         self._lowered_last = by < 0
-        while refills and refills[0] < self.now_s - 3600.0:
-            refills.popleft()
-        if len(refills) > most_an_hour:
-            how = f"on-demand was backfilled again after a release {len(refills)} times"
-            self.broken(Promise.NO_FLAPPING, f"{how} in an hour")
+        while self._refills and self._refills[0] < self.now_s - 3600.0:
+            self._refills.popleft()
+        if len(self._refills) > 5:
+            how = f"on-demand came back after a release {len(self._refills)} times in an hour"
+            self.watch.broken(Promise.NO_FLAPPING, how)
 
-    def _lowered(self, group: str, by: int, instance_id: str, function: str) -> None:
-        view, load = self.group(group), self.steady_load(STEADY_S) / self.scenario.slots
-        onprem = self.scenario.onprem_workers
-        if group == self.spot:
-            self._slept |= view.desired == by
-            left = view.desired - by + onprem
-            # A request of a large fleet takes a minute: the load is known late, to a hundredth.
-            large = self.scenario.scale > 1
-            needed = load * (0.99 if large and self.now_s > WARM_UP_S else float(not large))
-            if left < needed and function == HEALTH and not self._may_sleep(left):
+    def _lowered(self, group: str, by: int, name: str, function: str) -> None:
+        """A lower spot group keeps the load; less on-demand keeps what serves."""
+        world, scenario = self.world, self.scenario
+        view, load = world.group(group), min([load for _, load in self._loads], default=0.0) / scenario.slots
+        large = scenario.scale > 1
+        if group == world.spot:
+            left = view.desired - by + scenario.onprem_workers
+            needed = load * (0.99 if large and self.truth.settled else float(not large))
+            asleep = not left and not scenario.spot_min and scenario.queue_known
+            idle = not world.force.queued and not world.force.in_flight
+            if left < needed and function == HEALTH and not (asleep and idle):
                 how = f"spot {view.desired} -> {view.desired - by} under {load} erlangs"
-                self.broken(Promise.SCALE_IN, f"{how}, {self.force.queued} requests wait")
+                self.watch.broken(Promise.SCALE_IN, how)
             return
-        gone = max(0, self.serving(view.instances) - (view.desired - by))
-        if instance_id:
-            gone = int(self.works(instance_id))
-        # The calls of a turn are within one second, so instances that leave count as gone.
-        before = self.serving(self.cloud.instances()) + self._hang_unknown()
-        # Sizing decides how many spot instances there are. For an adopted fleet the load decides,
-        # within the operator's maximum, until the fleet sleeps or the operator sets a capacity.
-        spot = self.group(self.spot)
-        adopted = self.adopted and not self._slept and not self.operator_acted
-        needed = min(load, spot.maximum if adopted else spot.desired)
-        left = before - gone + onprem
-        if not gone or left >= needed:
-            return
-        # No log has shown these instances; a queue shows only that some instances serve.
-        unlogged = {i.instance_id for i in self.in_service()} - self.logged_instances
-        if UNREAD_LOGS & self.active.keys() and needed <= left + len(unlogged):
-            self.excused[Excuse.UNREAD_LOGS] += 1
-            self._only_unread_logs = self._nothing_shows()
-            return
-        how = f"on-demand {view.desired} -> {view.desired - by}: {before} -> {before - gone}"
-        self.broken(Promise.MAKE_BEFORE_BREAK, f"{how} instances serve {load} erlangs")
-
-    def _hang_unknown(self) -> int:
-        """Count the instances that hang, but still look idle."""
-        passed = self._evidence.passed.keys()
-        unknown = passed if self._only_alarms else self._evidence.unseen(self.now_s, SILENT_S)
-        # For those that hang since the last minute, there is no evidence yet.
-        return len(
-            self.hung.keys() & self.force.instances & (unknown | (self.hung.keys() - passed))
+        # The calls of a turn are within one second, so what leaves counts as gone.
+        working = self._working(world.cloud.instances())
+        ended = (
+            world.works(name)
+            if name
+            else max(0, self._working(view.instances) - (view.desired - by))
         )
+        spot = world.group(world.spot)
+        needed = min(load, spot.maximum if world.adopted else spot.desired)
+        # That some hang is seen once they have missed enough requests.
+        unseen = sum(missed < CURED_REQUESTS for missed in self.truth.missed.values())
+        left = working + unseen - ended + scenario.onprem_workers
+        if ended and left < needed:
+            how = f"on-demand {view.desired} -> {view.desired - by}: {left} of {needed} serve"
+            self.watch.broken(Promise.MAKE_BEFORE_BREAK, how)
 
-    def _may_sleep(self, left: int) -> bool:
-        """Whether the fleet may go to sleep: its queue is known to be empty."""
-        idle = not self.force.queued and not self.force.in_flight
-        return not left and not self.scenario.spot_min and self.scenario.queue_known and idle
+    def _working(self, members: Iterable[InstanceView]) -> int:
+        stay = (v.instance_id for v in members if v.state != TERMINATING)
+        return sum(map(self.world.works, stay))
 
-    def _replaces(self, instance_id: str) -> None:
-        self.replaced[instance_id] = self.now_s
-        # A lost memory loses the replacements of the hour before.
-        since_s = self.now_s - 3600.0
-        memories = 1 + sum(fault.at_s > since_s for fault in self._begun(FORGETFUL))
-        works_s = self.now_s - self._works_since.get(instance_id, self.now_s)
-        if works_s > STEADY_S and instance_id not in {*self.hung, *self.logs.failing}:
-            unlogged = Excuse.UNREAD_LOGS if instance_id in self.muted else None
-            self.broken(Promise.REASONED, f"{instance_id}, which served, was replaced", unlogged)
-            self._replaced_while_serving += 1
-            if self._replaced_while_serving > 2 * memories:
-                how = f"{self._replaced_while_serving} that served without logs were replaced"
-                self.broken(Promise.REASONED, f"{how}, the last {instance_id}")
-        hour = self._replaced_within(3600.0)
-        if hour > REPLACEMENTS_AN_HOUR * memories:
-            self.broken(Promise.BUDGET, f"{hour} replacements in an hour")
+    def _replaces(self, name: str) -> None:
+        world = self.world
+        world.replaced[name] = self.now_s
+        forgotten = (Kind.STATE_LOST, Kind.STATE_UNREADABLE)
+        lost = [f for f in self.scenario.faults if f.kind in forgotten]
+        memories = 1 + sum(self.now_s - 3600.0 < f.at_s <= self.now_s for f in lost)
+        since_s = self.truth.works_since.get(name, self.now_s)
+        if self.now_s - since_s > 600.0 and name not in {
+            *world.hung,
+            *world.muted,
+            *world.logs.failing,
+        }:
+            self.watch.broken(Promise.REASONED, f"{name}, which served, was replaced")
+        hour = sum(self.now_s - at_s < 3600.0 for at_s in world.replaced.values())
+        if hour > REPLACED_AN_HOUR * memories:
+            self.watch.broken(Promise.BUDGET, f"{hour} replacements in an hour")
 
-    def recorded(self, fleet: str, text: str) -> None:
-        """Check that a health turn forgets no worker that hangs and that an earlier one named."""
-        super().recorded(fleet, text)
-        record = json.loads(text)
-        if fleet != MAIN or record["controller"] != Controller.HEALTH:
-            return
-        there = {i.instance_id for i in self.in_service()} & self.hung.keys()
-        named = {i for i in there if f"{i} finished no request" in record["reason"]}
-        if forgotten := (self._suspects & there) - named:
-            late = self._recently(HELPLESS - {Kind.HANG}) or self._begun(FORGETFUL)
-            how = f"{', '.join(sorted(forgotten))} hang, and count as serving again"
-            self.broken(Promise.SUSPECT, how, Excuse.HELPLESS if late else self._trouble(SHORT_S))
-        self._suspects = named
 
-    # --- events and invocations -----------------------------------------------------------------
+class Announced(Check):
+    """Each event reports a change of state, and the last ones are true."""
+
+    DIMENSIONS = (
+        {"whole", "short", "both-short"}, {"backfilled", "released"}, {"sleeping", "awake"},
+        {"paused"},
+    )  # fmt: skip
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
+        self._ids: set[str] = set()
+        self._states: dict[tuple[str, int], str] = {}
 
     def announced(self, event: Mapping[str, Any]) -> None:
-        """Check that a new event reports a change."""
-        fleet, state = event["fleet"], State(event["state"])
-        if event["id"] in self._announced_ids:
+        fleet, state = event["fleet"], event["state"]
+        if event["id"] in self._ids:
             return
-        self._announced_ids.add(event["id"])
-        (kind,) = (number for number, states in enumerate(DIMENSIONS) if state in states)
-        self.tell(f"  announced: {fleet} {state}")
+        self._ids.add(event["id"])
+        (kind,) = (n for n, states in enumerate(self.DIMENSIONS) if state in states)
+        self.world.tell(f"  announced: {fleet} {state}")
         # After a lost memory, all states are announced again.
-        if self._states.get((fleet, kind)) is state and not self._begun(FORGETFUL):
-            self.broken(Promise.ANNOUNCED, f"{fleet} {state}, and again {state}")
+        forgotten = any(
+            f.kind in (Kind.STATE_LOST, Kind.STATE_UNREADABLE) and f.at_s <= self.now_s
+            for f in self.scenario.faults
+        )
+        if self._states.get((fleet, kind)) == state and not forgotten:
+            self.watch.broken(Promise.ANNOUNCED, f"{fleet} {state}, and again {state}")
         self._states[fleet, kind] = state
 
-    def done(self, invocation: Invocation) -> None:
-        function = invocation.function
-        if invocation.failed:
-            self.tell(f"  {function} failed: {invocation.failed[:200]}")
-            self._failed(function, invocation.failed)
-            if function == HEALTH and invocation.failed == "killed":
-                self._killed_s = self.now_s
-        if invocation.bug:
-            self.broken(Promise.NO_BUG, f"{function}: {invocation.bug}")
-        fleets = (MAIN, *self.scenario.others)
-        ticks = function in (HEALTH, AVAILABILITY) and "Records" not in invocation.event
-        if not ticks or invocation.failed or len(fleets) > FLEETS_AN_INVOCATION:
-            return
-        # A tick leaves a record of every fleet, unless another turn works on it.
-        for fleet in fleets:
-            if invocation.overlapped or fleet in invocation.recorded:
-                continue
-            if not any(key.endswith("_until") for key in self.state_item(fleet)):
-                how = f"{function} left no record of {fleet} and did not fail"
-                self.broken(Promise.RECORDED, how)
-
-    def _failed(self, function: str, what: str) -> None:
-        """Count failed invocations; they must stop unless AWS is disturbed."""
-        failures, most, within_s = self._failures, 6, 900.0
-        failures.append(self.now_s)
-        while failures[0] < self.now_s - within_s:
-            failures.popleft()
-        if len(failures) > most:
-            self.broken(
-                Promise.SETTLED,
-                f"{len(failures)} failures within {within_s / 60:.0f} min, the last of "
-                f"{function}: {what[:160]}",
-                self._trouble(within_s),
-                self._wrong(within_s),
-                Excuse.WRONG if self._recently({Kind.WRONG_DOCUMENT}) else None,
-            )
-
-    def result(self) -> Result:
-        spot, on_demand = self.group(self.spot), self.group(self.on_demand)
-        # Launching instances count.
-        there, wanted = len(spot.instances) + len(on_demand.instances), spot.desired
+    def ended(self) -> None:
+        spot, on_demand = (self.world.group(n) for n in (self.world.spot, self.world.on_demand))
+        there = len(spot.instances) + len(on_demand.instances)
         backfilled = on_demand.desired > 0
         last = [self._states.get((MAIN, kind)) for kind in range(3)]
-        holds = {State.WHOLE: there >= wanted, State.BACKFILLED: backfilled,
-                State.RELEASED: not backfilled}  # fmt: skip
+        holds = {"whole": there >= spot.desired, "backfilled": backfilled,
+                 "released": not backfilled}  # fmt: skip
         if any(state is None or not holds.get(state, True) for state in last):
-            self.broken(Promise.ANNOUNCED, f"announced {last}; {there} of {wanted} are there")
-        return Result(
-            scenario=self.scenario,
-            violations=tuple(self.found.values()),
-            invocations=self.invocations,
-            losses=sum(view.lost for view in self.cloud.history()),
-            excused=+self.excused,
-            story=tuple(self.story),
-        )
+            how = f"announced {last}; {there} of {spot.desired} are there"
+            self.watch.broken(Promise.ANNOUNCED, how)
+
+
+PROMISES = (
+    Replaced, Released, Sized, Drained, ServedInTime, Cured, Turns, Bounded, Beside, Acting,
+    Announced,
+)  # fmt: skip

@@ -35,7 +35,12 @@ TAKING = (NO_CAPACITY, "instance-terminated-by-experiment", "marked-for-terminat
 MAIN = "ocr"
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
 OTHERS = 2
+# One of them has a load, which sizes it.
+NEIGHBOURS, NEIGHBOURS_LOAD = 8, 2.0
 POOL_SIZE = 40
+
+
+type Loads = tuple[tuple[float, float], ...]
 
 
 class StartState(StrEnum):
@@ -92,6 +97,11 @@ class Scenario:
     def others(self) -> tuple[str, ...]:
         """The fleets that nothing should happen to."""
         return tuple(f"search{number or ''}" for number in range(self.fleets - 1))
+
+    @property
+    def neighbour(self) -> str:
+        """The fleet beside the main one that has workers and a load; empty where it is alone."""
+        return next(iter(self.others), "")
 
     @property
     def scale(self) -> float:
@@ -279,7 +289,7 @@ def documents_of(scenario: Scenario) -> dict[str, str]:
             "on_demand_warm": scenario.warm_pool > 0,
         },
     }
-    others = {
+    others: dict[str, dict[str, Any]] = {
         name: {
             "version": 1,
             "spot_group": f"{name}-spot",
@@ -290,12 +300,21 @@ def documents_of(scenario: Scenario) -> dict[str, str]:
         }
         for name in scenario.others
     }
+    if scenario.neighbour:
+        others[scenario.neighbour] |= {
+            "bounds": {"spot_min": 1, "spot_max": NEIGHBOURS, "on_demand_max": NEIGHBOURS},
+            "objective": {"wait_s": 10.0, "share": 0.95},
+            "sizing": {},
+            "worker_health": {},
+        }
     return {name: json.dumps(document) for name, document in {MAIN: main, **others}.items()}
 
 
 def specs_of(scenario: Scenario, pools: tuple[str, ...]) -> list[GroupSpec]:
     first = round(4 * scenario.scale) if scenario.start is StartState.SERVING else 0
     sizes = {MAIN: (scenario.group_maximum, first), **dict.fromkeys(scenario.others, (OTHERS,) * 2)}
+    if scenario.neighbour:
+        sizes[scenario.neighbour] = NEIGHBOURS, 4
     specs = [
         spec
         for name, (most, desired) in sizes.items()
@@ -319,21 +338,23 @@ def cloud_of(scenario: Scenario) -> Cloud:
         retry_longest_s=240.0,
         terminate_hook_s=30.0,
     )
-    size = round(POOL_SIZE * scenario.scale) + OTHERS * scenario.fleets
+    size = round(POOL_SIZE * scenario.scale) + OTHERS * scenario.fleets + NEIGHBOURS
     market = market_of("chaos", 1e6, {A: [(0.0, size)], B: [(0.0, size)]})
     return Cloud(market, specs_of(scenario, (A, B)), physics, scenario.seed)
 
 
-def requests_of(scenario: Scenario) -> RequestTrace:
-    """Poisson arrivals of the loads, and service times about their mean."""
-    rng = np.random.default_rng(scenario.seed)
-    edges = [*(at_s for at_s, _ in scenario.loads), scenario.end_s]
+def requests_of(scenario: Scenario, loads: Loads = ()) -> RequestTrace:
+    """Poisson arrivals of the loads, or of others beside them, and service times."""
+    rng = np.random.default_rng((scenario.seed, len(loads)) if loads else scenario.seed)
+    loads = loads or scenario.loads
+    service_s = 6.0 if loads is not scenario.loads else scenario.service_s
+    edges = [*(at_s for at_s, _ in loads), scenario.end_s]
     arrivals = [
-        np.sort(rng.uniform(start, stop, rng.poisson((stop - start) * load / scenario.service_s)))
-        for (start, load), stop in zip(scenario.loads, edges[1:], strict=True)
+        np.sort(rng.uniform(start, stop, rng.poisson((stop - start) * load / service_s)))
+        for (start, load), stop in zip(loads, edges[1:], strict=True)
     ]
     arrival_s = np.concatenate(arrivals)
-    service_s = rng.gamma(4.0, scenario.service_s / 4.0, len(arrival_s)) + 0.05
+    services = rng.gamma(4.0, service_s / 4.0, len(arrival_s)) + 0.05
     return RequestTrace(
-        name="chaos", arrival_s=arrival_s, service_s=service_s, end_s=scenario.end_s
+        name="chaos", arrival_s=arrival_s, service_s=services, end_s=scenario.end_s
     )

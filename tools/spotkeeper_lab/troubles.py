@@ -1,15 +1,12 @@
 """Worlds in which things go wrong: how each fault begins and ends, and what it affects."""
 
 import json
-import math
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from spotkeeper.turns.turn import FLEETS_AN_INVOCATION
 from spotkeeper_lab.cloud.values import (
     IN_SERVICE,
     ON_DEMAND_DRY,
@@ -22,9 +19,19 @@ from spotkeeper_lab.cloud.values import (
     InstanceView,
     Purchase,
 )
-from spotkeeper_lab.faults import LAUNCH_TEXTS, Fault, Kind, disturbs, of_documents, of_the_table
-from spotkeeper_lab.scenario import MAIN, A, B, Scenario, documents_of, specs_of, stage_of
-from spotkeeper_lab.workers import Served
+from spotkeeper_lab.faults import LAUNCH_TEXTS, Fault, Kind
+from spotkeeper_lab.scenario import (
+    MAIN,
+    NEIGHBOURS_LOAD,
+    A,
+    B,
+    Scenario,
+    documents_of,
+    requests_of,
+    specs_of,
+    stage_of,
+)
+from spotkeeper_lab.workers import SearchLogs, Served, Workforce
 from spotkeeper_lab.world import AVAILABILITY, HEALTH, INTERRUPTION, Invocation, Stage, World
 
 TURN_EVERY_S, JITTER_S = 60.0, 59.0
@@ -217,11 +224,19 @@ class Troubled(Faulted):
         super().__init__(stage_of(scenario), f"{MAIN}-spot", f"{MAIN}-on-demand")
         self.scenario = scenario
         self.logs.slots = scenario.slots
-        """Spot instances beyond the need, as the main fleet's newest record has them."""
         self.other_groups = frozenset(
             f"{name}-{kind}" for name in scenario.others for kind in ("spot", "on-demand")
         )
-        self.others_recorded_s = dict.fromkeys(scenario.others, 0.0)
+        self.beside: Workforce | None = None
+        """The workers of the neighbour, if there is one, and their logs."""
+        self.logs_beside = SearchLogs(self.time, scenario.neighbour)
+        if scenario.neighbour:
+            requests = requests_of(scenario, ((0.0, NEIGHBOURS_LOAD),))
+            self.beside = Workforce(
+                zip(requests.arrival_s.tolist(), requests.service_s.tolist(), strict=True),
+                self._served_beside,
+                chance=random.Random(f"{scenario.seed}/beside"),
+            )
         self.mute: set[str] = set()
         self.muted: set[str] = set()
         """Instances that sent no search logs for a time, or began to serve while none were read."""
@@ -230,8 +245,8 @@ class Troubled(Faulted):
         self._have_logged: set[str] = set()
         self.logged = 0
         """The number of requests logged until now."""
-        self.rang_s: defaultdict[str, float] = defaultdict(lambda: -math.inf)
-        """When each alarm last rang, by its name."""
+        self.replaced: dict[str, float] = {}
+        """When the product last asked for the replacement of an instance."""
         self.operator_desired = 0
         """The highest capacity that an operator has set."""
         self.operator_acted = False
@@ -241,53 +256,20 @@ class Troubled(Faulted):
         self.closed_at = 0
         """The capacity that an operator had set when the maximum became 0."""
         self.adopted = scenario.adopted
-        self.last_trouble_s = 0.0
-        self.last_cut_off_s = 0.0
-        """When something last failed besides the table and the documents, which turns survive."""
-        self.last_excused_s = -math.inf
         self._updated_s = -UPDATE_EVERY_S
-        self._others: dict[str, bool] = {}
-        self._loads: deque[tuple[float, float]] = deque()
+        self._fleets: dict[str, str] = {}
 
     def go(self) -> None:
         deployed_s = self.scenario.deployed_at_s
         self.enter(deployed_s + self.rng.uniform(0.0, 59.0), self._tick(HEALTH, deployed_s))
         self.enter(deployed_s + self.rng.uniform(0.0, 59.0), self._tick(AVAILABILITY, deployed_s))
         self.enter(deployed_s, self._ship)
-        self.enter(60.0, self._minute)
         self.play(self.scenario.faults)
         while (at_s := self.next_s()) <= self.scenario.end_s:
             self.step(at_s)
 
-    def minute(self) -> None:
-        """Check everything; called every virtual minute."""
-
-    def _minute(self) -> None:
-        self._update_workers()
-        self._loads.append((self.now_s, self.load()))
-        self._note_trouble()
-        self.minute()
-        self.enter(self.now_s + 60.0, self._minute)
-
-    def _note_trouble(self) -> None:
-        """Remember when AWS was last disturbed: the checks excuse what follows from it."""
-        troubles = [fault for fault in self.active.values() if disturbs(fault)]
-        cut_off = [f for f in troubles if not of_documents(f) and not of_the_table(f)]
-        if troubles:
-            self.last_trouble_s = self.now_s
-        if cut_off or (Kind.COLD in self.active and any(map(of_the_table, troubles))):
-            self.last_cut_off_s = self.now_s
-        # With more fleets than one invocation serves, a queue carries the others.
-        many = len(self.others_recorded_s) >= FLEETS_AN_INVOCATION
-        hangs = self._hangs("ec2") or self._hangs("ssm") or (many and self._hangs("sqs"))
-        # The table has the document of before.
-        unread = Kind.WRONG_DOCUMENT in self.active and any(map(of_the_table, troubles))
-        if hangs or unread or Kind.GROUP_DELETED in self.active:
-            self.last_excused_s = self.now_s
-
     def do(self, fault: Fault) -> None:
         """Let a fault happen: those of the operator, the state and the document."""
-        self._note_trouble()
         cloud, spot = self.cloud, self.spot
         match fault.kind:
             case Kind.HALF_LOGS:
@@ -367,26 +349,33 @@ class Troubled(Faulted):
 
     def happened(self, event: CloudEvent) -> None:
         """Deliver an event; before the functions are deployed, no rule matches it."""
+        for one in self.observers:
+            one.happened(event)
         if self.now_s >= self.scenario.deployed_at_s:
             self.enter(event.deliver_s, lambda: self.event(self.events.of_cloud(event)))
 
     def pass_to(self, to_s: float) -> None:
         """Let time pass for the workers, too."""
         before = self._entered
+        if self.beside:
+            self.beside.advance(to_s)
         super().pass_to(to_s)
         if self._entered > before or to_s >= self._updated_s + UPDATE_EVERY_S:
             self._update_workers()
 
     def recorded(self, fleet: str, text: str) -> None:
         """Add a decision to the story, unless it is a hold without an alarm."""
-        if fleet in self.others_recorded_s:
-            self.others_recorded_s[fleet] = self.now_s
-            return
+        super().recorded(fleet, text)
         record = json.loads(text)
-        self.rang_s |= dict.fromkeys(record["alarms"], self.now_s)
-        if record["action"] != "hold" or record["alarms"]:
+        if fleet == MAIN and (record["action"] != "hold" or record["alarms"]):
             decision = f"{record['action']} ({record['rule']}): {record['reason']}"
             self.tell(f"{record['controller']} {decision}")
+
+    def done(self, invocation: Invocation) -> None:
+        """Add a failure to the story."""
+        if invocation.failed:
+            self.tell(f"  {invocation.function} failed: {invocation.failed[:200]}")
+        super().done(invocation)
 
     def _tick(self, function: str, minute_s: float) -> Callable[[], None]:
         def tick() -> None:
@@ -399,12 +388,14 @@ class Troubled(Faulted):
 
     def _ship(self) -> None:
         late = self.active.get(Kind.LOGS_LATE)
+        beside = self.logs_beside.ship()
         bodies = self.logs.ship()
         if self.now_s <= self.scenario.deployed_at_s:
             bodies = []  # There is no queue yet.
         if not {Kind.LOGS_STOP, Kind.COLLECTOR_DOWN} & self.active.keys():
             self.logged_instances |= self._have_logged
         delay_s = 60.0 + 180.0 * late.value if late else 0.0
+        self.queue.send(beside, self.now_s)
         self.enter(self.now_s + delay_s, lambda: self.queue.send(bodies, self.now_s))
         self.enter(self.now_s + delay_s + BATCHING_S, self._collect)
         self.enter(self.now_s + SHIP_EVERY_S, self._ship)
@@ -417,6 +408,8 @@ class Troubled(Faulted):
 
     def served(self, served: Served) -> None:
         """Log a finished request, unless its worker sends no logs."""
+        for one in self.observers:
+            one.finished(served)
         if served.instance_id not in self.mute:
             self.logs.write(served)
             self._have_logged.add(served.instance_id)
@@ -424,29 +417,45 @@ class Troubled(Faulted):
 
     def _update_workers(self) -> None:
         """Start, drain or remove the workers of instances that are new, leave or have ended."""
-        self._updated_s = now_s = self.now_s
-        views = [view for view in self.cloud.instances() if not self.is_other(view)]
-        there = self.force.instances
+        self._updated_s = self.now_s
+        views = self.cloud.instances()
+        self._update(self.force, self.logs, [v for v in views if not self.is_other(v)])
+        if self.beside:
+            neighbour = [v for v in views if self.fleet_of(v) == self.scenario.neighbour]
+            self._update(self.beside, self.logs_beside, neighbour)
+
+    def _update(self, force: Workforce, logs: SearchLogs, views: Sequence[InstanceView]) -> None:
+        now_s, there = self.now_s, force.instances
         for view in views:
             ready = view.serves_s is not None and view.serves_s <= now_s
             if ready and view.instance_id not in there:
-                self.force.join(view.instance_id)
+                force.join(view.instance_id)
             gone = view.gone_s is not None and now_s >= view.gone_s - LAST_REQUEST_S
             if view.state == TERMINATING or gone:
-                self.force.take(view.instance_id, takes=False)
+                force.take(view.instance_id, takes=False)
             elif view.instance_id not in self.hung:
                 # The mark was removed: a warned instance serves again.
-                self.force.take(view.instance_id, takes=True)
+                force.take(view.instance_id, takes=True)
         for instance_id in there - {view.instance_id for view in views}:
-            self.queue.send(self.logs.dismiss(instance_id, self.force, now_s), now_s)
+            self.queue.send(logs.dismiss(instance_id, force, now_s), now_s)
+
+    def _served_beside(self, served: Served) -> None:
+        for one in self.observers:
+            one.finished_beside(served)
+        self.logs_beside.write(served)
 
     # --- its state ------------------------------------------------------------------------------
 
     def is_other(self, view: InstanceView) -> bool:
-        """Whether an instance is another fleet's; a detached one keeps its fleet."""
+        """Whether an instance is another fleet's."""
+        return self.fleet_of(view) != MAIN
+
+    def fleet_of(self, view: InstanceView) -> str:
+        """Name an instance's fleet; a detached one keeps it."""
         if view.group:
-            self._others[view.instance_id] = view.group in self.other_groups
-        return self._others.get(view.instance_id, False)
+            other = view.group in self.other_groups
+            self._fleets[view.instance_id] = view.group.partition("-")[0] if other else MAIN
+        return self._fleets.get(view.instance_id, MAIN)
 
     def works(self, instance_id: str) -> bool:
         return self.force.serving(instance_id)
@@ -458,11 +467,6 @@ class Troubled(Faulted):
     def load(self) -> float:
         """The load that is offered now, in erlangs."""
         return [erlangs for at_s, erlangs in self.scenario.loads if at_s <= self.now_s][-1]
-
-    def steady_load(self, seconds: float) -> float:
-        while self._loads and self._loads[0][0] < self.now_s - seconds:
-            self._loads.popleft()
-        return min([erlangs for _, erlangs in self._loads], default=self.load())
 
     def group_of(self, instance_id: str) -> str:
         try:

@@ -130,7 +130,8 @@ class _Outbox:
 class SearchLogs:
     """The search logs of each machine that are not sent yet; the one on premises is called ""."""
 
-    def __init__(self, time: VirtualTime) -> None:
+    def __init__(self, time: VirtualTime, fleet: str = "") -> None:
+        self.fleet = fleet
         self.stopped = False
         self.ahead_s = 0.0
         """How far the clock that stamps the arrival is ahead of the workers' own."""
@@ -160,6 +161,7 @@ class SearchLogs:
             "started_at": self._at(served.started_s + off_s),
             "finished_at": self._at(served.finished_s + off_s),
             "status": "error" if served.instance_id in self.failing else "ok",
+            **({"fleet": self.fleet} if self.fleet else {}),
         }
         taken = take(log, machine.origin, CLAMP_S)
         machine.lines.append(taken.line)

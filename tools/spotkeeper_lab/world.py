@@ -186,8 +186,39 @@ class Stage:
     chance: random.Random | None = None
 
 
+class Observer:
+    """Looks at a world while it runs, and changes nothing."""
+
+    def sampled(self) -> None:
+        """Look at the world, every few seconds."""
+
+    def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
+        """See a call that changes something, before it has its effect."""
+
+    def recorded(self, fleet: str, record: Mapping[str, Any]) -> None:
+        """See a decision record before it is written."""
+
+    def announced(self, event: Mapping[str, Any]) -> None:
+        """See the detail of an event that was sent to the bus."""
+
+    def done(self, invocation: Invocation) -> None:
+        """See a finished invocation."""
+
+    def happened(self, event: CloudEvent) -> None:
+        """See an event of the cloud, before it is delivered."""
+
+    def finished(self, served: Served) -> None:
+        """See a finished request."""
+
+    def finished_beside(self, served: Served) -> None:
+        """See a finished request of a fleet beside the first one."""
+
+    def ended(self) -> None:
+        """Judge the run as a whole."""
+
+
 class World:
-    """A running world. A driver schedules what runs, and checks the results."""
+    """A running world. A driver schedules what runs; observers look at it."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -209,6 +240,7 @@ class World:
         )
         self.active: dict[Kind, Fault] = {}
         self.story: list[str] = []
+        self.observers: list[Observer] = []
         self.invocations = 0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._entered = 0
@@ -250,17 +282,16 @@ class World:
         """Handle a finished request."""
         raise NotImplementedError
 
-    def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
-        """Check a call that changes something, before it has its effect."""
-
     def recorded(self, fleet: str, text: str) -> None:
-        """Check a decision record before it is written."""
-
-    def announced(self, event: Mapping[str, Any]) -> None:
-        """Check the detail of an event that was sent to the bus."""
+        """Handle a decision record before it is written."""
+        record = json.loads(text) if self.observers else {}
+        for one in self.observers:
+            one.recorded(fleet, record)
 
     def done(self, invocation: Invocation) -> None:
-        """Check a finished invocation."""
+        """Handle a finished invocation."""
+        for one in self.observers:
+            one.done(invocation)
 
     # --- time -----------------------------------------------------------------------------------
 
@@ -469,7 +500,8 @@ class World:
 
         def act(params: Mapping[str, Any]) -> Answer:
             function = self._current.function if self._current else ""
-            self.acts(name, params, function)
+            for one in self.observers:
+                one.acts(name, params, function)
             values = ", ".join(str(value) for key, value in params.items() if key not in _DULL)
             try:
                 answer = respond(params)
@@ -500,7 +532,8 @@ class World:
 
     def _put_events(self, params: Mapping[str, Any]) -> Answer:
         for entry in params["Entries"]:
-            self.announced(json.loads(entry["Detail"]))
+            for one in self.observers:
+                one.announced(json.loads(entry["Detail"]))
         ids = [{"EventId": f"event-{number}"} for number in range(len(params["Entries"]))]
         return {"FailedEntryCount": 0, "Entries": ids}
 

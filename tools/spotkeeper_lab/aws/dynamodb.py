@@ -8,7 +8,7 @@ uses more of DynamoDB, an unused name, a reserved word.
 import operator
 import re
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from typing import Any
@@ -25,6 +25,7 @@ _LAST = "\U0010ffff"
 """Sorts after every other character."""
 
 type Item = dict[str, Any]
+type _Condition = Callable[[Asked, Item], bool]
 
 
 class NotUnderstood(Exception):
@@ -99,21 +100,48 @@ _SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 @cache
-def _condition(text: str) -> Callable[[Asked, Item], bool]:
-    """Compile a condition; what is between its tests means the same in Python."""
-    tests = [found.groupdict() for found in _TEST.finditer(text)]
-    between = _TEST.sub("{}", text)
-    if not re.fullmatch(r"(?:\{\}|[() ]| AND | OR )+", between):
+def _condition(text: str) -> _Condition:
+    """Read a condition; raises NotUnderstood for what is none."""
+    condition, end = _any_of(text, 0)
+    if end != len(text):
         raise NotUnderstood(text)
-    calls = (f"test(call, item, **tests[{number}])" for number in range(len(tests)))
-    source = between.replace(" AND ", " and ").replace(" OR ", " or ").format(*calls)
-    try:
-        found: Callable[[Asked, Item], bool] = eval(
-            f"lambda call, item: {source}", {"test": _holds, "tests": tests}
-        )
-    except SyntaxError as error:
-        raise NotUnderstood(text) from error
-    return found
+    return condition
+
+
+def _any_of(text: str, at: int) -> tuple[_Condition, int]:
+    return _joined(text, at, " OR ", _all_of, any)
+
+
+def _all_of(text: str, at: int) -> tuple[_Condition, int]:
+    return _joined(text, at, " AND ", _term, all)
+
+
+def _joined(
+    text: str,
+    at: int,
+    word: str,
+    part: Callable[[str, int], tuple[_Condition, int]],
+    verdict: Callable[[Iterable[bool]], bool],
+) -> tuple[_Condition, int]:
+    """Read parts with a word between them, from a position on; return where they end, too."""
+    first, at = part(text, at)
+    some = [first]
+    while text.startswith(word, at):
+        one, at = part(text, at + len(word))
+        some.append(one)
+    return (lambda call, item: verdict(one(call, item) for one in some)), at
+
+
+def _term(text: str, at: int) -> tuple[_Condition, int]:
+    if text.startswith("(", at):
+        condition, at = _any_of(text, at + 1)
+        if not text.startswith(")", at):
+            raise NotUnderstood(text)
+        return condition, at + 1
+    if not (found := _TEST.match(text, at)):
+        raise NotUnderstood(text)
+    test: Mapping[str, Any] = found.groupdict()
+    return (lambda call, item: _holds(call, item, **test)), found.end()
 
 
 def _holds(

@@ -3,28 +3,29 @@
 import argparse
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.pool import Pool
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from spotkeeper_lab.promises import Excuse, Promise, Result, Violation, Watched
+from spotkeeper_lab.promises import Promise, Result, Violation, Watch
 from spotkeeper_lab.scenario import Scenario, draw, draw_wide, write
+
+if TYPE_CHECKING:
+    from spotkeeper_lab.faults import Kind
 
 STORY_LINES = 60
 FOLDED_WITHIN = 8
 
 
 def run(scenario: Scenario) -> Result:
-    with Watched(scenario).deployed() as world:
-        world.go()
-    return world.result()
+    return Watch(scenario).run()
 
 
 def minimise(scenario: Scenario, promise: Promise) -> Scenario:
@@ -109,10 +110,16 @@ def _print_tables(
         seeds = ", ".join(str(result.scenario.seed) for result, _ in found[:8])
         table.add_row(promise, str(len(found)), seeds, found[0][1].how if found else "")
     console.print(table)
-    excuses = Table("excuse", "checks excused", "in seeds", title="What the watch excused")
-    for excuse in Excuse:
-        counts = [result.excused[excuse] for result in results]
-        excuses.add_row(excuse, str(sum(counts)), str(sum(map(bool, counts))))
+    minutes = sum(result.minutes for result in results)
+    total = sum(result.excused_minutes for result in results)
+    title = f"Excused: {total} of {minutes} minutes ({total / minutes:.2%})"
+    excuses = Table("promise", "fault", "minutes", "share", "in seeds", title=title)
+    counts: Counter[tuple[Promise, Kind]] = Counter()
+    for result in results:
+        counts += result.excused
+    for (promise, kind), count in counts.most_common():
+        among = sum((promise, kind) in result.excused for result in results)
+        excuses.add_row(promise, kind, str(count), f"{count / minutes:.2%}", str(among))
     console.print(excuses)
 
 

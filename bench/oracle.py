@@ -1,0 +1,248 @@
+"""Faults planted in the product, one after another: which of them do the chaos runs notice?
+
+`python -m bench oracle` runs up to 20 seeds for each until a promise is broken. `--only=TEXT`
+plants the faults with this text in their names, `--first=SEED` begins with another seed.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from importlib import import_module
+from math import ceil
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from rich.table import Table
+
+from spotkeeper.domain.interruption import InterruptionAction
+from spotkeeper.turns.turn import TurnReport
+from spotkeeper_cli.options import counted, screen
+from spotkeeper_lab.run.chaos import run
+from spotkeeper_lab.scenario import draw
+
+SEEDS, NOTICED = 20, 38
+DOMAIN, TURNS, ADAPTERS = "spotkeeper.domain", "spotkeeper.turns", "spotkeeper.adapters"
+BACKFILL, DECIDE = f"{DOMAIN}.availability.backfill", f"{DOMAIN}.availability.decide"
+READING, HEALTH = f"{TURNS}.reading", f"{DOMAIN}.health"
+COUNT, STATE = f"{DOMAIN}.availability.count", f"{ADAPTERS}.dynamodb.fleet_state"
+SIZE, DIAGNOSIS = f"{DOMAIN}.sizing.size", f"{DOMAIN}.health.diagnosis"
+
+type Function = Callable[..., Any]
+
+
+class Planted(NamedTuple):
+    """A fault: where it is, and what it makes of the function there."""
+
+    name: str
+    module: str
+    attribute: str
+    fault: Callable[[Function], Function]
+
+
+def answers(value: Any) -> Callable[[Function], Function]:
+    """Answer always the same."""
+    return lambda _: lambda *_, **__: value
+
+
+def result(change: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """Change the result."""
+    return lambda original: lambda *args, **more: change(original(*args, **more))
+
+
+def wanted(change: Callable[[int], int]) -> Callable[[Function], Function]:
+    """Change the backfill that a turn wants."""
+    return result(lambda found: (change(found[0]), found[1]))
+
+
+def late(original: Function) -> Function:
+    """Want backfill only for a gap that is ten minutes old."""
+
+    def fault(seen: Any) -> Any:
+        since, (want, rule) = seen.memory.gap_since, original(seen)
+        young = since is None or seen.now - since < timedelta(minutes=10)
+        return (min(want, seen.on_demand.target) if young else want), rule
+
+    return fault
+
+
+def stale(original: Function) -> Function:
+    """Allow no on-demand while the newest search log is older than three minutes."""
+
+    def fault(this: Any, read: Any) -> Any:
+        snapshot, newest = original(this, read), this.lease.health.flow.newest
+        if newest is not None and this.now - newest < timedelta(minutes=3):
+            return snapshot
+        most = snapshot.seen.on_demand.desired
+        bounds = replace(snapshot.fleet.bounds, on_demand_max=most)
+        return replace(snapshot, fleet=replace(snapshot.fleet, bounds=bounds))
+
+    return fault
+
+
+def undated(original: Function) -> Function:
+    """Count what launches as launching, however long ago it began."""
+    never = datetime.min.replace(tzinfo=UTC)
+    return lambda *args: original(*args[:5], never, *args[6:])
+
+
+def suspecting(original: Function) -> Function:
+    """Suspect the instance that has been in service for longest."""
+
+    def fault(memory: Any, *more: Any) -> Any:
+        oldest = min(memory.in_service_since, default=None)
+        return original(memory, *more) | ({oldest: "planted"} if oldest else {})
+
+    return fault
+
+
+def twice(original: Function) -> Function:
+    """Add up each digest two times."""
+    return lambda digests: 2 * original(digests)
+
+
+def later(at: Any) -> Any:
+    """Return an instant of ten minutes later."""
+    return at + timedelta(minutes=10)
+
+
+def instances(change: Callable[[int, Any], int]) -> Callable[[Function], Function]:
+    """Change the instances that a sizing requests."""
+    return lambda original: lambda turn, found, count: original(turn, found, change(count, turn))
+
+
+def every(times: int, instead: Any) -> Callable[[Function], Function]:
+    """Do it only every so many times."""
+
+    def plant(original: Function) -> Function:
+        calls = iter(range(10**9))
+        return lambda *args, **more: (
+            original(*args, **more) if next(calls) % times == 0 else instead
+        )
+
+    return plant
+
+
+FAULTS = (
+    # The eight that passed before.
+    Planted("twice the backfill", BACKFILL, "_wanted", wanted(lambda n: 2 * n)),
+    Planted("spot three times too large", SIZE, "_asked", instances(lambda n, _: 3 * n)),
+    Planted(
+        "a fleet that never shrinks", SIZE, "_asked", instances(lambda n, t: max(n, t.current))
+    ),
+    Planted("warned workers never drained", DECIDE, "marks", answers([])),
+    Planted(
+        "interruption events do nothing",
+        f"{TURNS}.check_availability",
+        "action_for",
+        answers(InterruptionAction.IGNORE),
+    ),
+    Planted("backfill ten minutes late", BACKFILL, "_wanted", late),
+    Planted("half of the shortfall", BACKFILL, "_wanted", wanted(lambda n: n // 2)),
+    Planted(
+        "no backfill while logs are stale", f"{TURNS}.check_availability", "snapshot_of", stale
+    ),
+    # Backfill and release.
+    Planted("no backfill at all", BACKFILL, "_wanted", wanted(lambda n: 0)),
+    Planted("one too many", BACKFILL, "_wanted", wanted(lambda n: n + bool(n))),
+    Planted("on-demand is never released", BACKFILL, "_still_needed", answers(10**6)),
+    Planted("on-demand is released at once", BACKFILL, "_still_needed", answers(0)),
+    Planted("no cap on a broken configuration", BACKFILL, "_cap", answers(10**6)),
+    Planted("missing capacity is capped", BACKFILL, "_cap", answers(1)),
+    Planted("launching counts for ever", COUNT, "count", undated),
+    Planted("at risk counts as serving", DECIDE, "at_risk", answers({})),
+    Planted("nothing is replaced early", DECIDE, "early_replacements", answers([])),
+    Planted("what AWS left running stays", DECIDE, "left_running", answers([])),
+    Planted(
+        "both short: hammered each turn",
+        DECIDE,
+        "back_off",
+        lambda _: lambda memory, *_, **__: memory,
+    ),
+    Planted("a met fleet is not adopted", DECIDE, "adopt", answers(None)),
+    Planted("one on-demand instance is kept", BACKFILL, "_still_needed", result(lambda n: n + 1)),
+    # Sizing.
+    Planted("two thirds of the size", SIZE, "_asked", instances(lambda n, _: ceil(n * 2 / 3))),
+    Planted("one instance less", SIZE, "_asked", instances(lambda n, _: max(1, n - 1))),
+    Planted(
+        "a partly known load is believed",
+        SIZE,
+        "partly_known",
+        lambda _: lambda load, memory, *_: ("", memory.flow),
+    ),
+    Planted("a silence is no load", SIZE, "_in_silence", result(lambda found: (found[0], 1))),
+    Planted(
+        "growth without a limit",
+        SIZE,
+        "_limited",
+        lambda _: lambda turn, found, count: (found, 3 * count),
+    ),
+    Planted("the fleet does not grow", SIZE, "_asked", instances(lambda n, t: min(n, t.current))),
+    Planted("two more than the load needs", SIZE, "_asked", instances(lambda n, _: n + 4)),
+    # The health of workers.
+    Planted("hung workers stay", DIAGNOSIS, "silent", answers({})),
+    Planted("a working instance is suspected", DIAGNOSIS, "silent", suspecting),
+    Planted("nobody serves, and no alarm", DIAGNOSIS, "nobody_serves", answers("")),
+    Planted("what never worked stays", DIAGNOSIS, "late", answers(())),
+    Planted(
+        "no budget of replacements", DIAGNOSIS, "replaced", lambda _: lambda memory, *_: memory
+    ),
+    Planted("a tenth of the evidence", f"{HEALTH}.reports", "_enough", result(lambda n: n / 10)),
+    Planted("ten times the evidence", f"{HEALTH}.reports", "_enough", result(lambda n: 10 * n)),
+    # Turns, state, reading.
+    Planted("every fifth turn", f"{TURNS}.turn", "Turns.run", every(5, TurnReport())),
+    Planted("warned is at risk ten minutes later", READING, "at_risk_since", result(later)),
+    Planted("failures are never read", READING, "_failures", answers(())),
+    Planted(
+        "nothing is remembered", STATE, "_memory", lambda _: lambda of, _: of.validate_python({})
+    ),
+    Planted("logs are counted twice", f"{DOMAIN}.load.history", "unique", twice),
+)
+
+
+@contextmanager
+def planted(one: Planted) -> Iterator[None]:
+    """Plant a fault in the product for a while."""
+    *parts, name = one.attribute.split(".")
+    holder = reduce(getattr, parts, import_module(one.module))
+    with patch.object(holder, name, one.fault(getattr(holder, name))):
+        yield
+
+
+def noticed(number: int, first: int) -> tuple[int, int | None, str]:
+    """Run seeds with one fault; return its number, the seed that noticed it, and how."""
+    with planted(FAULTS[number]):
+        for seed in range(first, first + SEEDS):
+            if violations := run(draw(seed)).violations:
+                return number, seed, f"{violations[0].promise}: {violations[0].how}"
+    return number, None, ""
+
+
+def main() -> None:
+    """Plant every fault and print which were noticed, by which promise."""
+    options = dict(one.removeprefix("--").split("=", 1) for one in sys.argv[2:] if "=" in one)
+    first, only = int(options.get("first", "1")), options.get("only", "")
+    chosen = [n for n, one in enumerate(FAULTS) if only in one.name]
+    found = dict[int, tuple[int | None, str]]()
+    with get_context("forkserver").Pool() as pool, counted("faults") as show:
+        waiting = [pool.apply_async(noticed, (n, first)) for n in chosen]
+        for done, one in enumerate(waiting, 1):
+            number, seed, how = one.get()
+            found[number] = seed, how
+            show(done, len(chosen), FAULTS[number].name)
+    count = sum(seed is not None for seed, _ in found.values())
+    table = Table("planted in the product", "seeds", "noticed by", title_justify="left")
+    for number, (seed, how) in sorted(found.items()):
+        runs = f"{seed - first + 1}" if seed is not None else "-"
+        table.add_row(FAULTS[number].name, runs, how or "[red]nobody[/]")
+    screen().print(
+        table, f"{count} of {len(found)} faults noticed (goal {NOTICED} of {len(FAULTS)})"
+    )
+    sys.exit(only == "" and count < NOTICED)
+
+
+if __name__ == "__main__":
+    main()
