@@ -808,7 +808,10 @@ class Acting(Check):
     def _lowered(self, group: str, by: int, name: str, function: str) -> None:
         """A lower spot group keeps the load; less on-demand keeps what serves."""
         world, scenario = self.world, self.scenario
-        view, load = world.group(group), min([load for _, load in self._loads], default=0.0) / scenario.slots
+        view, load = (
+            world.group(group),
+            min([load for _, load in self._loads], default=0.0) / scenario.slots,
+        )
         large = scenario.scale > 1
         if group == world.spot:
             left = view.desired - by + scenario.onprem_workers

@@ -355,6 +355,4 @@ def requests_of(scenario: Scenario, loads: Loads = ()) -> RequestTrace:
     ]
     arrival_s = np.concatenate(arrivals)
     services = rng.gamma(4.0, service_s / 4.0, len(arrival_s)) + 0.05
-    return RequestTrace(
-        name="chaos", arrival_s=arrival_s, service_s=services, end_s=scenario.end_s
-    )
+    return RequestTrace(name="chaos", arrival_s=arrival_s, service_s=services, end_s=scenario.end_s)

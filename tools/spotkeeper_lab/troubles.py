@@ -1,6 +1,7 @@
 """Worlds in which things go wrong: how each fault begins and ends, and what it affects."""
 
 import json
+import random
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace

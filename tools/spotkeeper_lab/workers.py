@@ -150,7 +150,8 @@ class SearchLogs:
         """Pass a finished request to the agent of its machine."""
         machine = self._machines.get(served.instance_id)
         if machine is None:
-            origin = Origin("aws" if served.instance_id else "onprem", served.instance_id)
+            cluster = "aws" if served.instance_id else "onprem"
+            origin = Origin(cluster, served.instance_id, self.fleet)
             machine = _Outbox(origin, Pace(PaceSettings(), served.finished_s))
             self._machines[served.instance_id] = machine
         off_s = self.off_s.get(served.instance_id, 0.0)
@@ -161,7 +162,6 @@ class SearchLogs:
             "started_at": self._at(served.started_s + off_s),
             "finished_at": self._at(served.finished_s + off_s),
             "status": "error" if served.instance_id in self.failing else "ok",
-            **({"fleet": self.fleet} if self.fleet else {}),
         }
         taken = take(log, machine.origin, CLAMP_S)
         machine.lines.append(taken.line)
