@@ -115,7 +115,7 @@ def instances(change: Callable[[int, Any], int]) -> Callable[[Function], Functio
 
 
 def every(times: int, instead: Any) -> Callable[[Function], Function]:
-    """Do it only every so many times."""
+    """Do it only once in some times."""
 
     def plant(original: Function) -> Function:
         calls = iter(range(10**9))

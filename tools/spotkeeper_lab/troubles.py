@@ -247,7 +247,7 @@ class Troubled(Faulted):
         self.logged = 0
         """The number of requests logged until now."""
         self.replaced: dict[str, float] = {}
-        """When the product last asked for the replacement of an instance."""
+        """When the product last requested the replacement of an instance."""
         self.operator_desired = 0
         """The highest capacity that an operator has set."""
         self.operator_acted = False
