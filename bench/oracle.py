@@ -115,7 +115,7 @@ def instances(change: Callable[[int, Any], int]) -> Callable[[Function], Functio
 
 
 def every(times: int, instead: Any) -> Callable[[Function], Function]:
-    """Do it only once in some times."""
+    """Do it once, and the next times not."""
 
     def plant(original: Function) -> Function:
         calls = iter(range(10**9))

@@ -802,7 +802,7 @@ class Acting(Check):
         while self._refills and self._refills[0] < self.now_s - 3600.0:
             self._refills.popleft()
         if len(self._refills) > 5:
-            how = f"on-demand was backfilled again after a release {len(self._refills)} times in an hour"
+            how = f"backfilled again after a release {len(self._refills)} times in an hour"
             self.watch.broken(Promise.NO_FLAPPING, how)
 
     def _lowered(self, group: str, by: int, name: str, function: str) -> None:
