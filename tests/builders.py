@@ -15,10 +15,21 @@ from spotkeeper.domain.availability.actions import (
     RestoreSpot,
     Terminate,
 )
-from spotkeeper.domain.availability.decide import Plan, alarms_of, apply, assess, plan
+from spotkeeper.domain.availability.decide import Plan, alarms_of, apply, assess, plan, reason_of
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord
+from spotkeeper.domain.decision import (
+    Action,
+    Answer,
+    AvailabilityFigures,
+    Controller,
+    DecisionRecord,
+    Failure,
+    HealthFigures,
+    Outcome,
+    Request,
+    RequestKind,
+)
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import Fleet, Group, Instance, Observation, Phase
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
@@ -43,9 +54,34 @@ def held(**changes: Any) -> DecisionRecord:
     """The record of a turn that held; what a test is about is among the `changes`."""
     plain = DecisionRecord(
         fleet="ocr", controller=Controller.HEALTH, at=NOON, action=Action.HOLD,
-        rule="at target", reason="nothing is missing", seen={},
+        rule="at target", reason="nothing is missing",
     )  # fmt: skip
     return replace(plain, **changes)
+
+
+def counted(record: DecisionRecord) -> AvailabilityFigures:
+    """The figures of an availability turn."""
+    assert record.availability
+    return record.availability
+
+
+def judged(record: DecisionRecord) -> HealthFigures:
+    """The figures of a health turn."""
+    assert record.health
+    return record.health
+
+
+def done(kind: RequestKind, *ids: str, group: str = "", desired: int | None = None) -> Outcome:
+    """The outcome of a request that AWS accepted."""
+    request = Request(kind=kind, group=group, desired=desired, instances=ids)
+    return Outcome(request=request)
+
+
+def backfilled(desired: int, error: Failure | None = None, group: str = "on-demand") -> Outcome:
+    """The outcome of a request to raise the on-demand group."""
+    answer = Answer.REFUSED if error else Answer.DONE
+    raised = done(RequestKind.BACKFILL, group=group, desired=desired)
+    return replace(raised, answer=answer, error=error)
 
 
 def instances(
@@ -110,7 +146,7 @@ class Turn:
 
     def __init__(self, plan: Plan, memory: AvailabilityMemory) -> None:
         self.plan, self.memory, seen = plan, memory, plan.assessment
-        self.action, self.rule, self.reason = plan.action, plan.rule, plan.reason
+        self.action, self.rule, self.reason = plan.size.action, plan.size.rule, reason_of(plan)
         self.spot, self.on_demand, self.shortfall = seen.spot, seen.on_demand, seen.shortfall
         self.alarms = alarms_of(seen, memory)
         sizes = [a for a in plan.actions if isinstance(a, Backfill | CancelBackfill)]

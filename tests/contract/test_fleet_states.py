@@ -3,7 +3,7 @@
 import pytest
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Controller
+from spotkeeper.domain.decision import AvailabilityFigures, Controller
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.ports import AtRiskNote, FleetError, FleetStates
 from tests.builders import NOON, at, held
@@ -113,4 +113,4 @@ def test_a_lease_given_back_leaves_the_notes_to_the_next(states: FleetStates) ->
 
 def test_records_are_taken(states: FleetStates) -> None:
     for _ in range(2):
-        states.record(held(at=NOON, seen={"SpotServing": 2.0}))
+        states.record(held(at=NOON, availability=AvailabilityFigures(spot_serving=2)))

@@ -16,7 +16,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from spotkeeper.domain.decision import OF_FLEETS, Action, Controller, Outcome
+from spotkeeper.domain.decision import (
+    OF_FLEETS,
+    Action,
+    AvailabilityFigures,
+    Controller,
+    HealthFigures,
+)
 from spotkeeper_charts.page import page_html
 from spotkeeper_lab.backtest.policies import choose
 from spotkeeper_lab.backtest.world import World
@@ -27,7 +33,7 @@ from spotkeeper_lab.traces.market import generate
 from spotkeeper_lab.traces.requests import generate_requests
 from spotkeeper_operator.explain import explain_page
 from spotkeeper_operator.watch import fleet_picture, html
-from tests.builders import NOON, fleet, group, held, instances
+from tests.builders import NOON, backfilled, fleet, group, held, instances
 
 QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -40,7 +46,7 @@ DECISION = held(
     action=Action.BACKFILL,
     rule="backfill",
     reason="spot 1 of 2 serving <b>1 short</b>",
-    outcomes=(Outcome(asked="ocr-od: desired 0 -> 1"),),
+    outcomes=(backfilled(1, group="ocr-od"),),
 )
 THERE = {"ocr-spot": group("ocr-spot", 2, instances(serving=["i-1"], launching=["i-2"]))}
 STATE = json.dumps(
@@ -194,7 +200,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             controller=controller,
             at=begin + timedelta(minutes=minute),
             reason=f"spot {minute % 4} of 4 serving; nothing is missing " * 3,
-            seen={"SpotDesired": 4, "SpotServing": minute % 4, "OfferedLoad": 2, "WaitP95": 9},
+            availability=AvailabilityFigures(spot_desired=4, spot_serving=minute % 4),
+            health=HealthFigures(offered_load=2, wait_p95_s=9),
         )
         for minute in range(180)
         for controller in OF_FLEETS

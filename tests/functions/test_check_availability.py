@@ -37,7 +37,7 @@ def test_a_whole_fleet_is_held_recorded_and_measured(stage_of: StageOf, metrics:
     assert stage.leased("ocr") == set()
     emitted = metrics("ocr")
     assert emitted == {"SpotDesired": 4, "SpotServing": 4, "OnDemandDesired": 0}
-    assert (record["seen"]["SpotServing"], record["seen"]["Shortfall"]) == (4, 0)
+    assert (record["availability"]["spot_serving"], record["availability"]["shortfall"]) == (4, 0)
     assert LEVELS.keys().isdisjoint(COUNTS)
 
 
@@ -69,9 +69,9 @@ def test_an_unknown_failure_is_reported_counted_and_backfilled(
     stage.cloud.set_desired("ocr-spot", 6)
     stage.at(660)
     stage.call(handler)
-    seen = stage.records("ocr")[-1]["seen"]
-    assert seen["UnknownFailures"] >= 1
-    assert seen["LaunchFailures"] == seen["UnknownFailures"]
+    seen = stage.records("ocr")[-1]["availability"]
+    assert seen["unknown_failures"] >= 1
+    assert seen["launch_failures"] == seen["unknown_failures"]
     warnings = [line for line in caplog.records if line.levelno == logging.WARNING]
     assert [vars(line)["text"] for line in warnings] == [told]
     assert stage.cloud.group("ocr-on-demand").desired == 2
@@ -176,8 +176,9 @@ def test_a_deferred_backfill_is_requested_by_a_wake_up(stage_of: StageOf) -> Non
     assert json.loads(message.body) == asked
     assert stage.cloud.group("ocr-on-demand").desired == 0
     record = stage.records("ocr")[-1]
-    told = (record["rule"], record["outcomes"][0]["asked"])
-    assert told == ("just in time", "look again at 12:23:30")
+    due = {"what": "backfill_due", "until": "2026-11-20T12:23:30Z"}
+    assert (record["rule"], record["awaited"][0]) == ("just in time", due)
+    assert record["outcomes"][0]["request"]["at"] == due["until"]
     stage.at(1409)
     assert stage.call(handler)["ocr"].startswith("spot 3 of 4 serving")
     assert stage.counted("sqs").total() == 0

@@ -24,11 +24,12 @@ def test_load_becomes_a_size_a_record_and_metrics(stage_of: StageOf, metrics: Me
     emitted = metrics("ocr")
     assert emitted.keys() <= LEVELS.keys() | COUNTS
     assert (emitted["WorkersNeeded"], emitted["WorkersLive"]) == (6, 4)
-    assert record["outcomes"][0]["asked"] == "ocr-spot: desired 6"
-    seen = record["seen"]
-    assert 89 < seen["LoadRate"] <= 91
-    assert seen["OfferedLoad"] == pytest.approx(3.6, rel=0.05)
-    assert seen["WaitP95"] == pytest.approx(1.0, rel=0.05)
+    asked = record["outcomes"][0]["request"]
+    assert (asked["kind"], asked["group"], asked["desired"]) == ("resize_spot", "ocr-spot", 6)
+    seen = record["health"]
+    assert 89 < seen["load_rate"] <= 91
+    assert seen["offered_load"] == pytest.approx(3.6, rel=0.05)
+    assert seen["wait_p95_s"] == pytest.approx(1.0, rel=0.05)
 
 
 def test_a_fleet_without_any_log_is_held_and_raises_no_alarm(

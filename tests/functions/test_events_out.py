@@ -78,12 +78,12 @@ def test_a_hanging_bus_stops_nothing_and_gets_the_event_later(
     assert stage.took_s < 5
     record = stage.records("ocr")[-1]
     assert any(text.startswith("events: TimedOut") for text in record["unread"])
-    assert record["seen"]["EventsUnsent"] == metrics("ocr")["EventsUnsent"] == 2
+    assert record["availability"]["events_unsent"] == metrics("ocr")["EventsUnsent"] == 2
     stage.hang = set()
     bus.sent.clear()
     turn(stage, 15)
     assert sorted(event["state"] for event in bus.sent) == ["backfilled", "short", "whole"]
-    assert "EventsUnsent" not in stage.records("ocr")[-1]["seen"]
+    assert stage.records("ocr")[-1]["availability"]["events_unsent"] == 0
     asked = {each["at"]: each["reason"] for each in stage.records("ocr")}
     for event in bus.sent:
         when = event["at"].replace("+00:00", "Z")

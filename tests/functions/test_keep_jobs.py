@@ -104,7 +104,7 @@ class Account(JobAccount):
             self.answer = handler(event, context)  # type: ignore[arg-type]
         self.turned = {call.args[0] for call in turns.call_args_list}
         mine = [it for report in reports for it in report.records if it.fleet == "resnet"]
-        return [outcome.asked for record in mine for outcome in record.outcomes]
+        return [outcome.request.text() for record in mine for outcome in record.outcomes]
 
     def ticks(self, number: int) -> list[str]:
         return [step for _ in range(number) for step in self.tick()]

@@ -84,7 +84,8 @@ def test_to_zero_after_a_quiet_time_and_back_on_the_first_request(
     quiet.turns(9)
     assert quiet.desired >= 1
     assert {"StaleSearchLogs", "RequestQueueUnread", "RequestsQueued"}.isdisjoint(metrics("ocr"))
-    assert quiet.record["seen"]["RequestsQueued"] == quiet.record["seen"]["RequestsInFlight"] == 0
+    seen = quiet.record["health"]
+    assert seen["requests_queued"] == seen["requests_in_flight"] == 0
     quiet.turns(1)
     assert (quiet.desired, quiet.record["rule"]) == (0, "quiet")
     assert quiet.record["reason"].startswith("no request for 600 s, nothing waits or is in flight")
@@ -154,7 +155,7 @@ def test_a_redis_fleet_sleeps_and_wakes(stage_of: StageOf, tmp_path: Path) -> No
             # A worker has it: nothing waits, and yet the fleet stays.
             quiet.turns(12)
             assert quiet.desired == 1
-            assert quiet.record["seen"]["RequestsInFlight"] == 1
+            assert quiet.record["health"]["requests_in_flight"] == 1
             message.ack()
             quiet.turns(12)
             assert quiet.desired == 0

@@ -73,7 +73,7 @@ def test_groups_that_hang_leave_a_record_in_every_fleet(
     for name in ("ocr", "search"):
         (record,) = stage.records(name)
         assert record["rule"] == "failed"
-        assert record["error"].startswith("TimedOut: describing Auto Scaling groups: Read timeout")
+        assert record["error"]["text"].startswith("describing Auto Scaling groups: Read timeout")
 
 
 def test_a_hanging_request_queue_delays_other_fleets_for_one_turn_at_most(
@@ -115,7 +115,7 @@ def test_an_item_that_the_table_cannot_read_stops_its_own_fleet_only(
     stage.down.add(f"fleet-2 {item}")
     for minute in range(11, 16):
         turn(stage, 60 * minute, handler, fails=r"fleet-2: .*Service unavailable")
-    failed = {name: [r["error"] != "" for r in stage.records(name)] for name in FIVE}
+    failed = {name: [r["error"] is not None for r in stage.records(name)] for name in FIVE}
     assert failed == {name: [name == "fleet-2"] * 5 for name in FIVE}
 
 

@@ -242,7 +242,8 @@ def test_without_its_on_demand_group_spot_is_sized_and_drained(
     assert turned(stage) == ({"ocr", "search"}, "")
     assert taken not in {i.instance_id for i in stage.cloud.group("ocr-spot").instances}
     record = stage.records("ocr")[-1]
-    assert f"drain {taken}" in str(record["outcomes"])
+    drained = [o["request"] for o in record["outcomes"] if o["request"]["kind"] == "drain"]
+    assert [taken] in [each["instances"] for each in drained]
     assert "group-missing" in record["alarms"]
     assert "ocr-on-demand does not exist: create it, or correct" in record["reason"]
     assert metrics("ocr")["ConfigurationFailure"] == 1

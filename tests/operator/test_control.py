@@ -89,7 +89,11 @@ def test_stop_counts_what_serves_and_not_what_is_in_service(
     assert len(deployed.cloud.group("main-spot").instances) == 3
     at = deployed.now - timedelta(seconds=age_s)
     newest = {**deployed.records("main")[-1], "controller": "availability", "at": at.isoformat()}
-    record(deployed, "availability", newest | {"seen": {"SpotServing": serving}})
+    record(
+        deployed,
+        "availability",
+        newest | {"availability": {"spot_serving": serving}, "health": None},
+    )
     code, _, err = run("stop", "main", "--yes")
     assert (code, told in " ".join(err.split())) == (2 if told else 0, True)
     assert deployed.cloud.group("main-on-demand").desired == (1 if told else 0)

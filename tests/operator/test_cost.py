@@ -20,6 +20,7 @@ from moto import mock_aws
 from functions.check_availability.app import handler as check_availability
 from functions.keep_ledger.app import handler as keep_ledger
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
+from spotkeeper.domain.decision import HealthFigures
 from spotkeeper.domain.money.ledger import EndedBy, LedgerItem
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_lab.cloud.values import Physics, Purchase
@@ -211,14 +212,17 @@ def test_losses_together_make_one_look() -> None:
 def test_requests_a_minute_are_requests_over_the_minutes_between_turns() -> None:
     """A gap counts for two minutes at most, and an older release has no figures of requests."""
     turns = [
-        held(at=NOON + timedelta(seconds=s), seen={"RequestsLate": 2.0, "RequestsFailed": 0.5})
+        held(
+            at=NOON + timedelta(seconds=s),
+            health=HealthFigures(requests_late=2.0, requests_failed=0.5),
+        )
         for s in (0, 60, 150, 1000)
     ]
     found = noticed([turns], unread=2)
     assert found.late == pytest.approx(2.0 * (1 + 1.5 + 2))
     assert found.failed == pytest.approx(0.5 * 4.5)
     assert found.unread == 2
-    old = noticed([[replace(turn, seen={}) for turn in turns]], unread=0)
+    old = noticed([[replace(turn, health=HealthFigures()) for turn in turns]], unread=0)
     assert (old.late, old.failed) == (None, None)
 
 

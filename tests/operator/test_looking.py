@@ -4,17 +4,21 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import boto3
 import pytest
 
+from spotkeeper.domain.decision import Suspect, Suspicion
 from spotkeeper.domain.fleet import Instance, Phase
 from spotkeeper.domain.money.ledger import Life
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator.aws import Aws
-from spotkeeper_operator.status import Details, Event, Looked, details_text, folded, instances_of
+from spotkeeper_operator.status.known import Details, Event, folded, instances_of
+from spotkeeper_operator.status.looked import Looked
+from spotkeeper_operator.status.said import details_text
 from tests.builders import NOON, fleet, group, held
 from tests.functions.conftest import PATH, Stage, StageOf, document
 from tests.operator.command import answered, deploy, matches, record, refused, run, words
@@ -217,6 +221,7 @@ def test_each_instance(kept: Stage) -> None:
 
 
 IN_SERVICE = Phase.IN_SERVICE
+SILENT = Suspect(instance_id="i-0", kind=Suspicion.SILENT, since=NOON, why="")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +254,7 @@ def test_why_an_instance_counts_or_not(
     )
     looked = Looked(
         groups={"spot": group("spot", 1, members)},
-        records=[held(reason=f"load 1 erlang; i-0 {judged}" if judged else "load 1 erlang")],
+        records=[held(suspects=(replace(SILENT, why=judged),) if judged else ())],
         digests=logs(["i-0"] if served else [], 5),
         queue="",
     )
@@ -276,7 +281,7 @@ def test_the_last_changes_and_failures(deployed: Stage, monkeypatch: pytest.Monk
     (events,) = json.loads(answered("status", "--events", "--json"))["fleets"].values()
     assert [e["at"] for e in events] == sorted(e["at"] for e in events)
     # The number of those that are not listed is shown.
-    monkeypatch.setattr("spotkeeper_operator.status.EVENTS_AT_MOST", 2)
+    monkeypatch.setattr("spotkeeper_operator.status.known.EVENTS_AT_MOST", 2)
     listed, count = json.loads(answered("status", "--events", "--json")), len(events)
     assert (listed["fleets"]["main"], listed["left_out"]) == (events[-2:], {"main": count - 2})
     assert f"main: {count} events in 3.0 h; the last 2 of them" in answered("status", "--events")

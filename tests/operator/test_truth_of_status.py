@@ -35,15 +35,9 @@ from spotkeeper_lab.troubles import Troubled
 from spotkeeper_lab.workers import Served
 from spotkeeper_lab.world import LEDGER, TABLE
 from spotkeeper_operator.cost import unread
-from spotkeeper_operator.status import (
-    LOAD_WINDOW_S,
-    LOGS_READ_S,
-    RECORDS_READ,
-    FleetStatus,
-    LoadNow,
-    Looked,
-    fleet_status,
-)
+from spotkeeper_operator.status.known import LOAD_WINDOW_S, FleetStatus, LoadNow, fleet_status
+from spotkeeper_operator.status.looked import LOGS_READ_S, RECORDS_READ, Looked
+from spotkeeper_operator.status.said import why_of
 from spotkeeper_operator.text import STALE_TURN_S
 from tests.functions.conftest import billed
 
@@ -185,11 +179,11 @@ class Told(Troubled):
         now = lately[-1]
         has = f"{now.in_service} in service and {now.working} working of {now.wanted}"
         if status.whole and not any(m.working >= m.wanted for m in lately):
-            yield f"whole, with {has}: {status.why}"
+            yield f"whole, with {has}: {why_of(status)}"
         short = status.missing_groups or any(m.working < m.wanted for m in lately)
         # Those that are warned work until they are taken.
-        if status.whole is False and not short and " warned" not in status.why:
-            yield f"not whole, with {has}: {status.why}"
+        if status.whole is False and not short and not status.warned:
+            yield f"not whole, with {has}: {why_of(status)}"
         if status.in_service not in (None, now.in_service):
             yield f"{status.in_service} in service, there are {now.in_service}"
         if waiting := status.waiting:

@@ -9,7 +9,16 @@ from unittest.mock import Mock
 
 import pytest
 
-from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import (
+    FAILED,
+    Alarm,
+    Answer,
+    AvailabilityFigures,
+    Controller,
+    DecisionRecord,
+    HealthFigures,
+    RequestKind,
+)
 from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.aws import read_activities
 from spotkeeper_operator.drill import Story, updated
@@ -23,12 +32,12 @@ from spotkeeper_operator.explain import (
 )
 from spotkeeper_operator.observed import Running, observed
 from spotkeeper_operator.text import labelled, parse_instant
-from tests.builders import fleet, held
+from tests.builders import backfilled, done, fleet, held
 
 NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
 HOLD = held(at=NOW)
 LOOK = held(at=NOW, controller=Controller.AVAILABILITY)
-WRONG = replace(HOLD, rule=FAILED, reason="the turn failed: Throttled: slow down", seen={})
+WRONG = replace(HOLD, rule=FAILED, reason="the turn failed: Throttled: slow down")
 
 
 @pytest.mark.parametrize(
@@ -97,17 +106,16 @@ def test_a_time_without_turns_at_either_end_is_a_gap() -> None:
 
 
 def test_a_failed_turn_says_nothing_about_a_drill() -> None:
-    names = ("Interruptions", "SpotAtRisk", "EarlyReplacements", "Backfilled", "SpotServing",
-             "OnDemandServing", "SpotDesired", "OnDemandDesired")  # fmt: skip
-    failed = replace(LOOK, rule=FAILED, seen={"TurnsFailed": 1})
-    _, saw = minutes(failed, replace(LOOK, seen=dict.fromkeys(names, 1.0)))
+    seen = AvailabilityFigures(interruptions=1, spot_serving=1, spot_desired=1)
+    failed = replace(LOOK, rule=FAILED)
+    _, saw = minutes(failed, replace(LOOK, availability=seen))
     story = Story(fleet="ocr", started=NOW, instances=("i-1",))
     assert updated(story, [failed, saw], [], 0.0).warned == saw.at
 
 
 def test_charts_break_where_no_turn_worked() -> None:
     """A failed turn saw nothing: it must not draw a fleet of none, nor a time without a turn."""
-    turn = replace(LOOK, seen={"SpotServing": 4})
+    turn = replace(LOOK, availability=AvailabilityFigures(spot_serving=4))
     wrong = replace(WRONG, controller=Controller.AVAILABILITY)
     late = replace(turn, at=NOW + timedelta(minutes=9))
     drawn = records_timeline([*minutes(turn, turn, wrong), late], NOW, NOW + timedelta(hours=1))
@@ -118,14 +126,16 @@ def test_charts_break_where_no_turn_worked() -> None:
 
 
 def test_waits_and_load_have_a_gap_while_logs_are_missing() -> None:
-    seen = {"OfferedLoad": 2.0, "WorkersLive": 3, "WaitP95": 0.8, "SearchLogAge": -0.2}
-    quiet = seen | {"OfferedLoad": 0.0, "WorkersLive": 0, "SearchLogAge": 300.0}
-    turns = [replace(HOLD, seen=each) for each in (seen, quiet, quiet | {"StaleSearchLogs": 1})]
+    seen = HealthFigures(offered_load=2.0, workers_live=3, wait_p95_s=0.8, search_log_age_s=-0.2)
+    quiet = replace(seen, offered_load=0.0, workers_live=0, search_log_age_s=300.0)
+    turns = [replace(HOLD, health=each) for each in (seen, quiet, quiet)]
+    turns[2] = replace(turns[2], alarms=(Alarm.STALE_SEARCH_LOGS,))
     _, load, waits = records_timeline(minutes(*turns), NOW, NOW + timedelta(hours=1)).charts
     assert [list(series.values) for series in (*load.series[:2], *waits.series)] == [
         [2.0, 0.0, None], [3, 0, None], [0.8, None, None],
     ]  # fmt: skip
-    never = replace(HOLD, seen={"OfferedLoad": 0.0, "WorkersNeeded": 0, "WorkersLive": 0})
+    none = HealthFigures(offered_load=0.0, workers_needed=0, workers_live=0)
+    never = replace(HOLD, health=none)
     assert [seen_words(turn) for turn in (*turns, never)] == [
         "2 erlangs, 3 live, 0.8 s waited (p95)",
         "0 erlangs, 300 s since the newest log",
@@ -139,22 +149,24 @@ def test_expectations_hold_until_the_next_turn() -> None:
 
     A turn that failed ends no wish.
     """
-    there = {"SpotServing": 3, "SpotLaunching": 1, "OnDemandServing": 0, "ShortfallUnfilled": 2}
+    there = AvailabilityFigures(spot_serving=3, spot_launching=1, shortfall_unfilled=2)
     backfill = replace(
         LOOK,
         permission=Permission.OBSERVE,
-        seen=there,
-        outcomes=(Outcome(asked="on-demand: desired 2", would=True),),
+        availability=there,
+        outcomes=(replace(backfilled(2), answer=Answer.OBSERVED),),
     )
-    failed = replace(backfill, rule=FAILED, seen={"TurnsFailed": 1}, outcomes=())
-    wish = (Outcome(asked="spot: desired 6", would=True),)
-    size = replace(HOLD, permission=Permission.OBSERVE, seen={"WorkersNeeded": 6}, outcomes=wish)
+    failed = replace(backfill, rule=FAILED, availability=None, outcomes=())
+    wish = replace(done(RequestKind.RESIZE_SPOT, group="spot", desired=6), answer=Answer.OBSERVED)
+    needed = HealthFigures(workers_needed=6)
+    size = replace(HOLD, permission=Permission.OBSERVE, health=needed, outcomes=(wish,))
     turns = ((backfill, 0), (failed, 2), (size, 3), (backfill, 6))
     found = observed(fleet(), [replace(r, at=NOW + timedelta(minutes=at)) for r, at in turns])
     assert found.turns == 4
     assert found.ran == Running(spot=4 * 0.1, on_demand=0, unfilled=2 * 0.1)
     assert found.would == Running(spot=4 * 0.05 + 6 * 0.05, on_demand=2 * 0.1, unfilled=0)
-    assert dict(found.wishes) == {"on-demand: desired 2": 2, "spot: desired 6": 1}
+    wishes = {wish.text: wish.times for wish in found.wishes}
+    assert wishes == {"on-demand: desired 2": 2, "spot: desired 6": 1}
 
 
 AN_INSTANCE = "an instance was taken out of service in response to"

@@ -1,8 +1,8 @@
 """A fleet on a simulated cloud, driven by the real turns, shown as a table of steps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.decision import AvailabilityFigures, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
@@ -19,6 +19,7 @@ from spotkeeper_lab.fakes import (
     seconds,
 )
 from spotkeeper_lab.traces.market import market_of
+from tests.builders import counted
 
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
 SPOT, ON_DEMAND = "ocr-spot", "ocr-on-demand"
@@ -75,7 +76,8 @@ class FakeFleet:
         for record in self._turns()[-1:]:
             assert record.reason
             assert record.rule
-            assert _serving_after(record) >= record.seen["SpotDesired"] or not _released(record)
+            seen = counted(record)
+            assert _serving_after(seen) >= seen.spot_desired or not seen.released
 
     @property
     def serving(self) -> int:
@@ -107,13 +109,13 @@ class FakeFleet:
         """Every alarm that a turn raised."""
         return {alarm for record in self.states.records for alarm in record.alarms}
 
-    def total(self, name: str) -> float:
+    def total(self, figure: Callable[[AvailabilityFigures], int]) -> int:
         """A figure added up over all turns."""
-        return sum(record.seen.get(name, 0) for record in self.states.records)
+        return sum(figure(counted(record)) for record in self._turns())
 
     def asked(self) -> list[str]:
         """All requests to AWS, in order."""
-        return [done.asked for record in self.states.records for done in record.outcomes]
+        return [o.request.text() for record in self.states.records for o in record.outcomes]
 
 
 def warning(*instance_ids: str, at_s: float) -> Interruption:
@@ -122,18 +124,12 @@ def warning(*instance_ids: str, at_s: float) -> Interruption:
     )
 
 
-def _released(record: DecisionRecord) -> float:
-    return record.seen["Released"]
-
-
-def _serving_after(record: DecisionRecord) -> float:
+def _serving_after(seen: AvailabilityFigures) -> int:
     """What serves after a release, which takes those that do not serve first."""
-    seen, released = record.seen, _released(record)
-    idle = seen["OnDemandDesired"] + released - seen["OnDemandServing"]
-    return seen["SpotServing"] + seen["OnDemandServing"] - max(0, released - idle)
+    idle = seen.on_demand_desired + seen.released - seen.on_demand_serving
+    return seen.spot_serving + seen.on_demand_serving - max(0, seen.released - idle)
 
 
 def _line(record: DecisionRecord) -> str:
-    seen: Mapping[str, float] = record.seen
-    at_s = seconds(record.at)
-    return f"{at_s:g} {record.action} ({record.rule}) on-demand {seen['OnDemandDesired']:g}"
+    wanted = counted(record).on_demand_desired
+    return f"{seconds(record.at):g} {record.action} ({record.rule}) on-demand {wanted}"

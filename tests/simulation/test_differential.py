@@ -79,9 +79,9 @@ type Turn = tuple[float, str, str, float, float]
 
 def turn_of(record: dict[str, Any], at_s: float) -> Turn:
     """When it was, what it did and why, and what both groups want after it."""
-    seen = record["seen"]
-    spot = seen["SpotDesired"]
-    return at_s, record["action"], record["reason"], seen["OnDemandDesired"], spot
+    seen = record["availability"]
+    spot = seen["spot_desired"]
+    return at_s, record["action"], record["reason"], seen["on_demand_desired"], spot
 
 
 def demo_turns(market: Market, world: World) -> list[Turn]:

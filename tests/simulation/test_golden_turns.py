@@ -35,8 +35,8 @@ def test_a_mass_interruption_in_one_second_is_filled_before_it_happens() -> None
     assert fleet.table() == ["1080 backfill (backfill) on-demand 10"]
     fleet.to(1200)
     assert fleet.ready == 10
-    assert fleet.total("Interruptions") == 10
-    assert fleet.total("EarlyReplacements") == 10
+    assert fleet.total(lambda seen: seen.interruptions) == 10
+    assert fleet.total(lambda seen: seen.early_replacements) == 10
     fleet.to(2999)
     assert fleet.on_demand == 10
     fleet.to(4500)
@@ -98,8 +98,8 @@ def test_the_same_event_five_times_and_out_of_order_changes_nothing_more() -> No
     for event in (ended, *[warning(warned, at_s=1080)] * 5):
         handle_interruption(event, [fleet.fleet], fleet.ports, instant(1081))
     assert fleet.on_demand == 1
-    assert fleet.total("Interruptions") == 1
-    assert fleet.total("EarlyReplacements") == 1
+    assert fleet.total(lambda seen: seen.interruptions) == 1
+    assert fleet.total(lambda seen: seen.early_replacements) == 1
     assert [asked for asked in fleet.asked() if asked.startswith("drain")] == [f"drain {warned}"]
 
 
@@ -141,7 +141,7 @@ def test_a_crash_after_any_call_of_a_turn_is_repaired(calls: int) -> None:
     assert fleet.on_demand == 0
     assert fleet.serving == 6
     assert len(fleet.cloud.instances()) == 6
-    assert fleet.total("Interruptions") <= 3
+    assert fleet.total(lambda seen: seen.interruptions) <= 3
 
 
 @pytest.mark.parametrize("calls", range(1, 16))
@@ -238,10 +238,9 @@ def test_without_a_wake_up_nothing_is_deferred(fleet: FakeFleet) -> None:
     whole_to(fleet, 6000)
     backfills = [line for line in fleet.table() if "backfill" in line]
     assert [line.split()[0] for line in backfills] == ["1080", "3580"]
-    (record,) = [r for r in fleet.states.records if r.outcomes and r.outcomes[0].error]
-    assert record.outcomes[0].asked == "look again at 01:00:10"
-    assert record.outcomes[0].error == "Unavailable: no answer"
-    assert record.outcomes[1].asked == "ocr-on-demand: desired 1"
+    (record,) = [r for r in fleet.states.records if r.refused]
+    assert record.outcomes[0].text == "look again at 01:00:10: Unavailable: no answer"
+    assert record.outcomes[1].request.text() == "ocr-on-demand: desired 1"
 
 
 def test_the_next_minute_makes_up_for_a_lost_wake_up(fleet: FakeFleet) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.observability import COUNTS, DAILY, LEVELS
-from spotkeeper_operator.status import ALARMS
+from spotkeeper_operator.status.looked import ALARMS
 from tests.template.stack import Stack
 
 OF_JOBS = "JobsStuck"

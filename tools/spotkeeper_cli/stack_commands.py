@@ -123,23 +123,23 @@ def status(
 
     With --instances or --events: a list of these instead.
     """
-    from spotkeeper_operator import status as statuses
+    from spotkeeper_operator.status import known, said
 
     if (instances or events) and (watch or (instances and events)):
         raise typer.BadParameter("give one of --instances, --events and --watch")
     if instances or events:
-        read = statuses.read_instances if instances else statuses.read_events
+        read = known.read_instances if instances else known.read_events
         listed = read(on.aws, on.stack, fleet, on.now)
-        on.say(statuses.details_text, statuses.details_json, listed)
+        on.say(said.details_text, said.details_json, listed)
         raise typer.Exit(1 if listed.troubles else 0)
-    found = statuses.read_status(on.aws, on.stack, fleet, on.now)
+    found = known.read_status(on.aws, on.stack, fleet, on.now)
     while watch:
         screen().clear()
-        on.say(statuses.status_text, statuses.status_json, found)
+        on.say(said.status_text, said.status_json, found)
         time.sleep(watch)
-        found = patiently(lambda: statuses.read_status(on.aws, on.stack, fleet, on.now), watch)
-    on.say(statuses.status_text, statuses.status_json, found)
-    raise typer.Exit(statuses.exit_code(found))
+        found = patiently(lambda: known.read_status(on.aws, on.stack, fleet, on.now), watch)
+    on.say(said.status_text, said.status_json, found)
+    raise typer.Exit(said.exit_code(found))
 
 
 def patiently[T](read: Callable[[], T], every_s: float) -> T:

@@ -182,7 +182,7 @@ class JobWorld:
         return self.item
 
     def record(self, record: DecisionRecord) -> None:
-        self.story += [f"{self.t}: {it.asked} {it.error}" for it in record.outcomes]
+        self.story += [f"{self.t}: {it.text}" for it in record.outcomes]
 
     def release(self, kept: Kept) -> None:
         self.leased_until = self.now

@@ -12,7 +12,7 @@ from spotkeeper.adapters.ec2.auto_scaling import MARKS, AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.fleet_documents import OVERRIDES
-from spotkeeper.domain.decision import FAILED, OF_FLEETS, Controller
+from spotkeeper.domain.decision import FAILED, OF_FLEETS
 from spotkeeper.domain.fleet import Group, Phase
 from spotkeeper.domain.permission import LONGEST_PAUSE, Control, Mode, Pause, Permission
 from spotkeeper.ports import OWNER_TAG, FleetError
@@ -47,10 +47,10 @@ class FleetControl:
         None where no turn has succeeded lately: nobody knows.
         """
         records = self._aws.records(self.stack).newest(self.fleet.name, RECENT)
-        turns = (r for r in records.of(Controller.AVAILABILITY) if "SpotServing" in r.seen)
-        turn = next(turns, None)
-        known = turn and age_from(turn.at, self._now) <= STALE_TURN_S
-        return int(turn.seen["SpotServing"]) if turn and known else None
+        turns = ((r.at, r.availability) for r in records.records if r.availability)
+        at, seen = next(turns, (None, None))
+        known = at and age_from(at, self._now) <= STALE_TURN_S
+        return seen.spot_serving if seen and known else None
 
     def preview(self) -> list[str]:
         """List the calls that the newest turns of a fleet that does not act would have made."""
@@ -63,7 +63,7 @@ class FleetControl:
                 since = f"for {spoken(age_s)}" if turn else "yet"
                 lines.append(f"{controller}: not known, no turn has succeeded {since}")
                 continue
-            wishes = [outcome.asked for outcome in turn.outcomes if outcome.would] or ["nothing"]
+            wishes = [one.text() for one in turn.observed] or ["nothing"]
             lines += [f"{controller} ({spoken(age_s)} ago): {wish}" for wish in wishes]
         return lines
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.decision import Controller, DecisionRecord, HealthFigures
 from spotkeeper.domain.money.ledger import EndedBy, LedgerItem
 from spotkeeper.domain.money.prices import PriceBook, Priced, priced
 from spotkeeper.domain.money.savings import Savings, savings
@@ -187,16 +187,17 @@ def spans_of(items: Iterable[LedgerItem], since: datetime, until: datetime) -> l
 def noticed(per_span: Sequence[Sequence[DecisionRecord]], unread: int) -> Noticed:
     """Add up what health turns saw of requests, a record for the time until the next."""
 
-    def total(name: str) -> float | None:
+    def total(per_minute: Callable[[HealthFigures], float | None]) -> float | None:
         found = [
-            before.seen[name] * (min(after.at - before.at, LONGEST_STEP) / _MINUTE)
+            count * (min(after.at - before.at, LONGEST_STEP) / _MINUTE)
             for records in per_span
             for before, after in pairwise(sorted(records, key=lambda r: r.at))
-            if name in before.seen
+            if before.health and (count := per_minute(before.health)) is not None
         ]
         return sum(found) if found else None
 
-    late, failed = total("RequestsLate"), total("RequestsFailed")
+    late = total(lambda seen: seen.requests_late)
+    failed = total(lambda seen: seen.requests_failed)
     return Noticed(late=late, failed=failed, spans=len(per_span), unread=unread)
 
 

@@ -1,8 +1,9 @@
 """A drill: AWS Fault Injection Service interrupts spot instances, and the records tell the rest."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -11,7 +12,7 @@ from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.lives import InstanceLives
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.decision import AvailabilityFigures, DecisionRecord
 from spotkeeper.domain.fleet import Phase
 from spotkeeper.domain.load.load import LoadDigest, merged
 from spotkeeper.domain.money.ledger import Life
@@ -131,29 +132,30 @@ def updated(
     stood_in: float,
 ) -> Story:
     """Tell a story as far as records and instances go; `stood_in` served on demand before it."""
-    looks = (r for r in records if r.controller is Controller.AVAILABILITY and r.looked)
-    turns = sorted((r for r in looks if r.at >= story.started), key=lambda r: r.at)
+    turns = [(r.at, r.availability) for r in records if r.availability and r.at >= story.started]
+    turns.sort(key=itemgetter(0))
 
     def first(
-        happened: Callable[[Mapping[str, float]], bool], since: datetime | None
+        happened: Callable[[AvailabilityFigures], bool], since: datetime | None
     ) -> datetime | None:
-        found = (turn.at for turn in turns if since and turn.at >= since and happened(turn.seen))
-        return next(found, None)
+        return next((at for at, seen in turns if since and at >= since and happened(seen)), None)
 
-    warned = first(lambda it: it["Interruptions"] + it["SpotAtRisk"] > 0, story.started)
+    warned = first(lambda seen: seen.interruptions + seen.spot_at_risk > 0, story.started)
     ends = [life.until for life in lives]
     gone = max((end for end in ends if end), default=None) if all(ends) else None
     return replace(
         story,
         warned=warned,
         # AWS accepted what a turn requested.
-        asked=first(lambda it: it["EarlyReplacements"] + it["Backfilled"] > 0, warned),
+        asked=first(lambda seen: seen.early_replacements + seen.backfilled > 0, warned),
         gone=gone,
         whole=first(
-            lambda it: it["SpotServing"] + it["OnDemandServing"] >= it["SpotDesired"], warned
+            lambda seen: seen.spot_serving + seen.on_demand_serving >= seen.spot_desired, warned
         ),
         back=first(
-            lambda it: it["SpotServing"] >= it["SpotDesired"] and it["OnDemandDesired"] <= stood_in,
+            lambda seen: (
+                seen.spot_serving >= seen.spot_desired and seen.on_demand_desired <= stood_in
+            ),
             max(warned, gone) if warned and gone else None,
         ),
     )

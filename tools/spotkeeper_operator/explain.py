@@ -2,43 +2,36 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 from spotkeeper.adapters.dynamodb.decision_records import Records
-from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import (
+    FAILED,
+    Action,
+    Answer,
+    Controller,
+    DecisionRecord,
+    HealthFigures,
+    Outcome,
+    Request,
+)
+from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.ports import FleetError
 from spotkeeper_charts import page
 from spotkeeper_operator.aws import Aws, chosen, read_activities
 from spotkeeper_operator.text import STALE_TURN_S, as_json, labelled, paragraphs, spoken
 
-# Search logs of this age tell of the time of a turn; `STALE` counts turns that missed logs.
-LOGS_TELL_S, STALE = 120.0, "StaleSearchLogs"
-# What tells most of a turn, in the order in which a person asks.
-_SHOWN = {
-    Controller.AVAILABILITY: {
-        "SpotDesired": "spot wanted",
-        "SpotServing": "serving",
-        "SpotLaunching": "launching",
-        "SpotAtRisk": "at risk",
-        "Shortfall": "short",
-        "OnDemandDesired": "on-demand",
-        "OnDemandServing": "of it serving",
-    },
-    Controller.HEALTH: {
-        "OfferedLoad": "erlangs",
-        "LoadRate": "% busy",
-        "WorkersNeeded": "workers needed",
-        "WorkersLive": "live",
-        "WaitP95": "s waited (p95)",
-        "SearchLogAge": "s since the newest log",
-    },
-}
+# Search logs of this age tell of the time of a turn.
+LOGS_TELL_S = 120.0
 # The fields of the last turn of an entry that its JSON has, too.
-_OF_A_TURN = ("action", "rule", "reason", "seen", "outcomes", "failures")
+_OF_A_TURN = (
+    "action", "rule", "reason", "availability", "health", "suspects", "outcomes", "awaited",
+    "failures",
+)  # fmt: skip
 
 _ID = re.compile(r"\bi-[0-9a-f]+\b")
 # EC2 adds hundreds of letters to a refusal; and ids of single calls, which differ each time.
@@ -174,60 +167,95 @@ def _adds_nothing(before: DecisionRecord, after: DecisionRecord) -> bool:
         before.action is after.action
         and (after.action is Action.HOLD or bool(after.outcomes))
         and before.rule == after.rule
-        and all(outcome.would or outcome.error for outcome in before.outcomes)
+        and not before.done
         and {*map(_kind_of, before.outcomes)} == {*map(_kind_of, after.outcomes)}
-        and before.failures == after.failures
-        and (before.rule != FAILED or _readable(before.reason) == _readable(after.reason))
+        and {*map(_words_of, before.failures)} == {*map(_words_of, after.failures)}
+        and (before.rule != FAILED or _readable(before.failure) == _readable(after.failure))
         and (after.at - before.at).total_seconds() <= STALE_TURN_S
     )
 
 
-def known(seen: Mapping[str, float]) -> Mapping[str, float]:
+def known(turn: DecisionRecord) -> HealthFigures | None:
     """Leave out what a turn saw of logs that were too old to tell of its own time."""
-    never = "SearchLogAge" not in seen and not seen.get("WorkersLive")
-    if not never and seen.get("SearchLogAge", 0.0) <= LOGS_TELL_S:
+    seen = turn.health
+    if seen is None:
+        return None
+    never = seen.search_log_age_s is None and not seen.workers_live
+    if not never and (seen.search_log_age_s or 0.0) <= LOGS_TELL_S:
         return seen
+    if never:
+        seen = replace(seen, workers_needed=None)
+    if never or turn.stale:
+        seen = replace(seen, offered_load=None, load_rate=None, workers_live=None)
     # Without missing logs it is quiet: the load is known, and nobody waited.
-    load = ("OfferedLoad", "LoadRate", "WorkersLive") if never or seen.get(STALE) else ()
-    old = {"WaitP95", *load, *(("WorkersNeeded",) if never else ())}
-    return {name: value for name, value in seen.items() if name not in old}
+    return replace(seen, wait_p95_s=None)
 
 
 def seen_words(turn: DecisionRecord) -> str:
     """Say what a turn saw, in a line; what was none is left out, but for the first."""
-    seen, names = known(turn.seen), _SHOWN[turn.controller]
+    told: list[tuple[float | None, str]] = []
+    if seen := turn.availability:
+        told = [
+            (seen.spot_desired, "spot wanted"),
+            (seen.spot_serving, "serving"),
+            (seen.spot_launching, "launching"),
+            (seen.spot_at_risk, "at risk"),
+            (seen.shortfall, "short"),
+            (seen.on_demand_desired, "on-demand"),
+            (seen.on_demand_serving, "of it serving"),
+        ]
+    if load := known(turn):
+        told = [
+            (load.offered_load, "erlangs"),
+            (load.load_rate, "% busy"),
+            (load.workers_needed, "workers needed"),
+            (load.workers_live, "live"),
+            (load.wait_p95_s, "s waited (p95)"),
+            (load.search_log_age_s, "s since the newest log"),
+        ]
     # The clock of a worker may be ahead: no log is younger than now.
-    shown = [(max(0.0, seen[name]), words) for name, words in names.items() if name in seen]
+    shown = [(max(0.0, value), words) for value, words in told if value is not None]
     parts = [f"{value:.3g} {words}" for n, (value, words) in enumerate(shown) if value or not n]
     return ", ".join(parts) or "nothing"
 
 
+type Kind = tuple[Request, Answer, str]
+
+
 def answered(outcomes: Sequence[Outcome]) -> list[str]:
     """List the calls and what AWS answered, a line each; equal refusals share one."""
-    alike: dict[tuple[str, str, bool], list[Outcome]] = {}
+    alike: dict[Kind, list[Outcome]] = {}
     for outcome in outcomes:
         alike.setdefault(_kind_of(outcome), []).append(outcome)
-    return [
-        f"{_together(some)} -> {'only observed' if o.would else _readable(o.error) or 'done'}"
-        for some in alike.values()
-        for o in some[:1]
-    ]
+    return [f"{_together(some)} -> {_answer(some[0])}" for some in alike.values()]
 
 
-def _kind_of(outcome: Outcome) -> tuple[str, str, bool]:
+def _answer(outcome: Outcome) -> str:
+    if outcome.error:
+        return _readable(str(outcome.error))
+    return "only observed" if outcome.answer is Answer.OBSERVED else "done"
+
+
+def _kind_of(outcome: Outcome) -> Kind:
     """Return what equal refusals have in common; only these are equal without their instances."""
-    if not outcome.error:
-        return outcome.asked, "", outcome.would
-    return _ID.sub("", outcome.asked), _ID.sub("", _readable(outcome.error)), False
+    if outcome.error is None:
+        return outcome.request, outcome.answer, ""
+    error = _ID.sub("", _readable(str(outcome.error)))
+    return replace(outcome.request, instances=(), why=""), outcome.answer, error
 
 
 def _together(alike: Sequence[Outcome]) -> str:
     """Name the instances of requests that differ in nothing else."""
-    first, *others = [one.asked for one in alike]
-    more = [found[0] for asked in others if (found := _ID.search(asked))]
-    named = ", ".join(["", *more[:AT_MOST_NAMED]])
+    first, *others = [one.request for one in alike]
+    if not others:
+        return first.text()
+    named = [i for one in (first, *others[:AT_MOST_NAMED]) for i in one.instances]
     rest = f" and {len(others) - AT_MOST_NAMED} more" if len(others) > AT_MOST_NAMED else ""
-    return _ID.sub(lambda found: f"{found[0]}{named}{rest}", first, count=1)
+    return first.text(", ".join(named) + rest)
+
+
+def _words_of(failure: LaunchFailure) -> str:
+    return f"{failure.failure_class}: {failure.message}"
 
 
 def _readable(error: str) -> str:
@@ -246,9 +274,10 @@ def explain_text(found: Decisions) -> str:
             rows = [(turn.fleet, f"{turn.controller}: FAILED")]
         else:
             rows = [(turn.fleet, f"{turn.controller}: {turn.action} [{turn.rule}]")]
-            rows += [("seen", seen_words(turn))] if turn.controller in _SHOWN else []
+            if turn.controller is not Controller.JOBS:
+                rows.append(("seen", seen_words(turn)))
         rows += [("why", turn.reason)] if turn.reason else []
-        rows += (("failure", failure) for failure in turn.failures)
+        rows += (("failure", _words_of(failure)) for failure in turn.failures)
         rows += (("requested", line) for line in answered(turn.outcomes))
         parts.append((entry.first, [when, *(line for row in rows for line in labelled(*row))]))
     for hole in found.holes:
@@ -322,23 +351,30 @@ def records_timeline(
         if mine
     ]
 
-    def drawn(
-        of: Controller, name: str, label: str, colour: page.Colour, **more: Any
+    def drawn[Seen](
+        looks: Iterable[tuple[datetime, Seen]],
+        of: Callable[[Seen], float | None],
+        label: str,
+        colour: page.Colour,
+        **more: Any,
     ) -> page.Series:
         """What was seen holds until the next turn, but not through a time without a turn."""
         found: list[tuple[float, page.Value]] = []
-        for record in (r for r in by[of] if r.rule != FAILED):
-            at = _seconds(record.at, first)
-            if found and at - found[-1][0] > STALE_TURN_S:
+        for at, seen in looks:
+            at_s = _seconds(at, first)
+            if found and at_s - found[-1][0] > STALE_TURN_S:
                 found.append((found[-1][0] + STALE_TURN_S, None))
-            found.append((at, known(record.seen).get(name)))
-        t, values = [at for at, _ in found], [value for _, value in found]
+            found.append((at_s, of(seen)))
+        t, values = [at_s for at_s, _ in found], [value for _, value in found]
         return page.Series(label=label, colour=colour, t=t, values=values, **more)
 
-    fleet, load = Controller.AVAILABILITY, Controller.HEALTH
-    warned = [_seconds(r.at, first) for r in records if r.seen.get("Interruptions")]
-    spot = drawn(fleet, "SpotServing", "spot", "spot", kind="area")
-    beside = drawn(fleet, "OnDemandServing", "on-demand", "on-demand", kind="area")
+    fleet = [(r.at, r.availability) for r in records if r.availability]
+    load = [(r.at, seen) for r in records if (seen := known(r))]
+    warned = [_seconds(at, first) for at, seen in fleet if seen.interruptions]
+    spot = drawn(fleet, lambda seen: seen.spot_serving, "spot", "spot", kind="area")
+    beside = drawn(
+        fleet, lambda seen: seen.on_demand_serving, "on-demand", "on-demand", kind="area"
+    )
     pairs = zip(spot.values, beside.values, strict=True)
     both = [None if a is None else a + (b or 0.0) for a, b in pairs]
     charts = [
@@ -351,23 +387,38 @@ def records_timeline(
             series=[
                 spot,
                 replace(beside, values=both, base=[value or 0.0 for value in spot.values]),
-                drawn(fleet, "SpotDesired", "spot wanted", "target"),
+                drawn(fleet, lambda seen: seen.spot_desired, "spot wanted", "target"),
             ],
         ),
         page.Chart(
             title="Load",
             unit="workers",
             series=[
-                drawn(load, "OfferedLoad", "offered load", "load", kind="area", crowded="mean"),
-                drawn(load, "WorkersLive", "live", "target", width=1.5),
-                drawn(load, "WorkersNeeded", "needed", "wait", width=1),
+                drawn(
+                    load,
+                    lambda seen: seen.offered_load,
+                    "offered load",
+                    "load",
+                    kind="area",
+                    crowded="mean",
+                ),
+                drawn(load, lambda seen: seen.workers_live, "live", "target", width=1.5),
+                drawn(load, lambda seen: seen.workers_needed, "needed", "wait", width=1),
             ],
         ),
         page.Chart(
             title="Wait",
             unit="seconds from arrival to start; 95 % waited no longer",
             height=130,
-            series=[drawn(load, "WaitP95", "95th percentile", "wait", crowded="highest")],
+            series=[
+                drawn(
+                    load,
+                    lambda seen: seen.wait_p95_s,
+                    "95th percentile",
+                    "wait",
+                    crowded="highest",
+                )
+            ],
         ),
     ]
     return page.Timeline(
@@ -396,7 +447,7 @@ def decided(entries: Sequence[Entry], first: datetime) -> page.Table:
             f"{entry.first:%m-%d %H:%M:%S}" + (f", {entry.turns} turns" * (entry.turns > 1)),
             turn.controller,
             f"{turn.action} [{turn.rule}]",
-            "; ".join([turn.reason, *turn.failures, f"seen: {seen_words(turn)}"]),
+            "; ".join([turn.reason, *map(_words_of, turn.failures), f"seen: {seen_words(turn)}"]),
             "; ".join(answered(turn.outcomes)),
         )
         rows.append(page.Row(cells=cells, at_s=_seconds(entry.first, first)))

@@ -4,14 +4,13 @@ Hours are those of instances. What a turn wished and saw holds until the next tu
 minutes at most: a gap in the records is nobody's wish.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.decision import DecisionRecord, Request, RequestKind
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.aws import Aws, chosen
@@ -20,8 +19,6 @@ from spotkeeper_operator.text import as_json, labelled, paragraphs
 LONGEST_STEP = timedelta(minutes=5)
 WISHES_AT_MOST = 8
 _HOUR = timedelta(hours=1)
-_INSTANCE = re.compile(r"\s*\bi-[0-9a-f]{8,17}\b,?")
-_DESIRED = re.compile(r"(\S+): desired (\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +43,21 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A kind of request that turns did not send, and how often."""
+
+    kind: RequestKind
+    group: str
+    desired: int | None
+    times: int
+
+    @property
+    def text(self) -> str:
+        request = Request(kind=self.kind, group=self.group, desired=self.desired)
+        return request.text("an instance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedReport:
     """One fleet's observed time: turns, what they wished most, hours that ran and would have.
 
@@ -56,7 +68,7 @@ class ObservedReport:
     first: datetime | None
     last: datetime | None
     turns: int
-    wishes: tuple[tuple[str, int], ...]
+    wishes: tuple[Wish, ...]
     ran: Running
     would: Running
     unreadable: int = 0
@@ -82,21 +94,19 @@ def observed(fleet: Fleet, records: Iterable[DecisionRecord]) -> ObservedReport:
     wished: dict[str, float] = {}
     there = Running()
     for turn, following in pairwise(turns):
-        if turn.looked:
+        if seen := turn.availability:
+            there = Running(
+                spot=seen.spot_serving + seen.spot_launching,
+                on_demand=seen.on_demand_serving,
+                unfilled=seen.shortfall_unfilled,
+            )
+        if turn.availability or turn.health:
             # A size that is wished for holds until the controller that wished for it looks again.
-            availability = turn.controller is Controller.AVAILABILITY
-            group = fleet.on_demand_group if availability else fleet.spot_group
+            group = fleet.on_demand_group if turn.availability else fleet.spot_group
             wished.pop(group, None)
-            wishes = (_DESIRED.fullmatch(o.asked) for o in turn.outcomes if o.would)
-            sizes = [float(found[2]) for found in wishes if found and found[1] == group]
-            if sizes:
-                wished[group] = sizes[0]
-            if availability:
-                there = Running(
-                    spot=turn.seen["SpotServing"] + turn.seen["SpotLaunching"],
-                    on_demand=turn.seen["OnDemandServing"],
-                    unfilled=turn.seen["ShortfallUnfilled"],
-                )
+            for one in turn.observed:
+                if one.group == group and one.desired is not None:
+                    wished.setdefault(group, one.desired)
         # Spot that is wished for is taken as had, on demand stands in for what lacks.
         stands_in = fleet.on_demand_group in wished
         wish = Running(
@@ -106,17 +116,21 @@ def observed(fleet: Fleet, records: Iterable[DecisionRecord]) -> ObservedReport:
         )
         hours = min(following.at - turn.at, LONGEST_STEP) / _HOUR
         ran, would = ran.plus(there, hours), would.plus(wish, hours)
-    kinds: Counter[str] = Counter()
-    for asked in (o.asked for r in turns for o in r.outcomes if o.would):
-        # Without ids and times, so that those of one kind are counted together.
-        kind, instances = _INSTANCE.subn("", asked)
-        kinds[f"{kind} an instance" if instances else kind] += 1
+    # Without instances, times and reasons, so that those of one kind are counted together.
+    kinds = Counter(
+        Request(kind=one.kind, group=one.group, desired=one.desired)
+        for turn in turns
+        for one in turn.observed
+    )
     return ObservedReport(
         fleet=fleet.name,
         first=turns[0].at if turns else None,
         last=turns[-1].at if turns else None,
         turns=len(turns),
-        wishes=tuple(kinds.most_common(WISHES_AT_MOST)),
+        wishes=tuple(
+            Wish(kind=one.kind, group=one.group, desired=one.desired, times=times)
+            for one, times in kinds.most_common(WISHES_AT_MOST)
+        ),
         ran=ran,
         would=would,
     )
@@ -131,8 +145,9 @@ def report_text(reports: Sequence[ObservedReport], price_ratio: float) -> str:
             span = f"{report.first:%Y-%m-%d %H:%M} to {report.last:%Y-%m-%d %H:%M} UTC"
             turns = "1 turn" if report.turns == 1 else f"{report.turns} turns"
             lines = labelled(report.fleet, f"{span}, {turns} in observe mode", indent=0)
-            for kind, count in report.wishes:
-                rows.append(("would do", f"{count} {'time' if count == 1 else 'times'}: {kind}"))
+            for wish in report.wishes:
+                times = f"{wish.times} {'time' if wish.times == 1 else 'times'}"
+                rows.append(("would do", f"{times}: {wish.text}"))
             for label, running in (("ran", report.ran), ("would run", report.would)):
                 hours = (
                     f"{running.spot:.1f} h spot, {running.on_demand:.1f} h on demand, "

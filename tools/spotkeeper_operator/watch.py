@@ -24,7 +24,9 @@ from spotkeeper.ports import FleetError, GroupReader
 from spotkeeper_charts.page import page_html
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.explain import explain_page
-from spotkeeper_operator.status import Reading, fleet_status, instances_of, status_rows
+from spotkeeper_operator.status.known import fleet_status, instances_of
+from spotkeeper_operator.status.looked import Reading
+from spotkeeper_operator.status.said import status_rows, why_of
 
 DECISIONS_SHOWN = 40
 
@@ -80,7 +82,7 @@ def fleet_picture(
                 "action": record.action,
                 "rule": record.rule,
                 "reason": record.reason,
-                "asked": [o.asked for o in record.outcomes if not o.error and not o.would],
+                "asked": [request.text() for request in record.done],
             }
             for record in decisions[:DECISIONS_SHOWN]
         ],
@@ -143,7 +145,7 @@ class Watch:
                 why = {i.instance_id: i.why for i in instances_of(fleet, looked, {}, {}, None, now)}
                 picture = fleet_picture(fleet, looked.groups or {}, looked.records or (), why)
                 status = fleet_status(fleet, looked, now)
-                shown = {"state": status.state, "why": status.why, "rows": status_rows(status)}
+                shown = {"state": status.state, "why": why_of(status), "rows": status_rows(status)}
                 fleets.append(picture | {"status": shown})
             ringing = [f"alarm rings: {name}" for name in reading.ringing() or ()]
             state["troubles"] = [*ringing, *reading.troubles]

@@ -1,18 +1,19 @@
 """One logger and one set of metrics; written once a turn, from values."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.decision import Alarm, Controller, DecisionRecord
 from spotkeeper.domain.doctor.finding import Finding, Severity
 from spotkeeper.domain.failure import FailureClass, Remedy, remedy
 from spotkeeper.domain.permission import Permission
 from spotkeeper.ports import FleetError
-from spotkeeper.turns.keep_jobs import JOB_STUCK
 from spotkeeper.turns.keep_ledger import LedgerReport
 from spotkeeper.turns.turn import TurnReport
 
@@ -41,15 +42,17 @@ COUNTS = frozenset({
 # Sent once a day, also when it is zero, with the dimension service alone.
 DAILY = "Misconfigurations"
 
-ADOPTING = "adopting"
-UNPROVEN = "unproven-marks"
-GROUPS = ("group-missing", "group-left")
 # Alarms of a decision that are metrics too.
-_CAPPED = (each for each in FailureClass if remedy(each) is Remedy.BACKFILL_CAPPED)
-_ALARM_METRICS: Mapping[str, frozenset[str]] = {
-    "ConfigurationFailure": frozenset({*_CAPPED, ADOPTING, UNPROVEN, *GROUPS}),
-    "BothShort": frozenset({"both-short"}),
-}
+_CAPPED = (Alarm(each) for each in FailureClass if remedy(each) is Remedy.BACKFILL_CAPPED)
+_ALARM_METRICS: Mapping[str, frozenset[Alarm]] = {
+    "ConfigurationFailure": frozenset({
+        *_CAPPED, Alarm.ADOPTING, Alarm.UNPROVEN_MARKS, Alarm.GROUP_MISSING, Alarm.GROUP_LEFT,
+    }),
+    "BothShort": frozenset({Alarm.BOTH_SHORT}),
+    "NobodyServes": frozenset({Alarm.NOBODY_SERVES}),
+    "RequestQueueUnread": frozenset({Alarm.REQUEST_QUEUE_UNREAD}),
+    "StaleSearchLogs": frozenset({Alarm.STALE_SEARCH_LOGS, Alarm.SEARCH_LOGS_MISSING}),
+}  # fmt: skip
 
 _PERMISSION_METRICS = {Permission.OBSERVE: "Observing", Permission.PAUSED: "Paused"}
 
@@ -62,9 +65,11 @@ class TurnFailed(ExceptionGroup[FleetError]):
     """Some fleet's turn failed; raised after all fleets were tried, so that the alarm rings."""
 
 
-def emit(fleet: str, values: Mapping[str, float]) -> None:
+def emit(fleet: str, values: Mapping[str, float | None]) -> None:
     """Write those of one fleet's values that are metrics as one EMF document."""
-    sent = {n: v for n, v in values.items() if n in LEVELS or (n in COUNTS and v)}
+    sent = {
+        n: v for n, v in values.items() if v is not None and (n in LEVELS or (n in COUNTS and v))
+    }
     if not sent:
         return
     metrics = EphemeralMetrics()
@@ -185,22 +190,63 @@ def _count(name: str, value: float) -> None:
     metrics.flush_metrics()
 
 
-def _report_record(record: DecisionRecord) -> None:
+def metrics_of(record: DecisionRecord) -> dict[str, float | None]:
+    """Return what a record says as the metrics of its fleet, by their names."""
     rung = set(record.alarms)
     if record.permission is not Permission.ACT:
         # Nothing is released anyway, so nothing is to be done.
-        rung.discard(ADOPTING)
-    raised = {name: 1.0 for name, alarms in _ALARM_METRICS.items() if not alarms.isdisjoint(rung)}
+        rung.discard(Alarm.ADOPTING)
+    found: dict[str, float | None] = {
+        name: 1.0 for name, alarms in _ALARM_METRICS.items() if not alarms.isdisjoint(rung)
+    }
     if record.controller is Controller.AVAILABILITY and record.permission is not Permission.ACT:
-        raised[_PERMISSION_METRICS[record.permission]] = 1.0
+        found[_PERMISSION_METRICS[record.permission]] = 1.0
+    found["TurnsFailed"] = float(record.error is not None)
+    if since := record.paused_since:
+        found["PausedHours"] = (record.at - since) / timedelta(hours=1)
+    if seen := record.availability:
+        found |= {
+            "SpotDesired": seen.spot_desired,
+            "SpotServing": seen.spot_serving,
+            "SpotLaunching": seen.spot_launching,
+            "SpotAtRisk": seen.spot_at_risk,
+            "ShortfallUnfilled": seen.shortfall_unfilled,
+            "OnDemandDesired": seen.on_demand_desired,
+            "OnDemandServing": seen.on_demand_serving,
+            "OnDemandHours": seen.on_demand_h,
+            "Backfilled": seen.backfilled,
+            "Released": seen.released,
+            "Interruptions": seen.interruptions,
+            "EventsUnsent": seen.events_unsent,
+        }
+    if load := record.health:
+        found |= {
+            "OfferedLoad": load.offered_load,
+            "WorkersNeeded": load.workers_needed,
+            "WorkersLive": load.workers_live,
+            "WaitP95": load.wait_p95_s,
+            "SearchLogAge": load.search_log_age_s,
+            "WorkersMissing": load.workers_missing,
+            "WorkersReplaced": load.workers_replaced,
+            "OnPremWorkersSuspect": load.on_prem_workers_suspect,
+            "RequestsQueued": load.requests_queued,
+        }
+    return found
+
+
+def _report_record(record: DecisionRecord) -> None:
     if record.controller is not Controller.JOBS:
-        emit(record.fleet, {**record.seen, **raised})
-    elif JOB_STUCK in rung:
+        emit(record.fleet, metrics_of(record))
+    elif Alarm.JOB_STUCK in record.alarms:
         _count("JobsStuck", 1)
-    for failure in record.unknown_failures:
-        logger.warning(
-            "unknown launch failure, at first handled as capacity", fleet=record.fleet, text=failure
-        )
+    for failure in record.failures:
+        if not failure.known:
+            logger.warning(
+                "unknown launch failure, at first handled as capacity",
+                fleet=record.fleet,
+                text=failure.message,
+            )
+    figures = record.availability or record.health
     logger.info(
         "turned",
         fleet=record.fleet,
@@ -209,7 +255,7 @@ def _report_record(record: DecisionRecord) -> None:
         rule=record.rule,
         reason=record.reason,
         permission=record.permission,
-        asked=[outcome.asked for outcome in record.outcomes],
+        requests=[outcome.request.text() for outcome in record.outcomes],
         alarms=record.alarms,
-        seen=record.seen,
+        figures=figures and {n: v for n, v in asdict(figures).items() if v is not None},
     )

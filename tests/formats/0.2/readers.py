@@ -87,9 +87,12 @@ class _LedgerItem(TypedDict):
     ended_by: NotRequired[Literal["", "aws", "us", "unknown"]]
 
 
-def record(item: Item) -> _Record:
-    """DecisionRecords, after the renaming of names of 0.1."""
-    return TypeAdapter(_Record).validate_json(item["record"]["S"])
+def record(item: Item) -> _Record | None:
+    """DecisionRecords, after the renaming of names of 0.1; what is none is counted."""
+    try:
+        return TypeAdapter(_Record).validate_json(item["record"]["S"])
+    except ValueError:
+        return None
 
 
 def control(item: Item) -> _Control:

@@ -6,23 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.announcements import UNSENT_AT_MOST, Announced, announce
-from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.availability import announcements
+from spotkeeper.domain.availability.announcements import UNSENT_AT_MOST, Announced
+from spotkeeper.domain.decision import Alarm, AvailabilityFigures, Controller, DecisionRecord
 from spotkeeper.domain.permission import Control, Pause, Permission
-from tests.builders import at, held
+from tests.builders import at, counted, held
 
 
 def record(
     minute: int = 0, *, need: int = 4, spot: int = 4, short: int = 0, on_demand: int = 0,
-    serving: int = 0, alarms: tuple[str, ...] = (), permission: Permission = Permission.ACT,
+    serving: int = 0, alarms: tuple[Alarm, ...] = (), permission: Permission = Permission.ACT,
 ) -> DecisionRecord:  # fmt: skip
     """The record of a turn: `on_demand` instances are wanted, `serving` of them serve."""
-    seen = {
-        "SpotDesired": need, "SpotServing": spot, "Shortfall": short,
-        "OnDemandDesired": on_demand, "OnDemandServing": serving,
-    }  # fmt: skip
+    seen = AvailabilityFigures(
+        spot_desired=need, spot_serving=spot, shortfall=short,
+        on_demand_desired=on_demand, on_demand_serving=serving,
+    )  # fmt: skip
     when, by = at(60.0 * minute), Controller.AVAILABILITY
-    return held(controller=by, at=when, seen=seen, alarms=alarms, permission=permission)
+    return held(controller=by, at=when, availability=seen, alarms=alarms, permission=permission)
+
+
+def announce(before: Announced, turn: DecisionRecord, control: Control) -> Announced:
+    return announcements.announce(before, turn, counted(turn), control)
 
 
 def announced(*records: DecisionRecord, control: Control | None = None) -> list[tuple[int, str]]:
@@ -51,7 +56,7 @@ STORIES = {
     ),
     "neither can be had": (
         (
-            record(1, spot=2, short=2, on_demand=2, alarms=("both-short",)),
+            record(1, spot=2, short=2, on_demand=2, alarms=(Alarm.BOTH_SHORT,)),
             record(2, spot=2, short=2, on_demand=2),
             record(3, spot=2, on_demand=2),
             record(4, spot=4, on_demand=0),
@@ -93,7 +98,7 @@ def test_a_pause_is_announced_once_and_the_states_after_it_again() -> None:
             short=st.integers(0, 4),
             on_demand=st.integers(0, 2),
             serving=st.integers(0, 2),
-            alarms=st.sampled_from([(), ("both-short",)]),
+            alarms=st.sampled_from([(), (Alarm.BOTH_SHORT,)]),
         )
     )
 )

@@ -4,6 +4,7 @@ import json
 import runpy
 import zlib
 from collections import Counter
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,14 +21,21 @@ from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.adapters.fleet_documents import DocumentCopy, InForce
 from spotkeeper.border.fleet_document import parse_fleet
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import OF_FLEETS, Action, Controller, Outcome
+from spotkeeper.domain.decision import (
+    OF_FLEETS,
+    Action,
+    AvailabilityFigures,
+    Controller,
+    Failure,
+    RequestKind,
+)
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.money.ledger import EndedBy, Gap, LedgerItem
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.ports import AtRiskNote, Lease
-from tests.builders import NOON, TABLE, held
+from tests.builders import NOON, TABLE, held, judged
 from tests.search_logs import SENT, digest_of, served
 
 if TYPE_CHECKING:
@@ -72,8 +80,12 @@ def test_a_record_is_read_back_whole(item: dict[str, dict[str, str]]) -> None:
     record, told = read_record(item["record"]["S"]), json.loads(item["record"]["S"])
     for name in ("action", "rule", "reason"):
         assert getattr(record, name) == told[name]
-    assert sorted(record.seen.values()) == sorted(told["seen"].values())
-    assert [o.asked for o in record.outcomes] == [o["asked"] for o in told["outcomes"]]
+    figures = asdict(record.availability or judged(record)).values()
+    assert {*filter(None, told["seen"].values())} <= {*figures}
+    assert [o.request.text() for o in record.outcomes] == [o["asked"] for o in told["outcomes"]]
+    assert all(o.request.kind is not RequestKind.EARLIER for o in record.outcomes)
+    assert [f"{f.failure_class}: {f.message}" for f in record.failures] == told["failures"]
+    assert len(record.alarms) == len(told["alarms"])
 
 
 @pytest.mark.parametrize("item", kept("0.1", "state_items"), ids=lambda item: item["pk"]["S"])
@@ -101,8 +113,8 @@ def test_settings_go_by_their_earlier_names_where_todays_does_not_say_otherwise(
 
 def test_the_figures_of_a_record_have_todays_names() -> None:
     [item] = kept("0.2", "record_items")
-    seen = read_record(item["record"]["S"]).seen
-    assert seen == {"SpotDesired": 4, "SpotServing": 3, "SpotLaunching": 1, "SpotAtRisk": 0}
+    seen = read_record(item["record"]["S"]).availability
+    assert seen == AvailabilityFigures(spot_desired=4, spot_serving=3, spot_launching=1)
 
 
 def test_memories_keep_what_they_knew(dynamodb: "DynamoDBClient") -> None:
@@ -134,7 +146,10 @@ def test_a_job_goes_on_over_an_upgrade_with_its_lease_and_the_lines_of_its_turns
     _, first = records.between(
         "resnet", began, began + timedelta(minutes=5), Controller.JOBS
     ).records
-    assert [it.asked for it in first.outcomes][1:3] == ["Start: attempt 1", "Write: generation 1"]
+    assert [it.request.text() for it in first.outcomes][1:3] == [
+        "Start: attempt 1",
+        "Write: generation 1",
+    ]
 
 
 # --- the other way round: a release that was rolled back to reads what today's wrote ------------
@@ -150,8 +165,7 @@ def test_an_older_release_reads_or_never_sees_what_todays_keeps(dynamodb: "Dynam
         assert states.acquire("ocr", each, NOON, note) is None
         states.commit(lease, getattr(lease, each.value), NOON)
         for action in {*Action} - {Action.STEP}:
-            outcomes = (Outcome(asked="a", error="no"),)
-            states.record(held(controller=each, action=action, outcomes=outcomes, error="no"))
+            states.record(held(controller=each, action=action, error=Failure(kind="", text="no")))
     controls, pause = ControlTable(dynamodb, TABLE), Pause(until=NOON, why="y", by="me", at=NOON)
     for mode in Mode:
         seen = controls.of("ocr")

@@ -12,12 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.decision import Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import (
+    Alarm,
+    AvailabilityFigures,
+    Controller,
+    DecisionRecord,
+    Failure,
+)
 from spotkeeper.domain.permission import Permission
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed, emit, report, tell_unused
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns.turn import TurnReport
-from tests.builders import held
+from tests.builders import backfilled, held
 from tests.functions.conftest import Metrics, metrics, metrics_of
 
 __all__ = ["metrics"]
@@ -33,8 +39,8 @@ def told(caplog: pytest.LogCaptureFixture) -> Told:
 
 
 def record(**changes: Any) -> DecisionRecord:
-    seen = {"SpotDesired": 4, "SpotServing": 4}
-    return replace(held(controller=Controller.AVAILABILITY, seen=seen), **changes)
+    seen = AvailabilityFigures(spot_desired=4, spot_serving=4)
+    return replace(held(controller=Controller.AVAILABILITY, availability=seen), **changes)
 
 
 @pytest.fixture(autouse=True)
@@ -55,16 +61,16 @@ def _named(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (("both-short",), Permission.ACT, {"BothShort": 1}),
         # Nobody is rung for these: they are in the record alone.
-        (("quota", "late moon"), Permission.ACT, {}),
+        (("quota",), Permission.ACT, {}),
         # The on-demand instances are their owner's, and nobody is about to end them.
         (("adopting", "both-short"), Permission.OBSERVE, {"BothShort": 1, "Observing": 1}),
         (("adopting", "both-short"), Permission.PAUSED, {"BothShort": 1, "Paused": 1}),
     ],
 )
 def test_an_alarm_is_a_metric_while_it_is_raised(
-    alarms: tuple[str, ...], permission: Permission, sent: dict[str, float], metrics: Metrics
+    alarms: tuple[Alarm, ...], permission: Permission, sent: dict[str, float], metrics: Metrics
 ) -> None:
-    report(TurnReport(records=[record(alarms=alarms, seen={}, permission=permission)]))
+    report(TurnReport(records=[record(alarms=alarms, availability=None, permission=permission)]))
     assert metrics("ocr") == sent
 
 
@@ -87,7 +93,7 @@ def test_settings_of_an_earlier_release_are_logged_once(told: Told) -> None:
 
 def test_errors_are_raised_together_after_every_report(metrics: Metrics, told: Told) -> None:
     turn = TurnReport(
-        records=[record(fleet="search", outcomes=(Outcome(asked="x", error="y"),))],
+        records=[record(fleet="search", outcomes=(backfilled(1, Failure(kind="x", text="y")),))],
         errors=[Throttled("fleet ocr: slow down")],
     )
     with pytest.raises(TurnFailed) as caught:
@@ -98,7 +104,7 @@ def test_errors_are_raised_together_after_every_report(metrics: Metrics, told: T
     ]
     told_alone = "not every turn succeeded: fleet document other: version: wrong; fleet ocr: slow"
     assert str(caught.value).startswith(told_alone)
-    assert metrics("search") == {"SpotDesired": 4, "SpotServing": 4}
+    assert metrics("search") == {"SpotDesired": 4, "SpotServing": 4, "OnDemandDesired": 0}
     assert [line["kind"] for line in told(logging.ERROR)] == ["FleetError", "Throttled"]
 
 

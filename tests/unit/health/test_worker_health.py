@@ -618,7 +618,8 @@ def test_a_slow_worker_on_premises_is_compared_with_its_like_and_observed_twice(
         cloud = [worker(i, mean_s=1.0, last=seconds) for i in SPOT]
         seen = load(*cloud, *onprem(6.0, 6.0, mean_s, last=seconds), seconds=seconds)
         found = diagnosed(seen, memory)
-        assert (found.onprem, found.onprem_due, found.onprem_suspect) == (reasons, due, len(due))
+        assert {one.instance_id: one.why for one in found.suspects if one.on_premises} == reasons
+        assert (found.onprem_due, found.onprem_suspect) == (due, len(due))
         assert (found.reasons, found.replace) == ({}, ())
         memory = found.memory
     assert memory.onprem_suspects == {}

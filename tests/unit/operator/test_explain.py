@@ -5,38 +5,51 @@ from datetime import timedelta
 
 import pytest
 
-from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import (
+    FAILED,
+    Action,
+    Answer,
+    Controller,
+    DecisionRecord,
+    Failure,
+    RequestKind,
+)
 from spotkeeper_operator.explain import Decisions, answered, explain_text, timeline
-from tests.builders import NOON
+from tests.builders import NOON, backfilled, done
 
 ARN = "arn:aws:ec2:us-east-1:123456789012:instance"
 NAMES = [f"i-{n:017x}" for n in range(9)]
 
 
-def refusal(instance: str, turn: int = 0) -> str:
+def refusal(instance: str, turn: int = 0) -> Failure:
     """The text of a refusal, with what EC2 encodes anew for each call."""
-    return (
-        "Refused: ec2:CreateTags: UnauthorizedOperation: You are not authorized to perform this "
+    text = (
+        "ec2:CreateTags: UnauthorizedOperation: You are not authorized to perform this "
         f"operation. User: me is not authorized to perform: ec2:CreateTags on resource: "
         f"{ARN}/{instance} because no policy allows it. "
         f"Encoded authorization failure message: {instance}{turn}{'x' * 400}"
     )
+    return Failure(kind="Refused", text=text)
 
 
 def turn(number: int, names: list[str] = NAMES, **changes: object) -> DecisionRecord:
-    refused = [Outcome(asked=f"drain {i}", error=refusal(i, number)) for i in names]
-    desired = Outcome(asked="od: desired 9", error=f"Refused: AccessDenied (RequestId: a-{number})")
+    refused = [
+        replace(done(RequestKind.DRAIN, i), answer=Answer.REFUSED, error=refusal(i, number))
+        for i in names
+    ]
+    denied = Failure(kind="Refused", text=f"AccessDenied (RequestId: a-{number})")
+    desired = backfilled(9, denied, "od")
     record = DecisionRecord(
         fleet="main", controller=Controller.AVAILABILITY, action=Action.BACKFILL, rule="backfill",
-        at=NOON + timedelta(seconds=20 * number), reason=f"{number} short", seen={},
+        at=NOON + timedelta(seconds=20 * number), reason=f"{number} short",
         outcomes=(desired, *refused),
     )  # fmt: skip
     return replace(record, **changes)  # type: ignore[arg-type]
 
 
 def test_equal_refusals_of_a_turn_are_one_line() -> None:
-    done = [Outcome(asked=f"drain i-0{n}") for n in range(2)]
-    desired, drains, first, second = answered((*turn(0).outcomes, *done))
+    some = [done(RequestKind.DRAIN, f"i-0{n}") for n in range(2)]
+    desired, drains, first, second = answered((*turn(0).outcomes, *some))
     assert desired == "od: desired 9 -> Refused: AccessDenied"
     assert drains.startswith(f"drain {NAMES[0]}, {NAMES[1]}, {NAMES[2]} and 6 more -> Refused: ")
     assert drains.endswith(f"{NAMES[0]} because no policy allows it.")
@@ -59,8 +72,8 @@ def test_two_minutes_of_refused_turns_are_a_few_lines(rule: str) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        turn(1, outcomes=(Outcome(asked="od: desired 9"),)),
-        turn(1, outcomes=(Outcome(asked="od: desired 9", error="Throttled: later"),)),
+        turn(1, outcomes=(backfilled(9, group="od"),)),
+        turn(1, outcomes=(backfilled(9, Failure(kind="Throttled", text="later"), "od"),)),
         turn(1, rule="on-demand maximum"),
         turn(1, action=Action.RELEASE),
     ],

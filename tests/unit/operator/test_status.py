@@ -7,23 +7,30 @@ from typing import Any
 
 import pytest
 
-from spotkeeper.domain.decision import FAILED, Action, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import (
+    FAILED,
+    Action,
+    Alarm,
+    Answer,
+    AvailabilityFigures,
+    Controller,
+    DecisionRecord,
+    Failure,
+    HealthFigures,
+    RequestKind,
+    Suspect,
+    Suspicion,
+)
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.settings.sizing import Objective
-from spotkeeper_operator.status import (
-    FleetStatus,
-    Looked,
-    StackStatus,
-    State,
-    exit_code,
-    fleet_status,
-    status_text,
-)
+from spotkeeper_operator.status.known import FleetStatus, StackStatus, State, fleet_status
+from spotkeeper_operator.status.looked import Looked
+from spotkeeper_operator.status.said import exit_code, status_text
 from spotkeeper_operator.text import labelled
-from tests.builders import NOON, fleet, group, held, instances
+from tests.builders import NOON, backfilled, done, fleet, group, held, instances
 from tests.search_logs import served
 
 FLEET = fleet()
@@ -35,19 +42,23 @@ def ago(seconds: float) -> Any:
 
 
 def availability(age_s: float = 20, **changes: Any) -> DecisionRecord:
-    seen = {"SpotDesired": 6, "SpotServing": 6, "ShortfallUnfilled": 0}
+    seen = {"spot_desired": 6, "spot_serving": 6, **changes.pop("seen", {})}
     changes.setdefault("reason", "spot 6 of 6 serving; nothing is missing")
     return held(
         controller=Controller.AVAILABILITY,
         at=ago(age_s),
-        seen={**seen, **changes.pop("seen", {})},
+        availability=AvailabilityFigures(**seen),
         **changes,
     )
 
 
-def health(age_s: float = 20, **seen: float) -> DecisionRecord:
-    figures = {"LoadRate": 32.0, "WorkersLive": 6, "WorkersNeeded": 2, "WaitP95": 0.8}
-    return held(at=ago(age_s), seen={**figures, "SearchLogAge": 2.0, **seen})
+NEEDED = HealthFigures(
+    load_rate=32.0, workers_live=6, workers_needed=2, wait_p95_s=0.8, search_log_age_s=2.0
+)
+
+
+def health(age_s: float = 20, **seen: int) -> DecisionRecord:
+    return held(at=ago(age_s), health=replace(NEEDED, **seen))
 
 
 def logs(
@@ -108,7 +119,7 @@ def test_a_busy_share_is_withheld_while_idle_or_hung_workers_would_change_it() -
 
 def test_a_reason_is_shown_once_and_no_number_is_split_from_its_unit() -> None:
     reason = "both groups are short: AWS has no capacity for 3 instances"
-    turn = availability(seen={"ShortfallUnfilled": 6}, reason=reason)
+    turn = availability(seen={"shortfall_unfilled": 6}, reason=reason)
     text = screen(looked(groups=groups(serving=()), records=(turn, health(47)), digests=[]))
     assert text.count(reason) == 1
     wrapped = labelled(
@@ -133,7 +144,8 @@ def test_how_long_the_oldest_request_has_waited_at_least(
     looks: list[tuple[float, int, int]], logged_s: float, expected: float | None
 ) -> None:
     turns = [
-        health(age, RequestsQueued=n, RequestsInFlight=f, SearchLogAge=900) for age, n, f in looks
+        health(age, requests_queued=n, requests_in_flight=f, search_log_age_s=900)
+        for age, n, f in looks
     ]
     waiting = QueueLength(waiting=9, in_flight=0)
     status = looked(records=turns, digests=logs(SIX, logged_s), queue=waiting).waiting
@@ -149,12 +161,16 @@ NONE_LOG: dict[str, Any] = {"digests": []}
 # Auto Scaling throttled three turns; the groups are readable now.
 THROTTLED = "Throttled: describing Auto Scaling groups"
 FAILING = [availability(age, rule=FAILED, reason=THROTTLED) for age in (20, 80, 140)]
+STOPPED = Failure(kind="Throttled", text="describing Auto Scaling groups")
 STRICT = {"fleet": replace(FLEET, objective=Objective(wait_s=0.5, share=0.95))}
 SILENT = "no request was logged for 211 s, where many are expected: nobody serves"
 # A turn that only observed, one that nobody asks about, and one that AWS refused in part.
-REPLACED = "replace i-4: finished nothing for 402 s"
-OBSERVED = (Outcome(asked="desired 7", would=True),)
-ANSWERED = (Outcome(asked=REPLACED), Outcome(asked="replace i-5", error="Throttling"))
+SLOW_DOWN = Failure(kind="Throttled", text="later")
+OBSERVED = (replace(backfilled(7), answer=Answer.OBSERVED),)
+ANSWERED = (
+    done(RequestKind.REPLACE_WORKER, "i-4"),
+    replace(done(RequestKind.REPLACE_WORKER, "i-5"), answer=Answer.REFUSED, error=SLOW_DOWN),
+)
 CHANGES = (
     held(at=ago(10), action=Action.RESIZE, outcomes=OBSERVED), availability(),
     held(at=ago(20), outcomes=ANSWERED, reason="load 2.0 erlangs"), held(action=Action.RESIZE),
@@ -162,22 +178,27 @@ CHANGES = (
 
 
 DENIED = "on-demand: desired 9: Refused: AccessDenied: not authorized"
-DRAINED = Outcome(asked="drain i-1")
+DRAINED = done(RequestKind.DRAIN, "i-1")
 REFUSED = availability(
     action=Action.BACKFILL, reason="on-demand 8 -> 9",
-    outcomes=(Outcome(asked="on-demand: desired 9", error=DENIED.partition(": desired 9: ")[2]),),
+    outcomes=(backfilled(9, Failure(kind="Refused", text="AccessDenied: not authorized")),),
 )  # fmt: skip
 
 
-def turns(**seen: float) -> dict[str, Any]:
+def turns(**seen: int) -> dict[str, Any]:
     return {"records": (availability(seen=seen), health())}
 
 
-def judged(reason: str, **seen: float) -> dict[str, Any]:
-    return {"records": (availability(), held(at=ago(20), reason=reason, seen=seen))}
+def judged(workers_suspect: int = 0, **found: Any) -> dict[str, Any]:
+    figures = HealthFigures(workers_suspect=workers_suspect)
+    return {"records": (availability(), held(at=ago(20), health=figures, **found))}
 
 
-HUNG = judged("load 2.0 erlangs; i-4 finished nothing; i-5 hangs", WorkersSuspect=2)
+SUSPECTS = tuple(
+    Suspect(instance_id=i, kind=Suspicion.SILENT, since=ago(60), why=why)
+    for i, why in (("i-4", "finished nothing"), ("i-5", "hangs"))
+)
+HUNG = judged(2, suspects=SUSPECTS)
 
 
 @pytest.mark.parametrize(
@@ -188,11 +209,12 @@ HUNG = judged("load 2.0 erlangs; i-4 finished nothing; i-5 hangs", WorkersSuspec
          "no request waits now; 95 % of 36 requests started within"),
         (BACKFILLED, State.WHOLE, "6 wanted, 6 in service"),
         (FIVE, State.NOT_WHOLE, "5 of 6 wanted are in service"),
-        (turns(ShortfallUnfilled=2), State.UNKNOWN, "2 of them were not known to serve"),
-        (turns(ShortfallUnfilled=1, SpotAtRisk=1, EarlyReplacements=1), State.WHOLE, "6 served in"),
+        (turns(shortfall_unfilled=2), State.UNKNOWN, "2 of them were not known to serve"),
+        (turns(shortfall_unfilled=1, spot_at_risk=1, early_replacements=1), State.WHOLE,
+         "6 served in"),
         # What AWS takes within two minutes is missing, unless it has left its group.
-        (turns(SpotAtRisk=1), State.NOT_WHOLE, "5 of 6 wanted are in service, 1 more is warned"),
-        (turns(SpotAtRisk=6), State.NOT_WHOLE, "0 of 6 wanted are in service, 6 more are warned"),
+        (turns(spot_at_risk=1), State.NOT_WHOLE, "5 of 6 wanted are in service, 1 more is warned"),
+        (turns(spot_at_risk=6), State.NOT_WHOLE, "0 of 6 wanted are in service, 6 more are warned"),
         # An instance whose workers hang is in service; a quiet fleet is no reason for an alarm.
         (FOUR_LOG, State.IN_SERVICE, "6 wanted, 6 in service, 4 served in"),
         (NONE_LOG, State.IN_SERVICE, "6 in service, 0 served in the last minute"),
@@ -210,9 +232,9 @@ HUNG = judged("load 2.0 erlangs; i-4 finished nothing; i-5 hangs", WorkersSuspec
          "... promised: 95 % within 0.5 s, NOT KEPT"),
         # All of them served since.
         (HUNG, State.WHOLE, "6 served in the last minute"),
-        (judged(f"held; {SILENT}", NobodyServes=1) | NONE_LOG, State.UNKNOWN,
+        (judged(nobody_serves=SILENT, alarms=(Alarm.NOBODY_SERVES,)) | NONE_LOG, State.UNKNOWN,
          f"0 served in the last minute; 20 s ago: {SILENT}"),
-        ({"records": CHANGES}, State.WHOLE, f"hold [at target] {REPLACED} last turn"),
+        ({"records": CHANGES}, State.WHOLE, "hold [at target] replace i-4 last turn"),
         ({"records": (*FAILING, health(), availability(200))}, State.UNKNOWN,
          f"UNKNOWN: no availability turn has succeeded for 3 min: {THROTTLED} ... "
          f"FAILING availability: 3 turns have failed since 11:57:40: {THROTTLED} ... "
@@ -228,7 +250,7 @@ HUNG = judged("load 2.0 erlangs; i-4 finished nothing; i-5 hangs", WorkersSuspec
          "FAILING availability: 1 turn has failed since ... last turn 20 s ago: on-demand 8 -> 9"),
         ({"records": (replace(REFUSED, outcomes=(DRAINED, *REFUSED.outcomes)), health())},
          State.WHOLE, "last change 11-20 11:59 backfill [at target] drain i-1 last"),
-        ({"records": (availability(error=THROTTLED), health())}, State.WHOLE,
+        ({"records": (availability(error=STOPPED), health())}, State.WHOLE,
          f"turns are FAILING: availability ... 11:59:40: {THROTTLED}"),
     ],
     ids=lambda value: str(value)[:30],

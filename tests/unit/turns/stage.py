@@ -162,7 +162,7 @@ class Workday(Stage):
 
     @property
     def replaced(self) -> float:
-        return sum(record.seen.get("WorkersReplaced", 0) for record in self.records)
+        return sum(r.health.workers_replaced for r in self.records if r.health)
 
     @property
     def sized(self) -> "DecisionRecord":

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Action, Controller, Outcome
+from spotkeeper.domain.decision import Action, Answer, Controller, RequestKind
 from spotkeeper.domain.permission import Control, Mode, Pause, Permission
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper_lab.cloud.values import Physics
@@ -50,13 +50,13 @@ def test_a_turn_that_only_observes_decides_and_requests_nothing(
     records = told.states.records
     assert {r.permission for r in records} == {permission}
     backfills = [r for r in records if r.action is Action.BACKFILL]
-    assert Outcome(asked=f"{ON_DEMAND}: desired 2", would=True) in backfills[-1].outcomes
-    asked = [o for r in records for o in r.outcomes if not o.asked.startswith("look again")]
+    assert f"{ON_DEMAND}: desired 2" in [one.text() for one in backfills[-1].observed]
+    asked = [o for r in records for o in r.outcomes if o.request.kind is not RequestKind.LOOK_AGAIN]
     assert asked
-    assert all(o.would and not o.error for o in asked)
+    assert all(o.answer is Answer.OBSERVED and not o.error for o in asked)
     # A batch stays one request: nothing in it was refused.
-    drained = {o.asked for o in asked if o.asked.startswith("drain ")}
-    assert [len(each.split(", ")) for each in drained] == [2]
+    drained = {o.request.instances for o in asked if o.request.kind is RequestKind.DRAIN}
+    assert [*map(len, drained)] == [2]
 
 
 def test_what_was_only_observed_is_not_remembered_by_turns_that_act() -> None:
@@ -73,5 +73,5 @@ def test_what_was_only_observed_is_not_remembered_by_turns_that_act() -> None:
     assert told.on_demand == 2
     acting = told.states.records[-1]
     assert acting.permission is Permission.ACT
-    assert Outcome(asked=f"{ON_DEMAND}: desired 2") in acting.outcomes
+    assert f"{ON_DEMAND}: desired 2" in [one.text() for one in acting.done]
     assert told.cloud.group(SPOT).suspensions.keys() == {"AZRebalance"}

@@ -103,7 +103,7 @@ def test_nobody_serves_is_reported_within_ten_minutes_until_a_worker_serves() ->
     day.pass_minutes(60, rate=0.1)
     health = [r for r in day.records if r.controller == "health"]
     assert all("nobody-serves" in record.alarms for record in health)
-    assert all(record.seen["NobodyServes"] for record in health)
+    assert all(record.nobody_serves for record in health)
     assert day.replaced == 0
     day.hung.clear()
     day.busy_until.clear()

@@ -19,6 +19,7 @@ from spotkeeper.turns.check_availability import (
 )
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, instant
+from tests.builders import counted
 from tests.simulation.golden import FakeFleet, warning
 
 CALM = AvailabilityPolicy(early_replacement=False, notice_s=0)
@@ -39,10 +40,10 @@ def test_a_refused_backfill_counts_once_it_is_done(error: FleetError) -> None:
     fleet.faults.refusals["set_desired"] = error
     fleet.to(1330)
     assert fleet.on_demand == 0
-    assert fleet.total("Backfilled") == 0
+    assert fleet.total(lambda seen: seen.backfilled) == 0
     fleet.faults.refusals.clear()
     fleet.to(1400)
-    assert (fleet.on_demand, fleet.total("Backfilled")) == (2, 2)
+    assert (fleet.on_demand, fleet.total(lambda seen: seen.backfilled)) == (2, 2)
 
 
 def test_launches_that_aws_suspended_are_resumed() -> None:
@@ -197,7 +198,7 @@ def test_fifty_warnings_in_a_second_are_read_for_once_and_none_is_lost() -> None
     handle_interruption(warning(warned[0], at_s=600), [fleet.fleet], fleet.ports, instant(600))
     calls = fleet.faults.calls[start:]
     assert calls[:2] == ["groups_of", "acquire"]
-    assert fleet.total("Interruptions") == 40
+    assert fleet.total(lambda seen: seen.interruptions) == 40
     assert set(warned).isdisjoint(fleet.spot_ids())
     assert calls.count("describe") <= 3
     assert calls.count("failures") <= 4
@@ -241,10 +242,10 @@ def test_on_demand_is_released_when_busy_shares_are_unknown(
 def test_the_hours_for_which_on_demand_stands_in_are_counted_until_it_goes() -> None:
     fleet = FakeFleet(a=((0.0, 4), (1200.0, 2), (9000.0, 4)), policy=CALM)
     fleet.to(4600)
-    assert fleet.total("OnDemandHours") == 0
+    assert not any(counted(record).on_demand_h for record in fleet.states.records)
     fleet.to(8900)
-    hours = [record.seen.get("OnDemandHours", 0) for record in fleet.states.records]
+    hours = [counted(record).on_demand_h or 0 for record in fleet.states.records]
     assert hours[-1] == pytest.approx((8900 - 1080) / 3600, abs=0.1)
     fleet.to(10_000)
     assert fleet.on_demand == 0
-    assert "OnDemandHours" not in fleet.states.records[-1].seen
+    assert counted(fleet.states.records[-1]).on_demand_h is None

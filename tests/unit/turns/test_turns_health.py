@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.decision import Answer, Controller, DecisionRecord
+from spotkeeper.domain.decision import Answer, Controller, DecisionRecord, RequestKind, Suspicion
 from spotkeeper.domain.health.decide import (
     EndInstance,
     HealthAction,
@@ -28,7 +28,7 @@ from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.settings.sizing import Objective, SizingPolicy
 from spotkeeper.ports import Throttled, Unavailable
 from spotkeeper_lab.fakes import Crash, FakeLoadHistories, instant
-from tests.builders import at, ids
+from tests.builders import at, ids, judged
 from tests.laws import shuffles
 from tests.unit.turns.stage import START_S, Stage, hung, served
 
@@ -78,7 +78,7 @@ def test_stale_logs_change_nothing_and_raise_alarms(known: bool, minute: int) ->
     (record,) = stage.turn(minute).records
     alarms = ("stale-search-logs", "nobody-serves")
     assert (record.rule, record.alarms) == ("stale search logs", alarms)
-    assert (record.seen["StaleSearchLogs"], record.seen["SearchLogAge"]) == (1, 60 * minute)
+    assert (record.stale, judged(record).search_log_age_s) == (True, 60 * minute)
     assert (record.outcomes, stage.cloud.group("spot").desired) == ((), before)
 
 
@@ -88,8 +88,12 @@ def test_a_hung_worker_is_replaced_after_two_observations() -> None:
     assert victim in stage.spot
     (record,) = stage.turn(7).records
     assert victim not in stage.spot
-    assert record.seen["WorkersReplaced"] == 1
-    assert record.outcomes[0].asked.startswith(f"replace {victim}: finished no request for 360 s")
+    assert judged(record).workers_replaced == 1
+    (suspect,) = record.suspects
+    assert (suspect.instance_id, suspect.kind) == (victim, Suspicion.SILENT)
+    assert suspect.replaced_at == record.at
+    replaced = f"replace {victim}: finished no request for 360 s"
+    assert record.outcomes[0].request.text().startswith(replaced)
 
 
 def test_a_fleet_does_not_shrink_to_the_load_that_a_silent_instance_may_hide() -> None:
@@ -100,7 +104,7 @@ def test_a_fleet_does_not_shrink_to_the_load_that_a_silent_instance_may_hide() -
     (record,) = stage.turn(7, [replace(stage.fleet, sizing=sized)]).records
     assert record.rule == "partly known load"
     assert "held at 4: 1 of 4 instances in service logged none" in record.reason
-    assert not any(outcome.asked.startswith("end ") for outcome in record.outcomes)
+    assert all(one.request.kind is not RequestKind.END for one in record.outcomes)
 
 
 def test_the_last_check_reads_the_logs_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +119,7 @@ def test_the_last_check_reads_the_logs_once_more(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(stage.table, "since", since)
     (record,) = stage.turn(7).records
-    assert (record.seen["WorkersReplaced"], record.outcomes) == (0, ())
+    assert (judged(record).workers_replaced, record.outcomes) == (0, ())
     assert victim in stage.spot
 
 
@@ -124,10 +128,9 @@ def test_an_instance_that_is_scaled_in_is_not_replaced_as_well() -> None:
     victim = hung(stage, busy=0.62)
     sized = SizingPolicy(scale_in_after_s=0, target_load_rate=1.0)
     (record,) = stage.turn(7, [replace(stage.fleet, sizing=sized)]).records
-    asked = [outcome.asked for outcome in record.outcomes]
-    assert f"end {victim}" in asked
-    assert not any(each.startswith(f"replace {victim}") for each in asked)
-    assert not any(outcome.error for outcome in record.outcomes)
+    (kind,) = [one.kind for one in record.done if victim in one.instances]
+    assert kind is RequestKind.END
+    assert not record.refused
 
 
 # --- a fleet with an objective --------------------------------------------------------------------
@@ -157,9 +160,10 @@ def test_a_history_is_written_once_a_step_and_a_record_has_the_cost_of_its_rules
     assert histories.written == len(history.work_ms) / 5 == 11
     assert sum(history.work_ms[5:]) == pytest.approx(10 * 600_000, rel=0.02)
     for one in records:
-        assert ("HoursFollowed" in one.seen) == ("over the last day" in one.reason)
-    seen = records[-1].seen
-    assert 0 < seen["HoursLeast"] <= seen["HoursFollowed"]
+        followed = judged(one).hours_followed
+        assert (followed is not None) == ("over the last day" in one.reason)
+    seen = judged(records[-1])
+    assert 0 < (seen.hours_least or 0) <= (seen.hours_followed or 0)
 
 
 # --- the memory follows what AWS may have accepted ------------------------------------------------
@@ -211,7 +215,7 @@ def test_a_replacement_of_which_the_answer_was_lost_counts_against_the_budget(
     hung(stage)
     stage.faults.refusals["replace"] = error
     (record,) = stage.turn(7).records
-    assert record.seen["WorkersReplaced"] == 0
+    assert judged(record).workers_replaced == 0
     assert len(remembered(stage, 7).replaced) == counted
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from spotkeeper_lab.fakes import instant
+from tests.builders import judged
 from tests.unit.turns.stage import Workday
 
 SPOT_MAX = 30
@@ -55,7 +56,7 @@ def test_replayed_messages_change_nothing() -> None:
     for messages in (flood, later):
         day.deliver(messages)
     (after,) = day.turn(day.minute).records
-    assert after.seen == before.seen
+    assert after.health == before.health
     assert day.cloud.group("spot").desired == day.desired[-1]
 
 
@@ -95,7 +96,7 @@ def test_a_cluster_that_dies_at_once_is_alarmed_about_and_made_up_for() -> None:
     before, day.onprem = day.desired[-1], ()
     # Eight erlangs for what is left: half of them wait.
     day.pass_minutes(10, 4.0)
-    assert day.sized.seen["OnPremWorkersSuspect"] == 6
+    assert judged(day.sized).on_prem_workers_suspect == 6
     assert "onprem-workers" in day.sized.alarms
     assert min(day.desired[36:]) >= before
     assert before < day.desired[-1] <= SPOT_MAX

@@ -10,11 +10,12 @@ from datetime import timedelta
 
 import pytest
 
-from spotkeeper.domain.decision import FAILED, Action, DecisionRecord, Outcome
+from spotkeeper.domain.decision import FAILED, Action, DecisionRecord
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.ports import KNOWN_FOR, FleetError, Throttled, TimedOut, Unavailable
 from spotkeeper.turns.check_availability import NO_STATE, check_availability, handle_interruption
 from spotkeeper_lab.fakes import instant
+from tests.builders import counted
 from tests.simulation.golden import ON_DEMAND, FakeFleet, warning
 from tests.unit.turns.stage import Controls, Stage
 
@@ -36,10 +37,10 @@ def test_spot_that_is_lost_meanwhile_is_backfilled(error: FleetError) -> None:
     fleet.faults.refusals["acquire"] = error
     records = [turned(fleet, at_s) for at_s in range(1080, 1500, 60)]
     (done,) = [record for record in records if record.action is Action.BACKFILL]
-    assert (done.rule, done.seen["Backfilled"], fleet.on_demand) == (NO_STATE, 2, 2)
-    assert done.error == f"{type(error).__name__}: {error}"
+    assert (done.rule, counted(done).backfilled, fleet.on_demand) == (NO_STATE, 2, 2)
+    assert str(done.error) == f"{type(error).__name__}: {error}"
     assert "the table does not answer, so the turn only backfills" in done.reason
-    interruptions = sum(record.seen["Interruptions"] for record in records)
+    interruptions = sum(counted(record).interruptions for record in records)
     assert interruptions == 2, "the process remembers from turn to turn"
 
 
@@ -68,7 +69,7 @@ def test_a_warning_counts_although_its_note_cannot_be_left() -> None:
     report = handle_interruption(event, [fleet.fleet], fleet.ports, instant(1191))
     assert report.errors, "Lambda delivers the event again"
     assert fleet.on_demand == 2
-    assert turned(fleet, 1200).seen["SpotAtRisk"] == 2
+    assert counted(turned(fleet, 1200)).spot_at_risk == 2
     assert set(warned) < set(fleet.spot_ids())
 
 
@@ -135,8 +136,8 @@ def test_what_was_requested_before_the_table_failed_is_recorded() -> None:
     fleet.faults.refusals["commit"] = Unavailable("503")
     record = turned(fleet, 1330)
     assert fleet.on_demand == 2
-    assert (record.rule, record.error) == (FAILED, "Unavailable: 503")
-    assert Outcome(asked=f"{ON_DEMAND}: desired 2") in record.outcomes
+    assert (record.rule, str(record.error)) == (FAILED, "Unavailable: 503")
+    assert f"{ON_DEMAND}: desired 2" in [one.text() for one in record.done]
 
 
 def test_a_sizing_that_the_table_did_not_keep_is_recorded() -> None:
@@ -152,7 +153,7 @@ def test_a_sizing_that_the_table_did_not_keep_is_recorded() -> None:
         minute += 1
     desired = stage.cloud.group("spot").desired
     assert desired > 4
-    assert [outcome.asked for outcome in failed[0].outcomes] == [f"spot: desired {desired}"]
+    assert [one.text() for one in failed[0].done] == [f"spot: desired {desired}"]
 
 
 def test_a_record_that_is_refused_once_is_tried_again_and_not_lost() -> None:
@@ -160,6 +161,6 @@ def test_a_record_that_is_refused_once_is_tried_again_and_not_lost() -> None:
     fleet.faults.refusals["record"] = Unavailable("503")
     fleet.faults.meanwhile["release"] = fleet.faults.refusals.clear
     record = turned(fleet, 1330)
-    assert (record.action, record.seen["Backfilled"]) == (Action.BACKFILL, 2)
-    assert (record.error, record.seen["TurnsFailed"]) == ("Unavailable: 503", 1)
+    assert (record.action, counted(record).backfilled) == (Action.BACKFILL, 2)
+    assert (str(record.error), record.failed) == ("Unavailable: 503", True)
     assert fleet.states.records[-1] == record

@@ -403,7 +403,9 @@ type Judge = Callable[[Day, Fault, Records], tuple[bool, str]]
 def _hung(day: Day, fault: Fault, records: Records) -> tuple[bool, str]:
     """An instance stays in service and serves nothing; check_health replaces it."""
     (victim,) = (v for v in day.cloud.history() if v.instance_id in day.hung)
-    replaced = [at_s for at_s, record in records if record.seen.get("WorkersReplaced")]
+    replaced = [
+        at_s for at_s, record in records if record.health and record.health.workers_replaced
+    ]
     if replaced and not victim.healthy:
         return True, f"replaced after {(replaced[0] - fault.at_s) / 60:.1f} min"
     if victim.ended_s is None:
@@ -421,7 +423,7 @@ def _refused(day: Day, fault: Fault, records: Records) -> tuple[bool, str]:
 
 def _silent(day: Day, fault: Fault, records: Records) -> tuple[bool, str]:
     """Workers serve but ship no search logs; nothing may be scaled in on silence."""
-    stale = [at_s for at_s, record in records if record.seen.get("StaleSearchLogs")]
+    stale = [at_s for at_s, record in records if record.stale]
     alarm_s = min(stale, default=math.inf)
     scaled_in = sum(
         later.target < before.target and alarm_s <= later.at_s <= fault.end_s
@@ -577,17 +579,16 @@ def results(day: Day) -> Results:
     actions = Counter(str(record.action) for _, record in records)
     settings = day.scene.settings
 
-    def total(name: str) -> int:
-        return round(sum(record.seen.get(name, 0) for _, record in records))
-
+    counted = [record.availability for _, record in records if record.availability]
+    judged = [record.health for _, record in records if record.health]
     values = {
         **_fleet_figures(day),
         "interruptions": len(notices),
         "backfills": actions["backfill"],
         "releases": actions["release"],
-        "instances_backfilled": total("Backfilled"),
-        "instances_released": total("Released"),
-        "workers_replaced": total("WorkersReplaced"),
+        "instances_backfilled": sum(seen.backfilled for seen in counted),
+        "instances_released": sum(seen.released for seen in counted),
+        "workers_replaced": sum(seen.workers_replaced for seen in judged),
         **_request_figures(day),
         "turns": len(records),
         "replacement_asked_s": _seconds([notice.requested_after_s for notice in notices]),

@@ -26,9 +26,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spotkeeper.adapters.dynamodb.earlier import record_in_todays_words
+from spotkeeper.adapters.dynamodb.decision_records import read_record
 from spotkeeper.adapters.errors import classify
-from spotkeeper.domain.decision import has_figures
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper_lab.files import read_rows, read_text
 from spotkeeper_lab.traces.market import Market, MarketError, MarketFileError, market_of
@@ -300,19 +299,12 @@ def _turns(source: Path, texts: Iterable[str]) -> list[Turn]:
         if not text.strip():
             continue
         try:
-            record = record_in_todays_words(json.loads(text))
-            if record["controller"] != "availability" or not has_figures(seen := record["seen"]):
-                continue
-            turn = Turn(
-                at=datetime.fromisoformat(record["at"]),
-                desired=int(seen["SpotDesired"] + seen.get("SpotSpare", 0)),
-                held=int(seen["SpotServing"] + seen["SpotLaunching"] + seen["SpotAtRisk"]),
-                refused=any(each.startswith("capacity:") for each in record["failures"]),
-            )
-            turns.append(turn)
-        except _UNREADABLE as error:
-            problem = f"is no decision record: {type(error).__name__} {error}"
-            raise MarketFileError(source, line, problem) from None
+            record = read_record(text)
+        except ValueError as error:
+            raise MarketFileError(source, line, f"is no decision record: {error}") from None
+        if seen := record.availability:
+            dry = any(one.failure_class is FailureClass.CAPACITY for one in record.failures)
+            turns.append(Turn(record.at, seen.spot_desired, seen.spot_held, refused=dry))
     if not turns[1:]:
         problem = "has fewer than two records of the availability controller; export later"
         raise MarketFileError(source, None, problem)

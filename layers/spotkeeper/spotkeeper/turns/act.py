@@ -22,7 +22,7 @@ from spotkeeper.domain.availability.actions import (
     Unmark,
     WakeUp,
 )
-from spotkeeper.domain.decision import Answer
+from spotkeeper.domain.decision import Answer, Request, RequestKind
 from spotkeeper.ports import FleetError, Gone, Observed, Throttled, TimedOut
 from spotkeeper.turns.turn import ASK_UNTIL_S, Round
 
@@ -84,7 +84,7 @@ def _ask(batch: Batch, this: Round) -> Asked:
             answer = Answer.SKIPPED
         elif (spent := this.budget.spent_s()) >= ASK_UNTIL_S:
             late = TimedOut(f"not requested, because {spent:.0f} s had passed")
-            this.answered(_text_of(some), late)
+            this.answered(_request_of(some), late)
             # A first attempt at the whole batch, whose answer was lost, may have detached it.
             answer = Answer.LOST if calls > 1 and replaces else Answer.REFUSED
         else:
@@ -96,11 +96,11 @@ def _ask(batch: Batch, this: Round) -> Asked:
                     half = len(some) // 2
                     waiting += [some[half:], some[:half]]
                     continue
-                answer = this.answered(_text_of(some), error)
+                answer = this.answered(_request_of(some), error)
                 # An instance that is in no group may have been detached.
                 answer = Answer.LOST if replaces and isinstance(error, Gone) else answer
             else:
-                answer = this.answered(_text_of(some))
+                answer = this.answered(_request_of(some))
         requested += [(action, answer) for action in some]
     return requested
 
@@ -136,9 +136,16 @@ def _ids(batch: Batch) -> tuple[str, ...]:
     return tuple([action.instance_id for action in batch if not isinstance(action, _OF_GROUP)])
 
 
-def _text_of(batch: Batch) -> str:
-    """Describe a batch as records do."""
-    first = batch[0]
-    if isinstance(first, _OF_GROUP):
-        return first.asked
-    return f"{first.verb} {', '.join(_ids(batch))}"
+def _request_of(batch: Batch) -> Request:
+    """Return what records keep of a batch."""
+    match batch[0]:
+        case WakeUp(at=at):
+            return Request(kind=RequestKind.LOOK_AGAIN, at=at)
+        case Backfill() | CancelBackfill() as it:
+            return Request(kind=it.kind, group=it.group, desired=it.desired, count=it.count)
+        case RestoreSpot(group=group, desired=desired):
+            return Request(kind=RequestKind.RESTORE_SPOT, group=group, desired=desired)
+        case SuspendAzRebalance() | ResumeLaunch() | ClaimGroup() as it:
+            return Request(kind=it.kind, group=it.group)
+        case first:
+            return Request(kind=first.kind, instances=_ids(batch))

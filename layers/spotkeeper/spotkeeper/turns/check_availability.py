@@ -16,10 +16,24 @@ from spotkeeper.domain.availability.actions import (
     ReplaceEarly,
 )
 from spotkeeper.domain.availability.announcements import announce
-from spotkeeper.domain.availability.decide import Plan, alarms_of, apply, assess, plan
+from spotkeeper.domain.availability.decide import (
+    Plan,
+    alarms_of,
+    apply,
+    assess,
+    awaited_of,
+    plan,
+    reason_of,
+)
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord
+from spotkeeper.domain.decision import (
+    Action,
+    Answer,
+    AvailabilityFigures,
+    Controller,
+    DecisionRecord,
+)
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.interruption import (
     Interruption,
@@ -140,7 +154,9 @@ def _round(
         ports.states.commit(lease, intended, now, release=False)
         after = act(then, this, marked=memory.drained)
         memory, requested = _applied(memory, after, now), requested + after
-    memory, record = _announced(memory, _record_of(wanted, requested, memory, this), this)
+    figures = _figures(wanted, requested)
+    record = _record_of(wanted, figures, memory, this)
+    memory, record = _announced(memory, record, figures, this)
     ports.last.keep(lease, memory)
     return memory, record
 
@@ -180,7 +196,7 @@ def _only_backfill(
     requested = act(fill, this)
     memory = _applied(wanted.memory, requested, now)
     ports.last.keep(known, memory)
-    record = _record_of(wanted, requested, memory, this)
+    record = _record_of(wanted, _figures(wanted, requested), memory, this)
     return replace(
         record,
         action=Action.BACKFILL if fill else Action.HOLD,
@@ -190,7 +206,10 @@ def _only_backfill(
 
 
 def _announced(
-    memory: AvailabilityMemory, record: DecisionRecord, this: Round
+    memory: AvailabilityMemory,
+    record: DecisionRecord,
+    figures: AvailabilityFigures,
+    this: Round,
 ) -> tuple[AvailabilityMemory, DecisionRecord]:
     """Send events of what changed, and of what an earlier turn could not send.
 
@@ -201,7 +220,8 @@ def _announced(
     if bus is None:
         return memory, record
     before = memory.announced
-    announced = announce(before, replace(record, permission=this.permission), this.control)
+    permitted = replace(record, permission=this.permission)
+    announced = announce(before, permitted, figures, this.control)
     noted, unsent = replace(memory, announced=announced), announced.unsent
 
     def send() -> AvailabilityMemory:
@@ -212,9 +232,8 @@ def _announced(
 
     if unsent:
         noted = this.optional("events", noted, send, api="the event bus")
-    waiting = len(noted.announced.unsent)
-    seen = {**record.seen, "EventsUnsent": waiting} if waiting else record.seen
-    return noted, replace(record, seen=seen, unread=tuple(this.unread))
+    figures = replace(figures, events_unsent=len(noted.announced.unsent))
+    return noted, replace(record, availability=figures, unread=tuple(this.unread))
 
 
 def _apart(
@@ -241,13 +260,13 @@ def _planned(snapshot: Snapshot, this: Round, woken: int) -> tuple[Plan, Asked]:
             # No turn would run in time: nothing is deferred.
             snapshot = replace(snapshot, can_defer=False)
             wanted = plan(assess(snapshot, memory))
-    if wanted.action is Action.RELEASE:
+    if wanted.size.action is Action.RELEASE:
         wanted = plan(assess(with_busy_shares(snapshot, this), memory))
     return wanted, requested
 
 
 def _record_of(
-    wanted: Plan, requested: Asked, memory: AvailabilityMemory, this: Round
+    wanted: Plan, figures: AvailabilityFigures, memory: AvailabilityMemory, this: Round
 ) -> DecisionRecord:
     """Record a turn; only what AWS accepted counts as done."""
     seen = wanted.assessment
@@ -256,19 +275,20 @@ def _record_of(
         fleet=seen.snapshot.fleet.name,
         controller=Controller.AVAILABILITY,
         at=seen.now,
-        action=wanted.action,
-        rule=wanted.rule,
-        reason=wanted.reason,
-        seen=_figures(wanted, requested),
+        action=wanted.size.action,
+        rule=wanted.size.rule,
+        reason=reason_of(wanted),
+        availability=figures,
         outcomes=tuple(this.asked),
+        awaited=awaited_of(wanted),
         alarms=alarms_of(seen, memory),
-        failures=tuple(dict.fromkeys(f"{f.failure_class}: {f.message}" for f in failures)),
-        unknown_failures=tuple(dict.fromkeys(f.message for f in failures if not f.known)),
+        # The newest of each text: those of an hour may be hundreds.
+        failures=tuple({(f.failure_class, f.message): f for f in reversed(failures)}.values()),
         unread=tuple(this.unread),
     )
 
 
-def _figures(wanted: Plan, requested: Asked) -> dict[str, float]:
+def _figures(wanted: Plan, requested: Asked) -> AvailabilityFigures:
     """Count what was seen, and what AWS accepted; a lost answer is counted once it is known."""
     seen = wanted.assessment
     done = [action for action, answer in requested if answer is Answer.DONE]
@@ -278,21 +298,21 @@ def _figures(wanted: Plan, requested: Asked) -> dict[str, float]:
     lowered = sum(a.count for a in done if isinstance(a, CancelBackfill))
     lowered += sum(isinstance(a, EndBackfill) for a in done)
     used_h = (seen.now - (seen.memory.on_demand_since or seen.now)) / timedelta(hours=1)
-    return {
-        "SpotDesired": spot.target,
-        "SpotServing": spot.serving,
-        "SpotLaunching": spot.launching,
-        "SpotAtRisk": spot.at_risk,
-        "Shortfall": seen.shortfall,
-        "ShortfallUnfilled": seen.unfilled,
-        "OnDemandDesired": on_demand.target + raised - lowered,
-        "OnDemandServing": on_demand.serving,
+    return AvailabilityFigures(
+        spot_desired=spot.target,
+        spot_serving=spot.serving,
+        spot_launching=spot.launching,
+        spot_at_risk=spot.at_risk,
+        shortfall=seen.shortfall,
+        shortfall_unfilled=seen.unfilled,
+        on_demand_desired=on_demand.target + raised - lowered,
+        on_demand_serving=on_demand.serving,
         # Each metric is paid for while it is sent.
-        **({"OnDemandHours": used_h} if used_h >= 1 else {}),
-        "Backfilled": raised + max(0, seen.found),
-        "Released": lowered + max(0, -seen.found),
-        "Interruptions": len(seen.newly_risky),
-        "EarlyReplacements": sum(isinstance(a, ReplaceEarly) for a in done),
-        "LaunchFailures": len(failures),
-        "UnknownFailures": sum(not f.known for f in failures),
-    }
+        on_demand_h=used_h if used_h >= 1 else None,
+        backfilled=raised + max(0, seen.found),
+        released=lowered + max(0, -seen.found),
+        interruptions=len(seen.newly_risky),
+        early_replacements=sum(isinstance(a, ReplaceEarly) for a in done),
+        launch_failures=len(failures),
+        unknown_failures=sum(not f.known for f in failures),
+    )

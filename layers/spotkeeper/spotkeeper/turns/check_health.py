@@ -7,7 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from spotkeeper.domain.decision import Action, Answer, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import (
+    Action,
+    Alarm,
+    Answer,
+    Awaited,
+    Awaiting,
+    Controller,
+    DecisionRecord,
+    HealthFigures,
+    Outcome,
+    Request,
+    RequestKind,
+)
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.decide import (
     EndInstance,
@@ -21,7 +33,7 @@ from spotkeeper.domain.health.decide import (
     checked,
     plan,
     read_from,
-    text_of,
+    request_of,
 )
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.digest import LATE_AFTER_S
@@ -98,8 +110,7 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
             history = ports.histories.read(fleet.name)
         except Unreadable as error:
             # It is lost; a new one begins.
-            text = f"Unreadable: {error}"
-            this.asked.append(Outcome(asked="read the load history", error=text))
+            this.answered(Request(kind=RequestKind.READ_HISTORY), error)
     return HealthSnapshot(
         fleet=fleet,
         spot=spot,
@@ -128,8 +139,8 @@ def _ask(action: HealthAction, this: Round) -> Answer:
             case ReplaceWorker(instance_id=instance_id):
                 writer.replace(instance_id)
     except FleetError as error:
-        return this.answered(text_of(action), error)
-    return this.answered(text_of(action))
+        return this.answered(request_of(action), error)
+    return this.answered(request_of(action))
 
 
 def _record_of(
@@ -151,17 +162,21 @@ def _record_of(
     if queue is not None and queue.trouble and queue.trouble not in sizing.reason:
         reasons.append(f"the request queue is not known ({queue.trouble})")
     reasons += [diagnosis.nobody_serves] if diagnosis.nobody_serves else []
-    reasons += [f"{i} {why}" for i, why in sorted(diagnosis.reasons.items())]
-    reasons += [f"on-premises {name} {why}" for name, why in sorted(diagnosis.onprem.items())]
+    reasons += [suspect.text for suspect in diagnosis.suspects]
     alarms = {
-        "stale-search-logs": stale,
-        "onprem-workers": diagnosis.onprem_suspect,
-        "replacement-budget-spent": diagnosis.over_budget,
-        "bootstrap": diagnosis.bootstrap,
-        "nobody-serves": diagnosis.nobody_serves,
-        "search-logs-missing": diagnosis.logs_missing,
-        "objective-missed": sizing.missing,
-        "request-queue-unread": queue is not None and queue.length is None,
+        Alarm.STALE_SEARCH_LOGS: stale,
+        Alarm.ONPREM_WORKERS: diagnosis.onprem_suspect,
+        Alarm.REPLACEMENT_BUDGET_SPENT: diagnosis.over_budget,
+        Alarm.BOOTSTRAP: diagnosis.bootstrap,
+        Alarm.NOBODY_SERVES: diagnosis.nobody_serves,
+        Alarm.SEARCH_LOGS_MISSING: diagnosis.logs_missing,
+        Alarm.OBJECTIVE_MISSED: sizing.missing,
+        Alarm.REQUEST_QUEUE_UNREAD: queue is not None and queue.length is None,
+    }
+    replaced = {
+        action.instance_id
+        for action, answer in zip(wanted.actions, answers, strict=True)
+        if isinstance(action, ReplaceWorker) and answer is Answer.DONE
     }
     return DecisionRecord(
         fleet=fleet.name,
@@ -170,55 +185,55 @@ def _record_of(
         action=sizing.action if fleet.sizing.enabled else Action.HOLD,
         rule=sizing.rule if fleet.sizing.enabled else "sizing is off",
         reason="; ".join(reasons),
-        seen=_figures(replace(wanted, sizing=replace(sizing, stale=stale)), answers),
+        health=_figures(wanted, len(replaced)),
+        suspects=tuple(
+            [
+                replace(s, replaced_at=snapshot.now) if s.instance_id in replaced else s
+                for s in diagnosis.suspects
+            ]
+        ),
+        nobody_serves=diagnosis.nobody_serves,
         outcomes=outcomes,
+        awaited=(Awaited(what=Awaiting.SEARCH_LOGS),) if stale else (),
         alarms=tuple(name for name, raised in alarms.items() if raised),
     )
 
 
-def _figures(wanted: HealthPlan, answers: Sequence[Answer]) -> dict[str, float]:
+def _figures(wanted: HealthPlan, replaced: int) -> HealthFigures:
     sizing, diagnosis, load = wanted.sizing, wanted.diagnosis, wanted.assessment.load
     fleet, now = wanted.assessment.snapshot.fleet, wanted.assessment.snapshot.now
-    a_minute = 60 / load.window_s
-    seen: dict[str, float] = {
-        "OfferedLoad": load.offered,
-        "LoadRate": 100 * max(load.load_rate.values(), default=0.0),
-        "WorkersNeeded": sizing.workers,
-        "WorkersLive": len(load.workers),
-        "OnPremWorkersLive": onprem_at_once(load),
-        "StaleSearchLogs": int(sizing.stale or diagnosis.logs_missing > 0),
-        "WorkersSuspect": len(diagnosis.reasons),
-        "WorkersReplaced": sum(
-            isinstance(action, ReplaceWorker) and answer is Answer.DONE
-            for action, answer in zip(wanted.actions, answers, strict=True)
-        ),
-        "OnPremWorkersSilent": diagnosis.onprem_silent,
-        "OnPremWorkersSuspect": diagnosis.onprem_suspect,
-        "WorkersMissing": sizing.missing,
-        "ArrivalRate": load.arrival_rate,
-        "ServiceMean": load.service_mean_s,
-        "ServiceP95": load.service.quantile_s(0.95),
-        "WaitP50": load.waits.quantile_s(0.5),
-        "WaitP95": load.waits.quantile_s(0.95),
-        # Launches that fail by configuration report it too; the alarm is the same.
-        **({"ConfigurationFailure": 1} if diagnosis.bootstrap else {}),
-        **({"NobodyServes": 1} if diagnosis.nobody_serves else {}),
-    }
-    if (queue := sizing.memory.queue) is not None:
-        seen["RequestQueueUnread"] = int(queue.length is None)
-        if queue.length is not None:
-            seen["RequestsQueued"] = queue.length.waiting + queue.length.delayed
-            seen["RequestsInFlight"] = queue.length.in_flight
-    if newest := load.newest or sizing.memory.flow.newest:
-        seen["SearchLogAge"] = (now - newest).total_seconds()
-    seen |= {f"Dispersion{scale}s": index for scale, index in load.dispersion.items()}
-    seen["RequestsFailed"] = a_minute * sum(worker.failed for worker in load.workers)
+    length = sizing.memory.queue.length if sizing.memory.queue else None
+    newest = load.newest or sizing.memory.flow.newest
+    promised = wanted.assessment.promised
+    choice = promised.choice if promised and promised.choice.index >= 0 else None
+    late = None
     if fleet.objective is not None:
-        # How many waited longer than promised.
         late = load.waits.count - load.waits.within(fleet.objective.wait_s)
-        seen["RequestsLate"] = a_minute * late
-    # Worker-hours a day of the followed rule, and of the cheapest that kept its promise.
-    if (promised := wanted.assessment.promised) and promised.choice.index >= 0:
-        seen["HoursFollowed"] = promised.choice.hours_a_day
-        seen["HoursLeast"] = promised.choice.least_hours_a_day
-    return seen
+    a_minute = 60 / load.window_s
+    return HealthFigures(
+        offered_load=load.offered,
+        load_rate=100 * max(load.load_rate.values(), default=0.0),
+        workers_needed=sizing.workers,
+        workers_live=len(load.workers),
+        on_prem_workers_live=onprem_at_once(load),
+        workers_suspect=len(diagnosis.reasons),
+        workers_replaced=replaced,
+        on_prem_workers_silent=diagnosis.onprem_silent,
+        on_prem_workers_suspect=diagnosis.onprem_suspect,
+        workers_missing=sizing.missing,
+        arrival_rate=load.arrival_rate,
+        service_mean_s=load.service_mean_s,
+        service_p95_s=load.service.quantile_s(0.95),
+        wait_p50_s=load.waits.quantile_s(0.5),
+        wait_p95_s=load.waits.quantile_s(0.95),
+        requests_queued=length.waiting + length.delayed if length else None,
+        requests_in_flight=length.in_flight if length else None,
+        search_log_age_s=(now - newest).total_seconds() if newest else None,
+        dispersion_10s=load.dispersion.get(10),
+        dispersion_60s=load.dispersion.get(60),
+        dispersion_300s=load.dispersion.get(300),
+        requests_failed=a_minute * sum(worker.failed for worker in load.workers),
+        requests_late=None if late is None else a_minute * late,
+        hours_followed=choice.hours_a_day if choice else None,
+        hours_least=choice.least_hours_a_day if choice else None,
+    )

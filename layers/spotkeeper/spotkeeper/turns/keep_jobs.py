@@ -5,7 +5,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.decision import Action, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import (
+    Action,
+    Alarm,
+    Answer,
+    Controller,
+    DecisionRecord,
+    Failure,
+    Outcome,
+    Request,
+    RequestKind,
+)
 from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.decide import YOUNG, answered, decide, refused, without_image
 from spotkeeper.domain.jobs.job import SPOT, Job, JobSpec, Report, Seen, merged
@@ -13,7 +23,7 @@ from spotkeeper.domain.jobs.steps import Step, Write
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, JobCloud, JobTable, Kept, NotMade, Overtaken
 from spotkeeper.ports import FleetError, Prices, TimedOut, Unreadable
-from spotkeeper.turns.turn import ASK_UNTIL_S, Budget, TurnReport, Turns
+from spotkeeper.turns.turn import ASK_UNTIL_S, Budget, TurnReport, Turns, failure_of
 
 # A turn takes this many steps at most; the next minute's turn continues.
 MOST_STEPS = 12
@@ -24,7 +34,6 @@ JOBS_S = 30.0
 STEPS_S = 35.0
 # A job that does not go on for this long rings the alarm.
 STUCK = timedelta(hours=1)
-JOB_STUCK = "job-stuck"
 # A late answer of AWS is still found, and what it made deleted, for this time after the end.
 WATCHED_AFTER = timedelta(hours=1)
 
@@ -110,11 +119,10 @@ def _turn(name: str, turns: JobTurns) -> None:
         controller=Controller.JOBS,
         at=turns.now,
         action=Action.STEP if this.outcomes else Action.HOLD,
-        rule=JOB_STUCK if this.stuck_for else "steps",
+        rule=Alarm.JOB_STUCK if this.stuck_for else "steps",
         reason=this.stuck_for,
-        seen={},
         outcomes=tuple(this.outcomes),
-        alarms=(JOB_STUCK,) if this.stuck_for else (),
+        alarms=(Alarm.JOB_STUCK,) if this.stuck_for else (),
     )
     if error := error or (Unreadable(this.unread) if this.unread else None):
         turns.fail(name, error, record)
@@ -149,14 +157,17 @@ class _Steps:
                 if _is_over(kept.job, seen):
                     ports.table.close(kept)
                 return
-            asked, refusal = f"{type(step).__name__}: {step.why}", ""
+            failure = None
             try:
                 kept, refusal = _taken(kept, step, ports, at, is_first=isinstance(before, Write))
+                failure = Failure(kind="", text=refusal) if refusal else None
             except (FleetError, Overtaken) as error:
-                refusal = f"{type(error).__name__}: {error}"
+                failure = failure_of(error)
                 raise
             finally:
-                self.outcomes.append(Outcome(asked=asked, error=refusal))
+                request = Request(kind=RequestKind.JOB_STEP, step=type(step).__name__, why=step.why)
+                answer = Answer.REFUSED if failure else Answer.DONE
+                self.outcomes.append(Outcome(request=request, answer=answer, error=failure))
             before = step
 
 

@@ -14,7 +14,17 @@ from itertools import batched
 from typing import NoReturn
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import FAILED, Action, Answer, Controller, DecisionRecord, Outcome
+from spotkeeper.domain.decision import (
+    FAILED,
+    Action,
+    Answer,
+    Controller,
+    DecisionRecord,
+    Failure,
+    Outcome,
+    Request,
+    RequestKind,
+)
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.permission import Control, Permission
@@ -79,8 +89,7 @@ class TurnReport:
     @property
     def failed(self) -> frozenset[str]:
         """The fleets whose turn failed, or of which AWS refused a request."""
-        wrong = [r.fleet for r in self.records if r.error or any(o.error for o in r.outcomes)]
-        return frozenset([*wrong, *self.unrecorded])
+        return frozenset([*[r.fleet for r in self.records if r.failed], *self.unrecorded])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -192,14 +201,21 @@ class Round:
         """Read something optional; if that fails, return `without` and note why."""
         return self.budget.optional(self.unread, what, without, read, api=api)
 
-    def answered(self, asked: str, error: FleetError | None = None) -> Answer:
+    def answered(self, request: Request, error: FleetError | None = None) -> Answer:
         """Record a request and its outcome; return whether it was done, refused or lost."""
-        would = isinstance(error, Observed)
-        text = f"{type(error).__name__}: {error}" if error and not would else ""
-        self.asked.append(Outcome(asked=asked, error=text, would=would))
-        if error is None:
-            return Answer.DONE
-        return Answer.LOST if isinstance(error, Unavailable) else Answer.REFUSED
+        answer, failure = Answer.DONE, None
+        if isinstance(error, Observed):
+            answer = Answer.OBSERVED
+        elif error is not None:
+            answer = Answer.LOST if isinstance(error, Unavailable) else Answer.REFUSED
+            failure = failure_of(error)
+        self.asked.append(Outcome(request=request, answer=answer, error=failure))
+        return answer
+
+
+def failure_of(error: Exception) -> Failure:
+    """Return what records keep of an error."""
+    return Failure(kind=type(error).__name__, text=str(error))
 
 
 type Memory = AvailabilityMemory | HealthMemory
@@ -258,7 +274,7 @@ class Turns:
         self, name: str, error: Exception, done: DecisionRecord | None = None
     ) -> None:
         """Leave a record of a turn that failed; where the table refuses it, it is counted."""
-        text, this = f"{type(error).__name__}: {error}", self._round
+        failure, this = failure_of(error), self._round
         done = done or (this.record if this else None)
         record = done or DecisionRecord(
             fleet=name,
@@ -266,11 +282,10 @@ class Turns:
             at=self.now,
             action=Action.HOLD,
             rule=FAILED,
-            reason=f"the turn failed: {text}",
-            seen={},
+            reason=f"the turn failed: {failure}",
             outcomes=tuple(this.asked) if this else (),
         )
-        record = replace(record, seen={**record.seen, "TurnsFailed": 1}, error=text)
+        record = replace(record, error=failure)
         self.report.records.append(record)
         if not self.budget.hung(TABLE):
             with suppress(FleetError), self.budget.watched(TABLE):
@@ -291,10 +306,9 @@ class FleetTurns(Turns):
         by_name = {fleet.name: fleet for fleet in fleets}
         self.run_each([*by_name], lambda name: turn(by_name[name]))
         self.report.errors += [
-            FleetError(f"fleet {record.fleet}: {outcome.asked}: {outcome.error}")
+            FleetError(f"fleet {record.fleet}: {outcome.text}")
             for record in self.report.records
-            for outcome in record.outcomes
-            if outcome.error
+            for outcome in record.refused
         ]
         return self.report
 
@@ -343,10 +357,9 @@ class FleetTurns(Turns):
             try:
                 memory, record = take(this)
                 is_last = states.commit(lease, memory, self.now)
-                seen, pause = record.seen, control.pause
-                if permission is Permission.PAUSED and pause:
-                    seen = {**seen, "PausedHours": (self.now - pause.at) / timedelta(hours=1)}
-                this.record = replace(record, permission=permission, seen=seen)
+                paused = control.pause if permission is Permission.PAUSED else None
+                since = paused.at if paused else None
+                this.record = replace(record, permission=permission, paused_since=since)
                 states.record(this.record)
             except Exception:
                 # What the table answers to this must not hide what went wrong.
@@ -421,8 +434,13 @@ def _begun_afresh(lease: Lease, now: datetime) -> DecisionRecord:
         action=Action.HOLD,
         rule="afresh",
         reason=f"started with an empty memory, because the old one cannot be read: {wrong}",
-        seen={},
-        outcomes=(Outcome(asked="read what was kept", error=wrong),),
+        outcomes=(
+            Outcome(
+                request=Request(kind=RequestKind.READ_MEMORY),
+                answer=Answer.REFUSED,
+                error=Failure(kind="", text=wrong),
+            ),
+        ),
     )
 
 
@@ -439,7 +457,8 @@ def fleet_in_force(this: Round, groups: Mapping[str, Group]) -> Fleet:
     if len(this.ports.groups.describe(before)) < len(before):
         return fleet
     told = f"{' and '.join(missing)} does not exist: create it, or correct the fleet document"
-    this.answered(f"{fleet.name}: change groups", Gone(f"{told}; {' and '.join(before)} go on"))
+    change = Request(kind=RequestKind.CHANGE_GROUPS)
+    this.answered(change, Gone(f"{told}; {' and '.join(before)} go on"))
     spot, on_demand = before
     return replace(fleet, spot_group=spot, on_demand_group=on_demand)
 

@@ -1,7 +1,7 @@
 """A market out of what a running fleet left behind."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,8 @@ from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
-from spotkeeper.domain.decision import DecisionRecord
+from spotkeeper.domain.decision import AvailabilityFigures, Controller, DecisionRecord
+from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper_cli.main import app
 from spotkeeper_lab.backtest.deployed import replay_of
 from spotkeeper_lab.backtest.policies import deployed_settings
@@ -27,6 +28,7 @@ from spotkeeper_lab.traces.export import (
     read_records,
 )
 from spotkeeper_lab.traces.market import MarketFileError, market_of, read_market
+from tests import builders
 from tests.builders import TABLE
 
 if TYPE_CHECKING:
@@ -46,10 +48,17 @@ DRY = (
 
 def record(minute: int, held: int, desired: int = 3, *failures: str) -> str:
     """A decision record of the availability controller."""
-    seen = {"SpotDesired": desired, "SpotServing": held}
-    seen |= dict.fromkeys(("SpotLaunching", "SpotAtRisk"), 0)
-    at = f"2026-01-01T00:{minute:02}:00Z"
-    return json.dumps({"controller": "availability", "at": at, "seen": seen, "failures": failures})
+    at = datetime(2026, 1, 1, 0, minute, tzinfo=UTC)
+    turn = builders.held(
+        controller=Controller.AVAILABILITY,
+        at=at,
+        availability=AvailabilityFigures(spot_desired=desired, spot_serving=held),
+        failures=tuple(
+            LaunchFailure(at=at, failure_class=FailureClass.CAPACITY, message=each)
+            for each in failures
+        ),
+    )
+    return RECORD.dump_json(turn).decode()
 
 
 def written(path: Path, *lines: str) -> Path:
@@ -84,8 +93,8 @@ def activity(minute: int, words: str, zone: str, **more: str) -> dict[str, Any]:
 def test_records_tell_what_was_held(
     tmp_path: Path, lines: list[str], steps: list[tuple[float, int]]
 ) -> None:
-    other = '{"controller": "health"}'
-    failed = '{"controller": "availability", "seen": {"TurnsFailed": 1}}'
+    other = RECORD.dump_json(builders.held()).decode()
+    failed = RECORD.dump_json(builders.held(controller=Controller.AVAILABILITY)).decode()
     turns = read_records(written(tmp_path / "decisions.jsonl", other, failed, *lines))
     market = export_market("own", turns)
     assert market == market_of("own", market.end_s, {WHOLE_POOL: steps})
@@ -204,8 +213,8 @@ def refused(folder: Path, *source: str) -> str:
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (["{}", "{"], "line 1: is no decision record: KeyError 'controller'"),
-        ([record(0, 3), "nonsense"], "line 2: is no decision record: JSONDecodeError"),
+        (["{}", "{"], "line 1: is no decision record: fleet: Field required"),
+        ([record(0, 3), "nonsense"], "line 2: is no decision record: Expecting value"),
         ([record(0, 3)], "has fewer than two records"),
     ],
 )

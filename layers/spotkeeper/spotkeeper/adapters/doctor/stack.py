@@ -146,7 +146,7 @@ def _silenced(cloudwatch: Any, alarms: Iterable[str]) -> Iterator[str]:
 def _ages(records: Mapping[str, Records]) -> Mapping[str, float | None]:
     """Return how old each fleet's newest search log is; fleets without a turn are left out."""
     return {
-        fleet: newest.seen.get("SearchLogAge")
+        fleet: newest.health.search_log_age_s if newest.health else None
         for fleet, found in records.items()
         if (newest := next((r for r in found.of(Controller.HEALTH) if r.rule != FAILED), None))
     }
@@ -157,7 +157,7 @@ def _failed(records: Mapping[str, Records]) -> Iterator[tuple[str, str]]:
     for fleet, found in records.items():
         for controller in OF_FLEETS:
             turns = found.of(controller)
-            failed = [record for record in turns if record.failure]
+            failed = [record for record in turns if record.failed]
             if failed:
                 newest = f"the last at {failed[0].at:%Y-%m-%d %H:%M} UTC: {failed[0].failure}"
                 yield fleet, f"{len(failed)} of the last {len(turns)} {controller} turns; {newest}"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from spotkeeper.adapters.dynamodb.earlier import record_in_todays_words, record_of_lines
 from spotkeeper.adapters.dynamodb.leases import home_of
@@ -34,7 +34,12 @@ class Records:
 
 def read_record(text: str) -> DecisionRecord:
     """Read a record, also of an earlier release; raises ValueError for what is none."""
-    return _RECORD.validate_python(record_in_todays_words(json.loads(text)), strict=False)
+    try:
+        return _RECORD.validate_python(record_in_todays_words(json.loads(text)), strict=False)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}") from error
 
 
 class DecisionRecords(Items):

@@ -1,7 +1,24 @@
 """The words of earlier releases: what they wrote into the table still reads."""
 
 import json
+import re
+from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any
+
+from spotkeeper.domain.decision import (
+    Alarm,
+    Answer,
+    AvailabilityFigures,
+    Controller,
+    Failure,
+    HealthFigures,
+    Outcome,
+    Request,
+    RequestKind,
+)
+from spotkeeper.domain.failure import FailureClass, LaunchFailure
+from spotkeeper.ports import TimedOut, Unavailable
 
 # 0.2 and before; a turn of 0.1 kept what is the risk's beside the rest.
 _MEMORY = {
@@ -41,11 +58,141 @@ def record_of_lines(item: Any) -> str:
 
 
 def record_in_todays_words(record: Any) -> Any:
-    """Rename the fields of a decision record, and the figures that it holds."""
-    if not isinstance(record, dict):
+    """Read a decision record of 0.2 or before: its figures had names, and its requests were texts.
+
+    Raises ValueError for what is none.
+    """
+    if not isinstance(record, dict) or "seen" not in record:
         return record
     record = {_RECORD.get(name, name): value for name, value in record.items()}
-    seen = record.get("seen")
-    if isinstance(seen, dict):
-        seen = {_FIGURES.get(name, name): value for name, value in seen.items()}
-    return record | {"seen": seen}
+    try:
+        seen = {_FIGURES.get(name, name): float(value) for name, value in record["seen"].items()}
+        health = record["controller"] == Controller.HEALTH
+        looked = seen.keys() - {"TurnsFailed"}
+        named = {name.replace("_", "-") for name in record.get("alarms", ())}
+        named |= {alarm for name, alarm in _RANG.items() if seen.get(name)}
+        at, unknown = record["at"], record.get("unknown_failures", ())
+        return record | {
+            "availability": _availability(seen) if looked and not health else None,
+            "health": _health(seen) if looked and health else None,
+            "outcomes": [_outcome(one, health=health) for one in record.get("outcomes", ())],
+            "alarms": sorted(named & {*Alarm}),
+            "failures": [_launch(one, at, unknown) for one in record.get("failures", ())],
+            "error": _failure(record.get("error", "")),
+        }
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"no decision record: {type(error).__name__} {error}") from error
+
+
+# Figures of before that are alarms today.
+_RANG = {"NobodyServes": Alarm.NOBODY_SERVES, "StaleSearchLogs": Alarm.STALE_SEARCH_LOGS}
+
+
+def _availability(seen: Mapping[str, float]) -> AvailabilityFigures:
+    def of(name: str) -> int:
+        return int(seen.get(name, 0))
+
+    return AvailabilityFigures(
+        # The size of the group; what was spare of it had a figure of its own.
+        spot_desired=of("SpotDesired") + of("SpotSpare"),
+        spot_serving=of("SpotServing"),
+        spot_launching=of("SpotLaunching"),
+        spot_at_risk=of("SpotAtRisk"),
+        shortfall=of("Shortfall"),
+        shortfall_unfilled=of("ShortfallUnfilled"),
+        on_demand_desired=of("OnDemandDesired"),
+        on_demand_serving=of("OnDemandServing"),
+        on_demand_h=seen.get("OnDemandHours"),
+        backfilled=of("Backfilled"),
+        released=of("Released"),
+        interruptions=of("Interruptions"),
+        early_replacements=of("EarlyReplacements"),
+        launch_failures=of("LaunchFailures"),
+        unknown_failures=of("UnknownFailures"),
+        events_unsent=of("EventsUnsent"),
+    )
+
+
+def _health(seen: Mapping[str, float]) -> HealthFigures:
+    def count(name: str) -> int | None:
+        return int(seen[name]) if name in seen else None
+
+    return HealthFigures(
+        offered_load=seen.get("OfferedLoad"),
+        load_rate=seen.get("LoadRate"),
+        workers_needed=count("WorkersNeeded"),
+        workers_live=count("WorkersLive"),
+        on_prem_workers_live=count("OnPremWorkersLive"),
+        workers_suspect=count("WorkersSuspect") or 0,
+        workers_replaced=count("WorkersReplaced") or 0,
+        on_prem_workers_silent=count("OnPremWorkersSilent") or 0,
+        on_prem_workers_suspect=count("OnPremWorkersSuspect") or 0,
+        workers_missing=count("WorkersMissing") or 0,
+        arrival_rate=seen.get("ArrivalRate"),
+        service_mean_s=seen.get("ServiceMean"),
+        service_p95_s=seen.get("ServiceP95"),
+        wait_p50_s=seen.get("WaitP50"),
+        wait_p95_s=seen.get("WaitP95"),
+        requests_queued=count("RequestsQueued"),
+        requests_in_flight=count("RequestsInFlight"),
+        search_log_age_s=seen.get("SearchLogAge"),
+        dispersion_10s=seen.get("Dispersion10s"),
+        dispersion_60s=seen.get("Dispersion60s"),
+        dispersion_300s=seen.get("Dispersion300s"),
+        requests_failed=seen.get("RequestsFailed"),
+        requests_late=seen.get("RequestsLate"),
+        hours_followed=seen.get("HoursFollowed"),
+        hours_least=seen.get("HoursLeast"),
+    )
+
+
+_KINDS = {
+    "drain": RequestKind.DRAIN,
+    "stop draining": RequestKind.STOP_DRAINING,
+    "terminate": RequestKind.TERMINATE,
+    "end": RequestKind.END,
+    "suspend AZRebalance": RequestKind.SUSPEND_AZ_REBALANCE,
+    "resume Launch": RequestKind.RESUME_LAUNCH,
+    "claim": RequestKind.CLAIM,
+}
+_OF_INSTANCES = re.compile(r"(?P<verb>[a-z ]+) (?P<ids>i-\w+(?:, i-\w+)*)(?:: (?P<why>.*))?")
+_OF_GROUP = re.compile(r"(?P<group>\S+): (?:desired (?P<desired>\d+)|(?P<verb>[a-zA-Z ]+))")
+
+
+def _outcome(told: Mapping[str, Any], *, health: bool) -> Outcome:
+    asked, failure = told["asked"], _failure(told.get("error", ""))
+    request = Request(kind=RequestKind.EARLIER, why=asked)
+    if asked.startswith("look again"):
+        request = Request(kind=RequestKind.LOOK_AGAIN)
+    elif found := _OF_INSTANCES.fullmatch(asked):
+        replaced = RequestKind.REPLACE_WORKER if health else RequestKind.REPLACE_EARLY
+        kind = replaced if found["verb"] == "replace" else _KINDS.get(found["verb"])
+        ids = tuple(found["ids"].split(", "))
+        request = Request(kind=kind, instances=ids, why=found["why"] or "") if kind else request
+    elif found := _OF_GROUP.fullmatch(asked):
+        sized = RequestKind.RESIZE_SPOT if health else RequestKind.BACKFILL
+        kind = sized if found["desired"] else _KINDS.get(found["verb"])
+        desired = int(found["desired"]) if found["desired"] else None
+        request = Request(kind=kind, group=found["group"], desired=desired) if kind else request
+    answer = Answer.OBSERVED if told.get("would") else Answer.DONE
+    if failure:
+        lost = failure.kind in (Unavailable.__name__, TimedOut.__name__)
+        answer = Answer.LOST if lost else Answer.REFUSED
+    return Outcome(request=request, answer=answer, error=failure)
+
+
+def _failure(text: str) -> Failure | None:
+    kind, colon, rest = text.partition(": ")
+    known = bool(colon) and kind.isidentifier()
+    found = Failure(kind=kind, text=rest) if known else Failure(kind="", text=text)
+    return found if text else None
+
+
+def _launch(text: str, at: str, unknown: Collection[str]) -> LaunchFailure:
+    kind, _, message = text.partition(": ")
+    return LaunchFailure(
+        at=datetime.fromisoformat(at),
+        failure_class=FailureClass(kind),
+        message=message,
+        known=message not in unknown,
+    )

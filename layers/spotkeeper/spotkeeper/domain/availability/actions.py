@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
+from spotkeeper.domain.decision import RequestKind
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeUp:
@@ -16,11 +18,6 @@ class WakeUp:
     now: datetime
     woken: int = 1
 
-    @property
-    def asked(self) -> str:
-        """The action as records write it."""
-        return f"look again at {self.at:%H:%M:%S}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DesiredCapacity:
@@ -28,11 +25,7 @@ class _DesiredCapacity:
 
     group: str
     desired: int
-
-    @property
-    def asked(self) -> str:
-        """The action as records write it."""
-        return f"{self.group}: desired {self.desired}"
+    kind: ClassVar[RequestKind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +33,7 @@ class Backfill(_DesiredCapacity):
     """Raise the on-demand group to `desired`, by `count`."""
 
     count: int
+    kind: ClassVar[RequestKind] = RequestKind.BACKFILL
 
     @property
     def before(self) -> int:
@@ -52,6 +46,7 @@ class CancelBackfill(_DesiredCapacity):
     """Lower the on-demand group to `desired`, by `count` instances that never launched."""
 
     count: int
+    kind: ClassVar[RequestKind] = RequestKind.CANCEL_BACKFILL
 
     @property
     def before(self) -> int:
@@ -66,13 +61,15 @@ class RestoreSpot(_DesiredCapacity):
     Otherwise the health controller or an operator owns the desired capacity of the spot group.
     """
 
+    kind: ClassVar[RequestKind] = RequestKind.RESTORE_SPOT
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Instance:
-    """Change one instance; `verb` is what records call it."""
+    """Change one instance."""
 
     instance_id: str
-    verb: ClassVar[str]
+    kind: ClassVar[RequestKind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +77,7 @@ class EndBackfill(_Instance):
     """End an on-demand instance, and lower its group, which has `before` now, by one."""
 
     before: int
-    verb: ClassVar[str] = "end"
+    kind: ClassVar[RequestKind] = RequestKind.END
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +86,14 @@ class Drain(_Instance):
 
     group: str
     gone_at: datetime
-    verb: ClassVar[str] = "drain"
+    kind: ClassVar[RequestKind] = RequestKind.DRAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmark(_Instance):
     """Remove the mark from an instance, which keeps working."""
 
-    verb: ClassVar[str] = "stop draining"
+    kind: ClassVar[RequestKind] = RequestKind.STOP_DRAINING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,48 +106,43 @@ class ReplaceEarly(_Instance):
 
     group: str
     taken: bool
-    verb: ClassVar[str] = "replace"
+    kind: ClassVar[RequestKind] = RequestKind.REPLACE_EARLY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terminate(_Instance):
     """End a detached instance that AWS left running."""
 
-    verb: ClassVar[str] = "terminate"
+    kind: ClassVar[RequestKind] = RequestKind.TERMINATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """Change one group; `verb` is what records call it."""
+    """Change one group."""
 
     group: str
-    verb: ClassVar[str]
-
-    @property
-    def asked(self) -> str:
-        """The action as records write it."""
-        return f"{self.group}: {self.verb}"
+    kind: ClassVar[RequestKind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspendAzRebalance(_Group):
     """Stop a group from ending instances only to balance its zones."""
 
-    verb: ClassVar[str] = "suspend AZRebalance"
+    kind: ClassVar[RequestKind] = RequestKind.SUSPEND_AZ_REBALANCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeLaunch(_Group):
     """Resume the Launch process of a group that AWS suspended."""
 
-    verb: ClassVar[str] = "resume Launch"
+    kind: ClassVar[RequestKind] = RequestKind.RESUME_LAUNCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimGroup(_Group):
     """Tag a group as this stack's, so that no other stack acts on it."""
 
-    verb: ClassVar[str] = "claim"
+    kind: ClassVar[RequestKind] = RequestKind.CLAIM
 
 
 type OfSize = Backfill | CancelBackfill | RestoreSpot

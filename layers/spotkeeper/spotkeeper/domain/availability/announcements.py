@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from spotkeeper.domain.decision import DecisionRecord
+from spotkeeper.domain.decision import Alarm, AvailabilityFigures, DecisionRecord
 from spotkeeper.domain.permission import Control, Permission
 
 # What one call of PutEvents takes.
@@ -61,7 +61,9 @@ class Announced:
     unsent: tuple[Announcement, ...] = ()
 
 
-def announce(before: Announced, record: DecisionRecord, control: Control) -> Announced:
+def announce(
+    before: Announced, record: DecisionRecord, seen: AvailabilityFigures, control: Control
+) -> Announced:
     """Compare a turn's record with what was announced; what changed is to be sent.
 
     After a pause, a change of mode or a lost memory, the states are announced again.
@@ -80,12 +82,11 @@ def announce(before: Announced, record: DecisionRecord, control: Control) -> Ann
         return _with(replace(before, paused_at=pause.at), [paused])
     if before.control != control.version:
         before = Announced(unsent=before.unsent, paused_at=before.paused_at)
-    seen = record.seen
-    asleep = not seen["SpotDesired"] and not seen["OnDemandDesired"]
+    asleep = not seen.spot_desired and not seen.on_demand_desired
     now = replace(
         before,
-        capacity=_capacity(before.capacity, record),
-        on_demand=State.BACKFILLED if seen["OnDemandDesired"] else State.RELEASED,
+        capacity=_capacity(before.capacity, seen, both_short=Alarm.BOTH_SHORT in record.alarms),
+        on_demand=State.BACKFILLED if seen.on_demand_desired else State.RELEASED,
         load=State.SLEEPING if asleep else State.AWAKE,
         control=control.version,
     )
@@ -109,11 +110,10 @@ def _with(announced: Announced, new: list[Announcement]) -> Announced:
     return replace(announced, unsent=(*announced.unsent, *new)[-UNSENT_AT_MOST:])
 
 
-def _capacity(before: State | None, record: DecisionRecord) -> State | None:
+def _capacity(before: State | None, seen: AvailabilityFigures, *, both_short: bool) -> State | None:
     """Name what serves against what is needed; while the rest launches, it is as before."""
-    seen = record.seen
-    if "both-short" in record.alarms:
+    if both_short:
         return State.BOTH_SHORT
-    if seen["SpotServing"] + seen["OnDemandServing"] >= seen["SpotDesired"]:
+    if seen.spot_serving + seen.on_demand_serving >= seen.spot_desired:
         return State.WHOLE
-    return State.SHORT if seen["Shortfall"] else before
+    return State.SHORT if seen.shortfall else before

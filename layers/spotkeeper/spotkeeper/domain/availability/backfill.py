@@ -7,7 +7,7 @@ from spotkeeper.domain.availability.actions import Backfill, CancelBackfill, End
 from spotkeeper.domain.availability.count import Assessment
 from spotkeeper.domain.availability.memory import Adoption, settled, within
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.decision import Action
+from spotkeeper.domain.decision import Action, Awaited, Awaiting
 from spotkeeper.domain.failure import Remedy, remedy
 from spotkeeper.domain.release import ReleasePlan, plan_release
 
@@ -19,7 +19,7 @@ GAP_SLACK = timedelta(seconds=60)
 class Size:
     """The request to the on-demand group, the rule that bound it, and why.
 
-    `release_due` is since when a release waits for busy instances.
+    `release_due` is since when a release waits for busy instances, `awaited` what is waited for.
     """
 
     action: Action
@@ -27,6 +27,7 @@ class Size:
     why: str
     actions: tuple[Backfill | CancelBackfill | EndBackfill, ...] = ()
     release_due: datetime | None = None
+    awaited: Awaited | None = None
 
 
 def size_backfill(seen: Assessment) -> Size:
@@ -80,7 +81,8 @@ def _fill(seen: Assessment, wanted: int, rule: str) -> Size:
     retry_at, before = seen.memory.retry_at, seen.on_demand.target
     if retry_at is not None and seen.now < retry_at:
         why = f"both groups are short: the next attempt is at {retry_at:%H:%M:%S}"
-        return _hold("both-short", why, seen.memory.release_due)
+        retry = Awaited(what=Awaiting.NEXT_ATTEMPT, until=retry_at)
+        return _hold("both-short", why, retry, seen.memory.release_due)
     why = f"on-demand {before} -> {wanted}"
     group = seen.snapshot.fleet.on_demand_group
     ask = Backfill(group=group, desired=wanted, count=wanted - before)
@@ -102,13 +104,15 @@ def _at_target(seen: Assessment) -> Size:
     if seen.deferred and until:
         wait_s = (until - seen.now).total_seconds()
         why = f"warned instances still serve: backfill for them starts in {wait_s:.0f} s"
-        return _hold("just in time", why)
+        return _hold("just in time", why, Awaited(what=Awaiting.BACKFILL_DUE, until=until))
     if seen.both_short:
         lost = seen.on_demand.missing
         missing = f"{lost} on-demand instance{' is' if lost == 1 else 's are'} missing"
-        return _hold("both-short", f"both groups are short: {missing}, and AWS retries the launch")
+        why = f"both groups are short: {missing}, and AWS retries the launch"
+        return _hold("both-short", why, Awaited(what=Awaiting.NEXT_ATTEMPT))
     if seen.on_demand.target:
-        return _hold("make before break", "the backfill is still needed")
+        settled_spot = Awaited(what=Awaiting.SPOT_SETTLED)
+        return _hold("make before break", "the backfill is still needed", settled_spot)
     return _hold("at target", "nothing is missing")
 
 
@@ -126,39 +130,42 @@ def _release(seen: Assessment, excess: int) -> Size:
         return _released(seen, plan, due)
     if plan.launching:
         why = f"{excess} on demand will be released once launched"
-        return _hold("launching", why, memory.release_due)
+        return _hold("launching", why, Awaited(what=Awaiting.LAUNCH), memory.release_due)
     why = f"{excess} on demand will be released once their requests have finished"
-    return _hold("busy", why, due)
+    until = due + timedelta(seconds=policy.busy_patience_s)
+    return _hold("busy", why, Awaited(what=Awaiting.REQUESTS_DONE, until=until), due)
 
 
 def _adopting(seen: Assessment, adoption: Adoption) -> Size:
-    snapshot = seen.snapshot
-    until = "spot serves that many: raise the spot group"
+    snapshot, at = seen.snapshot, None
+    what, until = Awaiting.SPOT_SETTLED, "spot serves that many: raise the spot group"
     if snapshot.health_lost:
+        what = Awaiting.HEALTH_TURN
         until = "the health controller runs and can read its memory"
     elif snapshot.fleet.sizing.enabled and not snapshot.load_known:
-        until = f"the load is known: {_awaited(snapshot)}"
+        what, missing, at = _missing(snapshot)
+        until = f"the load is known: {missing}"
     elif snapshot.size_limited:
-        until = "the spot group has grown to what the load needs"
+        what, until = Awaiting.SPOT_GROWN, "the spot group has grown to what the load needs"
     why = f"keeping {adoption.holds} existing on-demand instances until {until}, or lower on-demand"
-    return _hold("adopting", why)
+    return _hold("adopting", why, Awaited(what=what, until=at))
 
 
-def _awaited(snapshot: Snapshot) -> str:
+def _missing(snapshot: Snapshot) -> tuple[Awaiting, str, datetime | None]:
     """Say what is missing until search logs show the load, and when it will be there."""
     known, window = snapshot.logs_known_for, timedelta(seconds=snapshot.fleet.sizing.window_s)
     if not snapshot.logged:
-        return "have workers send their search logs"
+        return Awaiting.SEARCH_LOGS, "have workers send their search logs", None
     if snapshot.logs_missing:
-        return "search logs have stopped, have workers send them again"
+        why = "search logs have stopped, have workers send them again"
+        return Awaiting.SEARCH_LOGS, why, None
     if known >= window:
-        return "the health controller's next turn sizes the fleet by it"
+        why = "the health controller's next turn sizes the fleet by it"
+        return Awaiting.HEALTH_TURN, why, None
     whole, so_far = window / timedelta(minutes=1), known // timedelta(minutes=1)
     at = snapshot.now + window - known
-    return (
-        f"it takes {whole:g} minutes of logs without a gap, {so_far} so far, "
-        f"until {at:%H:%M:%S} at the earliest"
-    )
+    why = f"it takes {whole:g} minutes of logs without a gap, {so_far} so far, "
+    return Awaiting.SEARCH_LOGS, f"{why}until {at:%H:%M:%S} at the earliest", at
 
 
 def _released(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:
@@ -174,5 +181,7 @@ def _released(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:
     )
 
 
-def _hold(rule: str, why: str, release_due: datetime | None = None) -> Size:
-    return Size(action=Action.HOLD, rule=rule, why=why, release_due=release_due)
+def _hold(
+    rule: str, why: str, awaited: Awaited | None = None, release_due: datetime | None = None
+) -> Size:
+    return Size(action=Action.HOLD, rule=rule, why=why, awaited=awaited, release_due=release_due)

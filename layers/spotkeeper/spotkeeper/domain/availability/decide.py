@@ -5,7 +5,7 @@ Each is a pure function. AWS is called between the last two.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.actions import (
     AvailabilityAction,
@@ -22,7 +22,7 @@ from spotkeeper.domain.availability.actions import (
     Unmark,
     WakeUp,
 )
-from spotkeeper.domain.availability.backfill import size_backfill
+from spotkeeper.domain.availability.backfill import Size, size_backfill
 from spotkeeper.domain.availability.count import (
     LAUNCH,
     Assessment,
@@ -56,8 +56,8 @@ from spotkeeper.domain.availability.memory import (
 )
 from spotkeeper.domain.availability.risk import risk_of
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.decision import Action, Answer
-from spotkeeper.domain.failure import FailureClass, LaunchFailure, needs_operator
+from spotkeeper.domain.decision import Alarm, Answer, Awaited, Awaiting
+from spotkeeper.domain.failure import LaunchFailure, needs_operator
 
 # Turns run within two minutes of each other, unless the fleet is paused or only observed.
 LOOKED_AFTER_S = 600
@@ -70,13 +70,11 @@ AZ_REBALANCE = "AZRebalance"
 class Plan:
     """The decision of one turn; `memory` holds what was seen, and nothing that was only requested.
 
-    `action` is what happens to the fleet's size and `rule` is the rule that bound it. `wake_up` is
-    requested before everything else: when that fails, nothing may be deferred.
+    `size` is what happens to the on-demand group, and why. `wake_up` is requested before everything
+    else: when that fails, nothing may be deferred.
     """
 
-    action: Action
-    rule: str
-    reason: str
+    size: Size
     wake_up: WakeUp | None
     actions: tuple[AvailabilityAction, ...]
     assessment: Assessment
@@ -249,9 +247,7 @@ def plan(seen: Assessment) -> Plan:
     known = seen.memory.wake_ups
     wake_at = until if until and seen.deferred and until not in known else None
     return Plan(
-        action=size.action,
-        rule=size.rule,
-        reason=f"{_counts(seen)}; {size.why}{_explanation(seen)}",
+        size=size,
         wake_up=WakeUp(at=wake_at, now=seen.now) if wake_at else None,
         actions=tuple(actions),
         assessment=seen,
@@ -272,7 +268,7 @@ def apply(
     """
     drained, detached = dict.fromkeys(memory.drained), dict(memory.detached)
     for action, answer in zip(actions, answers, strict=True):
-        if answer is Answer.REFUSED or answer is Answer.SKIPPED:
+        if answer not in (Answer.DONE, Answer.LOST):
             continue
         done = answer is Answer.DONE
         match action:
@@ -322,8 +318,9 @@ def _groups(seen: Assessment) -> list[ClaimGroup | SuspendAzRebalance | ResumeLa
 # --- what the record says -------------------------------------------------------------------------
 
 
-def _counts(seen: Assessment) -> str:
-    """Describe both groups in one line."""
+def reason_of(wanted: Plan) -> str:
+    """Describe both groups in one line, and say why the plan is as it is."""
+    seen = wanted.assessment
     spot, on_demand = seen.spot, seen.on_demand
     parts = [f"spot {spot.serving} of {spot.target} serving"]
     counts = (
@@ -336,7 +333,19 @@ def _counts(seen: Assessment) -> str:
     parts += [f"{number} {word}" for number, word in counts if number]
     if on_demand.target:
         parts.append(f"on-demand {on_demand.serving} of {on_demand.target} serving")
-    return ", ".join(parts)
+    return f"{', '.join(parts)}; {wanted.size.why}{_explanation(seen)}"
+
+
+def awaited_of(wanted: Plan) -> tuple[Awaited, ...]:
+    """Name what the fleet waits for, and until when."""
+    seen = wanted.assessment
+    waits = [wanted.size.awaited] if wanted.size.awaited else []
+    if seen.spot.launching or seen.on_demand.launching:
+        # The last of them is to serve by its deadline.
+        last = max(seen.launching.since.values(), default=seen.now)
+        until = last + timedelta(seconds=seen.policy.launch_deadline_s)
+        waits.append(Awaited(what=Awaiting.LAUNCH, until=until))
+    return tuple(waits)
 
 
 def _explanation(seen: Assessment) -> str:
@@ -374,21 +383,21 @@ def _newest(failures: Sequence[LaunchFailure]) -> str:
     return f"{unknown}{newest.failure_class}: {newest.message}"
 
 
-def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[str, ...]:
+def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[Alarm, ...]:
     """Name the alarms for the operator; `after` is the memory at the end of the turn."""
-    named = {f.failure_class.value for f in seen.failures if needs_operator(f.failure_class)}
+    named = {Alarm(f.failure_class) for f in seen.failures if needs_operator(f.failure_class)}
     if seen.spot.late or seen.on_demand.late:
-        named.add(FailureClass.BOOTSTRAP.value)
+        named.add(Alarm.BOOTSTRAP)
     if seen.both_short:
-        named.add("both-short")
+        named.add(Alarm.BOTH_SHORT)
     if after.unproven:
-        named.add("unproven-marks")
+        named.add(Alarm.UNPROVEN_MARKS)
     if not (seen.snapshot.seen.spot.exists and seen.snapshot.seen.on_demand.exists):
-        named.add("group-missing")
+        named.add(Alarm.GROUP_MISSING)
     if after.left:
-        named.add("group-left")
+        named.add(Alarm.GROUP_LEFT)
     adopted, deadline_s = after.adoption, seen.policy.launch_deadline_s
     more = seen.spot.serving + seen.on_demand.target > seen.spot.target
     if adopted is not None and more and not within(adopted.since, seen.now, deadline_s):
-        named.add("adopting")
+        named.add(Alarm.ADOPTING)
     return tuple(sorted(named))

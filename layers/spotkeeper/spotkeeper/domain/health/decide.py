@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.decision import Action, Answer
+from spotkeeper.domain.decision import Action, Answer, Request, RequestKind
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.domain.health.reports import watch_reports, with_silence
@@ -69,15 +69,15 @@ class ReplaceWorker:
 type HealthAction = ResizeSpot | EndInstance | ReplaceWorker
 
 
-def text_of(action: HealthAction) -> str:
-    """Describe an action as records show it."""
+def request_of(action: HealthAction) -> Request:
+    """Return what records keep of an action."""
     match action:
         case ResizeSpot(group=group, desired=desired):
-            return f"{group}: desired {desired}"
-        case EndInstance(instance_id=instance_id):
-            return f"end {instance_id}"
-        case ReplaceWorker(instance_id=instance_id, reason=reason):
-            return f"replace {instance_id}: {reason}"
+            return Request(kind=RequestKind.RESIZE_SPOT, group=group, desired=desired)
+        case EndInstance(instance_id=one):
+            return Request(kind=RequestKind.END, instances=(one,))
+        case ReplaceWorker(instance_id=one, reason=why):
+            return Request(kind=RequestKind.REPLACE_WORKER, instances=(one,), why=why)
 
 
 # Who is busy is read off this much of the search logs when instances are chosen to go.

@@ -3,10 +3,11 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
 
+from spotkeeper.domain.decision import Suspect, Suspicion
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.reports import (
     idle_beside_requests,
@@ -44,11 +45,12 @@ REQUESTS_PER_VARIATION = 10
 class Diagnosis:
     """The instances to replace after the last check, the suspects, and the reasons.
 
-    `reasons` has one sentence per suspect. `logs_missing` counts those that are silent together and
+    `reasons` has one sentence per suspect, `suspects` what else is known of each, and of workers on
+    premises. `logs_missing` counts those that are silent together and
     whose logs may be missing: they are replaced late, one first. `bootstrap` are suspects whose
     workers never reported within the launch deadline. Workers on premises only raise alarms:
-    `onprem_silent` counts the missing ones, `onprem` has the reason against each that fails or is
-    slow, `onprem_due` has those that two turns found so. `nobody_serves` says why it seems that no
+    `onprem_silent` counts the missing ones, `onprem_due` has those that two turns found to fail or
+    to be slow. `nobody_serves` says why it seems that no
     request is served at all, or that most of them fail.
     """
 
@@ -59,9 +61,9 @@ class Diagnosis:
     memory: HealthMemory
     bootstrap: tuple[str, ...] = ()
     logs_missing: int = 0
-    onprem: Mapping[str, str] = field(default_factory=dict)
     onprem_due: tuple[str, ...] = ()
     nobody_serves: str = ""
+    suspects: tuple[Suspect, ...] = ()
 
     @property
     def onprem_suspect(self) -> int:
@@ -86,13 +88,17 @@ def diagnose(
     missing = logs_rather_missing(quiet, memory, load, fleet)
     launching = unreported(load, memory, fleet, now) if policy.enabled else {}
     never_reported = {i: launching[i] for i in late(launching, memory, fleet, now)}
-    ill = _failing_or_slow(load, memory, fleet, now) if policy.enabled else {}
+    slow, failing = _slow_failing(load, memory, fleet, now) if policy.enabled else ({}, {})
+    ill = slow | failing
     idle = idle_beside_requests(memory, fleet, now) if policy.enabled else {}
     dead = [i for i in quiet if i in memory.silent]
     trial = {i: why for i, why in quiet.items() if i not in dead}
     trial_of = on_trial(trial, budget, memory, fleet, now) if missing else tuple(trial)
     reasons = {i: quiet[i] for i in (*dead, *trial_of)} | idle | ill | never_reported
-    onprem = _onprem_suspicions(load, policy, now) if policy.enabled else {}
+    onprem_slow, onprem_failing = (
+        _onprem_suspicions(load, policy, now) if policy.enabled else ({}, {})
+    )
+    onprem = onprem_slow | onprem_failing
     suspects, due = _observed(reasons, memory.suspects, now)
     due = tuple(sorted(due, key=lambda i: (i not in ill, -memory.expected.get(i, 0.0))))
     onprem_suspects, onprem_due = _observed(onprem, memory.onprem_suspects, now)
@@ -101,9 +107,35 @@ def diagnose(
     else:
         silence = now - memory.flow.newest if memory.flow.newest else timedelta(0)
         wanted = one_at_a_time(due, silence, memory, fleet, now)
+    reasons = quiet | reasons | {i: quiet[i] + UNPROVEN for i in trial_of if missing}
+    # The last of what is held against one is what its reason says.
+    kinds = (
+        dict.fromkeys(quiet, Suspicion.SILENT)
+        | dict.fromkeys(idle, Suspicion.TAKES_NO_REQUEST)
+        | dict.fromkeys(slow, Suspicion.SLOW)
+        | dict.fromkeys(failing, Suspicion.FAILING)
+        | dict.fromkeys(never_reported, Suspicion.NEVER_REPORTED)
+    )
+    since = dict(memory.last_logs) | suspects
     return Diagnosis(
         replace=wanted[:budget],
-        reasons=quiet | reasons | {i: quiet[i] + UNPROVEN for i in trial_of if missing},
+        reasons=reasons,
+        suspects=(
+            *(
+                Suspect(instance_id=i, kind=kinds[i], since=since.get(i, now), why=reasons[i])
+                for i in sorted(reasons)
+            ),
+            *(
+                Suspect(
+                    instance_id=i,
+                    kind=Suspicion.FAILING if i in onprem_failing else Suspicion.SLOW,
+                    since=onprem_suspects[i],
+                    why=onprem[i],
+                    on_premises=True,
+                )
+                for i in sorted(onprem)
+            ),
+        ),
         logs_missing=len(trial) if missing else 0,
         onprem_silent=_onprem_silent(load, fleet, memory, now),
         over_budget=wanted[budget:],
@@ -116,7 +148,6 @@ def diagnose(
             unheard=unheard(memory, now) if policy.enabled else (),
         ),
         bootstrap=tuple(sorted(never_reported)),
-        onprem=onprem,
         onprem_due=onprem_due,
         nobody_serves=(nobody_serves(memory, now) or _most_fail(load, memory, policy))
         if policy.enabled
@@ -136,8 +167,9 @@ def confirm(diagnosis: Diagnosis, load: Load, fleet: Fleet, now: datetime) -> tu
     """Make the last check: keep the due ones that are still suspect in freshly read logs."""
     since = now - timedelta(seconds=fleet.worker_health.silent_after_s)
     logged = {w.instance_id for w in load.workers if w.last_finished >= since}
-    failing = _failing_or_slow(load, diagnosis.memory, fleet, now)
-    return tuple(i for i in diagnosis.replace if i in failing or i not in logged)
+    slow, failing = _slow_failing(load, diagnosis.memory, fleet, now)
+    ill = slow.keys() | failing.keys()
+    return tuple(i for i in diagnosis.replace if i in ill or i not in logged)
 
 
 def replaced(memory: HealthMemory, instance_ids: tuple[str, ...], now: datetime) -> HealthMemory:
@@ -148,10 +180,10 @@ def replaced(memory: HealthMemory, instance_ids: tuple[str, ...], now: datetime)
     )
 
 
-def _failing_or_slow(
+def _slow_failing(
     load: Load, memory: HealthMemory, fleet: Fleet, now: datetime
-) -> dict[str, str]:
-    """Return the reason against each instance that fails, or is slow, unlike its peers."""
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the reason against each instance that is slow, and that fails, unlike its peers."""
     policy = fleet.worker_health
     by_instance = _by_instance(load)
     ours = [i for i in memory.in_service_since if i not in memory.starting]
@@ -164,7 +196,7 @@ def _failing_or_slow(
         failing = _one_that_fails(failing, memory, fleet, now) if differ else {}
     # Workers on premises, which have no instance, are other machines.
     slow = _slow({i: workers for i, workers in by_instance.items() if i}, load, policy)
-    return {i: slow[i] for i in ours if i in slow} | failing
+    return {i: slow[i] for i in ours if i in slow}, failing
 
 
 type Outcomes = Mapping[str, tuple[int, int]]
@@ -290,12 +322,14 @@ def _onprem_silent(load: Load, fleet: Fleet, memory: HealthMemory, now: datetime
     return max(0, fleet.onprem_workers - live)
 
 
-def _onprem_suspicions(load: Load, policy: WorkerHealthPolicy, now: datetime) -> dict[str, str]:
-    """Return the reason against each worker on premises that fails, or is slower than others."""
+def _onprem_suspicions(
+    load: Load, policy: WorkerHealthPolicy, now: datetime
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the reason against each worker on premises that is slower than others, or fails."""
     live = [w for w in load.workers if not _is_silent(w.last_finished, policy, now)]
     onprem = {w.worker_id: [w] for w in live if w.cluster is Cluster.ONPREM}
     failing = {name: why for name, mine in onprem.items() if (why := _failing(mine, policy))}
     if 2 * sum(bool(_failing([worker], policy)) for worker in live) > len(live):
         # As with instances: most fail alike.
         failing = {}
-    return _slow(onprem, load, policy) | failing
+    return _slow(onprem, load, policy), failing

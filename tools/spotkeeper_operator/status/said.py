@@ -1,0 +1,261 @@
+"""How a status is said: as text, and as JSON for programs."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.permission import Permission
+from spotkeeper_operator.status.known import (
+    EVENTS_OF,
+    LIVE_S,
+    LOAD_WINDOW_S,
+    Cause,
+    Details,
+    Event,
+    FleetStatus,
+    InstanceStatus,
+    StackStatus,
+    State,
+)
+from spotkeeper_operator.text import as_json, labelled, paragraphs, spoken
+
+
+def why_of(status: FleetStatus) -> str:
+    """Say what a fleet's state was judged by, and what a headline must not leave out."""
+    return "; ".join([_why(status), *_also(status)])
+
+
+def _why(status: FleetStatus) -> str:
+    turn = status.decided.get(Controller.AVAILABILITY)
+    age_s = status.turn_age_s[Controller.AVAILABILITY]
+    last = f"; {_ago(age_s)}: {turn.reason}" if turn else ""
+    there, warned = status.in_service or 0, status.warned
+    served = f"{status.wanted} wanted, {there} in service"
+    health_ago = _ago(status.turn_age_s[Controller.HEALTH])
+    match status.cause:
+        case Cause.GROUPS_MISSING:
+            verb = "does" if len(status.missing_groups) == 1 else "do"
+            return f"{' and '.join(status.missing_groups)} {verb} not exist"
+        case Cause.TOO_FEW:
+            launching = sum(group.launching for group in status.groups)
+            told = f"{there - warned} of {status.wanted} wanted are in service"
+            more = "1 more is" if warned == 1 else f"{warned} more are"
+            told += f", {more} warned" if warned else ""
+            told += f", {launching} launching" if launching else ""
+            return f"{told}{last}" if status.unfilled > 0 else told
+        case Cause.RECORDS_UNREAD:
+            return "the decision records could not be read"
+        case Cause.NO_TURN:
+            of_ours = (it for it in status.failing if it.controller is Controller.AVAILABILITY)
+            error = next((f": {it.error}" for it in of_ours), "")
+            how_long = "yet" if age_s is None else f"for {spoken(age_s)}"
+            return f"no availability turn has succeeded {how_long}{error}"
+        case Cause.GROUPS_UNREAD:
+            return "the groups could not be read"
+        case Cause.NOT_KNOWN_TO_SERVE:
+            at_risk = status.availability.spot_at_risk if status.availability else 0
+            unknown = f"{status.unfilled - at_risk} of them were not known to serve"
+            return f"{status.wanted} wanted are in service, and {unknown}{last.removeprefix(';')}"
+        case Cause.LOGS_UNREAD:
+            return f"{served}; the search logs could not be read"
+        case Cause.NOBODY_SERVES:
+            served = f"{served}, {status.known_to_serve} served in the last minute"
+            health = status.decided[Controller.HEALTH]
+            return f"{served}; {health_ago}: {health.nobody_serves or health.reason}"
+        case Cause.SUSPECTS:
+            named = "; ".join(one.text for one in status.suspects if not one.on_premises)
+            served = f"{served}, {status.known_to_serve} served in the last minute"
+            return f"{served}; {_suspect(status)} may not work ({health_ago}): {named}"
+        case Cause.SERVES:
+            return f"{served}, {status.known_to_serve} served in the last minute"
+
+
+def _suspect(status: FleetStatus) -> int:
+    return status.health.workers_suspect if status.health else 0
+
+
+def _also(status: FleetStatus) -> Iterator[str]:
+    # All may have served since the turn that suspects some.
+    there, known = status.in_service or 0, status.known_to_serve or 0
+    if known < there and _suspect(status) and status.cause is not Cause.SUSPECTS:
+        yield f"{_suspect(status)} may not work"
+    if status.waiting and (count := status.waiting.requests):
+        yield "1 request waits" if count == 1 else f"{count} requests wait"
+    if status.promise_missed:
+        yield "its promise is NOT KEPT"
+    if status.failing:
+        yield f"turns are FAILING: {', '.join(it.controller for it in status.failing)}"
+
+
+def status_text(status: StackStatus) -> str:
+    blocks = [[f"{status.stack}  {status.region}  {status.at:%Y-%m-%d %H:%M:%S} UTC"]]
+    for fleet in status.fleets:
+        lines = labelled(fleet.name, f"{fleet.state}: {why_of(fleet)}", indent=0)
+        blocks.append([*lines, *(line for row in status_rows(fleet) for line in labelled(*row))])
+    blocks += [] if status.fleets else [["no fleet"]]
+    ringing = "unknown" if status.ringing is None else ", ".join(status.ringing) or "none ring"
+    tail = [("alarms", ringing)]
+    tail += (("trouble", trouble) for trouble in status.troubles)
+    return paragraphs([*blocks, [line for row in tail for line in labelled(*row, indent=0)]])
+
+
+def status_json(status: StackStatus) -> str:
+    """Write it for programs: times in RFC 3339, ages and waits in seconds."""
+    return as_json(asdict(status) | {"fleets": [_json(fleet) for fleet in status.fleets]})
+
+
+def _json(fleet: FleetStatus) -> dict[str, Any]:
+    decided = asdict(fleet)
+    del decided["decided"]
+    turn, change = fleet.decided.get(Controller.AVAILABILITY), fleet.last_change
+    return {
+        **decided,
+        "whole": fleet.whole,
+        "why": why_of(fleet),
+        "last_turn": _turn(turn, turn.reason) if turn else None,
+        "last_change": _turn(change, change.change) if change else None,
+    }
+
+
+def _turn(record: DecisionRecord, reason: str) -> dict[str, Any]:
+    return {
+        "at": record.at,
+        "controller": record.controller,
+        "action": record.action,
+        "rule": record.rule,
+        "reason": reason,
+    }
+
+
+def exit_code(status: StackStatus) -> int:
+    """Return 0 when as many as wanted are in service and nothing fails or rings, else 1."""
+    good = (State.WHOLE, State.IN_SERVICE)
+    well = all(fleet.state in good and not fleet.failing for fleet in status.fleets)
+    return 0 if status.fleets and well and not status.ringing and not status.troubles else 1
+
+
+def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
+    """Say in labelled sentences how a fleet is, beside whether it is whole."""
+    rows: list[tuple[str, str]] = []
+    control = fleet.control
+    if control is None:
+        rows.append(("mode", "unknown: it could not be read"))
+    elif fleet.permission is Permission.PAUSED and (pause := control.pause):
+        until = f"{pause.until:%Y-%m-%d %H:%M} UTC"
+        rows.append(("mode", f"PAUSED until {until}: {pause.why} ({pause.by})"))
+    elif fleet.permission is Permission.OBSERVE:
+        at, by = control.mode_at, control.mode_by
+        since = f"since {at:%Y-%m-%d %H:%M} UTC ({by})" if at else "as its document says"
+        rows.append(("mode", f"OBSERVING {since}"))
+    for each in fleet.failing:
+        turns = "1 turn has" if each.turns == 1 else f"{each.turns} turns have"
+        told = f"{turns} failed since {each.since:%H:%M:%S}: {each.error}"
+        rows.append(("FAILING", f"{each.controller}: {told}"))
+    for label, group in zip(("spot", "on-demand"), fleet.groups, strict=False):
+        launching = f", {group.launching} launching" if group.launching else ""
+        told = f"{group.in_service} of {group.desired} in service{launching}  ({group.name})"
+        rows.append((label, told))
+    load, needed = fleet.load, fleet.health.workers_needed if fleet.health else None
+    if load is None:
+        told = f"unknown: {fleet.unknown['load']}"
+    else:
+        told = "" if load.busy is None else f"{100 * load.busy:.0f} % busy; "
+        told += f"{load.workers_live} of {load.workers_expected} workers"
+        if load.workers_leaving:
+            told += f", and {load.workers_leaving} of instances that leave"
+        told += " served in the last minute"
+    # Without search logs nothing is known to be needed: the size is held.
+    turn = fleet.decided.get(Controller.HEALTH)
+    silent = fleet.log_age_s is None or (turn is not None and turn.stale)
+    if needed is not None and (load is not None or not silent):
+        told += f"; {needed} needed ({_ago(fleet.turn_age_s[Controller.HEALTH])})"
+    rows += (("load", told), ("wait", _wait_words(fleet)))
+    if change := fleet.last_change:
+        told = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.change}"
+        rows.append(("last change", told))
+    age_s = fleet.turn_age_s[Controller.AVAILABILITY]
+    above = (why_of(fleet), change.change if change else "")
+    last = fleet.decided.get(Controller.AVAILABILITY)
+    if last and not any(last.reason in one for one in above):
+        rows.append(("last turn", f"{_ago(age_s)}: {last.reason}"))
+    ages = ", ".join(f"{each} {_ago(age_s)}" for each, age_s in fleet.turn_age_s.items())
+    ages = f"unknown: {fleet.unknown['turns']}" if "turns" in fleet.unknown else ages
+    newest = fleet.unknown.get("newest search log") or _ago(fleet.log_age_s)
+    return [*rows, ("turns", f"{ages}; newest search log {newest}")]
+
+
+def _wait_words(fleet: FleetStatus) -> str:
+    load, waiting = fleet.load, fleet.waiting
+    parts: list[str] = []
+    if waiting is not None and waiting.requests:
+        longest = ""
+        if waiting.oldest_at_least_s is not None and waiting.oldest_at is not None:
+            # Not rounded up, in the units of `spoken`.
+            least = waiting.oldest_at_least_s
+            least -= least % (1 if least < 120 else 60 if least < 7200 else 360)  # noqa: PLR2004
+            longest = f", the oldest for at least {spoken(least)} at {waiting.oldest_at:%H:%M}"
+        count = waiting.requests
+        waits = "1 request waits" if count == 1 else f"{count} requests wait"
+        parts.append(f"{waits} now{longest}")
+    elif waiting is not None:
+        parts.append("no request waits now")
+    if load is not None:
+        when = f"last {LOAD_WINDOW_S // 60} min"
+        if load.newest_log_age_s > LIVE_S:
+            when += f", none for {spoken(load.newest_log_age_s)}"
+        percent = f"{100 * (fleet.promised_share or 0.95):.4g} %"
+        started = f"{load.requests} requests started within {load.wait_promised_s:.1f} s"
+        parts.append(f"{percent} of {started} ({when})")
+    elif waiting is None or waiting.requests:
+        parts.append(f"of those served: unknown, {fleet.unknown['load']}")
+    if fleet.promised_wait_s is None or fleet.promised_share is None:
+        return "; ".join([*parts, "nothing is promised"])
+    share = f"{100 * fleet.promised_share:.4g} %"
+    kept = ", NOT KEPT" if fleet.promise_missed else ""
+    return "; ".join([*parts, f"promised: {share} within {fleet.promised_wait_s:g} s{kept}"])
+
+
+def _ago(age_s: float | None) -> str:
+    return "never" if age_s is None else f"{spoken(age_s)} ago"
+
+
+def details_text(details: Details) -> str:
+    blocks = [[f"{details.stack}  {details.at:%Y-%m-%d %H:%M:%S} UTC"]]
+    for name, rows in details.fleets.items():
+        left_out = details.left_out.get(name, 0)
+        count = len(rows) + left_out
+        known = "known " if details.troubles else ""
+        if details.events:
+            what = f"{count or 'no'} {known}event{'s' * (count > 1)}"
+            told = f"{what} in {spoken(EVENTS_OF.total_seconds())}"
+            told += f"; the last {len(rows)} of them" if left_out else ""
+        else:
+            counted = sum(isinstance(row, InstanceStatus) and row.counted for row in rows)
+            told = f"{counted} of {count} instances count" if rows else f"no {known}instance"
+        blocks.append([f"{name}: {told}", *(line for row in rows for line in _lines(row))])
+    blocks += [] if details.fleets else [["no fleet"]]
+    troubles = [line for it in details.troubles for line in labelled("trouble", it, indent=0)]
+    return paragraphs([*blocks, *([troubles] if troubles else [])])
+
+
+def details_json(details: Details) -> str:
+    found = asdict(details)
+    if not details.left_out:
+        del found["left_out"]
+    return as_json(found)
+
+
+def _lines(row: InstanceStatus | Event) -> list[str]:
+    if isinstance(row, Event):
+        many = f" ({row.times} times until {row.last:%H:%M:%S})" if row.times > 1 else ""
+        mark = "FAILED " if row.failed else ""
+        return labelled(f"{row.at:%H:%M:%S}", f"{mark}{row.what}{many}")
+    age = "age unknown" if row.age_s is None else spoken(row.age_s)
+    cost = "cost unknown" if row.cost_usd is None else f"{row.cost_usd:.2f} USD so far"
+    state = row.state.replace("_", " ")
+    live = "?" if row.workers_live is None else f"{row.workers_live}"
+    first = f"{row.market}  {row.zone}  {row.instance_type}  {state}  {age}"
+    counted = "counts" if row.counted else "does not count"
+    second = f"{counted}: {row.why}; {live} of {row.workers_expected} workers live; {cost}"
+    return [*labelled(row.instance_id, first, hang=23), *labelled("", second, hang=23)]
