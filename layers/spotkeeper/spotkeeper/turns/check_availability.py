@@ -34,6 +34,7 @@ from spotkeeper.domain.decision import (
     Controller,
     DecisionRecord,
 )
+from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.interruption import (
     Interruption,
@@ -270,7 +271,10 @@ def _record_of(
 ) -> DecisionRecord:
     """Record a turn; only what AWS accepted counts as done."""
     seen = wanted.assessment
-    failures = (*seen.snapshot.spot_failures, *seen.snapshot.on_demand_failures)
+    # The newest of each text: those of an hour may be hundreds.
+    newest = dict[tuple[FailureClass, str], LaunchFailure]()
+    for each in (*seen.snapshot.spot_failures, *seen.snapshot.on_demand_failures):
+        newest.setdefault((each.failure_class, each.message), each)
     return DecisionRecord(
         fleet=seen.snapshot.fleet.name,
         controller=Controller.AVAILABILITY,
@@ -282,8 +286,7 @@ def _record_of(
         outcomes=tuple(this.asked),
         awaited=awaited_of(wanted),
         alarms=alarms_of(seen, memory),
-        # The newest of each text: those of an hour may be hundreds.
-        failures=tuple({(f.failure_class, f.message): f for f in reversed(failures)}.values()),
+        failures=tuple(newest.values()),
         unread=tuple(this.unread),
     )
 
