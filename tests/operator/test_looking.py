@@ -18,7 +18,7 @@ from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.status.known import Details, Event, folded, instances_of
 from spotkeeper_operator.status.looked import Looked
-from spotkeeper_operator.status.said import details_text
+from spotkeeper_operator.status.shown import details_text
 from tests.builders import NOON, fleet, group, held
 from tests.functions.conftest import PATH, Stage, StageOf, document
 from tests.operator.command import answered, deploy, matches, record, refused, run, words

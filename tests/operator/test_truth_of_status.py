@@ -37,7 +37,7 @@ from spotkeeper_lab.world import LEDGER, TABLE
 from spotkeeper_operator.cost import unread
 from spotkeeper_operator.status.known import LOAD_WINDOW_S, FleetStatus, LoadNow, fleet_status
 from spotkeeper_operator.status.looked import LOGS_READ_S, RECORDS_READ, Looked
-from spotkeeper_operator.status.said import why_of
+from spotkeeper_operator.status.shown import why_of
 from spotkeeper_operator.text import STALE_TURN_S
 from tests.functions.conftest import billed
 

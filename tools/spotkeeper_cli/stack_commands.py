@@ -123,23 +123,23 @@ def status(
 
     With --instances or --events: a list of these instead.
     """
-    from spotkeeper_operator.status import known, said
+    from spotkeeper_operator.status import known, shown
 
     if (instances or events) and (watch or (instances and events)):
         raise typer.BadParameter("give one of --instances, --events and --watch")
     if instances or events:
         read = known.read_instances if instances else known.read_events
         listed = read(on.aws, on.stack, fleet, on.now)
-        on.say(said.details_text, said.details_json, listed)
+        on.say(shown.details_text, shown.details_json, listed)
         raise typer.Exit(1 if listed.troubles else 0)
     found = known.read_status(on.aws, on.stack, fleet, on.now)
     while watch:
         screen().clear()
-        on.say(said.status_text, said.status_json, found)
+        on.say(shown.status_text, shown.status_json, found)
         time.sleep(watch)
         found = patiently(lambda: known.read_status(on.aws, on.stack, fleet, on.now), watch)
-    on.say(said.status_text, said.status_json, found)
-    raise typer.Exit(said.exit_code(found))
+    on.say(shown.status_text, shown.status_json, found)
+    raise typer.Exit(shown.exit_code(found))
 
 
 def patiently[T](read: Callable[[], T], every_s: float) -> T:

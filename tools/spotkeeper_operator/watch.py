@@ -26,7 +26,7 @@ from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.explain import explain_page
 from spotkeeper_operator.status.known import fleet_status, instances_of
 from spotkeeper_operator.status.looked import Reading
-from spotkeeper_operator.status.said import status_rows, why_of
+from spotkeeper_operator.status.shown import status_rows, why_of
 
 DECISIONS_SHOWN = 40
 

@@ -28,7 +28,7 @@ from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper_operator.status.known import FleetStatus, StackStatus, State, fleet_status
 from spotkeeper_operator.status.looked import Looked
-from spotkeeper_operator.status.said import exit_code, status_text
+from spotkeeper_operator.status.shown import exit_code, status_text
 from spotkeeper_operator.text import labelled
 from tests.builders import NOON, backfilled, done, fleet, group, held, instances
 from tests.search_logs import served

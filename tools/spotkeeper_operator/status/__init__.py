@@ -1,1 +1,1 @@
-"""Is it whole? What is read of each fleet, what is known of it, and how that is said."""
+"""Is it whole? What is read of each fleet, what is known of it, and how that is shown."""

@@ -1,4 +1,4 @@
-"""How a status is said: as text, and as JSON for programs."""
+"""How a status is shown: as text, and as JSON for programs."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
