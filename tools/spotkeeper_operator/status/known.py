@@ -1,4 +1,4 @@
-"""What is known of fleets, their instances and their events, as values without words."""
+"""What is known of fleets, their instances and their events, as values without words.
 
 Every figure is known now, carries its age, or is None.
 """
