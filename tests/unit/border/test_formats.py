@@ -132,7 +132,7 @@ def test_memories_keep_what_they_knew(dynamodb: "DynamoDBClient") -> None:
 def test_a_job_goes_on_over_an_upgrade_with_its_lease_and_the_lines_of_its_turns(
     dynamodb: "DynamoDBClient",
 ) -> None:
-    for item in kept("0.2", "job_items"):
+    for item in kept("before-0.3", "job_items"):
         dynamodb.put_item(TableName=TABLE, Item=item)
     began = datetime(2026, 11, 26, 12, tzinfo=UTC)
     table = JobItems(dynamodb, TABLE, tuple)

@@ -1,6 +1,6 @@
 """The turn of a job: read what exists, decide one step, do it, and record AWS's answer."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -99,15 +99,22 @@ def _noted(job: Job, reports: Sequence[Report], warned: Mapping[str, datetime]) 
 
 def _turn(name: str, turns: JobTurns) -> None:
     """Take the next steps of one job, under its lease, and record them."""
-    ports = turns.ports
-    kept = ports.table.acquire(name, turns.now + timedelta(seconds=turns.budget.spent_s()))
+    ports, began_s = turns.ports, turns.budget.spent_s()
+    at = turns.now + timedelta(seconds=began_s)
+    kept = ports.table.acquire(name, at)
     if kept is None:
         return
-    this, error = _Steps(turns.budget, ports), None
+    stuck_for, outcomes = "", list[Outcome]()
+    error: FleetError | None = None
     try:
         # A report or an operator may change the job: the next turn continues from there.
         with suppress(Overtaken):
-            this.take(kept, turns.now)
+            seen = ports.cloud.look(kept.spec, kept.job, at)
+            kept = ports.table.save(kept, spent(kept.job, seen, ports.prices))
+            stuck_for = stuck(kept.spec, kept.job, seen)
+            error = Unreadable(seen.unread) if seen.unread else None
+            for outcome in _steps(kept, seen, turns, min(STEPS_S, began_s + ASK_UNTIL_S)):
+                outcomes.append(outcome)
     except FleetError as wrong:
         error = wrong
     finally:
@@ -118,57 +125,46 @@ def _turn(name: str, turns: JobTurns) -> None:
         fleet=name,
         controller=Controller.JOBS,
         at=turns.now,
-        action=Action.STEP if this.outcomes else Action.HOLD,
-        rule=Alarm.JOB_STUCK if this.stuck_for else "steps",
-        reason=this.stuck_for,
-        outcomes=tuple(this.outcomes),
-        alarms=(Alarm.JOB_STUCK,) if this.stuck_for else (),
+        action=Action.STEP if outcomes else Action.HOLD,
+        rule=Alarm.JOB_STUCK if stuck_for else "steps",
+        reason=stuck_for,
+        outcomes=tuple(outcomes),
+        alarms=(Alarm.JOB_STUCK,) if stuck_for else (),
     )
-    if error := error or (Unreadable(this.unread) if this.unread else None):
+    if error:
         turns.fail(name, error, record)
-    elif this.outcomes or this.stuck_for:
+    elif outcomes or stuck_for:
         turns.report.records.append(record)
-        if this.outcomes:
+        if outcomes:
             turns.keep(record)
 
 
-class _Steps:
-    """The steps of a job's turn, with what AWS answered to each."""
+def _steps(kept: Kept, seen: Seen, turns: JobTurns, until_s: float) -> Iterator[Outcome]:
+    """Take the steps that are due, while there is time; yield what AWS answered to each."""
+    ports, before = turns.ports, None
+    for _ in range(MOST_STEPS):
+        step = decide(kept.spec, kept.job, seen)
+        if step is None:
+            if _is_over(kept.job, seen):
+                ports.table.close(kept)
+            return
+        try:
+            is_first = isinstance(before, Write)
+            kept, refusal = _taken(kept, step, ports, seen.now, is_first=is_first)
+        except (FleetError, Overtaken) as error:
+            yield _outcome(step, failure_of(error))
+            raise
+        yield _outcome(step, Failure(kind="", text=refusal) if refusal else None)
+        if (spent_s := turns.budget.spent_s()) > until_s:
+            return
+        at = turns.now + timedelta(seconds=spent_s)
+        before, seen = step, ports.cloud.look(kept.spec, kept.job, at)
 
-    def __init__(self, budget: Budget, ports: JobPorts) -> None:
-        self._budget, self._ports = budget, ports
-        self.outcomes: list[Outcome] = []
-        self.stuck_for = self.unread = ""
 
-    def take(self, kept: Kept, now: datetime) -> None:
-        """Take the steps that are due, while there is time."""
-        ports, budget, before = self._ports, self._budget, None
-        until_s = min(STEPS_S, budget.spent_s() + ASK_UNTIL_S)
-        for number in range(MOST_STEPS):
-            if (spent_s := budget.spent_s()) > until_s:
-                return
-            at = now + timedelta(seconds=spent_s)
-            seen = ports.cloud.look(kept.spec, kept.job, at)
-            if not number:
-                kept = ports.table.save(kept, spent(kept.job, seen, ports.prices))
-                self.stuck_for, self.unread = stuck(kept.spec, kept.job, seen), seen.unread
-            step = decide(kept.spec, kept.job, seen)
-            if step is None:
-                if _is_over(kept.job, seen):
-                    ports.table.close(kept)
-                return
-            failure = None
-            try:
-                kept, refusal = _taken(kept, step, ports, at, is_first=isinstance(before, Write))
-                failure = Failure(kind="", text=refusal) if refusal else None
-            except (FleetError, Overtaken) as error:
-                failure = failure_of(error)
-                raise
-            finally:
-                request = Request(kind=RequestKind.JOB_STEP, step=type(step).__name__, why=step.why)
-                answer = Answer.REFUSED if failure else Answer.DONE
-                self.outcomes.append(Outcome(request=request, answer=answer, error=failure))
-            before = step
+def _outcome(step: Step, failure: Failure | None) -> Outcome:
+    request = Request(kind=RequestKind.JOB_STEP, step=type(step).__name__, why=step.why)
+    answer = Answer.REFUSED if failure else Answer.DONE
+    return Outcome(request=request, answer=answer, error=failure)
 
 
 def _taken(

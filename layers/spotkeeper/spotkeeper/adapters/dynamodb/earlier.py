@@ -46,7 +46,7 @@ def memory_in_todays_words(memory: Any) -> Any:
 
 
 def record_of_lines(item: Any) -> str:
-    """Write as a record what the turn of a job left in lines, until 0.2."""
+    """Write as a record what the turn of a job left in lines, before 0.3."""
     name, at = (item[key]["S"].partition("#")[2] for key in ("pk", "sk"))
     lines = [line["S"] for line in item["lines"]["L"]]
     outcomes = [
