@@ -25,7 +25,7 @@ IN_TEXT = re.compile(r"`([^`\n]+)`")
 # Options of the aws command itself; those of paginators.
 AWS_OPTIONS = {"region", "profile", "query", "output", "max-items", "cli-input-json"}
 # Of the aws command alone, no operation of the API.
-CUSTOMISED = {("cloudformation", "deploy"), ("s3", "cp")}
+CUSTOMISED = {("configure", "set"), ("cloudformation", "deploy"), ("s3", "cp")}
 RULES = {"make before break"}
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
