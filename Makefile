@@ -118,9 +118,10 @@ format: .venv/.installed ## format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: .venv/.installed ## write what the documents take from the code: settings, the doctor's findings
+docs: .venv/.installed ## write what the documents take from the code: settings, the doctor's findings, the JSON schema
 	$(BIN)/python -m spotkeeper_operator.settings_table docs/settings.md
 	$(BIN)/python -m spotkeeper_operator.doctor docs/findings.md
+	$(BIN)/python -m spotkeeper_operator.answers docs/json.schema.json
 
 test: .venv/.installed ## every test but those of make e2e (RUN="tests/unit -k load" for some)
 	$(BIN)/pytest -n $(WORKERS) -q $(RUN)

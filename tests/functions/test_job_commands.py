@@ -169,4 +169,6 @@ def test_a_job_of_another_release_hides_no_other(account: Account) -> None:
     code, out, err = run("job", "status")
     assert (code, out.partition("  ")[0]) == (1, "resnet")
     assert "the document of job#other cannot be read" in err
-    assert [it["name"] for it in json.loads(run("job", "status", "--json")[1])] == ["resnet"]
+    assert [it["name"] for it in json.loads(run("job", "status", "--json")[1])["jobs"]] == [
+        "resnet"
+    ]

@@ -5,13 +5,15 @@ Some answers are kept: `GOLDEN=write pytest tests/operator` writes them anew.
 
 import json
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from botocore.client import BaseClient
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
 from spotkeeper_cli.main import app
@@ -35,11 +37,26 @@ def deploy(**outputs: str) -> None:
     boto3.client("cloudformation").create_stack(StackName=STACK, TemplateBody=json.dumps(template))
 
 
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs/json.schema.json").read_text())
+
+
+def holds(arguments: Sequence[str], out: str) -> None:
+    """Hold an answer in JSON against the schema of its command."""
+    line = " ".join(arguments)
+    line = re.sub(r"^job status [^-]\S*", "job status NAME", line)
+    of = [it for it in SCHEMA["$defs"] if it.islower() or "NAME" in it]
+    of = [it for it in of if f"{line} ".startswith(f"{it.partition(' --')[0]} ")]
+    name = max((it for it in of if it.partition(" --")[2] in line), key=len)
+    Draft202012Validator({"$ref": f"#/$defs/{name}", **SCHEMA}).validate(json.loads(out))
+
+
 def run(*arguments: str) -> tuple[int, str, str]:
     """Run the command on the stack: exit code, standard output, standard error."""
     result = CliRunner(env={"SPOTKEEPER_STACK": STACK}).invoke(app, arguments)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
+    if "--json" in arguments and result.stdout:
+        holds(arguments, result.stdout)
     return result.exit_code, result.stdout, result.stderr
 
 

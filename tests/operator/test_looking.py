@@ -16,7 +16,7 @@ from spotkeeper.domain.fleet import Instance, Phase
 from spotkeeper.domain.money.ledger import Life
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator.aws import Aws
-from spotkeeper_operator.status.known import Details, Event, folded, instances_of
+from spotkeeper_operator.status.known import Details, Event, FleetInstances, folded, instances_of
 from spotkeeper_operator.status.looked import Looked
 from spotkeeper_operator.status.shown import details_text
 from tests.builders import NOON, fleet, group, held
@@ -58,7 +58,7 @@ def test_an_unwritable_output_is_reported_before_aws_is_called(
 
 def test_two_groups_before_there_is_a_stack(deployed: Stage) -> None:
     groups = ("--spot-group", "main-spot", "--on-demand-group", "main-on-demand")
-    found = {f["id"] for f in json.loads(answered("doctor", *groups, "--json"))}
+    found = {f["id"] for f in json.loads(answered("doctor", *groups, "--json"))["findings"]}
     assert "no-terminate-hook" in found
     assert "nothing-wakes-it" not in found, "a document that nobody has written yet is well"
 
@@ -69,7 +69,7 @@ def test_a_fleet_that_sleeps_by_its_overrides_is_woken_by_the_queue_that_they_na
     """By the line of docs/workers.md, for the stack that is there."""
 
     def found() -> set[str]:
-        return {finding["id"] for finding in json.loads(answered("doctor", "--json"))}
+        return {finding["id"] for finding in json.loads(answered("doctor", "--json"))["findings"]}
 
     awake = {"bounds": {"spot_min": 1, "spot_max": 100, "on_demand_max": 100}}
     deployed.put("main", json.dumps(document("main", **awake)))
@@ -208,7 +208,8 @@ def test_each_fleet_counts_the_instances_of_its_own_groups(stage_of: StageOf) ->
 
 
 def test_each_instance(kept: Stage) -> None:
-    (found,) = json.loads(answered("status", "--instances", "--json"))["fleets"].values()
+    (main,) = json.loads(answered("status", "--instances", "--json"))["fleets"]
+    found = main["instances"]
     assert {one["instance_id"] for one in found} == {i.instance_id for i in kept.cloud.instances()}
     (backfill,) = (one for one in found if one["market"] == "on-demand")
     assert backfill["zone"] == "us-east-1a"
@@ -265,7 +266,8 @@ def test_why_an_instance_counts_or_not(
     assert (found.counted, found.why, found.cost_usd) == (counted, why, None)
     assert (found.age_s, found.state == "detached") == ((None, False) if phase else (0.0, True))
     for listed, told in ((rows, f"{counted:d} of 1 instances count"), ((), "no instance")):
-        details = Details(events=False, stack="s", at=NOON, fleets={"main": listed}, troubles=())
+        main = FleetInstances(name="main", instances=listed)
+        details = Details(stack="s", at=NOON, fleets=(main,), troubles=())
         assert f"main: {told}" in details_text(details)
 
 
@@ -278,12 +280,13 @@ def test_the_last_changes_and_failures(deployed: Stage, monkeypatch: pytest.Monk
     ids = ", ".join(f"i-0000000000000000{n}" for n in (4, 3, 2, 1))
     assert f"main-spot: Launching a new EC2 instance: {ids}: an instance was started" in text
     assert "times until" in text
-    (events,) = json.loads(answered("status", "--events", "--json"))["fleets"].values()
+    (main,) = json.loads(answered("status", "--events", "--json"))["fleets"]
+    events = main["events"]
     assert [e["at"] for e in events] == sorted(e["at"] for e in events)
     # The number of those that are not listed is shown.
     monkeypatch.setattr("spotkeeper_operator.status.known.EVENTS_AT_MOST", 2)
-    listed, count = json.loads(answered("status", "--events", "--json")), len(events)
-    assert (listed["fleets"]["main"], listed["left_out"]) == (events[-2:], {"main": count - 2})
+    (listed,), count = json.loads(answered("status", "--events", "--json"))["fleets"], len(events)
+    assert (listed["events"], listed["left_out"]) == (events[-2:], count - 2)
     assert f"main: {count} events in 3.0 h; the last 2 of them" in answered("status", "--events")
 
 

@@ -123,9 +123,11 @@ def test_the_cheapest_request_is_first_and_what_has_no_price_is_unknown() -> Non
     assert list(found) == ["g6.xlarge", "g6e.xlarge", "g5.xlarge"]
     one = found["g5.xlarge"]
     # Two workers of an instance serve one request in about 1.05 s each.
-    assert one.spot_thousand == pytest.approx(1000 * 0.30 * 1.046 / 3600 / 2, rel=0.08)
-    assert one.on_demand_thousand == pytest.approx((one.spot_thousand or 0) / 0.30, rel=0.01)
-    assert found["g6.xlarge"].on_demand_hour is None
+    assert one.spot_thousand_usd == pytest.approx(1000 * 0.30 * 1.046 / 3600 / 2, rel=0.08)
+    assert one.on_demand_thousand_usd == pytest.approx(
+        (one.spot_thousand_usd or 0) / 0.30, rel=0.01
+    )
+    assert found["g6.xlarge"].on_demand_hour_usd is None
     assert [found[kind].weight for kind in TYPES] == pytest.approx([10, 17, 26], abs=1)
     assert sum(it.share for it in found.values()) == pytest.approx(1.0)
     assert {it.logs for it in found.values()} == {800}

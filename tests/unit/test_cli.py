@@ -66,7 +66,7 @@ def rows(line: str) -> list[dict[str, Any]]:
     """The rows that a command answers on standard output."""
     result = run(line)
     assert result.exit_code == 0, result.output
-    found: list[dict[str, Any]] = json.loads(result.stdout)
+    found: list[dict[str, Any]] = json.loads(result.stdout)["rows"]
     return found
 
 
@@ -145,7 +145,7 @@ def test_a_mistake_ends_with_a_sentence_and_leaves_nothing_behind(
 def test_a_backtest_of_one_region_uses_its_pools_alone() -> None:
     line = "backtest --market regions.csv --policy spot --json -"
     whole, east = run(line), run(f"{line} --region us-east-1")
-    shown = [json.loads(one.stdout)[0] for one in (whole, east)]
+    shown = [json.loads(one.stdout)["rows"][0] for one in (whole, east)]
     assert [row["regions"] for row in shown] == [["us-east-1", "us-west-2"], ["us-east-1"]]
     assert [row["served_share"] > 0.99 for row in shown] == [True, False]
     assert "its pools are in 2 regions (us-east-1, us-west-2)" in " ".join(whole.stderr.split())
@@ -186,7 +186,7 @@ def test_replay_draws_as_many_requests_as_the_rates_say() -> None:
     assert rows(f"{RULE} rates.csv --mean-rate 1")[0]["requests"] == pytest.approx(1200, rel=0.1)
     assert rows(f"{RULE} rates.csv --max-workers 50")
     flood = run(f"{RULE} flood.csv")
-    assert json.loads(flood.stdout)[0]["requests"] == pytest.approx(1200, rel=0.1)
+    assert json.loads(flood.stdout)["rows"][0]["requests"] == pytest.approx(1200, rel=0.1)
     assert "24,000,000 requests are too many to draw: drawn at a mean of 1 a" in flood.stderr
 
 

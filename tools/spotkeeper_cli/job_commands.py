@@ -1,6 +1,5 @@
 """`spotkeeper job`: training that survives spot."""
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +27,7 @@ def _jobs(on: OnStack) -> "Jobs":
 
 
 def _say(on: OnStack, *lines: str) -> None:
-    typer.echo(json.dumps({"said": lines}) if on.json else "\n".join(lines))
+    typer.echo(as_json(lines=lines) if on.json else "\n".join([*lines, ""]), nl=False)
 
 
 @job.command()
@@ -52,7 +51,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Follow one job to its end.")] = False,
 ) -> None:
     """Show the jobs that are not over, or one job; then the exit code is the job's own."""
-    from spotkeeper_operator.jobs import exit_code, status_json, status_text
+    from spotkeeper_operator.jobs import answer_of, exit_code, status_text
 
     jobs = _jobs(on)
     if name is None:
@@ -61,7 +60,7 @@ def status(
         wrong: list[Unreadable] = []
         found = jobs.all(wrong.append)
         if on.json:
-            typer.echo(as_json([status_json(*it) for it in found]), nl=False)
+            typer.echo(as_json(jobs=[answer_of(*it) for it in found]), nl=False)
         else:
             none = "" if wrong else "no job is running\n"
             typer.echo("".join(status_text(*it) for it in found) or none, nl=False)
@@ -70,7 +69,7 @@ def status(
         raise typer.Exit(1 if wrong else 0)
     one, before = jobs.one(name), ""
     while True:
-        text = as_json(status_json(*one)) if on.json else status_text(*one)
+        text = as_json(answer_of(*one)) if on.json else status_text(*one)
         if text != before:
             typer.echo(text, nl=False)
         if one[1].outcome or not watch:
@@ -91,6 +90,11 @@ def logs(
 ) -> None:
     """Show the last 200 lines that a job's command has printed."""
     jobs = _jobs(on)
+    if follow and on.json:
+        raise typer.BadParameter("--json answers once: give it without --follow")
+    if on.json:
+        _say(on, *jobs.logs(name))
+        return
     if follow:
         lines = jobs.logs(name, lambda: time.sleep(WATCH_S), lambda it: patiently(it, WATCH_S))
     else:

@@ -128,9 +128,9 @@ def status(
     if (instances or events) and (watch or (instances and events)):
         raise typer.BadParameter("give one of --instances, --events and --watch")
     if instances or events:
-        read = known.read_instances if instances else known.read_events
-        listed = read(on.aws, on.stack, fleet, on.now)
-        on.say(shown.details_text, shown.details_json, listed)
+        where = (on.aws, on.stack, fleet, on.now)
+        listed = known.read_instances(*where) if instances else known.read_events(*where)
+        on.say(shown.details_text, as_json, listed)
         raise typer.Exit(1 if listed.troubles else 0)
     found = known.read_status(on.aws, on.stack, fleet, on.now)
     while watch:
@@ -237,7 +237,8 @@ def sizing(
     """Show what another promise about waiting would have cost over the last day."""
     from spotkeeper_operator.what_if import read_what_if, what_if_text
 
-    on.say(what_if_text, as_json, read_what_if(on.aws, on.stack, fleet, what_if))
+    found = read_what_if(on.aws, on.stack, fleet, what_if)
+    on.say(what_if_text, lambda fleets: as_json(fleets=fleets), found)
     on.name_left_out(fleet)
 
 
@@ -271,7 +272,7 @@ def doctor(
         found = examine_groups(on.aws, *groups, spot_max, on_demand_max, on.now)
     else:
         found = examine_stack(on.aws, on.stack, fleet, on.now)
-    on.say(doctor_text, as_json, found)
+    on.say(doctor_text, lambda findings: as_json(findings=findings), found)
     raise typer.Exit(exit_code(found))
 
 
@@ -319,10 +320,10 @@ def types(
     ] = 3600.0,
 ) -> None:
     """Compare the instance types of the fleets: speed, prices, USD for 1,000 requests, share."""
-    from spotkeeper_operator.types import read_types, types_json, types_text
+    from spotkeeper_operator.types import read_types, types_text
 
     found = read_types(on.aws, on.stack, fleet, on.now, timedelta(seconds=since))
-    on.say(types_text, types_json, found)
+    on.say(types_text, lambda fleets: as_json(fleets=fleets), found)
     on.name_left_out(fleet)
 
 
@@ -451,7 +452,7 @@ def stop(
 
     leaving = Leaving(on.aws, on.stack, fleet, on.now, anyway=anyway, keep_hooks=keep_hooks)
     confirm(leaving.preview(), f"Stop {fleet}?", yes)
-    on.say(stopped_text, as_json, leaving.stop())
+    on.say(stopped_text, lambda parts: as_json(**parts), leaving.stop())
 
 
 def confirm(preview: Sequence[str], question: str, yes: bool) -> None:

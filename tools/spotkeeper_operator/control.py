@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -319,4 +319,4 @@ def stopped_text(stopped: Mapping[str, Sequence[str]]) -> str:
 
 
 def control_json(fleet: str, control: Control) -> str:
-    return as_json({"fleet": fleet, **asdict(control)})
+    return as_json(fleet=fleet, control=control)

@@ -6,8 +6,8 @@ day later, and each request costs 0.01 USD.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -49,9 +49,9 @@ class Actual:
 
     first: datetime
     until: datetime
-    spot: float
-    on_demand: float
-    others: float
+    spot_usd: float
+    on_demand_usd: float
+    others_usd: float
     estimated: bool
 
 
@@ -85,9 +85,9 @@ def read_actual(client: Any, groups: Sequence[str], since: datetime, until: date
     return Actual(
         first=first,
         until=last,
-        spot=billed.pop(SPOT, 0.0),
-        on_demand=billed.pop(ON_DEMAND, 0.0),
-        others=sum(billed.values()),
+        spot_usd=billed.pop(SPOT, 0.0),
+        on_demand_usd=billed.pop(ON_DEMAND, 0.0),
+        others_usd=sum(billed.values()),
         estimated=any(day.get("Estimated", False) for day in days),
     )
 
@@ -199,6 +199,17 @@ def noticed(per_span: Sequence[Sequence[DecisionRecord]], unread: int) -> Notice
     late = total(lambda seen: seen.requests_late)
     failed = total(lambda seen: seen.requests_failed)
     return Noticed(late=late, failed=failed, spans=len(per_span), unread=unread)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a cost: a day, a zone or a type."""
+
+    name: str
+    hours: float
+    paid_usd: float
+    on_demand_usd: float
+    saved_usd: float
 
 
 # The ledger is kept every five minutes.
@@ -378,25 +389,66 @@ def cost_text(cost: Cost, by: By | None = None) -> str:
     return paragraphs([[head], sums, beside, *table, notes])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostAnswer:
+    """A cost for programs; USD are numbers, and their names end so."""
+
+    since: datetime
+    until: datetime
+    spot_h: float
+    on_demand_h: float
+    unpriced_h: float
+    spent_spot_usd: float
+    spent_on_demand_usd: float
+    paid_usd: float
+    same_on_demand_usd: float
+    fixed_fleet_usd: float | None
+    saved_by_spot_usd: float
+    saved_by_sizing_usd: float | None
+    peak: int | None
+    interruptions: int
+    missing_prices: tuple[str, ...]
+    unpriced_hours: Mapping[str, float]
+    requests_around_interruptions: Noticed | None
+    idle_share: float | None
+    actual: Actual | None
+    unknown: tuple[str, ...]
+    troubles: tuple[str, ...]
+    not_in_it: str
+    by: By | None
+    rows: tuple[Part, ...]
+
+
 def cost_json(cost: Cost, by: By | None = None) -> str:
     whole = cost.whole
-    answer = {
-        "since": cost.begins,
-        "until": cost.until,
-        **asdict(whole),
-        "paid": whole.paid,
-        "saved_by_spot": whole.saved_by_spot,
-        "saved_by_sizing": whole.saved_by_sizing,
-        "missing_prices": cost.missing,
-        "unpriced_hours": _unpriced(cost),
-        "requests_around_interruptions": cost.noticed,
-        "idle_share": cost.idle,
-        "actual": cost.actual,
-        "unknown": cost.unknown,
-        "troubles": cost.troubles,
-        "not_in_it": NOT_IN_IT,
-    }
-    return as_json(answer | ({"rows": rows(cost, by)} if by else {}))
+    return as_json(
+        CostAnswer(
+            since=cost.begins,
+            until=cost.until,
+            spot_h=whole.spot_h,
+            on_demand_h=whole.on_demand_h,
+            unpriced_h=whole.unpriced_h,
+            spent_spot_usd=whole.spent_spot,
+            spent_on_demand_usd=whole.spent_on_demand,
+            paid_usd=whole.paid,
+            same_on_demand_usd=whole.same_on_demand,
+            fixed_fleet_usd=whole.fixed_fleet,
+            saved_by_spot_usd=whole.saved_by_spot,
+            saved_by_sizing_usd=whole.saved_by_sizing,
+            peak=whole.peak,
+            interruptions=whole.interruptions,
+            missing_prices=cost.missing,
+            unpriced_hours=_unpriced(cost),
+            requests_around_interruptions=cost.noticed,
+            idle_share=cost.idle,
+            actual=cost.actual,
+            unknown=cost.unknown,
+            troubles=cost.troubles,
+            not_in_it=NOT_IN_IT,
+            by=by,
+            rows=parts_of(cost, by) if by else (),
+        )
+    )
 
 
 def _told(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
@@ -439,16 +491,16 @@ def _told(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
         hours = whole.spot_h + whole.on_demand_h
         idle = f"{cost.idle * hours:.1f} h of {hours:.1f} h: {cost.idle:.0%} of the workers' time"
         beside.append(("idle", f"{idle} had no request"))
-    if actual is not None and not (actual.spot or actual.on_demand or actual.others):
+    if actual is not None and not (actual.spot_usd or actual.on_demand_usd or actual.others_usd):
         none = f"nothing is billed under the tag {GROUP_TAG}: activate it as a cost allocation tag "
         beside.append(("actual", f"{none}in the billing console; costs appear a day later"))
     elif actual is not None:
         same_days = cost.within(actual.first, actual.until)
         billed = (
-            f"{actual.spot + actual.on_demand:.2f} billed for instances from "
-            f"{actual.first:%Y-%m-%d} to {actual.until:%Y-%m-%d} (spot {actual.spot:.2f}, "
-            f"on demand {actual.on_demand:.2f}), {actual.others:.2f} for other items with the tag"
-            f"{', not final yet' if actual.estimated else ''}; by the ledger "
+            f"{actual.spot_usd + actual.on_demand_usd:.2f} billed for instances from "
+            f"{actual.first:%Y-%m-%d} to {actual.until:%Y-%m-%d} (spot {actual.spot_usd:.2f}, "
+            f"on demand {actual.on_demand_usd:.2f}), {actual.others_usd:.2f} for other items with "
+            f"the tag{', not final yet' if actual.estimated else ''}; by the ledger "
             f"{savings(same_days, actual.first, actual.until).paid:.2f}"
         )
         beside.append(("actual", billed))
@@ -474,8 +526,8 @@ def _unpriced(cost: Cost) -> dict[str, float]:
     return dict(sorted(hours.items()))
 
 
-def rows(cost: Cost, by: By) -> list[dict[str, str]]:
-    """Hours and USD, split; days end at midnight, UTC."""
+def parts_of(cost: Cost, by: By) -> tuple[Part, ...]:
+    """Split hours and USD; days end at midnight, UTC."""
     parts: dict[str, Sequence[Priced]] = {}
     if by is By.DAY:
         first = cost.since
@@ -486,15 +538,29 @@ def rows(cost: Cost, by: By) -> list[dict[str, str]]:
     else:
         key = attrgetter("item.zone" if by is By.ZONE else "item.instance_type")
         parts = {name: [*of] for name, of in groupby(sorted(cost.found, key=key), key)}
+    return tuple(
+        Part(
+            name=name,
+            hours=sum(p.hours for p in found),
+            paid_usd=sum(p.paid for p in found),
+            on_demand_usd=sum(p.on_demand for p in found),
+            saved_usd=sum(p.on_demand - p.paid for p in found),
+        )
+        for name, found in parts.items()
+    )
+
+
+def rows(cost: Cost, by: By) -> list[dict[str, str]]:
+    """Say the parts in the cells of a table."""
     return [
         {
-            by.value: name,
-            "hours": f"{sum(p.hours for p in found):.1f}",
-            "paid": f"{sum(p.paid for p in found):.2f}",
-            "on demand": f"{sum(p.on_demand for p in found):.2f}",
-            "saved": f"{sum(p.on_demand - p.paid for p in found):.2f}",
+            by.value: part.name,
+            "hours": f"{part.hours:.1f}",
+            "paid": f"{part.paid_usd:.2f}",
+            "on demand": f"{part.on_demand_usd:.2f}",
+            "saved": f"{part.saved_usd:.2f}",
         }
-        for name, found in parts.items()
+        for part in parts_of(cost, by)
     ]
 
 

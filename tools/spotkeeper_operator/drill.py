@@ -1,7 +1,7 @@
 """A drill: AWS Fault Injection Service interrupts spot instances, and the records tell the rest."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from spotkeeper.ports import Throttled, Unavailable
 from spotkeeper_charts.page import Figure, Page, Row, Table, Tiles
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.explain import decided, records_timeline, timeline
-from spotkeeper_operator.text import as_json, labelled, paragraphs
+from spotkeeper_operator.text import as_json, extended, labelled, paragraphs
 
 if TYPE_CHECKING:
     from mypy_boto3_fis import FISClient
@@ -119,7 +119,7 @@ class Story:
     def over(self) -> bool:
         return self.gone is not None and self.back is not None
 
-    def after_s(self, step: str) -> float | None:
+    def seconds_to(self, step: str) -> float | None:
         """Say how long after the start a step happened, s; None where it did not."""
         at = getattr(self, step)
         return None if at is None else (at - self.started).total_seconds()
@@ -251,7 +251,7 @@ def drill(
             # The instances are interrupted: what becomes of them is still to be seen.
             say(f"error: {error}")
         for step, label, _ in STEPS:
-            after = story.after_s(step)
+            after = story.seconds_to(step)
             if after is not None and step not in said:
                 said.add(step)
                 say(f"{after:6.0f} s  {label}")
@@ -282,22 +282,34 @@ def drill_text(drilled: Drilled) -> str:
     head += labelled("interrupted", ", ".join(story.instances), indent=0)
     steps: list[str] = []
     for name, label, what in STEPS:
-        after = story.after_s(name)
+        after = story.seconds_to(name)
         when = "NOT SEEN" if after is None else f"after {after:.0f} s"
         steps += labelled(label, f"{when}: {what}", indent=0)
     return paragraphs([head, steps, labelled("requests", noticed(drilled), indent=0)])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillAnswer(Story):
+    """The same for programs; `after_s` has the seconds from the start to each step."""
+
+    after_s: Mapping[str, float | None]
+    complete: bool
+    promised_wait_s: float | None
+    service: Service
+
+
 def drill_json(drilled: Drilled) -> str:
-    """The same for programs; instants in RFC 3339, and seconds from the start by their names."""
     story = drilled.story
-    whole = asdict(story) | {
-        "after_s": {name: story.after_s(name) for name, _, _ in STEPS},
-        "complete": story.over,
-        "promised_wait_s": drilled.promised_s,
-        "service": drilled.service,
-    }
-    return as_json(whole)
+    return as_json(
+        extended(
+            DrillAnswer,
+            story,
+            after_s={name: story.seconds_to(name) for name, _, _ in STEPS},
+            complete=story.over,
+            promised_wait_s=drilled.promised_s,
+            service=drilled.service,
+        )
+    )
 
 
 def noticed(drilled: Drilled) -> str:
@@ -321,7 +333,7 @@ def drill_page(drilled: Drilled) -> Page:
     figures: list[Figure] = []
     rows: list[Row] = []
     for name, label, what in STEPS:
-        after = story.after_s(name)
+        after = story.seconds_to(name)
         when = "not seen" if after is None else f"{after:.0f} s"
         figures.append(Figure(label=label, value=when))
         if after is not None:

@@ -23,16 +23,10 @@ from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.ports import FleetError
 from spotkeeper_charts import page
 from spotkeeper_operator.aws import Aws, chosen, read_activities
-from spotkeeper_operator.text import STALE_TURN_S, as_json, labelled, paragraphs, spoken
+from spotkeeper_operator.text import STALE_TURN_S, as_json, extended, labelled, paragraphs, spoken
 
 # Search logs of this age tell of the time of a turn.
 LOGS_TELL_S = 120.0
-# The fields of the last turn of an entry that its JSON has, too.
-_OF_A_TURN = (
-    "action", "rule", "reason", "availability", "health", "suspects", "outcomes", "awaited",
-    "failures",
-)  # fmt: skip
-
 _ID = re.compile(r"\bi-[0-9a-f]+\b")
 # EC2 adds hundreds of letters to a refusal; and ids of single calls, which differ each time.
 _ENCODED = re.compile(
@@ -299,20 +293,25 @@ def _span(first: datetime, last: datetime) -> str:
     return f"{first:%Y-%m-%d %H:%M:%S} to {day}{last:%H:%M:%S}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryAnswer(DecisionRecord):
+    """Turns that did the same, with the record of the last of them."""
+
+    first: datetime
+    last: datetime
+    turns: int
+
+
 def explain_json(found: Decisions) -> str:
     """Write the same for programs."""
-    entries = [
-        {
-            "fleet": entry.last.fleet,
-            "controller": entry.last.controller,
-            "first": entry.first,
-            "last": entry.last.at,
-            "turns": entry.turns,
-            **{name: getattr(entry.last, name) for name in _OF_A_TURN},
-        }
-        for entry in found.entries
-    ]
-    return as_json({"entries": entries, "unreadable": found.unreadable, "holes": found.holes})
+    return as_json(
+        entries=[
+            extended(EntryAnswer, it.last, first=it.first, last=it.last.at, turns=it.turns)
+            for it in found.entries
+        ],
+        unreadable=found.unreadable,
+        holes=found.holes,
+    )
 
 
 INTRO = (

@@ -6,7 +6,7 @@ import json
 import tarfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
@@ -546,31 +546,57 @@ def status_text(document: JobDocument, job: Job) -> str:
     return "\n".join(lines) + "\n"
 
 
-def status_json(document: JobDocument, job: Job) -> dict[str, Any]:
-    """Describe a job as JSON."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobAnswer:
+    """A job for programs; what it has not is None."""
+
+    name: str
+    outcome: Outcome | None
+    exit_code: int | None
+    machine: str | None
+    successor: str | None
+    generation: int
+    volume: str | None
+    zone: str | None
+    image: str | None
+    step: str | None
+    kept: bool | None
+    ignored: str
+    uncommitted_s: float | None
+    failure: str
+    hours: float
+    cost_usd: float
+    launches: int
+    restarts: int
+    max_restarts: int
+    refused: Mapping[str, str]
+
+
+def answer_of(document: JobDocument, job: Job) -> JobAnswer:
+    """Return what programs read of a job."""
     report = job.told.get(job.machine_attempt)
-    return {
-        "name": job.name,
-        "outcome": job.outcome,
-        "exit_code": job.exit_code,
-        "machine": job.machine or None,
-        "successor": job.successor or None,
-        "generation": job.generation,
-        "volume": job.home or None,
-        "zone": job.zone or None,
-        "image": job.image or None,
-        "step": report.step if report else None,
-        "kept": job.kept,
-        "ignored": report.ignored if report else "",
-        "uncommitted_s": report.uncommitted_s if report else None,
-        "failure": job.failure,
-        "hours": round(job.hours, 3),
-        "usd": round(job.usd, 4),
-        "launches": job.attempt,
-        "restarts": job.restarts,
-        "max_restarts": document.end.max_restarts,
-        "refused": {kind: it.message for kind, it in job.refused.items()},
-    }
+    return JobAnswer(
+        name=job.name,
+        outcome=job.outcome,
+        exit_code=job.exit_code,
+        machine=job.machine or None,
+        successor=job.successor or None,
+        generation=job.generation,
+        volume=job.home or None,
+        zone=job.zone or None,
+        image=job.image or None,
+        step=report.step if report else None,
+        kept=job.kept,
+        ignored=report.ignored if report else "",
+        uncommitted_s=report.uncommitted_s if report else None,
+        failure=job.failure,
+        hours=round(job.hours, 3),
+        cost_usd=round(job.usd, 4),
+        launches=job.attempt,
+        restarts=job.restarts,
+        max_restarts=document.end.max_restarts,
+        refused={kind: it.message for kind, it in job.refused.items()},
+    )
 
 
 def exit_code(job: Job) -> int:

@@ -6,7 +6,7 @@ minutes at most: a gap in the records is nobody's wish.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ from spotkeeper.domain.decision import DecisionRecord, Request, RequestKind
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.aws import Aws, chosen
-from spotkeeper_operator.text import as_json, labelled, paragraphs
+from spotkeeper_operator.text import as_json, extended, labelled, paragraphs
 
 LONGEST_STEP = timedelta(minutes=5)
 WISHES_AT_MOST = 8
@@ -64,7 +64,7 @@ class ObservedReport:
     `unreadable` records were written by another release.
     """
 
-    fleet: str
+    name: str
     first: datetime | None
     last: datetime | None
     turns: int
@@ -123,7 +123,7 @@ def observed(fleet: Fleet, records: Iterable[DecisionRecord]) -> ObservedReport:
         for one in turn.observed
     )
     return ObservedReport(
-        fleet=fleet.name,
+        name=fleet.name,
         first=turns[0].at if turns else None,
         last=turns[-1].at if turns else None,
         turns=len(turns),
@@ -140,11 +140,11 @@ def report_text(reports: Sequence[ObservedReport], price_ratio: float) -> str:
     blocks: list[list[str]] = []
     for report in reports:
         rows: list[tuple[str, str]] = []
-        lines = [f"{report.fleet}: no turn in observe mode in this time"]
+        lines = [f"{report.name}: no turn in observe mode in this time"]
         if report.first is not None and report.last is not None:
             span = f"{report.first:%Y-%m-%d %H:%M} to {report.last:%Y-%m-%d %H:%M} UTC"
             turns = "1 turn" if report.turns == 1 else f"{report.turns} turns"
-            lines = labelled(report.fleet, f"{span}, {turns} in observe mode", indent=0)
+            lines = labelled(report.name, f"{span}, {turns} in observe mode", indent=0)
             for wish in report.wishes:
                 times = f"{wish.times} {'time' if wish.times == 1 else 'times'}"
                 rows.append(("would do", f"{times}: {wish.text}"))
@@ -161,11 +161,19 @@ def report_text(reports: Sequence[ObservedReport], price_ratio: float) -> str:
     return paragraphs(blocks or [["no fleet"]])
 
 
-def report_json(reports: Sequence[ObservedReport], price_ratio: float) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedAnswer(ObservedReport):
     """The same for programs; costs are hours of on-demand price."""
-    rows = [
-        asdict(report)
-        | {f"{name}_cost_h": getattr(report, name).cost(price_ratio) for name in ("ran", "would")}
-        for report in reports
-    ]
-    return as_json(rows)
+
+    ran_cost_h: float
+    would_cost_h: float
+
+
+def report_json(reports: Sequence[ObservedReport], price_ratio: float) -> str:
+    costs = [(it, it.ran.cost(price_ratio), it.would.cost(price_ratio)) for it in reports]
+    return as_json(
+        fleets=[
+            extended(ObservedAnswer, it, ran_cost_h=ran, would_cost_h=would)
+            for it, ran, would in costs
+        ]
+    )

@@ -6,10 +6,13 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime, time, timedelta
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 # The width where the text goes to no terminal; wider than the widest, lines are hard to read.
 WIDTH, NARROWEST, WIDEST = 80, 60, 120
@@ -35,9 +38,19 @@ def labelled(label: str, text: str, indent: int = 2, hang: int = 14) -> list[str
     return [f"{head}{lines[0]}".rstrip(), *(" " * hang + line for line in lines[1:])]
 
 
-def as_json(found: object) -> str:
-    """Write values as JSON: fields by their names, times in RFC 3339."""
-    return json.dumps(found, indent=2, default=_plain) + "\n"
+# The shape of all answers in JSON (docs/json.md); more fields do not change it.
+VERSION = 1
+
+
+def as_json(whole: "DataclassInstance | None" = None, /, **parts: object) -> str:
+    """Write an answer as a JSON object: fields by their names, times in RFC 3339."""
+    fields = asdict(whole) if whole else {}
+    return json.dumps({"version": VERSION, **fields, **parts}, indent=2, default=_plain) + "\n"
+
+
+def extended[Answer](answer: type[Answer], whole: "DataclassInstance", **more: object) -> Answer:
+    """Return an answer that has the fields of a value, and more."""
+    return answer(**{each.name: getattr(whole, each.name) for each in fields(whole)}, **more)
 
 
 def _plain(value: Any) -> Any:

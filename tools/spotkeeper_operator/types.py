@@ -11,7 +11,7 @@ from spotkeeper.domain.load.speeds import TRUSTED, Served, Speeds, learn
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.cost import Cost, read_cost
-from spotkeeper_operator.text import as_json, columns, labelled, paragraphs
+from spotkeeper_operator.text import columns, labelled, paragraphs
 
 _RIGHT = frozenset(
     {"speed", "logs", "spot/h", "list/h", "spot/1000", "list/1000", "share", "weight"}
@@ -31,10 +31,10 @@ class TypeCost:
     logs: int
     speed: float | None
     share: float
-    spot_hour: float | None = None
-    on_demand_hour: float | None = None
-    spot_thousand: float | None = None
-    on_demand_thousand: float | None = None
+    spot_hour_usd: float | None = None
+    on_demand_hour_usd: float | None = None
+    spot_thousand_usd: float | None = None
+    on_demand_thousand_usd: float | None = None
     weight: int | None = None
 
 
@@ -42,7 +42,7 @@ class TypeCost:
 class FleetTypes:
     """A fleet's types, the cheapest request first; `unknown` logs name no known instance."""
 
-    fleet: str
+    name: str
     types: tuple[TypeCost, ...]
     unknown: int = 0
 
@@ -106,20 +106,18 @@ def types_of(fleet: str, digests: Sequence[LoadDigest], cost: Cost) -> FleetType
                 logs=logs[kind],
                 speed=speeds.get(kind),
                 share=hours[kind] / (sum(hours.values()) or 1.0),
-                spot_hour=spot,
-                on_demand_hour=listed,
-                spot_thousand=thousand[0],
-                on_demand_thousand=thousand[1],
+                spot_hour_usd=spot,
+                on_demand_hour_usd=listed,
+                spot_thousand_usd=thousand[0],
+                on_demand_thousand_usd=thousand[1],
                 weight=round(10 * serves[kind] / least) if kind in serves else None,
             )
         )
-    found.sort(key=lambda it: (it.spot_thousand is None, it.spot_thousand or 0, it.instance_type))
+    found.sort(
+        key=lambda it: (it.spot_thousand_usd is None, it.spot_thousand_usd or 0, it.instance_type)
+    )
     unknown = sum(w.ok for w in served if w.instance_id and w.instance_id not in kinds)
-    return FleetTypes(fleet=fleet, types=tuple(found), unknown=unknown)
-
-
-def types_json(found: list[FleetTypes]) -> str:
-    return as_json({"fleets": found})
+    return FleetTypes(name=fleet, types=tuple(found), unknown=unknown)
 
 
 def types_text(found: list[FleetTypes]) -> str:
@@ -135,16 +133,16 @@ def types_text(found: list[FleetTypes]) -> str:
                 "type": it.instance_type,
                 "speed": number(it.speed, 2),
                 "logs": str(it.logs),
-                "spot/h": number(it.spot_hour, 3),
-                "list/h": number(it.on_demand_hour, 3),
-                "spot/1000": number(it.spot_thousand, 4),
-                "list/1000": number(it.on_demand_thousand, 4),
+                "spot/h": number(it.spot_hour_usd, 3),
+                "list/h": number(it.on_demand_hour_usd, 3),
+                "spot/1000": number(it.spot_thousand_usd, 4),
+                "list/1000": number(it.on_demand_thousand_usd, 4),
                 "share": f"{it.share:.0%}",
                 "weight": number(it.weight, 0),
             }
             for it in each.types
         ]
-        blocks.append([f"fleet {each.fleet}", *columns(rows, _RIGHT)])
+        blocks.append([f"fleet {each.name}", *columns(rows, _RIGHT)])
         if each.unknown:
             text = f"{each.unknown} search logs of instances that the ledger does not have yet"
             blocks.append(labelled("not in it", text, indent=0))

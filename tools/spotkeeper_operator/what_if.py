@@ -42,7 +42,7 @@ class Price:
 class WhatIf:
     """One fleet's day at the promise of now, the first price, and at another one."""
 
-    fleet: str
+    name: str
     hours: float
     requests: int
     prices: tuple[Price, ...]
@@ -102,7 +102,7 @@ def what_if(fleet: Fleet, history: LoadHistory, promise: str) -> WhatIf:
             found = replace(found, unbound_hours=unbound.worker_hours if unbound.kept else None)
         prices.append(found)
     return WhatIf(
-        fleet=fleet.name,
+        name=fleet.name,
         hours=steps / 12,
         requests=sum(history.requests[-5 * steps :]),
         prices=tuple(_no_dearer(each, prices) for each in prices),
@@ -165,7 +165,7 @@ def what_if_text(found: Sequence[WhatIf]) -> str:
             for each in fleet.prices
         ]
         lines = [
-            f"{fleet.fleet}: the last {fleet.hours:.1f} h, {fleet.requests:,} requests",
+            f"{fleet.name}: the last {fleet.hours:.1f} h, {fleet.requests:,} requests",
             *columns(rows, frozenset({"in time", "worker-hours"})),
         ]
         if now.kept and other.kept and now.worker_hours > 0:

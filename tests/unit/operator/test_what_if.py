@@ -86,7 +86,7 @@ def test_the_answer_has_a_row_for_each_promise_and_fits_80_columns() -> None:
     assert [line.split("  ")[0] for line in lines[2:4]] == ["0.95 within 10 s", "0.8 within 60 s"]
     assert lines[4].startswith("The second promise costs -")
     assert max(map(len, lines)) <= 80
-    (fleet_found,) = json.loads(as_json(found))
+    (fleet_found,) = json.loads(as_json(fleets=found))["fleets"]
     assert [each["wait_s"] for each in fleet_found["prices"]] == [10, 60]
 
 

@@ -211,8 +211,9 @@ LEFT_OUT_OF_80_COLUMNS = ("saved", "lost")
 
 
 def json_text(rows: Sequence[Row]) -> str:
-    """The rows as a JSON list, one object per market, world and policy."""
-    return json.dumps([row.as_json() for row in rows], indent=2) + "\n"
+    """The rows as JSON, one object per market, world and policy."""
+    found = [row.as_json() for row in rows]
+    return json.dumps({"version": 1, "rows": found}, indent=2) + "\n"
 
 
 def compared(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row], list[dict[str, str]]]]:

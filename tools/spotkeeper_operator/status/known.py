@@ -6,7 +6,7 @@ Every figure is known now, carries its age, or is None.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -18,6 +18,7 @@ from spotkeeper.adapters.ec2.lives import InstanceLives
 from spotkeeper.domain.decision import (
     FAILED,
     OF_FLEETS,
+    Action,
     Alarm,
     AvailabilityFigures,
     Awaited,
@@ -133,10 +134,34 @@ class Failing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A turn in short."""
+
+    at: datetime
+    controller: Controller
+    action: Action
+    rule: str
+    reason: str
+
+
+def _short(record: DecisionRecord | None, reason: str = "") -> Turn | None:
+    if record is None:
+        return None
+    return Turn(
+        at=record.at,
+        controller=record.controller,
+        action=record.action,
+        rule=record.rule,
+        reason=reason or record.reason,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetStatus:
     """One fleet: whole or not, and what an operator asks next.
 
-    `whole` is None when that is not known now. `known_to_serve` counts the instances in service of
+    `whole` says whether it serves with as many instances as are wanted, None when that is not known
+    now. `known_to_serve` counts the instances in service of
     which a request was finished in the last minute: at least these serve. `load` and `waiting` are
     None when they are not known, and `unknown` gives the reason. Ages are in seconds, None where
     nothing was ever recorded; `turn_age_s` is the age of the last turn that worked. `availability`
@@ -145,18 +170,22 @@ class FleetStatus:
     newest decision that changed something.
 
     `cause` says what `state` was judged by, and `since` when it began, None where nobody knows.
-    `warned` instances serve until AWS takes them, `unfilled` were known to serve nowhere. `decided`
-    are the last turns that worked, by controller.
+    `warned` instances serve until AWS takes them, `unfilled` were known to serve nowhere.
+    `last_turn` is the last availability turn that worked. With `stale`, the last health turn missed
+    search logs; `nobody_serves` is why it found that no worker serves.
     """
 
     name: str
+    whole: bool | None
     state: State
     cause: Cause
     since: datetime | None
     wanted: int | None
     in_service: int | None
     known_to_serve: int | None
-    decided: Mapping[Controller, DecisionRecord]
+    last_turn: Turn | None
+    stale: bool
+    nobody_serves: str
     groups: tuple[GroupStatus, ...]
     missing_groups: tuple[str, ...]
     warned: int
@@ -170,17 +199,12 @@ class FleetStatus:
     unknown: Mapping[str, str]
     promised_wait_s: float | None
     promised_share: float | None
-    last_change: DecisionRecord | None
+    last_change: Turn | None
     turn_age_s: Mapping[Controller, float | None]
     failing: tuple[Failing, ...]
     log_age_s: float | None
     permission: Permission | None
     control: Control | None
-
-    @property
-    def whole(self) -> bool | None:
-        """Whether the fleet serves with as many instances as are wanted; None if not known."""
-        return {State.WHOLE: True, State.NOT_WHOLE: False}.get(self.state)
 
     @property
     def promise_missed(self) -> bool:
@@ -254,19 +278,23 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
             oldest_at_least_s=oldest_s,
             oldest_at=at,
         )
+    changed = next((record for record in records if record.changed), None)
     seen = turn.availability if turn and turn.availability else AvailabilityFigures()
     in_service = sum(group.in_service for group in counted)
     # AWS takes them within two minutes; those that were replaced have left their group.
     warned = max(0, seen.spot_at_risk - seen.early_replacements)
     status = FleetStatus(
         name=fleet.name,
+        whole=None,
         state=State.UNKNOWN,
         cause=Cause.NO_TURN,
         since=None,
         wanted=wanted,
         in_service=in_service if counted else None,
         known_to_serve=known,
-        decided=worked,
+        last_turn=_short(turn),
+        stale=health is not None and health.stale,
+        nobody_serves=health.nobody_serves if health else "",
         groups=tuple(counted),
         missing_groups=missing,
         warned=min(warned, in_service) if Controller.AVAILABILITY in fresh else 0,
@@ -280,7 +308,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         unknown={name: why for name, why in unknown.items() if isinstance(why, str)},
         promised_wait_s=fleet.objective.wait_s if fleet.objective else None,
         promised_share=fleet.objective.share if fleet.objective else None,
-        last_change=next((record for record in records if record.changed), None),
+        last_change=_short(changed, changed.change if changed else ""),
         turn_age_s=ages,
         failing=failing,
         log_age_s=log_age,
@@ -289,7 +317,8 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     )
     state, cause = _judged(status, looked, fresh)
     since = _since(cause, status, turns[Controller.AVAILABILITY])
-    return replace(status, state=state, cause=cause, since=since)
+    whole = {State.WHOLE: True, State.NOT_WHOLE: False}.get(state)
+    return replace(status, whole=whole, state=state, cause=cause, since=since)
 
 
 def _lasting(seen: HealthFigures | None) -> HealthFigures | None:
@@ -505,25 +534,39 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Details:
-    """A list of each fleet, of `events` or of instances, and what could not be read.
+class FleetInstances:
+    """The instances of a fleet; ages are in seconds, costs in USD."""
 
-    Ages are in seconds, costs in USD. `left_out` counts the earlier events that are not listed.
-    """
+    name: str
+    instances: tuple[InstanceStatus, ...]
 
-    events: bool
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEvents:
+    """The last events of a fleet; `left_out` counts the earlier ones that are not listed."""
+
+    name: str
+    events: tuple[Event, ...]
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details[Listed: (FleetInstances, FleetEvents)]:
+    """A list of each fleet, and what could not be read."""
+
     stack: str
     at: datetime
-    fleets: Mapping[str, Sequence[InstanceStatus] | Sequence[Event]]
+    fleets: tuple[Listed, ...]
     troubles: tuple[str, ...]
-    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
-def read_instances(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> Details:
+def read_instances(
+    aws: Aws, stack_name: str, fleet: str | None, now: datetime
+) -> Details[FleetInstances]:
     """Read every instance of the fleets; raises `Gone` and `OperatorError`."""
     reading = Reading(aws, stack_name, fleet, now)
     reader = AutoScalingReader(aws.autoscaling, aws.ec2)
-    fleets: dict[str, Sequence[InstanceStatus]] = {}
+    fleets: list[FleetInstances] = []
     for each, looked in reading.looked():
         name, there = each.name, looked.groups or {}
         groups = [g for g in (each.spot_group, each.on_demand_group) if g in there]
@@ -542,9 +585,11 @@ def read_instances(aws: Aws, stack_name: str, fleet: str | None, now: datetime) 
             until=now,
         )
         book = reading.attempt("prices", f"{name}: prices are not known", cost)
-        fleets[name] = instances_of(each, looked, lives, draining, book, now)
-    troubles = tuple(reading.troubles)
-    return Details(events=False, stack=reading.stack.name, at=now, fleets=fleets, troubles=troubles)
+        rows = instances_of(each, looked, lives, draining, book, now)
+        fleets.append(FleetInstances(name=name, instances=rows))
+    return Details(
+        stack=reading.stack.name, at=now, fleets=(*fleets,), troubles=(*reading.troubles,)
+    )
 
 
 def instances_of(
@@ -641,12 +686,13 @@ def _cost(fleet: Fleet, life: Life, book: PriceBook, now: datetime) -> float | N
     return sum(known) if known else None
 
 
-def read_events(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> Details:
+def read_events(
+    aws: Aws, stack_name: str, fleet: str | None, now: datetime
+) -> Details[FleetEvents]:
     """Read the last changes and failures; raises `Gone` and `OperatorError`."""
     reading = Reading(aws, stack_name, fleet, now)
     since = now - EVENTS_OF
-    fleets: dict[str, Sequence[Event]] = {}
-    left_out: dict[str, int] = {}
+    fleets: list[FleetEvents] = []
     for each in reading.fleets:
         name = each.name
         read = partial(DecisionRecords.between, fleet=name, since=since, until=now)
@@ -659,15 +705,10 @@ def read_events(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
             )
             events += _of_activities(activities or ())
         found = folded(events)
-        fleets[name] = found[-EVENTS_AT_MOST:]
-        left_out |= {name: len(found) - EVENTS_AT_MOST} if found[EVENTS_AT_MOST:] else {}
+        listed, left_out = found[-EVENTS_AT_MOST:], len(found[:-EVENTS_AT_MOST])
+        fleets.append(FleetEvents(name=name, events=listed, left_out=left_out))
     return Details(
-        events=True,
-        stack=reading.stack.name,
-        at=now,
-        fleets=fleets,
-        troubles=tuple(reading.troubles),
-        left_out=left_out,
+        stack=reading.stack.name, at=now, fleets=(*fleets,), troubles=(*reading.troubles,)
     )
 
 

@@ -1,10 +1,9 @@
 """How a status is shown: as text, and as JSON for programs."""
 
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.status.known import (
     EVENTS_OF,
@@ -13,12 +12,14 @@ from spotkeeper_operator.status.known import (
     Cause,
     Details,
     Event,
+    FleetEvents,
+    FleetInstances,
     FleetStatus,
     InstanceStatus,
     StackStatus,
     State,
 )
-from spotkeeper_operator.text import as_json, labelled, paragraphs, spoken
+from spotkeeper_operator.text import as_json, extended, labelled, paragraphs, spoken
 
 
 def why_of(status: FleetStatus) -> str:
@@ -27,7 +28,7 @@ def why_of(status: FleetStatus) -> str:
 
 
 def _why(status: FleetStatus) -> str:
-    turn = status.decided.get(Controller.AVAILABILITY)
+    turn = status.last_turn
     age_s = status.turn_age_s[Controller.AVAILABILITY]
     last = f"; {_ago(age_s)}: {turn.reason}" if turn else ""
     there, warned = status.in_service or 0, status.warned
@@ -61,8 +62,7 @@ def _why(status: FleetStatus) -> str:
             return f"{served}; the search logs could not be read"
         case Cause.NOBODY_SERVES:
             served = f"{served}, {status.known_to_serve} served in the last minute"
-            health = status.decided[Controller.HEALTH]
-            return f"{served}; {health_ago}: {health.nobody_serves or health.reason}"
+            return f"{served}; {health_ago}: {status.nobody_serves or 'nobody serves'}"
         case Cause.SUSPECTS:
             named = "; ".join(one.text for one in status.suspects if not one.on_premises)
             served = f"{served}, {status.known_to_serve} served in the last minute"
@@ -100,32 +100,16 @@ def status_text(status: StackStatus) -> str:
     return paragraphs([*blocks, [line for row in tail for line in labelled(*row, indent=0)]])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetAnswer(FleetStatus):
+    """A fleet for programs: times in RFC 3339, ages and waits in seconds."""
+
+    why: str
+
+
 def status_json(status: StackStatus) -> str:
-    """Write it for programs: times in RFC 3339, ages and waits in seconds."""
-    return as_json(asdict(status) | {"fleets": [_json(fleet) for fleet in status.fleets]})
-
-
-def _json(fleet: FleetStatus) -> dict[str, Any]:
-    decided = asdict(fleet)
-    del decided["decided"]
-    turn, change = fleet.decided.get(Controller.AVAILABILITY), fleet.last_change
-    return {
-        **decided,
-        "whole": fleet.whole,
-        "why": why_of(fleet),
-        "last_turn": _turn(turn, turn.reason) if turn else None,
-        "last_change": _turn(change, change.change) if change else None,
-    }
-
-
-def _turn(record: DecisionRecord, reason: str) -> dict[str, Any]:
-    return {
-        "at": record.at,
-        "controller": record.controller,
-        "action": record.action,
-        "rule": record.rule,
-        "reason": reason,
-    }
+    fleets = [extended(FleetAnswer, fleet, why=why_of(fleet)) for fleet in status.fleets]
+    return as_json(status, fleets=fleets)
 
 
 def exit_code(status: StackStatus) -> int:
@@ -166,17 +150,16 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
             told += f", and {load.workers_leaving} of instances that leave"
         told += " served in the last minute"
     # Without search logs nothing is known to be needed: the size is held.
-    turn = fleet.decided.get(Controller.HEALTH)
-    silent = fleet.log_age_s is None or (turn is not None and turn.stale)
+    silent = fleet.log_age_s is None or fleet.stale
     if needed is not None and (load is not None or not silent):
         told += f"; {needed} needed ({_ago(fleet.turn_age_s[Controller.HEALTH])})"
     rows += (("load", told), ("wait", _wait_words(fleet)))
     if change := fleet.last_change:
-        told = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.change}"
+        told = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.reason}"
         rows.append(("last change", told))
     age_s = fleet.turn_age_s[Controller.AVAILABILITY]
-    above = (why_of(fleet), change.change if change else "")
-    last = fleet.decided.get(Controller.AVAILABILITY)
+    above = (why_of(fleet), change.reason if change else "")
+    last = fleet.last_turn
     if last and not any(last.reason in one for one in above):
         rows.append(("last turn", f"{_ago(age_s)}: {last.reason}"))
     ages = ", ".join(f"{each} {_ago(age_s)}" for each, age_s in fleet.turn_age_s.items())
@@ -220,30 +203,26 @@ def _ago(age_s: float | None) -> str:
     return "never" if age_s is None else f"{spoken(age_s)} ago"
 
 
-def details_text(details: Details) -> str:
+def details_text(details: Details[FleetInstances] | Details[FleetEvents]) -> str:
     blocks = [[f"{details.stack}  {details.at:%Y-%m-%d %H:%M:%S} UTC"]]
-    for name, rows in details.fleets.items():
-        left_out = details.left_out.get(name, 0)
-        count = len(rows) + left_out
-        known = "known " if details.troubles else ""
-        if details.events:
+    known = "known " if details.troubles else ""
+    for fleet in details.fleets:
+        rows: Sequence[InstanceStatus | Event]
+        if isinstance(fleet, FleetEvents):
+            rows = fleet.events
+            count = len(rows) + fleet.left_out
             what = f"{count or 'no'} {known}event{'s' * (count > 1)}"
             told = f"{what} in {spoken(EVENTS_OF.total_seconds())}"
-            told += f"; the last {len(rows)} of them" if left_out else ""
+            told += f"; the last {len(rows)} of them" if fleet.left_out else ""
         else:
-            counted = sum(isinstance(row, InstanceStatus) and row.counted for row in rows)
-            told = f"{counted} of {count} instances count" if rows else f"no {known}instance"
-        blocks.append([f"{name}: {told}", *(line for row in rows for line in _lines(row))])
+            rows = fleet.instances
+            counted = sum(row.counted for row in fleet.instances)
+            told = f"no {known}instance"
+            told = f"{counted} of {len(rows)} instances count" if rows else told
+        blocks.append([f"{fleet.name}: {told}", *(line for row in rows for line in _lines(row))])
     blocks += [] if details.fleets else [["no fleet"]]
     troubles = [line for it in details.troubles for line in labelled("trouble", it, indent=0)]
     return paragraphs([*blocks, *([troubles] if troubles else [])])
-
-
-def details_json(details: Details) -> str:
-    found = asdict(details)
-    if not details.left_out:
-        del found["left_out"]
-    return as_json(found)
 
 
 def _lines(row: InstanceStatus | Event) -> list[str]:

@@ -45,7 +45,7 @@ def printed(shown: RenderableType) -> str:
 
 def test_rows_are_json_and_a_table(runs: list[tuple[RequestTrace, Run]]) -> None:
     rows = [run.row for _, run in runs]
-    found = json.loads(as_json(rows))
+    found = json.loads(as_json(rows))["rows"]
     assert [row["rule"] for row in found] == list(RULES)
     assert all(set(row) == KEYS for row in found)
     assert found[0]["settings"]["cold_start_s"] == 240.0
