@@ -91,7 +91,7 @@ def logs(
     """Show the last 200 lines that a job's command has printed."""
     jobs = _jobs(on)
     if follow and on.json:
-        raise typer.BadParameter("--json answers once: give it without --follow")
+        raise typer.BadParameter("--json answers once: leave --follow out")
     if on.json:
         _say(on, *jobs.logs(name))
         return
