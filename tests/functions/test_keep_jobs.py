@@ -26,8 +26,7 @@ from spotkeeper.domain.jobs.job import Job, JobSpec
 from spotkeeper.domain.jobs.steps import RegisterImage, Step
 from spotkeeper.observability import TurnFailed
 from spotkeeper.ports import TimedOut, Unavailable
-from spotkeeper.turns.keep_jobs import _turn, keep_jobs
-from spotkeeper.turns.turn import TurnReport
+from spotkeeper.turns.keep_jobs import _turn
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.explain import decisions, explain_text
@@ -91,18 +90,10 @@ class Account(JobAccount):
             for number, body in enumerate(bodies)
         ]
         event, context = ({"Records": records} if records else {}), Context()
-        reports: list[TurnReport] = []
-
-        def kept(*args: Any) -> TurnReport:
-            reports.append(keep_jobs(*args))
-            return reports[0]
-
-        with (
-            patch("functions.keep_jobs.app.keep_jobs", kept),
-            patch("spotkeeper.turns.keep_jobs._turn", wraps=_turn) as turns,
-        ):
+        with patch("spotkeeper.turns.keep_jobs._turn", wraps=_turn) as turns:
             self.answer = handler(event, context)  # type: ignore[arg-type]
         self.turned = {call.args[0] for call in turns.call_args_list}
+        reports = [call.args[1].report for call in turns.call_args_list[:1]]
         mine = [it for report in reports for it in report.records if it.fleet == "resnet"]
         return [outcome.request.text() for record in mine for outcome in record.outcomes]
 

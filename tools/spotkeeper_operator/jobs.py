@@ -372,7 +372,9 @@ class Jobs:
         return {f"tag:{JOB}": [name], f"tag:{NONCE}": [self._stack.nonce]}
 
     def _described(self, what: str, by: Mapping[str, Sequence[str]], **more: Any) -> list[Any]:
-        return [*described(self._aws.ec2, what, by, **more)]
+        ec2: Any = self._aws.ec2
+        path = "Reservations[].Instances" if what == "instances" else what.capitalize()
+        return [*described(ec2.get_paginator(f"describe_{what}"), path, by, **more)]
 
     def fetch(self, name: str, folder: Path) -> Sequence[str]:
         """Download the newest checkpoint, each file checked; return what was written."""

@@ -111,16 +111,25 @@ class AwsJobs:
         """
         ec2, volumes = self._ec2, {"volume-id": sorted(job.volumes)}
         with aws_errors(f"looking at the machines of job {job.name}"):
-            instances = described(ec2, "instances", {"instance-id": sorted(job.machines)})
+            instances = described(
+                ec2.get_paginator("describe_instances"),
+                "Reservations[].Instances",
+                {"instance-id": sorted(job.machines)},
+            )
             seen = Seen(now=now, machines={it["InstanceId"]: _machine(it, job) for it in instances})
         try:
             with aws_errors(f"looking at job {job.name}"):
-                snapshots = described(ec2, "snapshots", volumes)
-                images = described(ec2, "images", {"image-id": sorted(job.images)})
+                snapshots = described(ec2.get_paginator("describe_snapshots"), "Snapshots", volumes)
+                images = described(
+                    ec2.get_paginator("describe_images"), "Images", {"image-id": sorted(job.images)}
+                )
                 return replace(
                     seen,
                     volumes={
-                        it["VolumeId"]: _volume(it) for it in described(ec2, "volumes", volumes)
+                        it["VolumeId"]: _volume(it)
+                        for it in described(
+                            ec2.get_paginator("describe_volumes"), "Volumes", volumes
+                        )
                     },
                     snapshots={
                         it["SnapshotId"]: snapshot
@@ -365,11 +374,12 @@ def _tagged(tags: Mapping[str, str], *kinds: str) -> Any:
     return [{"ResourceType": kind, "Tags": listed} for kind in kinds]
 
 
-def described(ec2: Any, what: str, by: Mapping[str, Sequence[str]], **more: Any) -> Iterator[Any]:
+def described(
+    paginator: Any, path: str, by: Mapping[str, Sequence[str]], **more: Any
+) -> Iterator[Any]:
     """Describe by filters, nothing where one has no values; an id that is not there is left out."""
     filters = [{"Name": key, "Values": values} for key, values in by.items()]
-    pages = ec2.get_paginator(f"describe_{what}").paginate(Filters=filters, **more)
-    path = "Reservations[].Instances" if what == "instances" else what.capitalize()
+    pages = paginator.paginate(Filters=filters, **more)
     return pages.search(f"{path}[]") if all(by.values()) else iter(())
 
 
