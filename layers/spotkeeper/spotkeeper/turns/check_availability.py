@@ -7,6 +7,7 @@ only.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from spotkeeper.domain.availability.actions import (
     AvailabilityAction,
@@ -73,12 +74,12 @@ def check_availability(
     turns = FleetTurns(
         controller=Controller.AVAILABILITY, ports=ports, now=now, budget=budget, taken=taken
     )
-    together = Once(lambda: read_together(fleets, ports, now, budget))
+    together = Once(partial(read_together, fleets, ports, now, budget))
 
     def turn(fleet: Fleet) -> None:
         note = notes_of.get(fleet.name)
         try:
-            turns.rounds(fleet, note, lambda this: _round(this, together, woken))
+            turns.rounds(fleet, note, partial(_round, together=together, woken=woken))
         except NoState as error:
             record = _only_backfill(fleet, turns, together, note)
             if record is None:
@@ -147,8 +148,12 @@ def _round(
     read = read_together([this.fleet], ports, now, this.budget) if stale else together()
     snapshot = replace(snapshot_of(this, read), can_defer=woken < MOST_WAKE_UPS)
     wanted, requested = _planned(snapshot, this, woken)
-    first, then = _apart(wanted.actions)
-    requested += act(first, this)
+    # The intention to detach is written first: a crash must not lose a detached instance, which
+    # nothing else ends. Backfill and marks precede it, so that the marks are written with it.
+    detaches = [isinstance(action, ReplaceEarly) for action in wanted.actions]
+    first = detaches.index(True) if True in detaches else len(detaches)
+    then = wanted.actions[first:]
+    requested += act(wanted.actions[:first], this)
     memory = _applied(wanted.memory, requested, now)
     if then:
         intended = apply(memory, then, [Answer.LOST] * len(then), now)
@@ -235,20 +240,6 @@ def _announced(
         noted = this.optional("events", noted, send, api="the event bus")
     figures = replace(figures, events_unsent=len(noted.announced.unsent))
     return noted, replace(record, availability=figures, unread=tuple(this.unread))
-
-
-def _apart(
-    actions: Sequence[AvailabilityAction],
-) -> tuple[Sequence[AvailabilityAction], Sequence[AvailabilityAction]]:
-    """Divide actions into those requested at once, and those whose intention is written first.
-
-    A crash must not lose a detached instance, which nothing else ends. Backfill and marks precede
-    it, so that the marks are written with the intention.
-    """
-    for number, action in enumerate(actions):
-        if isinstance(action, ReplaceEarly):
-            return actions[:number], actions[number:]
-    return actions, ()
 
 
 def _planned(snapshot: Snapshot, this: Round, woken: int) -> tuple[Plan, Asked]:

@@ -8,6 +8,7 @@ record says so.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from spotkeeper.domain.availability.count import has_gap, missing_group, overdue
 from spotkeeper.domain.availability.decide import LOOKED_AFTER_S
@@ -58,7 +59,7 @@ def _requests(
     """Read the troubled spot requests of some instances."""
     read, since, without = ports.groups.troubled_spot_requests, now - FAILURE_MEMORY, ()
     return (
-        budget.optional(unread, "spot requests", without, lambda: read(ids, since), api=EC2)
+        budget.optional(unread, "spot requests", without, partial(read, ids, since), api=EC2)
         if ids
         else without
     )

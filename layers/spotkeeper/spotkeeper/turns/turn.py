@@ -239,7 +239,11 @@ class Turns:
 
         An error stops its own fleet or job only. It is recorded, and reported at the end.
         """
-        ordered = sorted(rotated(names, self.now), key=lambda name: name not in first)
+        ordered = rotated(names, self.now)
+        ordered = [
+            *[it for it in ordered if it in first],
+            *[it for it in ordered if it not in first],
+        ]
         for number, name in enumerate(ordered):
             self._round = None
             if self.budget.spent_s() >= self.budget.turns_s:
@@ -405,15 +409,12 @@ class Once[T]:
     def __init__(self, read: Callable[[], T]) -> None:
         self._read = read
         self._found: list[T | FleetError] = []
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether nothing was read yet."""
-        return not self._found
+        self.is_fresh = True
 
     def __call__(self) -> T:
         """Return what was read."""
-        if not self._found:
+        if self.is_fresh:
+            self.is_fresh = False
             try:
                 self._found.append(self._read())
             except FleetError as error:

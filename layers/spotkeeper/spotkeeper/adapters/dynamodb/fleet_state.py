@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import batched
+from typing import Any
 from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
@@ -215,9 +216,9 @@ def _lease_from(
     # The other controller's turn reports its own memory: warnings may bring many turns of this one.
     unreadable: dict[Controller, list[str]] = {each: [] for each in Controller}
 
-    def read[T](
-        parse: Callable[[str], T], name: str, value: Item | None, of: Controller
-    ) -> T | None:
+    def read(
+        parse: Callable[[str], Any], name: str, value: Item | None, of: Controller
+    ) -> Any | None:
         if value is None:
             return None
         try:
@@ -233,7 +234,7 @@ def _lease_from(
             unreadable[of].append(f"{name}: {told}")
             return None
 
-    def memory[T](adapter: TypeAdapter[T], of: Controller) -> T | None:
+    def memory(adapter: TypeAdapter[Any], of: Controller) -> Any | None:
         name = f"{of}_memory"
         at = _written(state, of)
         ahead = at if at and at > now + LEASE_LIFETIME else None

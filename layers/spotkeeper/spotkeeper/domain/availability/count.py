@@ -126,11 +126,6 @@ class Launching:
     unserved: tuple[datetime, ...]
     unproven: tuple[datetime, ...]
 
-    @property
-    def newest(self) -> datetime | None:
-        """When the newest spot instance was launched that is not known to serve."""
-        return max([*[self.since[i] for i in self.spot], *self.unproven], default=None)
-
 
 def find_launching(memory: AvailabilityMemory, snapshot: Snapshot) -> Launching:
     """Note since when each instance is launching, and forget those that serve or are gone.
@@ -210,7 +205,9 @@ def pending_increases(
         increases = (*increases, PendingIncrease(at=memory.seen_at or now, count=grown))
     kept: list[PendingIncrease] = []
     refused_at = [f.at for f in failures if remedy(f.failure_class) is not Remedy.NONE]
-    newest, unproven = starting.newest, [*starting.unproven]
+    unproven = [*starting.unproven]
+    # The newest spot instance that is not known to serve was launched then.
+    newest = max([*[starting.since[i] for i in starting.spot], *unproven], default=None)
     filling = newest is not None and now - newest < grace
     launching, missing = spot.launching, spot.missing
     for increase in increases:
@@ -227,22 +224,6 @@ def pending_increases(
         if count := len(arrived) + launched + due:
             kept.append(PendingIncrease(at=increase.at, count=count, unproven=len(arrived)))
     return tuple(kept)
-
-
-def shortfall_of(
-    spot: Count, target: int, increases: tuple[PendingIncrease, ...], *, on_demand_warm: bool
-) -> int:
-    """Count the instances that the need lacks and that nothing brings soon enough (rule 3).
-
-    Launching instances count, unless on-demand is warm and would serve sooner; then only the growth
-    of the need is waited for.
-    """
-    growth = sum([increase.count - increase.unproven for increase in increases])
-    if on_demand_warm:
-        waited_for = min(growth, spot.launching + spot.missing)
-    else:
-        waited_for = spot.launching + min(max(0, growth - spot.launching), spot.missing)
-    return max(0, target - spot.serving - spot.unheard - waited_for)
 
 
 def both_short(snapshot: Snapshot, spot: Count, on_demand: Count) -> bool:
@@ -306,7 +287,8 @@ def unexplained(memory: AvailabilityMemory, snapshot: Snapshot) -> tuple[Unexpla
         begun = [snapshot.served.get(i) or memory.launching_since.get(i) for i in serve]
         if before and any([at is not None and at >= before.since for at in begun]):
             before = Unexplained(group=group.name, since=now, newest=now, count=0)
-        new = sorted(f.at for f in failures if not f.known and (not before or f.at > before.newest))
+        unknown = [f.at for f in failures if not f.known]
+        new = sorted([at for at in unknown if not before or at > before.newest])
         if not has_gap(group) or not (new or before):
             continue
         count = before.count if before else 0
@@ -452,9 +434,18 @@ class Assessment:
 
     @property
     def shortfall(self) -> int:
-        """How many of those are missing, with nothing that brings them soon enough."""
-        increases, warm = self.memory.pending_increases, self.policy.on_demand_warm
-        return shortfall_of(self.spot, self.target_serving, increases, on_demand_warm=warm)
+        """How many of those are missing, with nothing that brings them soon enough (rule 3).
+
+        Launching instances count, unless on-demand is warm and would serve sooner; then only the
+        growth of the need is waited for.
+        """
+        spot, increases = self.spot, self.memory.pending_increases
+        growth = sum([increase.count - increase.unproven for increase in increases])
+        if self.policy.on_demand_warm:
+            waited_for = min(growth, spot.launching + spot.missing)
+        else:
+            waited_for = spot.launching + min(max(0, growth - spot.launching), spot.missing)
+        return max(0, self.target_serving - spot.serving - spot.unheard - waited_for)
 
     @property
     def short_now(self) -> int:
