@@ -5,7 +5,7 @@ needs them. Only the groups are required. Anything else that cannot be read is l
 record says so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -135,7 +135,7 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         logs_known_for=health.flow.known_for(now) if waits else timedelta(),
         logs_missing=waits and health.flow.is_missing(now),
         running=None if running is None else frozenset(running),
-        sweep=_sweep(this, (spot, on_demand)),
+        sweep=_sweep(this, (spot, on_demand), running or ()),
         claims=bool(ports.owner),
         left=_left(this) if memory.left or memory.groups != fleet.groups else {},
         health_lost=lease.other_unreadable or (stopped and fleet.worker_health.enabled),
@@ -224,7 +224,7 @@ def _is_load_known(this: Round) -> bool:
     return current and health.flow.is_whole(sizing.window_s, now)
 
 
-def _sweep(this: Round, groups: Sequence[Group]) -> Sweep | None:
+def _sweep(this: Round, groups: Sequence[Group], running: Collection[str]) -> Sweep | None:
     """Search for marked instances after a memory was lost; None when that is not due.
 
     A controller that remembers knows what it marked and detached, but not whether it may end it:
@@ -248,8 +248,12 @@ def _sweep(this: Round, groups: Sequence[Group]) -> Sweep | None:
     outside = [m for m in marks if m.instance_id not in members]
     proven = {m.instance_id: m.gone_at for m in outside if m.detached and m.ours}
     known_of = {m.instance_id for m in outside if m.instance_id in memory.detached and m.ours}
+    # One without any mark of ours cannot be ended either.
+    lacking = (ending & set(running)) - {m.instance_id for m in marks}
     return Sweep(
         inside=frozenset([m.instance_id for m in marks if m.instance_id in members]),
         detached={i: at for i, at in proven.items() if i not in known_of},
-        unproven=tuple(sorted({m.instance_id for m in outside} - proven.keys() - known_of)),
+        unproven=tuple(
+            sorted({m.instance_id for m in outside} - proven.keys() - known_of | lacking)
+        ),
     )

@@ -370,8 +370,8 @@ def _explanation(seen: Assessment) -> str:
     if unproven:
         text += (
             f"; {', '.join(unproven)} have Spotkeeper's tags, but the history of their group does "
-            "not show that Spotkeeper detached them, or an earlier release did, without the tag "
-            "spotkeeper:nonce: end them, or remove the tags"
+            "not show that Spotkeeper detached them, or were detached by an earlier release, "
+            "without the tag spotkeeper:nonce: end them, or remove the tags"
         )
     return text
 
