@@ -122,8 +122,8 @@ def rows() -> list[Row]:
     return run_backtest([MARKET], WORLDS, choose([]), Windows(count=3, hours=4.0))
 
 
-def test_json_is_a_list_with_a_row_per_policy_and_world(rows: list[Row]) -> None:
-    found = json.loads(json_text(rows))
+def test_json_has_a_row_per_policy_and_world(rows: list[Row]) -> None:
+    found = json.loads(json_text(rows))["rows"]
     assert [row["policy"] for row in found] == [*POLICIES] * 2
     assert all(set(row) == KEYS for row in found)
     assert {row["settings"]["warm_pool"] for row in found} == {0, 4}
