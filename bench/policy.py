@@ -3,7 +3,7 @@
 Every figure of a row is of the same run: 24 windows of a day (10 hours where a trace is
 shorter than a day) at random offsets, seed 0. A trace of several regions has a row as a whole and
 one for each region, because an Auto Scaling group has one region. `--unseen` tries markets instead
-on which no setting was chosen, in world B. Needs ../shared/traces/market.
+on which no setting was chosen, in world B. Needs ../shared/traces, or the folder that TRACES names.
 """
 
 import os
@@ -24,7 +24,9 @@ from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.run.backtest import Row, Windows, run_backtest
 from spotkeeper_lab.traces.market import Market, generate, market_of, read_market
 
-TRACES = Path(__file__).parents[2] / "shared" / "traces" / "market"
+TRACES = (
+    Path(os.environ.get("TRACES") or Path(__file__).parents[2] / "shared" / "traces") / "market"
+)
 POLICIES = ("spothedge", "spotkeeper", "optimum", "limit")
 DAY_H, SHORT_H = 24.0, 10.0
 H100 = "gcp-h100-16-2025-10-six-zones.csv.gz"
