@@ -25,7 +25,7 @@ from spotkeeper.domain.money.savings import Savings, savings
 from spotkeeper.ports import FleetError
 from spotkeeper_charts.page import Chart, Colour, Figure, Page, Row, Series, Table, Tiles, Timeline
 from spotkeeper_operator.aws import Aws, chosen
-from spotkeeper_operator.text import as_json, columns, labelled, paragraphs
+from spotkeeper_operator.text import as_json, columns, extended, labelled, paragraphs
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch import CloudWatchClient
@@ -390,23 +390,14 @@ def cost_text(cost: Cost, by: By | None = None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostAnswer:
+class CostAnswer(Savings):
     """A cost for programs; USD are numbers, and their names end so."""
 
     since: datetime
     until: datetime
-    spot_h: float
-    on_demand_h: float
-    unpriced_h: float
-    spent_spot_usd: float
-    spent_on_demand_usd: float
     paid_usd: float
-    same_on_demand_usd: float
-    fixed_fleet_usd: float | None
     saved_by_spot_usd: float
     saved_by_sizing_usd: float | None
-    peak: int | None
-    interruptions: int
     missing_prices: tuple[str, ...]
     unpriced_hours: Mapping[str, float]
     requests_around_interruptions: Noticed | None
@@ -420,35 +411,26 @@ class CostAnswer:
 
 
 def cost_json(cost: Cost, by: By | None = None) -> str:
-    whole = cost.whole
-    return as_json(
-        CostAnswer(
-            since=cost.begins,
-            until=cost.until,
-            spot_h=whole.spot_h,
-            on_demand_h=whole.on_demand_h,
-            unpriced_h=whole.unpriced_h,
-            spent_spot_usd=whole.spent_spot,
-            spent_on_demand_usd=whole.spent_on_demand,
-            paid_usd=whole.paid,
-            same_on_demand_usd=whole.same_on_demand,
-            fixed_fleet_usd=whole.fixed_fleet,
-            saved_by_spot_usd=whole.saved_by_spot,
-            saved_by_sizing_usd=whole.saved_by_sizing,
-            peak=whole.peak,
-            interruptions=whole.interruptions,
-            missing_prices=cost.missing,
-            unpriced_hours=_unpriced(cost),
-            requests_around_interruptions=cost.noticed,
-            idle_share=cost.idle,
-            actual=cost.actual,
-            unknown=cost.unknown,
-            troubles=cost.troubles,
-            not_in_it=NOT_IN_IT,
-            by=by,
-            rows=parts_of(cost, by) if by else (),
-        )
+    answer = extended(
+        CostAnswer,
+        cost.whole,
+        since=cost.begins,
+        until=cost.until,
+        paid_usd=cost.whole.paid,
+        saved_by_spot_usd=cost.whole.saved_by_spot,
+        saved_by_sizing_usd=cost.whole.saved_by_sizing,
+        missing_prices=cost.missing,
+        unpriced_hours=_unpriced(cost),
+        requests_around_interruptions=cost.noticed,
+        idle_share=cost.idle,
+        actual=cost.actual,
+        unknown=cost.unknown,
+        troubles=cost.troubles,
+        not_in_it=NOT_IN_IT,
+        by=by,
+        rows=parts_of(cost, by) if by else (),
     )
+    return as_json(answer)
 
 
 def _told(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
@@ -460,18 +442,19 @@ def _told(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
 
     fixed = "not known: no metric says how many instances were needed"
     by_sizing = "not known"
-    if whole.fixed_fleet is not None and whole.saved_by_sizing is not None:
-        fixed = f"{whole.fixed_fleet:.2f} for {whole.peak} on demand, the most that were needed"
-        by_sizing = saved(whole.saved_by_sizing, whole.fixed_fleet, "the fixed fleet")
+    if whole.fixed_fleet_usd is not None and whole.saved_by_sizing is not None:
+        fixed = f"{whole.fixed_fleet_usd:.2f} for {whole.peak} on demand, the most that were needed"
+        by_sizing = saved(whole.saved_by_sizing, whole.fixed_fleet_usd, "the fixed fleet")
     least = "at least " if cost.unknown else ""
     sums = [
-        ("paid", f"{least}{whole.paid:.2f}  (spot {whole.spent_spot:.2f} for {whole.spot_h:.1f} h, "
-                 f"on demand {whole.spent_on_demand:.2f} for {whole.on_demand_h:.1f} h)"),
-        ("same hours", f"{whole.same_on_demand:.2f} on demand"),
+        ("paid", f"{least}{whole.paid:.2f}  "
+                 f"(spot {whole.spent_spot_usd:.2f} for {whole.spot_h:.1f} h, "
+                 f"on demand {whole.spent_on_demand_usd:.2f} for {whole.on_demand_h:.1f} h)"),
+        ("same hours", f"{whole.same_on_demand_usd:.2f} on demand"),
         ("fixed fleet", fixed),
     ]  # fmt: skip
     beside = [
-        ("spot saved", saved(whole.saved_by_spot, whole.same_on_demand, "the same hours")),
+        ("spot saved", saved(whole.saved_by_spot, whole.same_on_demand_usd, "the same hours")),
         ("sizing saved", by_sizing),
     ]
 
@@ -574,7 +557,7 @@ def cost_page(cost: Cost, by: By | None = None) -> Page:
     sizing = whole.saved_by_sizing
     figures = {
         "paid": f"{whole.paid:.2f}",
-        "the same hours on demand": f"{whole.same_on_demand:.2f}",
+        "the same hours on demand": f"{whole.same_on_demand_usd:.2f}",
         "saved by spot": f"{whole.saved_by_spot:.2f}",
         "saved by sizing": "not known" if sizing is None else f"{sizing:.2f}",
     }
@@ -622,8 +605,8 @@ def _over_time(cost: Cost) -> Timeline:
         spot = drawn("spot", "spot", of, kind="area")
         return [spot, drawn("on-demand", "on-demand", both, kind="area", base=spot.values)]
 
-    paid = stacked(lambda s: s.spent_spot, lambda s: s.paid)
-    same = drawn("the same on demand", "target", lambda s: s.same_on_demand)
+    paid = stacked(lambda s: s.spent_spot_usd, lambda s: s.paid)
+    same = drawn("the same on demand", "target", lambda s: s.same_on_demand_usd)
     running = stacked(lambda s: s.spot_h, lambda s: s.spot_h + s.on_demand_h)
     return Timeline(
         length_s=max(1.0, (cost.until - first).total_seconds()),

@@ -54,7 +54,7 @@ class Wish:
     @property
     def text(self) -> str:
         request = Request(kind=self.kind, group=self.group, desired=self.desired)
-        return request.text("an instance")
+        return request.text("" if self.kind is RequestKind.LOOK_AGAIN else "an instance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

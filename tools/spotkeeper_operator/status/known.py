@@ -165,9 +165,9 @@ class FleetStatus:
     which a request was finished in the last minute: at least these serve. `load` and `waiting` are
     None when they are not known, and `unknown` gives the reason. Ages are in seconds, None where
     nothing was ever recorded; `turn_age_s` is the age of the last turn that worked. `availability`
-    and `health` are the figures of each controller's newest record, as far as these are fresh and
-    no other part is newer, `suspects` and `awaited` what these records name. `last_change` is the
-    newest decision that changed something.
+    and `health` are the figures of each controller's newest record, as far as these are fresh,
+    `suspects` and `awaited` what these records name. `last_change` is the newest decision that
+    changed something.
 
     `cause` says what `state` was judged by, and `since` when it began, None where nobody knows.
     `warned` instances serve until AWS takes them, `unfilled` were known to serve nowhere.
@@ -300,7 +300,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         warned=min(warned, in_service) if Controller.AVAILABILITY in fresh else 0,
         unfilled=seen.shortfall_unfilled,
         availability=turn.availability if turn and turn.controller in fresh else None,
-        health=_lasting(health.health) if health and health.controller in fresh else None,
+        health=health.health if health and health.controller in fresh else None,
         suspects=tuple(s for r in fresh.values() for s in r.suspects),
         awaited=tuple(one for r in fresh.values() for one in r.awaited),
         load=None if isinstance(load, str) else load,
@@ -319,23 +319,6 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     since = _since(cause, status, turns[Controller.AVAILABILITY])
     whole = {State.WHOLE: True, State.NOT_WHOLE: False}.get(state)
     return replace(status, whole=whole, state=state, cause=cause, since=since)
-
-
-def _lasting(seen: HealthFigures | None) -> HealthFigures | None:
-    """Leave out what another part has as of now, or what is too old to be shown without its age."""
-    return seen and replace(
-        seen,
-        load_rate=None,
-        offered_load=None,
-        workers_live=None,
-        on_prem_workers_live=None,
-        wait_p50_s=None,
-        wait_p95_s=None,
-        requests_queued=None,
-        requests_in_flight=None,
-        search_log_age_s=None,
-        arrival_rate=None,
-    )
 
 
 def _judged(

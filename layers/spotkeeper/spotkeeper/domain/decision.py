@@ -74,27 +74,14 @@ class RequestKind(StrEnum):
     EARLIER = "earlier"
 
 
-_DESIRED = "{one.group}: desired {one.desired}"
+# Where the words of a kind are others than its name.
 _WORDS = {
-    RequestKind.LOOK_AGAIN: "look again{when}",
-    RequestKind.BACKFILL: _DESIRED,
-    RequestKind.CANCEL_BACKFILL: _DESIRED,
-    RequestKind.RESTORE_SPOT: _DESIRED,
-    RequestKind.RESIZE_SPOT: _DESIRED,
-    RequestKind.END: "end {some}",
-    RequestKind.DRAIN: "drain {some}",
-    RequestKind.STOP_DRAINING: "stop draining {some}",
-    RequestKind.REPLACE_EARLY: "replace {some}",
-    RequestKind.REPLACE_WORKER: "replace {some}",
-    RequestKind.TERMINATE: "terminate {some}",
-    RequestKind.SUSPEND_AZ_REBALANCE: "{one.group}: suspend AZRebalance",
-    RequestKind.RESUME_LAUNCH: "{one.group}: resume Launch",
-    RequestKind.CLAIM: "{one.group}: claim",
-    RequestKind.CHANGE_GROUPS: "change groups",
+    RequestKind.REPLACE_EARLY: "replace",
+    RequestKind.REPLACE_WORKER: "replace",
+    RequestKind.SUSPEND_AZ_REBALANCE: "suspend AZRebalance",
+    RequestKind.RESUME_LAUNCH: "resume Launch",
     RequestKind.READ_MEMORY: "read what was kept",
     RequestKind.READ_HISTORY: "read the load history",
-    RequestKind.JOB_STEP: "{one.step}: {one.why}",
-    RequestKind.EARLIER: "{one.why}",
 }
 
 
@@ -116,10 +103,17 @@ class Request:
 
     def text(self, instances: str = "") -> str:
         """Say what is requested, with its instances or with other words for them."""
-        when = f" at {self.at:%H:%M:%S}" if self.at else ""
-        some = instances or ", ".join(self.instances)
-        words = _WORDS[self.kind].format(one=self, some=some, when=when)
-        return f"{words}: {self.why}" if self.why and self.instances else words
+        words = _WORDS.get(self.kind, self.kind.replace("_", " "))
+        if self.desired is not None:
+            words = f"desired {self.desired}"
+        if self.group:
+            return f"{self.group}: {words}"
+        if self.step or self.kind is RequestKind.EARLIER:
+            return f"{self.step}: {self.why}" if self.step else self.why
+        if self.at:
+            return f"{words} at {self.at:%H:%M:%S}"
+        words = f"{words} {instances or ', '.join(self.instances)}".strip()
+        return f"{words}: {self.why}" if self.why else words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,14 +146,10 @@ def _health(seen: Mapping[str, float]) -> HealthFigures:
     )
 
 
-_KINDS = {
-    "drain": RequestKind.DRAIN,
-    "stop draining": RequestKind.STOP_DRAINING,
-    "terminate": RequestKind.TERMINATE,
-    "end": RequestKind.END,
+_VERBS = ("drain", "stop draining", "terminate", "end", "claim")
+_KINDS = {verb: RequestKind(verb.replace(" ", "_")) for verb in _VERBS} | {
     "suspend AZRebalance": RequestKind.SUSPEND_AZ_REBALANCE,
     "resume Launch": RequestKind.RESUME_LAUNCH,
-    "claim": RequestKind.CLAIM,
 }
 _OF_INSTANCES = re.compile(r"(?P<verb>[a-z ]+) (?P<ids>i-\w+(?:, i-\w+)*)(?:: (?P<why>.*))?")
 _OF_GROUP = re.compile(r"(?P<group>\S+): (?:desired (?P<desired>\d+)|(?P<verb>[a-zA-Z ]+))")

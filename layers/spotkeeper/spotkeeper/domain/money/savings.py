@@ -21,28 +21,30 @@ class Savings:
 
     spot_h: float
     on_demand_h: float
-    spent_spot: float
-    spent_on_demand: float
-    same_on_demand: float
+    spent_spot_usd: float
+    spent_on_demand_usd: float
+    same_on_demand_usd: float
     peak: int | None
-    fixed_fleet: float | None
+    fixed_fleet_usd: float | None
     interruptions: int
     unpriced_h: float
 
     @property
     def paid(self) -> float:
         """All that was paid for instances."""
-        return self.spent_spot + self.spent_on_demand
+        return self.spent_spot_usd + self.spent_on_demand_usd
 
     @property
     def saved_by_spot(self) -> float:
         """What the same hours would have cost more on demand."""
-        return self.same_on_demand - self.paid
+        return self.same_on_demand_usd - self.paid
 
     @property
     def saved_by_sizing(self) -> float | None:
         """What a fixed fleet for the peak, on demand, would have cost more than those hours."""
-        return None if self.fixed_fleet is None else self.fixed_fleet - self.same_on_demand
+        return (
+            None if self.fixed_fleet_usd is None else self.fixed_fleet_usd - self.same_on_demand_usd
+        )
 
 
 def savings(
@@ -61,11 +63,11 @@ def savings(
     return Savings(
         spot_h=sum(p.hours for p in spot),
         on_demand_h=sum(p.hours for p in on_demand),
-        spent_spot=sum(p.paid for p in spot),
-        spent_on_demand=sum(p.paid for p in on_demand),
-        same_on_demand=same,
+        spent_spot_usd=sum(p.paid for p in spot),
+        spent_on_demand_usd=sum(p.paid for p in on_demand),
+        same_on_demand_usd=same,
         peak=peak,
-        fixed_fleet=None if peak is None else peak * mean * ((until - since) / _HOUR),
+        fixed_fleet_usd=None if peak is None else peak * mean * ((until - since) / _HOUR),
         interruptions=sum(
             p.item.ended_by is EndedBy.AWS and p.item.until == p.until for p in found
         ),
