@@ -409,16 +409,17 @@ class Once[T]:
     def __init__(self, read: Callable[[], T]) -> None:
         self._read = read
         self._found: list[T | FleetError] = []
+        # Whether nothing was read yet.
         self.is_fresh = True
 
     def __call__(self) -> T:
         """Return what was read."""
         if self.is_fresh:
-            self.is_fresh = False
             try:
                 self._found.append(self._read())
             except FleetError as error:
                 self._found.append(error)
+            self.is_fresh = False
         (found,) = self._found
         if isinstance(found, FleetError):
             raise found
