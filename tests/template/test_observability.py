@@ -2,14 +2,16 @@
 
 import json
 import re
+from dataclasses import fields
 from typing import Any
 
-from spotkeeper.domain.decision import Controller
+from spotkeeper.domain.decision import AvailabilityFigures, Controller, HealthFigures
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.observability import COUNTS, DAILY, LEVELS
 from spotkeeper_operator.status.looked import ALARMS
 from tests.template.stack import Stack
 
+FIGURES = (AvailabilityFigures, HealthFigures)
 OF_JOBS = "JobsStuck"
 """The metric of a stack with jobs."""
 QUERY = re.compile(
@@ -59,6 +61,14 @@ def test_alarms_and_dashboard_use_metrics_that_are_sent(stack: Stack) -> None:
     ]
     shown = {name for names in searched for name in re.findall(r'"(\w+)"', names)}
     assert (watched | shown) - {OF_JOBS} == LEVELS.keys() | COUNTS | {DAILY}
+
+
+def test_the_dashboard_looks_at_figures_that_turns_have(stack: Stack) -> None:
+    shown = " ".join([it["properties"].get("query", "") for it in dashboard(stack)])
+    named = set(re.findall(r"figures\.(\w+)", shown))
+    assert len(named) > 5
+    assert named <= {each.name for kind in FIGURES for each in fields(kind)}
+    assert "seen." not in shown
 
 
 def test_a_stack_with_jobs_shows_their_steps_and_their_alarm(stack: Stack) -> None:

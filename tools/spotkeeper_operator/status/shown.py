@@ -66,7 +66,8 @@ def _why(status: FleetStatus) -> str:
         case Cause.SUSPECTS:
             named = "; ".join(one.text for one in status.suspects if not one.on_premises)
             served = f"{served}, {status.known_to_serve} served in the last minute"
-            return f"{served}; {_suspect(status)} may not work ({health_ago}): {named}"
+            told = f"{served}; {_suspect(status)} may not work ({health_ago})"
+            return f"{told}: {named}" if named else told
         case Cause.SERVES:
             return f"{served}, {status.known_to_serve} served in the last minute"
 
