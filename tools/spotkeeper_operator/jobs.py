@@ -37,6 +37,7 @@ from spotkeeper.domain.doctor.finding import Severity
 from spotkeeper.domain.jobs.job import Job, Outcome, OwnImage, OwnMachine, OwnVolume
 from spotkeeper.ports import Gone, Unreadable
 from spotkeeper_operator.aws import Aws, OperatorError
+from spotkeeper_operator.text import extended
 
 MOST_CODE_BYTES = 200 * 2**20
 _FROM_ITS_BEGIN = "begin"
@@ -577,25 +578,20 @@ class JobAnswer:
 def answer_of(document: JobDocument, job: Job) -> JobAnswer:
     """Return what programs read of a job."""
     report = job.told.get(job.machine_attempt)
-    return JobAnswer(
-        name=job.name,
-        outcome=job.outcome,
-        exit_code=job.exit_code,
+    return extended(
+        JobAnswer,
+        job,
         machine=job.machine or None,
         successor=job.successor or None,
-        generation=job.generation,
         volume=job.home or None,
         zone=job.zone or None,
         image=job.image or None,
         step=report.step if report else None,
-        kept=job.kept,
         ignored=report.ignored if report else "",
         uncommitted_s=report.uncommitted_s if report else None,
-        failure=job.failure,
         hours=round(job.hours, 3),
         cost_usd=round(job.usd, 4),
         launches=job.attempt,
-        restarts=job.restarts,
         max_restarts=document.end.max_restarts,
         refused={kind: it.message for kind, it in job.refused.items()},
     )

@@ -48,9 +48,12 @@ def as_json(whole: "DataclassInstance | None" = None, /, **parts: object) -> str
     return json.dumps({"version": VERSION, **fields, **parts}, indent=2, default=_plain) + "\n"
 
 
-def extended[Answer](answer: type[Answer], whole: "DataclassInstance", **more: object) -> Answer:
-    """Return an answer that has the fields of a value, and more."""
-    return answer(**{each.name: getattr(whole, each.name) for each in fields(whole)}, **more)
+def extended[Answer: DataclassInstance](
+    answer: type[Answer], whole: object, **more: object
+) -> Answer:
+    """Return an answer that has the fields of its own that a value has, and more."""
+    names = [it.name for it in fields(answer) if hasattr(whole, it.name)]
+    return answer(**{name: getattr(whole, name) for name in names} | more)
 
 
 def _plain(value: Any) -> Any:

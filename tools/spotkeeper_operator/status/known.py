@@ -39,7 +39,7 @@ from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.turns.turn import ASK_UNTIL_S
 from spotkeeper_operator.aws import Activity, Aws, read_activities
 from spotkeeper_operator.status.looked import EC2, Looked, Reading
-from spotkeeper_operator.text import STALE_TURN_S, age_from, spoken
+from spotkeeper_operator.text import STALE_TURN_S, age_from, extended, spoken
 
 # A worker that finished a request in this time is live. Load and waits are those of the second
 # time; which workers there were before it is read from longer ago.
@@ -142,18 +142,6 @@ class Turn:
     action: Action
     rule: str
     reason: str
-
-
-def _short(record: DecisionRecord | None, reason: str = "") -> Turn | None:
-    if record is None:
-        return None
-    return Turn(
-        at=record.at,
-        controller=record.controller,
-        action=record.action,
-        rule=record.rule,
-        reason=reason or record.reason,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,7 +280,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         wanted=wanted,
         in_service=in_service if counted else None,
         known_to_serve=known,
-        last_turn=_short(turn),
+        last_turn=extended(Turn, turn) if turn else None,
         stale=health is not None and health.stale,
         nobody_serves=health.nobody_serves if health else "",
         groups=tuple(counted),
@@ -308,7 +296,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         unknown={name: why for name, why in unknown.items() if isinstance(why, str)},
         promised_wait_s=fleet.objective.wait_s if fleet.objective else None,
         promised_share=fleet.objective.share if fleet.objective else None,
-        last_change=_short(changed, changed.change if changed else ""),
+        last_change=extended(Turn, changed, reason=changed.change) if changed else None,
         turn_age_s=ages,
         failing=failing,
         log_age_s=log_age,
