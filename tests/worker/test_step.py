@@ -102,6 +102,7 @@ def test_a_machine_is_not_idle_before_its_followed_log_is_read_and_none_is_lost(
     with access.open("a") as file:
         file.write(f"{line}\n" * lines)
     agent.stopping.set()
+    second = 0
     for second in range(1, 400):
         if after(agent, second)[0] is not State.SERVING and agent.notice.state is State.IDLE:
             break

@@ -94,8 +94,13 @@ class Promise(StrEnum):
 
 # --- the excuses ----------------------------------------------------------------------------------
 
+
+def _for(kinds: Iterable[Kind], seconds: float) -> dict[Kind, float]:
+    return dict.fromkeys(kinds, seconds)
+
+
 # AWS refuses or loses what a turn needs, or no turn runs.
-_AWS = dict.fromkeys(
+_AWS = _for(
     (
         Kind.THROTTLED, Kind.FAULTY, Kind.FORBIDDEN, Kind.TABLE_DOWN, Kind.TABLE_THROTTLED,
         Kind.ANSWERS_LOST, Kind.SLOW, Kind.KILLED, Kind.NO_TURNS, Kind.HANGING,
@@ -104,13 +109,13 @@ _AWS = dict.fromkeys(
     240.0,
 )  # fmt: skip
 # Nothing shows which instances serve.
-_UNSEEN = dict.fromkeys(
+_UNSEEN = _for(
     (Kind.LOGS_STOP, Kind.LOGS_LATE, Kind.HALF_LOGS, Kind.COLLECTOR_DOWN, Kind.CLOCKS_FAR), 900.0
 )
 # Whatever a turn remembered is gone: the fleet is adopted anew.
-_FORGOTTEN = dict.fromkeys((Kind.STATE_LOST, Kind.STATE_UNREADABLE), 1800.0)
+_FORGOTTEN = _for((Kind.STATE_LOST, Kind.STATE_UNREADABLE), 1800.0)
 # Instances that launch never serve, or none launch.
-_NEVER_SERVES = dict.fromkeys(
+_NEVER_SERVES = _for(
     (
         Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE, Kind.BOOT_LOOP, Kind.LAUNCH_REFUSED,
         Kind.ON_DEMAND_DRY, Kind.ON_DEMAND_DELETED, Kind.OPERATOR_SUSPENDS, Kind.OPERATOR_MAXIMUM,
@@ -119,7 +124,7 @@ _NEVER_SERVES = dict.fromkeys(
 )  # fmt: skip
 
 EXCUSES: Mapping[Promise, Mapping[Kind, float]] = {
-    Promise.REPLACED: _AWS | dict.fromkeys((Kind.ON_DEMAND_DRY, Kind.ON_DEMAND_DELETED), 960.0),
+    Promise.REPLACED: _AWS | _for((Kind.ON_DEMAND_DRY, Kind.ON_DEMAND_DELETED), 960.0),
     Promise.RELEASED: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES | {Kind.HANG: 1800.0},
     Promise.SIZED: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES | {Kind.HANG: 3600.0},
     Promise.DRAINED: _AWS,
@@ -130,7 +135,7 @@ EXCUSES: Mapping[Promise, Mapping[Kind, float]] = {
     Promise.ALARMED: _AWS | _FORGOTTEN,
     Promise.TURNS: _AWS,
     Promise.REASONED: _UNSEEN,
-    Promise.ORPHANS: dict.fromkeys(_AWS, 1500.0),
+    Promise.ORPHANS: _for(_AWS, 1500.0),
     Promise.ISOLATED: _AWS,
 }
 

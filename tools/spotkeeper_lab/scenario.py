@@ -332,8 +332,9 @@ def cloud_of(scenario: Scenario) -> Cloud:
     shared = {it.name for it in fields(Physics)} & {it.name for it in fields(scenario)}
     strict = ("aws_scale_in", "marks_needed")
     changed: dict[str, Any] = {name: getattr(scenario, name) for name in shared}
+    changed |= dict.fromkeys(strict, scenario.strict)
     physics = Physics(
-        **changed | dict.fromkeys(strict, scenario.strict),
+        **changed,
         warm_start_s=min(60.0, scenario.cold_start_s) if scenario.warm_pool else None,
         retry_longest_s=240.0,
         terminate_hook_s=30.0,

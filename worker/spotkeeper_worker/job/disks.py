@@ -29,6 +29,7 @@ class Disks(Protocol):
 
     def probe(self, device: str) -> str:
         """Give the type of its file system; empty for a blank one."""
+        ...
 
     def format(self, device: str) -> None:
         """Make a file system."""

@@ -66,7 +66,9 @@ def record_in_todays_words(record: Any) -> Any:
         return record
     record = {_RECORD.get(name, name): value for name, value in record.items()}
     try:
-        seen = {_FIGURES.get(name, name): float(value) for name, value in record["seen"].items()}
+        seen: dict[str, float] = {
+            str(_FIGURES.get(name, name)): float(value) for name, value in record["seen"].items()
+        }
         health = record["controller"] == Controller.HEALTH
         looked = seen.keys() - {"TurnsFailed"}
         named = {name.replace("_", "-") for name in record.get("alarms", ())}

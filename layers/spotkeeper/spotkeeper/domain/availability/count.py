@@ -293,7 +293,7 @@ def unexplained(memory: AvailabilityMemory, snapshot: Snapshot) -> tuple[Unexpla
             continue
         count = before.count if before else 0
         since = before.since if before and (count or not new) else new[0]
-        newest = max([*new, *([before.newest] if before else [])])
+        newest = max(new, default=now) if before is None else max([*new, before.newest])
         total = count + len(new)
         found.append(Unexplained(group=group.name, since=since, newest=newest, count=total))
     return tuple(found)
