@@ -152,6 +152,13 @@ def test_a_lost_memory_is_rebuilt_some_steps_a_turn() -> None:
     assert (again.hours, again.late) == (whole.hours, whole.late)
 
 
+def test_steps_after_the_end_of_the_log_wait() -> None:
+    """In a silence the log ends where requests did, and the steps that are known go on."""
+    log = steady(2.0, 2.0, 5 * STEP_SLOTS + 7, first=600)
+    scores = advanced(Scores(), log, 20 + 9, POLICY, 0.5, {})
+    assert scores.next_step == 20 + 5
+
+
 def test_late_requests_of_the_fleet_are_compared_with_those_expected() -> None:
     """The cheapest of many was lucky, too: it is expected to be as late as it was until then."""
     log = steady(2.0, 2.0, 20 * STEP_SLOTS)

@@ -440,6 +440,8 @@ def advanced(
     same = (scores.family, scores.wait_s, scores.share) == (NAME, wait_s, share)
     if not same or len(scores.late) != len(FAMILY):
         scores = replace(begun, late=none, squares=none, hours=none)
+    # In a silence the log may end before the steps that are known.
+    stop = min(stop, (log.first + len(log)) // STEP_SLOTS)
     for step in range(max(first, scores.next_step), stop)[:STEPS_A_TURN]:
         end = (step + 1) * STEP_SLOTS - log.first
         late, minutes = judged(log, end, policy, variation)
