@@ -76,9 +76,9 @@ def goals_of(world: str, rows: Rows) -> tuple[Figure, ...]:
         # Whole in every window, next to the optimum.
         return missed("not served, worst window", own.served_share_min, 0.0), cost("optimum", 1.02)
     if world == "B":
-        # SpotHedge's service for less.
-        most = 1 - hedge.served_share
-        return missed("not served", own.served_share, most), cost("spothedge", 0.90)
+        # A point less than SpotHedge's service at most, for less.
+        most = 1.01 - hedge.served_share
+        return missed("not served", own.served_share, most), cost("spothedge", 0.95)
     # Whole but for what cannot be known, next to the limit.
     return (
         missed("not served", own.served_share, 0.002),
