@@ -27,6 +27,7 @@ ELSEWHERE = {
     "docs/architecture.md": "a map",
     "docs/commands.md": "tests/unit/test_cli.py",
     "docs/jobs.md": "tests/endpoint/job_as_a_user.py",
+    "docs/json.md": "tests/operator/test_json.py",
     "docs/workers.md": "tests/worker/page.py",
 }
 # What needs no AWS and takes minutes, or is what this test runs in.

@@ -140,9 +140,7 @@ def test_the_page_shows_the_fleet_and_gives_orders(tmp_path: Path) -> None:
         "on-demand: is not there (ocr-od)",
     ]
     assert seen["tiles"] == ["one in_service", "one launching"]
-    assert seen["reason"] == (
-        "spot 1 of 2 serving <b>1 short</b>; requested: ocr-od: desired 0 \u2192 1"
-    )
+    assert seen["reason"] == ("spot 1 of 2 serving <b>1 short</b>; requested: ocr-od: desired 1")
     assert seen["buttons"] == len(ORDERS)
     assert orders == [ORDERS[0]["fault"]]
     assert seen["told"] == "Warn one instance: i-2"
