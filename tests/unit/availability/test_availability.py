@@ -562,11 +562,3 @@ def test_what_the_spot_group_should_have_is_the_need_at_once(desired: int) -> No
             instances=desired, source=NeedSource.SPOT_GROUP
         )
         assert (decision.spot.target, decision.spot_desired) == (desired, desired)
-
-
-def test_nothing_that_may_serve_is_ended_while_fewer_serve_than_are_needed() -> None:
-    """More was backfilled than is short now, and most of it has not served yet."""
-    take = Turns(AvailabilityMemory(need=7, spot_seen=7, seen_at=at(-60)))
-    few = take(0, spot(2, desired=7), back(7), unheard=dict.fromkeys(BACK[:6], at(-30)))
-    assert (few.rule, few.ends) == ("launching", ())
-    assert len(take(60, spot(2, desired=7), back(7)).ends) == 2

@@ -126,10 +126,6 @@ def _release(seen: Assessment, excess: int) -> Size:
     group = seen.snapshot.seen.on_demand
     shares, bad = seen.snapshot.busy_shares, {*seen.snapshot.silent, *seen.snapshot.unreported}
     plan = plan_release(group, excess, shares, busy_too=busy_too, suspects=bad)
-    if plan.ends and seen.spot.serving + seen.on_demand.serving < seen.spot.target:
-        # One that is ended may serve, while the others do not yet.
-        why = f"{excess} on demand will be released once {seen.spot.target} serve"
-        return _hold("launching", why, Awaited(what=Awaiting.LAUNCH), memory.release_due)
     if plan.ends or plan.desired != group.desired:
         return _released(seen, plan, due)
     if plan.launching:
