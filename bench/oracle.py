@@ -193,7 +193,7 @@ FAULTS = (
     Planted("a tenth of the evidence", f"{HEALTH}.reports", "_enough", result(lambda n: n / 10)),
     Planted("ten times the evidence", f"{HEALTH}.reports", "_enough", result(lambda n: 10 * n)),
     # Turns, state, reading.
-    Planted("every fifth turn", f"{TURNS}.turn", "Turns.run", every(5, TurnReport())),
+    Planted("every fifth turn", f"{TURNS}.turn", "FleetTurns.run", every(5, TurnReport())),
     Planted("warned is at risk ten minutes later", READING, "at_risk_since", result(later)),
     Planted("failures are never read", READING, "_failures", answers(())),
     Planted(

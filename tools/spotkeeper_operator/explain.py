@@ -32,7 +32,7 @@ _ID = re.compile(r"\bi-[0-9a-f]+\b")
 _ENCODED = re.compile(
     r"\s*Encoded authorization failure message: \S+|\s*\(?Request ?ID: [\w-]+\)?", re.IGNORECASE
 )
-# So many instances of equal refusals are named.
+# This many instances of equal refusals are named.
 AT_MOST_NAMED = 2
 
 

@@ -395,7 +395,7 @@ def own_share(
 
 
 def rotated[T](items: Sequence[T], now: datetime, every: timedelta = MINUTE) -> list[T]:
-    """Return items in order from another one on each time, `every` so often.
+    """Return items in order, beginning with another one in each span of `every`.
 
     The time may be too short for the last ones: each is among the first every few times.
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.oracle import FAULTS, planted
+from bench.oracle import FAULTS, Planted, planted
 from spotkeeper_lab.faults import Fault, Kind
 from spotkeeper_lab.promises import Promise, Watch, workers_for
 from spotkeeper_lab.run.chaos import run
@@ -68,3 +68,10 @@ def test_the_reference_for_a_size_is_erlang_c() -> None:
     # M/M/c of 6 s: P(wait > 10 s) <= 5 %.
     assert [workers_for(load, Scenario()) for load in (0.3, 2.0, 5.0)] == [2, 4, 7]
     assert workers_for(4.0, Scenario(objective=False)) == 6
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_every_fault_can_be_planted(fault: Planted) -> None:
+    """The product still has what it changes."""
+    with planted(fault):
+        pass
