@@ -136,7 +136,9 @@ class Spotkeeper(Rule):
             now=now,
         )
         assessed = self._followed(assess(snapshot, self._memory), seen.now_s)
-        wanted = checked(plan(assessed), digests)
+        wanted = plan(assessed)
+        if any(isinstance(action, ReplaceWorker) for action in wanted.actions):
+            wanted = checked(wanted, digests)
         answers = [Answer.DONE for _ in wanted.actions]
         self._memory = apply(wanted.memory, wanted.actions, answers, now)
         self.reason = wanted.sizing.reason

@@ -22,6 +22,7 @@ from spotkeeper.domain.load.history import (
     extended,
     load_summary,
     own_starts,
+    settled,
 )
 from spotkeeper.domain.load.load import Load, LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, watch_queue
@@ -203,8 +204,10 @@ def _promised(
     until, slots = flow.ends_at(snapshot.now), snapshot.fleet.slots
     digests = at_speed_1(memory.speeds, snapshot.digests)
     seen = arrival_window(digests, until, OBJECTIVE_WINDOW_S, slots)
-    own = own_starts(snapshot.digests, objective.wait_s)
-    history, seen = as_if_full(snapshot.history or LoadHistory(), seen, slots, own)
+    history = snapshot.history or LoadHistory()
+    behind = history.scores.next_step < settled(seen) - 1
+    own = own_starts(snapshot.digests, objective.wait_s) if behind else {}
+    history, seen = as_if_full(history, seen, slots, own)
     slots = history.sharing.at_once(slots)
     onprem, _ = recent_onprem(load, snapshot.fleet, memory, snapshot.now)
     policy = objective_policy(replace(snapshot.fleet, slots=slots), snapshot.spot, onprem, memory)

@@ -8,10 +8,10 @@ window again.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from spotkeeper.domain.load.digest import workers_of
@@ -35,7 +35,8 @@ MEAN_SLOTS, DAY_SLOTS, ENOUGH = 90, 8_640, 20
 class ArrivalLog:
     """Requests and their service times by the slot of 10 s in which they arrived, oldest first.
 
-    The slot at index 0 is `first`, counted from the Unix epoch.
+    The slot at index 0 is `first`, counted from the Unix epoch. With `before`, they follow the
+    first slots of a log that begins there.
     """
 
     first: int
@@ -43,18 +44,29 @@ class ArrivalLog:
     work_s: Sequence[float]
     request_sums: Sequence[int] = field(init=False, repr=False, compare=False)
     work_sums: Sequence[float] = field(init=False, repr=False, compare=False)
+    before: InitVar["tuple[ArrivalLog, int] | None"] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, before: "tuple[ArrivalLog, int] | None") -> None:
         """Add up, so that any window costs the same."""
-        object.__setattr__(self, "request_sums", list(accumulate(self.requests, initial=0)))
-        object.__setattr__(self, "work_sums", list(accumulate(self.work_s, initial=0.0)))
+        counts, works = self.requests, self.work_s
+        request_sums, work_sums = [0], [0.0]
+        if before:
+            log, slots = before
+            object.__setattr__(self, "requests", [*log.requests[:slots], *counts])
+            object.__setattr__(self, "work_s", [*log.work_s[:slots], *works])
+            request_sums = [*log.request_sums[: slots + 1]]
+            work_sums = [*log.work_sums[: slots + 1]]
+        request_sums += accumulate(counts, initial=request_sums.pop())
+        work_sums += accumulate(works, initial=work_sums.pop())
+        object.__setattr__(self, "request_sums", request_sums)
+        object.__setattr__(self, "work_sums", work_sums)
 
     def __len__(self) -> int:
         return len(self.requests)
 
     def load(self, end: int, slots: int) -> float:
         """Return the offered load of a window in erlangs, as far as it is known."""
-        end = max(0, min(end, len(self)))
+        end = max(0, min(end, len(self.requests)))
         begin = max(0, end - slots)
         work_s = self.work_sums[end] - self.work_sums[begin]
         return max(0.0, work_s) / (SLOT_S * max(1, end - begin))
@@ -362,7 +374,7 @@ def as_if_full(
     if slots == 1:
         return history, seen
     sharing = history.sharing
-    for step in range(max(history.next_step, -(-seen.first_slot // STEP_SLOTS)), _settled(seen)):
+    for step in range(max(history.next_step, -(-seen.first_slot // STEP_SLOTS)), settled(seen)):
         begin = step * STEP_SLOTS - seen.first_slot
         known = slice(begin, begin + STEP_SLOTS)
         work_s = [work / 1000 for work in seen.work_ms[known]]
@@ -377,7 +389,8 @@ def as_if_full(
     )
 
 
-def _settled(seen: ArrivalWindow) -> int:
+def settled(seen: ArrivalWindow) -> int:
+    """Return the first step that has not settled yet."""
     return (seen.first_slot + len(seen.requests) - SETTLED_SLOTS) // STEP_SLOTS
 
 
@@ -387,7 +400,7 @@ def extended(history: LoadHistory, seen: ArrivalWindow) -> LoadHistory:
     A step that no turn saw counts as quiet. A new history begins with the first whole step in
     which there were requests.
     """
-    stop, oldest = _settled(seen), -(-seen.first_slot // STEP_SLOTS)
+    stop, oldest = settled(seen), -(-seen.first_slot // STEP_SLOTS)
     first = max(oldest, -(-_first(seen) // STEP_SLOTS))
     first = history.next_step if history.work_ms else first
     if max(oldest, first) >= stop:
@@ -430,14 +443,17 @@ def arrival_log(history: LoadHistory, seen: ArrivalWindow) -> ArrivalLog:
     if history.work_ms:
         first = min(first, (history.next_step * STEP_MINUTES - len(history.work_ms)) * MINUTE_SLOTS)
     before, cut = max(0, seen.first_slot - first), max(0, first - seen.first_slot)
-    minutes = zip(history.requests, history.work_ms, strict=True)
-    requests, work_s = spread(islice(minutes, -(-before // MINUTE_SLOTS)))
-    gap = max(0, before - len(requests))
-    return ArrivalLog(
-        first,
-        [*requests[:before], *[0] * gap, *seen.requests[cut:]],
-        [*work_s[:before], *[0.0] * gap, *(work / 1000 for work in seen.work_ms[cut:])],
-    )
+    known = _spread(first, history.requests, history.work_ms)
+    gap = max(0, before - len(known))
+    requests = [*[0] * gap, *seen.requests[cut:]]
+    work_s = [*[0.0] * gap, *(work / 1000 for work in seen.work_ms[cut:])]
+    return ArrivalLog(first, requests, work_s, before=(known, before))
+
+
+# The history changes once in five turns.
+@lru_cache(32)
+def _spread(first: int, requests: tuple[int, ...], work_ms: tuple[int, ...]) -> ArrivalLog:
+    return ArrivalLog(first, *spread(zip(requests, work_ms, strict=True)))
 
 
 def load_summary(

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from heapq import heapify, heapreplace
-from itertools import groupby, islice, product
-from operator import itemgetter
+from itertools import accumulate, islice, product
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -114,13 +113,14 @@ MARGINS = (-0.4, 0.0, 0.5, 1.0, 2.0)
 KEEPS_S = (300, 900, 1_800)
 BURST_S, BURST_KEPT_S = 60, 7_200
 DAY_S = 86_400
+# The windows with the times for which their needs are kept, the longest last.
+GROUPS = (
+    *((window_s, KEEPS_S) for window_s in WINDOWS_S),
+    (BURST_S, (BURST_KEPT_S,)),
+    (DAY_S, KEEPS_S[:1]),
+)
 FAMILY = tuple(
-    Member(*each)
-    for each in (
-        *product(WINDOWS_S, MARGINS, KEEPS_S),
-        *product((BURST_S,), MARGINS, (BURST_KEPT_S,)),
-        *product((DAY_S,), MARGINS, (KEEPS_S[0],)),
-    )
+    Member(*each) for window_s, keeps in GROUPS for each in product((window_s,), MARGINS, keeps)
 )
 # A fleet whose own log says little follows this one.
 PRUDENT = Member(300, 0.0, 900, bursts=True)
@@ -235,9 +235,13 @@ def chance(load: float, mean_s: float, window_s: float) -> float:
 
 def in_bounds(workers: int, policy: ObjectivePolicy) -> int:
     """Round workers up to whole instances, within the bounds."""
-    cloud = -(-max(0, workers - policy.onprem) // policy.per_instance) * policy.per_instance
-    least = policy.onprem + policy.min_workers
-    return max(least, min(policy.max_workers, policy.onprem + cloud), 1)
+    bounds = policy.min_workers, policy.max_workers, policy.onprem, policy.per_instance
+    return _within(workers, *bounds)
+
+
+def _within(workers: int, least: int, most: int, onprem: int, per_instance: int) -> int:
+    cloud = -(-max(0, workers - onprem) // per_instance) * per_instance
+    return max(onprem + least, min(most, onprem + cloud), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +384,31 @@ def _requests(log: ArrivalLog, begin: int, end: int, variation: float) -> list[t
     return found
 
 
+# A look of one step is a look of the next: the needs of the last hours are remembered.
+@lru_cache(20_000)
+def _by_margin(
+    load: float,
+    least: float,
+    mean_s: float,
+    promise: tuple[float, float],
+    bounds: tuple[int, int, int, int],
+) -> tuple[int, ...]:
+    """Return the workers within the bounds that each margin finds on a window's load."""
+    if not mean_s:
+        return (_within(0, *bounds),) * len(MARGINS)
+    margins = (max(least, load + roots * math.sqrt(load)) for roots in MARGINS)
+    return tuple(_within(erlang_workers(one, mean_s, *promise), *bounds) for one in margins)
+
+
+def _highest(base: Sequence[int], keep: int, count: int) -> tuple[int, ...]:
+    """Return the highest of each `keep` minutes that end in the last `count` minutes."""
+    first = len(base) - count
+    if keep < count:
+        return tuple([max(base[at - keep + 1 : at + 1]) for at in range(first, len(base))])
+    before = [*accumulate(base[first : first - keep : -1], max)]
+    return tuple(map(max, reversed(before), accumulate(base[first:], max)))
+
+
 def judged(
     log: ArrivalLog, end: int, policy: ObjectivePolicy, variation: float
 ) -> tuple[list[float], list[int]]:
@@ -390,7 +419,10 @@ def judged(
     looks = range(begin - LONGEST_KEEP * MINUTE_SLOTS, end, MINUTE_SLOTS)
     means = [log.service_mean_s(look) for look in looks]
     ends = [look - lag_slots(mean_s) for look, mean_s in zip(looks, means, strict=True)]
-    seen = [(at, by, least_load(log, at, by)) for at, by in zip(ends, means, strict=True)]
+    seen = [
+        (at, _rounded(by), round(least_load(log, at, by), 6))
+        for at, by in zip(ends, means, strict=True)
+    ]
     loads = [log.load(at, STEP_SLOTS) for at in ends[LONGEST_KEEP:]]
     world = _World(policy, loads, log.service_mean_s(end), warm)
     requests = log.count(begin, end)
@@ -402,22 +434,22 @@ def judged(
     )
     late, cost = [], []
     known: dict[tuple[int, ...], tuple[float, int]] = {}
-    for _, kept in groupby(FAMILY, key=itemgetter(0, 1)):
-        members = list(kept)
-        first = LONGEST_KEEP - max(one.keep_s for one in members) // 60
-        base = [
-            in_bounds(needed(members[0], log, at, by, policy, least) if by else 0, policy)
-            for at, by, least in seen[first:]
+    promise = policy.wait_s, policy.share
+    bounds = policy.min_workers, policy.max_workers, policy.onprem, policy.per_instance
+    for window_s, keeps_s in GROUPS:
+        slots = round(window_s / SLOT_S)
+        rows = [
+            _by_margin(round(log.load(at, slots), 6), least, by, promise, bounds)
+            for at, by, least in seen[LONGEST_KEEP - keeps_s[-1] // 60 :]
         ]
-        for member in members:
-            keep = member.keep_s // 60
-            found = range(len(base) - len(turns), len(base))
-            wants = tuple([max(base[at - keep + 1 : at + 1]) for at in found])
-            if wants not in known:
-                idle = (0.0, sum(wants[warm:]))
-                known[wants] = served(wants, world) if requests else idle
-            late.append(known[wants][0])
-            cost.append(known[wants][1])
+        for base in zip(*rows, strict=True):
+            for keep_s in keeps_s:
+                wants = _highest(base, keep_s // 60, len(turns))
+                if wants not in known:
+                    idle = (0.0, sum(wants[warm:]))
+                    known[wants] = served(wants, world) if requests else idle
+                late.append(known[wants][0])
+                cost.append(known[wants][1])
     return late, cost
 
 
@@ -472,6 +504,8 @@ def _faded(before: float, now: float) -> float:
     return float(f"{before * FADE + now:.4g}")
 
 
+# Four of five turns judge no step, and choose again what they chose.
+@lru_cache(64)
 def choose(scores: Scores) -> Choice:
     """Choose the cheapest member whose shadow keeps the promise over the last day.
 
