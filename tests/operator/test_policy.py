@@ -17,12 +17,12 @@ from spotkeeper.adapters.doctor.groups import Machines, template_of
 from spotkeeper.adapters.doctor.stack import stack_facts
 from spotkeeper.adapters.ec2.prices import on_demand_prices, spot_prices
 from spotkeeper.domain.doctor.facts import GroupFacts, Unseen
+from spotkeeper_lab.template import PSEUDO
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.drill import check, interrupt
 from tests.builders import NOON
 from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
 from tests.operator.command import STACK, intercept, run
-from tests.template import stack as template
 from tests.template.stack import Stack, as_list, statements
 from tests.unit.doctor.good import FLEET
 
@@ -174,8 +174,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> set[Call]:
 @pytest.fixture
 def allowed(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
     """The statements of the operator's policies, for the groups of the stage."""
-    for name, value in {"AWS::StackName": STACK, "AWS::Region": REGION}.items():
-        monkeypatch.setitem(template.PSEUDO, name, value)
+    monkeypatch.setitem(PSEUDO, "AWS::Region", REGION)
     given = {
         "SpotGroupName": "main-spot",
         "OnDemandGroupName": "main-on-demand",
@@ -183,7 +182,7 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
         "RequestQueueName": "requests",
     }
     found: list[Mapping[str, Any]] = [
-        it for owner, it in statements(Stack.with_parameters(given)) if owner in POLICIES
+        it for owner, it in statements(Stack.with_parameters(given, STACK)) if owner in POLICIES
     ]
     assert found
     return found

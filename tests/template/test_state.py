@@ -14,6 +14,7 @@ from spotkeeper.border.sections import settings_of
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective
+from spotkeeper_lab import workers
 from spotkeeper_lab.cloud.values import Transition
 from tests.template.stack import ADOPT, CREATE, JOBS, ROOT, Stack, template
 
@@ -51,6 +52,10 @@ def test_a_message_that_fails_goes_to_the_dead_letters_after_a_few_tries(stack: 
         dead = "SearchLogDeadLetters.Arn" if logs else "FailedInvocations.Arn"
         assert queue["RedrivePolicy"]["deadLetterTargetArn"] == dead
         assert 2 <= queue["RedrivePolicy"]["maxReceiveCount"] <= 5
+        if logs:
+            of_lab = (workers.VISIBILITY_TIMEOUT_S, workers.MESSAGE_RECEIVES)
+            known = (queue["VisibilityTimeout"], queue["RedrivePolicy"]["maxReceiveCount"])
+            assert known == of_lab
         assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
         if name.startswith("Check"):
             # The minute's turn has made up for it; what is older says nothing.

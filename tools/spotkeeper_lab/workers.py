@@ -114,7 +114,8 @@ def _leave(seen: Seen) -> Leave | None:
 CLAMP_S = Settings().clamp_s
 # As in template.yaml.
 BATCH_SIZE = 100
-VISIBILITY_TIMEOUT_S = 360.0
+AGED_RECEIVES = 3
+VISIBILITY_TIMEOUT_S = 180.0
 MESSAGE_RECEIVES = 5
 
 
@@ -233,6 +234,14 @@ class SearchLogQueue:
             self._sent += 1
             message_id = str(UUID(int=self._sent))
             self._messages[message_id] = _Message(message_id, body, at_s, at_s)
+
+    def age_s(self, at_s: float) -> float:
+        """Return for how long the oldest message has been in the queue; 0 where there is none.
+
+        One that was received more than three times is at the back of the queue and in no age.
+        """
+        sent = [one.sent_s for one in self._messages.values() if one.receives <= AGED_RECEIVES]
+        return at_s - min(sent, default=at_s)
 
     def receive(self, at_s: float) -> dict[str, object] | None:
         """Return the next batch as the function gets it; None if no message is visible."""

@@ -204,6 +204,9 @@ class Observer:
     def done(self, invocation: Invocation) -> None:
         """See a finished invocation."""
 
+    def printed(self, line: str) -> None:
+        """See a line of a function's log."""
+
     def happened(self, event: CloudEvent) -> None:
         """See an event of the cloud, before it is delivered."""
 
@@ -394,9 +397,12 @@ class World:
 
     def _resume(self, invocation: Invocation) -> None:
         before, self._current = self._current, invocation
-        with redirect_stdout(io.StringIO()):
+        with redirect_stdout(io.StringIO()) as log:
             invocation.process.resume()
         self._current = before
+        for line in log.getvalue().splitlines():
+            for one in self.observers:
+                one.printed(line)
         if invocation.process.done:
             self._open.remove(invocation)
             self.done(invocation)
@@ -567,6 +573,6 @@ _handler = cache(load_handler)
 
 def forget() -> None:
     """Clear everything that a warm function keeps, as a cold start does."""
-    for part in vars(wiring).values():
+    for part in (*vars(wiring).values(), *vars(observability).values()):
         if hasattr(part, "cache_clear"):
             part.cache_clear()

@@ -1,5 +1,6 @@
 """One logger and one set of metrics; written once a turn, from values."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
@@ -29,7 +30,8 @@ LEVELS: Mapping[str, MetricUnit] = dict.fromkeys(
     ),
     MetricUnit.Count,
 ) | {"WaitP95": MetricUnit.Seconds, "SearchLogAge": MetricUnit.Seconds}  # fmt: skip
-# and these when they are not zero: their alarms treat missing data as not breaching.
+# and these when they are not zero, and then for a while: their alarms treat missing data as not
+# breaching, but look at older datapoints where the latest are missing.
 COUNTS = frozenset({
     "SpotLaunching", "SpotAtRisk", "OnDemandServing", "ShortfallUnfilled", "WorkersMissing",
     "RequestsQueued", "Interruptions", "Backfilled", "Released", "WorkersReplaced", "BothShort",
@@ -38,6 +40,9 @@ COUNTS = frozenset({
     "TurnsFailed", "RecordsLost", "NobodyServes", "PausedHours", "OnDemandHours",
     "EventsUnsent",
 })  # fmt: skip
+
+ZEROS_SENT = 20
+"""How often a zero is sent after another value: longer than an alarm looks back, in minutes."""
 
 # Sent once a day, also when it is zero, with the dimension service alone.
 DAILY = "Misconfigurations"
@@ -54,6 +59,7 @@ _ALARM_METRICS: Mapping[str, frozenset[Alarm]] = {
     "StaleSearchLogs": frozenset({Alarm.STALE_SEARCH_LOGS, Alarm.SEARCH_LOGS_MISSING}),
 }  # fmt: skip
 
+_OF_RUNNING = _ALARM_METRICS["NobodyServes"] | _ALARM_METRICS["StaleSearchLogs"]
 _PERMISSION_METRICS = {Permission.OBSERVE: "Observing", Permission.PAUSED: "Paused"}
 
 
@@ -65,11 +71,23 @@ class TurnFailed(ExceptionGroup[FleetError]):
     """Some fleet's turn failed; raised after all fleets were tried, so that the alarm rings."""
 
 
+@cache
+def _zeros() -> Counter[tuple[str, str]]:
+    """Return how many zeros are still to be sent of a fleet's metric, as a warm function knows."""
+    return Counter()
+
+
+def _is_sent(fleet: str, name: str, value: float) -> bool:
+    zeros = _zeros()
+    if name in COUNTS:
+        zeros[fleet, name] = ZEROS_SENT + 1 if value else max(0, zeros[fleet, name] - 1)
+    return name in LEVELS or zeros[fleet, name] > 0
+
+
 def emit(fleet: str, values: Mapping[str, float | None]) -> None:
     """Write those of one fleet's values that are metrics as one EMF document."""
-    sent = {
-        n: v for n, v in values.items() if v is not None and (n in LEVELS or (n in COUNTS and v))
-    }
+    known = {name: value for name, value in values.items() if value is not None}
+    sent = {name: value for name, value in known.items() if _is_sent(fleet, name, value)}
     if not sent:
         return
     metrics = EphemeralMetrics()
@@ -196,11 +214,14 @@ def metrics_of(record: DecisionRecord) -> dict[str, float | None]:
     if record.permission is not Permission.ACT:
         # Nothing is released anyway, so nothing is to be done.
         rung.discard(Alarm.ADOPTING)
+    if record.permission is Permission.PAUSED:
+        # Who paused it knows; `paused-too-long` reminds.
+        rung -= _OF_RUNNING
     found: dict[str, float | None] = {
-        name: 1.0 for name, alarms in _ALARM_METRICS.items() if not alarms.isdisjoint(rung)
+        name: float(not alarms.isdisjoint(rung)) for name, alarms in _ALARM_METRICS.items()
     }
-    if record.controller is Controller.AVAILABILITY and record.permission is not Permission.ACT:
-        found[_PERMISSION_METRICS[record.permission]] = 1.0
+    if record.controller is Controller.AVAILABILITY:
+        found |= {n: float(p is record.permission) for p, n in _PERMISSION_METRICS.items()}
     found["TurnsFailed"] = float(record.error is not None)
     if since := record.paused_since:
         found["PausedHours"] = (record.at - since) / timedelta(hours=1)

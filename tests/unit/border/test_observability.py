@@ -20,7 +20,15 @@ from spotkeeper.domain.decision import (
     Failure,
 )
 from spotkeeper.domain.permission import Permission
-from spotkeeper.observability import COUNTS, LEVELS, TurnFailed, emit, report, tell_unused
+from spotkeeper.observability import (
+    COUNTS,
+    LEVELS,
+    TurnFailed,
+    _zeros,
+    emit,
+    report,
+    tell_unused,
+)
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns.turn import TurnReport
 from tests.builders import backfilled, held
@@ -47,6 +55,7 @@ def record(**changes: Any) -> DecisionRecord:
 def _named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "spotkeeper-test")
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "Spotkeeper")
+    _zeros.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -65,6 +74,8 @@ def _named(monkeypatch: pytest.MonkeyPatch) -> None:
         # The on-demand instances are their owner's, and nobody is about to end them.
         (("adopting", "both-short"), Permission.OBSERVE, {"BothShort": 1, "Observing": 1}),
         (("adopting", "both-short"), Permission.PAUSED, {"BothShort": 1, "Paused": 1}),
+        # Who paused it knows.
+        (("nobody-serves", "stale-search-logs"), Permission.PAUSED, {"Paused": 1}),
     ],
 )
 def test_an_alarm_is_a_metric_while_it_is_raised(
@@ -74,14 +85,25 @@ def test_an_alarm_is_a_metric_while_it_is_raised(
     assert metrics("ocr") == sent
 
 
+def sent(values: dict[str, float]) -> dict[str, float]:
+    with redirect_stdout(io.StringIO()) as written:
+        emit("ocr", values)
+    return metrics_of(written.getvalue(), "ocr")
+
+
 @given(values=st.dictionaries(st.sampled_from([*LEVELS, *COUNTS, "Moonphase"]), st.integers(0, 1)))
 def test_levels_are_sent_each_turn_counts_when_they_are_not_zero_and_nothing_else(
     values: dict[str, float],
 ) -> None:
-    with redirect_stdout(io.StringIO()) as written:
-        emit("ocr", values)
-    sent = metrics_of(written.getvalue(), "ocr")
-    assert sent == {n: v for n, v in values.items() if n in LEVELS or (n in COUNTS and v)}
+    _zeros.cache_clear()
+    assert sent(values) == {n: v for n, v in values.items() if n in LEVELS or (n in COUNTS and v)}
+
+
+def test_zeros_follow_a_count_for_as_long_as_an_alarm_looks_back() -> None:
+    """Without them an alarm adds up troubles that lie apart."""
+    _zeros.cache_clear()
+    turns = [sent({"ShortfallUnfilled": value}) for value in (0, 2, *[0] * 30)]
+    assert turns == [{}, {"ShortfallUnfilled": 2}, *[{"ShortfallUnfilled": 0}] * 20, *[{}] * 10]
 
 
 def test_settings_of_an_earlier_release_are_logged_once(told: Told) -> None:

@@ -366,12 +366,15 @@ def nobody_serves(memory: HealthMemory, now: datetime) -> str:
     """Say why no worker seems to serve any request; empty where one does.
 
     A queue proves it. Without one, missing logs do, except at a time of day that was quiet before.
+    Where no instance is in service, the capacity is missing, which other alarms say.
     """
+    if not memory.in_service_since:
+        return ""
     waiting, newest = known_waiting(memory.queue), memory.flow.newest
     untouched = untouched_s(memory.queue, now)
     if untouched:
         return f"nobody serves: {waiting} requests wait, and none was taken for {untouched:.0f} s"
-    if newest is None or not memory.in_service_since or not memory.flow.is_missing(now):
+    if newest is None or not memory.flow.is_missing(now):
         return ""
     silence = now - (_could_log_since(memory, newest) if waiting else newest)
     if silence < STOPPED_AFTER or (known_length(memory.queue) and not waiting):
