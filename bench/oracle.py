@@ -76,7 +76,7 @@ def stale(original: Function) -> Function:
         snapshot, newest = original(this, read), this.lease.health.flow.newest
         if newest is not None and this.now - newest < timedelta(minutes=3):
             return snapshot
-        most = snapshot.seen.on_demand.desired
+        most = snapshot.groups.on_demand.desired
         bounds = replace(snapshot.fleet.bounds, on_demand_max=most)
         return replace(snapshot, fleet=replace(snapshot.fleet, bounds=bounds))
 
@@ -129,9 +129,9 @@ def every(times: int, instead: Any) -> Callable[[Function], Function]:
 FAULTS = (
     # The eight that passed before.
     Planted("twice the backfill", BACKFILL, "_wanted", wanted(lambda n: 2 * n)),
-    Planted("spot three times too large", SIZE, "_asked", instances(lambda n, _: 3 * n)),
+    Planted("spot three times too large", SIZE, "_sizing_of", instances(lambda n, _: 3 * n)),
     Planted(
-        "a fleet that never shrinks", SIZE, "_asked", instances(lambda n, t: max(n, t.current))
+        "a fleet that never shrinks", SIZE, "_sizing_of", instances(lambda n, t: max(n, t.current))
     ),
     Planted("warned workers never drained", DECIDE, "marks", answers([])),
     Planted(
@@ -165,8 +165,8 @@ FAULTS = (
     Planted("a met fleet is not adopted", DECIDE, "adopt", answers(None)),
     Planted("one on-demand instance is kept", BACKFILL, "_still_needed", result(lambda n: n + 1)),
     # Sizing.
-    Planted("two thirds of the size", SIZE, "_asked", instances(lambda n, _: ceil(n * 2 / 3))),
-    Planted("one instance less", SIZE, "_asked", instances(lambda n, _: max(1, n - 1))),
+    Planted("two thirds of the size", SIZE, "_sizing_of", instances(lambda n, _: ceil(n * 2 / 3))),
+    Planted("one instance less", SIZE, "_sizing_of", instances(lambda n, _: max(1, n - 1))),
     Planted(
         "a partly known load is believed",
         SIZE,
@@ -180,8 +180,10 @@ FAULTS = (
         "_limited",
         lambda _: lambda turn, found, count: (found, 3 * count),
     ),
-    Planted("the fleet does not grow", SIZE, "_asked", instances(lambda n, t: min(n, t.current))),
-    Planted("two more than the load needs", SIZE, "_asked", instances(lambda n, _: n + 4)),
+    Planted(
+        "the fleet does not grow", SIZE, "_sizing_of", instances(lambda n, t: min(n, t.current))
+    ),
+    Planted("two more than the load needs", SIZE, "_sizing_of", instances(lambda n, _: n + 4)),
     # The health of workers.
     Planted("hung workers stay", DIAGNOSIS, "silent", answers({})),
     Planted("a working instance is suspected", DIAGNOSIS, "silent", suspecting),

@@ -152,7 +152,7 @@ class Turn:
         sizes = [a for a in plan.actions if isinstance(a, Backfill | CancelBackfill)]
         self.on_demand_desired = sizes[0].desired if sizes else seen.on_demand.target
         restored = self.of(RestoreSpot)
-        self.spot_desired = restored[0].desired if restored else seen.snapshot.seen.spot.desired
+        self.spot_desired = restored[0].desired if restored else seen.snapshot.groups.spot.desired
         self.ends = tuple(one.instance_id for one in self.of(EndBackfill))
         self.on_demand_after = self.on_demand_desired - len(self.ends)
         self.drain = tuple(one.instance_id for one in self.of(Drain))
@@ -178,7 +178,7 @@ def turn(
     """
     snapshot = Snapshot(
         fleet=of or fleet(),
-        seen=Observation(seen_at=at(seconds), spot=spot, on_demand=on_demand),
+        groups=Observation(seen_at=at(seconds), spot=spot, on_demand=on_demand),
         **{"load_known": True} | more,  # type: ignore[arg-type]
     )
     wanted = plan(assess(snapshot, memory or AvailabilityMemory()))

@@ -15,7 +15,7 @@ from botocore.stub import Stubber
 from spotkeeper.adapters.doctor.account import account_facts, groups_elsewhere, placement_scores
 from spotkeeper.adapters.doctor.groups import group_facts, metadata_defaults
 from spotkeeper.adapters.doctor.looking import Clients
-from spotkeeper.domain.doctor.facts import GONE, GroupFacts, Machine, Unseen
+from spotkeeper.domain.doctor.facts import GONE, GroupFacts, LaunchTemplate, Unseen
 from tests.builders import NOON, TABLE
 from tests.contract.conftest import IMAGE
 from tests.unit.doctor.good import FLEET, ON_DEMAND, SPOT
@@ -26,7 +26,7 @@ SEND = json.dumps({
     "Statement": [{"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"}],
 })  # fmt: skip
 # What EC2 uses where a template says nothing.
-PLAIN = Machine(
+PLAIN = LaunchTemplate(
     architecture="x86_64", tokens_required=False, hop_limit=1, tags_in_metadata=False,
     profile_policies=None,
 )  # fmt: skip
@@ -120,7 +120,7 @@ def test_a_group_as_it_is_set_up() -> None:
         hooks=(hook,),
         policies=("cpu",),
         scheduled_actions=("night",),
-        machine=replace(
+        launch_template=replace(
             PLAIN, tokens_required=True, hop_limit=3, tags_in_metadata=True,
             profile_policies=frozenset({policy}), keys=("key-1",),
         ),
@@ -148,7 +148,7 @@ def test_how_a_launch_template_starts_instances(
 ) -> None:
     make("alone", LaunchTemplate=template(**data))
     found = seen("alone")
-    assert found.machine == replace(PLAIN, **machine)
+    assert found.launch_template == replace(PLAIN, **machine)
     assert found.spot_share == ("InstanceMarketOptions" in data)
 
 
@@ -156,7 +156,7 @@ def test_a_mixed_group_may_be_partly_on_demand_and_refuses_market_options() -> N
     launch = template(InstanceMarketOptions=SPOT_OPTIONS)
     make("mixed", **mixed(launch=launch, OnDemandPercentageAboveBaseCapacity=75))
     assert seen("mixed").spot_share == 0.25
-    assert seen("mixed").machine == replace(PLAIN, market_options=True, max_price="0.4")
+    assert seen("mixed").launch_template == replace(PLAIN, market_options=True, max_price="0.4")
 
 
 def test_the_accounts_metadata_defaults_apply_where_a_template_says_nothing() -> None:
@@ -171,7 +171,7 @@ def test_the_accounts_metadata_defaults_apply_where_a_template_says_nothing() ->
         defaults = metadata_defaults(ec2)
     for data, tags in (({}, True), ({"InstanceMetadataTags": "disabled"}, False)):
         make(f"g-{tags}", LaunchTemplate=template(f"t-{tags}", MetadataOptions=data))
-        assert seen(f"g-{tags}", defaults).machine == replace(
+        assert seen(f"g-{tags}", defaults).launch_template == replace(
             PLAIN, tokens_required=True, hop_limit=2, tags_in_metadata=tags
         )
 
@@ -186,8 +186,8 @@ def test_what_launches_need_and_does_not_exist_is_gone(data: dict[str, Any] | No
     make("spot", LaunchTemplate=made)
     if data is None:
         boto3.client("ec2").delete_launch_template(LaunchTemplateId=made["LaunchTemplateId"])
-    machine = seen("spot").machine
-    unseen = machine.profile_policies if isinstance(machine, Machine) else machine
+    machine = seen("spot").launch_template
+    unseen = machine.profile_policies if isinstance(machine, LaunchTemplate) else machine
     assert isinstance(unseen, Unseen)
     assert unseen.kind == GONE
 
@@ -262,7 +262,7 @@ def quotas() -> Iterator[Any]:
 
 
 def with_keys(*keys: str) -> GroupFacts:
-    return replace(SPOT, types=("g5.xlarge", "no.such"), machine=Machine(keys=keys))
+    return replace(SPOT, types=("g5.xlarge", "no.such"), launch_template=LaunchTemplate(keys=keys))
 
 
 def test_roles_types_zones_and_keys_of_the_account(quotas: Any) -> None:

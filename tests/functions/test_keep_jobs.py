@@ -272,7 +272,7 @@ def test_reports_that_are_wrong_repeated_or_late_change_nothing(account: Account
         {"version": 9},
     )
     handler({"Records": [{"body": "{"}, {"body": "[]"}, {}]}, Context())  # type: ignore[arg-type]
-    assert (account.job.told, account.job.outcome) == (before.told, None)
+    assert (account.job.reports, account.job.outcome) == (before.reports, None)
 
 
 LIMITED = "[end]\nmax_hours = 2\n"
@@ -412,7 +412,7 @@ def test_a_broken_job_costs_no_other_job_a_message(
     report = {**REPORT, **machine, "event": "running", "step": "7"}
     account.handle({**report, "seq": 1}, {**report, "seq": 2, "job": "broken"}, "no report")
     assert account.answer == {"batchItemFailures": [{"itemIdentifier": "m-1"}]}
-    assert [told.step for told in account.job.told.values()] == ["7"]
+    assert [told.step for told in account.job.reports.values()] == ["7"]
 
 
 def test_tags_of_a_jobs_machine_that_make_no_sense_stop_nothing(account: Account) -> None:

@@ -13,7 +13,7 @@ import pytest
 from botocore.client import BaseClient
 
 from spotkeeper.adapters.doctor.account import account_facts, placement_scores
-from spotkeeper.adapters.doctor.groups import Machines, template_of
+from spotkeeper.adapters.doctor.groups import LaunchTemplates, template_of
 from spotkeeper.adapters.doctor.stack import stack_facts
 from spotkeeper.adapters.ec2.prices import on_demand_prices, spot_prices
 from spotkeeper.domain.doctor.facts import GroupFacts, Unseen
@@ -282,7 +282,7 @@ def look_at_everything() -> None:
         aws={"AutoScalingGroupName": "main-spot"},
         spot_share=1.0,
         types=("g5.xlarge",),
-        machine=Machines(aws.client, [template]).of(template, {}, mixed=True),
+        launch_template=LaunchTemplates(aws.client, [template]).of(template, {}, mixed=True),
     )
     account_facts(aws.client, [group])
     fleets, groups = [replace(FLEET, spot_group="main-spot")], {"main-spot": group}

@@ -23,11 +23,11 @@ from spotkeeper.domain.jobs.job import (
     SPOT,
     Head,
     Job,
+    JobResources,
     JobSpec,
     Machine,
     OnDone,
     Report,
-    Seen,
     Volume,
     VolumeSnapshot,
 )
@@ -190,14 +190,14 @@ class JobWorld:
     def close(self, kept: Kept) -> None:
         self.is_closed = True
 
-    def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
+    def look(self, spec: JobSpec, job: Job, now: datetime) -> JobResources:
         def listed[T](all_: dict[str, T], mine: Container[str]) -> dict[str, T]:
             old = self.t - self.lag
             return {
                 name: it for name, it in all_.items() if name in mine and self.born[name] <= old
             }
 
-        return Seen(
+        return JobResources(
             now=now,
             machines=listed(self.machines, job.machines),
             volumes=listed(self.disks, job.volumes),

@@ -115,7 +115,7 @@ class Jobs:
         jobs = job_facts(self._aws.client, self._stack, metadata_defaults(ec2))
         if jobs is None:
             return
-        for part in (jobs.machine, jobs.zones, jobs.bucket):
+        for part in (jobs.launch_template, jobs.zones, jobs.bucket):
             if isinstance(part, Unseen) and part.kind == GONE:
                 yield f"{part.action}: {part.why}"
         for check in JOB_CHECKS:
@@ -236,7 +236,9 @@ class Jobs:
             self._step_back(name, source)
 
         def back(job: Job) -> Job:
-            again = replace(job, outcome=None, ending=None, stop_now=False, mailed=False, told={})
+            again = replace(
+                job, outcome=None, ending=None, stop_now=False, mailed=False, reports={}
+            )
             if source.startswith("ami-"):
                 return replace(again, image=source, home="", zone="", opened="")
             if not document.state.volume:
@@ -518,7 +520,7 @@ def pack(folder: Path) -> bytes:
 
 def status_text(document: JobDocument, job: Job) -> str:
     """Describe a job in a few lines."""
-    report = job.told.get(job.machine_attempt)
+    report = job.reports.get(job.machine_attempt)
     if job.outcome:
         code = "" if job.exit_code is None else f", exit code {job.exit_code}"
         nothing = ", no checkpoint was committed" if job.kept is False else ""
@@ -577,7 +579,7 @@ class JobAnswer:
 
 def answer_of(document: JobDocument, job: Job) -> JobAnswer:
     """Return what programs read of a job."""
-    report = job.told.get(job.machine_attempt)
+    report = job.reports.get(job.machine_attempt)
     return extended(
         JobAnswer,
         job,

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from spotkeeper.domain.decision import DecisionRecord
-from spotkeeper.domain.jobs.job import Job, JobSpec, Seen
+from spotkeeper.domain.jobs.job import Job, JobResources, JobSpec
 from spotkeeper.domain.jobs.steps import Step
 
 
@@ -74,7 +74,7 @@ class JobTable(Protocol):
 class JobCloud(Protocol):
     """Looks at a job's machines, volumes and checkpoints, and acts on them."""
 
-    def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
+    def look(self, spec: JobSpec, job: Job, now: datetime) -> JobResources:
         """Look at what the job remembers, by id; what AWS does not list is left out."""
         ...
 

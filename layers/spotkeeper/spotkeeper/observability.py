@@ -146,7 +146,9 @@ def report_spending(report: LedgerReport) -> dict[str, float]:
     _log(report.errors)
     if report.errors:
         raise TurnFailed("not every ledger was kept", report.errors)
-    return {fleet: it["SpentSpot"] + it["SpentOnDemand"] for fleet, it in report.spent.items()}
+    return {
+        fleet: spent["SpentSpot"] + spent["SpentOnDemand"] for fleet, spent in report.spent.items()
+    }
 
 
 def report_messages(
@@ -217,31 +219,31 @@ def metrics_of(record: DecisionRecord) -> dict[str, float | None]:
     if record.permission is Permission.PAUSED:
         # Who paused it knows; `paused-too-long` reminds.
         rung -= _OF_RUNNING
-    found: dict[str, float | None] = {
+    metrics: dict[str, float | None] = {
         name: float(not alarms.isdisjoint(rung)) for name, alarms in _ALARM_METRICS.items()
     }
     if record.controller is Controller.AVAILABILITY:
-        found |= {n: float(p is record.permission) for p, n in _PERMISSION_METRICS.items()}
-    found["TurnsFailed"] = float(record.error is not None)
+        metrics |= {n: float(p is record.permission) for p, n in _PERMISSION_METRICS.items()}
+    metrics["TurnsFailed"] = float(record.error is not None)
     if since := record.paused_since:
-        found["PausedHours"] = (record.at - since) / timedelta(hours=1)
-    if seen := record.availability:
-        found |= {
-            "SpotDesired": seen.spot_desired,
-            "SpotServing": seen.spot_serving,
-            "SpotLaunching": seen.spot_launching,
-            "SpotAtRisk": seen.spot_at_risk,
-            "ShortfallUnfilled": seen.shortfall_unfilled,
-            "OnDemandDesired": seen.on_demand_desired,
-            "OnDemandServing": seen.on_demand_serving,
-            "OnDemandHours": seen.on_demand_h,
-            "Backfilled": seen.backfilled,
-            "Released": seen.released,
-            "Interruptions": seen.interruptions,
-            "EventsUnsent": seen.events_unsent,
+        metrics["PausedHours"] = (record.at - since) / timedelta(hours=1)
+    if figures := record.availability:
+        metrics |= {
+            "SpotDesired": figures.spot_desired,
+            "SpotServing": figures.spot_serving,
+            "SpotLaunching": figures.spot_launching,
+            "SpotAtRisk": figures.spot_at_risk,
+            "ShortfallUnfilled": figures.shortfall_unfilled,
+            "OnDemandDesired": figures.on_demand_desired,
+            "OnDemandServing": figures.on_demand_serving,
+            "OnDemandHours": figures.on_demand_h,
+            "Backfilled": figures.backfilled,
+            "Released": figures.released,
+            "Interruptions": figures.interruptions,
+            "EventsUnsent": figures.events_unsent,
         }
     if load := record.health:
-        found |= {
+        metrics |= {
             "OfferedLoad": load.offered_load,
             "WorkersNeeded": load.workers_needed,
             "WorkersLive": load.workers_live,
@@ -252,7 +254,7 @@ def metrics_of(record: DecisionRecord) -> dict[str, float | None]:
             "OnPremWorkersSuspect": load.on_prem_workers_suspect,
             "RequestsQueued": load.requests_queued,
         }
-    return found
+    return metrics
 
 
 def _report_record(record: DecisionRecord) -> None:

@@ -513,9 +513,9 @@ def test_a_warm_fleet_waits_for_its_growth_until_it_is_known_to_serve() -> None:
     take(60, spot(desired=5))
     story: tuple[tuple[float, Group, dict[str, Any]], ...] = (
         (120, spot(desired=5, launching=SPOT[4:5]), {}),
-        (240, spot(5, desired=5), {"unheard": new}),
-        (300, spot(5, desired=5), {"unheard": new, "unreported": new}),
-        (360, spot(5, desired=5), {"unheard": new, "unreported": new}),
+        (240, spot(5, desired=5), {"unproven": new}),
+        (300, spot(5, desired=5), {"unproven": new, "unreported": new}),
+        (360, spot(5, desired=5), {"unproven": new, "unreported": new}),
         (420, spot(5, desired=5), {}),
     )
     for seconds, seen, more in story:
@@ -530,18 +530,18 @@ def test_a_warm_fleet_fills_a_loss_while_its_growth_is_unproven() -> None:
     take(60, spot(desired=5))
     take(120, spot(desired=5, launching=SPOT[4:5]))
     lost = group("spot", 5, instances(SPOT[1:5], SPOT[5:6]))
-    assert take(240, lost, unheard=new).on_demand_desired == 1
+    assert take(240, lost, unproven=new).on_demand_desired == 1
 
 
 def test_instances_without_logs_yet_are_neither_short_nor_a_reason_to_release() -> None:
-    take, unheard = Turns(), dict.fromkeys(SPOT[:4], at(0))
+    take, unproven = Turns(), dict.fromkeys(SPOT[:4], at(0))
     for minute in range(60):
-        held = take(60 * minute, spot(), back(4), unheard=unheard)
-        assert (held.spot.serving, held.spot.unheard, held.shortfall) == (0, 4, 0)
+        held = take(60 * minute, spot(), back(4), unproven=unproven)
+        assert (held.spot.serving, held.spot.unproven, held.shortfall) == (0, 4, 0)
         assert (held.rule, held.ends) == ("make before break", ())
     take(3600, spot(), back(4))
     assert len(take(3630, spot(), back(4)).ends) == 4
-    alone = Turns()(0, spot(), unheard=unheard)
+    alone = Turns()(0, spot(), unproven=unproven)
     assert (alone.on_demand_desired, alone.alarms) == (0, ())
 
 

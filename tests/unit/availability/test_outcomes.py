@@ -36,7 +36,7 @@ def situations(draw: st.DrawFn) -> tuple[Snapshot, AvailabilityMemory]:
     )
     snapshot = Snapshot(
         fleet=fleet(),
-        seen=Observation(seen_at=at(0), spot=spot, on_demand=on_demand),
+        groups=Observation(seen_at=at(0), spot=spot, on_demand=on_demand),
         warned=warned,
         running=frozenset(OUT),
     )
@@ -79,12 +79,12 @@ def test_the_result_of_an_end_with_a_lost_answer_is_read_from_the_group() -> Non
     assert [type(a) for a in wanted.actions] == [EndBackfill, EndBackfill]
     lost = answered(wanted, {0: Answer.LOST, 1: Answer.LOST})
     one_left = turn(10, whole, group("on-demand", 1, instances(BACK[:1])), lost)
-    assert one_left.plan.assessment.found == -1
+    assert one_left.plan.assessment.moved == -1
 
 
 def test_after_a_lost_memory_only_what_is_proven_to_be_detached_is_ended() -> None:
     spot = group("spot", 4, instances(SPOT[:4]))
-    found = Sweep(detached={OUT[0]: at(-1200), OUT[1]: at(-30)}, unproven=(OUT[2],))
+    found = Sweep(detached={OUT[0]: at(-1200), OUT[1]: at(-30)}, unproven_marks=(OUT[2],))
     first = turn(0, spot, group("on-demand", 0), sweep=found)
     assert (first.terminate, set(first.memory.detached)) == ((OUT[0],), {OUT[1]})
     assert first.memory.swept_at == at(0)

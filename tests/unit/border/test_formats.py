@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spotkeeper.adapters.dynamodb.controls import ControlTable
-from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, read_record
+from spotkeeper.adapters.dynamodb.decision_records import read_record
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
-from spotkeeper.adapters.dynamodb.jobs import JobItems
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
@@ -25,7 +24,6 @@ from spotkeeper.domain.decision import (
     OF_FLEETS,
     Action,
     AvailabilityFigures,
-    Controller,
     Failure,
     RequestKind,
 )
@@ -127,29 +125,6 @@ def test_memories_keep_what_they_knew(dynamodb: "DynamoDBClient") -> None:
     assert [burst.warned for burst in memory.risk.warning_bursts] == [3]
     assert [start.instance_id for start in memory.risk.deferral.starts] == ["i-9"]
     assert health.health != HealthMemory()
-
-
-def test_a_job_goes_on_over_an_upgrade_with_its_lease_and_the_lines_of_its_turns(
-    dynamodb: "DynamoDBClient",
-) -> None:
-    for item in kept("before-0.3", "job_items"):
-        dynamodb.put_item(TableName=TABLE, Item=item)
-    began = datetime(2026, 11, 26, 12, tzinfo=UTC)
-    table = JobItems(dynamodb, TABLE, tuple)
-    assert table.names() == ["resnet"]
-    assert table.acquire("resnet", began + timedelta(minutes=4)) is None
-    taken = table.acquire("resnet", began + timedelta(minutes=5))
-    assert taken
-    assert (taken.job.machine_attempt, taken.job.attempt, taken.job.told[1].step) == (1, 2, "7")
-    assert table.save(taken, taken.job).version == taken.version + 1
-    records = DecisionRecords(dynamodb, TABLE)
-    _, first = records.between(
-        "resnet", began, began + timedelta(minutes=5), Controller.JOBS
-    ).records
-    assert [it.request.text() for it in first.outcomes][1:3] == [
-        "Start: attempt 1",
-        "Write: generation 1",
-    ]
 
 
 # --- the other way round: a release that was rolled back to reads what today's wrote ------------

@@ -8,7 +8,7 @@ from spotkeeper.domain.doctor.facts import (
     Facts,
     GroupFacts,
     JobFacts,
-    Machine,
+    LaunchTemplate,
     StackFacts,
 )
 from spotkeeper.domain.fleet import Fleet
@@ -26,7 +26,7 @@ READY, DRAIN = (
         ("ready", "LAUNCHING", 300), ("drain", "TERMINATING", 120),
     ]
 )  # fmt: skip
-MACHINE = Machine(profile_policies=frozenset({"SendSearchLogs"}), keys=(KEY,))
+TEMPLATE = LaunchTemplate(profile_policies=frozenset({"SendSearchLogs"}), keys=(KEY,))
 FLEET = Fleet(
     name="main",
     spot_group="ocr-spot",
@@ -47,7 +47,7 @@ SPOT = GroupFacts(
     spot_share=1.0,
     types=TYPES,
     hooks=(READY, DRAIN),
-    machine=MACHINE,
+    launch_template=TEMPLATE,
 )  # fmt: skip
 ON_DEMAND = replace(SPOT, aws={**SPOT.aws, "AutoScalingGroupName": "ocr-on-demand"}, spot_share=0.0)
 ACCOUNT = AccountFacts(
@@ -66,8 +66,8 @@ ACCOUNT = AccountFacts(
     key_grants=frozenset({KEY}),
     placement_scores={"main": 9},
 )
-JOB_MACHINE = Machine(profile_policies=frozenset({"JobMachines"}))
-JOBS = JobFacts(machine=JOB_MACHINE, policy="JobMachines", zones=ZONES)
+JOB_TEMPLATE = LaunchTemplate(profile_policies=frozenset({"JobMachines"}))
+JOBS = JobFacts(launch_template=JOB_TEMPLATE, policy="JobMachines", zones=ZONES)
 STACK = StackFacts(search_log_ages={"main": 12.0})
 FACTS = Facts(
     fleets=(FLEET,),
@@ -82,21 +82,21 @@ FACTS = Facts(
 def but(**changes: Any) -> Facts:
     """The good facts but for some fields: `spot__types` are those of the spot group.
 
-    `spot` is what AWS answers otherwise of it. The parts are spot and on_demand, machine and
-    job_machine, fleet, account, stack and jobs.
+    `spot` is what AWS answers otherwise of it. The parts are spot and on_demand, template and
+    job_template, fleet, account, stack and jobs.
     """
     parts: dict[str, Any] = {
-        "machine": MACHINE, "job_machine": JOB_MACHINE, "spot": SPOT, "on_demand": ON_DEMAND,
+        "template": TEMPLATE, "job_template": JOB_TEMPLATE, "spot": SPOT, "on_demand": ON_DEMAND,
         "fleet": FLEET, "account": ACCOUNT, "stack": STACK, "jobs": JOBS, "facts": FACTS,
     }  # fmt: skip
     for name, value in changes.items():
         part, _, changed = name.partition("__")
         new = {changed: value} if changed else {"aws": {**parts[part].aws, **value}}
         parts[part] = replace(parts[part], **new)
-    if parts["machine"] is not MACHINE:
-        parts["spot"] = replace(parts["spot"], machine=parts["machine"])
-    if parts["job_machine"] is not JOB_MACHINE:
-        parts["jobs"] = replace(parts["jobs"], machine=parts["job_machine"])
+    if parts["template"] is not TEMPLATE:
+        parts["spot"] = replace(parts["spot"], launch_template=parts["template"])
+    if parts["job_template"] is not JOB_TEMPLATE:
+        parts["jobs"] = replace(parts["jobs"], launch_template=parts["job_template"])
     whole: Facts = parts["facts"]
     return replace(
         whole,

@@ -445,12 +445,12 @@ def test_instances_that_never_reported_may_not_serve_where_requests_are_rare(
         newest=at(-silence_s), rate=rate, lately=lately, watched_since=at(-watched_s)
     )  # fmt: skip
     diagnosis = diagnosed(load(), starting(since, by=0.0, flow=flow))
-    assert diagnosis.memory.unheard == (() if known else (SPOT[0],))
+    assert diagnosis.memory.unproven == (() if known else (SPOT[0],))
     assert (diagnosis.reasons, diagnosis.memory.unreported) == ({}, {})
 
 
 @pytest.mark.parametrize(
-    ("queue", "known_s", "unheard"),
+    ("queue", "known_s", "unproven"),
     [
         (None, -60, ()),
         (holding(0, 3), -60, (SPOT[0],)),
@@ -463,12 +463,12 @@ def test_instances_that_never_reported_may_not_serve_where_requests_are_rare(
     ],
 )
 def test_a_queue_in_use_shows_that_requests_have_not_stopped_with_their_logs(
-    queue: QueueMemory | None, known_s: float, unheard: tuple[str, ...]
+    queue: QueueMemory | None, known_s: float, unproven: tuple[str, ...]
 ) -> None:
     """An instance that never reported was launched after the logs stopped: does it serve?"""
     flow = LogFlow(newest=at(-600), rate=1.0, lately=1.0, watched_since=at(-7200))
     memory = starting(-60, by=0.0, flow=flow, worker_known_at=at(known_s), queue=queue)
-    assert diagnosed(load(), memory).memory.unheard == unheard
+    assert diagnosed(load(), memory).memory.unproven == unproven
 
 
 @pytest.mark.parametrize(

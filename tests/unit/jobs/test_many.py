@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from spotkeeper.domain.decision import DecisionRecord
-from spotkeeper.domain.jobs.job import Job, JobSpec, OwnMachine, Report, Seen
+from spotkeeper.domain.jobs.job import Job, JobResources, JobSpec, OwnMachine, Report
 from spotkeeper.domain.jobs.steps import Start, Step
 from spotkeeper.job_ports import Kept, NotMade
 from spotkeeper.ports import FleetError, TimedOut, Unavailable, Unreadable
@@ -69,11 +69,11 @@ class Many:
 
     def close(self, kept: Kept) -> None: ...
 
-    def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
+    def look(self, spec: JobSpec, job: Job, now: datetime) -> JobResources:
         self.now += timedelta(seconds=self.look_s)
         if error := self.wrong.get("look"):
             raise error
-        return Seen(now=now)
+        return JobResources(now=now)
 
     def do(self, spec: JobSpec, job: Job, step: Step) -> str:
         assert isinstance(step, Start)
@@ -100,7 +100,7 @@ def test_reports_of_all_jobs_are_kept_and_their_jobs_are_first() -> None:
         for name in ("job-7", "job-70", "job-99")
     ]
     many.turn(*reports)
-    assert all(many.jobs[it.job].told[1].left for it in reports)
+    assert all(many.jobs[it.job].reports[1].left for it in reports)
     assert {*many.turned} <= {it.job for it in reports}
 
 

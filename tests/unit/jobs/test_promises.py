@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spotkeeper.domain.jobs.decide as module
-from spotkeeper.domain.jobs.job import ON_DEMAND, Job, JobSpec, OnDone, Seen
+from spotkeeper.domain.jobs.job import ON_DEMAND, Job, JobResources, JobSpec, OnDone
 from spotkeeper.domain.jobs.steps import Step
 from spotkeeper.job_ports import Denied
 from spotkeeper.ports import TimedOut
@@ -34,7 +34,7 @@ SCRIPT = [
     (8, "dry", "a"), (8, "dry", "b"), (12, "back", "c"), (20, "dry", "c"), (22, "back", "a"),
     (30, "loss", "a"), (34, "back", "b"), (34, "back", "c"), (45, "loss", "b"),
 ]  # fmt: skip
-type Decide = Callable[[JobSpec, Job, Seen], Step | None]
+type Decide = Callable[[JobSpec, Job, JobResources], Step | None]
 
 
 def spec(kind: str, **more: Any) -> JobSpec:
@@ -152,7 +152,7 @@ MUTANTS = {
         "replace(job, opened=job.machine, epoch=job.epoch + 1)",
         "replace(job, opened=job.machine)",
     ),
-    "a pending seal is used": (' if seen.snapshots[name].state == "completed"', ""),
+    "a pending seal is used": (' if aws.snapshots[name].state == "completed"', ""),
     "the home is deleted before the commit": (
         "if name == job.home or is_candidate",
         "if (name == job.home and not job.move) or is_candidate",
@@ -166,19 +166,19 @@ MUTANTS = {
         "attempt, image = max(job.attempt, 1)",
     ),
     "an id that is not found is taken for gone": (
-        "if name not in seen.machines and seen.now - own.at >= YOUNG",
-        "if name not in seen.machines",
+        "if name not in aws.machines and aws.now - own.at >= YOUNG",
+        "if name not in aws.machines",
     ),
     "an older snapshot with the tags of a seal is used": (
-        'if it.state != "error" and it.at and it.at > since',
-        'if it.state != "error"',
+        'if each.state != "error" and each.at and each.at > since',
+        'if each.state != "error"',
     ),
     "a launch is forgotten at the end": (
-        "ended_at=seen.now, kept=kept)",
-        "ended_at=seen.now, kept=kept, launch=None)",
+        "ended_at=aws.now, kept=kept)",
+        "ended_at=aws.now, kept=kept, launch=None)",
     ),
     "a snapshot is requested again while it is not listed": (
-        "return None if is_asked else step",
+        "return None if is_requested else step",
         "return step",
     ),
     "root: a machine is granted before its root stays": (

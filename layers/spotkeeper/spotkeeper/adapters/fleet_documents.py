@@ -162,11 +162,11 @@ class FleetDocumentStore:
             message = f"no fleet document under {self._path}: create one (docs/settings.md)"
             errors.append(WrongFleetDocument(message))
         names = judged.documents.union(f.name for f in judged.fleets)
-        found = FleetDocuments(fleets=judged.fleets, errors=tuple(errors), names=names)
+        documents = FleetDocuments(fleets=judged.fleets, errors=tuple(errors), names=names)
         # A warm function is given the same documents every minute.
         is_copied = self._copied == judged.in_force or not copies or not self._copy
-        self._found = found if is_copied and not errors else None
-        return found
+        self._found = documents if is_copied and not errors else None
+        return documents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +246,6 @@ def _clash(
         if len(names) > 1:
             had = [n for n in names if n in known and group in known[n].groups]
             acts = [n for n in names if fleets[n].mode is Mode.ACT]
-            holder = next((found[0] for found in (had, acts) if len(found) == 1), "")
+            holder = next((users[0] for users in (had, acts) if len(users) == 1), "")
             return group, [n for n in names if n != holder], holder
     return None

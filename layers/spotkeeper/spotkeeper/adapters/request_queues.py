@@ -91,8 +91,8 @@ class EveryRequestQueue(Items):
             ScanBy="TimestampDescending",
         )  # fmt: skip
         figures = {
-            found["Id"]: dict(zip(found["Timestamps"], found["Values"], strict=True))
-            for found in answer["MetricDataResults"]
+            metric["Id"]: dict(zip(metric["Timestamps"], metric["Values"], strict=True))
+            for metric in answer["MetricDataResults"]
         }
         ready, unacked = figures.get("ready", {}), figures.get("unacked", {})
         # Of two minutes, a message that a worker took in between would be in neither.
@@ -104,8 +104,8 @@ class EveryRequestQueue(Items):
     def _looked_at(self, url: str) -> QueueLength:
         """Read the newest length that an agent reported."""
         newest = {"ScanIndexForward": False, "PaginationConfig": {"MaxItems": 1, "PageSize": 1}}
-        found = self._query(f"reading the request queue {url}", _pk(url), "0", LAST, **newest)
-        item = next(found, None)
+        items = self._query(f"reading the request queue {url}", _pk(url), "0", LAST, **newest)
+        item = next(items, None)
         if item is None:
             raise Unavailable(f"{url}: no agent has reported it (SPOTKEEPER_REQUEST_QUEUE)")
         seen_at = datetime.fromisoformat(item["sk"]["S"])

@@ -57,7 +57,9 @@ class Items:
         given: dict[str, Any] = {
             "ConditionExpression": condition,
             "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": encoded({f":{name}": it for name, it in values.items()}),
+            "ExpressionAttributeValues": encoded(
+                {f":{name}": value for name, value in values.items()}
+            ),
         }
         with suppress(Conflict), aws_errors(doing):
             return self._dynamodb.update_item(
@@ -66,7 +68,7 @@ class Items:
                 UpdateExpression=update,
                 ReturnValues="ALL_NEW",
                 # AWS takes none that is empty.
-                **{name: it for name, it in given.items() if it},
+                **{name: value for name, value in given.items() if value},
             )["Attributes"]
         return None
 
@@ -74,19 +76,19 @@ class Items:
         with aws_errors(doing):
             self._dynamodb.delete_item(TableName=self._table, Key=key(pk, sk))
 
-    def _query(self, doing: str, pk: str, first: str, last: str, **asked: Any) -> Iterator[Item]:
+    def _query(self, doing: str, pk: str, first: str, last: str, **options: Any) -> Iterator[Item]:
         """Read the items between two keys."""
-        for page in self._pages(doing, pk, first, last, **asked):
+        for page in self._pages(doing, pk, first, last, **options):
             yield from page["Items"]
 
-    def _pages(self, doing: str, pk: str, first: str, last: str, **asked: Any) -> Iterator[Any]:
+    def _pages(self, doing: str, pk: str, first: str, last: str, **options: Any) -> Iterator[Any]:
         values = {":pk": {"S": pk}, ":first": {"S": first}, ":last": {"S": last}}
         with aws_errors(doing):
             yield from self._dynamodb.get_paginator("query").paginate(
                 TableName=self._table,
                 KeyConditionExpression="pk = :pk AND sk BETWEEN :first AND :last",
                 ExpressionAttributeValues=values,
-                **asked,
+                **options,
             )
 
 

@@ -5,5 +5,5 @@ from pydantic import ValidationError
 
 def wrong_fields(error: ValidationError, whole: str) -> str:
     """Name every wrong field and what is wrong with it; `whole` names the value itself."""
-    found = error.errors(include_url=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, e['loc'])) or whole}: {e['msg']}" for e in found)
+    errors = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, e['loc'])) or whole}: {e['msg']}" for e in errors)

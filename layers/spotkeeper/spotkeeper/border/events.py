@@ -91,7 +91,9 @@ class _Change(_Part):
         read = [each for each in entities if isinstance(each, dict)]
         due = [each for each in read if str(each.get("status")).upper() != "RESOLVED"]
         ids = [_ENTITY.match(str(each.get("entityValue"))) for each in due]
-        return None if read and not due else tuple(dict.fromkeys(it[1] for it in ids if it))
+        return (
+            None if read and not due else tuple(dict.fromkeys(match[1] for match in ids if match))
+        )
 
 
 class _OfHealth(_Part):

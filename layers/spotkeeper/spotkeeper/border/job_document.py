@@ -32,8 +32,8 @@ class JobDocumentError(Exception):
 
 
 def _seconds(value: Any) -> Any:
-    if isinstance(value, str) and (found := _TIME.fullmatch(value.strip())):
-        return int(found[1]) * _UNITS[found[2]]
+    if isinstance(value, str) and (match := _TIME.fullmatch(value.strip())):
+        return int(match[1]) * _UNITS[match[2]]
     if isinstance(value, str):
         raise ValueError(f'{value!r} is not a time such as "90s", "10m", "2h" or "1d"')
     return value
@@ -72,7 +72,7 @@ class State(_Strict):
     complete: str | None = None
     entries: Annotated[
         list[Annotated[str, Field(pattern=r"^[^/]{1,200}$")]],
-        BeforeValidator(lambda it: [it] if isinstance(it, str) else it),
+        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
     ] = []
     commits_within: Annotated[Seconds, Field(ge=60, le=7 * 86400)] = 3600
     volume: VolumeState | None = None

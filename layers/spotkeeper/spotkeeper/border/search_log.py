@@ -120,13 +120,13 @@ class AgentNote:
 
     def look(self, sent_at: datetime) -> QueueLook | None:
         """Return the look unless it is old; a time after `sent_at` is replaced by `sent_at`."""
-        found = self.queue
-        if found is None or sent_at - found.at > _OLD:
+        queue = self.queue
+        if queue is None or sent_at - queue.at > _OLD:
             return None
-        scheme = REDIS if found.kind == "redis" else RABBITMQ
-        url = f"{scheme}{quote(found.vhost, safe='')}/{quote(found.name, safe='')}"
-        seen_at, in_flight = min(found.at, sent_at), found.unacknowledged
-        length = QueueLength(waiting=found.ready, in_flight=in_flight, seen_at=seen_at)
+        scheme = REDIS if queue.kind == "redis" else RABBITMQ
+        url = f"{scheme}{quote(queue.vhost, safe='')}/{quote(queue.name, safe='')}"
+        seen_at, in_flight = min(queue.at, sent_at), queue.unacknowledged
+        length = QueueLength(waiting=queue.ready, in_flight=in_flight, seen_at=seen_at)
         return QueueLook(url=url, length=length)
 
 
@@ -202,8 +202,8 @@ def read(body: str) -> Body:
     notes = tuple((log.fleet, log.agent) for log in logs if log.agent is not None)
     wrong = [[*_mistimed(log)] for log in logs]
     misplaced = [f"logs[{at}].{why}" for at, log in enumerate(logs) for why in _misplaced(log)]
-    mistimed = [f"logs[{at}].{why}" for at, found in enumerate(wrong) for why in found]
-    sound = [log for log, found in zip(logs, wrong, strict=True) if not found]
+    mistimed = [f"logs[{at}].{why}" for at, whys in enumerate(wrong) for why in whys]
+    sound = [log for log, whys in zip(logs, wrong, strict=True) if not whys]
     if misplaced or not sound:
         raise _named(iter(misplaced or mistimed))
     return Body(logs=sound, left_out=tuple(mistimed), notes=notes)
@@ -268,13 +268,13 @@ def _check_amount(data: bytes) -> None:
         )
     top = depth = 1 if marks.startswith(b"[") else 0
     begin = 0
-    for found in _BRACKETS.finditer(marks, top):
-        if found.group() in b"[{":
-            begin = found.start() if depth == top else begin
+    for bracket in _BRACKETS.finditer(marks, top):
+        if bracket.group() in b"[{":
+            begin = bracket.start() if depth == top else begin
             depth += 1
             continue
         depth -= 1
-        if depth == top and found.start() - begin > MAX_LOG_VALUES:
+        if depth == top and bracket.start() - begin > MAX_LOG_VALUES:
             raise MessageRefused(f"body: a log of it holds more than {MAX_LOG_VALUES} values")
 
 

@@ -49,7 +49,7 @@ class HealthMemory:
     of the requests since its last log: of 40 requests among 8 workers, 5 each. `last_logs` maps it
     to when it last finished one. `unreported` maps instances in service whose workers never
     reported, although they would have, to when they were first seen: they count as launching.
-    `unheard` are instances that never reported and may serve or not, including those that launch.
+    `unproven` are instances that never reported and may serve or not, including those that launch.
     `counts` has the slot up to which each turn of the last hours counted requests, and how many.
     `full` is how many requests shared a worker when requests waited, where that was less than the
     `full_of` slots of the document then; 0 if it is not known.
@@ -77,7 +77,7 @@ class HealthMemory:
     expected: Mapping[str, float] = field(default_factory=dict)
     last_logs: Mapping[str, datetime] = field(default_factory=dict)
     unreported: Mapping[str, datetime] = field(default_factory=dict)
-    unheard: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = ()
     counts: Mapping[int, int] = field(default_factory=dict)
     full: float = 0.0
     full_of: int = 0

@@ -141,11 +141,13 @@ def _request_of(batch: Batch) -> Request:
     match batch[0]:
         case WakeUp(at=at):
             return Request(kind=RequestKind.LOOK_AGAIN, at=at)
-        case Backfill() | CancelBackfill() as it:
-            return Request(kind=it.kind, group=it.group, desired=it.desired, count=it.count)
+        case Backfill() | CancelBackfill() as action:
+            return Request(
+                kind=action.kind, group=action.group, desired=action.desired, count=action.count
+            )
         case RestoreSpot(group=group, desired=desired):
             return Request(kind=RequestKind.RESTORE_SPOT, group=group, desired=desired)
-        case SuspendAzRebalance() | ResumeLaunch() | ClaimGroup() as it:
-            return Request(kind=it.kind, group=it.group)
+        case SuspendAzRebalance() | ResumeLaunch() | ClaimGroup() as action:
+            return Request(kind=action.kind, group=action.group)
         case first:
             return Request(kind=first.kind, instances=_ids(batch))

@@ -261,22 +261,22 @@ def _record_of(
     wanted: Plan, figures: AvailabilityFigures, memory: AvailabilityMemory, this: Round
 ) -> DecisionRecord:
     """Record a turn; only what AWS accepted counts as done."""
-    seen = wanted.assessment
+    assessment = wanted.assessment
     # The newest of each text: those of an hour may be hundreds.
     newest = dict[tuple[FailureClass, str], LaunchFailure]()
-    for each in (*seen.snapshot.spot_failures, *seen.snapshot.on_demand_failures):
+    for each in (*assessment.snapshot.spot_failures, *assessment.snapshot.on_demand_failures):
         newest.setdefault((each.failure_class, each.message), each)
     return DecisionRecord(
-        fleet=seen.snapshot.fleet.name,
+        fleet=assessment.snapshot.fleet.name,
         controller=Controller.AVAILABILITY,
-        at=seen.now,
+        at=assessment.now,
         action=wanted.size.action,
         rule=wanted.size.rule,
         reason=reason_of(wanted),
         availability=figures,
-        outcomes=tuple(this.asked),
+        outcomes=tuple(this.outcomes),
         awaited=awaited_of(wanted),
-        alarms=alarms_of(seen, memory),
+        alarms=alarms_of(assessment, memory),
         failures=tuple(newest.values()),
         unread=tuple(this.unread),
     )
@@ -284,28 +284,30 @@ def _record_of(
 
 def _figures(wanted: Plan, requested: Asked) -> AvailabilityFigures:
     """Count what was seen, and what AWS accepted; a lost answer is counted once it is known."""
-    seen = wanted.assessment
+    assessment = wanted.assessment
     done = [action for action, answer in requested if answer is Answer.DONE]
-    spot, on_demand, snapshot = seen.spot, seen.on_demand, seen.snapshot
+    spot, on_demand, snapshot = assessment.spot, assessment.on_demand, assessment.snapshot
     failures = (*snapshot.spot_failures, *snapshot.on_demand_failures)
     raised = sum(a.count for a in done if isinstance(a, Backfill))
     lowered = sum(a.count for a in done if isinstance(a, CancelBackfill))
     lowered += sum(isinstance(a, EndBackfill) for a in done)
-    used_h = (seen.now - (seen.memory.on_demand_since or seen.now)) / timedelta(hours=1)
+    used_h = (assessment.now - (assessment.memory.on_demand_since or assessment.now)) / timedelta(
+        hours=1
+    )
     return AvailabilityFigures(
         spot_desired=spot.target,
         spot_serving=spot.serving,
         spot_launching=spot.launching,
         spot_at_risk=spot.at_risk,
-        shortfall=seen.shortfall,
-        shortfall_unfilled=seen.unfilled,
+        shortfall=assessment.shortfall,
+        shortfall_unfilled=assessment.unfilled,
         on_demand_desired=on_demand.target + raised - lowered,
         on_demand_serving=on_demand.serving,
         # Each metric is paid for while it is sent.
         on_demand_h=used_h if used_h >= 1 else None,
-        backfilled=raised + max(0, seen.found),
-        released=lowered + max(0, -seen.found),
-        interruptions=len(seen.newly_risky),
+        backfilled=raised + max(0, assessment.moved),
+        released=lowered + max(0, -assessment.moved),
+        interruptions=len(assessment.newly_risky),
         early_replacements=sum(isinstance(a, ReplaceEarly) for a in done),
         launch_failures=len(failures),
         unknown_failures=sum(not f.known for f in failures),

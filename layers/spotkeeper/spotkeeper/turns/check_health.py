@@ -74,10 +74,10 @@ def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, Deci
     ports, lease, now = this.ports, this.lease, this.now
     snapshot = _snapshot(this, groups)
     fleet = this.fleet
-    seen = assess(snapshot, lease.health)
-    if seen.history is not None and seen.history != snapshot.history:
-        ports.histories.write(fleet.name, seen.history, now)
-    wanted = plan(seen)
+    assessment = assess(snapshot, lease.health)
+    if assessment.history is not None and assessment.history != snapshot.history:
+        ports.histories.write(fleet.name, assessment.history, now)
+    wanted = plan(assessment)
     if any(isinstance(action, ReplaceWorker) for action in wanted.actions):
         wanted = checked(wanted, ports.load.since(fleet.name, read_from(fleet, now)))
     if wanted.actions:
@@ -87,7 +87,7 @@ def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, Deci
         ports.states.commit(lease, intended, now, release=False)
     answers = [_ask(action, this) for action in wanted.actions]
     memory = apply(wanted.memory, wanted.actions, answers, now)
-    return memory, _record_of(wanted, answers, tuple(this.asked))
+    return memory, _record_of(wanted, answers, tuple(this.outcomes))
 
 
 def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:

@@ -81,8 +81,8 @@ def collect(
             continue
         try:
             body = without_future(read(message.body), message.sent_at)
-            found = fleet_batches(body.logs, message.sent_at, default_fleet) if body.logs else []
-            for each in found:
+            batches = fleet_batches(body.logs, message.sent_at, default_fleet) if body.logs else []
+            for each in batches:
                 if each.fleet not in known_fleets:
                     known = ", ".join(sorted(known_fleets)) or "none"
                     why = f"fleet: {each.fleet} has no fleet document; known are {known}"
@@ -98,7 +98,7 @@ def collect(
             left_out[message.message_id] = body.left_out
         if body.notes:
             noted.setdefault(message.body, (message, body))
-        for each in found:
+        for each in batches:
             equal[each.fleet, each.content].append((each, message.message_id))
     sent = _digests(equal.values())
     unstored |= _store(sent, table)

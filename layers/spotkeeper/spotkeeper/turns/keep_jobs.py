@@ -18,7 +18,7 @@ from spotkeeper.domain.decision import (
 )
 from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.decide import YOUNG, answered, decide, refused, without_image
-from spotkeeper.domain.jobs.job import SPOT, Job, JobSpec, Report, Seen, merged
+from spotkeeper.domain.jobs.job import SPOT, Job, JobResources, JobSpec, Report, merged
 from spotkeeper.domain.jobs.steps import Step, Write
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.job_ports import Denied, JobCloud, JobTable, Kept, NotMade, Overtaken
@@ -85,7 +85,7 @@ def keep_jobs(
             turns.fail(name, TimedOut("its reports were not kept: no time was left"))
         noted.unnoted, noted.late = noted.failed, []
     left = [name for name in names if name not in turns.report.unnoted]
-    return turns.run_each(left, lambda name: _turn(name, turns), {it.job for it in reports})
+    return turns.run_each(left, lambda name: _turn(name, turns), {report.job for report in reports})
 
 
 def _noted(job: Job, reports: Sequence[Report], warned: Mapping[str, datetime]) -> Job:
@@ -109,11 +109,11 @@ def _turn(name: str, turns: JobTurns) -> None:
     try:
         # A report or an operator may change the job: the next turn continues from there.
         with suppress(Overtaken):
-            seen = ports.cloud.look(kept.spec, kept.job, at)
-            kept = ports.table.save(kept, spent(kept.job, seen, ports.prices))
-            stuck_for = stuck(kept.spec, kept.job, seen)
-            error = Unreadable(seen.unread) if seen.unread else None
-            for outcome in _steps(kept, seen, turns, min(STEPS_S, began_s + ASK_UNTIL_S)):
+            aws = ports.cloud.look(kept.spec, kept.job, at)
+            kept = ports.table.save(kept, spent(kept.job, aws, ports.prices))
+            stuck_for = stuck(kept.spec, kept.job, aws)
+            error = Unreadable(aws.unread) if aws.unread else None
+            for outcome in _steps(kept, aws, turns, min(STEPS_S, began_s + ASK_UNTIL_S)):
                 outcomes.append(outcome)
     except FleetError as wrong:
         error = wrong
@@ -139,18 +139,18 @@ def _turn(name: str, turns: JobTurns) -> None:
             turns.keep(record)
 
 
-def _steps(kept: Kept, seen: Seen, turns: JobTurns, until_s: float) -> Iterator[Outcome]:
+def _steps(kept: Kept, aws: JobResources, turns: JobTurns, until_s: float) -> Iterator[Outcome]:
     """Take the steps that are due, while there is time; yield what AWS answered to each."""
     ports, before = turns.ports, None
     for _ in range(MOST_STEPS):
-        step = decide(kept.spec, kept.job, seen)
+        step = decide(kept.spec, kept.job, aws)
         if step is None:
-            if _is_over(kept.job, seen):
+            if _is_over(kept.job, aws):
                 ports.table.close(kept)
             return
         try:
             is_first = isinstance(before, Write)
-            kept, refusal = _taken(kept, step, ports, seen.now, is_first=is_first)
+            kept, refusal = _taken(kept, step, ports, aws.now, is_first=is_first)
         except (FleetError, Overtaken) as error:
             yield _outcome(step, failure_of(error))
             raise
@@ -158,7 +158,7 @@ def _steps(kept: Kept, seen: Seen, turns: JobTurns, until_s: float) -> Iterator[
         if (spent_s := turns.budget.spent_s()) > until_s:
             return
         at = turns.now + timedelta(seconds=spent_s)
-        before, seen = step, ports.cloud.look(kept.spec, kept.job, at)
+        before, aws = step, ports.cloud.look(kept.spec, kept.job, at)
 
 
 def _outcome(step: Step, failure: Failure | None) -> Outcome:
@@ -188,7 +188,7 @@ def _taken(
                 job = refused(job, what, refusal, at, final=final)
         case steps.TakeSnapshot():
             # It takes no token: the request is remembered before it is made.
-            kept = table.save(kept, replace(job, asked=step.key, asked_at=at))
+            kept = table.save(kept, replace(job, requested=step.key, requested_at=at))
             job = kept.job
             cloud.do(spec, job, step)
         case _:
@@ -203,56 +203,56 @@ def _taken(
     return (kept if job is kept.job else table.save(kept, job)), refusal
 
 
-def _is_over(job: Job, seen: Seen) -> bool:
+def _is_over(job: Job, aws: JobResources) -> bool:
     """Say whether nothing of a job can appear any more; what is young may not be listed yet."""
-    made = [it.at for kind in (job.machines, job.volumes, job.images) for it in kind.values()]
-    is_open = job.launch or job.making or any(seen.now - at < YOUNG for at in made)
-    is_left = any(not machine.is_gone for machine in seen.machines.values())
+    made = [own.at for kind in (job.machines, job.volumes, job.images) for own in kind.values()]
+    is_open = job.launch or job.making or any(aws.now - at < YOUNG for at in made)
+    is_left = any(not machine.is_gone for machine in aws.machines.values())
     if is_open or is_left or not job.mailed or not job.ended_at:
         return False
-    return seen.now - job.ended_at >= WATCHED_AFTER
+    return aws.now - job.ended_at >= WATCHED_AFTER
 
 
-def stuck(spec: JobSpec, job: Job, seen: Seen) -> str:
+def stuck(spec: JobSpec, job: Job, aws: JobResources) -> str:
     """Say why a job has not gone on for an hour; empty if it has."""
-    live = [name for name, it in sorted(seen.machines.items()) if not it.is_gone]
+    live = [name for name, each in sorted(aws.machines.items()) if not each.is_gone]
     if job.outcome:
-        is_late = seen.now - (job.ended_at or seen.now) >= STUCK
+        is_late = aws.now - (job.ended_at or aws.now) >= STUCK
         if is_late and live:
             return f"{', '.join(live)} runs after its end"
         return "its end is not finished: no mail was sent" if is_late and not job.mailed else ""
-    home = seen.volumes.get(job.home)
-    is_sealed = any(it.volume == job.home for it in seen.snapshots.values())
+    home = aws.volumes.get(job.home)
+    is_sealed = any(each.volume == job.home for each in aws.snapshots.values())
     is_left = spec.keeps_root and not job.opened and not is_sealed
-    is_needed = job.home and (spec.has_volume or is_left) and not seen.unread
+    is_needed = job.home and (spec.has_volume or is_left) and not aws.unread
     if is_needed and (home is None or home.state == "error"):
         own = job.volumes.get(job.home)
-        if home is not None or own is None or seen.now - own.at >= YOUNG:
+        if home is not None or own is None or aws.now - own.at >= YOUNG:
             return f"its volume {job.home} is gone: spotkeeper job recover {job.name}"
-    if job.short_since and not job.is_at_work and seen.now - job.short_since >= STUCK:
-        wrong = "; ".join(sorted({it.message for it in job.refused.values()}))
+    if job.short_since and not job.is_at_work and aws.now - job.short_since >= STUCK:
+        wrong = "; ".join(sorted({each.message for each in job.refused.values()}))
         return f"no machine for an hour: {wrong}"
     return ""
 
 
-def spent(job: Job, seen: Seen, prices: Prices) -> Job:
+def spent(job: Job, aws: JobResources, prices: Prices) -> Job:
     """Add the hours and USD of the job's machines since the last look.
 
     A price that cannot be read costs nothing here: `max_hours` still ends the job.
     """
-    running = [machine for machine in seen.machines.values() if not machine.is_gone]
+    running = [machine for machine in aws.machines.values() if not machine.is_gone]
     pools = sorted({f"{machine.zone}/{machine.instance_type}" for machine in running})
     try:
-        book = prices.now(pools, seen.now) if pools else PriceBook()
+        book = prices.now(pools, aws.now) if pools else PriceBook()
     except FleetError:
         book = PriceBook()
     hours = usd = 0.0
     for machine in running:
-        since = max(filter(None, (machine.launched_at, job.looked_at)), default=seen.now)
-        ran = max(0.0, (seen.now - since).total_seconds() / 3600)
+        since = max(filter(None, (machine.launched_at, job.looked_at)), default=aws.now)
+        ran = max(0.0, (aws.now - since).total_seconds() / 3600)
         hours += ran
         series = book.spot.get(f"{machine.zone}/{machine.instance_type}")
         listed = book.on_demand.get(machine.instance_type)
         rate = series.usd[-1] if machine.market == SPOT and series and series.usd else listed
         usd += ran * (rate or 0.0)
-    return replace(job, hours=job.hours + hours, usd=job.usd + usd, looked_at=seen.now)
+    return replace(job, hours=job.hours + hours, usd=job.usd + usd, looked_at=aws.now)

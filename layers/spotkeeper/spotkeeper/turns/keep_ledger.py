@@ -115,16 +115,16 @@ def keep_ledger(
                 budget.begin(len(fleets) - done)
                 due = len(fleets) <= FEW_FLEETS or (number + look) % EVERY_LOOKS == 0
                 looks[fleet.name] = _look(fleet, groups, ports, now, budget, due=due)
-        ids = sorted({i for seen in looks.values() for i in seen.ids})
-        ends = {i: ended for seen in looks.values() for i, ended in seen.ends.items()}
+        ids = sorted({i for reading in looks.values() for i in reading.ids})
+        ends = {i: ended for reading in looks.values() for i, ended in reading.ends.items()}
         lives = ports.lives.of(ids, now, ends) if ids else {}
-        for name, seen in looks.items():
+        for name, reading in looks.items():
             with _isolated(name, errors):
                 _in_time(budget, KEEP_UNTIL_S)
-                items[name] = _keep(name, seen, lives, ports, now)
-                if seen.unread:
+                items[name] = _keep(name, reading, lives, ports, now)
+                if reading.unread:
                     raise Unavailable(
-                        f"what began and ended meanwhile may be missing: {seen.unread}"
+                        f"what began and ended meanwhile may be missing: {reading.unread}"
                     )
         pools = sorted({item.pool for some in items.values() for item in some})
         book = ports.prices.now(pools, now)
@@ -226,16 +226,16 @@ def _keep(
     return [*(item for i, item in newest.items() if i not in gone), *over_now]
 
 
-def _figures(found: Sequence[Priced]) -> dict[str, float]:
+def _figures(lives: Sequence[Priced]) -> dict[str, float]:
     """Add up what was spent and saved, USD."""
     paid = {option: 0.0 for option in ("spot", "on-demand")}
-    for each in found:
+    for each in lives:
         paid[each.item.option] += each.paid
     # Hours without a price of their own are in no sum, on neither side.
-    known = [each for each in found if not each.unpriced_h]
+    known = [each for each in lives if not each.unpriced_h]
     return {
         "SpentSpot": paid["spot"],
         "SpentOnDemand": paid["on-demand"],
         "Saved": sum(each.on_demand - each.paid for each in known),
-        "UnpricedHours": sum(each.unpriced_h for each in found),
+        "UnpricedHours": sum(each.unpriced_h for each in lives),
     }

@@ -120,7 +120,7 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
     waits = not looked_after or memory.adoption is not None
     return Snapshot(
         fleet=fleet,
-        seen=Observation(seen_at=now, spot=spot, on_demand=on_demand),
+        groups=Observation(seen_at=now, spot=spot, on_demand=on_demand),
         spot_failures=tuple(spot_failures),
         on_demand_failures=on_demand_failures,
         warned=warned,
@@ -128,7 +128,7 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         taken=taken,
         silent=frozenset(health.silent),
         unreported=health.unreported,
-        unheard=_unheard(this, spot),
+        unproven=_unproven(this, spot),
         size_limited=health.size_limited,
         load_known=waits and _is_load_known(this),
         logged=health.flow.newest is not None,
@@ -193,14 +193,14 @@ def _left(this: Round) -> Mapping[str, int | None]:
     return {n: count for n, g in mine.items() if (count := max(g.desired, len(g.instances)))}
 
 
-def _unheard(this: Round, spot: Group) -> Mapping[str, datetime]:
+def _unproven(this: Round, spot: Group) -> Mapping[str, datetime]:
     """Return the unproven instances, with those that the health controller has not seen yet."""
     health = this.lease.health
     if not this.fleet.worker_health.enabled:
         return {}
     there = [i.instance_id for i in spot.instances if i.phase is Phase.IN_SERVICE]
     new = [i for i in there if i not in health.in_service_since]
-    unproven = (*health.unheard, *(not_met(health, new, this.now) if new else ()))
+    unproven = (*health.unproven, *(not_met(health, new, this.now) if new else ()))
     return {i: health.starting.get(i, this.now) for i in unproven}
 
 
@@ -237,7 +237,7 @@ def _sweep(this: Round, groups: Sequence[Group], running: Collection[str]) -> Sw
     if (
         known
         and not ending
-        and (not memory.unproven or within(memory.swept_at, this.now, SWEEP_EVERY_S))
+        and (not memory.unproven_marks or within(memory.swept_at, this.now, SWEEP_EVERY_S))
     ):
         return None
     read = this.ports.groups
@@ -253,7 +253,7 @@ def _sweep(this: Round, groups: Sequence[Group], running: Collection[str]) -> Sw
     return Sweep(
         inside=frozenset([m.instance_id for m in marks if m.instance_id in members]),
         detached={i: at for i, at in proven.items() if i not in known_of},
-        unproven=tuple(
+        unproven_marks=tuple(
             sorted({m.instance_id for m in outside} - proven.keys() - known_of | lacking)
         ),
     )

@@ -180,8 +180,8 @@ class Round:
 
     A fleet that observes, or is paused, has rounds too. Their `ports` refuse each change, which is
     handled like any refusal: the change has not happened. `taken` are the groups of all fleets.
-    `asked` is what was requested so far,
-    and `unread` what could not be read. `record` is the record of a round whose memory was written.
+    `outcomes` are those of the requests so far, and `unread` is what could not be read. `record` is
+    the record of a round whose memory was written.
     """
 
     fleet: Fleet
@@ -193,7 +193,7 @@ class Round:
     permission: Permission = Permission.ACT
     number: int = 0
     taken: frozenset[str] = frozenset()
-    asked: list[Outcome] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     record: DecisionRecord | None = None
 
@@ -209,7 +209,7 @@ class Round:
         elif error is not None:
             answer = Answer.LOST if isinstance(error, Unavailable) else Answer.REFUSED
             failure = failure_of(error)
-        self.asked.append(Outcome(request=request, answer=answer, error=failure))
+        self.outcomes.append(Outcome(request=request, answer=answer, error=failure))
         return answer
 
 
@@ -241,8 +241,8 @@ class Turns:
         """
         ordered = rotated(names, self.now)
         ordered = [
-            *[it for it in ordered if it in first],
-            *[it for it in ordered if it not in first],
+            *[each for each in ordered if each in first],
+            *[each for each in ordered if each not in first],
         ]
         for number, name in enumerate(ordered):
             self._round = None
@@ -287,7 +287,7 @@ class Turns:
             action=Action.HOLD,
             rule=FAILED,
             reason=f"the turn failed: {failure}",
-            outcomes=tuple(this.asked) if this else (),
+            outcomes=tuple(this.outcomes) if this else (),
         )
         record = replace(record, error=failure)
         self.report.records.append(record)
@@ -420,10 +420,10 @@ class Once[T]:
             except FleetError as error:
                 self._found.append(error)
             self.is_fresh = False
-        (found,) = self._found
-        if isinstance(found, FleetError):
-            raise found
-        return found
+        (result,) = self._found
+        if isinstance(result, FleetError):
+            raise result
+        return result
 
 
 def _begun_afresh(lease: Lease, now: datetime) -> DecisionRecord:

@@ -15,7 +15,7 @@ from spotkeeper.adapters.fleet_documents import OVERRIDES
 from spotkeeper.adapters.stacks import DOCUMENTS_ROOT
 from spotkeeper.adapters.table import Items, epoch
 from spotkeeper.domain.doctor.checks import ROLES
-from spotkeeper.domain.doctor.facts import AccountFacts, GroupFacts, Machine, Unseen, known
+from spotkeeper.domain.doctor.facts import AccountFacts, GroupFacts, LaunchTemplate, Unseen, known
 from spotkeeper.domain.fleet import Fleet
 
 _AUTO_SCALING = "AWSServiceRoleForAutoScaling"
@@ -32,11 +32,11 @@ def account_facts(
 ) -> AccountFacts:
     """Look at the account for what these groups need of it."""
     ec2, kms = client("ec2"), client("kms")
-    machines = [g.machine for g in groups if isinstance(g.machine, Machine)]
-    keys = sorted({key for machine in machines for key in machine.keys})
+    launched = [g.launch_template for g in groups if isinstance(g.launch_template, LaunchTemplate)]
+    keys = sorted({key for template in launched for key in template.keys})
     types = {t for group in groups for t in group.types}
     arguments = ("describe_instance_types", "InstanceTypes", "instance-type", types)
-    found = look("ec2:DescribeInstanceTypes", lambda: list(filtered(ec2, *arguments)))
+    listed = look("ec2:DescribeInstanceTypes", lambda: list(filtered(ec2, *arguments)))
     quotas = ("list_service_quotas", "Quotas")
     limits = look("lambda:GetAccountSettings", lambda: client("lambda").get_account_settings())
     return AccountFacts(
@@ -47,12 +47,12 @@ def account_facts(
                 for quota in pages(client("service-quotas"), *quotas, ServiceCode="ec2")
             },
         ),
-        vcpus=found
-        if isinstance(found, Unseen)
-        else {each["InstanceType"]: each["VCpuInfo"]["DefaultVCpus"] for each in found},
+        vcpus=listed
+        if isinstance(listed, Unseen)
+        else {each["InstanceType"]: each["VCpuInfo"]["DefaultVCpus"] for each in listed},
         architectures={
             each["InstanceType"]: frozenset(each["ProcessorInfo"]["SupportedArchitectures"])
-            for each in known(found, [])
+            for each in known(listed, [])
             if "ProcessorInfo" in each
         },
         metadata_defaults=defaults,
@@ -146,9 +146,9 @@ class _Scores(Items):
             SingleAvailabilityZone=False,
             RegionNames=[ec2.meta.region_name],
         )
-        for found in answer["SpotPlacementScores"]:
-            if found["Region"] == ec2.meta.region_name:
-                score: int = found["Score"]
+        for entry in answer["SpotPlacementScores"]:
+            if entry["Region"] == ec2.meta.region_name:
+                score: int = entry["Score"]
                 expires_at = epoch(now + SCORE_KEPT)
                 about = {"configuration": configuration, "at": now.isoformat()}
                 self._put(doing, at, "score", score=score, expires_at=expires_at, **about)
@@ -162,10 +162,10 @@ class _Scores(Items):
 def groups_elsewhere(ssm: Any, own_path: str | None) -> Mapping[str, tuple[str, ...]]:
     """Return for each group the parameters that name it, except those below `own_path`."""
     arguments = {"Path": DOCUMENTS_ROOT, "Recursive": True}
-    found = pages(ssm, "get_parameters_by_path", "Parameters", **arguments)
+    parameters = pages(ssm, "get_parameters_by_path", "Parameters", **arguments)
     documents: defaultdict[str, dict[str, object]] = defaultdict(dict)
     # Sorted, a document precedes its overrides.
-    for name, text in sorted((each["Name"], each["Value"]) for each in found):
+    for name, text in sorted((each["Name"], each["Value"]) for each in parameters):
         if _DOCUMENT.fullmatch(name) and name.rpartition("/")[0] != own_path:
             documents[name.removesuffix(OVERRIDES)] |= _object(text)
     named: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)

@@ -29,14 +29,14 @@ def facts_of(
     named = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
     defaults = metadata_defaults(client("ec2"))
     groups = group_facts(client, named, defaults)
-    seen = known(groups, {})
-    scores = placement_scores(client, stack.table, fleets, seen, now) if stack else None
+    existing = known(groups, {})
+    scores = placement_scores(client, stack.table, fleets, existing, now) if stack else None
     own_path = stack.documents_path if stack else None
     return Facts(
         fleets=tuple(fleets),
         wrong_documents=tuple(map(str, wrong_documents)),
         groups=groups,
-        account=account_facts(client, tuple(seen.values()), scores, defaults),
+        account=account_facts(client, tuple(existing.values()), scores, defaults),
         other_stacks=look(
             "ssm:GetParametersByPath", lambda: groups_elsewhere(client("ssm"), own_path)
         ),

@@ -12,7 +12,7 @@ from botocore import xform_name
 
 from spotkeeper.adapters.doctor.looking import Clients, filtered, look, names, pages
 from spotkeeper.adapters.ec2.auto_scaling import GROUPS_A_CALL
-from spotkeeper.domain.doctor.facts import GONE, GroupFacts, Machine, Unseen, known
+from spotkeeper.domain.doctor.facts import GONE, GroupFacts, LaunchTemplate, Unseen, known
 
 # What EC2 uses where the template says nothing; an image with ImdsSupport v2.0 asks for more
 # (EC2 user guide, "Order of precedence for instance metadata options").
@@ -42,33 +42,33 @@ def group_facts(
     """
     autoscaling = client("autoscaling")
     action = "autoscaling:DescribeAutoScalingGroups"
-    found = look(action, lambda: list(_described(autoscaling, wanted)))
-    if isinstance(found, Unseen):
-        return found
-    if not found:
+    described = look(action, lambda: list(_described(autoscaling, wanted)))
+    if isinstance(described, Unseen):
+        return described
+    if not described:
         return {}
     template = cache(partial(template_of, client))
     selected = cache(partial(_selected, client("ec2")))
-    templates = [template(*_spec(group)) for group in found]
-    machines = Machines(client, [t for t in templates if not isinstance(t, Unseen)])
+    templates = [template(*_spec(group)) for group in described]
+    launches = LaunchTemplates(client, [t for t in templates if not isinstance(t, Unseen)])
     policies = _by_group(autoscaling, "DescribePolicies", "ScalingPolicies", "PolicyName")
     scheduled = ("DescribeScheduledActions", "ScheduledUpdateGroupActions", "ScheduledActionName")
     actions = _by_group(autoscaling, *scheduled)
     facts = {}
-    for group, its in zip(found, templates, strict=True):
+    for group, its in zip(described, templates, strict=True):
         mixed = "MixedInstancesPolicy" in group
-        machine = (
-            its if isinstance(its, Unseen) else machines.of(its, known(defaults, {}), mixed=mixed)
+        launch = (
+            its if isinstance(its, Unseen) else launches.of(its, known(defaults, {}), mixed=mixed)
         )
         name = group["AutoScalingGroupName"]
         facts[name] = GroupFacts(
             aws=group,
-            **_types(group, its, machine, selected),
+            **_types(group, its, launch, selected),
             spot_share=_spot_share(group, its),
             hooks=_hooks(autoscaling, name),
             policies=policies if isinstance(policies, Unseen) else tuple(policies[name]),
             scheduled_actions=actions if isinstance(actions, Unseen) else tuple(actions[name]),
-            machine=machine,
+            launch_template=launch,
         )
     return facts
 
@@ -86,11 +86,11 @@ def _by_group(autoscaling: Any, action: str, key: str, name: str) -> ByGroup:
     """Read the names of one kind of thing that the account's groups have, by group."""
 
     def read() -> Mapping[str, list[str]]:
-        found = defaultdict[str, list[str]](list)
+        by_group = defaultdict[str, list[str]](list)
         for each in pages(autoscaling, xform_name(action), key):
             if each.get("Enabled", True):
-                found[each["AutoScalingGroupName"]].append(each[name])
-        return found
+                by_group[each["AutoScalingGroupName"]].append(each[name])
+        return by_group
 
     return look(f"autoscaling:{action}", read)
 
@@ -123,10 +123,10 @@ def template_of(client: Clients, template_id: str, version: str) -> dict[str, An
     if not template_id:
         return Unseen(action=action, why="the group has no launch template")
     arguments = {"LaunchTemplateId": template_id, "Versions": [version]}
-    found = look(action, lambda: client("ec2").describe_launch_template_versions(**arguments))
-    if isinstance(found, Unseen):
-        return found
-    template: dict[str, Any] = found["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    versions = look(action, lambda: client("ec2").describe_launch_template_versions(**arguments))
+    if isinstance(versions, Unseen):
+        return versions
+    template: dict[str, Any] = versions["LaunchTemplateVersions"][0]["LaunchTemplateData"]
     return template
 
 
@@ -145,7 +145,7 @@ def _spot_share(group: Mapping[str, Any], template: Template | Unseen) -> float 
 def _types(
     group: Mapping[str, Any],
     template: Template | Unseen,
-    machine: Machine | Unseen,
+    launch: LaunchTemplate | Unseen,
     selected: Callable[[str, str], tuple[str, ...] | Unseen],
 ) -> dict[str, Any]:
     """Return the types that a group names, or those that AWS selects for the attributes."""
@@ -155,7 +155,7 @@ def _types(
         if "InstanceRequirements" in each
     )
     if wanted:
-        architecture = machine.architecture if isinstance(machine, Machine) else ""
+        architecture = launch.architecture if isinstance(launch, LaunchTemplate) else ""
         answers = [selected(each, architecture) for each in wanted]
         unseen = next((each for each in answers if isinstance(each, Unseen)), None)
         chosen = tuple(dict.fromkeys(kind for each in answers for kind in known(each, ())))
@@ -181,7 +181,7 @@ def _selected(ec2: Any, requirements: str, architecture: str) -> tuple[str, ...]
     )
 
 
-class Machines:
+class LaunchTemplates:
     """How the instances of launch templates start: their images, disks and roles read together."""
 
     def __init__(self, client: Clients, templates: Iterable[Template]) -> None:
@@ -195,7 +195,7 @@ class Machines:
 
     def of(
         self, template: Template, defaults: Mapping[str, str], *, mixed: bool
-    ) -> Machine | Unseen:
+    ) -> LaunchTemplate | Unseen:
         """Tell how a template's instances start; `mixed` groups refuse market options."""
         image_id, images = template.get("ImageId", ""), self._images
         if isinstance(images, Unseen):
@@ -211,7 +211,7 @@ class Machines:
         v2 = image.get("ImdsSupport") == "v2.0"
         market = template.get("InstanceMarketOptions", {})
         profile = template.get("IamInstanceProfile", {})
-        return Machine(
+        return LaunchTemplate(
             market_options=mixed and "InstanceMarketOptions" in template,
             max_price=market.get("SpotOptions", {}).get("MaxPrice", ""),
             metadata_enabled=options.get("HttpEndpoint", "enabled") == "enabled",

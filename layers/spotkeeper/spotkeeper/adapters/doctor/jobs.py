@@ -1,6 +1,6 @@
 """How a stack launches the machines of its jobs: launch template, role, subnets and bucket."""
 
-from spotkeeper.adapters.doctor.groups import Defaults, Machines, template_of
+from spotkeeper.adapters.doctor.groups import Defaults, LaunchTemplates, template_of
 from spotkeeper.adapters.doctor.looking import Clients, look
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.doctor.facts import JobFacts, Unseen, known
@@ -17,11 +17,11 @@ def job_facts(client: Clients, stack: Stack, defaults: Defaults) -> JobFacts | N
         parameters.get("JobLaunchTemplateId", ""),
         parameters.get("JobLaunchTemplateVersion", "$Default"),
     )
-    seen = {} if isinstance(template, Unseen) else template
-    machine = Machines(client, [seen]).of(seen, known(defaults, {}), mixed=False)
+    data = {} if isinstance(template, Unseen) else template
+    launch = LaunchTemplates(client, [data]).of(data, known(defaults, {}), mixed=False)
     return JobFacts(
-        machine=template if isinstance(template, Unseen) else machine,
-        on_shutdown=seen.get("InstanceInitiatedShutdownBehavior", "stop"),
+        launch_template=template if isinstance(template, Unseen) else launch,
+        on_shutdown=data.get("InstanceInitiatedShutdownBehavior", "stop"),
         policy=stack.outputs.get("JobMachinesPolicy", ""),
         zones=look(
             "ec2:DescribeSubnets",

@@ -94,8 +94,10 @@ def stack_facts(client: Clients, stack: Stack, fleets: Iterable[Fleet]) -> Stack
 
 
 def _set_by_hand(client: Clients, stack: Stack) -> Iterator[tuple[str, str]]:
-    found = pages(client("ssm"), "get_parameters_by_path", "Parameters", Path=stack.documents_path)
-    for each in found:
+    parameters = pages(
+        client("ssm"), "get_parameters_by_path", "Parameters", Path=stack.documents_path
+    )
+    for each in parameters:
         if each["Name"] == stack.outputs.get("FleetDocumentName"):
             with suppress(ValueError, AttributeError):
                 if patch := set_by_hand(json.loads(each["Value"]), stack):
@@ -113,7 +115,11 @@ def set_by_hand(document: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
         "on_demand_group": stack.outputs.get("OnDemandGroup"),
         "mode": given.get("Mode") or ("act" if created else "observe"),
         "availability.on_demand_warm": created and warm,
-        **{field: json.loads(given[it]) for field, it in _FROM_PARAMETERS.items() if it in given},
+        **{
+            field: json.loads(given[parameter])
+            for field, parameter in _FROM_PARAMETERS.items()
+            if parameter in given
+        },
     }
     patch: dict[str, Any] = {}
     for section, value in document.items():
@@ -147,16 +153,16 @@ def _ages(records: Mapping[str, Records]) -> Mapping[str, float | None]:
     """Return how old each fleet's newest search log is; fleets without a turn are left out."""
     return {
         fleet: newest.health.search_log_age_s if newest.health else None
-        for fleet, found in records.items()
-        if (newest := next((r for r in found.of(Controller.HEALTH) if r.rule != FAILED), None))
+        for fleet, mine in records.items()
+        if (newest := next((r for r in mine.of(Controller.HEALTH) if r.rule != FAILED), None))
     }
 
 
 def _failed(records: Mapping[str, Records]) -> Iterator[tuple[str, str]]:
     """Count each fleet's turns that failed lately, with the last error of each controller."""
-    for fleet, found in records.items():
+    for fleet, mine in records.items():
         for controller in OF_FLEETS:
-            turns = found.of(controller)
+            turns = mine.of(controller)
             failed = [record for record in turns if record.failed]
             if failed:
                 newest = f"the last at {failed[0].at:%Y-%m-%d %H:%M} UTC: {failed[0].failure}"

@@ -33,15 +33,15 @@ class ControlTable(Items):
             message = f"item control of fleet#{fleet} cannot be read: delete it, and set it again"
             raise Unreadable(message) from error
 
-    def change(self, fleet: str, seen: Control, wanted: Control) -> Control:
+    def change(self, fleet: str, before: Control, wanted: Control) -> Control:
         """Put a control in the place of the one that was seen; raises `Conflict` if it is not."""
-        changed = replace(wanted, version=seen.version + 1)
+        changed = replace(wanted, version=before.version + 1)
         try:
             self._put(
                 f"changing the control of {fleet}",
                 f"fleet#{fleet}",
                 "control",
-                only_if("attribute_not_exists(version) OR version = :seen", seen=seen.version),
+                only_if("attribute_not_exists(version) OR version = :seen", seen=before.version),
                 control=_CONTROL.dump_json(changed).decode(),
                 version=changed.version,
             )

@@ -1,23 +1,20 @@
 """Decision records out of the table, newest first.
 
 pk fleet#NAME or job#NAME  sk decision#TIME#CONTROLLER#x
-pk job#NAME                sk turn#TIME   lines, of an earlier release
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pydantic import TypeAdapter, ValidationError
 
-from spotkeeper.adapters.dynamodb.earlier import record_in_todays_words, record_of_lines
+from spotkeeper.adapters.dynamodb.earlier import record_in_todays_words
 from spotkeeper.adapters.dynamodb.leases import home_of
 from spotkeeper.adapters.table import LAST, Items
 from spotkeeper.domain.decision import Controller, DecisionRecord
 
 _RECORD = TypeAdapter(DecisionRecord)
-_DECISION, _LINES = "decision#", "turn#"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +48,8 @@ class DecisionRecords(Items):
 
     def any_before(self, fleet: str, at: datetime) -> bool:
         """Say whether a fleet has a record of before an instant."""
-        found = self._read(home_of(fleet), "", at.astimezone(UTC).isoformat(), limit=1)
-        return bool(found.records or found.unreadable)
+        records = self._read(home_of(fleet), "", at.astimezone(UTC).isoformat(), limit=1)
+        return bool(records.records or records.unreadable)
 
     def between(
         self, fleet: str, since: datetime, until: datetime, of: Controller | None = None
@@ -60,31 +57,21 @@ class DecisionRecords(Items):
         """Read the records of a time, both ends included, of a fleet or with JOBS of a job."""
         # Keys are in the order of UTC's texts.
         first, last = (at.astimezone(UTC).isoformat() for at in (since, until))
-        kinds = (_DECISION, _LINES) if of is Controller.JOBS else (_DECISION,)
-        return self._read(home_of(fleet, of), first, last + LAST, kinds)
+        return self._read(home_of(fleet, of), first, last + LAST)
 
-    def _read(
-        self,
-        home: str,
-        first: str,
-        last: str,
-        kinds: Sequence[str] = (_DECISION,),
-        limit: int | None = None,
-    ) -> Records:
+    def _read(self, home: str, first: str, last: str, limit: int | None = None) -> Records:
         records: list[DecisionRecord] = []
         unreadable = 0
-        for kind in kinds:
-            for item in self._query(
-                f"reading the decisions of {home}",
-                home,
-                kind + first,
-                kind + last,
-                ScanIndexForward=False,
-                PaginationConfig={"MaxItems": limit, "PageSize": limit},
-            ):
-                try:
-                    text = item["record"]["S"] if kind == _DECISION else record_of_lines(item)
-                    records.append(read_record(text))
-                except ValueError:
-                    unreadable += 1
+        for item in self._query(
+            f"reading the decisions of {home}",
+            home,
+            f"decision#{first}",
+            f"decision#{last}",
+            ScanIndexForward=False,
+            PaginationConfig={"MaxItems": limit, "PageSize": limit},
+        ):
+            try:
+                records.append(read_record(item["record"]["S"]))
+            except ValueError:
+                unreadable += 1
         return Records(records=tuple(records), unreadable=unreadable)

@@ -1,6 +1,5 @@
 """The words of earlier releases: what they wrote into the table still reads."""
 
-import json
 import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -21,40 +20,29 @@ from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.ports import TimedOut, Unavailable
 
 # 0.2 and before; a turn of 0.1 kept what is the risk's beside the rest.
-_MEMORY = {
+_HEALTH_MEMORY = {"unheard": "unproven"}
+_AVAILABILITY_MEMORY = {
     "asks": "pending_increases",
     "first_seen_coming": "launching_since",
     "waves": "warning_bursts",
     "bridging": "deferral",
+    "unproven": "unproven_marks",
 }
 _RISK = ("warning_bursts", "deferral")
 _RECORD = {"half": "controller"}
-# What began the line of a step that was not done.
-_FAILED = ("AWS refused ", "failed: ")
 _FIGURES = {"SpotComing": "SpotLaunching"}
 
 
-def memory_in_todays_words(memory: Any) -> Any:
+def memory_in_todays_words(memory: Any, of: Controller) -> Any:
     """Rename the fields of a controller's memory, and gather what the risk remembers."""
     if not isinstance(memory, dict):
         return memory
-    memory = {_MEMORY.get(name, name): value for name, value in memory.items()}
+    today = _HEALTH_MEMORY if of is Controller.HEALTH else _AVAILABILITY_MEMORY
+    memory = {today.get(name, name): value for name, value in memory.items()}
     risk = memory.get("risk", {name: memory[name] for name in _RISK if name in memory})
     if isinstance(risk, dict):
-        risk = {_MEMORY.get(name, name): value for name, value in risk.items()}
+        risk = {today.get(name, name): value for name, value in risk.items()}
     return memory | {"risk": risk}
-
-
-def record_of_lines(item: Any) -> str:
-    """Write as a record what the turn of a job left in lines, before 0.3."""
-    name, at = (item[key]["S"].partition("#")[2] for key in ("pk", "sk"))
-    lines = [line["S"] for line in item["lines"]["L"]]
-    outcomes = [
-        {"asked": "the step before", "error": line} if line.startswith(_FAILED) else {"asked": line}
-        for line in lines
-    ]
-    of = {"fleet": name, "controller": "jobs", "at": at, "action": "step", "rule": "steps"}
-    return json.dumps({**of, "reason": "", "seen": {}, "outcomes": outcomes})
 
 
 def record_in_todays_words(record: Any) -> Any:
@@ -66,17 +54,17 @@ def record_in_todays_words(record: Any) -> Any:
         return record
     record = {_RECORD.get(name, name): value for name, value in record.items()}
     try:
-        seen: dict[str, float] = {
+        figures: dict[str, float] = {
             str(_FIGURES.get(name, name)): float(value) for name, value in record["seen"].items()
         }
         health = record["controller"] == Controller.HEALTH
-        looked = seen.keys() - {"TurnsFailed"}
+        looked = figures.keys() - {"TurnsFailed"}
         named = {name.replace("_", "-") for name in record.get("alarms", ())}
-        named |= {alarm for name, alarm in _RANG.items() if seen.get(name)}
+        named |= {alarm for name, alarm in _RANG.items() if figures.get(name)}
         at, unknown = record["at"], record.get("unknown_failures", ())
         return record | {
-            "availability": _availability(seen) if looked and not health else None,
-            "health": _health(seen) if looked and health else None,
+            "availability": _availability(figures) if looked and not health else None,
+            "health": _health(figures) if looked and health else None,
             "outcomes": [_outcome(one, health=health) for one in record.get("outcomes", ())],
             "alarms": sorted(named & {*Alarm}),
             "failures": [_launch(one, at, unknown) for one in record.get("failures", ())],
@@ -90,9 +78,9 @@ def record_in_todays_words(record: Any) -> Any:
 _RANG = {"NobodyServes": Alarm.NOBODY_SERVES, "StaleSearchLogs": Alarm.STALE_SEARCH_LOGS}
 
 
-def _availability(seen: Mapping[str, float]) -> AvailabilityFigures:
+def _availability(figures: Mapping[str, float]) -> AvailabilityFigures:
     def of(name: str) -> int:
-        return int(seen.get(name, 0))
+        return int(figures.get(name, 0))
 
     return AvailabilityFigures(
         # The size of the group; what was spare of it had a figure of its own.
@@ -104,7 +92,7 @@ def _availability(seen: Mapping[str, float]) -> AvailabilityFigures:
         shortfall_unfilled=of("ShortfallUnfilled"),
         on_demand_desired=of("OnDemandDesired"),
         on_demand_serving=of("OnDemandServing"),
-        on_demand_h=seen.get("OnDemandHours"),
+        on_demand_h=figures.get("OnDemandHours"),
         backfilled=of("Backfilled"),
         released=of("Released"),
         interruptions=of("Interruptions"),
@@ -115,13 +103,13 @@ def _availability(seen: Mapping[str, float]) -> AvailabilityFigures:
     )
 
 
-def _health(seen: Mapping[str, float]) -> HealthFigures:
+def _health(figures: Mapping[str, float]) -> HealthFigures:
     def count(name: str) -> int | None:
-        return int(seen[name]) if name in seen else None
+        return int(figures[name]) if name in figures else None
 
     return HealthFigures(
-        offered_load=seen.get("OfferedLoad"),
-        load_rate=seen.get("LoadRate"),
+        offered_load=figures.get("OfferedLoad"),
+        load_rate=figures.get("LoadRate"),
         workers_needed=count("WorkersNeeded"),
         workers_live=count("WorkersLive"),
         on_prem_workers_live=count("OnPremWorkersLive"),
@@ -130,21 +118,21 @@ def _health(seen: Mapping[str, float]) -> HealthFigures:
         on_prem_workers_silent=count("OnPremWorkersSilent") or 0,
         on_prem_workers_suspect=count("OnPremWorkersSuspect") or 0,
         workers_missing=count("WorkersMissing") or 0,
-        arrival_rate=seen.get("ArrivalRate"),
-        service_mean_s=seen.get("ServiceMean"),
-        service_p95_s=seen.get("ServiceP95"),
-        wait_p50_s=seen.get("WaitP50"),
-        wait_p95_s=seen.get("WaitP95"),
+        arrival_rate=figures.get("ArrivalRate"),
+        service_mean_s=figures.get("ServiceMean"),
+        service_p95_s=figures.get("ServiceP95"),
+        wait_p50_s=figures.get("WaitP50"),
+        wait_p95_s=figures.get("WaitP95"),
         requests_queued=count("RequestsQueued"),
         requests_in_flight=count("RequestsInFlight"),
-        search_log_age_s=seen.get("SearchLogAge"),
-        dispersion_10s=seen.get("Dispersion10s"),
-        dispersion_60s=seen.get("Dispersion60s"),
-        dispersion_300s=seen.get("Dispersion300s"),
-        requests_failed=seen.get("RequestsFailed"),
-        requests_late=seen.get("RequestsLate"),
-        hours_followed=seen.get("HoursFollowed"),
-        hours_least=seen.get("HoursLeast"),
+        search_log_age_s=figures.get("SearchLogAge"),
+        dispersion_10s=figures.get("Dispersion10s"),
+        dispersion_60s=figures.get("Dispersion60s"),
+        dispersion_300s=figures.get("Dispersion300s"),
+        requests_failed=figures.get("RequestsFailed"),
+        requests_late=figures.get("RequestsLate"),
+        hours_followed=figures.get("HoursFollowed"),
+        hours_least=figures.get("HoursLeast"),
     )
 
 
@@ -157,22 +145,22 @@ _OF_INSTANCES = re.compile(r"(?P<verb>[a-z ]+) (?P<ids>i-\w+(?:, i-\w+)*)(?:: (?
 _OF_GROUP = re.compile(r"(?P<group>\S+): (?:desired (?P<desired>\d+)|(?P<verb>[a-zA-Z ]+))")
 
 
-def _outcome(told: Mapping[str, Any], *, health: bool) -> Outcome:
-    asked, failure = told["asked"], _failure(told.get("error", ""))
-    request = Request(kind=RequestKind.EARLIER, why=asked)
-    if asked.startswith("look again"):
+def _outcome(line: Mapping[str, Any], *, health: bool) -> Outcome:
+    text, failure = line["asked"], _failure(line.get("error", ""))
+    request = Request(kind=RequestKind.EARLIER, why=text)
+    if text.startswith("look again"):
         request = Request(kind=RequestKind.LOOK_AGAIN)
-    elif found := _OF_INSTANCES.fullmatch(asked):
+    elif match := _OF_INSTANCES.fullmatch(text):
         replaced = RequestKind.REPLACE_WORKER if health else RequestKind.REPLACE_EARLY
-        kind = replaced if found["verb"] == "replace" else _KINDS.get(found["verb"])
-        ids = tuple(found["ids"].split(", "))
-        request = Request(kind=kind, instances=ids, why=found["why"] or "") if kind else request
-    elif found := _OF_GROUP.fullmatch(asked):
+        kind = replaced if match["verb"] == "replace" else _KINDS.get(match["verb"])
+        ids = tuple(match["ids"].split(", "))
+        request = Request(kind=kind, instances=ids, why=match["why"] or "") if kind else request
+    elif match := _OF_GROUP.fullmatch(text):
         sized = RequestKind.RESIZE_SPOT if health else RequestKind.BACKFILL
-        kind = sized if found["desired"] else _KINDS.get(found["verb"])
-        desired = int(found["desired"]) if found["desired"] else None
-        request = Request(kind=kind, group=found["group"], desired=desired) if kind else request
-    answer = Answer.OBSERVED if told.get("would") else Answer.DONE
+        kind = sized if match["desired"] else _KINDS.get(match["verb"])
+        desired = int(match["desired"]) if match["desired"] else None
+        request = Request(kind=kind, group=match["group"], desired=desired) if kind else request
+    answer = Answer.OBSERVED if line.get("would") else Answer.DONE
     if failure:
         lost = failure.kind in (Unavailable.__name__, TimedOut.__name__)
         answer = Answer.LOST if lost else Answer.REFUSED
@@ -182,8 +170,8 @@ def _outcome(told: Mapping[str, Any], *, health: bool) -> Outcome:
 def _failure(text: str) -> Failure | None:
     kind, colon, rest = text.partition(": ")
     known = bool(colon) and kind.isidentifier()
-    found = Failure(kind=kind, text=rest) if known else Failure(kind="", text=text)
-    return found if text else None
+    failure = Failure(kind=kind, text=rest) if known else Failure(kind="", text=text)
+    return failure if text else None
 
 
 def _launch(text: str, at: str, unknown: Collection[str]) -> LaunchFailure:

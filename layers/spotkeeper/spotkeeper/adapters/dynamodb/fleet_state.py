@@ -92,8 +92,8 @@ class FleetStateTable(LeasedItems):
         if state is None:
             # The turn that holds the lease runs another round.
             leave = ("SET #noted = :holder", "attribute_exists(pk)", {"holder": holder})
-            found = update(f"leaving a note for {fleet}", *leave) or {}
-            written = _written(found, controller)
+            holding = update(f"leaving a note for {fleet}", *leave) or {}
+            written = _written(holding, controller)
             if written and now - written > STALLED:
                 raise Unavailable(
                     f"no {controller} turn of {fleet} has ended since {written.isoformat()}, and "
@@ -230,8 +230,8 @@ def _lease_from(
             unreadable[of].append(f"{name}: not packed: {error}")
             return None
         except (ValueError, RecursionError) as error:
-            told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            unreadable[of].append(f"{name}: {told}")
+            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            unreadable[of].append(f"{name}: {why}")
             return None
 
     def memory(adapter: TypeAdapter[Any], of: Controller) -> Any | None:
@@ -244,18 +244,18 @@ def _lease_from(
                 f"{name}: it is of {ahead.isoformat()}, by a clock that was ahead"
             )
             return None
-        parse = partial(_memory, adapter)
+        parse = partial(_memory, adapter, of)
         if ahead:
             return read(
                 lambda text: parse(_not_ahead(text, now, ahead)), name, stored.get(name), of
             )
         return read(parse, name, stored.get(name), of)
 
-    told = [
+    texts = [
         *state.get(f"{controller}_notes", {"L": []})["L"],
         *[item.get("note", {}) for item in notes],
     ]
-    found = [read(_NOTE.validate_json, f"{controller} note", one, controller) for one in told]
+    own_notes = [read(_NOTE.validate_json, f"{controller} note", one, controller) for one in texts]
     written = f"{controller}_written"
     taken = [int(item.get("taken", {"N": "0"})["N"]) for item in memories]
     return Lease(
@@ -264,7 +264,7 @@ def _lease_from(
         holder=holder,
         availability=memory(_AVAILABILITY, Controller.AVAILABILITY) or AvailabilityMemory(),
         health=memory(_HEALTH, Controller.HEALTH) or HealthMemory(),
-        notes=tuple([note for note in found if note]),
+        notes=tuple([note for note in own_notes if note]),
         note_keys=tuple([item["sk"]["S"] for item in notes]),
         noted=state.get(f"{controller}_noted", {"S": ""})["S"],
         # A turn may have been started before the last one, and have waited for other fleets' turns.
@@ -286,11 +286,11 @@ def _written(state: Item, of: Controller) -> datetime | None:
 def _not_ahead(text: str, now: datetime, until: datetime) -> str:
     """Put what a clock that was ahead called the past at `now`; what was planned stays."""
 
-    def at(found: re.Match[str]) -> str:
-        return now.isoformat() if now < datetime.fromisoformat(found[0]) <= until else found[0]
+    def at(match: re.Match[str]) -> str:
+        return now.isoformat() if now < datetime.fromisoformat(match[0]) <= until else match[0]
 
     return _TIME.sub(at, text)
 
 
-def _memory[T](adapter: TypeAdapter[T], text: str) -> T:
-    return adapter.validate_python(memory_in_todays_words(json.loads(text)), strict=False)
+def _memory[T](adapter: TypeAdapter[T], of: Controller, text: str) -> T:
+    return adapter.validate_python(memory_in_todays_words(json.loads(text), of), strict=False)

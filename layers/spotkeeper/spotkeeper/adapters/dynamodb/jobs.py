@@ -55,7 +55,7 @@ class JobItems(LeasedItems):
 
     def names(self) -> Sequence[str]:
         """List the jobs that are not over."""
-        return [it["sk"]["S"] for it in self._query("listing the jobs", _LIST, " ", LAST)]
+        return [item["sk"]["S"] for item in self._query("listing the jobs", _LIST, " ", LAST)]
 
     def naming(self, ids: Set[str], now: datetime) -> Sequence[str]:
         """Name the jobs that remember one of these ids; what others wrote is read now and then."""
@@ -97,18 +97,18 @@ class JobItems(LeasedItems):
 
     def read(self, name: str) -> tuple[JobDocument, Job] | None:
         """Read a job without its lease."""
-        found = self._item(name)
-        return (_document(found), _job(found)) if found else None
+        item = self._item(name)
+        return (_document(item), _job(item)) if item else None
 
     def change(self, name: str, change: Callable[[Job], Job]) -> Job | None:
         """Change a job from outside of its turns; None if there is none. Raises `Unavailable`."""
         for _ in range(10):
-            found = self._item(name)
-            if not found:
+            item = self._item(name)
+            if not item:
                 return None
-            job = _job(found)
+            job = _job(item)
             changed = change(job)
-            if changed == job or self._write(changed, int(found["version"]["N"])):
+            if changed == job or self._write(changed, int(item["version"]["N"])):
                 return changed
         raise Unavailable(f"job {name} changed several times meanwhile: try again")
 
@@ -116,11 +116,11 @@ class JobItems(LeasedItems):
         """Take a job's lease and read it; None if another turn has it, or there is no such job."""
         doing, holder = f"taking the lease of job {name}", uuid4().hex
         only, values = f"attribute_exists(pk) AND ({IS_FREE})", lease_of(holder, now)
-        found = self._update(doing, *_state(name), TAKE, only, values, _LEASE)
-        if found is None:
+        item = self._update(doing, *_state(name), TAKE, only, values, _LEASE)
+        if item is None:
             return None
-        spec, version = _document(found).spec(self._zones()), int(found["version"]["N"])
-        return Kept(spec=spec, job=_job(found), version=version, holder=holder)
+        spec, version = _document(item).spec(self._zones()), int(item["version"]["N"])
+        return Kept(spec=spec, job=_job(item), version=version, holder=holder)
 
     def save(self, kept: Kept, job: Job) -> Kept:
         """Write a job; raises `Overtaken`."""

@@ -31,14 +31,14 @@ class LedgerTable(Items):
 
     def opened(self, fleet: str) -> tuple[tuple[LedgerItem, ...], datetime | None]:
         """Read what runs, and up to when the ledger is complete; None if nothing ever looked."""
-        found = self._range(fleet, _LOOKED, _OPEN + LAST)
-        looked = [datetime.fromisoformat(one["at"]["S"]) for one in found if "at" in one]
-        return _items(found), max(looked, default=None)
+        rows = self._range(fleet, _LOOKED, _OPEN + LAST)
+        looked = [datetime.fromisoformat(one["at"]["S"]) for one in rows if "at" in one]
+        return _items(rows), max(looked, default=None)
 
     def gaps(self, fleet: str, since: datetime) -> tuple[Gap, ...]:
         """Read the gaps that ended after an instant."""
-        found = self._range(fleet, f"{_GAPS}{since.isoformat()}", _GAPS + LAST)
-        gaps = [_read(_GAP, one, "gap") for one in found]
+        rows = self._range(fleet, f"{_GAPS}{since.isoformat()}", _GAPS + LAST)
+        gaps = [_read(_GAP, one, "gap") for one in rows]
         return tuple(gap for gap in gaps if gap.until > since)
 
     def ended(self, fleet: str, since: datetime) -> tuple[LedgerItem, ...]:
@@ -51,8 +51,8 @@ class LedgerTable(Items):
 
     def complete_until(self, fleet: str) -> datetime | None:
         """Say up to when a fleet's ledger is complete; None if nothing ever looked."""
-        found = self._get(f"reading the ledger of {fleet}", f"ledger#{fleet}", _LOOKED)
-        return datetime.fromisoformat(found["at"]["S"]) if found else None
+        row = self._get(f"reading the ledger of {fleet}", f"ledger#{fleet}", _LOOKED)
+        return datetime.fromisoformat(row["at"]["S"]) if row else None
 
     def put(self, items: Sequence[LedgerItem]) -> None:
         """Write items; an end is written before the open item goes, so that none is lost."""
@@ -85,8 +85,8 @@ class LedgerTable(Items):
         return [*self._query(f"reading the ledger of {fleet}", f"ledger#{fleet}", first, last)]
 
 
-def _items(found: Iterable[Item]) -> tuple[LedgerItem, ...]:
-    return tuple(_read(_ITEM, one, "item") for one in found if "item" in one)
+def _items(rows: Iterable[Item]) -> tuple[LedgerItem, ...]:
+    return tuple(_read(_ITEM, one, "item") for one in rows if "item" in one)
 
 
 def _read[T](adapter: TypeAdapter[T], stored: Item, name: str) -> T:

@@ -32,12 +32,12 @@ class LoadHistoryTable(Items):
 
         Raises `Unreadable` for one that no release of this format wrote.
         """
-        found = self._query(
+        items = self._query(
             f"reading the load history of fleet {fleet}", f"fleet#{fleet}", _EARLIER, _KEY
         )
         histories: list[LoadHistory] = []
         unreadable: Unreadable | None = None
-        for item in found:
+        for item in items:
             try:
                 histories.append(_unpack(item))
             except (KeyError, TypeError, ValueError, zlib.error) as error:

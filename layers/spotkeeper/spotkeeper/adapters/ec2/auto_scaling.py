@@ -142,15 +142,15 @@ class AutoScalingReader:
 
         AWS lists the newest activity first and filters by start time. Those that ended since count.
         """
-        found: list[LaunchFailure] = []
+        failures: list[LaunchFailure] = []
         waiting: list[str] = []
         earliest = since - max(longest, LONGEST_LAUNCH)
         activities = activities_of(self._optional_autoscaling, group, earliest, ACTIVITIES_AT_MOST)
         for activity in takewhile(lambda a: a["StartTime"] >= earliest, activities):
             if is_failed_launch(activity) and has_ended(activity) >= since:
-                found.append(failure_from(activity))
+                failures.append(failure_from(activity))
             waiting += awaited_requests(activity)
-        return (*found, *self._failed_requests(waiting))
+        return (*failures, *self._failed_requests(waiting))
 
     def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Name the group of each instance, 50 a call; instances in no group are left out."""
@@ -197,7 +197,7 @@ class AutoScalingReader:
         For those in no group the history of the group that the mark names is read, at most
         `DETACHMENTS_AT_MOST` activities of the time of the marks.
         """
-        found: dict[str, tuple[datetime, str]] = {}
+        marks: dict[str, tuple[datetime, str]] = {}
         without: set[str] = set()
         for instance in self._instances({f"tag:{GROUP_TAG}": sorted(set(groups))}):
             tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
@@ -212,11 +212,11 @@ class AutoScalingReader:
             if gone_at.tzinfo is None:
                 continue
             outside = MEMBER_TAG not in tags and instance.get("InstanceLifecycle") == "spot"
-            found[instance["InstanceId"]] = (gone_at, tags[GROUP_TAG] if outside else "")
-        proven = self._detached(found)
+            marks[instance["InstanceId"]] = (gone_at, tags[GROUP_TAG] if outside else "")
+        proven = self._detached(marks)
         return tuple(
             Mark(instance_id=i, gone_at=gone_at, detached=i in proven, ours=i not in without)
-            for i, (gone_at, _) in found.items()
+            for i, (gone_at, _) in marks.items()
         )
 
     def _detached(self, marks: Mapping[str, tuple[datetime, str]]) -> set[str]:

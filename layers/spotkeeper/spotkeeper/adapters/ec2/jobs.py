@@ -22,12 +22,12 @@ from spotkeeper.domain.jobs.job import (
     SPOT,
     Head,
     Job,
+    JobResources,
     JobSpec,
     Launch,
     Machine,
     Making,
     Outcome,
-    Seen,
     Volume,
     VolumeSnapshot,
 )
@@ -99,12 +99,12 @@ class AwsJobs:
         # As the parameter SubnetIds, one that was deleted fails the whole call.
         named: Any = [{"Name": "subnet-id", "Values": self._settings.subnets.split(",")}]
         with aws_errors("ec2:DescribeSubnets"):
-            found = self._ec2.describe_subnets(Filters=named)
-        return {subnet["AvailabilityZone"]: subnet["SubnetId"] for subnet in found["Subnets"]}
+            answer = self._ec2.describe_subnets(Filters=named)
+        return {subnet["AvailabilityZone"]: subnet["SubnetId"] for subnet in answer["Subnets"]}
 
     # --- the look
 
-    def look(self, spec: JobSpec, job: Job, now: datetime) -> Seen:
+    def look(self, spec: JobSpec, job: Job, now: datetime) -> JobResources:
         """Look at what the job remembers, by id; what AWS does not list is left out.
 
         Only the machines are required: what else cannot be read is `unread`.
@@ -116,7 +116,9 @@ class AwsJobs:
                 "Reservations[].Instances",
                 {"instance-id": sorted(job.machines)},
             )
-            seen = Seen(now=now, machines={it["InstanceId"]: _machine(it, job) for it in instances})
+            existing = JobResources(
+                now=now, machines={each["InstanceId"]: _machine(each, job) for each in instances}
+            )
         try:
             with aws_errors(f"looking at job {job.name}"):
                 snapshots = described(ec2.get_paginator("describe_snapshots"), "Snapshots", volumes)
@@ -124,24 +126,24 @@ class AwsJobs:
                     ec2.get_paginator("describe_images"), "Images", {"image-id": sorted(job.images)}
                 )
                 return replace(
-                    seen,
+                    existing,
                     volumes={
-                        it["VolumeId"]: _volume(it)
-                        for it in described(
+                        each["VolumeId"]: _volume(each)
+                        for each in described(
                             ec2.get_paginator("describe_volumes"), "Volumes", volumes
                         )
                     },
                     snapshots={
-                        it["SnapshotId"]: snapshot
-                        for it in snapshots
-                        if (snapshot := self._snapshot(it, job))
+                        each["SnapshotId"]: snapshot
+                        for each in snapshots
+                        if (snapshot := self._snapshot(each, job))
                     },
-                    images={it["ImageId"]: it["State"] for it in images},
+                    images={each["ImageId"]: each["State"] for each in images},
                     head=None if spec.has_volume else self._head(job.name),
                 )
         except FleetError as error:
             # A job's limits hold without these.
-            return replace(seen, unread=str(error))
+            return replace(existing, unread=str(error))
 
     def _snapshot(self, snapshot: Mapping[str, Any], job: Job) -> VolumeSnapshot | None:
         """Read a snapshot of the job's volumes; None for those that the user or AWS Backup took."""
@@ -229,7 +231,7 @@ class AwsJobs:
                         Message=self._mail_text(job),
                     )
                 case steps.Remind():
-                    ignored = job.told[job.machine_attempt].ignored
+                    ignored = job.reports[job.machine_attempt].ignored
                     self._sns.publish(
                         TopicArn=self._settings.topic,
                         Subject=f"Job {job.name} commits nothing"[:100],
@@ -248,7 +250,7 @@ class AwsJobs:
         image = {"ImageId": launch.image} if launch.image else {}
         overrides: Any = [
             {"InstanceType": kind, "SubnetId": subnet, "Priority": float(number), **image}
-            for subnet in (self._subnets[it] for it in launch.zones if it in self._subnets)
+            for subnet in (self._subnets[each] for each in launch.zones if each in self._subnets)
             for number, kind in enumerate(spec.types)
         ]
         if not overrides:
@@ -278,7 +280,7 @@ class AwsJobs:
             for instance_id in instances["InstanceIds"]:
                 return instance_id
         errors = answer.get("Errors", [])
-        wrong = {f"{it.get('ErrorCode')}: {it.get('ErrorMessage')}" for it in errors}
+        wrong = {f"{each.get('ErrorCode')}: {each.get('ErrorMessage')}" for each in errors}
         raise NotMade("; ".join(sorted(wrong)) or "AWS launched nothing, and gave no reason")
 
     def _create(self, spec: JobSpec, job: Job, making: Making) -> str:
@@ -306,13 +308,13 @@ class AwsJobs:
         """Register an image of a root that is like its base; the one of this name if there is."""
         mine: Any = [{"Name": "name", "Values": [making.token]}]
         for image in self._ec2.describe_images(Owners=["self"], Filters=mine)["Images"]:
-            disks = [it.get("Ebs", {}).get("SnapshotId") for it in image["BlockDeviceMappings"]]
+            disks = [disk.get("Ebs", {}).get("SnapshotId") for disk in image["BlockDeviceMappings"]]
             if making.snapshot in disks:
                 return image["ImageId"]
-        found = self._ec2.describe_images(ImageIds=[making.base], IncludeDeprecated=True)["Images"]
-        if not found:
+        images = self._ec2.describe_images(ImageIds=[making.base], IncludeDeprecated=True)["Images"]
+        if not images:
             raise Denied(f"{making.base}, from which the machine started, is not there any more")
-        base: Any = found[0]
+        base: Any = images[0]
         like = ("Architecture", "BootMode", "EnaSupport", "ImdsSupport", "SriovNetSupport",
                 "TpmSupport", "VirtualizationType")  # fmt: skip
         device = base["RootDeviceName"]
@@ -328,7 +330,7 @@ class AwsJobs:
         """Write the mail of a job's end, with the last lines of the command's output."""
         bucket, folder = self._settings.bucket, f"jobs/{job.name}/"
         try:
-            key = f"{folder}log/{max(job.told, default=job.machine_attempt)}.txt"
+            key = f"{folder}log/{max(job.reports, default=job.machine_attempt)}.txt"
             last = f"bytes=-{LOG_BYTES}"
             text = self._s3.get_object(Bucket=bucket, Key=key, Range=last)["Body"].read(LOG_BYTES)
             lines = text.decode(errors="replace").splitlines()[-20:]
@@ -340,7 +342,9 @@ class AwsJobs:
             places.append(f"volume {job.home} or its newest snapshot, in {job.zone}")
         elif job.image:
             places.append(f"image {job.image}")
-        ignored = next((it.ignored for _, it in sorted(job.told.items(), reverse=True)), "")
+        ignored = next(
+            (report.ignored for _, report in sorted(job.reports.items(), reverse=True)), ""
+        )
         missing = ["No checkpoint was committed: nothing of its work is in the bucket."]
         missing += [f"Not committed: {ignored}"] if ignored else []
         result = [] if job.kept is not False else missing
@@ -422,7 +426,9 @@ def _machine(instance: "InstanceTypeDef", job: Job) -> Machine:
     tags = tags_of(instance)
     device = instance.get("RootDeviceName", "")
     disks = instance.get("BlockDeviceMappings", [])
-    root: Any = next((it.get("Ebs", {}) for it in disks if it.get("DeviceName") == device), {})
+    root: Any = next(
+        (disk.get("Ebs", {}) for disk in disks if disk.get("DeviceName") == device), {}
+    )
     since, _, waits = tags.get(DRAINING, "").partition(" ")
     try:
         draining_since = datetime.fromisoformat(since)

@@ -65,14 +65,14 @@ class ScalingActivities:
 
     def ends(self, groups: Iterable[str], since: datetime) -> Mapping[str, datetime | None]:
         """Read which instances groups launched or terminated since an instant, and their ends."""
-        found: dict[str, datetime | None] = {}
+        ends: dict[str, datetime | None] = {}
         for group in groups:
             for activity in activities_of(self._autoscaling, group, since):
                 terminated = activity.get("Description", "").startswith("Terminating")
                 over = terminated and activity["StatusCode"] == "Successful"
                 for instance_id in instances_of(activity):
-                    found[instance_id] = has_ended(activity) if over else found.get(instance_id)
-        return found
+                    ends[instance_id] = has_ended(activity) if over else ends.get(instance_id)
+        return ends
 
 
 def _life(instance: "InstanceTypeDef", now: datetime) -> Life:
@@ -91,10 +91,10 @@ def _life(instance: "InstanceTypeDef", now: datetime) -> Life:
 
 def _ended(instance: "InstanceTypeDef", now: datetime) -> datetime:
     """Read when it ended; where EC2 does not say, now is the latest that it can have been."""
-    found = _AT.search(instance.get("StateTransitionReason", ""))
-    if found is None:
+    match = _AT.search(instance.get("StateTransitionReason", ""))
+    if match is None:
         return now
-    return datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    return datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
 
 
 def _ended_by(instance: "InstanceTypeDef") -> EndedBy:

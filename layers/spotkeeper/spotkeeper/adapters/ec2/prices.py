@@ -91,9 +91,11 @@ def on_demand_prices(
                     }.items()
                 ],
             )
-        found = [usd for text in answer["PriceList"] if (usd := _usd(json.loads(text))) is not None]
-        if found:
-            prices[instance_type] = min(found)
+        offers = [
+            usd for text in answer["PriceList"] if (usd := _usd(json.loads(text))) is not None
+        ]
+        if offers:
+            prices[instance_type] = min(offers)
     return prices
 
 

@@ -62,7 +62,7 @@ class Announced:
 
 
 def announce(
-    before: Announced, record: DecisionRecord, seen: AvailabilityFigures, control: Control
+    before: Announced, record: DecisionRecord, figures: AvailabilityFigures, control: Control
 ) -> Announced:
     """Compare a turn's record with what was announced; what changed is to be sent.
 
@@ -82,11 +82,11 @@ def announce(
         return _with(replace(before, paused_at=pause.at), [paused])
     if before.control != control.version:
         before = Announced(unsent=before.unsent, paused_at=before.paused_at)
-    asleep = not seen.spot_desired and not seen.on_demand_desired
+    asleep = not figures.spot_desired and not figures.on_demand_desired
     now = replace(
         before,
-        capacity=_capacity(before.capacity, seen, both_short=Alarm.BOTH_SHORT in record.alarms),
-        on_demand=State.BACKFILLED if seen.on_demand_desired else State.RELEASED,
+        capacity=_capacity(before.capacity, figures, both_short=Alarm.BOTH_SHORT in record.alarms),
+        on_demand=State.BACKFILLED if figures.on_demand_desired else State.RELEASED,
         load=State.SLEEPING if asleep else State.AWAKE,
         control=control.version,
     )
@@ -110,10 +110,12 @@ def _with(announced: Announced, new: list[Announcement]) -> Announced:
     return replace(announced, unsent=(*announced.unsent, *new)[-UNSENT_AT_MOST:])
 
 
-def _capacity(before: State | None, seen: AvailabilityFigures, *, both_short: bool) -> State | None:
+def _capacity(
+    before: State | None, figures: AvailabilityFigures, *, both_short: bool
+) -> State | None:
     """Name what serves against what is needed; while the rest launches, it is as before."""
     if both_short:
         return State.BOTH_SHORT
-    if seen.spot_serving + seen.on_demand_serving >= seen.spot_desired:
+    if figures.spot_serving + figures.on_demand_serving >= figures.spot_desired:
         return State.WHOLE
-    return State.SHORT if seen.shortfall else before
+    return State.SHORT if figures.shortfall else before

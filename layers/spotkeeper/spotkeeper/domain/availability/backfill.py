@@ -32,7 +32,7 @@ class Size:
 
 def size_backfill(seen: Assessment) -> Size:
     """Fill what is missing first; release only when nothing is missing any more."""
-    if not (group := seen.snapshot.seen.on_demand).exists:
+    if not (group := seen.snapshot.groups.on_demand).exists:
         why = f"{group.name} does not exist: create it, or correct the fleet document"
         return _hold("no on-demand group", why)
     wanted, rule = _wanted(seen)
@@ -46,7 +46,7 @@ def size_backfill(seen: Assessment) -> Size:
 
 def _wanted(seen: Assessment) -> tuple[int, str]:
     """Clamp the shortfall to what the failure class, the operator and the group allow."""
-    group, bounds = seen.snapshot.seen.on_demand, seen.snapshot.fleet.bounds
+    group, bounds = seen.snapshot.groups.on_demand, seen.snapshot.fleet.bounds
     shortfall = seen.short_now
     need, rule = shortfall + (seen.on_demand.at_risk if shortfall else 0), "backfill"
     cap = _cap(seen, need)
@@ -96,7 +96,7 @@ def _still_needed(seen: Assessment) -> int:
     before it serves.
     """
     steady = settled(seen.memory.levels, seen.now, seen.risk.settle_s)
-    return max(seen.snapshot.seen.on_demand.minimum, seen.target_serving - steady)
+    return max(seen.snapshot.groups.on_demand.minimum, seen.target_serving - steady)
 
 
 def _at_target(seen: Assessment) -> Size:
@@ -123,7 +123,7 @@ def _release(seen: Assessment, excess: int) -> Size:
         return _adopting(seen, memory.adoption)
     due = memory.release_due or now
     busy_too = not within(due, now, policy.busy_patience_s)
-    group = seen.snapshot.seen.on_demand
+    group = seen.snapshot.groups.on_demand
     shares, bad = seen.snapshot.busy_shares, {*seen.snapshot.silent, *seen.snapshot.unreported}
     plan = plan_release(group, excess, shares, busy_too=busy_too, suspects=bad)
     if plan.ends or plan.desired != group.desired:
@@ -169,7 +169,7 @@ def _missing(snapshot: Snapshot) -> tuple[Awaiting, str, datetime | None]:
 
 
 def _released(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:
-    before, group = seen.on_demand.target, seen.snapshot.seen.on_demand.name
+    before, group = seen.on_demand.target, seen.snapshot.groups.on_demand.name
     why = f"spot has settled: on-demand {before} -> {plan.desired - len(plan.ends)}"
     unlaunched = before - plan.desired
     cancelled = (

@@ -34,7 +34,7 @@ class Count:
 
     `target` is what the fleet must serve, or the on-demand group's desired capacity. `late`
     instances are past the launch deadline, of which `stuck` ones have themselves been there this
-    long; `missing` ones are desired but not in the group. `unheard` ones are in service and may
+    long; `missing` ones are desired but not in the group. `unproven` ones are in service and may
     serve: nothing is launched in their place, and nothing is released because of them.
     """
 
@@ -44,7 +44,7 @@ class Count:
     late: int
     at_risk: int
     missing: int
-    unheard: int = 0
+    unproven: int = 0
     stuck: int = 0
 
 
@@ -55,7 +55,7 @@ def count(
     at_risk: Set[str],
     gone: Set[str],
     deadline: datetime,
-    unheard: Container[str] = (),
+    unproven: Container[str] = (),
 ) -> Count:
     """Count a group against its target.
 
@@ -64,7 +64,7 @@ def count(
     those that do not serve: silent, or taken by AWS while the group still lists them.
     """
     since, heirs = launching.since, launching.heirs
-    serving = starting = late = stuck = risky = present = quiet = 0
+    serving = starting = late = stuck = risky = present = may_serve = 0
     for instance in group.instances:
         this = instance.instance_id
         if instance.phase is Phase.LEAVING:
@@ -79,8 +79,8 @@ def count(
             continue
         elif this in since:
             starting += 1
-        elif this in unheard:
-            quiet += instance.healthy
+        elif this in unproven:
+            may_serve += instance.healthy
         else:
             serving += instance.healthy
     return Count(
@@ -91,7 +91,7 @@ def count(
         stuck=stuck,
         at_risk=risky,
         missing=max(0, group.desired - present),
-        unheard=quiet,
+        unproven=may_serve,
     )
 
 
@@ -99,12 +99,12 @@ def count_groups(
     snapshot: Snapshot, launching: "Launching", risky: Set[str]
 ) -> tuple[Count, Count]:
     """Count the spot group against what the fleet must serve, on-demand against its own desired."""
-    seen, gone, fleet = snapshot.seen, snapshot.silent | snapshot.taken, snapshot.fleet
-    deadline = seen.seen_at - timedelta(seconds=fleet.availability.launch_deadline_s)
-    need, back = snapshot.need.instances, seen.on_demand
+    groups, gone, fleet = snapshot.groups, snapshot.silent | snapshot.taken, snapshot.fleet
+    deadline = groups.seen_at - timedelta(seconds=fleet.availability.launch_deadline_s)
+    need, back = snapshot.need.instances, groups.on_demand
     return (
-        count(seen.spot, need, launching, risky, gone, deadline, snapshot.unheard),
-        count(back, back.desired, launching, risky, gone, deadline, snapshot.unheard),
+        count(groups.spot, need, launching, risky, gone, deadline, snapshot.unproven),
+        count(back, back.desired, launching, risky, gone, deadline, snapshot.unproven),
     )
 
 
@@ -133,8 +133,8 @@ def find_launching(memory: AvailabilityMemory, snapshot: Snapshot) -> Launching:
     A replacement of an instance that vanished before it served inherits its age. Otherwise a boot
     loop, or spot that is taken before it serves, would be launching for ever.
     """
-    spot = _launching(snapshot.seen.spot, snapshot)
-    on_demand = _launching(snapshot.seen.on_demand, snapshot)
+    spot = _launching(snapshot.groups.spot, snapshot)
+    on_demand = _launching(snapshot.groups.on_demand, snapshot)
     heirs = [i for i in spot if i not in memory.launching_since]
     vanished = _vanished(memory, snapshot) if memory.spot_launching else ()
     ages = sorted([*memory.unserved, *vanished])
@@ -145,37 +145,37 @@ def find_launching(memory: AvailabilityMemory, snapshot: Snapshot) -> Launching:
     since |= {i: known[i] for i in known.keys() & since.keys()}
     born = {i: spot[i] for i in inherited}
     born |= {i: at for i, at in memory.heirs.items() if i in since}
-    there = [i.instance_id for i in snapshot.seen.spot.instances if i.phase is Phase.IN_SERVICE]
-    unheard = snapshot.unheard
+    there = [i.instance_id for i in snapshot.groups.spot.instances if i.phase is Phase.IN_SERVICE]
+    unproven = snapshot.unproven
     return Launching(
         since=since,
         heirs=born,
         spot=tuple(spot),
         unserved=tuple(ages[len(inherited) :]),
-        unproven=tuple([unheard[i] for i in there if i in unheard and i not in since]),
+        unproven=tuple([unproven[i] for i in there if i in unproven and i not in since]),
     )
 
 
 def _launching(group: Group, snapshot: Snapshot) -> dict[str, datetime]:
     """Return the launching instances of a group, with when that was seen first."""
     unreported, now = snapshot.unreported, snapshot.now
-    found = dict.fromkeys(
+    since = dict.fromkeys(
         [i.instance_id for i in group.instances if i.phase is Phase.LAUNCHING], now
     )
     if unreported:
         in_service = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
-        found |= {i: unreported[i] for i in in_service if i in unreported}
-        found |= {i: unreported[i] for i in unreported.keys() & found.keys()}
-    return found
+        since |= {i: unreported[i] for i in in_service if i in unreported}
+        since |= {i: unreported[i] for i in unreported.keys() & since.keys()}
+    return since
 
 
 def _vanished(memory: AvailabilityMemory, snapshot: Snapshot) -> list[datetime]:
     """Return the ages of the spot instances that vanished unserved, unless the group shrank."""
-    group = snapshot.seen.spot
+    group = snapshot.groups.spot
     there = {i.instance_id for i in group.instances if i.phase is not Phase.LEAVING}
     gone = [memory.launching_since[i] for i in memory.spot_launching if i not in there]
-    let_go = max(0, (memory.spot_seen or 0) - group.desired)
-    return sorted(gone)[: max(0, len(gone) - let_go)]
+    shrunk_by = max(0, (memory.spot_seen or 0) - group.desired)
+    return sorted(gone)[: max(0, len(gone) - shrunk_by)]
 
 
 # --- the shortfall --------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def pending_increases(
 
 def both_short(snapshot: Snapshot, spot: Count, on_demand: Count) -> bool:
     """Say whether on-demand was requested, does not arrive, and AWS says why (rule 7)."""
-    gap = spot.target - spot.serving - spot.unheard - on_demand.serving
+    gap = spot.target - spot.serving - spot.unproven - on_demand.serving
     return gap > 0 and on_demand.missing > 0 and snapshot.on_demand_refused
 
 
@@ -240,7 +240,7 @@ def explain_gaps(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
 
     A text that nobody knows counts as configuration once launches have failed often or long enough.
     """
-    seen = snapshot.seen
+    observation = snapshot.groups
     ringing = {
         one.group
         for one in memory.unexplained
@@ -248,14 +248,14 @@ def explain_gaps(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
         or (one.count and not within(one.since, snapshot.now, UNEXPLAINED_S))
     }
     groups = (
-        (seen.spot, memory.spot_failures, snapshot.spot_failures),
-        (seen.on_demand, memory.on_demand_failures, snapshot.on_demand_failures),
+        (observation.spot, memory.spot_failures, snapshot.spot_failures),
+        (observation.on_demand, memory.on_demand_failures, snapshot.on_demand_failures),
     )
-    if not seen.spot.exists:
-        why = f"{seen.spot.name} does not exist: create it, or correct the fleet document"
+    if not observation.spot.exists:
+        why = f"{observation.spot.name} does not exist: create it, or correct the fleet document"
         gone = LaunchFailure(at=snapshot.now, failure_class=FailureClass.CAPACITY, message=why)
         snapshot = replace(snapshot, spot_failures=(*snapshot.spot_failures, gone))
-        groups = ((seen.spot, (), snapshot.spot_failures), groups[1])
+        groups = ((observation.spot, (), snapshot.spot_failures), groups[1])
     spot, on_demand = [
         (
             *[
@@ -276,11 +276,11 @@ def unexplained(memory: AvailabilityMemory, snapshot: Snapshot) -> tuple[Unexpla
 
     A launch has succeeded once its instance is in service, or the group has no gap.
     """
-    found, now = list[Unexplained](), snapshot.now
+    texts, now = list[Unexplained](), snapshot.now
     known = {one.group: one for one in memory.unexplained}
     for group, failures in (
-        (snapshot.seen.spot, snapshot.spot_failures),
-        (snapshot.seen.on_demand, snapshot.on_demand_failures),
+        (snapshot.groups.spot, snapshot.spot_failures),
+        (snapshot.groups.on_demand, snapshot.on_demand_failures),
     ):
         before = known.get(group.name)
         serve = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
@@ -295,8 +295,8 @@ def unexplained(memory: AvailabilityMemory, snapshot: Snapshot) -> tuple[Unexpla
         since = before.since if before and (count or not new) else new[0]
         newest = max(new, default=now) if before is None else max([*new, before.newest])
         total = count + len(new)
-        found.append(Unexplained(group=group.name, since=since, newest=newest, count=total))
-    return tuple(found)
+        texts.append(Unexplained(group=group.name, since=since, newest=newest, count=total))
+    return tuple(texts)
 
 
 def explaining(
@@ -359,12 +359,12 @@ def restore_size(snapshot: Snapshot, memory: AvailabilityMemory) -> Snapshot:
     Its operator may have chosen another size, unless the load sizes the fleet or the group has its
     minimum.
     """
-    group, fleet = snapshot.seen.spot, snapshot.fleet
+    group, fleet = snapshot.groups.spot, snapshot.fleet
     known = min(memory.spot_seen or 0, group.maximum, fleet.bounds.spot_max)
     chosen = group.desired > group.minimum and not fleet.sizing.enabled
     if not group.exists or not memory.spot_missing or chosen or group.desired >= known:
         return snapshot
-    return replace(snapshot, seen=replace(snapshot.seen, spot=replace(group, desired=known)))
+    return replace(snapshot, groups=replace(snapshot.groups, spot=replace(group, desired=known)))
 
 
 # --- outside of the group -------------------------------------------------------------------------
@@ -383,15 +383,17 @@ def still_outside(memory: AvailabilityMemory, snapshot: Snapshot) -> dict[str, d
     that the role may not end is reported, and no longer this stack's.
     """
     sweep = snapshot.sweep or Sweep()
-    found = sweep.detached
-    known = {i: at for i, at in {**found, **memory.detached}.items() if i not in sweep.unproven}
+    detached = sweep.detached
+    known = {
+        i: at for i, at in {**detached, **memory.detached}.items() if i not in sweep.unproven_marks
+    }
     if not known:
         return {}
     ended = set(snapshot.taken - (snapshot.running or frozenset()))
     if snapshot.running is not None:
         due = overdue(memory, snapshot.fleet.availability, snapshot.now)
-        ended |= due - snapshot.running - found.keys()
-    group = snapshot.seen.spot
+        ended |= due - snapshot.running - detached.keys()
+    group = snapshot.groups.spot
     ended |= {i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE}
     return {i: at for i, at in known.items() if i not in ended}
 
@@ -405,7 +407,7 @@ class Assessment:
 
     `risky` are the instances at risk now, `newly_risky` those that were not at risk in the previous
     turn, `unmark` those whose warning has lapsed and that still carry the mark. The failures are
-    those that explain a gap, a suspended Launch process included. `found` is how far on-demand has
+    those that explain a gap, a suspended Launch process included. `moved` is how far on-demand has
     moved by a request whose answer was lost. `restored` is by how much the spot group is smaller
     than before it was deleted.
     """
@@ -424,7 +426,7 @@ class Assessment:
     spot_failures: tuple[LaunchFailure, ...]
     on_demand_failures: tuple[LaunchFailure, ...]
     both_short: bool
-    found: int
+    moved: int
     restored: int = 0
 
     @property
@@ -445,7 +447,7 @@ class Assessment:
             waited_for = min(growth, spot.launching + spot.missing)
         else:
             waited_for = spot.launching + min(max(0, growth - spot.launching), spot.missing)
-        return max(0, self.target_serving - spot.serving - spot.unheard - waited_for)
+        return max(0, self.target_serving - spot.serving - spot.unproven - waited_for)
 
     @property
     def short_now(self) -> int:
@@ -467,5 +469,5 @@ class Assessment:
     def unfilled(self) -> int:
         """How many instances are served by neither group at this moment."""
         spot, on_demand = self.spot, self.on_demand
-        there = spot.serving + spot.unheard + on_demand.serving + on_demand.unheard
+        there = spot.serving + spot.unproven + on_demand.serving + on_demand.unproven
         return max(0, spot.target - there)

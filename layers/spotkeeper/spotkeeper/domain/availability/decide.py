@@ -88,7 +88,7 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
     """Count both groups, update the memory, and estimate the losses to expect."""
     memory = still_known(memory, snapshot)
     memory = replace(memory, unexplained=unexplained(memory, snapshot))
-    asked_for = snapshot.seen.spot.desired
+    asked_for = snapshot.groups.spot.desired
     snapshot = restore_size(snapshot, memory) if memory.spot_missing else snapshot
     explained = explain_gaps(snapshot, memory)
     warned = at_risk(explained, memory)
@@ -97,7 +97,7 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
     launching = find_launching(memory, explained)
     spot, on_demand = count_groups(explained, launching, risky.union(unmark))
     risk = risk_of(explained, memory, warned, risky)
-    seen = Assessment(
+    assessment = Assessment(
         snapshot=snapshot,
         now=snapshot.now,
         policy=snapshot.fleet.availability,
@@ -112,10 +112,10 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
         spot_failures=explained.spot_failures,
         on_demand_failures=explained.on_demand_failures,
         both_short=both_short(explained, spot, on_demand),
-        found=on_demand.target - memory.unsure.before if memory.unsure else 0,
-        restored=snapshot.seen.spot.desired - asked_for,
+        moved=on_demand.target - memory.unsure.before if memory.unsure else 0,
+        restored=snapshot.groups.spot.desired - asked_for,
     )
-    return replace(seen, memory=remember_seen(seen, warned))
+    return replace(assessment, memory=remember_seen(assessment, warned))
 
 
 def still_known(memory: AvailabilityMemory, snapshot: Snapshot) -> AvailabilityMemory:
@@ -123,7 +123,7 @@ def still_known(memory: AvailabilityMemory, snapshot: Snapshot) -> AvailabilityM
 
     Of other groups only the detached instances are kept, because nothing else ends them.
     """
-    groups = (snapshot.seen.spot.name, snapshot.seen.on_demand.name)
+    groups = (snapshot.groups.spot.name, snapshot.groups.on_demand.name)
     if memory.groups not in ((), groups):
         memory = AvailabilityMemory(detached=memory.detached, announced=memory.announced)
     if snapshot.sweep:
@@ -146,24 +146,29 @@ def still_known(memory: AvailabilityMemory, snapshot: Snapshot) -> AvailabilityM
     )
 
 
-def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> AvailabilityMemory:
+def remember_seen(assessment: Assessment, at_risk: Mapping[str, datetime]) -> AvailabilityMemory:
     """Update the memory with what was read; it does not depend on later requests or answers."""
-    old, snapshot, spot, now = seen.memory, seen.snapshot, seen.spot, seen.now
-    policy, group, launching = seen.policy, snapshot.seen.spot, seen.launching
-    back, sweep = snapshot.seen.on_demand, snapshot.sweep
+    old, snapshot, spot, now = (
+        assessment.memory,
+        assessment.snapshot,
+        assessment.spot,
+        assessment.now,
+    )
+    policy, group, launching = assessment.policy, snapshot.groups.spot, assessment.launching
+    back, sweep = snapshot.groups.on_demand, snapshot.sweep
     memory = replace(
         old,
         groups=(group.name, back.name),
         seen_at=now,
         need=spot.target,
         spot_seen=group.desired,
-        risky=tuple(sorted(seen.risky)),
+        risky=tuple(sorted(assessment.risky)),
         gap_since=(old.gap_since or now) if spot.missing else None,
         pending_increases=pending_increases(
             old,
             spot,
             launching,
-            seen.spot_failures,
+            assessment.spot_failures,
             policy,
             now,
         ),
@@ -176,25 +181,25 @@ def remember_seen(seen: Assessment, at_risk: Mapping[str, datetime]) -> Availabi
             explaining(old.on_demand_failures, snapshot.on_demand_failures, back)
         ),
         at_risk=at_risk,
-        levels=add_level(old.levels, now, spot.serving, seen.risk.settle_s),
-        risk=seen.risk.memory,
-        drained=tuple([i for i in old.drained if i in seen.risky or i in seen.unmark]),
+        levels=add_level(old.levels, now, spot.serving, assessment.risk.settle_s),
+        risk=assessment.risk.memory,
+        drained=tuple([i for i in old.drained if i in assessment.risky or i in assessment.unmark]),
         detached=still_outside(old, snapshot) if old.detached or sweep else {},
         swept_at=now if sweep else old.swept_at,
-        unproven=sweep.unproven if sweep else old.unproven,
+        unproven_marks=sweep.unproven_marks if sweep else old.unproven_marks,
         wake_ups=tuple([at for at in old.wake_ups if at > now]),
         resumed={g: at for g, at in old.resumed.items() if within(at, now, RESUME_AGAIN_S)},
-        spot_missing=not group.exists or seen.restored > 0,
+        spot_missing=not group.exists or assessment.restored > 0,
         left=tuple(snapshot.left),
-        on_demand_since=(old.on_demand_since or now) if seen.on_demand.target else None,
+        on_demand_since=(old.on_demand_since or now) if assessment.on_demand.target else None,
         unsure=None,
     )
-    memory = replace(memory, adoption=adopt(old, memory, seen))
-    return back_off(memory, now, both_short=seen.both_short)
+    memory = replace(memory, adoption=adopt(old, memory, assessment))
+    return back_off(memory, now, both_short=assessment.both_short)
 
 
 def adopt(
-    before: AvailabilityMemory, memory: AvailabilityMemory, seen: Assessment
+    before: AvailabilityMemory, memory: AvailabilityMemory, assessment: Assessment
 ) -> Adoption | None:
     """Take over a fleet as it is: a new one, or one whose memory is lost or old (rule 12).
 
@@ -202,56 +207,60 @@ def adopt(
     the load is known, and either it has sized the spot group since or spot has served as many. Less
     is adopted if an operator lowers on-demand.
     """
-    target, now = seen.on_demand.target, seen.now
+    target, now = assessment.on_demand.target, assessment.now
     adopted = before.adoption if within(before.seen_at, now, LOOKED_AFTER_S) else None
     if adopted is not None:
         adopted = replace(adopted, holds=min(adopted.holds, target))
-    elif seen.snapshot.health_lost or not within(before.seen_at, now, LOOKED_AFTER_S):
+    elif assessment.snapshot.health_lost or not within(before.seen_at, now, LOOKED_AFTER_S):
         adopted = Adoption(since=now, holds=target)
     else:
         return None
     if not adopted.holds:
         return None
-    known = not seen.snapshot.health_lost
-    return None if known and _spot_is_enough(adopted, memory, seen) else adopted
+    known = not assessment.snapshot.health_lost
+    return None if known and _spot_is_enough(adopted, memory, assessment) else adopted
 
 
-def _spot_is_enough(adopted: Adoption, memory: AvailabilityMemory, seen: Assessment) -> bool:
+def _spot_is_enough(adopted: Adoption, memory: AvailabilityMemory, assessment: Assessment) -> bool:
     """Tell whether the operator or the load has requested enough from the spot group.
 
     If no search log has arrived in ten minutes, none are sent: an operator sizes the group.
     """
-    snapshot = seen.snapshot
-    served = settled(memory.levels, seen.now, seen.risk.settle_s) >= adopted.holds
+    snapshot = assessment.snapshot
+    served = settled(memory.levels, assessment.now, assessment.risk.settle_s) >= adopted.holds
     if snapshot.load_known:
         return served or snapshot.size_limited is False
-    never_logged = not snapshot.logged and not within(adopted.since, seen.now, LOOKED_AFTER_S)
+    never_logged = not snapshot.logged and not within(adopted.since, assessment.now, LOOKED_AFTER_S)
     return served and (never_logged or not snapshot.fleet.sizing.enabled)
 
 
 # --- plan, apply ----------------------------------------------------------------------------------
 
 
-def plan(seen: Assessment) -> Plan:
+def plan(assessment: Assessment) -> Plan:
     """Decide one turn; the same assessment always gives the same plan.
 
     The actions that restore service are first: backfill, then replacements, then the rest.
     """
-    size = size_backfill(seen)
-    actions: list[AvailabilityAction] = [*size.actions, *marks(seen), *early_replacements(seen)]
-    spot, until = seen.snapshot.seen.spot, seen.risk.deferral.until
-    if seen.restored:
+    size = size_backfill(assessment)
+    actions: list[AvailabilityAction] = [
+        *size.actions,
+        *marks(assessment),
+        *early_replacements(assessment),
+    ]
+    spot, until = assessment.snapshot.groups.spot, assessment.risk.deferral.until
+    if assessment.restored:
         actions.append(RestoreSpot(group=spot.name, desired=spot.desired))
-    actions += [*left_running(seen), *_groups(seen)]
+    actions += [*left_running(assessment), *_groups(assessment)]
     # A turn for when the deferred backfill is due is requested once for each instant.
-    known = seen.memory.wake_ups
-    wake_at = until if until and seen.deferred and until not in known else None
+    known = assessment.memory.wake_ups
+    wake_at = until if until and assessment.deferred and until not in known else None
     return Plan(
         size=size,
-        wake_up=WakeUp(at=wake_at, now=seen.now) if wake_at else None,
+        wake_up=WakeUp(at=wake_at, now=assessment.now) if wake_at else None,
         actions=tuple(actions),
-        assessment=seen,
-        memory=replace(seen.memory, release_due=size.release_due),
+        assessment=assessment,
+        memory=replace(assessment.memory, release_due=size.release_due),
     )
 
 
@@ -296,23 +305,23 @@ def apply(
     return replace(memory, drained=tuple(drained), detached=detached)
 
 
-def _groups(seen: Assessment) -> list[ClaimGroup | SuspendAzRebalance | ResumeLaunch]:
+def _groups(assessment: Assessment) -> list[ClaimGroup | SuspendAzRebalance | ResumeLaunch]:
     """Claim the groups, and suspend AZRebalance where the policy says so.
 
     What AWS suspended is resumed, and again after a while if it is suspended again.
     """
-    asked: list[ClaimGroup | SuspendAzRebalance | ResumeLaunch] = []
-    both = (seen.snapshot.seen.spot, seen.snapshot.seen.on_demand)
+    requests: list[ClaimGroup | SuspendAzRebalance | ResumeLaunch] = []
+    both = (assessment.snapshot.groups.spot, assessment.snapshot.groups.on_demand)
     for group in [group for group in both if group.exists]:
-        if seen.snapshot.claims and not group.owner:
-            asked.append(ClaimGroup(group=group.name))
-        if seen.policy.suspend_az_rebalance and AZ_REBALANCE not in group.suspended:
+        if assessment.snapshot.claims and not group.owner:
+            requests.append(ClaimGroup(group=group.name))
+        if assessment.policy.suspend_az_rebalance and AZ_REBALANCE not in group.suspended:
             # Balancing the zones ends busy instances.
-            asked.append(SuspendAzRebalance(group=group.name))
-        if LAUNCH in group.suspended_by_aws and group.name not in seen.memory.resumed:
+            requests.append(SuspendAzRebalance(group=group.name))
+        if LAUNCH in group.suspended_by_aws and group.name not in assessment.memory.resumed:
             # AWS suspended it after a day of failed launches.
-            asked.append(ResumeLaunch(group=group.name))
-    return asked
+            requests.append(ResumeLaunch(group=group.name))
+    return requests
 
 
 # --- what the record says -------------------------------------------------------------------------
@@ -320,56 +329,59 @@ def _groups(seen: Assessment) -> list[ClaimGroup | SuspendAzRebalance | ResumeLa
 
 def reason_of(wanted: Plan) -> str:
     """Describe both groups in one line, and say why the plan is as it is."""
-    seen = wanted.assessment
-    spot, on_demand = seen.spot, seen.on_demand
+    assessment = wanted.assessment
+    spot, on_demand = assessment.spot, assessment.on_demand
     parts = [f"spot {spot.serving} of {spot.target} serving"]
     counts = (
         (spot.launching, "launching"),
-        (spot.unheard, "not reporting yet"),
+        (spot.unproven, "not reporting yet"),
         (spot.late, "past the launch deadline"),
         (spot.at_risk, "at risk"),
-        (seen.shortfall, "short"),
+        (assessment.shortfall, "short"),
     )
     parts += [f"{number} {word}" for number, word in counts if number]
     if on_demand.target:
         parts.append(f"on-demand {on_demand.serving} of {on_demand.target} serving")
-    return f"{', '.join(parts)}; {wanted.size.why}{_explanation(seen)}"
+    return f"{', '.join(parts)}; {wanted.size.why}{_explanation(assessment)}"
 
 
 def awaited_of(wanted: Plan) -> tuple[Awaited, ...]:
     """Name what the fleet waits for, and until when."""
-    seen = wanted.assessment
+    assessment = wanted.assessment
     waits = [wanted.size.awaited] if wanted.size.awaited else []
-    if seen.spot.launching or seen.on_demand.launching:
+    if assessment.spot.launching or assessment.on_demand.launching:
         # The last of them is to serve by its deadline.
-        last = max(seen.launching.since.values(), default=seen.now)
-        until = last + timedelta(seconds=seen.policy.launch_deadline_s)
+        last = max(assessment.launching.since.values(), default=assessment.now)
+        until = last + timedelta(seconds=assessment.policy.launch_deadline_s)
         waits.append(Awaited(what=Awaiting.LAUNCH, until=until))
     return tuple(waits)
 
 
-def _explanation(seen: Assessment) -> str:
+def _explanation(assessment: Assessment) -> str:
     """Quote the newest failure while spot is short; name what the operator has to do.
 
     Where on-demand fails too, the failures of both groups are quoted: the operator can act on one.
     """
-    text, unproven = "", seen.memory.unproven
-    failures = (*seen.spot_failures, *seen.on_demand_failures)
-    if failures and seen.spot.serving < seen.spot.target:
-        if seen.both_short and seen.spot_failures and seen.on_demand_failures:
-            both = (("spot", seen.spot_failures), ("on-demand", seen.on_demand_failures))
+    text, marked = "", assessment.memory.unproven_marks
+    failures = (*assessment.spot_failures, *assessment.on_demand_failures)
+    if failures and assessment.spot.serving < assessment.spot.target:
+        if assessment.both_short and assessment.spot_failures and assessment.on_demand_failures:
+            both = (
+                ("spot", assessment.spot_failures),
+                ("on-demand", assessment.on_demand_failures),
+            )
             text = f" ({'; '.join(f'{name}, {_newest(failed)}' for name, failed in both)})"
         else:
             text = f" ({_newest(failures)})"
-    for name, count in seen.snapshot.left.items():
+    for name, count in assessment.snapshot.left.items():
         many = "instances" if count is None else f"{count} instance{'s' * (count > 1)}"
         text += (
             f"; {name}, which an earlier document named, still has {many}: lower its "
             "desired capacity to 0, or remove its tag spotkeeper:owner if they are to stay"
         )
-    if unproven:
+    if marked:
         text += (
-            f"; {', '.join(unproven)} have Spotkeeper's tags, but the history of their group does "
+            f"; {', '.join(marked)} have Spotkeeper's tags, but the history of their group does "
             "not show that Spotkeeper detached them, or were detached by an earlier release, "
             "without the tag spotkeeper:nonce: end them, or remove the tags"
         )
@@ -383,21 +395,21 @@ def _newest(failures: Sequence[LaunchFailure]) -> str:
     return f"{unknown}{newest.failure_class}: {newest.message}"
 
 
-def alarms_of(seen: Assessment, after: AvailabilityMemory) -> tuple[Alarm, ...]:
+def alarms_of(assessment: Assessment, after: AvailabilityMemory) -> tuple[Alarm, ...]:
     """Name the alarms for the operator; `after` is the memory at the end of the turn."""
-    named = {Alarm(f.failure_class) for f in seen.failures if needs_operator(f.failure_class)}
-    if seen.spot.late or seen.on_demand.late:
+    named = {Alarm(f.failure_class) for f in assessment.failures if needs_operator(f.failure_class)}
+    if assessment.spot.late or assessment.on_demand.late:
         named.add(Alarm.BOOTSTRAP)
-    if seen.both_short:
+    if assessment.both_short:
         named.add(Alarm.BOTH_SHORT)
-    if after.unproven:
+    if after.unproven_marks:
         named.add(Alarm.UNPROVEN_MARKS)
-    if not (seen.snapshot.seen.spot.exists and seen.snapshot.seen.on_demand.exists):
+    if not (assessment.snapshot.groups.spot.exists and assessment.snapshot.groups.on_demand.exists):
         named.add(Alarm.GROUP_MISSING)
     if after.left:
         named.add(Alarm.GROUP_LEFT)
-    adopted, deadline_s = after.adoption, seen.policy.launch_deadline_s
-    more = seen.spot.serving + seen.on_demand.target > seen.spot.target
-    if adopted is not None and more and not within(adopted.since, seen.now, deadline_s):
+    adopted, deadline_s = after.adoption, assessment.policy.launch_deadline_s
+    more = assessment.spot.serving + assessment.on_demand.target > assessment.spot.target
+    if adopted is not None and more and not within(adopted.since, assessment.now, deadline_s):
         named.add(Alarm.ADOPTING)
     return tuple(sorted(named))

@@ -16,10 +16,10 @@ WARNING_LIFETIME = timedelta(minutes=15)
 
 def at_risk(snapshot: Snapshot, memory: AvailabilityMemory) -> dict[str, datetime]:
     """Merge old and new warnings of instances that are still in a group."""
-    now, seen = snapshot.now, snapshot.seen
+    now, groups = snapshot.now, snapshot.groups
     if not memory.at_risk and not snapshot.warned:
         return {}
-    present = {i.instance_id for g in (seen.spot, seen.on_demand) for i in g.instances}
+    present = {i.instance_id for g in (groups.spot, groups.on_demand) for i in g.instances}
     notice = timedelta(seconds=snapshot.fleet.availability.notice_s)
     merged = {i: at for i, at in memory.at_risk.items() if i in present}
     for i, warned_at in snapshot.warned.items():
@@ -35,23 +35,23 @@ def lapsed(
     """Name the marked instances no longer at risk: with the mark, their workers refuse work."""
     if not memory.drained:
         return ()
-    groups = (snapshot.seen.spot, snapshot.seen.on_demand)
+    groups = (snapshot.groups.spot, snapshot.groups.on_demand)
     there = {i.instance_id for g in groups for i in g.instances if i.phase is Phase.IN_SERVICE}
     return tuple([i for i in memory.drained if i in there and i not in risky])
 
 
-def marks(seen: Assessment) -> list[Drain | Unmark]:
+def marks(assessment: Assessment) -> list[Drain | Unmark]:
     """Mark the instances at risk, all with the time when AWS takes the first of them.
 
     The mark is removed from instances that AWS did not take.
     """
-    lapsed = [Unmark(instance_id=i) for i in seen.unmark]
-    unmarked = seen.risky.difference(seen.memory.drained, seen.snapshot.taken)
+    lapsed = [Unmark(instance_id=i) for i in assessment.unmark]
+    unmarked = assessment.risky.difference(assessment.memory.drained, assessment.snapshot.taken)
     if not unmarked:
         return [*lapsed]
-    first = min([seen.memory.at_risk[i] for i in unmarked])
-    gone_at = first + timedelta(seconds=seen.policy.notice_s)
-    groups = (seen.snapshot.seen.spot, seen.snapshot.seen.on_demand)
+    first = min([assessment.memory.at_risk[i] for i in unmarked])
+    gone_at = first + timedelta(seconds=assessment.policy.notice_s)
+    groups = (assessment.snapshot.groups.spot, assessment.snapshot.groups.on_demand)
     return [
         *[
             Drain(group=group.name, instance_id=i, gone_at=gone_at)
@@ -62,22 +62,22 @@ def marks(seen: Assessment) -> list[Drain | Unmark]:
     ]
 
 
-def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
+def early_replacements(assessment: Assessment) -> list[ReplaceEarly]:
     """Replace instances that AWS takes, or has taken while the group still lists them.
 
     Where rebalance recommendations count, no more instances run outside of the group than its
     desired capacity. AWS may leave such an instance running, and recommend its replacement next.
     """
-    taken = seen.snapshot.taken
-    going = seen.risky | taken
-    if not seen.policy.early_replacement or seen.both_short or not going:
+    taken = assessment.snapshot.taken
+    going = assessment.risky | taken
+    if not assessment.policy.early_replacement or assessment.both_short or not going:
         return []
-    group = seen.snapshot.seen.spot
+    group = assessment.snapshot.groups.spot
     there = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
     room = len(there)
-    if seen.policy.rebalance is RebalanceMeaning.AT_RISK:
-        room = max(0, group.desired - len(seen.memory.detached))
-    early = {*[i for i in there if i in seen.risky and i not in taken][:room]}
+    if assessment.policy.rebalance is RebalanceMeaning.AT_RISK:
+        room = max(0, group.desired - len(assessment.memory.detached))
+    early = {*[i for i in there if i in assessment.risky and i not in taken][:room]}
     return [
         ReplaceEarly(group=group.name, instance_id=i, taken=i in taken)
         for i in there
@@ -85,14 +85,14 @@ def early_replacements(seen: Assessment) -> list[ReplaceEarly]:
     ]
 
 
-def left_running(seen: Assessment) -> list[Terminate]:
+def left_running(assessment: Assessment) -> list[Terminate]:
     """End the detached instances past their deadline that were seen to run.
 
     AWS refuses to end an instance that has ended. Only what the memory names is ended.
     """
-    if not seen.memory.detached:
+    if not assessment.memory.detached:
         return []
-    sweep = seen.snapshot.sweep
-    running = (seen.snapshot.running or frozenset()).union(sweep.detached if sweep else ())
-    over = overdue(seen.memory, seen.policy, seen.now) & running
+    sweep = assessment.snapshot.sweep
+    running = (assessment.snapshot.running or frozenset()).union(sweep.detached if sweep else ())
+    over = overdue(assessment.memory, assessment.policy, assessment.now) & running
     return [Terminate(instance_id=i) for i in sorted(over)]

@@ -120,7 +120,7 @@ class AvailabilityMemory:
     * `spot_failures` and `on_demand_failures`, which explain a gap while it lasts, and how many
       launches are `unexplained`;
     * `adoption`, until what on-demand serves is known not to be needed;
-    * `swept_at`, when marked instances were searched for, and `unproven`, those found that only
+    * `swept_at`, when marked instances were searched for, and `unproven_marks`, those that only
       carry tags;
     * `spot_missing`, whether the spot group was deleted, and not given its size again since;
     * `left`, the groups of earlier documents that still have instances;
@@ -156,7 +156,7 @@ class AvailabilityMemory:
     unexplained: tuple[Unexplained, ...] = ()
     adoption: Adoption | None = None
     swept_at: datetime | None = None
-    unproven: tuple[str, ...] = ()
+    unproven_marks: tuple[str, ...] = ()
     spot_missing: bool = False
     left: tuple[str, ...] = ()
     on_demand_since: datetime | None = None

@@ -71,7 +71,7 @@ def risk_of(
     )
     share = policy.lost_notice_share
     return Risk(
-        extra=lost_warnings(bursts, snapshot.seen.spot, risky, share),
+        extra=lost_warnings(bursts, snapshot.groups.spot, risky, share),
         settle_s=0,
         deferral=deferral_of(snapshot, memory, risky),
         memory=memory,
@@ -89,7 +89,7 @@ def add_bursts(
     Warnings arrive in bursts: AWS takes many instances of a pool at once.
     """
     pools: dict[str, list[datetime]] = {}
-    for instance in snapshot.seen.spot.instances:
+    for instance in snapshot.groups.spot.instances:
         this = instance.instance_id
         if this in risky and this not in before.risky:
             pools.setdefault(instance.pool, []).append(at_risk[this])
@@ -138,7 +138,7 @@ def deferral_of(snapshot: Snapshot, memory: RiskMemory, risky: Set[str]) -> Defe
     lost warnings waits as long. Nothing is deferred before a start was measured, when no turn would
     run in time, or when on-demand was refused and may need the time.
     """
-    now, spot, policy = snapshot.now, snapshot.seen.spot, snapshot.fleet.availability
+    now, spot, policy = snapshot.now, snapshot.groups.spot, snapshot.fleet.availability
     lead = lead_of(memory.deferral, policy, now)
     if lead is None or not snapshot.can_defer or snapshot.on_demand_refused:
         return Deferral()
@@ -175,12 +175,12 @@ def remember_deferral(
 
     Of those that have left their group, only detached ones still serve.
     """
-    seen, now = snapshot.seen, snapshot.now
+    groups, now = snapshot.groups, snapshot.now
     memory = watch_starts(
-        before.risk.deferral, seen.on_demand, snapshot.served, now, snapshot.on_demand_refused
+        before.risk.deferral, groups.on_demand, snapshot.served, now, snapshot.on_demand_refused
     )
     notice = timedelta(seconds=snapshot.fleet.availability.notice_s)
-    inside = {i.instance_id: i for i in seen.spot.instances}
+    inside = {i.instance_id: i for i in groups.spot.instances}
     outside = before.detached.keys() - snapshot.taken - inside.keys()
     gone_at = {i: at for i, at in memory.gone_at.items() if i in outside}
     for i, instance in inside.items():

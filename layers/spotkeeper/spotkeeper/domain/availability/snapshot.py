@@ -14,13 +14,14 @@ class Sweep:
     """The marked instances that a search found; only a controller without memory searches.
 
     `inside` are in one of the groups. `detached` are in no group, with when they should have been
-    gone, and AWS's own history shows that they were detached from their group. `unproven` are in no
-    group and only carry tags, or not those that the role needs: they are reported, and never ended.
+    gone, and AWS's own history shows that they were detached from their group. `unproven_marks` are
+    of no group and only carry tags, or not those that the role needs: they are reported, and never
+    ended.
     """
 
     inside: frozenset[str] = frozenset()
     detached: Mapping[str, datetime] = field(default_factory=dict)
-    unproven: tuple[str, ...] = ()
+    unproven_marks: tuple[str, ...] = ()
 
 
 class NeedSource(StrEnum):
@@ -47,7 +48,7 @@ class Snapshot:
     * `taken` are instances that AWS has taken, including those that their group still lists.
     * Without `can_defer`, no backfill is deferred.
     * `silent` are instances whose workers do not serve; `unreported` are in service without a log
-      although requests flow, with since when; `unheard` are in service without a log, with since
+      although requests flow, with since when; `unproven` are in service without a log, with since
       when, while there were too few requests to tell.
     * With `load_known`, the load names the need; with `logged`, search logs have arrived, ever.
       They are known without a gap for `logs_known_for`; with `logs_missing`, they have stopped.
@@ -65,7 +66,7 @@ class Snapshot:
     """
 
     fleet: Fleet
-    seen: Observation
+    groups: Observation
     spot_failures: tuple[LaunchFailure, ...] = ()
     on_demand_failures: tuple[LaunchFailure, ...] = ()
     warned: Mapping[str, datetime] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class Snapshot:
     can_defer: bool = True
     silent: frozenset[str] = frozenset()
     unreported: Mapping[str, datetime] = field(default_factory=dict)
-    unheard: Mapping[str, datetime] = field(default_factory=dict)
+    unproven: Mapping[str, datetime] = field(default_factory=dict)
     load_known: bool = False
     logged: bool = False
     logs_known_for: timedelta = timedelta()
@@ -91,12 +92,12 @@ class Snapshot:
     @property
     def now(self) -> datetime:
         """The instant of the turn."""
-        return self.seen.seen_at
+        return self.groups.seen_at
 
     @property
     def need(self) -> Need:
         """What the fleet must serve: as many instances as its spot group should have."""
-        return Need(instances=self.seen.spot.desired, source=NeedSource.SPOT_GROUP)
+        return Need(instances=self.groups.spot.desired, source=NeedSource.SPOT_GROUP)
 
     @property
     def on_demand_refused(self) -> bool:

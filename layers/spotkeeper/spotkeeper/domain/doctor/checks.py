@@ -1,7 +1,7 @@
 """Every check of the doctor, in tables: id, severity, evidence, fix, and what finds it.
 
 `examine` runs them all. In a text, `{it}` is what was found; `{group.name}`, `{fleet.name}` and
-`{machine.hop_limit}` are facts. docs/findings.md is generated from these tables (`make docs`).
+`{template.hop_limit}` are facts. docs/findings.md is generated from these tables (`make docs`).
 """
 
 import re
@@ -15,7 +15,7 @@ from spotkeeper.domain.doctor.facts import (
     Facts,
     GroupFacts,
     JobFacts,
-    Machine,
+    LaunchTemplate,
     StackFacts,
     Unseen,
     known,
@@ -42,11 +42,11 @@ class Check[Scope]:
 
     def findings(self, scope: Scope, about: str, **facts: object) -> Iterator[Finding]:
         """Run it on one scope; a tuple is another resource and what was found of it."""
-        found = self.find(scope)
-        if not isinstance(found, Iterable) or isinstance(found, str):
-            found = [found] if found else []
-        for it in found:
-            name, detail = it if isinstance(it, tuple) else (about, it)
+        subjects = self.find(scope)
+        if not isinstance(subjects, Iterable) or isinstance(subjects, str):
+            subjects = [subjects] if subjects else []
+        for subject in subjects:
+            name, detail = subject if isinstance(subject, tuple) else (about, subject)
             yield Finding(
                 id=self.id,
                 severity=self.severity,
@@ -68,9 +68,9 @@ class Member:
     """The bound that the fleet's document sets."""
 
     @property
-    def machine(self) -> Machine:
+    def template(self) -> LaunchTemplate:
         """How its instances start; one without a problem where that is not known."""
-        return known(self.group.machine, _UNKNOWN_MACHINE)
+        return known(self.group.launch_template, _UNKNOWN_TEMPLATE)
 
     @property
     def aws(self) -> Mapping[str, Any]:
@@ -119,12 +119,12 @@ class Member:
         return [t for t in self.group.types if isinstance(vcpus, Unseen) or t in vcpus]
 
 
-_UNKNOWN_MACHINE = Machine(profile_policies=Unseen(action="", why=""))
+_UNKNOWN_TEMPLATE = LaunchTemplate(profile_policies=Unseen(action="", why=""))
 
 
-def _lacks(machine: Machine, policy: str) -> bool:
-    """Say whether a machine has a role, but not a policy."""
-    policies = machine.profile_policies
+def _lacks(template: LaunchTemplate, policy: str) -> bool:
+    """Say whether a template has a role, but not a policy."""
+    policies = template.profile_policies
     return isinstance(policies, frozenset) and policy not in policies
 
 
@@ -143,7 +143,7 @@ def _findings(facts: Facts) -> Iterator[Finding]:
         for of_jobs in JOB_CHECKS:
             yield from of_jobs.findings(facts.jobs, "jobs")
     for at in _members(facts):
-        named = {"fleet": at.fleet, "group": at.group, "aws": at.aws, "machine": at.machine}
+        named = {"fleet": at.fleet, "group": at.group, "aws": at.aws, "template": at.template}
         for of_group in GROUP_CHECKS:
             yield from of_group.findings(at, at.group.name, most=at.most, **named)
 
@@ -192,8 +192,8 @@ def quota_for(instance_type: str, option: PurchaseOption, names: Sequence[str]) 
     letters = _COUNTED_AS.get(family[1], family[1])
     wanted = {letters, letters + family[2]}
     for name in names:
-        found = _QUOTAS[option].fullmatch(name)
-        if found and wanted & {token.lower() for token in _FAMILY.findall(found[1])}:
+        match = _QUOTAS[option].fullmatch(name)
+        if match and wanted & {token.lower() for token in _FAMILY.findall(match[1])}:
             return name
     return None
 
@@ -241,9 +241,9 @@ def _unseen_parts(facts: Facts) -> Iterator[tuple[str, str, Unseen]]:
     """Every part that could not be read, with its group and its name."""
     parts: list[tuple[str, object]] = [("", facts), ("", facts.account), ("", facts.stack)]
     if facts.jobs:
-        parts += [("jobs", facts.jobs), ("jobs", facts.jobs.machine)]
+        parts += [("jobs", facts.jobs), ("jobs", facts.jobs.launch_template)]
     for group in known(facts.groups, {}).values():
-        parts += [(group.name, group), (group.name, group.machine)]
+        parts += [(group.name, group), (group.name, group.launch_template)]
     for name, part in parts:
         for each in fields(part) if part and not isinstance(part, Unseen) else ():  # type: ignore
             if isinstance(value := getattr(part, each.name), Unseen):
@@ -418,7 +418,7 @@ def _is_offered(at: Member) -> bool:
 
 
 def _foreign_architectures(at: Member) -> Found:
-    of_type, image = at.facts.account.architectures, at.machine.architecture
+    of_type, image = at.facts.account.architectures, at.template.architecture
     types = [t for t in at.group.types if t in of_type]
     wanted = {image} if image else next((of_type[t] for t in types), frozenset[str]())
     rest = f"{'the image' if image else 'the rest of the group'} is {'/'.join(sorted(wanted))}"
@@ -429,7 +429,7 @@ def _foreign_architectures(at: Member) -> Found:
 
 def _bad_keys(at: Member) -> str:
     own = (tag["Key"] for tag in at.aws.get("Tags", []) if tag.get("PropagateAtLaunch"))
-    keys = dict.fromkeys((*own, *at.machine.tag_keys))
+    keys = dict.fromkeys((*own, *at.template.tag_keys))
     wrong = [k for k in keys if k in _NOT_A_KEY or any(c in k for c in _NOT_IN_A_PATH)]
     return ", ".join(map(repr, wrong))
 
@@ -454,7 +454,7 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
         "it pays at most {it} USD an hour for spot: AWS interrupts such instances more often",
         "remove SpotMaxPrice (MaxPrice in the launch template); on-demand's price is the limit",
         lambda at: at.is_spot
-        and (at.distribution.get("SpotMaxPrice") or at.machine.max_price)),
+        and (at.distribution.get("SpotMaxPrice") or at.template.max_price)),
     Check("maximum-below-bound", ERROR,
         "its maximum is {aws[MaxSize]}, the document of {fleet.name} allows {most}: AWS refuses "
         "more than the maximum",
@@ -577,51 +577,51 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
     Check("market-options", ERROR,
         "the launch template has market options: a mixed instances policy refuses them",
         "remove InstanceMarketOptions; the group sets what is spot",
-        lambda at: at.machine.market_options),
+        lambda at: at.template.market_options),
     Check("metadata-disabled", ERROR,
         "HttpEndpoint is disabled: no instance metadata, so no warnings and no credentials",
         f"set HttpEndpoint to enabled {_METADATA}",
-        lambda at: not at.machine.metadata_enabled),
+        lambda at: not at.template.metadata_enabled),
     Check("tag-keys", ERROR,
         "instance metadata cannot hold the tag keys {it}: launches fail",
         "rename the tags of group and launch template: no spaces, no slashes; or disable "
         "InstanceMetadataTags (docs/workers.md, Traps, describes the drawback)",
-        lambda at: at.machine.tags_in_metadata and _bad_keys(at)),
+        lambda at: at.template.tags_in_metadata and _bad_keys(at)),
     Check("tags-not-in-metadata", ERROR,
         "InstanceMetadataTags is not enabled: workers cannot see that they must drain",
         f"set InstanceMetadataTags to enabled {_METADATA}",
-        lambda at: at.machine.metadata_enabled
-        and not at.machine.tags_in_metadata and not _bad_keys(at)),
+        lambda at: at.template.metadata_enabled
+        and not at.template.tags_in_metadata and not _bad_keys(at)),
     Check("tags-not-in-metadata", WARNING,
         "InstanceMetadataTags is off, as the tag keys {it} require: a detached instance stops at "
         "once instead of serving for the rest of its two minutes",
         "rename the tags: no spaces, no slashes; then enable InstanceMetadataTags",
-        lambda at: not at.machine.tags_in_metadata and _bad_keys(at)),
+        lambda at: not at.template.tags_in_metadata and _bad_keys(at)),
     Check("metadata-tokens", WARNING,
         "HttpTokens is optional: anyone that makes a worker fetch a URL can read its credentials",
         f"set HttpTokens to required {_METADATA}",
-        lambda at: not at.machine.tokens_required),
+        lambda at: not at.template.tokens_required),
     Check("metadata-hop-limit", WARNING,
-        "HttpPutResponseHopLimit is {machine.hop_limit}: workers in containers see no warning "
+        "HttpPutResponseHopLimit is {template.hop_limit}: workers in containers see no warning "
         "unless spotkeeper-agent runs on the host",
         "run the agent on the host (docs/workers.md), or set HttpPutResponseHopLimit to 2",
-        lambda at: at.machine.hop_limit < HOPS_INTO_A_CONTAINER),
+        lambda at: at.template.hop_limit < HOPS_INTO_A_CONTAINER),
     Check("key-without-grant", ERROR,
         "disks are encrypted with {it}, which Auto Scaling may not use: launches fail",
         "allow AWSServiceRoleForAutoScaling to use the key (`aws kms create-grant`)",
         lambda at: [
-            key for key in at.machine.keys
-            if key not in known(at.facts.account.key_grants, frozenset(at.machine.keys))
+            key for key in at.template.keys
+            if key not in known(at.facts.account.key_grants, frozenset(at.template.keys))
         ]),
     Check("no-instance-profile", ERROR,
         "instances have no role: their workers cannot send search logs",
         "set an instance profile whose role has the policy of the output SendSearchLogsPolicy",
-        lambda at: at.machine.profile_policies is None),
+        lambda at: at.template.profile_policies is None),
     Check("role-cannot-send", WARNING,
         "the workers' role does not have the stack's policy for search logs",
         "attach the policy of the output SendSearchLogsPolicy, unless another one allows the same",
         lambda at: at.facts.stack is not None
-        and _lacks(at.machine, at.facts.stack.sends_search_logs)),
+        and _lacks(at.template, at.facts.stack.sends_search_logs)),
 )  # fmt: skip
 
 # --- the stack ------------------------------------------------------------------------------------
@@ -676,8 +676,8 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
 # --- jobs -----------------------------------------------------------------------------------------
 
 
-def _job_machine(jobs: JobFacts) -> Machine:
-    return known(jobs.machine, _UNKNOWN_MACHINE)
+def _job_template(jobs: JobFacts) -> LaunchTemplate:
+    return known(jobs.launch_template, _UNKNOWN_TEMPLATE)
 
 
 JOB_CHECKS: tuple[Check[JobFacts], ...] = (
@@ -685,22 +685,23 @@ JOB_CHECKS: tuple[Check[JobFacts], ...] = (
         "a shutdown stops a machine and must terminate it: the disks of a stopped machine cost "
         "money",
         "set InstanceInitiatedShutdownBehavior to terminate in the launch template of jobs",
-        lambda jobs: not isinstance(jobs.machine, Unseen) and jobs.on_shutdown != "terminate"),
+        lambda jobs: jobs.on_shutdown != "terminate"
+        and not isinstance(jobs.launch_template, Unseen)),
     Check("job-tags-not-in-metadata", ERROR,
         "InstanceMetadataTags is not enabled: the agent cannot see which job its machine runs",
         "set HttpEndpoint and InstanceMetadataTags to enabled in the launch template of jobs",
         lambda jobs: not (
-            _job_machine(jobs).metadata_enabled and _job_machine(jobs).tags_in_metadata
+            _job_template(jobs).metadata_enabled and _job_template(jobs).tags_in_metadata
         )),
     Check("job-no-instance-profile", ERROR,
         "the launch template of jobs names no instance profile: agents cannot call AWS",
         "name the instance profile of the role that JobRole names",
-        lambda jobs: _job_machine(jobs).profile_policies is None),
+        lambda jobs: _job_template(jobs).profile_policies is None),
     Check("job-other-role", ERROR,
         "the role of the instance profile lacks the stack's policy for jobs, so it is not "
         "JobRole: launches are refused",
         "name the instance profile of JobRole in the launch template, or its role as JobRole",
-        lambda jobs: _lacks(_job_machine(jobs), jobs.policy)),
+        lambda jobs: _lacks(_job_template(jobs), jobs.policy)),
     Check("job-one-zone", WARNING,
         "all subnets of jobs are in {it}: a job waits until this zone has capacity",
         "name one subnet for each zone in JobSubnetIds",

@@ -36,7 +36,7 @@ def known[T](value: T | Unseen, unknown: T) -> T:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class LaunchTemplate:
     """How a group's launch template starts an instance, with the account's and image's defaults.
 
     `profile_policies` are the ARNs of its role's policies; None without an instance profile. `keys`
@@ -72,7 +72,7 @@ class GroupFacts:
     hooks: tuple[Mapping[str, Any], ...] | Unseen = ()
     policies: tuple[str, ...] | Unseen = ()
     scheduled_actions: tuple[str, ...] | Unseen = ()
-    machine: Machine | Unseen = field(default_factory=Machine)
+    launch_template: LaunchTemplate | Unseen = field(default_factory=LaunchTemplate)
 
     @property
     def name(self) -> str:
@@ -132,7 +132,7 @@ class JobFacts:
     `on_shutdown` says what a shutdown does to a machine; `zones` are those of the subnets.
     """
 
-    machine: Machine | Unseen = field(default_factory=Machine)
+    launch_template: LaunchTemplate | Unseen = field(default_factory=LaunchTemplate)
     on_shutdown: str = "terminate"
     policy: str = ""
     zones: frozenset[str] | Unseen = frozenset()

@@ -203,19 +203,19 @@ def _promised(
         return None, None
     until, slots = flow.ends_at(snapshot.now), snapshot.fleet.slots
     digests = at_speed_1(memory.speeds, snapshot.digests)
-    seen = arrival_window(digests, until, OBJECTIVE_WINDOW_S, slots)
+    window = arrival_window(digests, until, OBJECTIVE_WINDOW_S, slots)
     history = snapshot.history or LoadHistory()
-    behind = history.scores.next_step < settled(seen) - 1
+    behind = history.scores.next_step < settled(window) - 1
     own = own_starts(snapshot.digests, objective.wait_s) if behind else {}
-    history, seen = as_if_full(history, seen, slots, own)
+    history, window = as_if_full(history, window, slots, own)
     slots = history.sharing.at_once(slots)
     onprem, _ = recent_onprem(load, snapshot.fleet, memory, snapshot.now)
     policy = objective_policy(replace(snapshot.fleet, slots=slots), snapshot.spot, onprem, memory)
-    history = extended(history, seen)
-    log = arrival_log(history, seen)
+    history = extended(history, window)
+    log = arrival_log(history, window)
     if history.work_ms:
         judged, stop = history.scores, history.next_step - 1
-        scores = advanced(judged, log, stop, policy, seen.service_variation, own)
+        scores = advanced(judged, log, stop, policy, window.service_variation, own)
         history = replace(history, scores=scores)
     not_serving = {*memory.silent, *memory.unreported}
     serving = sum(
@@ -225,7 +225,7 @@ def _promised(
     )
     # The need is then in workers like those of now.
     speed = memory.speeds.mean_of(snapshot.groups)
-    summary = at_speed(load_summary(log, seen, until, flow.known_since), speed)
+    summary = at_speed(load_summary(log, window, until, flow.known_since), speed)
     return history, ObjectiveInput(
         summary=replace(summary, queued=known_waiting(memory.queue)),
         serving=serving,
@@ -235,15 +235,17 @@ def _promised(
     )
 
 
-def plan(seen: HealthAssessment) -> HealthPlan:
+def plan(assessment: HealthAssessment) -> HealthPlan:
     """Decide one turn: size the spot group, then replace instances that do not work."""
-    snapshot, now = seen.snapshot, seen.snapshot.now
+    snapshot, now = assessment.snapshot, assessment.snapshot.now
     fleet, spot = snapshot.fleet, snapshot.spot
-    sizing = size(seen.load, fleet, spot, seen.memory, now, seen.promised, seen.partly)
-    diagnosis = diagnose(seen.load, snapshot.groups, fleet, sizing.memory, now)
+    sizing = size(
+        assessment.load, fleet, spot, assessment.memory, now, assessment.promised, assessment.partly
+    )
+    diagnosis = diagnose(assessment.load, snapshot.groups, fleet, sizing.memory, now)
     resize = _resize(snapshot, sizing, diagnosis)
     memory = diagnosis.memory
-    if memory.size_limited is None and sizing.action is Action.HOLD and not seen.partly:
+    if memory.size_limited is None and sizing.action is Action.HOLD and not assessment.partly:
         # The group already has the size that the load needs.
         memory = replace(memory, size_limited=sizing.limited)
     ended = {action.instance_id for action in resize if isinstance(action, EndInstance)}
@@ -253,7 +255,7 @@ def plan(seen: HealthAssessment) -> HealthPlan:
         if i not in ended
     )
     return HealthPlan(
-        assessment=seen,
+        assessment=assessment,
         sizing=sizing,
         diagnosis=diagnosis,
         actions=(*resize, *replacements),

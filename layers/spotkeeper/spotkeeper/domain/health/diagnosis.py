@@ -18,7 +18,7 @@ from spotkeeper.domain.health.reports import (
     on_trial,
     one_at_a_time,
     silent,
-    unheard,
+    unproven_of,
     unreported,
     workers_in_service,
 )
@@ -145,7 +145,7 @@ def diagnose(
             silent=due,
             onprem_suspects=onprem_suspects,
             unreported={i: memory.starting[i] for i in launching},
-            unheard=unheard(memory, now) if policy.enabled else (),
+            unproven=unproven_of(memory, now) if policy.enabled else (),
         ),
         bootstrap=tuple(sorted(never_reported)),
         onprem_due=onprem_due,

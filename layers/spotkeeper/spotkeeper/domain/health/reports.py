@@ -226,7 +226,7 @@ def idle_beside_requests(memory: HealthMemory, fleet: Fleet, now: datetime) -> d
 
 
 def logs_rather_missing(
-    found: Mapping[str, str], memory: HealthMemory, load: Load, fleet: Fleet
+    silent: Mapping[str, str], memory: HealthMemory, load: Load, fleet: Fleet
 ) -> bool:
     """Tell whether logs are missing: over a third are silent at once, and the others not busier.
 
@@ -236,10 +236,10 @@ def logs_rather_missing(
     """
     # When the evidence against the first is certain, that against the others may still be half.
     half = {i for i in memory.in_service_since if memory.expected.get(i, 0.0) >= CERTAIN / 2}
-    dead = found.keys() & memory.silent
-    alike = (half | found.keys()) - dead
+    dead = silent.keys() & memory.silent
+    alike = (half | silent.keys()) - dead
     total = len(memory.in_service_since) - len(dead)
-    if found.keys() <= dead or len(alike) < 2 or 3 * len(alike) <= total:  # noqa: PLR2004
+    if silent.keys() <= dead or len(alike) < 2 or 3 * len(alike) <= total:  # noqa: PLR2004
         return False
     if max(load.load_rate.values(), default=0.0) >= BUSY_ALL_THE_TIME:
         return False
@@ -282,14 +282,14 @@ def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) ->
         workers = workers_in_service(len(memory.in_service_since), load, fleet)
         pace = load.arrival_rate / workers * fleet.workers_per_instance
     alone = not logged and _nobody_ever_reported(memory) and _nobody_serves(memory, now)
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for i, since in memory.starting.items():
         left = max(timedelta(0), deadline - (now - since)).total_seconds()
         passed = memory.expected.get(i, 0.0)
         if i in memory.in_service_since and (alone or passed + pace * left >= CERTAIN):
             waited = (now - since).total_seconds()
-            found[i] = f"never reported in {waited:.0f} s: its workers do not start"
-    return found
+            reasons[i] = f"never reported in {waited:.0f} s: its workers do not start"
+    return reasons
 
 
 def is_logged(load: Load, memory: HealthMemory, now: datetime) -> bool:
@@ -297,7 +297,7 @@ def is_logged(load: Load, memory: HealthMemory, now: datetime) -> bool:
     return bool(load.workers) and not memory.flow.is_missing(now)
 
 
-def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
+def unproven_of(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
     """Return the instances that may serve or not: they never reported, or still launch.
 
     They are unproven until one of their requests is logged. Every instance in service counts as
@@ -319,7 +319,7 @@ def unheard(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
 
 
 def not_met(memory: HealthMemory, in_service: Iterable[str], now: datetime) -> tuple[str, ...]:
-    """Return the instances that are in service since the last turn: unproven, like `unheard`.
+    """Return the instances that are in service since the last turn: unproven, too.
 
     Where turns have stopped, every instance in service counts as serving.
     """
@@ -379,12 +379,12 @@ def nobody_serves(memory: HealthMemory, now: datetime) -> str:
     silence = now - (_could_log_since(memory, newest) if waiting else newest)
     if silence < STOPPED_AFTER or (known_length(memory.queue) and not waiting):
         return ""
-    told = f"no request was logged for {silence.total_seconds():.0f} s"
+    why = f"no request was logged for {silence.total_seconds():.0f} s"
     if waiting:
-        return f"nobody serves: {waiting} requests wait, and {told}"
+        return f"nobody serves: {waiting} requests wait, and {why}"
     if _was_quiet_before(memory, now):
         return ""
-    return f"{told}, where many are expected: nobody serves, or requests have stopped"
+    return f"{why}, where many are expected: nobody serves, or requests have stopped"
 
 
 def _was_quiet_before(memory: HealthMemory, now: datetime) -> bool:
@@ -439,7 +439,7 @@ def requests_had_stopped(memory: HealthMemory, expected: float, now: datetime) -
 
 
 def late(
-    found: Mapping[str, str], memory: HealthMemory, fleet: Fleet, now: datetime
+    silent: Mapping[str, str], memory: HealthMemory, fleet: Fleet, now: datetime
 ) -> tuple[str, ...]:
     """Return those that should have reported by now: their start has failed.
 
@@ -447,7 +447,7 @@ def late(
     first one.
     """
     deadline = timedelta(seconds=fleet.availability.launch_deadline_s)
-    due = tuple(i for i in found if now - memory.starting[i] >= deadline)
+    due = tuple(i for i in silent if now - memory.starting[i] >= deadline)
     if _nobody_ever_reported(memory):
         return due
     heard = memory.flow.newest or now

@@ -1,4 +1,4 @@
-"""The next step of a job: a pure function of what is remembered and what is seen.
+"""The next step of a job: a pure function of what is remembered and what AWS has.
 
 A turn looks, decides one step, does it, writes down what AWS answered, and looks again. It may die
 before or after any call. The decision depends on state, never on the history of events. Only what
@@ -19,7 +19,9 @@ from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.job import (
     ON_DEMAND,
     SPOT,
+    AttemptReport,
     Job,
+    JobResources,
     JobSpec,
     Launch,
     Machine,
@@ -30,8 +32,6 @@ from spotkeeper.domain.jobs.job import (
     OwnMachine,
     OwnVolume,
     Refusal,
-    Seen,
-    Told,
 )
 from spotkeeper.domain.jobs.steps import Step, TakeSnapshot, Write
 
@@ -54,15 +54,15 @@ SKEW = timedelta(minutes=1)
 MOST_PENDING = 2
 # Reports of this many attempts are kept: the end of a command may be reported late.
 KEPT = 5
-NOTHING = Told()
+NOTHING = AttemptReport()
 
 
-def decide(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+def decide(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     """Return the next step, or None to wait."""
     # First repeat requests with an unknown effect, also after the end: AWS answers their tokens.
-    if job.launch and not _is_refused(job, _kind(job.launch), seen):
+    if job.launch and not _is_refused(job, _kind(job.launch), aws):
         return steps.Start(f"attempt {job.launch.attempt}", job.launch)
-    if job.making and not _is_refused(job, _kind(job.making), seen):
+    if job.making and not _is_refused(job, _kind(job.making), aws):
         if job.making.base:
             return steps.RegisterImage(f"number {job.making.move}", job.making)
         return steps.CreateVolume(f"number {job.making.move} in {job.making.zone}", job.making)
@@ -70,17 +70,17 @@ def decide(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     gone = {
         name: Machine(attempt=own.attempt, zone="", market="", state="gone")
         for name, own in job.machines.items()
-        if name not in seen.machines and seen.now - own.at >= YOUNG
+        if name not in aws.machines and aws.now - own.at >= YOUNG
     }
-    seen = replace(seen, machines={**gone, **seen.machines})
-    if seen.unread and spec.has_disk:
+    aws = replace(aws, machines={**gone, **aws.machines})
+    if aws.unread and spec.has_disk:
         # Limits hold; what to do with disks is not known.
-        return _end_of_job(spec, job, seen) or _end_machines(spec, job, seen)
+        return _end_of_job(spec, job, aws) or _end_machines(spec, job, aws)
     return (
-        _end_of_job(spec, job, seen)
-        or _end_machines(spec, job, seen)
-        or (_tidy(spec, job, seen) if spec.has_disk else None)
-        or (_after_the_end(spec, job, seen) if job.outcome else _go_on(spec, job, seen))
+        _end_of_job(spec, job, aws)
+        or _end_machines(spec, job, aws)
+        or (_tidy(spec, job, aws) if spec.has_disk else None)
+        or (_after_the_end(spec, job, aws) if job.outcome else _go_on(spec, job, aws))
         or _reminder(spec, job)
     )
 
@@ -102,7 +102,9 @@ def refused(job: Job, what: Launch | Making, message: str, now: datetime, *, fin
 
 def answered(job: Job, what: Launch | Making, name: str, now: datetime) -> Job:
     """Remember the machine, volume or image that AWS answered to a request."""
-    job = replace(job, refused={k: it for k, it in job.refused.items() if k != _kind(what)})
+    job = replace(
+        job, refused={k: refusal for k, refusal in job.refused.items() if k != _kind(what)}
+    )
     if isinstance(what, Launch):
         machines = {**job.machines, name: OwnMachine(attempt=what.attempt, at=now)}
         job = replace(job, launch=None, machines=machines)
@@ -139,33 +141,33 @@ def _back_off(job: Job, kind: str, message: str, now: datetime) -> Job:
     return replace(job, refused={**job.refused, kind: refusal}, short_since=since)
 
 
-def _is_refused(job: Job, kind: str, seen: Seen) -> bool:
+def _is_refused(job: Job, kind: str, aws: JobResources) -> bool:
     """Say whether AWS refused such a launch or volume a short time ago."""
-    return kind in job.refused and job.refused[kind].until > seen.now
+    return kind in job.refused and job.refused[kind].until > aws.now
 
 
 # --- the end of a job
 
 
-def _end_of_job(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+def _end_of_job(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     def over(job: Job, outcome: Outcome, exit_code: int | None = None) -> Step:
-        unknown = spec.has_volume or seen.unread
-        kept = None if unknown else bool(seen.head and seen.head.step)
-        ended = replace(job, outcome=outcome, exit_code=exit_code, ended_at=seen.now, kept=kept)
+        unknown = spec.has_volume or aws.unread
+        kept = None if unknown else bool(aws.head and aws.head.step)
+        ended = replace(job, outcome=outcome, exit_code=exit_code, ended_at=aws.now, kept=kept)
         return Write(f"the job ended: {outcome}", ended)
 
     if job.outcome:
         return None
-    if seen.head and seen.head.done:
-        return over(job, Outcome.DONE, seen.head.exit_code or 0)
+    if aws.head and aws.head.done:
+        return over(job, Outcome.DONE, aws.head.exit_code or 0)
     if job.stop_now:
         return over(job, Outcome.STOPPED)
-    if any(report.exit_code == 0 and report.generation for report in job.told.values()):
+    if any(report.exit_code == 0 and report.generation for report in job.reports.values()):
         return over(job, Outcome.DONE, 0)
-    report, machine = job.told.get(job.machine_attempt, NOTHING), seen.machines.get(job.machine)
+    report, machine = job.reports.get(job.machine_attempt, NOTHING), aws.machines.get(job.machine)
     error = f"exit code {report.exit_code}" if report.exit_code else report.failed
     last = report.at or (machine.launched_at if machine else None)
-    if not error and machine and machine.is_running and last and seen.now - last >= SILENT:
+    if not error and machine and machine.is_running and last and aws.now - last >= SILENT:
         error = f"no report for {SILENT.total_seconds() / 60:.0f} minutes"
     if error and job.machine_attempt > job.errors_until:
         erred = replace(job, errors_until=job.machine_attempt, restarts=job.restarts + 1)
@@ -175,7 +177,7 @@ def _end_of_job(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     ending = job.ending or (Outcome.IDLE if report.idle else None) or _spent(spec, job)
     if ending is None:
         return None
-    if not job.machine or (machine and (machine.is_gone or _is_done_with(job, machine, seen))):
+    if not job.machine or (machine and (machine.is_gone or _is_done_with(job, machine, aws))):
         return over(job, ending)
     return Write(f"ending: {ending}", replace(job, ending=ending)) if not job.ending else None
 
@@ -187,29 +189,29 @@ def _spent(spec: JobSpec, job: Job) -> Outcome | None:
     return Outcome.USD if spec.max_usd is not None and job.usd >= spec.max_usd else None
 
 
-def _after_the_end(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
-    if any(not machine.is_gone for machine in seen.machines.values()):
+def _after_the_end(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
+    if any(not machine.is_gone for machine in aws.machines.values()):
         return None
     if job.move:
         return Write("no candidate is needed any more", replace(job, move=""))
-    home = seen.volumes.get(job.home)
+    home = aws.volumes.get(job.home)
     if home is not None and spec.on_done is OnDone.IMAGE:
-        return _image_of_root(job, seen)
+        return _image_of_root(job, aws)
     if home is not None and spec.on_done is OnDone.SNAPSHOT:
-        if not _whole_seals(job, seen) or len(seen.snapshots) > 1 or len(seen.volumes) > 1:
+        if not _whole_seals(job, aws) or len(aws.snapshots) > 1 or len(aws.volumes) > 1:
             return None
         return steps.DeleteVolume("sealed", job.home) if home.is_free else None
     if home is not None and spec.on_done is OnDone.DELETE:
         return steps.DeleteVolume("on_done = delete", job.home) if home.is_free else None
     is_spare = spec.on_done is OnDone.DELETE or (spec.on_done is OnDone.KEEP and job.home)
-    if is_spare and seen.snapshots:
-        return steps.DeleteSnapshot(f"on_done = {spec.on_done}", min(seen.snapshots))
+    if is_spare and aws.snapshots:
+        return steps.DeleteSnapshot(f"on_done = {spec.on_done}", min(aws.snapshots))
     return None if job.mailed else steps.Mail("the job ended")
 
 
 def _reminder(spec: JobSpec, job: Job) -> Step | None:
     """Remind once of each machine that works and commits nothing."""
-    since_s = job.told.get(job.machine_attempt, NOTHING).uncommitted_s or 0
+    since_s = job.reports.get(job.machine_attempt, NOTHING).uncommitted_s or 0
     if job.outcome or not job.is_at_work or job.reminded >= job.machine_attempt:
         return None
     if since_s < spec.commits_within.total_seconds():
@@ -220,23 +222,23 @@ def _reminder(spec: JobSpec, job: Job) -> Step | None:
 # --- machines
 
 
-def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+def _end_machines(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     """End machines that are not the job's or have no more work; forget those that are gone."""
-    for instance_id, found in sorted(seen.machines.items()):
+    for instance_id, instance in sorted(aws.machines.items()):
         mine = instance_id in (job.machine, job.successor)
-        if found.state in ("pending", "running") and (not mine or job.outcome):
+        if instance.state in ("pending", "running") and (not mine or job.outcome):
             return steps.End("not the job's machine" if not mine else "the job ended", instance_id)
-        if found.state == "stopped":
+        if instance.state == "stopped":
             return steps.End("it was stopped", instance_id)
-    machine, successor = (seen.machines.get(i) for i in (job.machine, job.successor))
+    machine, successor = (aws.machines.get(i) for i in (job.machine, job.successor))
     if successor and successor.is_gone:
         return Write("the successor is gone", replace(job, successor=""))
     if machine is None:
         return None
-    is_done = _is_done_with(job, machine, seen)
+    is_done = _is_done_with(job, machine, aws)
     if machine.is_gone or (successor is not None and is_done):
         why = "the machine is gone" if machine.is_gone else "handed over"
-        return Write(why, _succeeded(spec, job, seen))
+        return Write(why, _succeeded(spec, job, aws))
     if not machine.is_running:
         return None
     if job.machine_attempt <= job.errors_until:
@@ -247,18 +249,18 @@ def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     waits = waits and job.is_at_work and not _spent(spec, job)
     if machine.draining_since and machine.drains_at_checkpoint:
         # What stops for good waits for no checkpoint, nor does a machine that commits none.
-        if waits and seen.now - machine.draining_since < spec.commits_within:
+        if waits and aws.now - machine.draining_since < spec.commits_within:
             return None
         return steps.Drain("to stop without a checkpoint", job.machine)
     if machine.draining_since:
-        is_late = seen.now - machine.draining_since >= DRAIN
+        is_late = aws.now - machine.draining_since >= DRAIN
         return steps.End("it did not leave in time", job.machine) if is_late else None
     returns = machine.market == ON_DEMAND and machine.ends_at is None and spec.spot
     if spec.has_disk:
         # One machine at a time: it leaves, and spot is tried first.
-        is_due = seen.now - job.machines[job.machine].at >= RETURN
+        is_due = aws.now - job.machines[job.machine].at >= RETURN
         returns = returns and spec.return_to_spot and is_due and job.is_at_work
-    elif successor is None or successor.market != SPOT or successor.attempt not in job.told:
+    elif successor is None or successor.market != SPOT or successor.attempt not in job.reports:
         returns = False
     if not (job.ending or returns):
         return None
@@ -266,51 +268,53 @@ def _end_machines(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     return steps.Drain(why, job.machine, at_checkpoint=waits)
 
 
-def _succeeded(spec: JobSpec, job: Job, seen: Seen) -> Job:
+def _succeeded(spec: JobSpec, job: Job, aws: JobResources) -> Job:
     if spec.keeps_root and not job.is_at_work:
         # It never ran the command: its root is of no use.
         job = replace(job, home="", zone="")
     since = job.attempt - KEPT
-    gone = {name for name, it in seen.machines.items() if it.is_gone}
+    gone = {name for name, each in aws.machines.items() if each.is_gone}
     return replace(
         job,
         machine=job.successor,
         successor="",
         granted=0,
         opened="",
-        machines={n: it for n, it in job.machines.items() if it.attempt > since or n not in gone},
-        told={attempt: report for attempt, report in job.told.items() if attempt > since},
+        machines={
+            n: each for n, each in job.machines.items() if each.attempt > since or n not in gone
+        },
+        reports={attempt: report for attempt, report in job.reports.items() if attempt > since},
     )
 
 
-def _is_done_with(job: Job, machine: Machine, seen: Seen) -> bool:
+def _is_done_with(job: Job, machine: Machine, aws: JobResources) -> bool:
     """Say whether a machine writes no more, by its own report or as its notice has passed."""
-    report = job.told.get(machine.attempt, NOTHING)
-    return report.left or (machine.ends_at is not None and seen.now >= machine.ends_at)
+    report = job.reports.get(machine.attempt, NOTHING)
+    return report.left or (machine.ends_at is not None and aws.now >= machine.ends_at)
 
 
-def _next_machine(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+def _next_machine(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     """Launch a machine where one is needed: one launch at a time, the best kind first."""
-    machine = seen.machines.get(job.machine)
+    machine = aws.machines.get(job.machine)
     if job.ending or job.successor or job.launch:
         return None
     if job.machine and not (machine and _needs_successor(spec, job, machine)):
         return None
-    places = [tuple(zone for zone in spec.zones if not _is_refused(job, _volume_in(zone), seen))]
+    places = [tuple(zone for zone in spec.zones if not _is_refused(job, _volume_in(zone), aws))]
     if spec.has_volume and job.home:
         away = tuple(zone for zone in places[0] if zone != job.zone)
         # Elsewhere the job needs a copy: only a complete seal is one.
-        places = [(job.zone,), *([away] if _whole_seals(job, seen) else [])]
+        places = [(job.zone,), *([away] if _whole_seals(job, aws) else [])]
     markets = [SPOT] if spec.spot else []
     wait, short = spec.on_demand_after, job.short_since
     returning = machine is not None and machine.market == ON_DEMAND and not machine.ends_at
-    is_due = wait is not None and (not spec.spot or (short and seen.now - short >= wait))
+    is_due = wait is not None and (not spec.spot or (short and aws.now - short >= wait))
     markets += [ON_DEMAND] if is_due and not returning else []
     attempt, image = job.attempt + 1, job.image or spec.image
     for market in markets:
         for zones in filter(None, places):
             launch = Launch(attempt=attempt, market=market, zones=zones, image=image)
-            if not _is_refused(job, _kind(launch), seen):
+            if not _is_refused(job, _kind(launch), aws):
                 decided = replace(job, launch=launch, attempt=attempt)
                 return Write(f"{market} in {', '.join(zones)}", decided)
     return None
@@ -320,7 +324,7 @@ def _needs_successor(spec: JobSpec, job: Job, machine: Machine) -> bool:
     """Say whether the next machine is launched while this one is still there: in S3 it may wait."""
     if spec.has_disk:
         return False
-    report = job.told.get(machine.attempt, NOTHING)
+    report = job.reports.get(machine.attempt, NOTHING)
     if machine.state == "leaving" or machine.ends_at or report.left:
         return True
     on_demand = machine.market == ON_DEMAND and spec.spot and spec.return_to_spot
@@ -330,23 +334,23 @@ def _needs_successor(spec: JobSpec, job: Job, machine: Machine) -> bool:
 # --- state
 
 
-def _go_on(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+def _go_on(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     if spec.has_volume and not job.home:
-        return _first_volume(spec, job, seen)
-    if spec.has_volume and job.home not in seen.volumes:
+        return _first_volume(spec, job, aws)
+    if spec.has_volume and job.home not in aws.volumes:
         # Only an operator goes back to an older copy: `spotkeeper job recover`.
         return None
     if spec.keeps_root and job.home and not job.opened:
-        return _image_of_root(job, seen)
-    if step := _next_machine(spec, job, seen):
+        return _image_of_root(job, aws)
+    if step := _next_machine(spec, job, aws):
         return step
-    machine = seen.machines.get(job.machine)
-    if machine is None or not machine.is_running or _is_done_with(job, machine, seen):
+    machine = aws.machines.get(job.machine)
+    if machine is None or not machine.is_running or _is_done_with(job, machine, aws):
         return None
     if spec.has_volume:
-        return _with_volume(job, machine, seen, spec)
+        return _with_volume(job, machine, aws, spec)
     if spec.keeps_root and not (machine.keeps_root and job.opened == job.machine):
-        return _keep_root(job, machine, seen) if machine.root else None
+        return _keep_root(job, machine, aws) if machine.root else None
     # The bucket's conditional writes fence the machine before.
     if job.granted != machine.attempt:
         generation = job.generation + 1
@@ -358,11 +362,11 @@ def _go_on(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     return steps.Grant(f"generation {grant}", job.machine, grant)
 
 
-def _keep_root(job: Job, machine: Machine, seen: Seen) -> Step:
+def _keep_root(job: Job, machine: Machine, aws: JobResources) -> Step:
     """Remember the root of a machine, and have it stay, before anything of use is written to it."""
     if job.opened == job.machine:
         return steps.KeepRoot("it stays after the machine", job.machine, machine.root_device)
-    own = OwnVolume(generation=job.generation, move=job.moves, at=seen.now)
+    own = OwnVolume(generation=job.generation, move=job.moves, at=aws.now)
     opened = replace(
         job,
         home=machine.root,
@@ -375,15 +379,15 @@ def _keep_root(job: Job, machine: Machine, seen: Seen) -> Step:
     return Write(f"the home is its root {machine.root}", opened)
 
 
-def _image_of_root(job: Job, seen: Seen) -> Step | None:
+def _image_of_root(job: Job, aws: JobResources) -> Step | None:
     """Make an image of the seal of a root that its machine has left."""
-    seals = _whole_seals(job, seen)
+    seals = _whole_seals(job, aws)
     if not seals or job.making:
         return None
-    name = next((name for name, it in job.images.items() if it.snapshot == seals[0]), "")
-    if not name and not _is_refused(job, _volume_in(""), seen):
+    name = next((name for name, own in job.images.items() if own.snapshot == seals[0]), "")
+    if not name and not _is_refused(job, _volume_in(""), aws):
         return _make(job, "an image of the root", "", seals[0], job.generation, job.base)
-    if seen.images.get(name) != "available":
+    if aws.images.get(name) != "available":
         return None
     ready = replace(job, image=name, seal=seals[0], home="", zone="")
     return Write(f"machines start from {name}", ready)
@@ -403,41 +407,41 @@ def _make(job: Job, why: str, zone: str, snapshot: str, generation: int, base: s
     return Write(why, replace(job, making=making, moves=move))
 
 
-def _first_volume(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+def _first_volume(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     """Make the first volume in the zone of the first machine that AWS launches.
 
     It is empty, or made from the snapshot that an operator goes back to.
     """
     name = _newest_volume(job)
-    machine = seen.machines.get(job.machine)
-    if name and name in seen.volumes and seen.volumes[name].is_free:
-        first = replace(job, home=name, zone=seen.volumes[name].zone, generation=job.generation + 1)
+    machine = aws.machines.get(job.machine)
+    if name and name in aws.volumes and aws.volumes[name].is_free:
+        first = replace(job, home=name, zone=aws.volumes[name].zone, generation=job.generation + 1)
         return Write(f"the home is {name}", first)
     if machine is None or machine.is_gone:
-        return _next_machine(spec, job, seen)
-    return _volume_for(job, machine, seen) if machine.is_running and not name else None
+        return _next_machine(spec, job, aws)
+    return _volume_for(job, machine, aws) if machine.is_running and not name else None
 
 
 def _newest_volume(job: Job) -> str:
     """Return the volume that is made for the next generation; empty if none is."""
     wanted = (job.generation + 1, job.moves)
-    return next((n for n, it in job.volumes.items() if (it.generation, it.move) == wanted), "")
+    return next((n for n, own in job.volumes.items() if (own.generation, own.move) == wanted), "")
 
 
-def _volume_for(job: Job, machine: Machine, seen: Seen) -> Step:
+def _volume_for(job: Job, machine: Machine, aws: JobResources) -> Step:
     """Decide on a volume of the job's seal, or an empty one, where a machine runs."""
-    if job.making or _is_refused(job, _volume_in(machine.zone), seen):
+    if job.making or _is_refused(job, _volume_in(machine.zone), aws):
         # Without a volume a machine only costs money.
         return steps.End("AWS refuses its volume", job.machine)
     why = f"a volume in {machine.zone}"
     return _make(job, why, machine.zone, job.seal, job.generation + 1)
 
 
-def _with_volume(job: Job, machine: Machine, seen: Seen, spec: JobSpec) -> Step | None:
-    home = seen.volumes[job.home]
-    report = job.told.get(machine.attempt, NOTHING)
+def _with_volume(job: Job, machine: Machine, aws: JobResources, spec: JobSpec) -> Step | None:
+    home = aws.volumes[job.home]
+    report = job.reports.get(machine.attempt, NOTHING)
     if machine.zone != job.zone:
-        return _move(job, machine, report, seen)
+        return _move(job, machine, report, aws)
     if job.move:
         # A candidate is given up before the home is opened.
         return Write("home again", replace(job, move=""))
@@ -454,13 +458,13 @@ def _with_volume(job: Job, machine: Machine, seen: Seen, spec: JobSpec) -> Step 
     if machine.grant != grant:
         return steps.Grant(f"generation {job.generation}", job.machine, grant)
     # Take a snapshot of a volume in use, against the loss of the volume itself.
-    taken = [it for it in seen.snapshots.values() if it.volume == job.home and it.at]
-    newest = max((it.at for it in taken if it.at), default=None)
-    is_due = newest is None or seen.now - newest >= spec.snapshot_every
-    if not is_due or any(it.state == "pending" for it in taken):
+    taken = [each for each in aws.snapshots.values() if each.volume == job.home and each.at]
+    newest = max((each.at for each in taken if each.at), default=None)
+    is_due = newest is None or aws.now - newest >= spec.snapshot_every
+    if not is_due or any(each.state == "pending" for each in taken):
         return None
     backup = TakeSnapshot("a regular backup", job.home, job.generation, job.epoch, False)
-    return _unless_asked(job, backup, seen)
+    return _unless_requested(job, backup, aws)
 
 
 def _attach(what: str, job: Job, machine: Machine, volume: str) -> Step:
@@ -470,18 +474,18 @@ def _attach(what: str, job: Job, machine: Machine, volume: str) -> Step:
     return steps.Attach(what, volume, job.machine)
 
 
-def _move(job: Job, machine: Machine, report: Told, seen: Seen) -> Step | None:
+def _move(job: Job, machine: Machine, report: AttemptReport, aws: JobResources) -> Step | None:
     """Fence the home, make a candidate of its seal, have it proved, and commit by one write."""
     if job.move != machine.zone:
-        seals = _whole_seals(job, seen)
+        seals = _whole_seals(job, aws)
         if not seals:
             return steps.End("away from home, and there is no complete seal", job.machine)
         moved = replace(job, move=machine.zone, seal=seals[0], moves=job.moves + 1)
         return Write(f"move to {machine.zone}", moved)
     name = _newest_volume(job)
     if not name:
-        return _volume_for(job, machine, seen)
-    candidate = seen.volumes.get(name)
+        return _volume_for(job, machine, aws)
+    candidate = aws.volumes.get(name)
     if candidate is None:
         return None
     if candidate.is_free:
@@ -500,50 +504,52 @@ def _move(job: Job, machine: Machine, report: Told, seen: Seen) -> Step | None:
     return Write(f"commit: the home is {name}", committed)
 
 
-def _whole_seals(job: Job, seen: Seen) -> list[str]:
+def _whole_seals(job: Job, aws: JobResources) -> list[str]:
     """List the complete copies of the home as it is now; none while it may be written."""
-    seals = [] if job.opened else _seals(job, seen)
-    return [name for name in seals if seen.snapshots[name].state == "completed"]
+    seals = [] if job.opened else _seals(job, aws)
+    return [name for name in seals if aws.snapshots[name].state == "completed"]
 
 
-def _seals(job: Job, seen: Seen) -> list[str]:
+def _seals(job: Job, aws: JobResources) -> list[str]:
     mine = (job.home, job.generation, job.epoch)
     key = TakeSnapshot("", *mine, seal=True).key
-    if job.asked != key or job.asked_at is None:
+    if job.requested != key or job.requested_at is None:
         return []
     # The tags of an older snapshot may have been changed: its time cannot be.
-    since = job.asked_at - SKEW
+    since = job.requested_at - SKEW
     return sorted(
         name
-        for name, it in seen.snapshots.items()
-        if (it.volume, it.generation, it.epoch) == mine and it.seal
-        if it.state != "error" and it.at and it.at > since
+        for name, each in aws.snapshots.items()
+        if (each.volume, each.generation, each.epoch) == mine and each.seal
+        if each.state != "error" and each.at and each.at > since
     )
 
 
-def _unless_asked(job: Job, step: TakeSnapshot, seen: Seen) -> Step | None:
-    is_asked = job.asked == step.key and job.asked_at and seen.now - job.asked_at < LISTED
-    return None if is_asked else step
+def _unless_requested(job: Job, step: TakeSnapshot, aws: JobResources) -> Step | None:
+    is_requested = (
+        job.requested == step.key and job.requested_at and aws.now - job.requested_at < LISTED
+    )
+    return None if is_requested else step
 
 
 # --- tidying
 
 
-def _tidy(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+def _tidy(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     """Delete paid resources that have no more use, and seal a home that no machine has attached."""
-    machine = seen.machines.get(job.machine)
-    kept = {it.volume for it in seen.snapshots.values()} | {job.home, *seen.volumes}
+    machine = aws.machines.get(job.machine)
+    kept = {each.volume for each in aws.snapshots.values()} | {job.home, *aws.volumes}
     for name, own in sorted(job.volumes.items()):
-        if name not in kept and seen.now - own.at >= YOUNG:
-            others = {other: it for other, it in job.volumes.items() if other != name}
+        if name not in kept and aws.now - own.at >= YOUNG:
+            others = {other: each for other, each in job.volumes.items() if other != name}
             return Write(f"{name} is gone", replace(job, volumes=others))
-    for name, volume in sorted(seen.volumes.items()):
+    for name, volume in sorted(aws.volumes.items()):
         is_newest = job.volumes[name].move == job.moves
         is_candidate = bool(job.move) and is_newest
         is_first = spec.has_volume and not job.home and not job.outcome
         if volume.state == "error" and is_newest and (is_candidate or is_first):
             kind, why = _volume_in(volume.zone), f"{name} has the state error"
-            failed = _back_off(job, kind, why, seen.now)
+            failed = _back_off(job, kind, why, aws.now)
             return Write(why, replace(failed, moves=job.moves + 1))
         if name == job.home or is_candidate or is_first:
             continue
@@ -552,27 +558,27 @@ def _tidy(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
         is_used = machine and machine.grant.endswith(f" {name}")
         if spec.has_volume and volume.attachment == "attached" and not is_used:
             return steps.Detach("neither home nor candidate", name)
-    if step := _spare_image(spec, job, seen) or _spare_snapshot(job, seen):
+    if step := _spare_image(spec, job, aws) or _spare_snapshot(job, aws):
         return step
-    home = seen.volumes.get(job.home)
-    if home is None or not home.is_free or job.move or _seals(job, seen):
+    home = aws.volumes.get(job.home)
+    if home is None or not home.is_free or job.move or _seals(job, aws):
         return None
     if job.machine or (job.outcome and spec.on_done in (OnDone.KEEP, OnDone.DELETE)):
         return None
-    if sum(it.state == "pending" for it in seen.snapshots.values()) >= MOST_PENDING:
+    if sum(each.state == "pending" for each in aws.snapshots.values()) >= MOST_PENDING:
         return None
     seal = TakeSnapshot("the seal", job.home, job.generation, job.epoch, True)
-    return _unless_asked(job, seal, seen)
+    return _unless_requested(job, seal, aws)
 
 
-def _spare_image(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
+def _spare_image(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     """Deregister an image from which no machine will start."""
-    seals = _whole_seals(job, seen)
+    seals = _whole_seals(job, aws)
     for name, own in sorted(job.images.items()):
-        state = seen.images.get(name)
+        state = aws.images.get(name)
         if state is None:
             # While the job runs, the image that it needs is remembered: a launch names it.
-            if (name != job.image or job.outcome) and seen.now - own.at >= YOUNG:
+            if (name != job.image or job.outcome) and aws.now - own.at >= YOUNG:
                 return Write(f"{name} is gone", without_image(job, name))
             continue
         is_wanted = name == job.image or own.snapshot in seals
@@ -585,20 +591,22 @@ def _spare_image(spec: JobSpec, job: Job, seen: Seen) -> Step | None:
     return None
 
 
-def _spare_snapshot(job: Job, seen: Seen) -> Step | None:
+def _spare_snapshot(job: Job, aws: JobResources) -> Step | None:
     """Delete a copy that a newer one replaces: only once a seal, or a newer backup, is complete."""
-    for name, it in sorted(seen.snapshots.items()):
-        if it.state == "error":
+    for name, each in sorted(aws.snapshots.items()):
+        if each.state == "error":
             return steps.DeleteSnapshot("it failed", name)
-    whole = _whole_seals(job, seen)
-    done = {name: it for name, it in sorted(seen.snapshots.items()) if it.state == "completed"}
+    whole = _whole_seals(job, aws)
+    done = {name: each for name, each in sorted(aws.snapshots.items()) if each.state == "completed"}
     keep = {own.snapshot for own in job.images.values()} | ({job.seal} if job.move else set())
     if whole:
         keep.add(whole[0])
     else:
         # The newest of each kind: a seal is clean, and a backup may be newer.
         for is_seal in (True, False):
-            made = sorted((it.at, n) for n, it in done.items() if it.seal is is_seal and it.at)
+            made = sorted(
+                (each.at, n) for n, each in done.items() if each.seal is is_seal and each.at
+            )
             keep |= {made[-1][1]} if made else set()
     spare = next((name for name in done if name not in keep), None)
     return steps.DeleteSnapshot("a newer copy is complete", spare) if spare else None

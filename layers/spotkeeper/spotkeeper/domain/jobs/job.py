@@ -126,7 +126,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class AttemptReport:
     """What the machine of an attempt has reported; reports arrive repeatedly and in any order.
 
     `ignored` names entries of its checkpoint folder that are not committed, and `uncommitted_s` is
@@ -172,7 +172,7 @@ class Job:
     warned      the machines that AWS takes back, and when
     reminded    the last attempt of which a mail reported that it commits nothing
     kept        whether a checkpoint was committed, at its end; None for a volume, and if not known
-    asked       the last snapshot that was requested, and when: CreateSnapshot takes no token, and
+    requested   the last snapshot that was requested, and when: CreateSnapshot takes no token, and
                 one whose answer was lost may be listed late
     """
 
@@ -197,9 +197,9 @@ class Job:
     image: str = ""
     images: Mapping[str, OwnImage] = field(default_factory=dict)
     base: str = ""
-    asked: str = ""
-    asked_at: datetime | None = None
-    told: Mapping[int, Told] = field(default_factory=dict)
+    requested: str = ""
+    requested_at: datetime | None = None
+    reports: Mapping[int, AttemptReport] = field(default_factory=dict)
     warned: Mapping[str, datetime] = field(default_factory=dict)
     refused: Mapping[str, Refusal] = field(default_factory=dict)
     short_since: datetime | None = None
@@ -225,7 +225,7 @@ class Job:
     @property
     def failure(self) -> str:
         """Return why its last machine that failed did: what it reported, or its exit code."""
-        for _, report in sorted(self.told.items(), reverse=True):
+        for _, report in sorted(self.reports.items(), reverse=True):
             if report.failed or report.exit_code:
                 return report.failed or f"exit code {report.exit_code}"
         return ""
@@ -313,7 +313,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class JobResources:
     """The resources of the job that exist in AWS; `images` with their states.
 
     Only the machines are always read; `unread` says what else could not be, and why.
@@ -353,26 +353,26 @@ def merged(job: Job, report: Report) -> Job:
     if machine is None or machine.attempt != report.attempt:
         # This item did not launch the machine: another or a lost item did.
         return job
-    before = job.told.get(report.attempt, Told())
-    told = replace(
+    before = job.reports.get(report.attempt, AttemptReport())
+    after = replace(
         before,
         generation=max(before.generation, report.generation),
         left=before.left or report.event == "left",
         idle=before.idle or report.event == "idle",
     )
     if report.event == "proved" and report.volume and report.volume not in before.proved:
-        told = replace(told, proved=(*before.proved, report.volume))
+        after = replace(after, proved=(*before.proved, report.volume))
     if report.event == "exited" and before.exit_code is None:
-        told = replace(told, exit_code=report.exit_code)
+        after = replace(after, exit_code=report.exit_code)
     if report.event == "failed":
-        told = replace(told, failed=report.reason or "the machine reported a failure")
+        after = replace(after, failed=report.reason or "the machine reported a failure")
     if report.seq > before.seq:
-        told = replace(
-            told,
+        after = replace(
+            after,
             seq=report.seq,
             at=report.at,
             step=report.step or before.step,
             ignored=report.ignored,
             uncommitted_s=report.uncommitted_s,
         )
-    return replace(job, told={**job.told, report.attempt: told}) if told != before else job
+    return replace(job, reports={**job.reports, report.attempt: after}) if after != before else job

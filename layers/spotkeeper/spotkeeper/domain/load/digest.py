@@ -260,11 +260,11 @@ def merge(digests: Sequence[LoadDigest]) -> LoadDigest:
 
 def workers_of(digests: Iterable[LoadDigest]) -> tuple[WorkerDigest, ...]:
     """Add up what digests say of each worker; an id that two instances use is two workers."""
-    found: defaultdict[tuple[str, str], list[WorkerDigest]] = defaultdict(list)
+    parts: defaultdict[tuple[str, str], list[WorkerDigest]] = defaultdict(list)
     for digest in digests:
         for worker in digest.workers:
-            found[worker.instance_id, worker.worker_id].append(worker)
-    return tuple(_added_up(found[key]) for key in sorted(found))
+            parts[worker.instance_id, worker.worker_id].append(worker)
+    return tuple(_added_up(parts[key]) for key in sorted(parts))
 
 
 def _added_up(each: Sequence[WorkerDigest]) -> WorkerDigest:

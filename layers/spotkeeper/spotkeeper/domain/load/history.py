@@ -365,61 +365,65 @@ def own_starts(digests: Sequence[LoadDigest], wait_s: float) -> dict[int, OwnSta
 
 
 def as_if_full(
-    history: LoadHistory, seen: ArrivalWindow, slots: int, own: Mapping[int, OwnStarts]
+    history: LoadHistory, window: ArrivalWindow, slots: int, own: Mapping[int, OwnStarts]
 ) -> tuple[LoadHistory, ArrivalWindow]:
     """Learn how sharing slows requests, and give the window the work of workers that are full.
 
     A request waits only where every slot is taken, so the service time on full workers counts.
     """
     if slots == 1:
-        return history, seen
+        return history, window
     sharing = history.sharing
-    for step in range(max(history.next_step, -(-seen.first_slot // STEP_SLOTS)), settled(seen)):
-        begin = step * STEP_SLOTS - seen.first_slot
+    for step in range(max(history.next_step, -(-window.first_slot // STEP_SLOTS)), settled(window)):
+        begin = step * STEP_SLOTS - window.first_slot
         known = slice(begin, begin + STEP_SLOTS)
-        work_s = [work / 1000 for work in seen.work_ms[known]]
+        work_s = [work / 1000 for work in window.work_ms[known]]
         starts = own.get(step, OwnStarts(1, 0))
         late = starts.late / max(1, starts.requests)
-        sharing = learned(sharing, seen.requests[known], work_s, seen.shared[known], late, slots)
-    slower = slower_when_full(sharing, seen.shared, sharing.at_once(slots))
-    work_ms = [round(work * each) for work, each in zip(seen.work_ms, slower, strict=True)]
-    mean = sum(work_ms) / max(1, sum(seen.work_ms))
+        sharing = learned(
+            sharing, window.requests[known], work_s, window.shared[known], late, slots
+        )
+    slower = slower_when_full(sharing, window.shared, sharing.at_once(slots))
+    work_ms = [round(work * each) for work, each in zip(window.work_ms, slower, strict=True)]
+    mean = sum(work_ms) / max(1, sum(window.work_ms))
     return replace(history, sharing=sharing), replace(
-        seen, work_ms=tuple(work_ms), service_mean_s=seen.service_mean_s * mean
+        window, work_ms=tuple(work_ms), service_mean_s=window.service_mean_s * mean
     )
 
 
-def settled(seen: ArrivalWindow) -> int:
+def settled(window: ArrivalWindow) -> int:
     """Return the first step that has not settled yet."""
-    return (seen.first_slot + len(seen.requests) - SETTLED_SLOTS) // STEP_SLOTS
+    return (window.first_slot + len(window.requests) - SETTLED_SLOTS) // STEP_SLOTS
 
 
-def extended(history: LoadHistory, seen: ArrivalWindow) -> LoadHistory:
+def extended(history: LoadHistory, window: ArrivalWindow) -> LoadHistory:
     """Add the steps that have settled since; the same history when there are none.
 
     A step that no turn saw counts as quiet. A new history begins with the first whole step in
     which there were requests.
     """
-    stop, oldest = settled(seen), -(-seen.first_slot // STEP_SLOTS)
-    first = max(oldest, -(-_first(seen) // STEP_SLOTS))
+    stop, oldest = settled(window), -(-window.first_slot // STEP_SLOTS)
+    first = max(oldest, -(-_first(window) // STEP_SLOTS))
     first = history.next_step if history.work_ms else first
     if max(oldest, first) >= stop:
         return history
     begun = first - len(history.work_ms) // STEP_MINUTES
     start = max(oldest, begun)
     missed = max(0, min(start - first, DAY_STEPS)) * STEP_MINUTES
-    minutes = range(start * STEP_SLOTS - seen.first_slot, stop * STEP_SLOTS - seen.first_slot, 6)
+    minutes = range(
+        start * STEP_SLOTS - window.first_slot, stop * STEP_SLOTS - window.first_slot, 6
+    )
 
     def joined(before: Sequence[int], slots: Sequence[int]) -> tuple[int, ...]:
         kept = before[: (start - begun) * STEP_MINUTES]
-        found = (digits(sum(slots[at : at + MINUTE_SLOTS])) for at in minutes)
-        return (*kept, *[0] * missed, *found)[-DAY_MINUTES:]
+        sums = (digits(sum(slots[at : at + MINUTE_SLOTS])) for at in minutes)
+        return (*kept, *[0] * missed, *sums)[-DAY_MINUTES:]
 
     return replace(
         history,
         next_step=stop,
-        work_ms=joined(history.work_ms, seen.work_ms),
-        requests=joined(history.requests, seen.requests),
+        work_ms=joined(history.work_ms, window.work_ms),
+        requests=joined(history.requests, window.requests),
     )
 
 
@@ -428,25 +432,25 @@ def digits(value: int) -> int:
     return int(float(f"{value:.3g}"))
 
 
-def _first(seen: ArrivalWindow) -> int:
+def _first(window: ArrivalWindow) -> int:
     """Return the first slot with a request, or the one after the last."""
-    quiet = next((at for at, count in enumerate(seen.requests) if count), len(seen.requests))
-    return seen.first_slot + quiet
+    quiet = next((at for at, count in enumerate(window.requests) if count), len(window.requests))
+    return window.first_slot + quiet
 
 
-def arrival_log(history: LoadHistory, seen: ArrivalWindow) -> ArrivalLog:
+def arrival_log(history: LoadHistory, window: ArrivalWindow) -> ArrivalLog:
     """Put the minutes of the history and the slots of the window together.
 
     The time before a fleet's first log is not known to be quiet, and is left out.
     """
-    first = _first(seen)
+    first = _first(window)
     if history.work_ms:
         first = min(first, (history.next_step * STEP_MINUTES - len(history.work_ms)) * MINUTE_SLOTS)
-    before, cut = max(0, seen.first_slot - first), max(0, first - seen.first_slot)
+    before, cut = max(0, window.first_slot - first), max(0, first - window.first_slot)
     known = _spread(first, history.requests, history.work_ms)
     gap = max(0, before - len(known))
-    requests = [*[0] * gap, *seen.requests[cut:]]
-    work_s = [*[0.0] * gap, *(work / 1000 for work in seen.work_ms[cut:])]
+    requests = [*[0] * gap, *window.requests[cut:]]
+    work_s = [*[0.0] * gap, *(work / 1000 for work in window.work_ms[cut:])]
     return ArrivalLog(first, requests, work_s, before=(known, before))
 
 
@@ -457,7 +461,7 @@ def _spread(first: int, requests: tuple[int, ...], work_ms: tuple[int, ...]) -> 
 
 
 def load_summary(
-    log: ArrivalLog, seen: ArrivalWindow, now: datetime, known_since: datetime | None = None
+    log: ArrivalLog, window: ArrivalWindow, now: datetime, known_since: datetime | None = None
 ) -> LoadSummary:
     """Put together what the sizing rule is given.
 
@@ -465,12 +469,12 @@ def load_summary(
     """
     if known_since is not None:
         log = _without_gap(log, milliseconds(known_since) // SLOT_MS - log.first)
-    started = seen.newest_start
+    started = window.newest_start
     return LoadSummary(
         log=log,
-        service_mean_s=seen.service_mean_s,
+        service_mean_s=window.service_mean_s,
         newest_start_age_s=max(0.0, (now - started).total_seconds()) if started else math.inf,
-        newest_wait_s=seen.newest_wait_s,
+        newest_wait_s=window.newest_wait_s,
     )
 
 

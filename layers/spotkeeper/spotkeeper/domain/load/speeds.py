@@ -51,12 +51,12 @@ class Speeds:
     @property
     def differing(self) -> dict[str, float]:
         """The speeds of the types; nothing where they hardly differ."""
-        found = {
+        means = {
             kind: served.speed ** min(1.0, served.logs / TRUSTED)
             for kind, served in self.types.items()
         }
-        each = found.values()
-        return found if each and max(each) > EQUAL * min(each) else {}
+        each = means.values()
+        return means if each and max(each) > EQUAL * min(each) else {}
 
     def mean_of(self, groups: Iterable[Group]) -> float:
         """The mean speed of the instances that serve or launch."""
@@ -80,9 +80,9 @@ def learn(
         logged.update(worker.instance_id for worker in digest.workers)
         for worker in digest.workers if before.until <= minute < until else ():
             if worker.instance_id in kinds and worker.ok and not worker.error + worker.timeout:
-                found = minutes[minute].setdefault(kinds[worker.instance_id], [0.0, 0.0])
-                found[0] += worker.ok
-                found[1] += _busy_s(worker)
+                sums = minutes[minute].setdefault(kinds[worker.instance_id], [0.0, 0.0])
+                sums[0] += worker.ok
+                sums[1] += _busy_s(worker)
     types = dict(before.types)
     for minute in sorted(minutes):
         if len(minutes[minute]) > 1:

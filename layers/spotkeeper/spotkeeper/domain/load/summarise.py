@@ -85,8 +85,8 @@ def summarise(
     service = merged(digest.service for digest in received)
     digests_of = workers_of(received)
     idle_after_ms = service.quantile_s(0.95) * 1000 + _SHIPPING_MS
-    found = [_worker_load(each, start_ms, end_ms, idle_after_ms, slots) for each in digests_of]
-    workers = tuple(sorted(found, key=lambda w: (w.cluster, w.instance_id, w.worker_id)))
+    loads = [_worker_load(each, start_ms, end_ms, idle_after_ms, slots) for each in digests_of]
+    workers = tuple(sorted(loads, key=lambda w: (w.cluster, w.instance_id, w.worker_id)))
     counts = added_up(digest.arrivals for digest in received)
     arrived = sum(number for slot, number in counts.items() if slot >= start_slot)
     mean_work_s = _mean_work_s(digests_of, end_ms - start_ms, service)
@@ -141,14 +141,14 @@ def dispersion(arrivals: Sequence[int], slot_s: float) -> dict[int, float]:
     Spans are counted back from the newest slot. 1 is Poisson traffic; Cox & Lewis, The Statistical
     Analysis of Series of Events (1966), chapter 4.
     """
-    found = {}
+    ratios = {}
     for scale in SCALES_S:
         slots = round(scale / slot_s)
         ends = range(len(arrivals), slots - 1, -slots)
         sums = [sum(arrivals[end - slots : end]) for end in ends]
         if len(sums) > 1 and any(sums):
-            found[scale] = variance(sums) / fmean(sums)
-    return found
+            ratios[scale] = variance(sums) / fmean(sums)
+    return ratios
 
 
 def busy_shares(

@@ -67,12 +67,12 @@ def priced(
     items: Sequence[LedgerItem], book: PriceBook, since: datetime, until: datetime
 ) -> tuple[Priced, ...]:
     """Price the part of each item that lies within a time; those outside are left out."""
-    found = []
+    lives = []
     for item in items:
         first, last = max(item.since, since), min(item.until or until, until)
         if first < last:
-            found.append(_priced(item, book, first, last))
-    return tuple(found)
+            lives.append(_priced(item, book, first, last))
+    return tuple(lives)
 
 
 def is_free(item: LedgerItem) -> bool:

@@ -48,17 +48,17 @@ class Savings:
 
 
 def savings(
-    found: Sequence[Priced], since: datetime, until: datetime, peak: int | None = None
+    lives: Sequence[Priced], since: datetime, until: datetime, peak: int | None = None
 ) -> Savings:
     """Sum a time up; the fixed fleet has the `peak` that was needed, at the instances' mean price.
 
     More instances run than are needed while one takes another's place, so the peak is not counted
     from them. It is None where it is not known.
     """
-    spot = [p for p in found if p.item.option is PurchaseOption.SPOT]
-    on_demand = [p for p in found if p.item.option is PurchaseOption.ON_DEMAND]
-    same = sum(p.on_demand for p in found)
-    priced_h = sum(p.hours for p in found if p.on_demand)
+    spot = [p for p in lives if p.item.option is PurchaseOption.SPOT]
+    on_demand = [p for p in lives if p.item.option is PurchaseOption.ON_DEMAND]
+    same = sum(p.on_demand for p in lives)
+    priced_h = sum(p.hours for p in lives if p.on_demand)
     mean = same / priced_h if priced_h else 0.0
     return Savings(
         spot_h=sum(p.hours for p in spot),
@@ -69,7 +69,7 @@ def savings(
         peak=peak,
         fixed_fleet_usd=None if peak is None else peak * mean * ((until - since) / _HOUR),
         interruptions=sum(
-            p.item.ended_by is EndedBy.AWS and p.item.until == p.until for p in found
+            p.item.ended_by is EndedBy.AWS and p.item.until == p.until for p in lives
         ),
-        unpriced_h=sum(p.unpriced_h for p in found),
+        unpriced_h=sum(p.unpriced_h for p in lives),
     )

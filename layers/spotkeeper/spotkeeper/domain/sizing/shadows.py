@@ -366,22 +366,22 @@ def _drawn(seed: int) -> Iterator[float]:
 
 def _requests(log: ArrivalLog, begin: int, end: int, variation: float) -> list[tuple[float, float]]:
     """Draw single requests: of each slot, only their number and the sum of their work are known."""
-    spread, found = math.sqrt(math.log1p(variation)), []
+    spread, requests = math.sqrt(math.log1p(variation)), []
     for slot in range(begin, end):
         count = log.requests[slot]
         if not count:
             continue
         start, work_s = (slot - begin) * SLOT_S, log.work_s[slot]
         if count == 1:
-            found.append((start + SLOT_S / 2, work_s))
+            requests.append((start + SLOT_S / 2, work_s))
             continue
         draw = _drawn(log.first + slot)
         times = sorted(islice(draw, count))
         sizes = [math.exp(spread * NORMAL.inv_cdf(at)) for at in islice(draw, count)]
         each_s = work_s / sum(sizes)
         each = zip(times, sizes, strict=True)
-        found += [(start + SLOT_S * at, each_s * size) for at, size in each]
-    return found
+        requests += [(start + SLOT_S * at, each_s * size) for at, size in each]
+    return requests
 
 
 # A look of one step is a look of the next: the needs of the last hours are remembered.
@@ -419,7 +419,7 @@ def judged(
     looks = range(begin - LONGEST_KEEP * MINUTE_SLOTS, end, MINUTE_SLOTS)
     means = [log.service_mean_s(look) for look in looks]
     ends = [look - lag_slots(mean_s) for look, mean_s in zip(looks, means, strict=True)]
-    seen = [
+    needs = [
         (at, _rounded(by), round(least_load(log, at, by), 6))
         for at, by in zip(ends, means, strict=True)
     ]
@@ -440,7 +440,7 @@ def judged(
         slots = round(window_s / SLOT_S)
         rows = [
             _by_margin(round(log.load(at, slots), 6), least, by, promise, bounds)
-            for at, by, least in seen[LONGEST_KEEP - keeps_s[-1] // 60 :]
+            for at, by, least in needs[LONGEST_KEEP - keeps_s[-1] // 60 :]
         ]
         for base in zip(*rows, strict=True):
             for keep_s in keeps_s:

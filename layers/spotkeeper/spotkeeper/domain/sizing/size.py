@@ -113,8 +113,8 @@ class _Turn:
     @property
     def quiet_s(self) -> float:
         """For how long the queue proves that no request arrived; 0 if not for long enough."""
-        found = quiet_s(self.memory.queue, self.now)
-        return found if found >= self.fleet.sizing.quiet_after_s else 0.0
+        seconds = quiet_s(self.memory.queue, self.now)
+        return seconds if seconds >= self.fleet.sizing.quiet_after_s else 0.0
 
     @property
     def silent_by_chance(self) -> bool:
@@ -196,7 +196,7 @@ def _in_silence(turn: _Turn, serving: int) -> tuple[Estimate, int]:
     age = f"the newest is {age_s:.0f} s old" if newest else "none ever arrived"
     stale = expects_logs(memory.queue, serving)
     bound = "spot maximum" if wanted > most else "stale search logs" if stale else "quiet"
-    found = Estimate(
+    estimate = Estimate(
         rule="wake" if waking else "spot minimum",
         reason=f"search logs are stale ({age}){queue_text(memory.queue)}",
         workers=max(waking, memory.needed[-1].workers if memory.needed else 0),
@@ -206,7 +206,7 @@ def _in_silence(turn: _Turn, serving: int) -> tuple[Estimate, int]:
         bound="" if instances > current else bound,
         stale=stale,
     )
-    return found, instances
+    return estimate, instances
 
 
 def _waking(turn: _Turn) -> int:
@@ -265,22 +265,22 @@ def size_to_objective(
     if not (mean_s or any(load.log.requests)):
         return _bounded(have, have, policy, f"no request is known yet: hold {have} workers")
     mean_s = max(mean_s, SHORTEST_SERVICE_S)
-    now, found = found_by(member, load, mean_s, policy)
+    now, highest = found_by(member, load, mean_s, policy)
     young = not past or len(load.log) < STEP_SLOTS
     held = [need.workers for need in past if need.held and need.age_s <= WHOLE_S]
     # A worker that ends before it serves is paid for nothing. One that never serves is given up.
     launched = (need.workers for need in past if booting and need.age_s <= policy.start_up_s)
-    kept = max(found, have if young else 0, *held, *(min(have, one) for one in launched))
+    kept = max(highest, have if young else 0, *held, *(min(have, one) for one in launched))
     offered = _offered(load, mean_s)
     drain = _drain(offered, load, live, booting, mean_s, policy)
     reason = f"load {offered:.1f} erlangs needs {now} workers"
-    if found > now:
-        reason += f", and needed {found} in the last {member.keep_s // 60} min"
+    if highest > now:
+        reason += f", and needed {highest} in the last {member.keep_s // 60} min"
     if drain > kept:
         reason += f"; {drain} clear the waiting requests in {DRAIN_S:g} s"
-    elif kept > found:
+    elif kept > highest:
         reason += f"; keeping {kept} as before"
-    return _bounded(max(kept, drain), found, policy, reason)
+    return _bounded(max(kept, drain), highest, policy, reason)
 
 
 def _ends(load: LoadSummary, mean_s: float) -> range:
@@ -302,8 +302,8 @@ def _offered(load: LoadSummary, mean_s: float) -> float:
         lengths += [slots for slots in (MINUTE_SLOTS, 1) if slots * SLOT_S >= mean_s]
     loads = ((load.log.load(end, slots), slots) for end in ends for slots in lengths)
     return max(
-        found - (chance(found, mean_s, slots * SLOT_S) if slots < STEP_SLOTS else 0.0)
-        for found, slots in loads
+        offered - (chance(offered, mean_s, slots * SLOT_S) if slots < STEP_SLOTS else 0.0)
+        for offered, slots in loads
     )
 
 
@@ -355,7 +355,7 @@ def _drain(
     return max(math.ceil(level + max(0.0, waiting_s) / DRAIN_S), live + booting)
 
 
-def _bounded(wanted: int, found: int, policy: ObjectivePolicy, reason: str) -> Need:
+def _bounded(wanted: int, load_workers: int, policy: ObjectivePolicy, reason: str) -> Need:
     """Apply the bounds; the reason says how many workers the promise lacks within them."""
     workers = min(max(wanted, policy.min_workers), policy.max_workers)
     missing = max(0, wanted - workers)
@@ -363,7 +363,7 @@ def _bounded(wanted: int, found: int, policy: ObjectivePolicy, reason: str) -> N
         reason += f"; the maximum of {policy.max_workers} is {missing} too few"
     else:
         reason += f": {max(wanted, 0)} start {policy.share:.0%} within {policy.wait_s:g} s"
-    return Need(workers=workers, reason=reason, load_workers=found, missing=missing)
+    return Need(workers=workers, reason=reason, load_workers=load_workers, missing=missing)
 
 
 # An objective's rule looks back this far in slots; earlier minutes are in the history.
@@ -386,42 +386,44 @@ class ObjectiveInput:
     speed: float = 1.0
 
 
-def _by_objective(turn: _Turn, seen: ObjectiveInput, onprem: int) -> Estimate:
+def _by_objective(turn: _Turn, promised: ObjectiveInput, onprem: int) -> Estimate:
     """Find the fewest workers that keep the objective.
 
     Requested instances that do not serve yet count as booting, listed by the group or not, so none
     is requested twice. On-demand instances stand in for requested spot, so they add nothing.
     """
     memory, now, declared = turn.memory, turn.now, turn.fleet.slots
-    slots = seen.slots or declared
+    slots = promised.slots or declared
     policy = objective_policy(replace(turn.fleet, slots=slots), turn.spot, onprem, memory)
-    serving = min(seen.serving, turn.current)
+    serving = min(promised.serving, turn.current)
     live = policy.onprem + serving * policy.per_instance
     booting = (turn.current - serving) * policy.per_instance
     past = [
         PastNeed((now - one.at).total_seconds(), one.workers * slots, one.held)
         for one in memory.needed
     ]
-    need = size_to_objective(seen.summary, live, booting, past, policy, seen.choice.member)
+    need = size_to_objective(promised.summary, live, booting, past, policy, promised.choice.member)
     in_slots = need.workers, need.workers + need.missing, need.load_workers
-    steady, workers, found = (math.ceil(count / slots) for count in in_slots)
-    reason = f"{need.reason} ({seen.choice})"
+    steady, workers, highest = (math.ceil(count / slots) for count in in_slots)
+    reason = f"{need.reason} ({promised.choice})"
     if declared > 1:
         unlike = f" (the document has {declared}, but requests already wait at {slots})"
         reason = f"in slots, {slots} per worker{unlike if slots != declared else ''}: {reason}"
-    if seen.speed != 1.0:
-        reason += f", for workers of speed {seen.speed:.2f}, the mean of these types"
+    if promised.speed != 1.0:
+        reason += f", for workers of speed {promised.speed:.2f}, the mean of these types"
     # Earlier needs are kept if they are higher than this one, or were held in a silence.
     start = now - timedelta(seconds=OBJECTIVE_WINDOW_S)
     kept = (
-        one for one in memory.needed if start <= one.at < now and (one.workers > found or one.held)
+        one
+        for one in memory.needed
+        if start <= one.at < now and (one.workers > highest or one.held)
     )
     return Estimate(
         rule="objective",
         reason=reason,
         workers=workers,
         steady=steady,
-        needed=(*kept, Needed(at=now, workers=found)),
+        needed=(*kept, Needed(at=now, workers=highest)),
         missing=workers - steady,
     )
 
@@ -494,40 +496,40 @@ def size(
     if turn.quiet_s:
         reason = f"no request for {turn.quiet_s:.0f} s, nothing waits or is in flight"
         needed = (Needed(at=now, workers=0),)
-        found = Estimate(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
-        found, instances = _in_instances(turn, found, onprem_at_once(load))
+        estimate = Estimate(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
+        estimate, instances = _in_instances(turn, estimate, onprem_at_once(load))
     elif silent and not rare:
         in_service = sum(i.phase is Phase.IN_SERVICE for i in spot.instances)
-        found, instances = _in_silence(turn, in_service if serving is None else serving)
-        sizing = _asked(turn, *_limited(turn, found, instances))
+        estimate, instances = _in_silence(turn, in_service if serving is None else serving)
+        sizing = _sizing_of(turn, *_limited(turn, estimate, instances))
         return sizing if sizing.action is Action.RESIZE else replace(sizing, limited=None)
     else:
         onprem, counts = recent_onprem(load, fleet, memory, now)
         turn = replace(turn, memory=replace(memory, onprem=counts))
         if fleet.objective is None or outlook is None:
-            found = _by_load_rate(turn, onprem)
+            estimate = _by_load_rate(turn, onprem)
         else:
-            found = _by_objective(turn, outlook, onprem)
-        found, instances = _in_instances(turn, found, onprem)
+            estimate = _by_objective(turn, outlook, onprem)
+        estimate, instances = _in_instances(turn, estimate, onprem)
         if silent:
             instances = min(instances, max(turn.current, bounds(fleet, spot)[0]))
-    return _asked(turn, *_limited(turn, *_held_back(turn, found, instances, partly)))
+    return _sizing_of(turn, *_limited(turn, *_held_back(turn, estimate, instances, partly)))
 
 
-def _in_instances(turn: _Turn, found: Estimate, onprem: int) -> tuple[Estimate, int]:
+def _in_instances(turn: _Turn, estimate: Estimate, onprem: int) -> tuple[Estimate, int]:
     """Turn workers into instances within the bounds, and name the bound that mattered."""
     per_instance, spot_min = turn.fleet.workers_per_instance, turn.spot.minimum
-    wanted = math.ceil(max(0, found.steady - onprem) / per_instance)
+    wanted = math.ceil(max(0, estimate.steady - onprem) / per_instance)
     least, most = bounds(turn.fleet, turn.spot)
     bound = "spot minimum" if wanted < least else ""
-    bound = "spot maximum" if wanted > most or found.missing else bound
-    reason = f"{found.reason}, {onprem} on premises"
-    needed = found.needed[-1].workers - onprem if found.needed else 0
+    bound = "spot maximum" if wanted > most or estimate.missing else bound
+    reason = f"{estimate.reason}, {onprem} on premises"
+    needed = estimate.needed[-1].workers - onprem if estimate.needed else 0
     if spot_min > turn.fleet.bounds.spot_min and needed <= (spot_min - 1) * per_instance:
         # The operator did not choose it, and only the group knows.
         bound = bound or "spot minimum"
         reason = f"{reason}; the group's MinSize is {spot_min}"
-    return replace(found, reason=reason, bound=bound), min(max(wanted, least), most)
+    return replace(estimate, reason=reason, bound=bound), min(max(wanted, least), most)
 
 
 def partly_known(
@@ -554,9 +556,9 @@ def _partly_logged(load: Load, memory: HealthMemory, fleet: Fleet) -> str:
     if memory.flow.late_workers:
         workers = f"{memory.flow.late_workers} workers"
         return f"logs of {workers} arrive over a minute late: are their clocks right?"
-    unheard, serving = _passed_by(memory, UNHEARD), len(memory.in_service_since)
-    if unheard > max(1, MANY * serving):
-        return f"{unheard} of {serving} instances in service logged none of the requests"
+    silent, serving = _passed_by(memory, UNHEARD), len(memory.in_service_since)
+    if silent > max(1, MANY * serving):
+        return f"{silent} of {serving} instances in service logged none of the requests"
     finished = sum(worker.finished for worker in load.workers)
     failed = sum(worker.failed for worker in load.workers)
     if 2 * failed > finished:
@@ -574,7 +576,7 @@ def _passed_by(memory: HealthMemory, expected: float) -> int:
     return sum(memory.expected.get(i, 0.0) >= expected for i in memory.in_service_since)
 
 
-def _held_back(turn: _Turn, found: Estimate, instances: int, why: str) -> tuple[Estimate, int]:
+def _held_back(turn: _Turn, estimate: Estimate, instances: int, why: str) -> tuple[Estimate, int]:
     """Do not scale in on a load that is only partly known, except to the bounds.
 
     A few silent instances may serve as much as the others do: the capacity for that is kept.
@@ -586,12 +588,12 @@ def _held_back(turn: _Turn, found: Estimate, instances: int, why: str) -> tuple[
         why = f"{silent} of {serving} instances in service logged none of the requests"
         kept = min(kept, math.ceil(instances * serving / max(1, serving - silent)))
     if not why or instances >= kept:
-        return found, instances
-    reason = f"{found.reason}, held at {kept}: {why}"
-    return replace(found, bound="partly known load", reason=reason), kept
+        return estimate, instances
+    reason = f"{estimate.reason}, held at {kept}: {why}"
+    return replace(estimate, bound="partly known load", reason=reason), kept
 
 
-def _limited(turn: _Turn, found: Estimate, instances: int) -> tuple[Estimate, int]:
+def _limited(turn: _Turn, estimate: Estimate, instances: int) -> tuple[Estimate, int]:
     """Limit the growth of one turn; the minimum of the operator and the group is exempt.
 
     Anyone who sends search logs can claim any load: the limit leaves time to notice it.
@@ -600,24 +602,24 @@ def _limited(turn: _Turn, found: Estimate, instances: int) -> tuple[Estimate, in
     most = current + max(ADDED_AT_ONCE, math.ceil(current * growth))
     most = max(most, bounds(turn.fleet, turn.spot)[0])
     if instances <= most:
-        return found, instances
-    reason = f"{found.reason}, limited to {most} in this turn by growth_per_turn"
-    return replace(found, bound=LIMITED, reason=reason), most
+        return estimate, instances
+    reason = f"{estimate.reason}, limited to {most} in this turn by growth_per_turn"
+    return replace(estimate, bound=LIMITED, reason=reason), most
 
 
-def _asked(turn: _Turn, found: Estimate, instances: int) -> Sizing:
+def _sizing_of(turn: _Turn, estimate: Estimate, instances: int) -> Sizing:
     """Return the sizing for some instances."""
     hold = instances == turn.current
     return Sizing(
         action=Action.HOLD if hold else Action.RESIZE,
-        rule=found.bound or ("at target" if hold else found.rule),
-        reason=f"{found.reason}: spot {turn.current} -> {instances}",
-        workers=found.workers,
+        rule=estimate.bound or ("at target" if hold else estimate.rule),
+        reason=f"{estimate.reason}: spot {turn.current} -> {instances}",
+        workers=estimate.workers,
         spot_desired=instances,
-        stale=found.stale,
-        memory=replace(turn.memory, needed=found.needed),
-        limited=found.bound == LIMITED if turn.fleet.sizing.enabled else None,
-        missing=found.missing,
+        stale=estimate.stale,
+        memory=replace(turn.memory, needed=estimate.needed),
+        limited=estimate.bound == LIMITED if turn.fleet.sizing.enabled else None,
+        missing=estimate.missing,
     )
 
 
