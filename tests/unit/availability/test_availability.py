@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spotkeeper.domain.availability.actions import ReplaceEarly, ResumeLaunch, Unmark
-from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.availability.risk import lost_warnings
 from spotkeeper.domain.availability.snapshot import Need, NeedSource
 from spotkeeper.domain.decision import Action
@@ -562,3 +562,12 @@ def test_what_the_spot_group_should_have_is_the_need_at_once(desired: int) -> No
             instances=desired, source=NeedSource.SPOT_GROUP
         )
         assert (decision.spot.target, decision.spot_desired) == (desired, desired)
+
+
+def test_nothing_that_may_serve_is_ended_while_fewer_serve_than_are_needed() -> None:
+    """More was backfilled than is short now, and most of it has not served yet."""
+    levels = (Level(at=at(-600), serving=2),)
+    take = Turns(AvailabilityMemory(need=7, spot_seen=7, seen_at=at(-60), levels=levels))
+    few = take(0, spot(2, desired=7), back(7), unreported=dict.fromkeys(BACK[:6], at(-30)))
+    assert (few.rule, few.ends) == ("launching", ())
+    assert len(take(60, spot(2, desired=7), back(7)).ends) == 2
