@@ -88,6 +88,8 @@ TOGETHER = (
     (Kind.BAD_SPOT_IMAGE, Kind.LOGS_STOP),
 )
 """Faults that are worse together."""
+BLIND = (Kind.LOGS_STOP, Kind.COLLECTOR_DOWN, Kind.LOGS_LATE)
+"""While one of these lasts, spot may be taken as well."""
 
 
 WIDE = (

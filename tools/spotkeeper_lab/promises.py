@@ -34,8 +34,10 @@ SAMPLE_S = 15.0
 
 # --- the numbers ----------------------------------------------------------------------------------
 
-# From a warning that arrived to a request for its replacement, and to the mark of its workers.
+# From a warning that arrived to a request for its replacement.
 WARNED_S = 75.0
+# From a warning that arrived to the mark that its workers read.
+MARKED_S = 30.0
 # From a loss to that request: the minute of a turn, its jitter, its run, and what AWS shows late.
 LOST_S = 165.0
 # The desired capacity counts once it has stood for this long: growth has time to launch.
@@ -127,7 +129,8 @@ EXCUSES: Mapping[Promise, Mapping[Kind, float]] = {
     Promise.REPLACED: _AWS | _for((Kind.ON_DEMAND_DRY, Kind.ON_DEMAND_DELETED), 960.0),
     Promise.RELEASED: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES | {Kind.HANG: 1800.0},
     Promise.SIZED: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES | {Kind.HANG: 3600.0},
-    Promise.DRAINED: _AWS,
+    # A warning waits in the state while another turn holds the lease.
+    Promise.DRAINED: _AWS | _for(_FORGOTTEN, 60.0),
     Promise.SERVED: {},
     Promise.CURED: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES,
     Promise.FOUND: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES,
@@ -487,7 +490,7 @@ class Drained(Check):
                 self._marked.add(name)
         for name, arrived_s in truth.warned_s.items():
             warned = views.get(name)
-            due = self.now_s >= arrived_s + WARNED_S
+            due = self.now_s >= arrived_s + MARKED_S
             if not due or warned is None or warned.warned_s is None or name in self._marked:
                 continue
             if warned.purchase is Purchase.SPOT and warned.in_service_s is not None:

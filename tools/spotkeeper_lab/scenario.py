@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import NO_CAPACITY, GroupSpec, Physics, two_groups
 from spotkeeper_lab.fakes import EPOCH
-from spotkeeper_lab.faults import KEPT, TOGETHER, WIDE, Fault, Kind
+from spotkeeper_lab.faults import BLIND, KEPT, TOGETHER, WIDE, Fault, Kind
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.world import REQUEST_QUEUE, Stage
@@ -145,12 +145,18 @@ def draw(seed: int) -> Scenario:
     else:
         # Where nobody sizes the spot group, it begins as its operator left it.
         start, loads = StartState.SERVING, ((0.0, round(rng.uniform(0.5, 2.0), 1)),)
-    kinds = rng.choices([kind for kind in Kind if kind not in WIDE + KEPT], k=rng.randint(2, 6))
-    faults = [_fault(rng, kind, rng.uniform(0.0, FAULTS_S)) for kind in kinds]
-    if rng.choice([True, False]):
-        together_s = rng.uniform(0.0, FAULTS_S)
-        pair = rng.choice(TOGETHER)
-        faults += [_fault(rng, kind, together_s + rng.uniform(0.0, 60.0)) for kind in pair]
+    kinds = rng.choices([kind for kind in Kind if kind not in WIDE + KEPT], k=rng.randint(1, 5))
+    # Each run has a loss: it is what the product is for.
+    faults = [_fault(rng, kind, rng.uniform(0.0, FAULTS_S)) for kind in [Kind.LOSS, *kinds]]
+    together_s = rng.uniform(0.0, FAULTS_S)
+    match rng.choice(["pair", "blind", "none"]):
+        case "pair":
+            pair = rng.choice(TOGETHER)
+            faults += [_fault(rng, kind, together_s + rng.uniform(0.0, 60.0)) for kind in pair]
+        case "blind":
+            blind = _fault(rng, rng.choice(BLIND), together_s)
+            taken = _fault(rng, rng.choice([Kind.LOSS, Kind.SPOT_DRY]), together_s + 300.0)
+            faults += [replace(blind, length_s=900.0), taken]
     return Scenario(
         seed=seed,
         start=start,
