@@ -126,7 +126,7 @@ def _release(seen: Assessment, excess: int) -> Size:
     group = seen.snapshot.groups.on_demand
     shares, bad = seen.snapshot.busy_shares, {*seen.snapshot.silent, *seen.snapshot.unreported}
     plan = plan_release(group, excess, shares, busy_too=busy_too, suspects=bad)
-    starting = seen.on_demand.launching + seen.on_demand.unheard
+    starting = seen.on_demand.launching + seen.on_demand.unproven
     if starting and plan.ends and seen.spot.serving + seen.on_demand.serving < seen.spot.target:
         # One of those that are ended may serve already, while the others do not yet.
         why = f"{excess} on demand will be released once {seen.spot.target} serve"
