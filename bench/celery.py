@@ -123,19 +123,19 @@ def main() -> None:
     """Print every figure of this file."""
     parser = argparse.ArgumentParser(prog="python -m bench celery", description=__doc__)
     parser.add_argument("--events", type=int, default=EVENTS)
-    asked = parser.parse_known_args()[0]
+    options = parser.parse_known_args()[0]
     figures = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with brokers.redis(folder) as url:
             cost = task_ms(url, folder)
             figures.append(Figure(name="a task: CPU", value=cost, unit="ms", limit=0.2))
-            ran = ends(url, folder / "redis", asked.events // 2, [scale_in, interrupt])
-            figures += of("Redis, drains", asked.events // 2, *ran)
+            ran = ends(url, folder / "redis", options.events // 2, [scale_in, interrupt])
+            figures += of("Redis, drains", options.events // 2, *ran)
         with closing(brokers.Rabbit(folder / "rabbit")) as broker:
             kinds = [kill, scale_in, interrupt]
-            ran = ends(broker.url(), folder / "rabbitmq", asked.events // 2, kinds)
-            figures += of("RabbitMQ, kills and drains", asked.events // 2, *ran)
+            ran = ends(broker.url(), folder / "rabbitmq", options.events // 2, kinds)
+            figures += of("RabbitMQ, kills and drains", options.events // 2, *ran)
     show("Celery's workers", figures, "real processes and brokers on this machine")
 
 

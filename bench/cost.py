@@ -369,9 +369,9 @@ def main() -> None:
         ("10 s apart", PaceSettings(10, 10)),
         ("5 to 30 s", PaceSettings(5, 30)),
     ):
-        found = sent(day, settings)
-        age = f"{found.mean_age_s:.1f}, {found.p95_age_s:.1f}"
-        rows.append((name, f"{found.messages_an_hour:.0f}", age, f"{found.usd(counted):.2f}"))
+        volumes = sent(day, settings)
+        age = f"{volumes.mean_age_s:.1f}, {volumes.p95_age_s:.1f}"
+        rows.append((name, f"{volumes.messages_an_hour:.0f}", age, f"{volumes.usd(counted):.2f}"))
     heads = ("sent", "an hour, each", "age of a log: mean, p95 s", "USD a month")
     title = f"Search-log messages of {WORKERS} workers"
     caption = f"goal: below {GOAL_USD:g} USD, and as fresh as every 10 s"

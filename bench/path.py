@@ -23,15 +23,15 @@ CALL = "SetDesiredCapacity"
 
 def main() -> None:
     """Print the figures; with `-v` every function, too."""
-    found = measured()
+    functions_by_file = measured()
     if "-v" in sys.argv:
-        for name, functions in found.items():
+        for name, functions in functions_by_file.items():
             print(name, *functions, sep="\n    ")  # noqa: T201
-    count = sum(map(len, found.values()))
+    count = sum(map(len, functions_by_file.values()))
     show(
         f"a warning to {CALL}",
         [
-            Figure("files", len(found), limit=MOST_FILES),
+            Figure("files", len(functions_by_file), limit=MOST_FILES),
             Figure("functions", count, limit=MOST_FUNCTIONS),
         ],
     )
@@ -69,11 +69,11 @@ def measured() -> dict[str, list[str]]:
             sys.setprofile(None)
         assert done
         assert cloud.group("ocr-on-demand").desired == 1
-    found: dict[str, list[str]] = {}
+    by_file: dict[str, list[str]] = {}
     for code in codes:
         name = str(Path(code.co_filename).relative_to(ROOT))
-        found.setdefault(name, []).append(code.co_qualname)
-    return found
+        by_file.setdefault(name, []).append(code.co_qualname)
+    return by_file
 
 
 if __name__ == "__main__":

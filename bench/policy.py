@@ -143,16 +143,16 @@ def _unseen() -> Table:
     """A row for each family of markets: how many keep each half of world B's goal, and means."""
     lines = []
     for family, members in groupby(cases(), key=lambda case: case[0]):
-        found = [
+        unplayed = [
             measured(market, B, ("spotkeeper", "spothedge"), seed) for _, market, seed in members
         ]
-        kept = zip(*([goal.kept for goal in goals_of("B", rows)] for rows in found), strict=True)
+        kept = zip(*([goal.kept for goal in goals_of("B", rows)] for rows in unplayed), strict=True)
         unserved = [
-            1 - fmean(rows[policy].served_share for rows in found)
+            1 - fmean(rows[policy].served_share for rows in unplayed)
             for policy in ("spotkeeper", "spothedge")
         ]
-        cost = fmean(rows["spotkeeper"].cost / rows["spothedge"].cost for rows in found)
-        halves = (f"{sum(half)} of {len(found)}" for half in kept)
+        cost = fmean(rows["spotkeeper"].cost / rows["spothedge"].cost for rows in unplayed)
+        halves = (f"{sum(half)} of {len(unplayed)}" for half in kept)
         lines.append((family, *halves, *(f"{share:.3%}" for share in unserved), f"{cost:.3f}"))
     heads = ("served as\nSpotHedge", "at 0.90\nof its\ncost", "unserved", "SpotHedge")
     return table(("markets", *heads, "cost /\nSpotHedge"), lines, **NARROW)

@@ -80,7 +80,9 @@ type Rows = Mapping[str, Played]
 def main() -> None:
     """Replay everything and print a table for each log, then the verdicts."""
     console = screen()
-    named = tuple(it.removeprefix("--log=") for it in sys.argv if it.startswith("--log="))
+    named = tuple(
+        argument.removeprefix("--log=") for argument in sys.argv if argument.startswith("--log=")
+    )
     paths = sorted(
         path
         for path in (TRACES / "requests").glob("*.csv.gz")

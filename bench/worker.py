@@ -69,14 +69,14 @@ def emit_us() -> float:
     A round is short, so that one of them is not disturbed by what else runs on the machine.
     """
     best, rounds = float("inf"), 20
-    with scene(poll_s=5, tick_s=1) as found:
+    with scene(poll_s=5, tick_s=1) as host:
         for _ in range(rounds):
             began = time.perf_counter()
             for number in range(EMITTED // rounds):
-                with found.worker.request(str(number), time.time()):
+                with host.worker.request(str(number), time.time()):
                     pass
             best = min(best, (time.perf_counter() - began) / (EMITTED // rounds))
-            until(lambda: found.worker.unsent == 0, "the agent has them", 60)
+            until(lambda: host.worker.unsent == 0, "the agent has them", 60)
     return best * 1e6
 
 
@@ -86,15 +86,15 @@ def notice_s(machines: int) -> list[float]:
     def one(seed: int) -> list[float]:
         draw = random.Random(seed)
         took = []
-        with scene(poll_s=5, tick_s=1) as found:
+        with scene(poll_s=5, tick_s=1) as host:
             for _ in range(ROUNDS):
-                found.worker.wait(draw.uniform(0, 5))
+                host.worker.wait(draw.uniform(0, 5))
                 began = time.monotonic()
-                found.machine.tag(3600)
-                until(lambda: found.worker.draining, "it drains", 60)
+                host.machine.tag(3600)
+                until(lambda: host.worker.draining, "it drains", 60)
                 took.append(time.monotonic() - began)
-                found.machine.untag()
-                until(lambda: not found.worker.draining, "it serves", 60)
+                host.machine.untag()
+                until(lambda: not host.worker.draining, "it serves", 60)
         return took
 
     with ThreadPoolExecutor(machines) as pool:
@@ -103,20 +103,20 @@ def notice_s(machines: int) -> list[float]:
 
 def agent_at_work(measured_s: float) -> tuple[float, float, float]:
     """Percent of a core and MiB of an agent at 100 logs/s, and the message count by the hour."""
-    with scene(poll_s=5, tick_s=1, send_after_s=5) as found:
-        statm = Path(f"/proc/{found.agent.pid}/statm")
+    with scene(poll_s=5, tick_s=1, send_after_s=5) as host:
+        statm = Path(f"/proc/{host.agent.pid}/statm")
         pace = threading.Event()
-        began, before = time.monotonic(), _cpu_s(found.agent.pid)
+        began, before = time.monotonic(), _cpu_s(host.agent.pid)
         number = 0
         while time.monotonic() - began < measured_s:
             while number < (time.monotonic() - began) * LOGS_PER_S:
-                with found.worker.request(str(number), time.time()):
+                with host.worker.request(str(number), time.time()):
                     number += 1
             pace.wait(0.02)
         seconds = time.monotonic() - began
-        cpu = (_cpu_s(found.agent.pid) - before) / seconds
+        cpu = (_cpu_s(host.agent.pid) - before) / seconds
         resident = int(statm.read_text().split()[1]) * PAGE_MIB
-        return 100 * cpu, resident, len(found.machine.bodies) / seconds * 3600
+        return 100 * cpu, resident, len(host.machine.bodies) / seconds * 3600
 
 
 def _cpu_s(pid: int) -> float:
@@ -132,24 +132,24 @@ def completed_under_a_request(kills: int) -> int:
 
     def one(seed: int) -> int:
         draw, wrong = random.Random(seed), 0
-        with scene(poll_s=0.05, tick_s=0.02, settle_s=0.1, hook_settles_s=1) as found:
+        with scene(poll_s=0.05, tick_s=0.02, settle_s=0.1, hook_settles_s=1) as host:
             for _ in range(kills // LANES):
-                wrong += _kill_in_a_drain(found, draw)
+                wrong += _kill_in_a_drain(host, draw)
         return wrong
 
     with ThreadPoolExecutor(LANES) as pool:
         return sum(pool.map(one, range(LANES)))
 
 
-def _kill_in_a_drain(found: Scene, draw: random.Random) -> bool:
+def _kill_in_a_drain(host: Scene, draw: random.Random) -> bool:
     """Kill the agent between the order to go and long after; a request runs throughout."""
-    machine, worker = found.machine, found.worker
+    machine, worker = host.machine, host.worker
     before = len(machine.completed)
     with worker.request("r", time.time()):
         machine.scale_in()
         worker.wait(draw.uniform(0, 0.4))
-        found.kill()
-        found.start_again()
+        host.kill()
+        host.start_again()
         worker.wait(draw.uniform(0, 0.6))
         wrong = len(machine.completed) > before
     until(lambda: len(machine.completed) > before, "the hook is complete", 60)
@@ -165,12 +165,12 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--machines", type=int, default=MACHINES)
     parser.add_argument("--seconds", type=float, default=MEASURED_S)
-    asked = parser.parse_known_args()[0]
+    options = parser.parse_known_args()[0]
     # Each kill of an agent is a warning of its workers.
     logging.getLogger("spotkeeper").setLevel(logging.ERROR)
-    took = notice_s(asked.machines)
-    percent, resident, messages = agent_at_work(asked.seconds)
-    wrong = completed_under_a_request(asked.kills)
+    took = notice_s(options.machines)
+    percent, resident, messages = agent_at_work(options.seconds)
+    wrong = completed_under_a_request(options.kills)
     p99 = took[min(len(took) - 1, int(0.99 * len(took)))]
     figures = [
         Figure(name=name, value=value, unit=unit, limit=limit)
@@ -180,7 +180,7 @@ def main() -> None:
             ("agent at 100 logs/s: a core", percent, "%", 0.5),
             ("agent at 100 logs/s: memory", resident, "MiB", 25),
             ("agent at 100 logs/s: messages an hour", messages, "", None),
-            (f"hooks completed while a request ran, {asked.kills} kills", wrong, "", 0),
+            (f"hooks completed while a request ran, {options.kills} kills", wrong, "", 0),
         )
     ]
     show("The worker side", figures, "real processes on this machine")

@@ -25,8 +25,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("bucket", nargs="?", default="my-bucket", help="S3 bucket of the wheel")
-    asked = parser.parse_args()
-    folder: Path = asked.folder.resolve()
+    options = parser.parse_args()
+    folder: Path = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("*.whl"), *folder.glob("*.cloud-config.yaml")):
         old.unlink()
@@ -41,7 +41,7 @@ def main() -> int:
     (wheel,) = (name for name in hashes if _WHEEL.fullmatch(name))
     for config in EXAMPLES.glob("*.cloud-config.yaml"):
         text = _HASH.sub(hashes[wheel], _WHEEL.sub(wheel, config.read_text()))
-        (folder / config.name).write_text(_BUCKET.sub(asked.bucket, text))
+        (folder / config.name).write_text(_BUCKET.sub(options.bucket, text))
     sys.stdout.write(lines)
     return 0
 

@@ -129,7 +129,7 @@ def test_a_message_is_the_same_for_every_agent_that_sends_it(tmp_path: Path) -> 
     assert first is not None
     assert again is not None
     assert first.body() == again.body()
-    assert json.loads(first.told) == {
+    assert json.loads(first.counts) == {
         "lost": 0, "clamped": 2, "refused": 0, "queue": {"name": "requests", "ready": 5},
     }  # fmt: skip
 
@@ -149,7 +149,7 @@ def test_the_segment_in_flight_is_neither_dropped_nor_counted_as_lost(tmp_path: 
     rest = journal.oldest()
     assert rest is not None
     assert (list(sent.lines), list(rest.lines)) == (lines(0, 3), lines(6, 1))
-    assert json.loads(rest.told)["lost"] == 3
+    assert json.loads(rest.counts)["lost"] == 3
 
 
 def test_a_full_disk_costs_only_safety(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

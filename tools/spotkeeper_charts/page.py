@@ -73,8 +73,8 @@ class Chart:
         """Where its value axis ends."""
         if self.top is not None:
             return self.top
-        found = (value for one in self.series for value in one.values if value is not None)
-        highest = max([1.0, *found])
+        values = (value for one in self.series for value in one.values if value is not None)
+        highest = max([1.0, *values])
         return highest + 0.4 if self.whole else highest * 1.05
 
 
@@ -258,9 +258,9 @@ def _cost(box: _Box, taken: Sequence[_Box]) -> float:
     left, top, right, bottom = box
     outside = max(LEFT - left, 0) + max(right - WIDTH, 0) + max(-top, 0)
     overlap = sum(
-        max(0.0, min(right, it[2]) - max(left, it[0]))
-        * max(0.0, min(bottom, it[3]) - max(top, it[1]))
-        for it in taken
+        max(0.0, min(right, each[2]) - max(left, each[0]))
+        * max(0.0, min(bottom, each[3]) - max(top, each[1]))
+        for each in taken
     )
     return outside * 100 + overlap
 

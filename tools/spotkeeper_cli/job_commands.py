@@ -58,12 +58,12 @@ def status(
         if watch:
             raise typer.BadParameter("give the NAME of the job to watch")
         wrong: list[Unreadable] = []
-        found = jobs.all(wrong.append)
+        answers = jobs.all(wrong.append)
         if on.json:
-            typer.echo(as_json(jobs=[answer_of(*it) for it in found]), nl=False)
+            typer.echo(as_json(jobs=[answer_of(*each) for each in answers]), nl=False)
         else:
             none = "" if wrong else "no job is running\n"
-            typer.echo("".join(status_text(*it) for it in found) or none, nl=False)
+            typer.echo("".join(status_text(*each) for each in answers) or none, nl=False)
         for error in wrong:
             typer.echo(f"error: {error}: this job is left out", err=True)
         raise typer.Exit(1 if wrong else 0)
@@ -96,7 +96,7 @@ def logs(
         _say(on, *jobs.logs(name))
         return
     if follow:
-        lines = jobs.logs(name, lambda: time.sleep(WATCH_S), lambda it: patiently(it, WATCH_S))
+        lines = jobs.logs(name, lambda: time.sleep(WATCH_S), lambda ask: patiently(ask, WATCH_S))
     else:
         lines = jobs.logs(name)
     for line in lines:

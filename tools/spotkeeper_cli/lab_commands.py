@@ -227,8 +227,8 @@ def demo(
         remark(["--dashboard is ignored: the stack's dashboard is no longer drawn by the demo"])
     with exits_on(MarketError, NotACheckout, OutputError, RequestTraceError):
         end_h = start + hours
-        asked = [requests] if requests else []
-        read = read_request_traces(asked, seed=seed, mean_rate_per_s=mean_rate)
+        traces = [requests] if requests else []
+        read = read_request_traces(traces, seed=seed, mean_rate_per_s=mean_rate)
         remark(trace.note for trace in read)
         settings = DemoSettings(
             market=read_market(market) if market else generate(seed, hours=end_h),
@@ -340,9 +340,11 @@ def replay(
         if spot:
             with counted("both checkers") as show:
                 size = workers_per_instance
-                both += (on_market(it, spot, settings, show, size=size) for it in traces)
+                both += (on_market(each, spot, settings, show, size=size) for each in traces)
         names = dict.fromkeys(trace.name for trace, _ in runs)
-        tables = [table(it, [run.row for trace, run in runs if trace.name == it]) for it in names]
+        tables = [
+            table(each, [run.row for trace, run in runs if trace.name == each]) for each in names
+        ]
         tables += [choices_table(run) for _, run in runs if run.choices]
         tables += [market_table(both)] if both else []
         rows = as_json([*(run.row for _, run in runs), *both])
@@ -440,8 +442,8 @@ def _give_market(market: "Market", out: Path) -> None:
         write_market(market, out)
     pools = ", ".join(market.pools)
     regions = f"{len(market.regions)} regions" if market.regions[1:] else market.regions[0]
-    said = f"{out}: pools {pools}; {regions}; {market.end_s / 3600:.1f} h"
-    typer.echo(said, err=out == STANDARD_OUTPUT)
+    summary = f"{out}: pools {pools}; {regions}; {market.end_s / 3600:.1f} h"
+    typer.echo(summary, err=out == STANDARD_OUTPUT)
 
 
 lab = typer.Typer(
@@ -511,7 +513,9 @@ def run(
         result = run_scenario(read(find(scenario)))
     typer.echo("\n".join(story_of(result)))
     broken = {one.promise: one.how for one in reversed(result.violations)}
-    _show_promises(result.scenario.about, {str(it): broken.get(it, "") for it in Promise})
+    _show_promises(
+        result.scenario.about, {str(promise): broken.get(promise, "") for promise in Promise}
+    )
 
 
 def _show_promises(about: str, broken: Mapping[str, str]) -> None:

@@ -35,8 +35,8 @@ for panel, commands in PANELS.items():
             app.command(rich_help_panel=panel)(command)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"spotkeeper {version('spotkeeper')}")
         raise typer.Exit
 

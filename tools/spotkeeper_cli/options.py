@@ -150,9 +150,9 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] 
     Raises `OutputError` for a folder, a file that is read or written too, and a place that refuses.
     """
     read = [path.resolve() for path in inputs if path is not None]
-    asked = [path for path in outputs if path is not None]
-    for number, path in enumerate(asked):
-        if path.resolve() in [other.resolve() for other in asked[:number]]:
+    given = [path for path in outputs if path is not None]
+    for number, path in enumerate(given):
+        if path.resolve() in [other.resolve() for other in given[:number]]:
             raise OutputError(f"{path}: is given twice; name another file")
         if path == STANDARD_OUTPUT:
             continue

@@ -38,27 +38,29 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 def _section(name: str, command: Any) -> str:
     usage, rows = name, ""
-    for argument in (it for it in command.params if it.param_type_name == "argument"):
+    for argument in (each for each in command.params if each.param_type_name == "argument"):
         shown = argument.metavar or argument.name.upper()
         usage += f" {shown}" if argument.required else f" [{shown}]"
     context = command.make_context(name, [], resilient_parsing=True)
-    for option in (it for it in command.params if it.param_type_name == "option" and not it.hidden):
+    for option in (
+        each for each in command.params if each.param_type_name == "option" and not each.hidden
+    ):
         names = ", ".join([*option.opts, *option.secondary_opts])
         names += "" if option.is_flag else f" {option.metavar or option.display_type(context)}"
         parts = [_prose(option.help)]
         if option.required:
             parts.append("Required.")
         elif option.default not in (None, False, (), []) and not option.is_flag:
-            parts.append(f"Default: {_told(option)}.")
+            parts.append(f"Default: {_default_of(option)}.")
         if option.envvar:
             parts.append(f"Or `{option.envvar}`.")
-        cells = [it.replace("|", "\\|") for it in (names, " ".join(filter(None, parts)))]
+        cells = [each.replace("|", "\\|") for each in (names, " ".join(filter(None, parts)))]
         rows += f"| `{cells[0]}` | {cells[1]} |\n"
     text = f"\n## {name}\n\n    {usage}{' [OPTIONS]' if rows else ''}\n\n{_prose(command.help)}\n"
     return f"{text}\n| option | meaning |\n|---|---|\n{rows}" if rows else text
 
 
-def _told(option: Any) -> str:
+def _default_of(option: Any) -> str:
     """A default as one would type it."""
     value = option.default
     if option.metavar == "DURATION":

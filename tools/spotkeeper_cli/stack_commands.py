@@ -70,9 +70,9 @@ class OnStack:
 
         return wiring.now()
 
-    def say(self, text: Callable[..., str], json: Callable[..., str], *found: Any) -> None:
+    def say(self, text: Callable[..., str], json: Callable[..., str], *answers: Any) -> None:
         """Answer, in the form that the options name."""
-        typer.echo((json if self.json else text)(*found), nl=False)
+        typer.echo((json if self.json else text)(*answers), nl=False)
 
     def name_left_out(self, fleet: str | None) -> None:
         """Name the fleets whose documents are wrong, which the answer lacks; exit code 1."""
@@ -102,10 +102,10 @@ def on_stack[**P](command: Callable[Concatenate[OnStack, P], None]) -> Callable[
     own = list(inspect.signature(command).parameters.values())[1:]
     hints = get_type_hints(command, include_extras=True)
     hints |= get_type_hints(OnStack, include_extras=True)
-    parameters = [it.replace(annotation=hints[it.name]) for it in (*own, *shared.values())]
+    parameters = [each.replace(annotation=hints[each.name]) for each in (*own, *shared.values())]
     del run.__wrapped__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {it.name: it.annotation for it in parameters}
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
 
 
@@ -132,14 +132,14 @@ def status(
         listed = known.read_instances(*where) if instances else known.read_events(*where)
         on.say(shown.details_text, as_json, listed)
         raise typer.Exit(1 if listed.troubles else 0)
-    found = known.read_status(on.aws, on.stack, fleet, on.now)
+    answer = known.read_status(on.aws, on.stack, fleet, on.now)
     while watch:
         screen().clear()
-        on.say(shown.status_text, shown.status_json, found)
+        on.say(shown.status_text, shown.status_json, answer)
         time.sleep(watch)
-        found = patiently(lambda: known.read_status(on.aws, on.stack, fleet, on.now), watch)
-    on.say(shown.status_text, shown.status_json, found)
-    raise typer.Exit(shown.exit_code(found))
+        answer = patiently(lambda: known.read_status(on.aws, on.stack, fleet, on.now), watch)
+    on.say(shown.status_text, shown.status_json, answer)
+    raise typer.Exit(shown.exit_code(answer))
 
 
 def patiently[T](read: Callable[[], T], every_s: float) -> T:
@@ -216,12 +216,12 @@ def explain(
         turns = explained.decisions(Jobs(on.aws, on.stack).records(job, period, now))
         on.say(explained.explain_text, explained.explain_json, turns)
         return
-    found = explained.read_timeline(on.aws, on.stack, fleet, first, last, rule)
-    if rule is not None and found.records and not found.entries:
-        others = ", ".join(sorted({record.rule for record in found.records}))
+    timeline = explained.read_timeline(on.aws, on.stack, fleet, first, last, rule)
+    if rule is not None and timeline.records and not timeline.entries:
+        others = ", ".join(sorted({record.rule for record in timeline.records}))
         raise OperatorError(f"no turn in this time has the rule {rule!r}; others: {others}")
     show = explained.explain_json if on.json else explained.explain_text
-    tell(show(found), explained.explain_page(found.records, first, last, rule), report)
+    tell(show(timeline), explained.explain_page(timeline.records, first, last, rule), report)
     on.name_left_out(fleet)
 
 
@@ -237,8 +237,8 @@ def sizing(
     """Show what another promise about waiting would have cost over the last day."""
     from spotkeeper_operator.what_if import read_what_if, what_if_text
 
-    found = read_what_if(on.aws, on.stack, fleet, what_if)
-    on.say(what_if_text, lambda fleets: as_json(fleets=fleets), found)
+    answer = read_what_if(on.aws, on.stack, fleet, what_if)
+    on.say(what_if_text, lambda fleets: as_json(fleets=fleets), answer)
     on.name_left_out(fleet)
 
 
@@ -269,11 +269,11 @@ def doctor(
         raise typer.BadParameter(f"{spot_group} is given as both groups; a fleet needs two")
     if spot_group and on_demand_group:
         groups = (spot_group, on_demand_group)
-        found = examine_groups(on.aws, *groups, spot_max, on_demand_max, on.now)
+        examined = examine_groups(on.aws, *groups, spot_max, on_demand_max, on.now)
     else:
-        found = examine_stack(on.aws, on.stack, fleet, on.now)
-    on.say(doctor_text, lambda findings: as_json(findings=findings), found)
-    raise typer.Exit(exit_code(found))
+        examined = examine_stack(on.aws, on.stack, fleet, on.now)
+    on.say(doctor_text, lambda findings: as_json(findings=findings), examined)
+    raise typer.Exit(exit_code(examined))
 
 
 @on_stack
@@ -302,10 +302,10 @@ def cost(
     check_outputs([report])
     now = on.now
     first = now - timedelta(seconds=since)
-    found = costs.read_cost(on.aws, on.stack, fleet, first, now, billed=actual)
+    answer = costs.read_cost(on.aws, on.stack, fleet, first, now, billed=actual)
     show = costs.cost_json if on.json else costs.cost_text
-    tell(show(found, kind), costs.cost_page(found, kind), report)
-    raise typer.Exit(1 if found.unknown else 0)
+    tell(show(answer, kind), costs.cost_page(answer, kind), report)
+    raise typer.Exit(1 if answer.unknown else 0)
 
 
 @on_stack
@@ -322,8 +322,8 @@ def types(
     """Compare the instance types of the fleets: speed, prices, USD for 1,000 requests, share."""
     from spotkeeper_operator.types import read_types, types_text
 
-    found = read_types(on.aws, on.stack, fleet, on.now, timedelta(seconds=since))
-    on.say(types_text, lambda fleets: as_json(fleets=fleets), found)
+    answer = read_types(on.aws, on.stack, fleet, on.now, timedelta(seconds=since))
+    on.say(types_text, lambda fleets: as_json(fleets=fleets), answer)
     on.name_left_out(fleet)
 
 
@@ -349,8 +349,8 @@ def observed(
     from spotkeeper_operator.observed import read_observed, report_json, report_text
 
     now = on.now
-    found = read_observed(on.aws, on.stack, fleet, now - timedelta(seconds=since), now)
-    on.say(report_text, report_json, found, price_ratio)
+    answer = read_observed(on.aws, on.stack, fleet, now - timedelta(seconds=since), now)
+    on.say(report_text, report_json, answer, price_ratio)
     on.name_left_out(fleet)
 
 

@@ -92,9 +92,9 @@ class FakeGroups(AutoScalingReader, AutoScalingWriter):
 
     def __getattribute__(self, name: str) -> Any:
         """Make each public method a call of its name."""
-        found = super().__getattribute__(name)
-        calls = callable(found) and not name.startswith("_")
-        return partial(self._call, name, found) if calls else found
+        value = super().__getattribute__(name)
+        calls = callable(value) and not name.startswith("_")
+        return partial(self._call, name, value) if calls else value
 
     def _call(self, name: str, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
         with self._faults.call(name):

@@ -182,7 +182,7 @@ class JobWorld:
         return self.item
 
     def record(self, record: DecisionRecord) -> None:
-        self.story += [f"{self.t}: {it.text}" for it in record.outcomes]
+        self.story += [f"{self.t}: {outcome.text}" for outcome in record.outcomes]
 
     def release(self, kept: Kept) -> None:
         self.leased_until = self.now
@@ -194,7 +194,7 @@ class JobWorld:
         def listed[T](all_: dict[str, T], mine: Container[str]) -> dict[str, T]:
             old = self.t - self.lag
             return {
-                name: it for name, it in all_.items() if name in mine and self.born[name] <= old
+                name: each for name, each in all_.items() if name in mine and self.born[name] <= old
             }
 
         return JobResources(
@@ -202,7 +202,7 @@ class JobWorld:
             machines=listed(self.machines, job.machines),
             volumes=listed(self.disks, job.volumes),
             snapshots=listed(
-                {name: it for name, it in self.copies.items() if it.volume in job.volumes},
+                {name: each for name, each in self.copies.items() if each.volume in job.volumes},
                 self.copies,
             ),
             images=listed(self.images, job.images),
@@ -275,7 +275,7 @@ class JobWorld:
             case steps.TakeSnapshot():
                 disk = self._known(self.disks, step.volume)
                 self._need(disk.state in ("available", "in-use"), "IncorrectState")
-                pending = sum(it.state == "pending" for it in self.copies.values())
+                pending = sum(copy.state == "pending" for copy in self.copies.values())
                 self._need(pending < MOST_PENDING, "ConcurrentSnapshotLimitExceeded")
                 name = self._name("snap", self.random.randint(*self.snapshot))
                 self.data[name] = self.data[step.volume]
@@ -440,7 +440,7 @@ class JobWorld:
                 job = self.item.job
                 tags: Any = {"generation": job.generation, "epoch": job.epoch, "seal": True}
                 self._change(self.copies, name, **tags)
-        for due, step in [it for it in self.pending if it[0] <= self.t]:
+        for due, step in [each for each in self.pending if each[0] <= self.t]:
             self.pending.remove((due, step))
             with suppress(FleetError, NotMade):
                 self._do(step)
@@ -568,7 +568,7 @@ class JobWorld:
         top = self.top if self.spec.has_volume else self.top_root
         if not self.spec.has_disk or not top or self.item.job.outcome:
             return
-        whole = {name for name, it in self.copies.items() if it.state == "completed"}
+        whole = {name for name, copy in self.copies.items() if copy.state == "completed"}
         if max((self.data[name] for name in (*self.disks, *whole)), default=0) < top:
             self.broken.add(NO_COPY)
 
@@ -584,7 +584,7 @@ class JobWorld:
             self.story.append(f"{self.t}: killed")
             # The messages of an invocation that died are delivered again.
             return
-        self.queue = [it for it in self.queue if it[0] > self.t]
+        self.queue = [each for each in self.queue if each[0] > self.t]
         self.story += [f"{self.t}: {error!r}" for error in (*turn.errors, *turn.defects)]
 
     def follow(self, market: Market, start_s: float, times: int = 3) -> "JobWorld":

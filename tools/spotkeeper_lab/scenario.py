@@ -335,7 +335,7 @@ def specs_of(scenario: Scenario, pools: tuple[str, ...]) -> list[GroupSpec]:
 
 def cloud_of(scenario: Scenario) -> Cloud:
     """The cloud of a run, with as much spot capacity as anybody asks for."""
-    shared = {it.name for it in fields(Physics)} & {it.name for it in fields(scenario)}
+    shared = {each.name for each in fields(Physics)} & {each.name for each in fields(scenario)}
     strict = ("aws_scale_in", "marks_needed")
     changed: dict[str, Any] = {name: getattr(scenario, name) for name in shared}
     changed |= dict.fromkeys(strict, scenario.strict)

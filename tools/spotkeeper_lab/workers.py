@@ -74,8 +74,8 @@ class Machines:
                 current = self._metadata_of(view)
                 self._machines[instance_id] = _Machine(current, _leave(current))
                 self._force.join(instance_id)
-        found = [self._look(machine, there[i], now_s) for i, machine in self._machines.items()]
-        return min((at_s for at_s in found if at_s is not None), default=None)
+        looks = [self._look(machine, there[i], now_s) for i, machine in self._machines.items()]
+        return min((at_s for at_s in looks if at_s is not None), default=None)
 
     def _look(self, machine: _Machine, view: InstanceView, now_s: float) -> float | None:
         """Follow the metadata once a poll is due; return when to call it next, or None."""
@@ -176,8 +176,8 @@ class SearchLogs:
 
     def due(self, now_s: float) -> list[str]:
         """Return the messages that agents send now, because of the time."""
-        found = [name for name, machine in self._machines.items() if machine.pace.due(now_s)]
-        return [body for name in found for body in self.ship(name, now_s)]
+        due = [name for name, machine in self._machines.items() if machine.pace.due(now_s)]
+        return [body for name in due for body in self.ship(name, now_s)]
 
     def ship(self, instance_id: str | None = None, now_s: float = 0.0) -> list[str]:
         """Return the unsent logs of one machine, or of all, as messages; none while stopped."""

@@ -77,8 +77,8 @@ def schema() -> dict[str, Any]:
     definitions = shared["$defs"]
     answers: dict[str, Any] = {}
     for (command, field), _ in read:
-        found = read[(command, field), "serialization"]
-        whole = found if field else definitions[found["$ref"].rpartition("/")[2]]
+        fields = read[(command, field), "serialization"]
+        whole = fields if field else definitions[fields["$ref"].rpartition("/")[2]]
         properties = {field: whole} if field else whole["properties"]
         before = answers.get(command, {"properties": {"version": {"const": VERSION}}})
         properties = before["properties"] | properties

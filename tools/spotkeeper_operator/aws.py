@@ -130,14 +130,14 @@ def chosen(documents: FleetDocuments, name: str | None) -> "Sequence[Fleet]":
     """
     if name is None:
         return documents.fleets
-    found = [fleet for fleet in documents.fleets if fleet.name == name]
-    if not found and name in documents.names:
+    named = [fleet for fleet in documents.fleets if fleet.name == name]
+    if not named and name in documents.names:
         wrong = "; ".join(str(error) for error in documents.errors)
         raise OperatorError(f"fleet {name} has no turns: {wrong}")
-    if not found:
+    if not named:
         known = ", ".join(fleet.name for fleet in documents.fleets) or "none"
         raise OperatorError(f"there is no fleet {name}; the stack has: {known}")
-    return found
+    return named
 
 
 # A group in trouble logs an activity every 15 s.
@@ -167,14 +167,14 @@ class Activity:
 
 def read_activities(aws: Aws, group: str, first: datetime, last: datetime) -> tuple[Activity, ...]:
     """Read a group's activities that began between two instants, oldest first."""
-    found: list[Activity] = []
+    activities: list[Activity] = []
     for one in activities_of(aws.autoscaling, group, first, AT_MOST, last):
         if not first <= one["StartTime"] <= last:
             continue
         failed, what = is_failed_launch(one), one.get("Description", "")
         cause = _AT.sub("", one["Cause"])
         ended_on_its_own = "terminating" in what.lower() and _ON_ITS_OWN.search(one["Cause"])
-        found.append(
+        activities.append(
             Activity(
                 group=one["AutoScalingGroupName"],
                 at=one["StartTime"],
@@ -185,4 +185,4 @@ def read_activities(aws: Aws, group: str, first: datetime, last: datetime) -> tu
                 taken=bool(ended_on_its_own) and not ended_by_request(one),
             )
         )
-    return tuple(sorted(found, key=lambda one: one.at))
+    return tuple(sorted(activities, key=lambda one: one.at))

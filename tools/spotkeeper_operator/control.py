@@ -48,9 +48,9 @@ class FleetControl:
         """
         records = self._aws.records(self.stack).newest(self.fleet.name, RECENT)
         turns = ((r.at, r.availability) for r in records.records if r.availability)
-        at, seen = next(turns, (None, None))
+        at, figures = next(turns, (None, None))
         known = at and age_from(at, self._now) <= STALE_TURN_S
-        return seen.spot_serving if seen and known else None
+        return figures.spot_serving if figures and known else None
 
     def preview(self) -> list[str]:
         """List the calls that the newest turns of a fleet that does not act would have made."""
@@ -93,8 +93,8 @@ class FleetControl:
         return self._change(pause=None)
 
     def _change(self, **changes: Any) -> Control:
-        seen = self._table.of(self.fleet.name)
-        return self._table.change(self.fleet.name, seen, replace(seen, **changes))
+        before = self._table.of(self.fleet.name)
+        return self._table.change(self.fleet.name, before, replace(before, **changes))
 
     def _who(self) -> str:
         with aws_errors("sts:GetCallerIdentity"):
@@ -131,7 +131,7 @@ class Leaving:
         self._reader = AutoScalingReader(aws.autoscaling, aws.ec2)
         # The groups that the stack made go with it, and their hooks with them.
         made = bool(stack.parameters.get("LaunchTemplateId"))
-        self._created = {stack.outputs[it] for it in ("SpotGroup", "OnDemandGroup") if made}
+        self._created = {stack.outputs[output] for output in ("SpotGroup", "OnDemandGroup") if made}
         self.left: list[str] = []
         self._steps: list[tuple[str, Callable[[], object]]] = [
             (f"{name} only observes from now on", lambda: control.set_mode(Mode.OBSERVE))
@@ -185,17 +185,19 @@ class Leaving:
         ssm, path = self._aws.client("ssm"), stack.documents_path
         with aws_errors(f"reading the fleet documents under {path}"):
             pages = ssm.get_paginator("get_parameters_by_path").paginate(Path=path, Recursive=True)
-            found = {each["Name"]: each["Value"] for page in pages for each in page["Parameters"]}
+            parameters = {
+                each["Name"]: each["Value"] for page in pages for each in page["Parameters"]
+            }
         document = f"{path}/{self._fleet}"
         own = stack.outputs.get("FleetDocumentName", document)
         for parameter in (document, f"{document}{OVERRIDES}"):
-            if parameter not in found or parameter == own:
+            if parameter not in parameters or parameter == own:
                 continue
             self.left.append(
                 f"{parameter}, which `sam delete` does not delete: "
                 f"aws ssm delete-parameter --name {parameter}"
             )
-            given = json.loads(found[parameter].removeprefix("\ufeff"))
+            given = json.loads(parameters[parameter].removeprefix("\ufeff"))
             if given.get("mode", Mode.ACT if parameter == document else "observe") == Mode.ACT:
                 text = json.dumps(given | {"mode": Mode.OBSERVE}, indent=2)
                 self._steps.append(
@@ -315,7 +317,7 @@ def pause_text(fleet: str, control: Control) -> str:
 
 def stopped_text(stopped: Mapping[str, Sequence[str]]) -> str:
     """List what stopping did, and what it left; the lines name the fleet."""
-    return "".join(f"{kind:<6}{it}\n" for kind in ("did", "left") for it in stopped[kind])
+    return "".join(f"{kind:<6}{each}\n" for kind in ("did", "left") for each in stopped[kind])
 
 
 def control_json(fleet: str, control: Control) -> str:

@@ -135,7 +135,7 @@ def read_use(
             pages = client.get_paginator("get_metric_data").paginate(
                 MetricDataQueries=some, StartTime=since, EndTime=until
             )
-            for result in (it for page in pages for it in page["MetricDataResults"]):
+            for result in (each for page in pages for each in page["MetricDataResults"]):
                 for at, value in zip(result["Timestamps"], result["Values"], strict=True):
                     hours[result["Label"]][at] += value
     live = sum(hours[LIVE].values())
@@ -188,16 +188,16 @@ def noticed(per_span: Sequence[Sequence[DecisionRecord]], unread: int) -> Notice
     """Add up what health turns saw of requests, a record for the time until the next."""
 
     def total(per_minute: Callable[[HealthFigures], float | None]) -> float | None:
-        found = [
+        values = [
             count * (min(after.at - before.at, LONGEST_STEP) / _MINUTE)
             for records in per_span
             for before, after in pairwise(sorted(records, key=lambda r: r.at))
             if before.health and (count := per_minute(before.health)) is not None
         ]
-        return sum(found) if found else None
+        return sum(values) if values else None
 
-    late = total(lambda seen: seen.requests_late)
-    failed = total(lambda seen: seen.requests_failed)
+    late = total(lambda figures: figures.requests_late)
+    failed = total(lambda figures: figures.requests_failed)
     return Noticed(late=late, failed=failed, spans=len(per_span), unread=unread)
 
 
@@ -249,13 +249,13 @@ class Cost:
         return priced(self.items, self.book, since, until)
 
     @property
-    def found(self) -> tuple[Priced, ...]:
+    def lives(self) -> tuple[Priced, ...]:
         return self.within(self.since, self.until)
 
     @cached_property
     def whole(self) -> Savings:
         """What was paid for all of it, and what that saved."""
-        return savings(self.found, self.begins, self.until, self.peak)
+        return savings(self.lives, self.begins, self.until, self.peak)
 
 
 def read_cost(
@@ -293,14 +293,14 @@ def read_cost(
             return None
 
     def around_interruptions() -> Noticed:
-        found: list[Sequence[DecisionRecord]] = []
+        records: list[Sequence[DecisionRecord]] = []
         unread = 0
         for name in sorted({item.fleet for item in items}):
             spans = spans_of((item for item in items if item.fleet == name), since, until)
             unread += len(spans[MOST_SPANS:])
             for span in spans[:MOST_SPANS]:
-                found.append(aws.records(stack).between(name, *span).of(Controller.HEALTH))
-        return noticed(found, unread)
+                records.append(aws.records(stack).between(name, *span).of(Controller.HEALTH))
+        return noticed(records, unread)
 
     names = [each.name for each in fleets]
     use = ask(lambda: read_use(aws.cloudwatch, stack.name, names, since, until))
@@ -382,7 +382,7 @@ type Pair = tuple[str, str]
 def cost_text(cost: Cost, by: By | None = None) -> str:
     """Say what was paid and what it saved; USD at list and spot prices."""
     sums, beside, notes = (
-        [line for pair in pairs for line in labelled(*pair, indent=0)] for pairs in _told(cost)
+        [line for pair in pairs for line in labelled(*pair, indent=0)] for pairs in _pairs(cost)
     )
     head = f"{cost.begins:%Y-%m-%d %H:%M} to {cost.until:%Y-%m-%d %H:%M} UTC, USD"
     table = [columns(rows(cost, by), frozenset(NUMBERS))] if by else []
@@ -433,7 +433,7 @@ def cost_json(cost: Cost, by: By | None = None) -> str:
     return as_json(answer)
 
 
-def _told(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
+def _pairs(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
     """Say what was paid; what that saved, with what is beside it; and what is not included."""
     whole, actual = cost.whole, cost.actual
 
@@ -466,7 +466,7 @@ def _told(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
         late = "" if users.late is None else f"{users.late:.0f} requests late and "
         interrupted += f"; within 15 min of them {late}{users.failed:.0f} failed"
         interrupted += f"; {users.unread} earlier times were not read" if users.unread else ""
-    if cost.unknown and not cost.found:
+    if cost.unknown and not cost.lives:
         sums, beside = [("paid", "not known")], [("saved", "not known")]
         interrupted = "not known"
     beside.append(("interrupted", interrupted))
@@ -501,7 +501,7 @@ def _told(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
 def _unpriced(cost: Cost) -> dict[str, float]:
     """Hours without a price, by the price that lacks."""
     hours: defaultdict[str, float] = defaultdict(float)
-    for each in cost.found:
+    for each in cost.lives:
         if each.unpriced_h:
             lists = each.item.instance_type not in cost.book.on_demand
             name = f"on-demand {each.item.instance_type}" if lists else f"spot {each.item.pool}"
@@ -520,16 +520,16 @@ def parts_of(cost: Cost, by: By) -> tuple[Part, ...]:
             first = midnight
     else:
         key = attrgetter("item.zone" if by is By.ZONE else "item.instance_type")
-        parts = {name: [*of] for name, of in groupby(sorted(cost.found, key=key), key)}
+        parts = {name: [*of] for name, of in groupby(sorted(cost.lives, key=key), key)}
     return tuple(
         Part(
             name=name,
-            hours=sum(p.hours for p in found),
-            paid_usd=sum(p.paid for p in found),
-            on_demand_usd=sum(p.on_demand for p in found),
-            saved_usd=sum(p.on_demand - p.paid for p in found),
+            hours=sum(p.hours for p in lives),
+            paid_usd=sum(p.paid for p in lives),
+            on_demand_usd=sum(p.on_demand for p in lives),
+            saved_usd=sum(p.on_demand - p.paid for p in lives),
         )
-        for name, found in parts.items()
+        for name, lives in parts.items()
     )
 
 
@@ -578,7 +578,7 @@ def cost_page(cost: Cost, by: By | None = None) -> Page:
             Table(
                 caption="All of it",
                 columns=("what", "how much"),
-                rows=[Row(cells=pair) for pairs in _told(cost) for pair in pairs],
+                rows=[Row(cells=pair) for pairs in _pairs(cost) for pair in pairs],
             ),
         ],
     )

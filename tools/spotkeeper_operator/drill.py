@@ -138,23 +138,29 @@ def updated(
     def first(
         happened: Callable[[AvailabilityFigures], bool], since: datetime | None
     ) -> datetime | None:
-        return next((at for at, seen in turns if since and at >= since and happened(seen)), None)
+        return next(
+            (at for at, figures in turns if since and at >= since and happened(figures)), None
+        )
 
-    warned = first(lambda seen: seen.interruptions + seen.spot_at_risk > 0, story.started)
+    warned = first(lambda figures: figures.interruptions + figures.spot_at_risk > 0, story.started)
     ends = [life.until for life in lives]
     gone = max((end for end in ends if end), default=None) if all(ends) else None
     return replace(
         story,
         warned=warned,
         # AWS accepted what a turn requested.
-        asked=first(lambda seen: seen.early_replacements + seen.backfilled > 0, warned),
+        asked=first(lambda figures: figures.early_replacements + figures.backfilled > 0, warned),
         gone=gone,
         whole=first(
-            lambda seen: seen.spot_serving + seen.on_demand_serving >= seen.spot_desired, warned
+            lambda figures: (
+                figures.spot_serving + figures.on_demand_serving >= figures.spot_desired
+            ),
+            warned,
         ),
         back=first(
-            lambda seen: (
-                seen.spot_serving >= seen.spot_desired and seen.on_demand_desired <= stood_in
+            lambda figures: (
+                figures.spot_serving >= figures.spot_desired
+                and figures.on_demand_desired <= stood_in
             ),
             max(warned, gone) if warned and gone else None,
         ),
@@ -237,7 +243,7 @@ def drill(
     story = Story(fleet=name, instances=chosen_ones, started=clock())
     experiment = interrupt(fis, stack.name, role, story.instances)
     say(f"interrupting {', '.join(story.instances)}")
-    said: set[str] = set()
+    printed: set[str] = set()
     while clock() - story.started < longest and not story.over:
         sleep(LOOK_EVERY_S)
         try:
@@ -252,8 +258,8 @@ def drill(
             say(f"error: {error}")
         for step, label, _ in STEPS:
             after = story.seconds_to(step)
-            if after is not None and step not in said:
-                said.add(step)
+            if after is not None and step not in printed:
+                printed.add(step)
                 say(f"{after:6.0f} s  {label}")
     sleep(LOGGED_WITHIN_S)
     digests = LoadDigestTable(aws.dynamodb, stack.table).since(name, story.started)
@@ -314,14 +320,14 @@ def drill_json(drilled: Drilled) -> str:
 
 def noticed(drilled: Drilled) -> str:
     """Say what users noticed."""
-    found = drilled.service
-    if not found.requests:
+    service = drilled.service
+    if not service.requests:
         return "none were logged"
     late = "there is no promise about waiting"
-    if found.late is not None:
-        late = f"{found.late} later than the {drilled.promised_s:g} s promised"
-    counted = f"{found.requests} logged, {late}, {found.failed} failed"
-    return f"{counted}; longest wait {found.longest_s:.1f} s"
+    if service.late is not None:
+        late = f"{service.late} later than the {drilled.promised_s:g} s promised"
+    counted = f"{service.requests} logged, {late}, {service.failed} failed"
+    return f"{counted}; longest wait {service.longest_s:.1f} s"
 
 
 def drill_page(drilled: Drilled) -> Page:

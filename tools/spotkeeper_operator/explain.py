@@ -84,20 +84,20 @@ def read_timeline(
     unreadable = 0
     table = aws.records(stack)
     for each in chosen(aws.documents(stack), fleet):
-        found = table.between(each.name, first, last)
-        records += found.records
-        unreadable += found.unreadable
+        read = table.between(each.name, first, last)
+        records += read.records
+        unreadable += read.unreadable
         begin = first if rule is None and table.any_before(each.name, first) else None
-        for hole in holes(found.records, begin, last) if rule is None else ():
+        for hole in holes(read.records, begin, last) if rule is None else ():
             lost, unread = [], ""
             if hole.controller is Controller.AVAILABILITY:
                 # The spot instances that AWS took while no availability turn worked.
                 try:
                     activities = read_activities(aws, each.spot_group, hole.first, hole.last)
                     lost = [
-                        f"{it.at:%H:%M:%S} {', '.join(it.instances)}: {it.cause}"
-                        for it in activities
-                        if it.taken
+                        f"{activity.at:%H:%M:%S} {', '.join(activity.instances)}: {activity.cause}"
+                        for activity in activities
+                        if activity.taken
                     ]
                 except FleetError as error:
                     unread = str(error)
@@ -110,9 +110,9 @@ def read_timeline(
     )
 
 
-def decisions(found: Records) -> Decisions:
+def decisions(records: Records) -> Decisions:
     """Return a timeline of records without a look for holes: a job leaves none while it waits."""
-    return Decisions(entries=timeline(found.records), unreadable=found.unreadable)
+    return Decisions(entries=timeline(records.records), unreadable=records.unreadable)
 
 
 def holes(
@@ -171,35 +171,35 @@ def _adds_nothing(before: DecisionRecord, after: DecisionRecord) -> bool:
 
 def known(turn: DecisionRecord) -> HealthFigures | None:
     """Leave out what a turn saw of logs that were too old to tell of its own time."""
-    seen = turn.health
-    if seen is None:
+    figures = turn.health
+    if figures is None:
         return None
-    never = seen.search_log_age_s is None and not seen.workers_live
-    if not never and (seen.search_log_age_s or 0.0) <= LOGS_TELL_S:
-        return seen
+    never = figures.search_log_age_s is None and not figures.workers_live
+    if not never and (figures.search_log_age_s or 0.0) <= LOGS_TELL_S:
+        return figures
     if never:
-        seen = replace(seen, workers_needed=None)
+        figures = replace(figures, workers_needed=None)
     if never or turn.stale:
-        seen = replace(seen, offered_load=None, load_rate=None, workers_live=None)
+        figures = replace(figures, offered_load=None, load_rate=None, workers_live=None)
     # Without missing logs it is quiet: the load is known, and nobody waited.
-    return replace(seen, wait_p95_s=None)
+    return replace(figures, wait_p95_s=None)
 
 
 def seen_words(turn: DecisionRecord) -> str:
     """Say what a turn saw, in a line; what was none is left out, but for the first."""
-    told: list[tuple[float | None, str]] = []
-    if seen := turn.availability:
-        told = [
-            (seen.spot_desired, "spot wanted"),
-            (seen.spot_serving, "serving"),
-            (seen.spot_launching, "launching"),
-            (seen.spot_at_risk, "at risk"),
-            (seen.shortfall, "short"),
-            (seen.on_demand_desired, "on-demand"),
-            (seen.on_demand_serving, "of it serving"),
+    pairs: list[tuple[float | None, str]] = []
+    if figures := turn.availability:
+        pairs = [
+            (figures.spot_desired, "spot wanted"),
+            (figures.spot_serving, "serving"),
+            (figures.spot_launching, "launching"),
+            (figures.spot_at_risk, "at risk"),
+            (figures.shortfall, "short"),
+            (figures.on_demand_desired, "on-demand"),
+            (figures.on_demand_serving, "of it serving"),
         ]
     if load := known(turn):
-        told = [
+        pairs = [
             (load.offered_load, "erlangs"),
             (load.load_rate, "% busy"),
             (load.workers_needed, "workers needed"),
@@ -208,7 +208,7 @@ def seen_words(turn: DecisionRecord) -> str:
             (load.search_log_age_s, "s since the newest log"),
         ]
     # The clock of a worker may be ahead: no log is younger than now.
-    shown = [(max(0.0, value), words) for value, words in told if value is not None]
+    shown = [(max(0.0, value), words) for value, words in pairs if value is not None]
     parts = [f"{value:.3g} {words}" for n, (value, words) in enumerate(shown) if value or not n]
     return ", ".join(parts) or "nothing"
 
@@ -257,10 +257,10 @@ def _readable(error: str) -> str:
     return _ENCODED.sub("", error)
 
 
-def explain_text(found: Decisions) -> str:
+def explain_text(timeline: Decisions) -> str:
     """Write what was decided and why, oldest first; times are UTC."""
     parts: list[tuple[datetime, list[str]]] = []
-    for entry in found.entries:
+    for entry in timeline.entries:
         turn, when = entry.last, f"{entry.first:%Y-%m-%d %H:%M:%S}"
         if entry.turns > 1:
             when = f"{_span(entry.first, turn.at)}, {entry.turns} turns"
@@ -274,7 +274,7 @@ def explain_text(found: Decisions) -> str:
         rows += (("failure", _words_of(failure)) for failure in turn.failures)
         rows += (("requested", line) for line in answered(turn.outcomes))
         parts.append((entry.first, [when, *(line for row in rows for line in labelled(*row))]))
-    for hole in found.holes:
+    for hole in timeline.holes:
         lasting = spoken((hole.last - hole.first).total_seconds())
         rows = [(hole.fleet, f"{hole.controller}: NO TURN SUCCEEDED for {lasting}")]
         rows += (("AWS took", lost) for lost in hole.lost)
@@ -283,8 +283,8 @@ def explain_text(found: Decisions) -> str:
         parts.append((hole.first, [_span(hole.first, hole.last), *lines]))
     blocks = [block for _, block in sorted(parts, key=lambda part: part[0])]
     blocks = blocks or [["no decision in this time"]]
-    if found.unreadable:
-        blocks.append([f"{found.unreadable} records of another release are left out"])
+    if timeline.unreadable:
+        blocks.append([f"{timeline.unreadable} records of another release are left out"])
     return paragraphs(blocks)
 
 
@@ -302,15 +302,15 @@ class EntryAnswer(DecisionRecord):
     turns: int
 
 
-def explain_json(found: Decisions) -> str:
+def explain_json(timeline: Decisions) -> str:
     """Write the same for programs."""
     return as_json(
         entries=[
-            extended(EntryAnswer, it.last, first=it.first, last=it.last.at, turns=it.turns)
-            for it in found.entries
+            extended(EntryAnswer, each.last, first=each.first, last=each.last.at, turns=each.turns)
+            for each in timeline.entries
         ],
-        unreadable=found.unreadable,
-        holes=found.holes,
+        unreadable=timeline.unreadable,
+        holes=timeline.holes,
     )
 
 
@@ -358,21 +358,21 @@ def records_timeline(
         **more: Any,
     ) -> page.Series:
         """What was seen holds until the next turn, but not through a time without a turn."""
-        found: list[tuple[float, page.Value]] = []
-        for at, seen in looks:
+        points: list[tuple[float, page.Value]] = []
+        for at, figures in looks:
             at_s = _seconds(at, first)
-            if found and at_s - found[-1][0] > STALE_TURN_S:
-                found.append((found[-1][0] + STALE_TURN_S, None))
-            found.append((at_s, of(seen)))
-        t, values = [at_s for at_s, _ in found], [value for _, value in found]
+            if points and at_s - points[-1][0] > STALE_TURN_S:
+                points.append((points[-1][0] + STALE_TURN_S, None))
+            points.append((at_s, of(figures)))
+        t, values = [at_s for at_s, _ in points], [value for _, value in points]
         return page.Series(label=label, colour=colour, t=t, values=values, **more)
 
     fleet = [(r.at, r.availability) for r in records if r.availability]
-    load = [(r.at, seen) for r in records if (seen := known(r))]
-    warned = [_seconds(at, first) for at, seen in fleet if seen.interruptions]
-    spot = drawn(fleet, lambda seen: seen.spot_serving, "spot", "spot", kind="area")
+    load = [(r.at, figures) for r in records if (figures := known(r))]
+    warned = [_seconds(at, first) for at, figures in fleet if figures.interruptions]
+    spot = drawn(fleet, lambda figures: figures.spot_serving, "spot", "spot", kind="area")
     beside = drawn(
-        fleet, lambda seen: seen.on_demand_serving, "on-demand", "on-demand", kind="area"
+        fleet, lambda figures: figures.on_demand_serving, "on-demand", "on-demand", kind="area"
     )
     pairs = zip(spot.values, beside.values, strict=True)
     both = [None if a is None else a + (b or 0.0) for a, b in pairs]
@@ -386,7 +386,7 @@ def records_timeline(
             series=[
                 spot,
                 replace(beside, values=both, base=[value or 0.0 for value in spot.values]),
-                drawn(fleet, lambda seen: seen.spot_desired, "spot wanted", "target"),
+                drawn(fleet, lambda figures: figures.spot_desired, "spot wanted", "target"),
             ],
         ),
         page.Chart(
@@ -395,14 +395,14 @@ def records_timeline(
             series=[
                 drawn(
                     load,
-                    lambda seen: seen.offered_load,
+                    lambda figures: figures.offered_load,
                     "offered load",
                     "load",
                     kind="area",
                     crowded="mean",
                 ),
-                drawn(load, lambda seen: seen.workers_live, "live", "target", width=1.5),
-                drawn(load, lambda seen: seen.workers_needed, "needed", "wait", width=1),
+                drawn(load, lambda figures: figures.workers_live, "live", "target", width=1.5),
+                drawn(load, lambda figures: figures.workers_needed, "needed", "wait", width=1),
             ],
         ),
         page.Chart(
@@ -412,7 +412,7 @@ def records_timeline(
             series=[
                 drawn(
                     load,
-                    lambda seen: seen.wait_p95_s,
+                    lambda figures: figures.wait_p95_s,
                     "95th percentile",
                     "wait",
                     crowded="highest",

@@ -49,16 +49,16 @@ class Jobs:
 
     def __init__(self, aws: Aws, stack: str) -> None:
         """Find the stack's bucket and table; raises `OperatorError` for a stack without jobs."""
-        found = aws.stack(stack)
-        self._aws, self._stack, self._parameters = aws, found, found.parameters
-        self._log_group = found.outputs.get("JobLogGroup", "")
-        if "JobBucket" not in found.outputs:
+        deployed = aws.stack(stack)
+        self._aws, self._stack, self._parameters = aws, deployed, deployed.parameters
+        self._log_group = deployed.outputs.get("JobLogGroup", "")
+        if "JobBucket" not in deployed.outputs:
             raise OperatorError(
                 f"stack {stack} runs no jobs: deploy it with Jobs=true, JobLaunchTemplateId and"
                 " JobSubnetIds"
             )
-        self.bucket = found.outputs["JobBucket"]
-        self._table = JobItems(aws.dynamodb, found.table, tuple)
+        self.bucket = deployed.outputs["JobBucket"]
+        self._table = JobItems(aws.dynamodb, deployed.table, tuple)
 
     @cached_property
     def _s3(self) -> Any:
@@ -120,27 +120,29 @@ class Jobs:
                 yield f"{part.action}: {part.why}"
         for check in JOB_CHECKS:
             if check.severity is Severity.ERROR:
-                yield from (f"{it.evidence}: {it.fix}" for it in check.findings(jobs, "jobs"))
+                yield from (
+                    f"{finding.evidence}: {finding.fix}" for finding in check.findings(jobs, "jobs")
+                )
 
     # --- look
 
     def all(self, left_out: Callable[[Unreadable], None]) -> Sequence[tuple[JobDocument, Job]]:
         """Read the jobs that are not over; those of another release are `left_out`."""
-        found: list[tuple[JobDocument, Job]] = []
+        jobs: list[tuple[JobDocument, Job]] = []
         for name in self._table.names():
             try:
                 if one := self._table.read(name):
-                    found.append(one)
+                    jobs.append(one)
             except Unreadable as error:
                 left_out(error)
-        return found
+        return jobs
 
     def one(self, name: str) -> tuple[JobDocument, Job]:
         """Read one job, also one that is over."""
-        found = self._table.read(name)
-        if found is None:
+        job = self._table.read(name)
+        if job is None:
             raise _no_job(name)
-        return found
+        return job
 
     def records(
         self, name: str, period: tuple[datetime, datetime] | None, now: datetime
@@ -148,10 +150,10 @@ class Jobs:
         """Read what the turns of a job did, of 30 days at most; without a period, all of them."""
         job = self._table.read(name)
         first, last = period or (job[1].created_at if job else now - timedelta(days=30), now)
-        found = self._aws.records(self._stack).between(name, first, last, Controller.JOBS)
-        if not job and not found.records:
+        records = self._aws.records(self._stack).between(name, first, last, Controller.JOBS)
+        if not job and not records.records:
             raise _no_job(name)
-        return found
+        return records
 
     def logs(
         self,
@@ -172,10 +174,10 @@ class Jobs:
             return
         attempt, token = attempt or 1, ""
         while True:
-            found = ask(partial(self._events, name, attempt, token))
-            yield from (event["message"] for event in (found or {}).get("events", ()))
-            if found and found["nextForwardToken"] != token:
-                token = found["nextForwardToken"]
+            events = ask(partial(self._events, name, attempt, token))
+            yield from (event["message"] for event in (events or {}).get("events", ()))
+            if events and events["nextForwardToken"] != token:
+                token = events["nextForwardToken"]
                 continue
             _, job = ask(partial(self.one, name))
             if attempt < job.attempt:
@@ -216,7 +218,7 @@ class Jobs:
         if job.outcome:
             raise OperatorError(f"job {name} has already ended: {job.outcome}")
         change = {"stop_now": True} if now else {"ending": Outcome.STOPPED}
-        self._table.change(name, lambda it: replace(it, **change))
+        self._table.change(name, lambda before: replace(before, **change))
         return f"{name} stops {'at once' if now else 'at its next checkpoint'}"
 
     def recover(self, name: str, source: str, now: datetime, confirm: Callable[[str], None]) -> str:
@@ -270,12 +272,12 @@ class Jobs:
         document = parse_job(json.loads(text["Body"].read()))
         instances = self._described("instances", self._tagged(name))
         machines = {
-            it["InstanceId"]: OwnMachine(attempt=_number(it, ATTEMPT), at=now)
-            for it in instances
-            if it["State"]["Name"] != "terminated"
+            each["InstanceId"]: OwnMachine(attempt=_number(each, ATTEMPT), at=now)
+            for each in instances
+            if each["State"]["Name"] != "terminated"
         }
         head = self._head(name)[0] if self._exists(f"jobs/{name}/head.json") else {}
-        attempt = max([*(it.attempt for it in machines.values()), head.get("attempt", 0)])
+        attempt = max([*(each.attempt for each in machines.values()), head.get("attempt", 0)])
         state: dict[str, Any] = {"generation": head.get("generation", 0)}
         if document.state.volume or document.machine.root == "keep":
             state |= self._disk_from_tags(document, instances, now)
@@ -289,7 +291,7 @@ class Jobs:
         if not self._table.create(document, now):
             raise OperatorError(f"job {name} is not lost: `spotkeeper job status {name}`")
         self._table.change(
-            name, lambda it: replace(it, attempt=attempt, machines=machines, **state)
+            name, lambda each: replace(each, attempt=attempt, machines=machines, **state)
         )
         ended = f"; {', '.join(sorted(machines))} will be ended" if machines else ""
         return f"{name} is recovered, with its state{ended}"
@@ -299,22 +301,24 @@ class Jobs:
     ) -> dict[str, Any]:
         """Find the volume or root that may be written, or else the newest copy of it."""
         name, has_volume = document.name, document.state.volume is not None
-        tagged = {it["VolumeId"]: it for it in self._described("volumes", self._tagged(name))}
+        tagged = {each["VolumeId"]: each for each in self._described("volumes", self._tagged(name))}
         snapshots = self._described("snapshots", self._tagged(name), OwnerIds=["self"])
         if has_volume:
-            found = [it for it in instances if it["State"]["Name"] != "terminated"]
-            granted = {tags_of(it).get(GRANT, "").rpartition(" ")[2] for it in found} & {*tagged}
+            running = [each for each in instances if each["State"]["Name"] != "terminated"]
+            granted = {tags_of(each).get(GRANT, "").rpartition(" ")[2] for each in running} & {
+                *tagged
+            }
             homes = sorted(granted or tagged)
             hint = (
                 "attach each to a machine and look at .spotkeeper/volume.json. Keep the one with"
                 f" the newest files, remove the tag {JOB} from the others, and recover again"
             )
         else:
-            idle = {it["InstanceId"] for it in instances if GRANT not in tags_of(it)}
+            idle = {each["InstanceId"] for each in instances if GRANT not in tags_of(each)}
             homes = sorted(
                 volume
-                for volume, it in tagged.items()
-                if not any(disk["InstanceId"] in idle for disk in it["Attachments"])
+                for volume, each in tagged.items()
+                if not any(disk["InstanceId"] in idle for disk in each["Attachments"])
             )
             hint = (
                 f"remove the tag {JOB} from all but the root with the newest files, and recover"
@@ -324,41 +328,41 @@ class Jobs:
             raise OperatorError(f"{', '.join(homes)} have the tags of {name}: {hint}")
         # Copies of a volume that is gone are looked for as long as it is remembered.
         volumes = {
-            it["VolumeId"]: OwnVolume(
-                generation=_number(it, GENERATION), move=_number(it, MOVE), at=now
+            each["VolumeId"]: OwnVolume(
+                generation=_number(each, GENERATION), move=_number(each, MOVE), at=now
             )
-            for it in (*snapshots, *tagged.values())
+            for each in (*snapshots, *tagged.values())
         }
         state: dict[str, Any] = {
             "volumes": volumes,
-            "epoch": max((_number(it, EPOCH) for it in snapshots), default=0) + 1,
-            "moves": max((it.move for it in volumes.values()), default=0),
+            "epoch": max((_number(each, EPOCH) for each in snapshots), default=0) + 1,
+            "moves": max((each.move for each in volumes.values()), default=0),
         }
         if homes:
             state |= {"home": homes[0], "zone": tagged[homes[0]]["AvailabilityZone"]}
         if has_volume:
             if homes:
                 return {**state, "generation": volumes[homes[0]].generation}
-            whole = [it for it in snapshots if it["State"] == "completed"]
+            whole = [each for each in snapshots if each["State"] == "completed"]
             if not whole:
                 raise OperatorError(f"no volume and no snapshot carries the tags of {name}")
-            newest = max(whole, key=lambda it: it["StartTime"])
+            newest = max(whole, key=lambda each: each["StartTime"])
             generation = _number(newest, GENERATION)
             return {**state, "seal": newest["SnapshotId"], "generation": generation}
         listed = sorted(
-            self._described("images", self._tagged(name)), key=lambda it: it["CreationDate"]
+            self._described("images", self._tagged(name)), key=lambda each: each["CreationDate"]
         )
         snapshot_of = {
-            it["ImageId"]: it["BlockDeviceMappings"][0]["Ebs"]["SnapshotId"] for it in listed
+            each["ImageId"]: each["BlockDeviceMappings"][0]["Ebs"]["SnapshotId"] for each in listed
         }
-        state["images"] = {it: OwnImage(snapshot=of, at=now) for it, of in snapshot_of.items()}
+        state["images"] = {each: OwnImage(snapshot=of, at=now) for each, of in snapshot_of.items()}
         image = state["image"] = next(reversed(snapshot_of), "")
         state["seal"] = snapshot_of.get(image, "")
         if homes:
             bases = [
-                it["ImageId"]
-                for it in instances
-                for disk in it.get("BlockDeviceMappings", [])
+                each["ImageId"]
+                for each in instances
+                for disk in each.get("BlockDeviceMappings", [])
                 if disk.get("Ebs", {}).get("VolumeId") == homes[0]
             ]
             state["base"] = next(iter(bases), image) or self._template_image()
@@ -393,15 +397,15 @@ class Jobs:
                 f" logs {name}` shows its output"
             )
         written = []
-        for it in head["files"]:
+        for entry in head["files"]:
             # The path of a checkpoint that is one file is `.`.
-            path = folder / (head["step"] if it["path"] == "." else it["path"])
+            path = folder / (head["step"] if entry["path"] == "." else entry["path"])
             if not path.resolve().is_relative_to(folder.resolve()):
-                raise OperatorError(f"the head names a file outside of the folder: {it['path']}")
+                raise OperatorError(f"the head names a file outside of the folder: {entry['path']}")
             if path.exists():
                 raise OperatorError(f"{path} already exists: give an empty folder")
             try:
-                body = self._s3.get_object(Bucket=self.bucket, Key=it["key"])["Body"]
+                body = self._s3.get_object(Bucket=self.bucket, Key=entry["key"])["Body"]
             except self._s3.exceptions.NoSuchKey:
                 raise OperatorError(
                     f"step {head['step']} of {name} is not in the bucket any more: a newer one has"
@@ -415,35 +419,35 @@ class Jobs:
                 for chunk in body.iter_chunks(2**20):
                     digest.update(chunk)
                     file.write(chunk)
-            if digest.hexdigest() != it["sha256"]:
+            if digest.hexdigest() != entry["sha256"]:
                 part.unlink()
-                raise OperatorError(f"{it['path']} is not what the job uploaded: fetch it again")
+                raise OperatorError(f"{entry['path']} is not what the job uploaded: fetch it again")
             part.rename(path)
             written.append(str(path))
         return written
 
     def delete(self, name: str) -> str:
         """Delete a job that is over, with all that it left: item, objects, snapshots, volumes."""
-        found = self._table.read(name)
-        if found and found[1].outcome is None:
+        job = self._table.read(name)
+        if job and job[1].outcome is None:
             raise OperatorError(f"job {name} runs: `spotkeeper job stop {name}` first")
         pages = self._s3.get_paginator("list_objects_v2").paginate(
             Bucket=self.bucket, Prefix=f"jobs/{name}/"
         )
-        objects = [it for it in pages.search("Contents[].{Key: Key}") if it]
-        if not found and not objects:
+        objects = [each for each in pages.search("Contents[].{Key: Key}") if each]
+        if not job and not objects:
             raise _no_job(name)
         for at in range(0, len(objects), 1000):
             some = {"Objects": objects[at : at + 1000], "Quiet": True}
             answer = self._s3.delete_objects(Bucket=self.bucket, Delete=some)
             # S3 answers with success, and names what it kept.
-            for it in answer.get("Errors", ()):
+            for each in answer.get("Errors", ()):
                 raise OperatorError(
-                    f"s3:DeleteObject of {it['Key']}: {it['Code']}: {it['Message']}; correct this,"
-                    f" and run `spotkeeper job delete {name}` again"
+                    f"s3:DeleteObject of {each['Key']}: {each['Code']}: {each['Message']}; correct "
+                    f"this, and run `spotkeeper job delete {name}` again"
                 )
         # Only what the item remembers: tags prove nothing.
-        known, own = (sorted(found[1].images), sorted(found[1].volumes)) if found else ([], [])
+        known, own = (sorted(job[1].images), sorted(job[1].volumes)) if job else ([], [])
         ec2, ours = self._aws.ec2, {f"tag:{SEAL}": ["true", "false"], **self._tagged(name)}
         images = self._described("images", {"image-id": known})
         for image in images:
@@ -462,14 +466,14 @@ class Jobs:
 
     def _head(self, name: str) -> tuple[dict[str, Any], str]:
         try:
-            found = self._s3.get_object(Bucket=self.bucket, Key=f"jobs/{name}/head.json")
+            answer = self._s3.get_object(Bucket=self.bucket, Key=f"jobs/{name}/head.json")
         except self._s3.exceptions.NoSuchKey:
             raise OperatorError(f"job {name} has no checkpoint yet") from None
-        return json.loads(found["Body"].read()), found["ETag"]
+        return json.loads(answer["Body"].read()), answer["ETag"]
 
     def _exists(self, key: str) -> bool:
-        found = self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
-        return bool(found["KeyCount"])
+        answer = self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
+        return bool(answer["KeyCount"])
 
 
 def _no_job(name: str) -> OperatorError:
@@ -544,8 +548,8 @@ def status_text(document: JobDocument, job: Job) -> str:
     if job.failure:
         lines.append(f"  the last failure: {job.failure}")
     lines += [
-        f"  refused: {kind}: {it.message} (again {it.until:%H:%M} UTC)"
-        for kind, it in sorted(job.refused.items())
+        f"  refused: {kind}: {refusal.message} (again {refusal.until:%H:%M} UTC)"
+        for kind, refusal in sorted(job.refused.items())
         if not job.outcome
     ]
     return "\n".join(lines) + "\n"
@@ -595,7 +599,7 @@ def answer_of(document: JobDocument, job: Job) -> JobAnswer:
         cost_usd=round(job.usd, 4),
         launches=job.attempt,
         max_restarts=document.end.max_restarts,
-        refused={kind: it.message for kind, it in job.refused.items()},
+        refused={kind: refusal.message for kind, refusal in job.refused.items()},
     )
 
 

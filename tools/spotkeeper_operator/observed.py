@@ -82,8 +82,8 @@ def read_observed(
     records = aws.records(stack)
     reports: list[ObservedReport] = []
     for each in chosen(aws.documents(stack), fleet):
-        found = records.between(each.name, first, last)
-        reports.append(replace(observed(each, found.records), unreadable=found.unreadable))
+        read = records.between(each.name, first, last)
+        reports.append(replace(observed(each, read.records), unreadable=read.unreadable))
     return reports
 
 
@@ -94,11 +94,11 @@ def observed(fleet: Fleet, records: Iterable[DecisionRecord]) -> ObservedReport:
     wished: dict[str, float] = {}
     there = Running()
     for turn, following in pairwise(turns):
-        if seen := turn.availability:
+        if figures := turn.availability:
             there = Running(
-                spot=seen.spot_serving + seen.spot_launching,
-                on_demand=seen.on_demand_serving,
-                unfilled=seen.shortfall_unfilled,
+                spot=figures.spot_serving + figures.spot_launching,
+                on_demand=figures.on_demand_serving,
+                unfilled=figures.shortfall_unfilled,
             )
         if turn.availability or turn.health:
             # A size that is wished for holds until the controller that wished for it looks again.
@@ -170,10 +170,10 @@ class ObservedAnswer(ObservedReport):
 
 
 def report_json(reports: Sequence[ObservedReport], price_ratio: float) -> str:
-    costs = [(it, it.ran.cost(price_ratio), it.would.cost(price_ratio)) for it in reports]
+    costs = [(each, each.ran.cost(price_ratio), each.would.cost(price_ratio)) for each in reports]
     return as_json(
         fleets=[
-            extended(ObservedAnswer, it, ran_cost_h=ran, would_cost_h=would)
-            for it, ran, would in costs
+            extended(ObservedAnswer, each, ran_cost_h=ran, would_cost_h=would)
+            for each, ran, would in costs
         ]
     )

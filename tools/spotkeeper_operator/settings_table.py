@@ -49,7 +49,7 @@ def settings_table() -> str:
 
 def written(document: str) -> str:
     """Return a document with the table between its marks."""
-    return _MARKED.sub(lambda found: f"{found[1]}\n{settings_table()}\n{found[2]}", document)
+    return _MARKED.sub(lambda match: f"{match[1]}\n{settings_table()}\n{match[2]}", document)
 
 
 if __name__ == "__main__":

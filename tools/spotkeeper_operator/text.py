@@ -52,7 +52,7 @@ def extended[Answer: DataclassInstance](
     answer: type[Answer], whole: object, **more: object
 ) -> Answer:
     """Return an answer that has the fields of its own that a value has, and more."""
-    names = [it.name for it in fields(answer) if hasattr(whole, it.name)]
+    names = [each.name for each in fields(answer) if hasattr(whole, each.name)]
     return answer(**{name: getattr(whole, name) for name in names} | more)
 
 
@@ -88,8 +88,8 @@ _DURATION = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)")
 
 def parse_duration(text: str | float) -> float:
     """Read a duration as seconds; raises `ValueError` for anything else."""
-    found = _DURATION.fullmatch(str(text).strip().lower())
-    value = float(found["number"]) * _UNITS[found["unit"]] if found else math.inf
+    match = _DURATION.fullmatch(str(text).strip().lower())
+    value = float(match["number"]) * _UNITS[match["unit"]] if match else math.inf
     if not math.isfinite(value):
         raise ValueError(f"{text!r} is no duration; write 120, 120s, 2m, 1h or 7d")
     if value > LONGEST_S:

@@ -59,8 +59,8 @@ def read_types(
 
 
 def types_of(fleet: str, digests: Sequence[LoadDigest], cost: Cost) -> FleetTypes:
-    mine = [priced for priced in cost.found if priced.item.fleet == fleet]
-    kinds = {it.item.instance_id: it.item.instance_type for it in mine}
+    mine = [priced for priced in cost.lives if priced.item.fleet == fleet]
+    kinds = {item.item.instance_id: item.item.instance_type for item in mine}
     hours: dict[str, float] = defaultdict(float)
     for each in mine:
         hours[each.item.instance_type] += each.hours
@@ -77,9 +77,9 @@ def types_of(fleet: str, digests: Sequence[LoadDigest], cost: Cost) -> FleetType
     # As sizing learns them. What never served beside another type has no speed, unless none did.
     learned = learn(Speeds(kinds=kinds), (), digests, cost.until).types
     # Types are compared with the one of the most logs; few logs say little.
-    most = max(learned.values(), key=lambda it: it.logs, default=Served()).speed
+    most = max(learned.values(), key=lambda item: item.logs, default=Served()).speed
     speeds = {
-        kind: (it.speed / most) ** min(1.0, it.logs / TRUSTED) for kind, it in learned.items()
+        kind: (item.speed / most) ** min(1.0, item.logs / TRUSTED) for kind, item in learned.items()
     } or dict.fromkeys(logs, 1.0)
     work_s = sum(spent_s[kind] * speed for kind, speed in speeds.items())
     mean_s = work_s / (sum(logs[kind] for kind in speeds) or 1)
@@ -88,19 +88,19 @@ def types_of(fleet: str, digests: Sequence[LoadDigest], cost: Cost) -> FleetType
         for kind, speed in speeds.items()
     }
     least = min(serves.values(), default=1.0)
-    found = []
+    rows = []
     for kind in sorted(hours):
         an_hour = 3600 * serves[kind] / mean_s if kind in serves and mean_s else None
         # The mean of the newest prices of the pools that the fleet used.
-        theirs = (it for it in cost.items if (it.fleet, it.instance_type) == (fleet, kind))
-        pools = {it.pool for it in theirs if it.option is PurchaseOption.SPOT}
+        theirs = (item for item in cost.items if (item.fleet, item.instance_type) == (fleet, kind))
+        pools = {item.pool for item in theirs if item.option is PurchaseOption.SPOT}
         newest = [cost.book.spot[pool].usd[-1] for pool in sorted(pools & cost.book.spot.keys())]
         spot = sum(newest) / len(newest) if newest else None
         listed = cost.book.on_demand.get(kind)
         thousand = [
             1000 * usd / an_hour if usd is not None and an_hour else None for usd in (spot, listed)
         ]
-        found.append(
+        rows.append(
             TypeCost(
                 instance_type=kind,
                 logs=logs[kind],
@@ -113,40 +113,44 @@ def types_of(fleet: str, digests: Sequence[LoadDigest], cost: Cost) -> FleetType
                 weight=round(10 * serves[kind] / least) if kind in serves else None,
             )
         )
-    found.sort(
-        key=lambda it: (it.spot_thousand_usd is None, it.spot_thousand_usd or 0, it.instance_type)
+    rows.sort(
+        key=lambda item: (
+            item.spot_thousand_usd is None,
+            item.spot_thousand_usd or 0,
+            item.instance_type,
+        )
     )
     unknown = sum(w.ok for w in served if w.instance_id and w.instance_id not in kinds)
-    return FleetTypes(name=fleet, types=tuple(found), unknown=unknown)
+    return FleetTypes(name=fleet, types=tuple(rows), unknown=unknown)
 
 
-def types_text(found: list[FleetTypes]) -> str:
+def types_text(fleets: list[FleetTypes]) -> str:
     """A table for each fleet, and what it means."""
 
     def number(value: float | None, digits: int) -> str:
         return "?" if value is None else f"{value:.{digits}f}"
 
     blocks = []
-    for each in found:
+    for each in fleets:
         rows = [
             {
-                "type": it.instance_type,
-                "speed": number(it.speed, 2),
-                "logs": str(it.logs),
-                "spot/h": number(it.spot_hour_usd, 3),
-                "list/h": number(it.on_demand_hour_usd, 3),
-                "spot/1000": number(it.spot_thousand_usd, 4),
-                "list/1000": number(it.on_demand_thousand_usd, 4),
-                "share": f"{it.share:.0%}",
-                "weight": number(it.weight, 0),
+                "type": served.instance_type,
+                "speed": number(served.speed, 2),
+                "logs": str(served.logs),
+                "spot/h": number(served.spot_hour_usd, 3),
+                "list/h": number(served.on_demand_hour_usd, 3),
+                "spot/1000": number(served.spot_thousand_usd, 4),
+                "list/1000": number(served.on_demand_thousand_usd, 4),
+                "share": f"{served.share:.0%}",
+                "weight": number(served.weight, 0),
             }
-            for it in each.types
+            for served in each.types
         ]
         blocks.append([f"fleet {each.name}", *columns(rows, _RIGHT)])
         if each.unknown:
             text = f"{each.unknown} search logs of instances that the ledger does not have yet"
             blocks.append(labelled("not in it", text, indent=0))
-    blocks += [] if found else [["no instance of this time is in the ledger"]]
+    blocks += [] if fleets else [["no instance of this time is in the ledger"]]
     meanings = {
         "speed": "service times of the same minutes, against the type with the most logs. Below "
         f"{TRUSTED} logs it is averaged with 1; ? if a type never served beside another.",

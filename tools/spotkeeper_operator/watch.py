@@ -44,8 +44,8 @@ def picture(
 ) -> dict[str, object]:
     """What the page shows of fleets; raises what the ports raise."""
     names = [name for fleet in fleets for name in (fleet.spot_group, fleet.on_demand_group)]
-    found = groups.describe(names) if names else {}
-    return {"fleets": [fleet_picture(one, found, decisions(one.name), {}) for one in fleets]}
+    described = groups.describe(names) if names else {}
+    return {"fleets": [fleet_picture(one, described, decisions(one.name), {}) for one in fleets]}
 
 
 def fleet_picture(
@@ -65,12 +65,12 @@ def fleet_picture(
                 "desired": groups[name].desired if name in groups else None,
                 "instances": [
                     {
-                        **({"why": why[it.instance_id]} if it.instance_id in why else {}),
-                        "id": it.instance_id,
-                        "pool": it.pool,
-                        "phase": it.phase if it.healthy else "unhealthy",
+                        **({"why": why[each.instance_id]} if each.instance_id in why else {}),
+                        "id": each.instance_id,
+                        "pool": each.pool,
+                        "phase": each.phase if each.healthy else "unhealthy",
                     }
-                    for it in (groups[name].instances if name in groups else ())
+                    for each in (groups[name].instances if name in groups else ())
                 ],
             }
             for kind, name in kinds.items()

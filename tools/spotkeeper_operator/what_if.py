@@ -96,11 +96,11 @@ def what_if(fleet: Fleet, history: LoadHistory, promise: str) -> WhatIf:
             per_instance=per,
             slots=fleet.slots,
         )
-        found = _cheapest(history, policy)
-        if not found.kept:
+        best = _cheapest(history, policy)
+        if not best.kept:
             unbound = _cheapest(history, replace(policy, max_workers=UNBOUND))
-            found = replace(found, unbound_hours=unbound.worker_hours if unbound.kept else None)
-        prices.append(found)
+            best = replace(best, unbound_hours=unbound.worker_hours if unbound.kept else None)
+        prices.append(best)
     return WhatIf(
         name=fleet.name,
         hours=steps / 12,
@@ -111,10 +111,12 @@ def what_if(fleet: Fleet, history: LoadHistory, promise: str) -> WhatIf:
 
 def _no_dearer(price: Price, all_prices: Sequence[Price]) -> Price:
     """A fleet that is sized for a stricter promise keeps this one, too, and may be the cheapest."""
-    stricter = (it for it in all_prices if it.wait_s <= price.wait_s and it.share >= price.share)
+    stricter = (
+        each for each in all_prices if each.wait_s <= price.wait_s and each.share >= price.share
+    )
     best = min(
-        (it for it in stricter if it.kept),
-        key=lambda it: (it.worker_hours, it is not price),
+        (each for each in stricter if each.kept),
+        key=lambda each: (each.worker_hours, each is not price),
         default=price,
     )
     if best is price:
@@ -150,10 +152,10 @@ def _cheapest(history: LoadHistory, policy: ObjectivePolicy) -> Price:
     )
 
 
-def what_if_text(found: Sequence[WhatIf]) -> str:
+def what_if_text(answers: Sequence[WhatIf]) -> str:
     """The prices as a table for each fleet."""
     blocks: list[list[str]] = []
-    for fleet in found:
+    for fleet in answers:
         now, other = fleet.prices
         rows = [
             {
@@ -171,7 +173,7 @@ def what_if_text(found: Sequence[WhatIf]) -> str:
         if now.kept and other.kept and now.worker_hours > 0:
             change = other.worker_hours / now.worker_hours - 1
             lines.append(f"The second promise costs {change:+.0%} worker-hours.")
-        for each in (it for it in fleet.prices if not it.kept):
+        for each in (price for price in fleet.prices if not price.kept):
             needed = each.unbound_hours
             without = f"{needed:.1f} worker-hours" if needed is not None else "no rule keeps it"
             lines.append(

@@ -47,8 +47,8 @@ class BotoChain(CredentialChain):
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            found = boto3.Session().get_credentials()
-            frozen = found.get_frozen_credentials() if found else None
+            credentials = boto3.Session().get_credentials()
+            frozen = credentials.get_frozen_credentials() if credentials else None
         except (BotoCoreError, ClientError) as error:
             raise NoCredentials(f"credentials: boto3: {error}") from None
         if frozen is None:

@@ -74,8 +74,8 @@ def publish(step: int | str, folder: Path | None = None, keep: int = 2) -> Itera
 
 def latest(folder: Path | None = None) -> Path | None:
     """Give the newest published checkpoint; None where there is none yet."""
-    found = _published(_root(folder))
-    return newest(found) if found else None
+    published = _published(_root(folder))
+    return newest(published) if published else None
 
 
 def newest(entries: Iterable[Path]) -> Path:
@@ -97,7 +97,7 @@ def form_of(name: str) -> tuple[str, tuple[int, ...]]:
     """
     stem = _SUFFIX.sub("", name)
     numbers = [number for number in _NUMBER.findall(stem) if "." not in number]
-    form = _NUMBER.sub(lambda found: "." if "." in found[0] else "#", stem)
+    form = _NUMBER.sub(lambda match: "." if "." in match[0] else "#", stem)
     return form + name[len(stem) :], tuple(map(int, numbers))
 
 

@@ -63,9 +63,9 @@ def main() -> int:
         print(f"the worker drains: {worker.notice.reason if worker.notice else ''}")
         until(lambda: len(machine.completed) == len(Hook), "both hooks are complete")
     print(f"hooks completed: {', '.join(hook for hook, _ in machine.completed)}")
-    found = {log["request_id"] for log in machine.logs()}
-    print(f"search logs that arrived: {len(found)} of {REQUESTS}, lost: {REQUESTS - len(found)}")
-    return 0 if len(found) == REQUESTS else 1
+    ids = {log["request_id"] for log in machine.logs()}
+    print(f"search logs that arrived: {len(ids)} of {REQUESTS}, lost: {REQUESTS - len(ids)}")
+    return 0 if len(ids) == REQUESTS else 1
 
 
 if __name__ == "__main__":

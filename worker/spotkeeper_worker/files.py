@@ -28,8 +28,8 @@ def open_regular(path: Path) -> int:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise NotARegularFile("is not a regular file") from None
         raise
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(fd)
         raise NotARegularFile("is not a regular file, or has a second name")
     return fd

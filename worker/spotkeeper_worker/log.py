@@ -14,7 +14,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udff
 
 def escaped(text: str) -> str:
     """Write a text on one line: file names, message ids and errors may hold anything."""
-    return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], text)
+    return _CONTROL.sub(lambda match: ascii(match.group())[1:-1], text)
 
 
 class _OneLine(logging.Filter):

@@ -97,8 +97,8 @@ class NoticeReader:
     def read(self) -> Notice | None:
         """Give the newest notice that could be read; None before the first."""
         with contextlib.suppress(OSError, ValueError):
-            found = self._path.stat()
-            stamp = (found.st_ino, found.st_mtime_ns)
+            stat = self._path.stat()
+            stamp = (stat.st_ino, stat.st_mtime_ns)
             if stamp != self._last[0]:
                 self._last = (stamp, read_notice(self._folder))
         return self._last[1]

@@ -156,16 +156,16 @@ class _RabbitLoop:
         if "enqueued_at" in headers:
             return str(headers["enqueued_at"])
         if "timestamp_in_ms" in headers:
-            name, told, unit = "timestamp_in_ms", headers["timestamp_in_ms"], 1000
+            name, stamp, unit = "timestamp_in_ms", headers["timestamp_in_ms"], 1000
         elif properties.timestamp:
-            name, told, unit = "timestamp", properties.timestamp, 1
+            name, stamp, unit = "timestamp", properties.timestamp, 1
         else:
             if not self._said_no_time:
                 self._said_no_time = True
                 _LOG.warning("messages have no enqueue time: let publishers set a timestamp")
             return time.time()
         try:
-            seconds = float(told) / unit
+            seconds = float(stamp) / unit
         except (TypeError, ValueError, OverflowError):
             seconds = math.nan
         if _SECONDS[0] <= seconds < _SECONDS[1]:
@@ -180,6 +180,6 @@ def _identity(properties: Any, body: bytes) -> str:
     Without a message's id that is little: two clients may well ask for the same.
     """
     headers = properties.headers or {}
-    said = sorted(item for item in headers.items() if not item[0].startswith("x-"))
-    told = repr(sorted({**vars(properties), "headers": said}.items()))
-    return hashlib.sha256(told.encode() + b"\0" + body).hexdigest()
+    headers_said = sorted(item for item in headers.items() if not item[0].startswith("x-"))
+    text = repr(sorted({**vars(properties), "headers": headers_said}.items()))
+    return hashlib.sha256(text.encode() + b"\0" + body).hexdigest()

@@ -161,7 +161,7 @@ def read_roster(run_dir: Path, expected: int, now: float) -> Workers:
             path for path in (run_dir / FOLDER).iterdir() if _NAME.fullmatch(path.name.lstrip("."))
         )
         paths = sorted(islice(ours, _MOST_FILES))
-    found: dict[str, tuple[int, int, int]] = {}
+    rows: dict[str, tuple[int, int, int]] = {}
     for path in paths:
         with contextlib.suppress(OSError, NotARegularFile), _opened(path) as fd:
             if _locked(fd):
@@ -169,7 +169,7 @@ def read_roster(run_dir: Path, expected: int, now: float) -> Workers:
                 if not path.name.startswith("."):
                     # Who has not written its line yet may be serving.
                     ready, busy, begun = map(int, line.groups()) if line else (0, 1, 0)
-                    found[path.name] = (ready, busy, begun)
+                    rows[path.name] = (ready, busy, begun)
             elif now - os.fstat(fd).st_mtime > _KEEP_S:
                 with _alone_in(path.parent, fcntl.LOCK_EX | fcntl.LOCK_NB):
                     # A new worker may have its name by now.
@@ -177,9 +177,9 @@ def read_roster(run_dir: Path, expected: int, now: float) -> Workers:
                         path.unlink()
     return Workers(
         expected=expected,
-        ready=tuple(name for name, (ready, _, _) in found.items() if ready),
-        not_ready=tuple(name for name, (ready, _, _) in found.items() if not ready),
-        busy=sum(busy for _, busy, _ in found.values()),
-        begun=sum(begun for _, _, begun in found.values()),
-        busy_with=tuple((name, begun) for name, (_, busy, begun) in found.items() if busy),
+        ready=tuple(name for name, (ready, _, _) in rows.items() if ready),
+        not_ready=tuple(name for name, (ready, _, _) in rows.items() if not ready),
+        busy=sum(busy for _, busy, _ in rows.values()),
+        begun=sum(begun for _, _, begun in rows.values()),
+        busy_with=tuple((name, begun) for name, (_, busy, begun) in rows.items() if busy),
     )

@@ -126,25 +126,27 @@ def meaning(target: str | None) -> Target:
     return NO_GROUP if target is None else TARGETS[target]
 
 
-def leaving(seen: Seen, local: Local, rebalance_drains: bool) -> Leave | None:
+def leaving(notices: Seen, local: Local, rebalance_drains: bool) -> Leave | None:
     """Say whether the machine is to drain, and why; None while it may serve.
 
     What ends its serving at once has priority over what leaves it some time.
     """
-    ends = (seen.taken_at, seen.tagged_until, seen.maintained_at)
+    ends = (notices.taken_at, notices.tagged_until, notices.maintained_at)
     timed = [at for at in ends if at is not None]
     until = min(timed) if timed else None
-    target = meaning(seen.target)
-    if not target.serves and not (seen.target == "Detached" and timed):
+    target = meaning(notices.target)
+    if not target.serves and not (notices.target == "Detached" and timed):
         return Leave(target.reason, until)
     if local.stopping or local.ill:
         return Leave("stopping" if local.stopping else f"gpu: {local.ill}", until)
     if local.dead:
         return Leave(f"not alive: {local.dead}", until)
     if until is not None:
-        reason = "tagged" if seen.tagged_until is not None else f"maintenance: {seen.maintenance}"
-        return Leave("interruption" if seen.taken_at is not None else reason, until, until)
-    if seen.rebalance and rebalance_drains:
+        reason = (
+            "tagged" if notices.tagged_until is not None else f"maintenance: {notices.maintenance}"
+        )
+        return Leave("interruption" if notices.taken_at is not None else reason, until, until)
+    if notices.rebalance and rebalance_drains:
         return Leave("rebalance recommendation")
     return None
 

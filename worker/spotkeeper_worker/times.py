@@ -27,10 +27,10 @@ def as_text(seconds: float) -> str:
 
 def read_time(text: str) -> float:
     """Read an RFC 3339 time with a zone; raises ValueError for anything else."""
-    found = _FORM.fullmatch(text)
-    if not found:
+    match = _FORM.fullmatch(text)
+    if not match:
         raise ValueError(f"{text[:40]!r} is not an RFC 3339 time with a zone")
-    second, fraction, zone = found.groups()
+    second, fraction, zone = match.groups()
     return _read_second(second, zone) + float(fraction or 0)
 
 
@@ -45,9 +45,9 @@ def read_moment(value: object) -> float:
     try:
         number = float(text)
     except ValueError:
-        found = _LOCAL.fullmatch(text)
-        if found:
-            return datetime.strptime(found[1], "%d/%b/%Y:%H:%M:%S %z").timestamp()
+        match = _LOCAL.fullmatch(text)
+        if match:
+            return datetime.strptime(match[1], "%d/%b/%Y:%H:%M:%S %z").timestamp()
         return read_time(text)
     if not (math.isfinite(number) and number >= 0):
         raise ValueError(f"{text[:40]!r} is not a time")

@@ -70,22 +70,28 @@ class Answers:
             "set_instance_health": self._set_health,
             "update_auto_scaling_group": self._update,
             "set_desired_capacity": _does(
-                lambda it: cloud.set_desired(_group(it), int(it["DesiredCapacity"]))
+                lambda params: cloud.set_desired(_group(params), int(params["DesiredCapacity"]))
             ),
-            "suspend_processes": _does(lambda it: _each_process(it, cloud.suspend)),
-            "resume_processes": _does(lambda it: _each_process(it, cloud.resume)),
-            "create_or_update_tags": _does(lambda it: self._tag_groups(it, keep=True)),
-            "delete_tags": _does(lambda it: self._tag_groups(it, keep=False)),
-            "put_lifecycle_hook": _does(lambda it: cloud.put_hook(_group(it), hook_of(it))),
+            "suspend_processes": _does(lambda params: _each_process(params, cloud.suspend)),
+            "resume_processes": _does(lambda params: _each_process(params, cloud.resume)),
+            "create_or_update_tags": _does(lambda params: self._tag_groups(params, keep=True)),
+            "delete_tags": _does(lambda params: self._tag_groups(params, keep=False)),
+            "put_lifecycle_hook": _does(
+                lambda params: cloud.put_hook(_group(params), hook_of(params))
+            ),
             "delete_lifecycle_hook": _does(
-                lambda it: cloud.delete_hook(_group(it), it["LifecycleHookName"])
+                lambda params: cloud.delete_hook(_group(params), params["LifecycleHookName"])
             ),
             "complete_lifecycle_action": _does(
-                lambda it: cloud.complete(*_action(it), Result(it["LifecycleActionResult"]))
+                lambda params: cloud.complete(
+                    *_action(params), Result(params["LifecycleActionResult"])
+                )
             ),
-            "record_lifecycle_action_heartbeat": _does(lambda it: cloud.beat(*_action(it))),
-            "put_warm_pool": _does(lambda it: cloud.put_warm_pool(_group(it), warm_pool_of(it))),
-            "delete_warm_pool": _does(lambda it: cloud.delete_warm_pool(_group(it))),
+            "record_lifecycle_action_heartbeat": _does(lambda params: cloud.beat(*_action(params))),
+            "put_warm_pool": _does(
+                lambda params: cloud.put_warm_pool(_group(params), warm_pool_of(params))
+            ),
+            "delete_warm_pool": _does(lambda params: cloud.delete_warm_pool(_group(params))),
         }
 
     def ec2(self) -> dict[str, Respond]:
@@ -161,10 +167,10 @@ class Answers:
         for text in filters.get("StartTimeUpperBound", []):
             until_s = self._time.seconds(datetime.fromisoformat(text))
         group = params.get("AutoScalingGroupName")
-        found: list[Activity] = []
+        activities: list[Activity] = []
         for name in [group] if group else self._cloud.groups():
-            found += self._cloud.activities(name, since_s)
-        newest = sorted(found, key=lambda activity: activity.start_s, reverse=True)
+            activities += self._cloud.activities(name, since_s)
+        newest = sorted(activities, key=lambda activity: activity.start_s, reverse=True)
         shown = (one for one in newest if one.start_s <= until_s)
         return {"Activities": [activity_answer(one, self._time) for one in shown]}
 
@@ -214,7 +220,7 @@ class Answers:
         return answer | ({"WarmPoolConfiguration": pool_answer(pool)} if pool else {})
 
     def _update(self, params: Params) -> Answer:
-        given = {name: it for name, it in params.items() if it is not None}
+        given = {name: value for name, value in params.items() if value is not None}
         if other := sorted(given.keys() - CHANGED):
             raise _invalid(f"{', '.join(other)} of a group: not simulated by the local AWS")
         view = self._cloud.group(_group(params))
@@ -231,11 +237,11 @@ class Answers:
         filters = _filters(params)
         codes, requests = filters.get("status-code"), filters.get("spot-instance-request-id")
         ids = filters.get("instance-id")
-        found = self._cloud.spot_requests(None if ids is None else set(ids))
+        listed = self._cloud.spot_requests(None if ids is None else set(ids))
         return {
             "SpotInstanceRequests": [
                 request
-                for request in map(self._spot_request, found)
+                for request in map(self._spot_request, listed)
                 if (codes is None or request["Status"]["Code"] in codes)
                 and (requests is None or request["SpotInstanceRequestId"] in requests)
             ]
@@ -273,8 +279,8 @@ class Answers:
             for view in self._cloud.history()
             if view.ended_s is None or view.ended_s >= since_s
         ]
-        found = [self._instance(view) for view in views if self._passes(view, _filters(params))]
-        return {"Reservations": [{"Instances": [one]} for one in found]}
+        instances = [self._instance(view) for view in views if self._passes(view, _filters(params))]
+        return {"Reservations": [{"Instances": [one]} for one in instances]}
 
     def _passes(self, view: InstanceView, filters: _Filters) -> bool:
         """Whether an instance has one of the values of each filter, which may have wildcards."""
@@ -405,7 +411,9 @@ def _action(params: Params) -> tuple[str, str, str]:
 
 
 def _filters(params: Params) -> _Filters:
-    return {it["Name"]: it.get("Values", it.get("Value")) for it in params.get("Filters", [])}
+    return {
+        each["Name"]: each.get("Values", each.get("Value")) for each in params.get("Filters", [])
+    }
 
 
 def _state(view: InstanceView) -> str:

@@ -138,10 +138,10 @@ def _term(text: str, at: int) -> tuple[_Condition, int]:
         if not text.startswith(")", at):
             raise NotUnderstood(text)
         return condition, at + 1
-    if not (found := _TEST.match(text, at)):
+    if not (match := _TEST.match(text, at)):
         raise NotUnderstood(text)
-    test: Mapping[str, Any] = found.groupdict()
-    return (lambda call, item: _holds(call, item, **test)), found.end()
+    test: Mapping[str, Any] = match.groupdict()
+    return (lambda call, item: _holds(call, item, **test)), match.end()
 
 
 def _holds(
@@ -172,9 +172,9 @@ def _update(text: str) -> list[tuple[str, str]]:
     for verb, clause in zip(clauses[::2], clauses[1::2], strict=True):
         form = r"(#?\w+) = ([#:]?\w+)" if verb == "SET" else r"(#?\w+)()"
         for one in clause.split(","):
-            if not (found := re.fullmatch(form, one.strip())):
+            if not (match := re.fullmatch(form, one.strip())):
                 raise NotUnderstood(text)
-            changes.append((found[1], found[2]))
+            changes.append((match[1], match[2]))
     return changes
 
 
@@ -234,18 +234,18 @@ class Table:
         """Query one page of one partition by its sort key."""
         del ConsistentRead
         expression = Asked(**expressions)
-        found = self._matching(expression)[:: 1 if ScanIndexForward else -1]
-        keys = [{"pk": item["pk"], "sk": item["sk"]} for item in found]
+        items = self._matching(expression)[:: 1 if ScanIndexForward else -1]
+        keys = [{"pk": item["pk"], "sk": item["sk"]} for item in items]
         first = keys.index(ExclusiveStartKey) + 1 if ExclusiveStartKey else 0
-        stop = first + Limit if Limit else len(found)
-        more = {"LastEvaluatedKey": keys[stop - 1]} if Limit and stop <= len(found) else {}
-        found = found[first:stop]
+        stop = first + Limit if Limit else len(items)
+        more = {"LastEvaluatedKey": keys[stop - 1]} if Limit and stop <= len(items) else {}
+        items = items[first:stop]
         if Select == "COUNT":
-            return {"Count": len(found), **more}
+            return {"Count": len(items), **more}
         if projection := expression.ProjectionExpression:
             shown = [expression.name(token.strip()) for token in projection.split(",")]
-            found = [{name: item[name] for name in shown if name in item} for item in found]
-        return {"Count": len(found), "Items": found, **more}
+            items = [{name: item[name] for name in shown if name in item} for item in items]
+        return {"Count": len(items), "Items": items, **more}
 
     def scan(self) -> Answer:
         return {"Items": [item for items in self.partitions.values() for item in items.values()]}

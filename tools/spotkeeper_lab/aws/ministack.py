@@ -39,8 +39,8 @@ def module(name: str) -> Any:
 
 def check_release() -> None:
     """Refuse any other release than the one that this was written for; raises SeamError."""
-    if (found := version("ministack")) != MINISTACK:
-        raise SeamError(f"ministack {found} is installed and {MINISTACK} is known: make pins")
+    if (installed := version("ministack")) != MINISTACK:
+        raise SeamError(f"ministack {installed} is installed and {MINISTACK} is known: make pins")
 
 
 # --- its account ----------------------------------------------------------------------------------
@@ -94,8 +94,8 @@ def send_message(queue: str, body: str) -> None:
 
 
 def parameters() -> dict[str, str]:
-    found = module("services.ssm")._parameters.all_items()
-    return {name: str(kept["Value"]) for (_account, _region, name), kept in found}
+    items = module("services.ssm")._parameters.all_items()
+    return {name: str(kept["Value"]) for (_account, _region, name), kept in items}
 
 
 def alarms_do_not_ring() -> None:
@@ -247,8 +247,8 @@ def _name_actions() -> None:
 
 
 def _principal(key: str) -> str:
-    found = module("core.iam_evaluator").resolve_caller_identity(key) or {}
-    return _role(str(found.get("userArn", key)))
+    caller = module("core.iam_evaluator").resolve_caller_identity(key) or {}
+    return _role(str(caller.get("userArn", key)))
 
 
 def _role(arn: str) -> str:
@@ -260,19 +260,19 @@ def _role(arn: str) -> str:
 def permissions(account: str) -> dict[str, object]:
     """What each principal used and was refused so far, and what a role has and never used."""
     policies_of = module("core.iam_evaluator")._gather_role_policies
-    found: dict[str, object] = {}
+    granted: dict[str, object] = {}
     for principal_name in sorted({principal_name for principal_name, _ in (*used, *refused)}):
         mine = {action for one, action in used if one == principal_name}
         kind, _, role = principal_name.partition("/")
         policies = policies_of(role, account) if kind == "role" else []
         allowing = (one for policy in policies for one in policy if one.effect == "Allow")
         allowed = {action for statement in allowing for action in statement.actions}
-        found[principal_name] = {
+        granted[principal_name] = {
             "used": sorted(mine),
             "refused": sorted(action for one, action in refused if one == principal_name),
             "unused": sorted(allowed - mine),
         }
-    return found
+    return granted
 
 
 def may(function: Mapping[str, Any], action: str, resource: str) -> bool:
@@ -316,9 +316,9 @@ def invocations_are_lambda_s() -> None:
         threading.Thread(target=run, args=(_invoke, function, event), daemon=True).start()
 
     def dispatch(arn: str, payload: str) -> None:
-        found, config, _name = functions._get_func_record_for_ref(arn)
-        if found and config:
-            invoke(found, json.loads(payload))
+        record, config, _name = functions._get_func_record_for_ref(arn)
+        if record and config:
+            invoke(record, json.loads(payload))
 
     functions.invoke_async_with_retry = invoke
     events._dispatch_to_lambda = dispatch
@@ -387,9 +387,9 @@ def functions_have_only_their_layers() -> None:
     original = runtime._detect_runtime_binary
 
     def binary(name: str) -> tuple[str, str]:
-        found, script = original(name)
+        path, script = original(name)
         base: str = sys._base_executable  # type: ignore[attr-defined]
-        return (base if found == sys.executable else found), script
+        return (base if path == sys.executable else path), script
 
     runtime._detect_runtime_binary = binary
 
@@ -430,8 +430,8 @@ UNTOLD = re.compile(
 def exceptions_have_their_type() -> None:
     """A handler's exception is answered with its type and trace, and its process lives on."""
     runtime, functions = module("core.lambda_runtime"), module("services.lambda_svc")
-    script, found = UNTOLD.subn(lambda _: RAISED, runtime._PYTHON_WORKER_SCRIPT)
-    if found != 1:
+    script, count = UNTOLD.subn(lambda _: RAISED, runtime._PYTHON_WORKER_SCRIPT)
+    if count != 1:
         raise SeamError("the script that runs handlers has another form")
     runtime._PYTHON_WORKER_SCRIPT = script
     original = functions._execute_function_warm
@@ -499,17 +499,17 @@ def logs_end_with_their_function() -> None:
 def kill_workers(function: str) -> int:
     """Kill the processes of a function, at work or not, and wait for their end; count them."""
     runtime = module("core.lambda_runtime")
-    found = [
+    processes = [
         worker
         for workers in runtime._workers.values()
         for worker in workers
         if function in worker.func_name and worker._proc is not None
     ]
-    for worker in found:
+    for worker in processes:
         worker._proc.kill()
         # One that is about to end still counts as alive, and gets the next invocation.
         worker._proc.wait()
-    return len(found)
+    return len(processes)
 
 
 def end() -> None:

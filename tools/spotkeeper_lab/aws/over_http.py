@@ -74,7 +74,7 @@ class LiveWorld:
             self.capacities = dict(capacities)
             start = {pool: [(0.0, capacity)] for pool, capacity in capacities.items()}
             self._cloud = Cloud(market_of("lab", A_MONTH_S, start), groups, physics)
-            self._told: list[CloudEvent] = []
+            self._announced: list[CloudEvent] = []
             answers = Answers(self._cloud, self.time)
             self.actions: Mapping[str, Mapping[str, Respond]] = {
                 "autoscaling": answers.auto_scaling(),
@@ -97,10 +97,10 @@ class LiveWorld:
         """The events that are to be delivered by now, in the order of their delivery."""
         with self.now() as cloud:
             due = sorted(
-                (event for event in self._told if event.deliver_s <= cloud.now_s),
+                (event for event in self._announced if event.deliver_s <= cloud.now_s),
                 key=lambda event: event.deliver_s,
             )
-            self._told = [event for event in self._told if event.deliver_s > cloud.now_s]
+            self._announced = [event for event in self._announced if event.deliver_s > cloud.now_s]
             return [self._events.of_cloud(event) for event in due]
 
     def set_capacity(self, pools: Iterable[str], capacity: int, in_s: float = 0.0) -> None:
@@ -124,7 +124,7 @@ class LiveWorld:
             self._advance()
 
     def _advance(self) -> None:
-        self._told.extend(self._cloud.advance(self.seconds()))
+        self._announced.extend(self._cloud.advance(self.seconds()))
 
 
 # --- instances as policies see them ---------------------------------------------------------------
@@ -230,7 +230,7 @@ class Groups:
                 cloud.put_hook(group, hook)
         return _made(group)
 
-    def delete(self, group: str, _asked: Params) -> None:
+    def delete(self, group: str, _params: Params) -> None:
         with self.world.now() as cloud:
             cloud.delete_group(group)
 
@@ -310,9 +310,13 @@ def selected(attributes: Params, market: Iterable[str]) -> list[str]:
         raise CloudError("ValidationError", "VCpuCount and MemoryMiB are required")
     known = importlib.import_module("moto.ec2.models.instance_types").INSTANCE_TYPES
     kinds = sorted({pool.partition("/")[2] for pool in market} & known.keys())
-    wanted = [(ATTRIBUTES[name], it) for name, it in attributes.items() if name in ATTRIBUTES]
-    if found := [kind for kind in kinds if all(_has(get(known[kind]), it) for get, it in wanted)]:
-        return found
+    wanted = [
+        (ATTRIBUTES[name], values) for name, values in attributes.items() if name in ATTRIBUTES
+    ]
+    if matching := [
+        kind for kind in kinds if all(_has(get(known[kind]), values) for get, values in wanted)
+    ]:
+        return matching
     raise CloudError("ValidationError", "no type of the local market has these attributes")
 
 
@@ -339,7 +343,7 @@ class WarmPools:
         """Change a warm pool."""
         return self.create("", new, stack)
 
-    def delete(self, group: str, _asked: Params) -> None:
+    def delete(self, group: str, _params: Params) -> None:
         """End a warm pool with what is in it, unless its group took it along."""
         with self.world.now() as cloud:
             if group in cloud.groups() and cloud.warm_pool(group)[0]:

@@ -122,8 +122,8 @@ def _grids(window: Market, world: World) -> tuple[Grid, Grid]:
     changes = np.unique([world.ticks(time) for steps in window.steps for time in steps.times])
     # Only changes of a price, or of capacity below the target, can matter.
     capacity, price = sampled(window, world, changes)
-    seen = np.vstack([np.minimum(capacity, world.target), price])
-    moved = changes[(np.diff(seen, axis=1, prepend=np.nan) != 0).any(axis=0)].tolist()
+    columns = np.vstack([np.minimum(capacity, world.target), price])
+    moved = changes[(np.diff(columns, axis=1, prepend=np.nan) != 0).any(axis=0)].tolist()
     switches = {0, cold, end, *moved, *(at + cold for at in moved)}
     starts = (cold, warm) if world.warm_pool else (cold,)
     edges = switches | {at - start for at in switches for start in starts}

@@ -90,7 +90,7 @@ class Replay:
     wake_ups: FakeWakeUps
     jitter: Callable[[], float] = lambda: 0.0
     _on_the_way: list[tuple[float, int, CloudEvent]] = field(default_factory=list)
-    _told: int = 0
+    _sent: int = 0
     _events: Events = field(default_factory=lambda: Events(TIME))
     _minute_s: float = 0.0
     _next_turn_s: float = 0.0
@@ -126,8 +126,8 @@ class Replay:
         for event in self.cloud.advance(at_s):
             if event.kind is EventKind.FULFILLED:
                 continue
-            self._told += 1
-            heapq.heappush(self._on_the_way, (event.deliver_s, self._told, event))
+            self._sent += 1
+            heapq.heappush(self._on_the_way, (event.deliver_s, self._sent, event))
 
 
 def replay_of(

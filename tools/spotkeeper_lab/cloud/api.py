@@ -303,8 +303,8 @@ class Cloud:
         """All launches and ends of a group since an instant, newest first."""
         state = self._group(group)
         launched = [one for one in state.launches(since_s) if one.status_code != CANCELLED]
-        found = self.failures(group, since_s) + launched[::-1] + state.ends(since_s)
-        return sorted(found, key=lambda a: (a.start_s, a.status_code == FAILED), reverse=True)
+        activities = self.failures(group, since_s) + launched[::-1] + state.ends(since_s)
+        return sorted(activities, key=lambda a: (a.start_s, a.status_code == FAILED), reverse=True)
 
     def spot_requests(self, instance_ids: Container[str] | None = None) -> tuple[InstanceView, ...]:
         """The spot instances whose requests say that they are, or were, taken: for an hour."""
@@ -606,8 +606,8 @@ class Cloud:
             self.now_s = max(self.now_s, self._tasks[0][0])
             self._happen()
         self.now_s = max(self.now_s, to_s)
-        told, self._events = self._events, []
-        return told
+        events, self._events = self._events, []
+        return events
 
     def next_s(self) -> float | None:
         """The next instant at which something happens or is delivered."""

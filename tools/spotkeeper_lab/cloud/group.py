@@ -92,7 +92,7 @@ class SimulatedMachine:
 
 
 _SHOWN = attrgetter(
-    *("group_name" if it.name == "group" else it.name for it in fields(InstanceView))
+    *("group_name" if each.name == "group" else each.name for each in fields(InstanceView))
 )
 
 
@@ -311,8 +311,8 @@ class GroupState:
         self._write_retries(now_s, inclusive=True)
         first = bisect_left(self._failures, since_s, key=lambda activity: activity.start_s)
         cancelled = [one for one in self.launches(since_s) if one.status_code == CANCELLED]
-        found = [*self._failures[first:], *cancelled]
-        return sorted(found, key=lambda activity: activity.start_s)[::-1]
+        failures = [*self._failures[first:], *cancelled]
+        return sorted(failures, key=lambda activity: activity.start_s)[::-1]
 
     def left(self, machine: SimulatedMachine, now_s: float, why: str, verb: str) -> None:
         """Let an instance go, and write down why; the activity of a given up launch tells that."""

@@ -41,10 +41,10 @@ ROOM = 3.0
 
 def as_json(rows: Sequence[Served]) -> str:
     """Return the rows as JSON; a wait without end is null."""
-    found = [
+    answers = [
         {key: None if value == inf else value for key, value in asdict(row).items()} for row in rows
     ]
-    return json.dumps({"version": 1, "rows": found}, indent=1, allow_nan=False) + "\n"
+    return json.dumps({"version": 1, "rows": answers}, indent=1, allow_nan=False) + "\n"
 
 
 def seconds(value: float) -> str:

@@ -130,7 +130,7 @@ def run_backtest(
     tasks = [
         (market, world, cut.of(market, world))
         for market in markets
-        for world in (asked.priced(market) for asked in worlds)
+        for world in (option.priced(market) for option in worlds)
     ]
     runs = [
         # A window's world is the same one for every policy, and another for every window.
@@ -152,30 +152,30 @@ def run_backtest(
             events = [np.count_nonzero(np.diff(limit(each, world).spot)) for each in windows]
             sample = int(np.argmax(events))
             for policy in policies:
-                found: list[RunResult] = []
+                rows_run: list[RunResult] = []
                 for _ in windows:
                     done, result = next(numbered)
-                    found.append(result)
+                    rows_run.append(result)
                     progress(done, len(runs), f"{market.name} {policy.name}")
-                served = [result.served_share for result in found]
-                costs = [result.cost for result in found]
+                served = [result.served_share for result in rows_run]
+                costs = [result.cost for result in rows_run]
                 row = Row(
                     market=market.name,
                     regions=market.regions,
                     policy=policy.name,
-                    windows=len(found),
+                    windows=len(rows_run),
                     served_share=statistics.fmean(served),
                     served_share_min=min(served),
-                    capacity_share=statistics.fmean(result.capacity_share for result in found),
+                    capacity_share=statistics.fmean(result.capacity_share for result in rows_run),
                     cost=statistics.fmean(costs),
                     cost_sd=statistics.stdev(costs) if len(costs) > 1 else 0.0,
-                    spot_launches=sum(result.spot_launches for result in found),
-                    on_demand_launches=sum(result.on_demand_launches for result in found),
-                    losses=sum(result.losses for result in found),
+                    spot_launches=sum(result.spot_launches for result in rows_run),
+                    on_demand_launches=sum(result.on_demand_launches for result in rows_run),
+                    losses=sum(result.losses for result in rows_run),
                     world=world,
                     hours=windows[0].end_s / 3600.0,
                     settings=policy.settings,
-                    sample=(windows[sample], found[sample]),
+                    sample=(windows[sample], rows_run[sample]),
                 )
                 rows.append(row)
     return rows
@@ -212,8 +212,8 @@ LEFT_OUT_OF_80_COLUMNS = ("saved", "lost")
 
 def json_text(rows: Sequence[Row]) -> str:
     """The rows as JSON, one object per market, world and policy."""
-    found = [row.as_json() for row in rows]
-    return json.dumps({"version": 1, "rows": found}, indent=2) + "\n"
+    answers = [row.as_json() for row in rows]
+    return json.dumps({"version": 1, "rows": answers}, indent=2) + "\n"
 
 
 def compared(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row], list[dict[str, str]]]]:
@@ -258,9 +258,9 @@ def tables(rows: Sequence[Row], *, wide: bool = True) -> Iterator[Table]:
         table.add_column("policy", no_wrap=True)
         for name in shown:
             table.add_column(name if wide else name.replace(" ", "\n"), justify="right")
-        for row, found in zip(group, figures, strict=True):
+        for row, cells in zip(group, figures, strict=True):
             style = "bold" if row.policy == "spotkeeper" else None
-            table.add_row(row.policy, *(found[name] for name in shown), style=style)
+            table.add_row(row.policy, *(cells[name] for name in shown), style=style)
         yield table
 
 
@@ -300,10 +300,10 @@ def _section(
         numbers=tuple(FIGURES),
         rows=[
             page.Row(
-                cells=(row.policy, *found.values()),
+                cells=(row.policy, *cells.values()),
                 style="ours" if row.policy == "spotkeeper" else "",
             )
-            for row, found in zip(rows, figures, strict=True)
+            for row, cells in zip(rows, figures, strict=True)
         ],
     )
     yield Heading("The most eventful window")

@@ -331,8 +331,8 @@ class Day(Faulted):
     def choose(self, fault: Fault, share: float | None = None) -> list[str]:
         """Choose an instance without a warning: the oldest one hangs, the newest one is taken."""
         there = sorted(self.group(self.spot).instances, key=lambda view: view.launched_s)
-        found = [v.instance_id for v in there if v.state == IN_SERVICE and v.warned_s is None]
-        self.hit[fault.kind] = found[:1] if fault.kind is Kind.HANG else found[-1:]
+        running = [v.instance_id for v in there if v.state == IN_SERVICE and v.warned_s is None]
+        self.hit[fault.kind] = running[:1] if fault.kind is Kind.HANG else running[-1:]
         return self.hit[fault.kind]
 
     def _update_workers(self) -> tuple[InstanceView, ...]:
@@ -522,11 +522,14 @@ def _notices(day: Day) -> list[Notice]:
         return instant_s - since_s if instant_s < math.inf else None
 
     def of(at_s: float, instance_id: str) -> Notice:
-        requested_s = first(at_s, lambda it: it.stays + it.on_demand_desired >= it.target)
-        stopped_s = first(at_s, lambda it: instance_id not in it.spot)
-        restored_s = first(stopped_s, lambda it: it.serving >= it.target)
+        requested_s = first(
+            at_s, lambda sample: sample.stays + sample.on_demand_desired >= sample.target
+        )
+        stopped_s = first(at_s, lambda sample: instance_id not in sample.spot)
+        restored_s = first(stopped_s, lambda sample: sample.serving >= sample.target)
         spot_only_s = first(
-            stopped_s, lambda it: len(it.spot) >= it.target and not it.on_demand_desired
+            stopped_s,
+            lambda sample: len(sample.spot) >= sample.target and not sample.on_demand_desired,
         )
         return Notice(
             at_s=at_s,
@@ -586,9 +589,9 @@ def results(day: Day) -> Results:
         "interruptions": len(notices),
         "backfills": actions["backfill"],
         "releases": actions["release"],
-        "instances_backfilled": sum(seen.backfilled for seen in counted),
-        "instances_released": sum(seen.released for seen in counted),
-        "workers_replaced": sum(seen.workers_replaced for seen in judged),
+        "instances_backfilled": sum(figures.backfilled for figures in counted),
+        "instances_released": sum(figures.released for figures in counted),
+        "workers_replaced": sum(figures.workers_replaced for figures in judged),
         **_request_figures(day),
         "turns": len(records),
         "replacement_asked_s": _seconds([notice.requested_after_s for notice in notices]),
@@ -649,7 +652,9 @@ def _request_figures(day: Day) -> dict[str, Any]:
     """Waits of the day; messages of search logs include those of the lead."""
     end_s, longest_s = day.scene.end_s, day.scene.settings.wait_objective_s
     mine = [request for request in day.force.requests if request.arrival_s >= LEAD_S]
-    waits = [(end_s if it.started_s is None else it.started_s) - it.arrival_s for it in mine]
+    waits = [
+        (end_s if each.started_s is None else each.started_s) - each.arrival_s for each in mine
+    ]
     lost = sum(day.force.requests[number].arrival_s >= LEAD_S for number in day.force.lost)
     count, late = len(mine), sum(wait > longest_s for wait in waits) - lost
     points = np.quantile(waits, (0.5, 0.95, 0.99)) if count else np.zeros(3)
@@ -788,10 +793,10 @@ def line(day: Day, look: Look) -> str:
 # --- the page -------------------------------------------------------------------------------------
 
 
-def page(day: Day, found: Results) -> Page:
+def page(day: Day, results_of_day: Results) -> Page:
     """All that the demo's page shows."""
-    settings, rows = day.scene.settings, figures(found.values)
-    moments = sorted(_moments(day, found), key=lambda row: row.at_s or 0.0)
+    settings, rows = day.scene.settings, figures(results_of_day.values)
+    moments = sorted(_moments(day, results_of_day), key=lambda row: row.at_s or 0.0)
     happened = Table(
         caption="What happened",
         intro="Each row is a warning of AWS or a fault of the demo. Press a row to see its moment "
@@ -807,7 +812,7 @@ def page(day: Day, found: Results) -> Page:
         "the figures in summary.json.",
         blocks=[
             Tiles([row for row in rows if row.label.startswith(HEADLINE)]),
-            _timeline(day, found),
+            _timeline(day, results_of_day),
             *([happened] if moments else []),
             Table(
                 caption="All figures",
@@ -819,11 +824,11 @@ def page(day: Day, found: Results) -> Page:
     )
 
 
-def _timeline(day: Day, found: Results) -> Timeline:
+def _timeline(day: Day, figures: Results) -> Timeline:
     """The charts that `spotkeeper explain` draws of the same records, and the market below."""
     end_s, market = day.scene.end_s, day.scene.market
     lost_s = [v.ended_s - LEAD_S for v in day.cloud.history() if v.lost and v.ended_s]
-    records = [record for _, record in found.records]
+    records = [record for _, record in figures.records]
     drawn = records_timeline(records, day.time.at(LEAD_S), day.time.at(end_s))
     times = sorted({0.0, *(change.at_s for change in market.changes())})
     t = [max(0.0, time - LEAD_S) for time in times]
@@ -843,7 +848,7 @@ def _timeline(day: Day, found: Results) -> Timeline:
     )
     failing = [
         (story["started_s"], story["ended_s"] or end_s - LEAD_S, story["what"])
-        for story in found.values["incidents"]
+        for story in figures.values["incidents"]
         if story["started_s"] is not None
     ]
     return replace(
@@ -854,7 +859,7 @@ def _timeline(day: Day, found: Results) -> Timeline:
     )
 
 
-def _moments(day: Day, found: Results) -> Iterator[Row]:
+def _moments(day: Day, figures: Results) -> Iterator[Row]:
     """Yield a row for each warning and fault, with its outcome."""
 
     def moment(at_s: float, what: str, ended: str) -> Row:
@@ -862,7 +867,7 @@ def _moments(day: Day, found: Results) -> Iterator[Row]:
         return Row(cells=(clock, what, ended), at_s=round(at_s, 1))
 
     bursts: list[list[Notice]] = []
-    for notice in found.notices:
+    for notice in figures.notices:
         if bursts and notice.at_s - bursts[-1][-1].at_s <= TOGETHER_S:
             bursts[-1].append(notice)
         else:
@@ -877,7 +882,7 @@ def _moments(day: Day, found: Results) -> Iterator[Row]:
             f"whole again {_longest(n.restored_after_s for n in burst)} after it was gone, "
             f"back on spot alone after {_longest(n.spot_only_after_s for n in burst)}",
         )
-    for story in found.values["incidents"]:
+    for story in figures.values["incidents"]:
         if story["started_s"] is not None:
             yield moment(story["started_s"], f"Made to fail: {story['what']}", story["outcome"])
 
@@ -887,7 +892,7 @@ def _longest(durations_s: Iterable[float | None]) -> str:
     known = list(durations_s)
     if None in known:
         return "the end of the day"
-    return spoken(max(it for it in known if it is not None))
+    return spoken(max(each for each in known if each is not None))
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -907,16 +912,16 @@ def run_demo(
     out.mkdir(parents=True, exist_ok=True)
     with Day(stage).deployed() as day:
         day.run(lambda look: show(int(look.at_s), int(stage.end_s), line(day, look)))
-        found = results(day)
+        figures = results(day)
         files = {
-            "report.html": page_html(page(day, found)),
-            "summary.json": json.dumps(found.values, indent=1) + "\n",
-            "decisions.jsonl": "".join(f"{text}\n" for text in found.texts),
+            "report.html": page_html(page(day, figures)),
+            "summary.json": json.dumps(figures.values, indent=1) + "\n",
+            "decisions.jsonl": "".join(f"{text}\n" for text in figures.texts),
         }
     for name, text in files.items():
         write_whole(out / name, text)
     # A narrow terminal shows the figures without their meanings.
-    console.print(table(found.values, wide=console.width >= WIDE))
+    console.print(table(figures.values, wide=console.width >= WIDE))
     for name in files:
         console.print(f"{out / name}", highlight=False, soft_wrap=True)
-    return found.values
+    return figures.values

@@ -196,16 +196,16 @@ class Agents:
 def _answered(cloud: Cloud, call: Call, held: Iterable[Held]) -> bool:
     """Whether a hook that holds the instance took the call."""
     transitions = {Hook.READY: Transition.LAUNCHING, Hook.DRAIN: Transition.TERMINATING}
-    found = False
+    answered = False
     for one in held:
         kinds = {hook.name: hook.transition for hook in cloud.hooks(one.group)}
         if kinds[one.hook] is transitions[call.hook]:
-            found = True
+            answered = True
             if call.heartbeat:
                 cloud.beat(one.group, one.hook, one.instance.instance_id)
             else:
                 cloud.complete(one.group, one.hook, one.instance.instance_id, Result.CONTINUE)
-    return found
+    return answered
 
 
 def _target(instance: InstanceView) -> str:
@@ -425,8 +425,8 @@ class Front:
             path = scope["path"].removeprefix(PATH)
             if (method, path) == ("GET", ""):
                 return 200, "text/html; charset=utf-8", html().encode()
-            status, found = await asyncio.to_thread(self._page, method, path, body)
-            return status, "application/json", json.dumps(found).encode()
+            status, answer = await asyncio.to_thread(self._page, method, path, body)
+            return status, "application/json", json.dumps(answer).encode()
         if headers.get(b"x-amz-target") == b"AWSPriceListService.GetProducts":
             return 200, "application/x-amz-json-1.1", price_list()
         signed = headers.get(b"authorization", b"").decode()

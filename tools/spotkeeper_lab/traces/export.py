@@ -138,12 +138,12 @@ def _at(path: Path, line: int | None) -> Iterator[None]:
 
 def _json(path: Path, gap_s: float | None, inverted: bool | None) -> Series:
     try:
-        found = json.loads(read_text(path, MarketFileError))
+        parsed = json.loads(read_text(path, MarketFileError))
     except json.JSONDecodeError as error:
         raise MarketFileError(path, error.lineno, f"is not JSON: {error.msg}") from None
-    match found:
+    match parsed:
         case {"metadata": {"gap_seconds": int() | float() as gap, **metadata}, "data": [_, *_]}:
-            data, step_s = found["data"], float(gap) if gap_s is None else gap_s
+            data, step_s = parsed["data"], float(gap) if gap_s is None else gap_s
         case _:
             shape = '{"metadata": {"gap_seconds": ...}, "data": [...]}'
             raise MarketFileError(path, 1, f"has no {shape}, or no data in it")
@@ -302,9 +302,9 @@ def _turns(source: Path, texts: Iterable[str]) -> list[Turn]:
             record = read_record(text)
         except ValueError as error:
             raise MarketFileError(source, line, f"is no decision record: {error}") from None
-        if seen := record.availability:
+        if figures := record.availability:
             dry = any(one.failure_class is FailureClass.CAPACITY for one in record.failures)
-            turns.append(Turn(record.at, seen.spot_desired, seen.spot_held, refused=dry))
+            turns.append(Turn(record.at, figures.spot_desired, figures.spot_held, refused=dry))
     if not turns[1:]:
         problem = "has fewer than two records of the availability controller; export later"
         raise MarketFileError(source, None, problem)

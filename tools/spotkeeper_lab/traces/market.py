@@ -36,8 +36,8 @@ _REGION = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-\d+|[a-z]+-[a-z]+\d+(?=-[a-z]$|$)")
 def region_of(pool: str) -> str:
     """The region of a pool ("zone/type"); the zone itself where its name holds no region."""
     zone = pool.partition("/")[0]
-    found = _REGION.match(zone)
-    return found[0] if found else zone
+    match = _REGION.match(zone)
+    return match[0] if match else zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +113,13 @@ class Market:
 
     def changes(self) -> list[Change]:
         """Every step before the end, in time order, pools in their order."""
-        found = [
+        changes = [
             Change(at_s, pool, capacity)
             for pool, steps in zip(self.pools, self.steps, strict=True)
             for at_s, capacity in zip(steps.times, steps.capacities, strict=True)
             if at_s < self.end_s
         ]
-        return sorted(found, key=lambda change: change.at_s)
+        return sorted(changes, key=lambda change: change.at_s)
 
     def window(self, start_s: float, length_s: float) -> "Market":
         """The part from ``start_s`` on, moved to 0; raises MarketError when it does not fit."""

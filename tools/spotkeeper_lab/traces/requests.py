@@ -93,9 +93,9 @@ def read_requests(
     lines = read_text(path, RequestTraceError.at).splitlines()
     header = lines[0].strip() if lines else ""
     if header not in (REQUEST_HEADER, RATE_HEADER):
-        found = f"found {header[:60]!r}" if header else "the file is empty"
+        first_line = f"found {header[:60]!r}" if header else "the file is empty"
         expected = f"{REQUEST_HEADER!r} or {RATE_HEADER!r}"
-        raise RequestTraceError.at(path, 1, f"expected the header {expected}, {found}")
+        raise RequestTraceError.at(path, 1, f"expected the header {expected}, {first_line}")
     rates = header == RATE_HEADER
     rows: list[tuple[float, float]] = []
     for number, line in enumerate(lines[1:], start=2):

@@ -218,8 +218,8 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     """Put one fleet's status together."""
     records, groups = looked.records or (), looked.groups or {}
     turns = {each: [r for r in records if r.controller is each] for each in OF_FLEETS}
-    found = {each: [r for r in mine if r.rule != FAILED][:1] for each, mine in turns.items()}
-    worked = {each: mine[0] for each, mine in found.items() if mine}
+    newest = {each: [r for r in mine if r.rule != FAILED][:1] for each, mine in turns.items()}
+    worked = {each: mine[0] for each, mine in newest.items() if mine}
     ages = {each: age_from(worked[each].at, now) if each in worked else None for each in turns}
     fresh = {each: r for each, r in worked.items() if age_from(r.at, now) <= STALE_TURN_S}
     failing = tuple(
@@ -267,10 +267,10 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
             oldest_at=at,
         )
     changed = next((record for record in records if record.changed), None)
-    seen = turn.availability if turn and turn.availability else AvailabilityFigures()
+    figures = turn.availability if turn and turn.availability else AvailabilityFigures()
     in_service = sum(group.in_service for group in counted)
     # AWS takes them within two minutes; those that were replaced have left their group.
-    warned = max(0, seen.spot_at_risk - seen.early_replacements)
+    warned = max(0, figures.spot_at_risk - figures.early_replacements)
     status = FleetStatus(
         name=fleet.name,
         whole=None,
@@ -286,7 +286,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         groups=tuple(counted),
         missing_groups=missing,
         warned=min(warned, in_service) if Controller.AVAILABILITY in fresh else 0,
-        unfilled=seen.shortfall_unfilled,
+        unfilled=figures.shortfall_unfilled,
         availability=turn.availability if turn and turn.controller in fresh else None,
         health=health.health if health and health.controller in fresh else None,
         suspects=tuple(s for r in fresh.values() for s in r.suspects),
@@ -442,10 +442,10 @@ def _oldest(
     waiting, since = queue.waiting, None
     looks = [r for r in looked.records or () if r.controller is Controller.HEALTH]
     for record in looks if not queue.in_flight else ():
-        seen = record.health or HealthFigures()
-        queued = seen.requests_queued
+        figures = record.health or HealthFigures()
+        queued = figures.requests_queued
         served_since = log_age is not None and now - timedelta(seconds=log_age) > record.at
-        if not queued or queued > waiting or seen.requests_in_flight or served_since:
+        if not queued or queued > waiting or figures.requests_in_flight or served_since:
             break
         waiting, since = queued, record.at
     waited_s = (now - since).total_seconds() - ASK_UNTIL_S if since else 0.0
@@ -597,7 +597,7 @@ def instances_of(
     health = next((r for r in looked.records or () if r.controller is Controller.HEALTH), None)
     suspects = health.suspects if health else ()
     judged = {one.instance_id: one for one in suspects if not one.on_premises}
-    found: list[InstanceStatus] = []
+    instances: list[InstanceStatus] = []
     for market, instance in members:
         name, gone_at = instance.instance_id, draining.get(instance.instance_id)
         state: str = instance.phase if instance.healthy else "unhealthy"
@@ -623,7 +623,7 @@ def instances_of(
         zone, _, instance_type = instance.pool.partition("/")
         suspect = judged.get(name)
         life = lives.get(name)
-        found.append(
+        instances.append(
             InstanceStatus(
                 instance_id=name,
                 market=market,
@@ -640,7 +640,7 @@ def instances_of(
                 cost_usd=_cost(fleet, life, book, now) if life and book else None,
             )
         )
-    return tuple(found)
+    return tuple(instances)
 
 
 def _cost(fleet: Fleet, life: Life, book: PriceBook, now: datetime) -> float | None:
@@ -651,9 +651,9 @@ def _cost(fleet: Fleet, life: Life, book: PriceBook, now: datetime) -> float | N
         option=life.option,
         since=life.since,
     )
-    found = priced([item], book, life.since, now)
+    lives = priced([item], book, life.since, now)
     # A spot instance without a list price is priced all the same.
-    known = [p.paid for p in found if p.paid > 0 or not p.unpriced_h]
+    known = [p.paid for p in lives if p.paid > 0 or not p.unpriced_h]
     return sum(known) if known else None
 
 
@@ -675,8 +675,8 @@ def read_events(
                 partial(read_activities, aws, group, since, now),
             )
             events += _of_activities(activities or ())
-        found = folded(events)
-        listed, left_out = found[-EVENTS_AT_MOST:], len(found[:-EVENTS_AT_MOST])
+        rows = folded(events)
+        listed, left_out = rows[-EVENTS_AT_MOST:], len(rows[:-EVENTS_AT_MOST])
         fleets.append(FleetEvents(name=name, events=listed, left_out=left_out))
     return Details(
         stack=reading.stack.name, at=now, fleets=(*fleets,), troubles=(*reading.troubles,)
@@ -717,14 +717,14 @@ def _of_records(records: Iterable[DecisionRecord]) -> Iterator[Event]:
 
 def folded(events: Iterable[Event]) -> tuple[Event, ...]:
     """Order events, oldest first, and count those alike that follow each other."""
-    found: list[Event] = []
+    rows: list[Event] = []
     latest: dict[str, int] = {}
     for event in sorted(events, key=lambda one: one.at):
         place = latest.get(event.what)
-        if place is not None and place >= len(found) - 2:
-            before = found[place]
-            found[place] = replace(before, last=event.at, times=before.times + 1)
+        if place is not None and place >= len(rows) - 2:
+            before = rows[place]
+            rows[place] = replace(before, last=event.at, times=before.times + 1)
         else:
-            latest[event.what] = len(found)
-            found.append(event)
-    return tuple(found)
+            latest[event.what] = len(rows)
+            rows.append(event)
+    return tuple(rows)

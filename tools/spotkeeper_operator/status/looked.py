@@ -90,8 +90,8 @@ class Reading:
 
     def attempt[Found](self, of: str, label: str, read: Callable[[], Found]) -> Found | None:
         """Read something of a service, or note why that failed."""
-        found = self._read(of, label, read)
-        return None if isinstance(found, FleetError) else found
+        answer = self._read(of, label, read)
+        return None if isinstance(answer, FleetError) else answer
 
     def _read[Found](self, of: str, label: str, read: Callable[[], Found]) -> Found | FleetError:
         try:
@@ -120,8 +120,8 @@ class Reading:
             mine = (fleet.spot_group, fleet.on_demand_group)
             queue: QueueLength | str = "no request queue is named"
             if url is not None:
-                found = self._read("the request queue", name, partial(queues.length, url))
-                queue = str(found) if isinstance(found, FleetError) else found
+                length = self._read("the request queue", name, partial(queues.length, url))
+                queue = str(length) if isinstance(length, FleetError) else length
             records = self.records(
                 name, partial(DecisionRecords.newest, fleet=name, limit=RECORDS_READ)
             )
@@ -158,11 +158,11 @@ class Reading:
     ) -> Sequence[DecisionRecord] | None:
         """Read decision records of a fleet; those of another release are a trouble."""
         table = self._aws.records(self.stack)
-        found = self.attempt(TABLE, f"{fleet}: decisions are not known", lambda: read(table))
-        if found and found.unreadable:
-            unreadable = f"{found.unreadable} records of another release left out"
+        records = self.attempt(TABLE, f"{fleet}: decisions are not known", lambda: read(table))
+        if records and records.unreadable:
+            unreadable = f"{records.unreadable} records of another release left out"
             self.troubles.append(f"{fleet}: {unreadable}")
-        return found.records if found else None
+        return records.records if records else None
 
     def _ages(self, url: str) -> list[tuple[datetime, float]]:
         metric: Any = {
@@ -179,8 +179,8 @@ class Reading:
             )
         return [
             measure
-            for found in answer["MetricDataResults"]
-            for measure in zip(found["Timestamps"], found["Values"], strict=True)
+            for series in answer["MetricDataResults"]
+            for measure in zip(series["Timestamps"], series["Values"], strict=True)
         ]
 
     def ringing(self) -> tuple[str, ...] | None:
@@ -194,8 +194,8 @@ class Reading:
             client = self._aws.cloudwatch
             pages = client.get_paginator("describe_alarms").paginate(AlarmNamePrefix=prefix)
             with aws_errors("cloudwatch:DescribeAlarms"):
-                found = [alarm for page in pages for alarm in page["MetricAlarms"]]
-            return {one["AlarmName"].removeprefix(prefix): one["StateValue"] for one in found}
+                alarms = [alarm for page in pages for alarm in page["MetricAlarms"]]
+            return {one["AlarmName"].removeprefix(prefix): one["StateValue"] for one in alarms}
 
         states = self.attempt(CLOUDWATCH, "alarms are not known", read)
         if states is None:

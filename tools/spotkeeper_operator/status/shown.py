@@ -40,16 +40,18 @@ def _why(status: FleetStatus) -> str:
             return f"{' and '.join(status.missing_groups)} {verb} not exist"
         case Cause.TOO_FEW:
             launching = sum(group.launching for group in status.groups)
-            told = f"{there - warned} of {status.wanted} wanted are in service"
+            text = f"{there - warned} of {status.wanted} wanted are in service"
             more = "1 more is" if warned == 1 else f"{warned} more are"
-            told += f", {more} warned" if warned else ""
-            told += f", {launching} launching" if launching else ""
-            return f"{told}{last}" if status.unfilled > 0 else told
+            text += f", {more} warned" if warned else ""
+            text += f", {launching} launching" if launching else ""
+            return f"{text}{last}" if status.unfilled > 0 else text
         case Cause.RECORDS_UNREAD:
             return "the decision records could not be read"
         case Cause.NO_TURN:
-            of_ours = (it for it in status.failing if it.controller is Controller.AVAILABILITY)
-            error = next((f": {it.error}" for it in of_ours), "")
+            of_ours = (
+                each for each in status.failing if each.controller is Controller.AVAILABILITY
+            )
+            error = next((f": {each.error}" for each in of_ours), "")
             how_long = "yet" if age_s is None else f"for {spoken(age_s)}"
             return f"no availability turn has succeeded {how_long}{error}"
         case Cause.GROUPS_UNREAD:
@@ -66,8 +68,8 @@ def _why(status: FleetStatus) -> str:
         case Cause.SUSPECTS:
             named = "; ".join(one.text for one in status.suspects if not one.on_premises)
             served = f"{served}, {status.known_to_serve} served in the last minute"
-            told = f"{served}; {_suspect(status)} may not work ({health_ago})"
-            return f"{told}: {named}" if named else told
+            text = f"{served}; {_suspect(status)} may not work ({health_ago})"
+            return f"{text}: {named}" if named else text
         case Cause.SERVES:
             return f"{served}, {status.known_to_serve} served in the last minute"
 
@@ -86,7 +88,7 @@ def _also(status: FleetStatus) -> Iterator[str]:
     if status.promise_missed:
         yield "its promise is NOT KEPT"
     if status.failing:
-        yield f"turns are FAILING: {', '.join(it.controller for it in status.failing)}"
+        yield f"turns are FAILING: {', '.join(each.controller for each in status.failing)}"
 
 
 def status_text(status: StackStatus) -> str:
@@ -135,29 +137,29 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
         rows.append(("mode", f"OBSERVING {since}"))
     for each in fleet.failing:
         turns = "1 turn has" if each.turns == 1 else f"{each.turns} turns have"
-        told = f"{turns} failed since {each.since:%H:%M:%S}: {each.error}"
-        rows.append(("FAILING", f"{each.controller}: {told}"))
+        text = f"{turns} failed since {each.since:%H:%M:%S}: {each.error}"
+        rows.append(("FAILING", f"{each.controller}: {text}"))
     for label, group in zip(("spot", "on-demand"), fleet.groups, strict=False):
         launching = f", {group.launching} launching" if group.launching else ""
-        told = f"{group.in_service} of {group.desired} in service{launching}  ({group.name})"
-        rows.append((label, told))
+        text = f"{group.in_service} of {group.desired} in service{launching}  ({group.name})"
+        rows.append((label, text))
     load, needed = fleet.load, fleet.health.workers_needed if fleet.health else None
     if load is None:
-        told = f"unknown: {fleet.unknown['load']}"
+        text = f"unknown: {fleet.unknown['load']}"
     else:
-        told = "" if load.busy is None else f"{100 * load.busy:.0f} % busy; "
-        told += f"{load.workers_live} of {load.workers_expected} workers"
+        text = "" if load.busy is None else f"{100 * load.busy:.0f} % busy; "
+        text += f"{load.workers_live} of {load.workers_expected} workers"
         if load.workers_leaving:
-            told += f", and {load.workers_leaving} of instances that leave"
-        told += " served in the last minute"
+            text += f", and {load.workers_leaving} of instances that leave"
+        text += " served in the last minute"
     # Without search logs nothing is known to be needed: the size is held.
     silent = fleet.log_age_s is None or fleet.stale
     if needed is not None and (load is not None or not silent):
-        told += f"; {needed} needed ({_ago(fleet.turn_age_s[Controller.HEALTH])})"
-    rows += (("load", told), ("wait", _wait_words(fleet)))
+        text += f"; {needed} needed ({_ago(fleet.turn_age_s[Controller.HEALTH])})"
+    rows += (("load", text), ("wait", _wait_words(fleet)))
     if change := fleet.last_change:
-        told = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.reason}"
-        rows.append(("last change", told))
+        text = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.reason}"
+        rows.append(("last change", text))
     age_s = fleet.turn_age_s[Controller.AVAILABILITY]
     above = (why_of(fleet), change.reason if change else "")
     last = fleet.last_turn
@@ -213,16 +215,16 @@ def details_text(details: Details[FleetInstances] | Details[FleetEvents]) -> str
             rows = fleet.events
             count = len(rows) + fleet.left_out
             what = f"{count or 'no'} {known}event{'s' * (count > 1)}"
-            told = f"{what} in {spoken(EVENTS_OF.total_seconds())}"
-            told += f"; the last {len(rows)} of them" if fleet.left_out else ""
+            text = f"{what} in {spoken(EVENTS_OF.total_seconds())}"
+            text += f"; the last {len(rows)} of them" if fleet.left_out else ""
         else:
             rows = fleet.instances
             counted = sum(row.counted for row in fleet.instances)
-            told = f"no {known}instance"
-            told = f"{counted} of {len(rows)} instances count" if rows else told
-        blocks.append([f"{fleet.name}: {told}", *(line for row in rows for line in _lines(row))])
+            text = f"no {known}instance"
+            text = f"{counted} of {len(rows)} instances count" if rows else text
+        blocks.append([f"{fleet.name}: {text}", *(line for row in rows for line in _lines(row))])
     blocks += [] if details.fleets else [["no fleet"]]
-    troubles = [line for it in details.troubles for line in labelled("trouble", it, indent=0)]
+    troubles = [line for each in details.troubles for line in labelled("trouble", each, indent=0)]
     return paragraphs([*blocks, *([troubles] if troubles else [])])
 
 

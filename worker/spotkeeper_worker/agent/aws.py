@@ -188,8 +188,8 @@ class AutoScaling(Caller):
     def group_of(self, instance_id: str) -> str:
         """Find an instance's group; empty when it is in none. Raises AwsError."""
         text = self._ask("DescribeAutoScalingInstances", **{"InstanceIds.member.1": instance_id})
-        found = re.search("<AutoScalingGroupName>(.*?)</AutoScalingGroupName>", text)
-        return found.group(1) if found else ""
+        match = re.search("<AutoScalingGroupName>(.*?)</AutoScalingGroupName>", text)
+        return match.group(1) if match else ""
 
     def _ask(self, action: str, **named: str) -> str:
         body = urlencode({"Action": action, "Version": "2011-01-01", **named}).encode()
@@ -216,5 +216,5 @@ def endpoint_of(service: str, region: str) -> str:
 
 def region_of_queue(url: str) -> str:
     """Give the region that a queue's URL names; empty where it names none."""
-    found = re.match(r"https://sqs\.([a-z0-9-]+)\.[a-z0-9-]+\.", url)
-    return found.group(1) if found else ""
+    match = re.match(r"https://sqs\.([a-z0-9-]+)\.[a-z0-9-]+\.", url)
+    return match.group(1) if match else ""

@@ -150,8 +150,8 @@ def make_folders(settings: Settings) -> int | None:
     """
     gid = None
     with contextlib.suppress(KeyError):
-        found = grp.getgrnam(settings.unix_group).gr_gid
-        gid = found if os.geteuid() == 0 or found in (os.getegid(), *os.getgroups()) else None
+        group_id = grp.getgrnam(settings.unix_group).gr_gid
+        gid = group_id if os.geteuid() == 0 or group_id in (os.getegid(), *os.getgroups()) else None
     for shared in (settings.run_dir / roster.FOLDER, settings.spool_dir / files.FOLDER):
         shared.mkdir(parents=True, exist_ok=True)
         if gid is not None:

@@ -63,7 +63,7 @@ class CredentialChain:
         names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
         key, secret, token = (self._environment.get(name, "") for name in names)
         try:
-            found = (
+            credentials = (
                 (Credentials(key, secret, token) if key and secret else None)
                 or _of_file(self._environment)
                 or self._of_a_role()
@@ -72,12 +72,12 @@ class CredentialChain:
             if self._kept is not None and now < self._kept.ends_at:
                 return self._kept
             raise NoCredentials(f"credentials: {error}") from None
-        if found is None:
+        if credentials is None:
             raise NoCredentials(
                 "credentials: neither AWS_ACCESS_KEY_ID, ~/.aws/credentials, a container's role "
                 "nor an instance profile; give the launch template an IamInstanceProfile"
             )
-        return found
+        return credentials
 
     def _of_a_role(self) -> Credentials | None:
         """Ask the container's endpoint if it has one, or else the instance's metadata.

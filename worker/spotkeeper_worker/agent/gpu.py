@@ -28,7 +28,7 @@ def has_gpu() -> bool:
     """Whether this machine is meant to have a GPU: its driver or its tool is there."""
     # Not by shutil, which brings the libraries of three compressions along.
     tools = (Path(folder, "nvidia-smi") for folder in os.get_exec_path())
-    return Path("/proc/driver/nvidia").exists() or any(os.access(it, os.X_OK) for it in tools)
+    return Path("/proc/driver/nvidia").exists() or any(os.access(tool, os.X_OK) for tool in tools)
 
 
 def ask(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> tuple[int, str, str]:
@@ -58,11 +58,11 @@ def count_gpus(command: Sequence[str] = LIST, timeout_s: float = TIMEOUT_S) -> t
         return 0, f"nvidia-smi {error}"
     except OSError as error:
         return 0, f"nvidia-smi: {error}"
-    found = sum(line.startswith("GPU ") for line in output.splitlines())
-    if status or not found:
+    gpus = sum(line.startswith("GPU ") for line in output.splitlines())
+    if status or not gpus:
         lines = (errors or output).strip().splitlines()
-        return found, f"nvidia-smi: {lines[0] if lines else 'lists no GPU'}"
-    return found, ""
+        return gpus, f"nvidia-smi: {lines[0] if lines else 'lists no GPU'}"
+    return gpus, ""
 
 
 class Gpus:
@@ -110,8 +110,8 @@ class Gpus:
                 for pci, xid in _XID.findall(line.decode("utf-8", "replace")):
                     if not self._xid and int(xid) not in OF_APPLICATIONS:
                         self._xid = f"Xid {xid} of {pci}"
-        found, trouble = count_gpus(self._command, self._timeout_s)
-        self._most = max(self._most, found)
-        if not trouble and found < self._most:
-            trouble = f"{self._most - found} of {self._most} GPUs fell off"
+        gpus, trouble = count_gpus(self._command, self._timeout_s)
+        self._most = max(self._most, gpus)
+        if not trouble and gpus < self._most:
+            trouble = f"{self._most - gpus} of {self._most} GPUs fell off"
         self.ill = self._xid or trouble

@@ -93,8 +93,8 @@ def calls(
     open_hooks = [hook for hook in wanted.hooks if hook not in memory.done]
     at_rest = late or (idle and (ready or Hook.READY not in wanted.hooks))
     if ready if wanted.serves else at_rest:
-        ago = {it: now - memory.asked_at.get(it, _NEVER) for it in open_hooks}
-        return [Call(it) for it in open_hooks if ago[it] >= policy.ask_again_s]
+        ago = {name: now - memory.asked_at.get(name, _NEVER) for name in open_hooks}
+        return [Call(name) for name in open_hooks if ago[name] >= policy.ask_again_s]
     if now - memory.beat_at < policy.timeout_s / 2:
         return []
     beats = [Hook.DRAIN] if Hook.DRAIN in open_hooks and not idle and not late else []

@@ -210,16 +210,16 @@ class Agent:
         if not urgent_only:
             self._looked_at_all = now
         before = self._seen
-        self._seen, troubles = seen, _ = look(metadata, before, urgent_only=urgent_only)
+        self._seen, troubles = notices, _ = look(metadata, before, urgent_only=urgent_only)
         for trouble in troubles:
             self._say.warn("metadata", f"metadata: {trouble}; the state stays as it is")
         if not troubles:
             self._say.over("metadata", "metadata answers again")
             self._known = True
-        if seen.maintained_at is not None and seen != before:
-            at = as_text(seen.maintained_at)
-            _LOG.warning("EC2 will maintain this instance (%s) from %s", seen.maintenance, at)
-        if seen.rebalance and not before.rebalance:
+        if notices.maintained_at is not None and notices != before:
+            at = as_text(notices.maintained_at)
+            _LOG.warning("EC2 will maintain this instance (%s) from %s", notices.maintenance, at)
+        if notices.rebalance and not before.rebalance:
             _LOG.info("EC2 recommends to rebalance; SPOTKEEPER_REBALANCE sets what follows")
         if metadata.clock_offset_s:
             problem = f"EC2's clock is {metadata.clock_offset_s:+.0f} s from this one; run chrony"
@@ -269,11 +269,14 @@ class Agent:
                 self._hooks = after(self._hooks, self._policy, call, accepted, now, loaded)
 
     def _leaving(self, ill: str, now: float, wall: float) -> Leave | None:
-        seen = self._seen
-        if seen.maintained_at is not None and seen.maintained_at - wall > _MAINTENANCE_AHEAD_S:
-            seen = seen._replace(maintained_at=None)
+        notices = self._seen
+        if (
+            notices.maintained_at is not None
+            and notices.maintained_at - wall > _MAINTENANCE_AHEAD_S
+        ):
+            notices = notices._replace(maintained_at=None)
         local = Local(self.stopping.is_set(), ill, self._parts.service.ill)
-        leave = leaving(seen, local, self._settings.rebalance == "drain")
+        leave = leaving(notices, local, self._settings.rebalance == "drain")
         ends_at = self._hooks.drain_ends_at(self._policy)
         if leave is None or leave.until is not None or ends_at is None:
             return leave
@@ -285,7 +288,9 @@ class Agent:
 
     def _trouble(self, workers: Workers, now: float) -> str:
         """Name what keeps a machine that serves from working; it is logged, too."""
-        self._busy_since = {it: self._busy_since.get(it, now) for it in workers.busy_with}
+        self._busy_since = {
+            worker: self._busy_since.get(worker, now) for worker in workers.busy_with
+        }
         at_most = self._settings.hung_after_s
         hung = [name for (name, _), since in self._busy_since.items() if now - since >= at_most]
         trouble = ""

@@ -108,7 +108,7 @@ def look(
 
     Maintenance is announced days before: `urgent_only` leaves it out.
     """
-    seen, troubles = before, []
+    notices, troubles = before, []
     for path, should_be in (_PATHS if urgent_only else {**_PATHS, **_MAINTAINED}).items():
         try:
             body = metadata.get(f"meta-data/{path}")
@@ -119,29 +119,29 @@ def look(
                 break
             continue
         try:
-            seen = _read(seen, path, body, metadata.clock_offset_s)
+            notices = _read(notices, path, body, metadata.clock_offset_s)
         except (KeyError, TypeError, ValueError):
             troubles.append(f"{path}: {(body or '')[:40]!r} is not {should_be}")
-    return seen, tuple(troubles)
+    return notices, tuple(troubles)
 
 
-def _read(seen: Seen, path: str, body: str | None, offset_s: float) -> Seen:
+def _read(notices: Seen, path: str, body: str | None, offset_s: float) -> Seen:
     """Read one notice, times by this machine's clock; raises KeyError, TypeError or ValueError."""
     if path.endswith("state"):
         target = None if body is None else body.strip()
         if target is not None:
             TARGETS[target]
-        return seen._replace(target=target)
+        return notices._replace(target=target)
     if path.endswith("action"):
         taken_at = None if body is None else read_time(json.loads(body)["time"]) - offset_s
-        return seen._replace(taken_at=taken_at)
+        return notices._replace(taken_at=taken_at)
     if path.endswith("rebalance"):
         if body is not None and "noticeTime" not in body:
             raise ValueError(body)
-        return seen._replace(rebalance=body is not None)
+        return notices._replace(rebalance=body is not None)
     if path.endswith(TAG):
         tagged_until = None if body is None else read_time(body.strip()) - offset_s
-        return seen._replace(tagged_until=tagged_until)
+        return notices._replace(tagged_until=tagged_until)
     # Canceled and completed events stay listed.
     events = [
         (parsedate_to_datetime(event["NotBefore"]).timestamp() - offset_s, event["Code"])
@@ -149,7 +149,7 @@ def _read(seen: Seen, path: str, body: str | None, offset_s: float) -> Seen:
         if event["State"] == "active" and event["Code"] in _MAINTENANCE
     ]
     at, code = min(events) if events else (None, "")
-    return seen._replace(maintained_at=at, maintenance=code)
+    return notices._replace(maintained_at=at, maintenance=code)
 
 
 class Identity(NamedTuple):

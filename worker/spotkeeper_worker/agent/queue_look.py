@@ -139,7 +139,7 @@ def _count_in_rabbitmq(address: Address) -> tuple[int, int]:
         raise LookFailed(f"{address}: the management API answered {status}")
     try:
         counts = json.loads(body)
-        ready, held = (counts.get(f"messages_{it}") for it in ("ready", "unacknowledged"))
+        ready, held = (counts.get(f"messages_{state}") for state in ("ready", "unacknowledged"))
     except (ValueError, AttributeError):
         raise LookFailed(f"{address}: the management API answered no JSON object") from None
     if not all(isinstance(count, int) and count >= 0 for count in (ready, held)):
@@ -165,7 +165,7 @@ def _count_in_redis(address: Address) -> tuple[int, int]:
             redis.ask("SELECT", address.vhost)
 
         def total(commands: list[str]) -> int:
-            filled = ([word.format_map(words) for word in it.split(" ")] for it in commands)
+            filled = ([word.format_map(words) for word in text.split(" ")] for text in commands)
             # An option that was not given leaves a key empty: there is nothing to count.
             return sum(redis.count(*command) for command in filled if all(command))
 
@@ -194,12 +194,12 @@ def _sep_of_celery(redis: _Redis, words: dict[str, str]) -> str:
         raise RedisError(f"{error}; allow SMEMBERS, or give sep= in the address") from None
     bound = [member for member in members if isinstance(member, str) and member.endswith(name)]
     parts = [member.split(sep) for member in bound]
-    if any(len(it) != len(("key", "pattern", "queue")) for it in parts):
+    if any(len(part) != len(("key", "pattern", "queue")) for part in parts):
         raise RedisError(
             f"kombu's bindings of {exchange} have another sep: give sep= in the address, as in"
             " broker_transport_options"
         )
-    if words["sep"] or any(it[-1] == name for it in parts):
+    if words["sep"] or any(part[-1] == name for part in parts):
         return sep
     raise RedisError(
         f"nobody has declared the queue in the exchange {exchange}: Celery did not use it yet, or"
@@ -214,25 +214,27 @@ class _Redis(NamedTuple):
     def count(self, command: str, *keys: str) -> int:
         """Ask for a length; of a stream's group, for one of its figures."""
         if command != "XINFO":
-            found = self.ask(command, *keys)
+            length = self.ask(command, *keys)
         else:
             stream, group, figure = keys
-            groups = [dict(zip(it[::2], it[1::2])) for it in self.ask("XINFO", "GROUPS", stream)]
-            mine = [it for it in groups if it.get("name") == group]
+            groups = [
+                dict(zip(each[::2], each[1::2])) for each in self.ask("XINFO", "GROUPS", stream)
+            ]
+            mine = [each for each in groups if each.get("name") == group]
             if not mine:
                 raise RedisError(f"the stream has no group {group}")
-            found = mine[0].get(figure)
-        if not isinstance(found, int):
+            length = mine[0].get(figure)
+        if not isinstance(length, int):
             raise RedisError("it does not know the length")
-        return found
+        return length
 
     def lengths(self, keys: list[str]) -> int:
         """Ask for the lengths of many lists at once; gives their sum."""
         self.connection.sendall(b"".join(_command("LLEN", key) for key in keys))
-        found = [self._answer() for _ in keys]
-        if not all(isinstance(length, int) for length in found):
+        lengths = [self._answer() for _ in keys]
+        if not all(isinstance(length, int) for length in lengths):
             raise RedisError("it does not know the length")
-        return sum(found)
+        return sum(lengths)
 
     def ask(self, *words: str) -> Any:
         self.connection.sendall(_command(*words))

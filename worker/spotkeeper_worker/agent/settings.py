@@ -262,7 +262,7 @@ _TOKEN = re.compile(
 
 def read_file(text: str) -> dict[str, Any]:
     """Read `name = value` lines; raises ValueError with the number of a line that is none."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -270,12 +270,12 @@ def read_file(text: str) -> dict[str, Any]:
         try:
             if not equals or not _NAME.fullmatch(name.strip()):
                 raise ValueError("should be NAME = VALUE")
-            if name.strip() in found:
+            if name.strip() in values:
                 raise ValueError(f"{name.strip()} appears twice")
-            found[name.strip()] = read_value(rest)
+            values[name.strip()] = read_value(rest)
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from None
-    return found
+    return values
 
 
 def read_value(text: str) -> Any:
@@ -287,12 +287,12 @@ def read_value(text: str) -> Any:
     parts: list[str] = []
     try:
         while at < len(text):
-            found = _TOKEN.match(text, at)
-            if not found or not found.lastgroup:
+            match = _TOKEN.match(text, at)
+            if not match or not match.lastgroup:
                 rest = text[at:].strip()
                 word = rest[:1] if rest.startswith(('"', "'")) else rest
                 raise ValueError
-            kind, word, at = found.lastgroup, found[found.lastgroup], found.end()
+            kind, word, at = match.lastgroup, match[match.lastgroup], match.end()
             if kind == "literal" or (kind in ("word", "number") and text[at : at + 1] == "="):
                 word = json.dumps(word)
             elif kind == "word" and word not in ("true", "false"):

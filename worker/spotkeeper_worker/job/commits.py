@@ -145,22 +145,22 @@ class Keeper:
         return f"jobs/{self.job}/{name}"
 
     def _read(self) -> tuple[Head | None, str | None]:
-        found = self.store.get(self._key("head.json"))
-        return (Head.read(found[0]), found[1]) if found else (None, None)
+        answer = self.store.get(self._key("head.json"))
+        return (Head.read(answer[0]), answer[1]) if answer else (None, None)
 
     def claim(self) -> Head:
         """Become the owner; raises TakenOver. What the job had done is kept as it is."""
         while True:
-            found, self._tag = self._read()
-            self.was_mine = found is not None and found.owner == self.me
-            if found and not self.was_mine and found.owner.rank >= self.me.rank:
-                raise TakenOver(f"{found.owner} owns the job")
-            if found and found.done:
-                self.head = found
-                return found
-            code = found.exit_code if found and self.was_mine else None
-            claimed = replace(found or self.head, owner=self.me, exit_code=code)
-            self.head = found or claimed
+            head, self._tag = self._read()
+            self.was_mine = head is not None and head.owner == self.me
+            if head and not self.was_mine and head.owner.rank >= self.me.rank:
+                raise TakenOver(f"{head.owner} owns the job")
+            if head and head.done:
+                self.head = head
+                return head
+            code = head.exit_code if head and self.was_mine else None
+            claimed = replace(head or self.head, owner=self.me, exit_code=code)
+            self.head = head or claimed
             try:
                 self._write(claimed)
                 return self.head
@@ -181,15 +181,15 @@ class Keeper:
                 self._tag = self.store.put(self._key("head.json"), head.as_json(), self._tag)
                 break
             except BucketError as error:
-                found, tag = self._read()
-                if found is not None and found != self.head and found not in self._tried:
-                    raise TakenOver(f"{found.owner} owns the job") from None
-                if found is None and self._tag is not None:
+                stored, tag = self._read()
+                if stored is not None and stored != self.head and stored not in self._tried:
+                    raise TakenOver(f"{stored.owner} owns the job") from None
+                if stored is None and self._tag is not None:
                     raise TakenOver("the job was deleted") from None
                 self._tag = tag
-                if found == head:
+                if stored == head:
                     break
-                self.head = found or self.head
+                self.head = stored or self.head
                 if not isinstance(error, Conflict):
                     raise
         self.head = head
@@ -255,9 +255,9 @@ class Keeper:
 
         What was published there, and is newer, is committed before. Anything else may be half.
         """
-        found = latest(folder)
-        if found and (self.head.step is None or compare(found.name, self.head.step) > 0):
-            entry = look_at(found)
+        newest = latest(folder)
+        if newest and (self.head.step is None or compare(newest.name, self.head.step) > 0):
+            entry = look_at(newest)
             if entry:
                 self.commit(entry)
         clear(folder)
@@ -289,8 +289,8 @@ class Keeper:
                     if _digest(path) != (file.bytes, file.sha256):
                         raise NotLoaded(f"{file.key} is not what was uploaded")
             except (NotLoaded, Absent) as error:
-                found, _ = self._read()
-                if found is None or found.owner != self.me:
+                head, _ = self._read()
+                if head is None or head.owner != self.me:
                     raise TakenOver("a newer owner deleted what it does not need") from None
                 wrong.append(f"{step.step}: {error}")
                 continue
@@ -319,9 +319,9 @@ def _removed(path: Path) -> None:
 
 def _digest(path: Path) -> tuple[int, str]:
     """Give a file's size and hash."""
-    found, size = hashlib.sha256(), 0
+    digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
-            found.update(block)
+            digest.update(block)
             size += len(block)
-    return size, found.hexdigest()
+    return size, digest.hexdigest()

@@ -86,9 +86,9 @@ class Entry:
 
 def look_at(path: Path) -> Entry | None:
     """Take an entry's print; None where it is gone, or changes while it is looked at."""
-    found = [path] if path.is_file() else sorted(path.rglob("*"))
+    paths = [path] if path.is_file() else sorted(path.rglob("*"))
     print_ = []
-    for each in found:
+    for each in paths:
         try:
             if each.is_symlink() and path.resolve() not in each.resolve().parents:
                 raise OutsideLink(f"{each} is a link to outside of the checkpoint")
@@ -126,7 +126,7 @@ class Entries:
 
         `now` is the last time at which the command ran. One that ended well left nothing half.
         """
-        found: dict[str, tuple[Entry, float]] = {}
+        entries: dict[str, tuple[Entry, float]] = {}
         complete = {}
         self.ignored = {}
         paths: list[Path] = []
@@ -146,14 +146,14 @@ class Entries:
                 self.ignored[path.name] = reason
                 continue
             before, since = self._seen.get(entry.name, (entry, now))
-            found[entry.name] = (entry, since if before == entry else now)
-            unchanged_s = now - found[entry.name][1]
+            entries[entry.name] = (entry, since if before == entry else now)
+            unchanged_s = now - entries[entry.name][1]
             well = ended_well and not self._complete
             if is_published(path) or well or self._is_complete(entry, unchanged_s):
                 complete[path] = entry
             elif self._complete and (ended_well or unchanged_s >= INCOMPLETE_S):
                 self.ignored[path.name] = f"no file of it matches complete = {self._complete!r}"
-        self._seen = found
+        self._seen = entries
         highest = max((entry.rank for entry in complete.values()), default=0)
         best = [path for path, entry in complete.items() if entry.rank == highest]
         return complete[newest(best)] if best else None

@@ -92,10 +92,10 @@ class Life:
             self._seen_at = now
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
-            found = self.machine.look()
-            if found is not None:
-                self._seen_at, self.signs = now, found
-                self._ends_at = None if found.taken_in_s is None else now + found.taken_in_s
+            state = self.machine.look()
+            if state is not None:
+                self._seen_at, self.signs = now, state
+                self._ends_at = None if state.taken_in_s is None else now + state.taken_in_s
         if self._story is None:
             self._story = self._whole()
         try:
@@ -307,8 +307,8 @@ class Life:
                     _LOG.info("not committed: %s: %s", name, self._entries.ignored[name])
                 if entry is None:
                     return False
-                found = self._committing = entry
-                self._commit = self.machine.background(lambda: keeper.commit(found))
+                committing = self._committing = entry
+                self._commit = self.machine.background(lambda: keeper.commit(committing))
             elif task is not None and task.done():
                 self._commit = None
                 if task.result():

@@ -159,10 +159,10 @@ class Machine:
 
     def document(self) -> Mapping[str, Any]:
         """Read the job's document."""
-        found = self.store.get(f"jobs/{self.job}/document.json")
-        if found is None:
+        text = self.store.get(f"jobs/{self.job}/document.json")
+        if text is None:
             raise BucketError(f"jobs/{self.job}/document.json is not in the bucket")
-        return dict(json.loads(found[0]))
+        return dict(json.loads(text[0]))
 
     def prepare(self, document: Document, work: Path) -> None:
         """Put the job's code into the folder; raises JobError or BucketError."""

@@ -65,7 +65,7 @@ class Reporter:
             "ignored": ignored[:_LONGEST_TEXT],
             "uncommitted_s": uncommitted_s,
         }
-        body.update((name, it) for name, it in more.items() if it not in (None, ""))
+        body.update((name, value) for name, value in more.items() if value not in (None, ""))
         with self._changed:
             if self._waiting and self._waiting[-1]["event"] == event == "running":
                 self._waiting.pop()

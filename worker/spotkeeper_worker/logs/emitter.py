@@ -44,7 +44,7 @@ class Emitter:
         self._every_s = every_s
         self._waiting: deque[Measured] = deque(maxlen=MOST_LOGS)
         # The first is counted where requests run, the others by the thread that sends.
-        self._overflowed = self._given_up = self._told = 0
+        self._overflowed = self._given_up = self._reported = 0
         self._batch: list[str] = []
         self._telling = 0
         self._number = 1
@@ -96,7 +96,7 @@ class Emitter:
         except (OSError, ValueError) as error:
             self._disconnect()
             self._say.warn("agent", f"search logs wait for the agent ({self._run_dir}): {error}")
-        return not self.waiting and self._lost == self._told
+        return not self.waiting and self._lost == self._reported
 
     def _hand_over(self) -> bool:
         """Send a batch, and how many logs were lost; answers whether it was taken.
@@ -113,7 +113,7 @@ class Emitter:
                     f'"finished_at":"{as_text(finished)}","status":{json.dumps(status)}}}'
                 )
                 size += len(self._batch[-1])
-            self._telling = self._lost - self._told
+            self._telling = self._lost - self._reported
             if not self._batch and not self._telling:
                 return False
         about = {"session": self._session, "batch": self._number, "lost": self._telling}
@@ -121,7 +121,7 @@ class Emitter:
         answer = json.loads(self._answered(line.encode()))
         took = bool(answer.get("took") == self._number)
         if took:
-            self._told += self._telling
+            self._reported += self._telling
         else:
             self._given_up += len(self._batch)
             why = answer.get("error")

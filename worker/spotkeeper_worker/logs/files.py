@@ -81,11 +81,11 @@ def _read_logs(path: Path) -> tuple[str, list[object]]:
     """Read a sender's name, and one log, a list of logs, or JSON lines."""
     fd = open_regular(path)
     with os.fdopen(fd, "rb") as file:
-        found = os.fstat(fd)
+        stat = os.fstat(fd)
         data = file.read(LONGEST_FILE + 1)
     if len(data) > LONGEST_FILE:
         raise ValueError(f"has more than {LONGEST_FILE >> 20} MiB")
-    session = f"file:{found.st_ino}:{found.st_mtime_ns}"
+    session = f"file:{stat.st_ino}:{stat.st_mtime_ns}"
     text = data.decode("utf-8").strip()
     try:
         read = json.loads(text)
@@ -210,8 +210,8 @@ def _field(entry: dict[str, Any], name: str) -> Any:
     if name in entry or "." not in name:
         return entry.get(name)
     outer, _, inner = name.partition(".")
-    found = entry.get(outer)
-    return _field(found, inner) if isinstance(found, dict) else None
+    value = entry.get(outer)
+    return _field(value, inner) if isinstance(value, dict) else None
 
 
 def _whole(text: str) -> float:
@@ -324,10 +324,10 @@ class Follower:
                 for path in self._path.parent.iterdir():
                     if path.name.startswith(self._path.stem):
                         with contextlib.suppress(FileNotFoundError):
-                            found = path.lstat()
-                            if S_ISREG(found.st_mode) and found.st_ino != self._log_inode:
+                            stat = path.lstat()
+                            if S_ISREG(stat.st_mode) and stat.st_ino != self._log_inode:
                                 rotated = self._is_rotated(path.name)
-                                beside.append((rotated, found.st_mtime_ns, path))
+                                beside.append((rotated, stat.st_mtime_ns, path))
             # Of many files, those with a rotated log's name are preferred.
             chosen = sorted(beside)[-_MOST_ROTATED:]
             for rotated, _, path in sorted(chosen, key=itemgetter(1, 2)):

@@ -109,15 +109,15 @@ def take(log: object, origin: Origin, clamp_s: float, now: float = math.inf) -> 
 
 def parts(taken: Iterable[Taken]) -> list[list[Taken]]:
     """Cut a batch into parts of which each fits into a message; a batch of none is one part."""
-    found: list[list[Taken]] = [[]]
+    parts: list[list[Taken]] = [[]]
     workers: set[str] = set()
     size = 0
     for each in taken:
         another = each.worker_id not in workers and len(workers) == MOST_WORKERS
-        if found[-1] and (another or size + len(each.line) > MOST_BYTES):
-            found.append([])
+        if parts[-1] and (another or size + len(each.line) > MOST_BYTES):
+            parts.append([])
             workers, size = set(), 0
-        found[-1].append(each)
+        parts[-1].append(each)
         workers.add(each.worker_id)
         size += len(each.line)
-    return found
+    return parts

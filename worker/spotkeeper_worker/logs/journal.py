@@ -32,7 +32,7 @@ class Segment(NamedTuple):
 
     number: int | None
     lines: tuple[str, ...]
-    told: str = ""
+    counts: str = ""
 
     @property
     def logs(self) -> int:
@@ -42,8 +42,8 @@ class Segment(NamedTuple):
     def body(self) -> str:
         """Give the message: JSON lines, gzip, base64."""
         lines = list(self.lines or ['{"version":1}'])
-        if self.told:
-            lines[0] = f'{lines[0][:-1]},"agent":{self.told}}}'
+        if self.counts:
+            lines[0] = f'{lines[0][:-1]},"agent":{self.counts}}}'
         packed = gzip.compress("\n".join(lines).encode("utf-8", "surrogatepass"), 6, mtime=0)
         return base64.b64encode(packed).decode()
 
@@ -67,14 +67,14 @@ class Journal:
         self._memory: list[str] = []
         numbers = sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
         for number in numbers:
-            lines, told, _ = self._read_segment(folder / f"{number:012d}")
+            lines, counts, _ = self._read_segment(folder / f"{number:012d}")
             if lines:
-                self._sealed.append(Segment(number, tuple(lines), told))
+                self._sealed.append(Segment(number, tuple(lines), counts))
         self._next = numbers[-1] + 1 if numbers else 1
         self._fd = _opened(folder / OPEN)
-        self._lines, told, size = self._read_segment(folder / OPEN)
+        self._lines, counts, size = self._read_segment(folder / OPEN)
         os.ftruncate(self._fd, size)
-        self._count(told)
+        self._count(counts)
 
     def _read_segment(self, path: Path) -> tuple[list[str], str, int]:
         """Read whole batches, what they tell, and where the last one ends.
@@ -83,7 +83,7 @@ class Journal:
         """
         lines: list[str] = []
         pending: list[str] = []
-        told, size, at = "", 0, 0
+        counts, size, at = "", 0, 0
         for raw in path.read_bytes().splitlines(keepends=True):
             if not raw.endswith(b"\n"):
                 break
@@ -95,14 +95,14 @@ class Journal:
                 lines += pending
                 pending, size = [], at
             elif line.startswith("# counts "):
-                told = line[len("# counts ") :]
+                counts = line[len("# counts ") :]
             else:
                 pending.append(line)
-        return lines, told, size
+        return lines, counts, size
 
-    def _count(self, told: str) -> None:
+    def _count(self, counts: str) -> None:
         """Add what a segment was to tell; its look is old by now."""
-        for name, count in json.loads(told or "{}").items():
+        for name, count in json.loads(counts or "{}").items():
             if name != LOOK:
                 self.counts[name] += count
 
@@ -142,21 +142,21 @@ class Journal:
     def seal(self, look: Mapping[str, object] | None = None) -> None:
         """End the open segment, which tells of a look, too; the next log begins another."""
         if self._memory:
-            self._sealed.append(Segment(None, tuple(self._memory), self._told(look)))
+            self._sealed.append(Segment(None, tuple(self._memory), self._counts_text(look)))
             self._memory = []
         if not self._lines:
             return
-        told = self._told(look)
-        if told:
+        counts = self._counts_text(look)
+        if counts:
             with contextlib.suppress(OSError):
-                self._write(f"# counts {told}\n")
+                self._write(f"# counts {counts}\n")
         number: int | None = self._next
         try:
             self._begin_another()
             self._unsealed = ""
         except OSError as error:
             number, self._unsealed = None, error.strerror or str(error)
-        self._sealed.append(Segment(number, tuple(self._lines), told))
+        self._sealed.append(Segment(number, tuple(self._lines), counts))
         self._lines = []
 
     def _begin_another(self) -> None:
@@ -194,14 +194,14 @@ class Journal:
         """Close the open segment; what it holds stays."""
         os.close(self._fd)
 
-    def _told(self, look: Mapping[str, object] | None) -> str:
-        told: dict[str, object] = {}
+    def _counts_text(self, look: Mapping[str, object] | None) -> str:
+        counts: dict[str, object] = {}
         if any(self.counts.values()):
-            told.update(self.counts)
+            counts.update(self.counts)
         if look is not None:
-            told[LOOK] = look
+            counts[LOOK] = look
         self.counts = dict.fromkeys(COUNTED, 0)
-        return json.dumps(told, separators=(",", ":")) if told else ""
+        return json.dumps(counts, separators=(",", ":")) if counts else ""
 
     def _drop_oldest(self) -> None:
         """Lose what is beyond the ring; never what is being sent, which SQS may have."""
@@ -214,7 +214,7 @@ class Journal:
                 continue
             self._sealed.remove(lost)
             self.counts["lost"] += lost.logs
-            self._count(lost.told)
+            self._count(lost.counts)
             self._remove(lost)
 
     def _remove(self, segment: Segment) -> None:

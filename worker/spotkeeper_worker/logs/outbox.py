@@ -108,7 +108,9 @@ class Outbox:
             for name, part in zip(names, (*first, last)):
                 if batch <= journal.last_of(name):
                     continue
-                if self._pace.full(sum(len(it.line) for it in part), {it.worker_id for it in part}):
+                if self._pace.full(
+                    sum(len(one.line) for one in part), {one.worker_id for one in part}
+                ):
                     self._seal()
                 journal.append([each.line for each in part], name, batch)
                 for each in part:
@@ -157,8 +159,8 @@ class Outbox:
                 continue
             except NotSent as error:
                 lost = self._journal.counts["lost"]
-                told = f"; {lost} logs were lost" if lost else ""
-                self._say.warn("send", f"search logs wait: {error}{told}")
+                loss = f"; {lost} logs were lost" if lost else ""
+                self._say.warn("send", f"search logs wait: {error}{loss}")
             except Exception:  # noqa: BLE001 - a machine that sends no log looks like a dead one
                 _LOG.exception("search logs wait after an unexpected error; trying again")
             with self._changed:
@@ -180,8 +182,8 @@ class Outbox:
             if segment is None and self._look is not None and not self._pace.logs:
                 # A look that no log will carry; what is old by the next try is not repeated.
                 look, self._look = self._look, None
-                told = json.dumps({LOOK: look}, separators=(",", ":"))
-                segment = Segment(None, (), told)
+                look_text = json.dumps({LOOK: look}, separators=(",", ":"))
+                segment = Segment(None, (), look_text)
             if segment is None:
                 if wait_s and not self._closed:
                     self._changed.wait(wait_s)

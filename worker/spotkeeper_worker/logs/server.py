@@ -104,11 +104,11 @@ class SocketServer:
     def _answer(self, line: bytes) -> dict[str, Any]:
         """Answer one request; the answer to a wrong one says what is wrong."""
         try:
-            asked = json.loads(line)
-            if asked.get("notice"):
+            request = json.loads(line)
+            if request.get("notice"):
                 return self._tell()
-            logs, session, batch = asked["logs"], asked["session"], asked["batch"]
-            lost = asked.get("lost", 0)
+            logs, session, batch = request["logs"], request["session"], request["batch"]
+            lost = request.get("lost", 0)
         except (ValueError, KeyError, AttributeError, RecursionError) as error:
             return {"error": f"neither logs with session and batch, nor notice: {error!r}"}
         if not isinstance(logs, list) or len(logs) > MOST_LOGS:
@@ -128,8 +128,8 @@ class SocketServer:
                     closing, self._server = self._server, self._bound()
                     closing.server_close()
                 except OSError as error:
-                    told = f"{self._path} cannot be created again: {error}; retrying"
-                    self._say.warn("bind", told)
+                    text = f"{self._path} cannot be created again: {error}; retrying"
+                    self._say.warn("bind", text)
             self._server.handle_request()
 
     def close(self) -> None:

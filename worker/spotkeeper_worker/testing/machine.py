@@ -115,8 +115,8 @@ class FakeMachine:
 
     def looks(self) -> list[dict[str, Any]]:
         """Every look at a request queue that the queue has."""
-        told = [line.get("agent", {}) for line in self._lines()]
-        return [each["queue"] for each in told if "queue" in each]
+        looks = [line.get("agent", {}) for line in self._lines()]
+        return [each["queue"] for each in looks if "queue" in each]
 
     def _lines(self) -> list[dict[str, Any]]:
         with self.changed:

@@ -151,25 +151,25 @@ class _Handler(BaseHTTPRequestHandler):
         if not called:
             self._auto_scaling(refuses, {name: v[0] for name, v in parse_qs(body).items()})
             return
-        asked = json.loads(body)
-        told: dict[str, Any] = {}
+        request = json.loads(body)
+        answer: dict[str, Any] = {}
         if called == "AmazonSSM.GetParameter":
-            value = machine.parameters.get(asked["Name"])
-            told = {"Parameter": {"Name": asked["Name"], "Value": value}}
+            value = machine.parameters.get(request["Name"])
+            answer = {"Parameter": {"Name": request["Name"], "Value": value}}
             refuses = refuses or ("ParameterNotFound" if value is None else "")
         else:
-            told = {"MessageId": uuid.uuid4().hex}
-            if not refuses and len(asked["MessageBody"].encode()) > _LONGEST_MESSAGE:
+            answer = {"MessageId": uuid.uuid4().hex}
+            if not refuses and len(request["MessageBody"].encode()) > _LONGEST_MESSAGE:
                 refuses = "InvalidParameterValue"
             if not refuses:
                 with machine.changed:
-                    machine.bodies.append(asked["MessageBody"])
+                    machine.bodies.append(request["MessageBody"])
         if refuses:
-            told = {"__type": f"com.amazonaws#{refuses}", "message": "refused by the test"}
-        self._answer(400 if refuses else 200, json.dumps(told))
+            answer = {"__type": f"com.amazonaws#{refuses}", "message": "refused by the test"}
+        self._answer(400 if refuses else 200, json.dumps(answer))
 
-    def _auto_scaling(self, refuses: str, asked: dict[str, str]) -> None:
-        action, hook = asked.get("Action"), asked.get("LifecycleHookName", "")
+    def _auto_scaling(self, refuses: str, params: dict[str, str]) -> None:
+        action, hook = params.get("Action"), params.get("LifecycleHookName", "")
         machine = self.machine
         code, message = refuses or "ValidationError", ""
         if refuses:
@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
             group = f"<AutoScalingGroupName>{machine.group}</AutoScalingGroupName>"
             self._answer(200, group if machine.target else "<AutoScalingInstances/>")
             return
-        elif asked.get("AutoScalingGroupName") != machine.group:
+        elif params.get("AutoScalingGroupName") != machine.group:
             message = "AutoScalingGroup name not found"
         elif machine.act(hook, heartbeat="Heartbeat" in str(action)):
             self._answer(200, f"<{action}Response/>")

@@ -537,10 +537,10 @@ def choose(scores: Scores) -> Choice:
     now = scores.followed
     if now in kept and scores.hours[now] <= scores.hours[best] * (1 + CHEAPER):
         best = now
-    return _told(scores, best, kept)
+    return _choice_of(scores, best, kept)
 
 
-def _told(scores: Scores, index: int, kept: Sequence[int]) -> Choice:
+def _choice_of(scores: Scores, index: int, kept: Sequence[int]) -> Choice:
     a_day = DAY_STEPS / max(1.0, scores.steps)
 
     def share(one: int) -> float:
