@@ -21,7 +21,8 @@ def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
     it names, and returns its messages to deliver again: most events are of others' machines.
     """
     now, ports = wiring.now(), wiring.job_ports()
-    reports, warned, unread = read_job_messages(event)
+    account = context.invoked_function_arn.split(":")[4]
+    reports, warned, unread = read_job_messages(event, now, account)
     for text in unread:
         logger.error(text, kind="JobReportError")
     if not event.get("Records"):

@@ -162,7 +162,6 @@ POLLED = {"sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"}
 FOR_WORSE_DAYS = {
     "autoscaling:DescribeAutoScalingInstances",
     "autoscaling:ResumeProcesses",
-    "autoscaling:SetInstanceHealth",
     "autoscaling:TerminateInstanceInAutoScalingGroup",
     "cloudwatch:GetMetricData",
     "ec2:DeleteTags",

@@ -16,7 +16,7 @@ from tests.functions.conftest import NONCE, Metrics, Stage, StageOf, document, s
 EVENTS = Path(__file__).parents[2] / "events"
 STRANGER = "i-0838c23d20458e79c"
 CHANGING = ("SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup", "DetachInstances",
-            "CreateTags", "TerminateInstances", "SetInstanceHealth")  # fmt: skip
+            "CreateTags", "TerminateInstances")  # fmt: skip
 
 
 def event(name: str, instance_id: str = STRANGER) -> dict[str, Any]:

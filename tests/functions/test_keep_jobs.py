@@ -365,6 +365,7 @@ def test_a_defect_in_one_job_stops_no_other(
     assert account.machine["tags"]["spotkeeper:job"] == "resnet"
 
 
+OF_EC2 = {"source": "aws.ec2", "account": "123456789012"}
 KINDS: dict[str, dict[str, Any]] = {
     "EC2 Instance State-change Notification": {
         "detail": {"instance-id": "{i}", "state": "running"}
@@ -383,7 +384,9 @@ def test_an_event_takes_the_turn_of_the_job_that_it_names_and_of_no_other(
     account.start(VOLUME.replace("resnet", "other"))
     account.ticks(6)
     job = account.job
-    told = json.dumps({"detail-type": kind, "time": account.now.isoformat(), **KINDS[kind]})
+    told = json.dumps(
+        {"detail-type": kind, "time": account.now.isoformat(), **OF_EC2, **KINDS[kind]}
+    )
     foreign = told.replace("{i}", "i-0123456789abcdef0").replace("{v}", "vol-0123456789abcdef0")
     for _ in range(30):
         account.handle(json.loads(foreign))
@@ -434,7 +437,10 @@ def test_a_warning_launches_the_next_machine_before_the_first_is_gone(account: A
     name = account.machine["InstanceId"]
     warning = "EC2 Spot Instance Interruption Warning"
     detail = {"instance-id": name, "instance-action": "terminate"}
-    account.handle({"detail-type": warning, "time": account.now.isoformat(), "detail": detail})
+    event = {"detail-type": warning, "time": account.now.isoformat(), "detail": detail}
+    account.handle({**event, **OF_EC2, "account": "999999999999"})
+    assert len(account.machines) == 1, "it is of no event of this account"
+    account.handle({**event, **OF_EC2})
     assert len(account.machines) == 2
     account.ec2.terminate_instances(InstanceIds=[name])
     account.tick()

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.leases import LEASE_LIFETIME
 from spotkeeper.border.settings import (
@@ -50,6 +52,20 @@ def test_a_function_ends_before_the_lease_that_it_holds(stack: Stack) -> None:
     slowest_s = slowest.connect_timeout + slowest.read_timeout
     assert ASK_UNTIL_S + slowest_s < LEASE_LIFETIME.total_seconds()
     assert STEPS_S + slowest_s < stack.functions().get("KeepJobs", {"Timeout": 60})["Timeout"]
+
+
+@pytest.mark.parametrize("of", ["an instance", "a wake-up"])
+def test_what_is_requested_last_is_remembered_though_every_call_hangs(of: str) -> None:
+    """The last request and the memory that is written after it hang in each of their tries."""
+    requested = wiring.REQUESTED if of == "an instance" else wiring.SENT_AGAIN
+    worst_s = sum(map(longest_s, (requested, wiring.TABLE)))
+    assert ASK_UNTIL_S + worst_s < template()["Globals"]["Function"]["Timeout"]
+
+
+def longest_s(config: Any) -> float:
+    """How long a call takes that is never answered: the waits of a retry are below 1, 2, 4 s."""
+    tries = config.retries["total_max_attempts"]
+    return tries * (config.connect_timeout + config.read_timeout) + 2 ** (tries - 1) - 1
 
 
 def test_final_failures_are_kept_and_events_are_retried_only_while_fresh(

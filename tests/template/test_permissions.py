@@ -54,8 +54,7 @@ BOTH = {"ocr-spot", "ocr-on-demand"}
     ("owner", "action", "names"),
     [
         ("SizeSpot", "autoscaling:SetDesiredCapacity", {"ocr-spot"}),
-        ("SizeSpot", "autoscaling:TerminateInstanceInAutoScalingGroup", {"ocr-spot"}),
-        ("SizeSpot", "autoscaling:SetInstanceHealth", BOTH),
+        ("SizeSpot", "autoscaling:TerminateInstanceInAutoScalingGroup", BOTH),
         ("KeepAvailability", "autoscaling:SetDesiredCapacity", BOTH),
         ("KeepAvailability", "autoscaling:TerminateInstanceInAutoScalingGroup", BOTH),
         ("KeepAvailability", "autoscaling:CreateOrUpdateTags", BOTH),

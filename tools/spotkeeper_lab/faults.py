@@ -130,7 +130,7 @@ WRITES = (
     "terminate_instance_in_auto_scaling_group",
     "detach_instances",
     "create_tags",
-    "set_instance_health",
+    "suspend_processes",
     "terminate_instances",
     "describe_scaling_activities",
     "describe_spot_instance_requests",

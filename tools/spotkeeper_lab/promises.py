@@ -752,7 +752,7 @@ class Beside(Check):
     def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
         name = params.get("InstanceId", "")
         ours = self.world.group_of(name) in self.world.other_groups
-        if operation == "set_instance_health" and ours:
+        if replaces(operation, params) and ours:
             self.watch.broken(Promise.ISOLATED, f"{name} of another fleet was replaced")
 
     def ended(self) -> None:
@@ -761,6 +761,12 @@ class Beside(Check):
             share = sum(self._in_time) / count
             how = f"{share:.1%} of {count} requests of {self.scenario.neighbour} were in time"
             self.watch.broken(Promise.ISOLATED, how)
+
+
+def replaces(operation: str, params: Mapping[str, Any]) -> bool:
+    """Whether a call ends an instance and leaves its group the capacity for another one."""
+    ends = operation == "terminate_instance_in_auto_scaling_group"
+    return ends and not params["ShouldDecrementDesiredCapacity"]
 
 
 class Acting(Check):
@@ -792,13 +798,14 @@ class Acting(Check):
                 self._moved(group, -by)
                 if by > 0:
                     self._lowered(group, by, "", function)
+            # A call that is repeated because its answer was lost has no further effect.
+            case _ if replaces(operation, params):
+                if name not in world.replaced:
+                    self._replaces(name)
             case "terminate_instance_in_auto_scaling_group":
                 self._moved(group, -1)
                 if world.cloud.instance(name).state != TERMINATING:
                     self._lowered(group, 1, name, function)
-            # A call that is repeated because its answer was lost has no further effect.
-            case "set_instance_health" if name not in world.replaced:
-                self._replaces(name)
 
     def _moved(self, group: str, by: int) -> None:
         """Count how often on-demand is backfilled again after a release."""

@@ -53,12 +53,14 @@ def _config(*, connect_s: int, read_s: int, attempts: int) -> Config:
 # A function has 30 s (template.yaml), and a call that hangs must fail while the rest can be done.
 # Groups must be read and resized: nothing can be done without them.
 NEEDED = _config(connect_s=1, read_s=3, attempts=3)
+# What a turn requests of groups: the next turn requests it again.
+REQUESTED = _config(connect_s=1, read_s=3, attempts=1)
 # A turn continues without the answers of these.
 OPTIONAL = _config(connect_s=1, read_s=3, attempts=2)
 # CreateFleet answers once it has launched. A repeated call has the same token.
 LAUNCH = _config(connect_s=1, read_s=20, attempts=1)
 # Each turn has several calls of the table, which answers within milliseconds.
-TABLE = _config(connect_s=1, read_s=2, attempts=3)
+TABLE = _config(connect_s=1, read_s=2, attempts=2)
 # The documents' copy must not take a turn's time.
 COPY = _config(connect_s=1, read_s=1, attempts=1)
 # What can be sent again by the next turn is not waited for.
@@ -94,7 +96,9 @@ def ports() -> Ports:
     events = EventBus(lambda: _client("events", SENT_AGAIN), bus, settings.stack_name)
     return Ports(
         groups=AutoScalingReader(autoscaling, ec2, nonce, activities),
-        writer=AutoScalingWriter(autoscaling, ec2, nonce),
+        writer=AutoScalingWriter(
+            _client("autoscaling", REQUESTED), _client("ec2", REQUESTED), nonce
+        ),
         owner=nonce,
         states=FleetStateTable(dynamodb, table, timedelta(days=settings.record_days)),
         load=load_table(),
@@ -155,13 +159,17 @@ def stack_facts() -> "Facts":
 @cache
 def availability_queue() -> TurnQueue:
     """Put together what has check_availability invoked again."""
-    return TurnQueue(_sqs, CheckerSettings.parse(os.environ).wake_up_queue_url)
+    return TurnQueue(
+        lambda: _client("sqs", SENT_AGAIN), CheckerSettings.parse(os.environ).wake_up_queue_url
+    )
 
 
 @cache
 def health_queue() -> TurnQueue:
     """Put together what has check_health invoked again."""
-    return TurnQueue(_sqs, HealthSettings.parse(os.environ).health_queue_url)
+    return TurnQueue(
+        lambda: _client("sqs", SENT_AGAIN), HealthSettings.parse(os.environ).health_queue_url
+    )
 
 
 @cache

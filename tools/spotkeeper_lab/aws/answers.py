@@ -175,9 +175,8 @@ class Answers:
         return {"Activities": [activity_answer(one, self._time) for one in shown]}
 
     def _end(self, params: Params) -> Answer:
-        if not params.get("ShouldDecrementDesiredCapacity"):
-            raise _invalid("only ending with a decrement is simulated")
-        ending = self._cloud.end(params["InstanceId"])
+        replaced = str(params["ShouldDecrementDesiredCapacity"]).lower() == "false"
+        ending = self._cloud.end(params["InstanceId"], replaced=replaced)
         return {"Activity": activity_answer(ending, self._time)}
 
     def _detach(self, params: Params) -> Answer:

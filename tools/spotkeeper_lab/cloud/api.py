@@ -151,8 +151,11 @@ class Cloud:
             self._leave(machine)
         self._act(state)
 
-    def end(self, instance_id: str) -> Activity:
-        """End an instance of a group and lower its desired capacity (TerminateInstanceIn...)."""
+    def end(self, instance_id: str, *, replaced: bool = False) -> Activity:
+        """End an instance of a group and lower its desired capacity, unless it is `replaced`.
+
+        TerminateInstanceInAutoScalingGroup.
+        """
         machine, state = self._member(instance_id)
         ending = Activity(
             activity_id=f"Terminating-{instance_id}",
@@ -170,14 +173,14 @@ class Cloud:
         if machine.state in LAUNCHING:
             message = f"Scaling Activity is In Progress for instance {instance_id}."
             raise CloudError("ScalingActivityInProgress", message)
-        if state.desired <= state.spec.minimum:
+        if not replaced and state.desired <= state.spec.minimum:
             message = (
                 f"Currently, desiredSize equals minSize ({state.spec.minimum}). Terminating "
                 "instance without replacement will violate group's min size constraint. Either set "
                 "shouldDecrementDesiredCapacity flag to false or lower group's min size."
             )
             raise CloudError("ValidationError", message)
-        state.desired -= 1
+        state.desired -= not replaced
         state.touch()
         self._leave(machine)
         self._act(state)

@@ -39,12 +39,13 @@ class _Report(BaseModel):
 
 
 def read_job_messages(
-    event: Mapping[str, Any],
+    event: Mapping[str, Any], now: datetime, account: str
 ) -> tuple[list[Report], dict[str, datetime], list[str]]:
     """Read the messages of an invocation; an event of AWS, or a tick, only asks for a turn.
 
     Returns the reports, the instances that AWS takes back with the time of their end, and what is
-    wrong with each message that is no report.
+    wrong with each message that is no report. Machines of jobs may send to the queue, too: no time
+    is later than now, and a warning is EC2's of this account.
     """
     reports: list[Report] = []
     unread: list[str] = []
@@ -52,15 +53,17 @@ def read_job_messages(
     for record in event.get("Records", ()):
         body = _body(record)
         if "detail-type" in body:
-            # Machines of jobs may send to the queue, too: what has no time is no event of AWS.
+            # What has no time is no event of AWS.
             with suppress(KeyError, TypeError, ValueError, OverflowError):
-                ends_at = datetime.fromisoformat(str(body["time"])).astimezone(UTC) + NOTICE
-                if body["detail-type"] == WARNING:
-                    warned[str(body["detail"]["instance-id"])] = ends_at
+                at = datetime.fromisoformat(str(body["time"])).astimezone(UTC)
+                of_aws = (body["source"], body["account"]) == ("aws.ec2", account)
+                if body["detail-type"] == WARNING and of_aws:
+                    warned[str(body["detail"]["instance-id"])] = min(at, now) + NOTICE
             continue
         try:
             checked = _Report.model_validate(body)
-            reports.append(Report(**checked.model_dump(exclude={"version", "gpu"})))
+            known = checked.model_dump(exclude={"version", "gpu"})
+            reports.append(Report(**known | {"at": min(checked.at, now)}))
         except ValidationError as error:
             unread.append(f"a job's report: {wrong_fields(error, 'report')}")
     return reports, warned, unread

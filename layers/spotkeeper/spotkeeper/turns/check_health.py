@@ -41,6 +41,7 @@ from spotkeeper.domain.load.request_queue import known_length
 from spotkeeper.domain.load.summarise import onprem_at_once
 from spotkeeper.ports import FleetError, Ports, Unreadable
 from spotkeeper.turns.turn import (
+    ASK_UNTIL_S,
     Budget,
     FleetTurns,
     Once,
@@ -128,6 +129,8 @@ def _ask(action: HealthAction, this: Round) -> Answer:
     A large scale-in takes several turns: it must not take other fleets' time.
     """
     if isinstance(action, EndInstance) and this.budget.is_shared_out():
+        return Answer.SKIPPED
+    if this.budget.spent_s() >= ASK_UNTIL_S:
         return Answer.SKIPPED
     writer = this.ports.writer
     try:

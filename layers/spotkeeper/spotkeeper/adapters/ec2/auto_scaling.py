@@ -154,31 +154,39 @@ class AutoScalingReader:
 
     def groups_of(self, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Name the group of each instance, 50 a call; instances in no group are left out."""
+        pages = self._autoscaling.get_paginator("describe_auto_scaling_instances")
         groups: dict[str, str] = {}
         for some in batched(instance_ids, INSTANCES_A_CALL, strict=False):
             with aws_errors("looking up the groups of instances"):
-                answer = self._autoscaling.describe_auto_scaling_instances(InstanceIds=list(some))
-            for instance in answer["AutoScalingInstances"]:
-                groups[instance["InstanceId"]] = instance["AutoScalingGroupName"]
+                # A page may have fewer than it could, and a next one.
+                for page in pages.paginate(InstanceIds=list(some)):
+                    for instance in page["AutoScalingInstances"]:
+                        groups[instance["InstanceId"]] = instance["AutoScalingGroupName"]
         return groups
 
     def troubled_spot_requests(
         self, instance_ids: Sequence[str], since: datetime
     ) -> tuple[SpotRequest, ...]:
         """List the spot requests of some instances whose status shows trouble since an instant."""
+        statuses = sorted(SPOT_TROUBLED_STATUSES)
+        requests = self._spot_requests("instance-id", instance_ids, {"status-code": statuses})
+        return tuple([spot_request_from(r) for r in requests if updated_at(r) >= since])
+
+    def _spot_requests(
+        self, name: str, values: Iterable[str], filters: Mapping[str, Sequence[str]]
+    ) -> "list[SpotInstanceRequestTypeDef]":
+        """Describe the spot requests that pass some filters, one of them with many values."""
         requests: list[SpotInstanceRequestTypeDef] = []
         pages = self._ec2.get_paginator("describe_spot_instance_requests")
-        for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False):
+        for some in batched(sorted(set(values)), VALUES_A_FILTER, strict=False):
+            every = {name: list(some), **filters}
             with aws_errors("describing spot requests"):
                 for page in pages.paginate(
-                    Filters=[
-                        {"Name": "instance-id", "Values": list(some)},
-                        {"Name": "status-code", "Values": sorted(SPOT_TROUBLED_STATUSES)},
-                    ],
+                    Filters=[{"Name": n, "Values": v} for n, v in every.items()],
                     PaginationConfig={"PageSize": REQUESTS_A_PAGE},
                 ):
                     requests += page["SpotInstanceRequests"]
-        return tuple([spot_request_from(r) for r in requests if updated_at(r) >= since])
+        return requests
 
     def running(self, instance_ids: Sequence[str]) -> Mapping[str, bool]:
         """Name those of some instances that have not ended; false for one that stops.
@@ -238,14 +246,9 @@ class AutoScalingReader:
 
     def _failed_requests(self, request_ids: Sequence[str]) -> tuple[LaunchFailure, ...]:
         """Look up awaited requests: older groups fail there and not in their activities."""
-        if not request_ids:
-            return ()
-        with aws_errors("describing awaited spot requests"):
-            answer = self._ec2.describe_spot_instance_requests(
-                Filters=[{"Name": "spot-instance-request-id", "Values": sorted(set(request_ids))}]
-            )
-        requests = (spot_request_from(r) for r in answer["SpotInstanceRequests"])
-        return tuple(r.failure for r in requests if r.failure)
+        found = self._spot_requests("spot-instance-request-id", request_ids, {})
+        failures = [spot_request_from(one).failure for one in found]
+        return tuple([failure for failure in failures if failure])
 
 
 # --- what AWS answers, in the domain's words ------------------------------------------------------

@@ -18,7 +18,11 @@ class AutoScalingWriter:
     """Changes groups and their instances; each method is one call."""
 
     def __init__(self, autoscaling: "AutoScalingClient", ec2: "EC2Client", nonce: str = "") -> None:
-        """Take typed clients, and the nonce that marks carry."""
+        """Take typed clients, and the nonce that marks carry.
+
+        The client of Auto Scaling tries each call once: nothing shows what ending an instance twice
+        does to a capacity, and the next turn follows within a minute.
+        """
         self._autoscaling = autoscaling
         self._ec2 = ec2
         self._nonce = nonce
@@ -101,8 +105,12 @@ class AutoScalingWriter:
                 self._ec2.terminate_instances(InstanceIds=[instance_id])
 
     def replace(self, instance_id: str) -> None:
-        """Mark an instance unhealthy; its group replaces it, even within its grace period."""
-        with aws_errors(f"marking {instance_id} unhealthy"):
-            self._autoscaling.set_instance_health(
-                InstanceId=instance_id, HealthStatus="Unhealthy", ShouldRespectGracePeriod=False
+        """End an instance of a group, which launches another one.
+
+        One that is only marked unhealthy may stay until its successor is healthy
+        (`launchBeforeTerminate`, an instance maintenance policy), and takes requests until then.
+        """
+        with aws_errors(f"replacing {instance_id}"):
+            self._autoscaling.terminate_instance_in_auto_scaling_group(
+                InstanceId=instance_id, ShouldDecrementDesiredCapacity=False
             )

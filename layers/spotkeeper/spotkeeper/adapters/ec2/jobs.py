@@ -121,9 +121,15 @@ class AwsJobs:
             )
         try:
             with aws_errors(f"looking at job {job.name}"):
-                snapshots = described(ec2.get_paginator("describe_snapshots"), "Snapshots", volumes)
+                # Without an owner AWS looks through all public ones, which takes minutes.
+                snapshots = described(
+                    ec2.get_paginator("describe_snapshots"), "Snapshots", volumes, OwnerIds=["self"]
+                )
                 images = described(
-                    ec2.get_paginator("describe_images"), "Images", {"image-id": sorted(job.images)}
+                    ec2.get_paginator("describe_images"),
+                    "Images",
+                    {"image-id": sorted(job.images)},
+                    Owners=["self"],
                 )
                 return replace(
                     existing,
