@@ -65,7 +65,8 @@ def test_what_is_requested_last_is_remembered_though_every_call_hangs(of: str) -
 def longest_s(config: Any) -> float:
     """How long a call takes that is never answered: the waits of a retry are below 1, 2, 4 s."""
     tries = config.retries["total_max_attempts"]
-    return tries * (config.connect_timeout + config.read_timeout) + 2 ** (tries - 1) - 1
+    pauses_s = 2.0 ** (tries - 1) - 1
+    return float(tries * (config.connect_timeout + config.read_timeout) + pauses_s)
 
 
 def test_final_failures_are_kept_and_events_are_retried_only_while_fresh(
