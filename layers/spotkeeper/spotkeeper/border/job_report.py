@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Set
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -62,8 +63,8 @@ def read_job_messages(
             continue
         try:
             checked = _Report.model_validate(body)
-            known = checked.model_dump(exclude={"version", "gpu"})
-            reports.append(Report(**known | {"at": min(checked.at, now)}))
+            report = Report(**checked.model_dump(exclude={"version", "gpu"}))
+            reports.append(replace(report, at=min(report.at, now)))
         except ValidationError as error:
             unread.append(f"a job's report: {wrong_fields(error, 'report')}")
     return reports, warned, unread
