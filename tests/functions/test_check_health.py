@@ -16,7 +16,7 @@ def test_load_becomes_a_size_a_record_and_metrics(stage_of: StageOf, metrics: Me
     stage = stage_of(("ocr",))
     stage.serve("ocr", 9.0, 30)
     answer = stage.call(handler)
-    assert answer["ocr"].startswith("load 3.7 erlangs at 70% needs 6 workers")
+    assert answer["ocr"].startswith("Spot 4 -> 6. At 70% busy, the load needs 6 workers")
     assert stage.cloud.group("ocr-spot").desired == 6
     (record,) = stage.records("ocr")
     assert (record["controller"], record["action"]) == ("health", "resize")
@@ -38,7 +38,7 @@ def test_a_fleet_without_any_log_is_held_and_raises_no_alarm(
     stage = stage_of()
     answer = stage.call(handler)
     assert set(answer) == {"ocr", "search"}
-    assert all("search logs are stale (none ever arrived)" in reason for reason in answer.values())
+    assert all("Search logs are stale (none ever arrived)" in reason for reason in answer.values())
     assert "StaleSearchLogs" not in metrics("ocr")
     assert stage.counted("autoscaling").keys() == {"DescribeAutoScalingGroups"}
 
@@ -87,4 +87,4 @@ def test_a_history_that_cannot_be_read_is_reported_once_and_starts_afresh(
     )
     with pytest.raises(TurnFailed, match="the load history of fleet ocr"):
         stage.call(handler)
-    assert "start 95% within 10 s" in stage.call(handler)["ocr"]
+    assert "95% start within 10 s" in stage.call(handler)["ocr"]

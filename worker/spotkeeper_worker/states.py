@@ -90,7 +90,7 @@ class Workers(NamedTuple):
 
     @property
     def all_ready(self) -> bool:
-        """Every worker that is to be has loaded its model."""
+        """All expected workers have loaded their model."""
         return len(self.ready) >= self.expected and not self.not_ready
 
     def missing(self) -> str:

@@ -380,11 +380,11 @@ def test_on_demand_that_an_unknown_load_may_need_stays(
 @pytest.mark.parametrize(
     ("facts", "awaited"),
     [
-        ({}, "the load is known: have workers send their search logs, or lower on-demand"),
-        ({"logged": True, "logs_missing": True}, "search logs have stopped, have workers"),
+        ({}, "until workers send their search logs, or lower on-demand"),
+        ({"logged": True, "logs_missing": True}, "until workers send their search logs again"),
         ({"logged": True, "logs_known_for": timedelta(seconds=200)},
-         "it takes 5 minutes of logs without a gap, 3 so far, until 12:03:40 at the earliest"),
-        ({"logged": True}, "5 minutes of logs without a gap, 0 so far, until 12:07:00 at the"),
+         "there are 5 minutes of logs without a gap (3 so far; 12:03:40 at the earliest)"),
+        ({"logged": True}, "5 minutes of logs without a gap (0 so far; 12:07:00 at the"),
         ({"logged": True, "logs_known_for": timedelta(minutes=9)}, "the health controller's next"),
     ],
 )  # fmt: skip

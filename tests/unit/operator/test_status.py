@@ -103,7 +103,7 @@ def test_live_workers_are_those_of_instances_that_are_in_service() -> None:
     assert status.load
     assert (status.load.workers_live, status.load.workers_expected) == (2, 2)
     assert (status.load.busy or 0.0) > 0.8
-    assert "2 of 2 workers, and 4 of instances that leave served" in screen(status)
+    assert "2 of 2 workers served in the last minute; 4 more are draining" in screen(status)
 
 
 def test_a_busy_share_is_withheld_while_idle_or_hung_workers_would_change_it() -> None:

@@ -146,9 +146,7 @@ def test_more_load_raises_the_group_at_once() -> None:
     sizing = sized(load(7.0))
     assert (sizing.action, sizing.rule) == (Action.RESIZE, "load rate")
     assert (sizing.spot_desired, sizing.workers) == (10, 10)
-    assert sizing.reason == (
-        "load 7.0 erlangs at 70% needs 10 workers (recent maximum: 10), 0 on premises: spot 4 -> 10"
-    )
+    assert sizing.reason == "Spot 4 -> 10. At 70% busy, the load needs 10 workers now."
 
 
 @pytest.mark.parametrize(("age_s", "stale"), [(0, False), (180, False), (180.1, True), (9e9, True)])
@@ -159,7 +157,7 @@ def test_stale_search_logs_hold_whatever_they_say(age_s: float, stale: bool) -> 
     assert (sizing.spot_desired == 4) is stale
     if stale:
         assert (sizing.action, sizing.rule) == (Action.HOLD, "stale search logs")
-        assert "spot 4 -> 4" in sizing.reason
+        assert "Spot 4 -> 4." in sizing.reason
     never = sized(replace(load(0.0), newest=None))
     assert (never.action, never.spot_desired, never.stale) == (Action.HOLD, 4, True)
     assert "none ever arrived" in never.reason

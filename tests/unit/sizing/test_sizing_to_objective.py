@@ -84,10 +84,13 @@ def test_the_fewest_workers_that_keep_the_promise_are_requested() -> None:
     assert 8 <= sizing.workers == sizing.spot_desired <= 10
     assert len(sizing.memory.needed) == 1, "a need before that was less is forgotten"
     assert sizing.reason.startswith(
-        f"load 7.0 erlangs needs {sizing.workers} workers: {sizing.workers} start 95% within 10 s "
+        f"Spot 4 -> {sizing.workers}. The load needs {sizing.workers} workers now. "
+        f"With {sizing.workers}, 95% start within 10 s. "
     )
-    assert "(Erlang C on the last 5 min, kept 15 min, and on bursts of a minute" in sizing.reason
-    assert sizing.reason.endswith(f", 0 on premises: spot 4 -> {sizing.workers}")
+    assert (
+        "The fleet follows Erlang C on the last 5 min, kept 15 min, and on bursts of a minute"
+        in sizing.reason
+    )
 
 
 def test_a_worker_that_serves_several_at_once_counts_as_many() -> None:
@@ -95,7 +98,7 @@ def test_a_worker_that_serves_several_at_once_counts_as_many() -> None:
     batching = replace(promised(per=2), slots=16)
     sizing = sized(summary(70.0), of=batching)
     assert (sizing.workers, sizing.spot_desired) == (-(-need // 16), -(-need // 32))
-    assert sizing.reason.startswith(f"in slots, 16 per worker: load 70.0 erlangs needs {need} ")
+    assert f"In slots, 16 per worker: the load needs {need} " in sizing.reason
     assert sized(summary(70.0), of=batching, load=logged(onprem=4)).spot_desired == 1
     narrow = replace(batching, bounds=replace(batching.bounds, spot_max=1))
     assert sized(summary(70.0), of=narrow).missing == -(-need // 16) - 2
@@ -121,7 +124,7 @@ def test_a_bound_below_the_need_is_reported_with_the_difference() -> None:
     sizing = sized(summary(7.0), of=promised(spot_max=5))
     assert (sizing.spot_desired, sizing.rule) == (5, "spot maximum")
     assert sizing.missing == sizing.workers - 5 > 0
-    assert f"the maximum of 5 is {sizing.missing} too few" in sizing.reason
+    assert f"The maximum of 5 is {sizing.missing} too few" in sizing.reason
 
 
 def test_silence_holds_and_is_remembered() -> None:
@@ -213,7 +216,7 @@ def test_after_a_silence_a_fleet_does_not_shrink_below_the_need_that_was_held() 
     held = PastNeed(age_s=600.0, workers=9, held=True)
     need = needed(summary(2.0), live=9, past=(*before, held))
     assert (need.workers, need.load_workers) == (9, 3)
-    assert "keeping 9 as before" in need.reason
+    assert "the fleet keeps 9 as before" in need.reason
     assert needed(summary(2.0), live=9, past=(held._replace(age_s=960.0),)).workers == 3
 
 
@@ -277,4 +280,4 @@ def test_a_need_is_kept_as_long_as_the_member_keeps_it() -> None:
     short, long = (needed(load, member=Member(120, 0.0, keep_s)) for keep_s in (180, 1_800))
     assert short.workers == 3
     assert long.workers >= 10
-    assert f"needs 3 workers, and needed {long.workers} in the last 30 min" in long.reason
+    assert f"needs 3 workers now; {long.workers} was the peak of the last 30 minutes" in long.reason

@@ -63,12 +63,10 @@ def test_a_quiet_fleet_shrinks_to_zero_in_the_cloud(of: Fleet) -> None:
     assert (early.action, early.rule, early.stale) == (Action.HOLD, "quiet", False)
     sizing = sized(of, quiet(600))
     assert (sizing.action, sizing.rule, sizing.spot_desired) == (Action.RESIZE, "quiet", 0)
-    assert sizing.reason == (
-        "no request for 600 s, nothing waits or is in flight, 0 on premises: spot 4 -> 0"
-    )
+    assert sizing.reason == "Spot 4 -> 0. No request for 600 s, nothing waits or is in flight."
     assert sized(of, quiet(600), 0).rule == "at target"
     held = sized(replace(of, onprem_workers=3), quiet(600), load=silent(onprem=3))
-    assert held.reason.endswith("3 on premises: spot 4 -> 0")
+    assert held.reason.endswith(" 3 are on premises.")
 
 
 @RULES
@@ -81,7 +79,7 @@ def test_waiting_requests_wake_a_fleet_at_zero(
     sizing = sized(of, holding(waiting), 0, service_mean_s=service_s)
     assert (sizing.action, sizing.rule, sizing.spot_desired) == (Action.RESIZE, "wake", workers)
     assert not sizing.stale
-    assert f"{waiting} requests wait, 0 are in flight: spot 0 -> {workers}" in sizing.reason
+    assert f"{waiting} requests wait, 0 are in flight." in sizing.reason
     pairs = replace(of, workers_per_instance=2)
     assert sized(pairs, holding(waiting), 0, service_mean_s=service_s).spot_desired == -(
         -workers // 2
@@ -99,7 +97,7 @@ def test_a_wake_within_the_bound(of: Fleet) -> None:
 def test_an_unknown_queue_holds_the_size_and_is_named(of: Fleet) -> None:
     sizing = sized(of, UNREAD)
     assert (sizing.action, sizing.rule, sizing.stale) == (Action.HOLD, "stale search logs", True)
-    assert "the request queue is not known (Refused: denied): spot 4 -> 4" in sizing.reason
+    assert "the request queue is not known (Refused: denied)." in sizing.reason
     assert sized(of, UNREAD, 0).spot_desired == 0
     blind = replace(UNREAD, unread_since=at(-300))
     assert sized(of, blind).spot_desired == 4

@@ -218,5 +218,5 @@ def test_known_speeds_keep_the_promise_with_fewer_worker_hours() -> None:
     assert knowing.late <= 0.05 * knowing.started
     assert blind.late > 0.05 * blind.started
     assert knowing.hours < blind.hours
-    assert "for workers of speed" in knowing.reason
-    assert "for workers of speed" not in blind.reason
+    assert "The mean speed of these types" in knowing.reason
+    assert "The mean speed of these types" not in blind.reason

@@ -103,7 +103,7 @@ def test_a_fleet_does_not_shrink_to_the_load_that_a_silent_instance_may_hide() -
     sized = SizingPolicy(scale_in_after_s=0, target_load_rate=1.0)
     (record,) = stage.turn(7, [replace(stage.fleet, sizing=sized)]).records
     assert record.rule == "partly known load"
-    assert "held at 4: 1 of 4 instances in service logged none" in record.reason
+    assert "Held at 4: 1 of 4 instances in service logged none" in record.reason
     assert all(one.request.kind is not RequestKind.END for one in record.outcomes)
 
 

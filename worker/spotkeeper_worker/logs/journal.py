@@ -204,7 +204,7 @@ class Journal:
         return json.dumps(counts, separators=(",", ":")) if counts else ""
 
     def _drop_oldest(self) -> None:
-        """Lose what is beyond the ring; never what is being sent, which SQS may have."""
+        """Drop the oldest segments over the limit, except the one being sent."""
         while self.waiting > self._most_logs:
             lost = next((each for each in self._sealed if each is not self._in_flight), None)
             if lost is None and not self.open_logs:

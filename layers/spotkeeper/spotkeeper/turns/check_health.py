@@ -187,7 +187,7 @@ def _record_of(
         at=snapshot.now,
         action=sizing.action if fleet.sizing.enabled else Action.HOLD,
         rule=sizing.rule if fleet.sizing.enabled else "sizing is off",
-        reason="; ".join(reasons),
+        reason=" ".join(why if why[-1] in ".?" else f"{why}." for why in reasons),
         health=_figures(wanted, len(replaced)),
         suspects=tuple(
             [

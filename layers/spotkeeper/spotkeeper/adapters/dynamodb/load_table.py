@@ -52,7 +52,7 @@ _WORKERS_AN_ITEM = 150
 _PAUSES_S = (0.05, 0.1, 0.2)
 # Read anew each time: messages of the last slots may still be on their way to the table.
 _RECENT_SLOTS = 3
-# So many digests are read in the time of the second call that counting them is.
+# From this many digests on, counting is cheaper than reading.
 _WORTH_COUNTING = 1_000
 
 

@@ -149,10 +149,10 @@ def _adopting(seen: Assessment, adoption: Adoption) -> Size:
         until = "the health controller runs and can read its memory"
     elif snapshot.fleet.sizing.enabled and not snapshot.load_known:
         what, missing, at = _missing(snapshot)
-        until = f"the load is known: {missing}"
+        until = missing
     elif snapshot.size_limited:
         what, until = Awaiting.SPOT_GROWN, "the spot group has grown to what the load needs"
-    why = f"keeping {adoption.holds} existing on-demand instances until {until}, or lower on-demand"
+    why = f"keeping {adoption.holds} on-demand instances until {until}, or lower on-demand"
     return _hold("adopting", why, Awaited(what=what, until=at))
 
 
@@ -160,17 +160,17 @@ def _missing(snapshot: Snapshot) -> tuple[Awaiting, str, datetime | None]:
     """Say what is missing until search logs show the load, and when it will be there."""
     known, window = snapshot.logs_known_for, timedelta(seconds=snapshot.fleet.sizing.window_s)
     if not snapshot.logged:
-        return Awaiting.SEARCH_LOGS, "have workers send their search logs", None
+        return Awaiting.SEARCH_LOGS, "workers send their search logs", None
     if snapshot.logs_missing:
-        why = "search logs have stopped, have workers send them again"
+        why = "workers send their search logs again"
         return Awaiting.SEARCH_LOGS, why, None
     if known >= window:
-        why = "the health controller's next turn sizes the fleet by it"
+        why = "the health controller's next turn has sized the fleet"
         return Awaiting.HEALTH_TURN, why, None
     whole, so_far = window / timedelta(minutes=1), known // timedelta(minutes=1)
     at = snapshot.now + window - known
-    why = f"it takes {whole:g} minutes of logs without a gap, {so_far} so far, "
-    return Awaiting.SEARCH_LOGS, f"{why}until {at:%H:%M:%S} at the earliest", at
+    why = f"there are {whole:g} minutes of logs without a gap ({so_far} so far"
+    return Awaiting.SEARCH_LOGS, f"{why}; {at:%H:%M:%S} at the earliest)", at
 
 
 def _released(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:

@@ -89,7 +89,7 @@ class SizingPolicy:
         most=3600,
         default=180,
     )
-    # A sooner end would pay for a cold start more often than it saves one's length.
+    # Shrinking sooner costs more in cold starts than it saves in idle time.
     quiet_after_s: int = seconds(
         "shrink to `bounds.spot_min` after this time without a request and with an empty "
         "request queue",

@@ -263,7 +263,9 @@ def size_to_objective(
     have = live + booting
     mean_s = load.log.service_mean_s(len(load.log)) or load.service_mean_s
     if not (mean_s or any(load.log.requests)):
-        return _bounded(have, have, policy, f"no request is known yet: hold {have} workers")
+        return _bounded(
+            have, have, policy, f"no request is known yet: the fleet keeps {have} workers"
+        )
     mean_s = max(mean_s, SHORTEST_SERVICE_S)
     now, highest = found_by(member, load, mean_s, policy)
     young = not past or len(load.log) < STEP_SLOTS
@@ -273,13 +275,13 @@ def size_to_objective(
     kept = max(highest, have if young else 0, *held, *(min(have, one) for one in launched))
     offered = _offered(load, mean_s)
     drain = _drain(offered, load, live, booting, mean_s, policy)
-    reason = f"load {offered:.1f} erlangs needs {now} workers"
+    reason = f"the load needs {now} workers now"
     if highest > now:
-        reason += f", and needed {highest} in the last {member.keep_s // 60} min"
+        reason += f"; {highest} was the peak of the last {member.keep_s // 60} minutes"
     if drain > kept:
         reason += f"; {drain} clear the waiting requests in {DRAIN_S:g} s"
     elif kept > highest:
-        reason += f"; keeping {kept} as before"
+        reason += f"; the fleet keeps {kept} as before"
     return _bounded(max(kept, drain), highest, policy, reason)
 
 
@@ -360,9 +362,9 @@ def _bounded(wanted: int, load_workers: int, policy: ObjectivePolicy, reason: st
     workers = min(max(wanted, policy.min_workers), policy.max_workers)
     missing = max(0, wanted - workers)
     if missing:
-        reason += f"; the maximum of {policy.max_workers} is {missing} too few"
+        reason += f". The maximum of {policy.max_workers} is {missing} too few"
     else:
-        reason += f": {max(wanted, 0)} start {policy.share:.0%} within {policy.wait_s:g} s"
+        reason += f". With {max(wanted, 0)}, {policy.share:.0%} start within {policy.wait_s:g} s"
     return Need(workers=workers, reason=reason, load_workers=load_workers, missing=missing)
 
 
@@ -405,12 +407,12 @@ def _by_objective(turn: _Turn, promised: ObjectiveInput, onprem: int) -> Estimat
     need = size_to_objective(promised.summary, live, booting, past, policy, promised.choice.member)
     in_slots = need.workers, need.workers + need.missing, need.load_workers
     steady, workers, highest = (math.ceil(count / slots) for count in in_slots)
-    reason = f"{need.reason} ({promised.choice})"
+    reason = f"{need.reason}. The fleet follows {promised.choice}"
     if declared > 1:
         unlike = f" (the document has {declared}, but requests already wait at {slots})"
         reason = f"in slots, {slots} per worker{unlike if slots != declared else ''}: {reason}"
     if promised.speed != 1.0:
-        reason += f", for workers of speed {promised.speed:.2f}, the mean of these types"
+        reason += f". The mean speed of these types is {promised.speed:.2f}"
     # Earlier needs are kept if they are higher than this one, or were held in a silence.
     start = now - timedelta(seconds=OBJECTIVE_WINDOW_S)
     kept = (
@@ -523,12 +525,12 @@ def _in_instances(turn: _Turn, estimate: Estimate, onprem: int) -> tuple[Estimat
     least, most = bounds(turn.fleet, turn.spot)
     bound = "spot minimum" if wanted < least else ""
     bound = "spot maximum" if wanted > most or estimate.missing else bound
-    reason = f"{estimate.reason}, {onprem} on premises"
+    reason = estimate.reason + (f". {onprem} are on premises" if onprem else "")
     needed = estimate.needed[-1].workers - onprem if estimate.needed else 0
     if spot_min > turn.fleet.bounds.spot_min and needed <= (spot_min - 1) * per_instance:
         # The operator did not choose it, and only the group knows.
         bound = bound or "spot minimum"
-        reason = f"{reason}; the group's MinSize is {spot_min}"
+        reason = f"{reason}. The group's MinSize is {spot_min}"
     return replace(estimate, reason=reason, bound=bound), min(max(wanted, least), most)
 
 
@@ -589,7 +591,7 @@ def _held_back(turn: _Turn, estimate: Estimate, instances: int, why: str) -> tup
         kept = min(kept, math.ceil(instances * serving / max(1, serving - silent)))
     if not why or instances >= kept:
         return estimate, instances
-    reason = f"{estimate.reason}, held at {kept}: {why}"
+    reason = f"{estimate.reason}. Held at {kept}: {why}"
     return replace(estimate, bound="partly known load", reason=reason), kept
 
 
@@ -603,17 +605,17 @@ def _limited(turn: _Turn, estimate: Estimate, instances: int) -> tuple[Estimate,
     most = max(most, bounds(turn.fleet, turn.spot)[0])
     if instances <= most:
         return estimate, instances
-    reason = f"{estimate.reason}, limited to {most} in this turn by growth_per_turn"
+    reason = f"{estimate.reason}. `growth_per_turn` limits this turn to {most}"
     return replace(estimate, bound=LIMITED, reason=reason), most
 
 
 def _sizing_of(turn: _Turn, estimate: Estimate, instances: int) -> Sizing:
     """Return the sizing for some instances."""
-    hold = instances == turn.current
+    hold, why = instances == turn.current, estimate.reason
     return Sizing(
         action=Action.HOLD if hold else Action.RESIZE,
         rule=estimate.bound or ("at target" if hold else estimate.rule),
-        reason=f"{estimate.reason}: spot {turn.current} -> {instances}",
+        reason=f"Spot {turn.current} -> {instances}. {why[:1].upper()}{why[1:]}.",
         workers=estimate.workers,
         spot_desired=instances,
         stale=estimate.stale,
@@ -660,10 +662,10 @@ def _by_load_rate(turn: _Turn, onprem: int) -> Estimate:
     workers = _as_alive(workers, load, fleet, onprem, memory)
     needed = recent_needs(memory, turn.now, workers, fleet.sizing.scale_in_after_s)
     steady = max(past.workers for past in needed)
-    reason = (
-        f"load {load.offered:.1f} erlangs at {target:.0%} "
-        f"needs {workers} workers (recent maximum: {steady})"
-    )
+    reason = f"at {target:.0%} busy, the load needs {workers} workers now"
+    if steady > workers:
+        minutes = fleet.sizing.scale_in_after_s / 60
+        reason += f"; {steady} was the peak of the last {minutes:g} minutes"
     if share < 1.0:
         reason += f" (the document has {slots} slots, but requests wait at {memory.full:.1f})"
     return Estimate(rule="load rate", reason=reason, workers=workers, steady=steady, needed=needed)
