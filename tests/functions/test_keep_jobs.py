@@ -683,7 +683,7 @@ def test_a_copy_that_is_pending_while_a_lost_item_is_rebuilt_is_not_left(account
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("nodes = 2", "nodes: Extra inputs"),
+        ("nodes = 2", "nodes: is not known here"),
         ("machines = 4", "one machine"),
         ("[state]\ncheckpoints='a'\nvolume={mount='/d',size_gib=1}", "either checkpoints or"),
         ("[state]\nvolume={mount='/d',size_gib=0}", "greater than or equal to 1"),

@@ -61,7 +61,7 @@ FIRST = document("ocr")
 MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "a typo in the overrides": (
         lambda: write(ocr__overrides='{"bounds": {"spot_mx": 7}}'),
-        "bounds.spot_mx: Extra inputs",
+        "bounds.spot_mx: is not known here",
     ),
     "overrides that are no JSON": (lambda: write(ocr__overrides="{"), "ocr.overrides: is not JSON"),
     "no text": (lambda: write(ocr=" "), "is not JSON"),

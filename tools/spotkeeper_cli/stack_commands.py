@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, partial, wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, get_type_hints
 
 import typer
@@ -28,6 +29,7 @@ from spotkeeper_cli.options import (
     Stack,
     check_outputs,
     duration,
+    exits_on,
     exits_on_aws_errors,
     option,
     screen,
@@ -352,6 +354,68 @@ def observed(
     answer = read_observed(on.aws, on.stack, fleet, now - timedelta(seconds=since), now)
     on.say(report_text, report_json, answer, price_ratio)
     on.name_left_out(fleet)
+
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Documents: NAME.json, and NAME.overrides.json for what is laid over it.",
+        metavar="FILE...",
+    ),
+]
+fleet = typer.Typer(
+    name="fleet", no_args_is_help=True, help="Fleet documents in files: check, compare, apply."
+)
+
+
+@fleet.command()
+def validate(files: Files) -> None:
+    """Find every mistake in fleet documents, without AWS; exit code 1 if there is one."""
+    from spotkeeper_operator.aws import OperatorError
+    from spotkeeper_operator.fleets import mistakes_in, read_files
+
+    with exits_on(OperatorError):
+        found = mistakes_in(read_files(files))
+    for mistake in found:
+        typer.echo(mistake)
+    raise typer.Exit(1 if found else 0)
+
+
+@fleet.command()
+@on_stack
+def diff(on: OnStack, files: Files) -> None:
+    """Show which settings files would change; exit code 1 if one is different."""
+    from spotkeeper_operator.fleets import Deployed, difference_json, difference_text, read_files
+
+    found = Deployed(on.aws, on.stack, on.now).difference(read_files(files))
+    on.say(difference_text, difference_json, found)
+    raise typer.Exit(1 if any(each.parameters for each in found) else 0)
+
+
+@fleet.command("apply")
+@on_stack
+def apply_files(on: OnStack, files: Files, yes: Yes = False) -> None:
+    """Show what files change and what the next turns would do, ask, and write the documents."""
+    from spotkeeper_operator.fleets import Deployed, difference_json, difference_text, read_files
+
+    deployed, texts = Deployed(on.aws, on.stack, on.now), read_files(files)
+    found = deployed.difference(texts)
+    changed = [each for each in found if each.parameters]
+    if changed:
+        lines = [*difference_text(changed).splitlines(), *deployed.next_turns()]
+        confirm(lines, "Write these documents?", yes)
+        deployed.apply(texts, changed)
+    on.say(difference_text, difference_json, found)
+
+
+@fleet.command()
+@on_stack
+def show(on: OnStack, fleet: Fleet) -> None:
+    """Show every setting of a fleet as it is in force, overrides included, in JSON."""
+    from spotkeeper_operator.fleets import Deployed
+
+    settings = Deployed(on.aws, on.stack, on.now).show(fleet)
+    typer.echo(as_json(fleet=fleet, settings=settings), nl=False)
 
 
 @on_stack

@@ -14,6 +14,7 @@ from spotkeeper.domain.permission import Control
 from spotkeeper_operator.cost import CostAnswer
 from spotkeeper_operator.drill import DrillAnswer
 from spotkeeper_operator.explain import EntryAnswer, Hole
+from spotkeeper_operator.fleets import Difference
 from spotkeeper_operator.jobs import JobAnswer
 from spotkeeper_operator.observed import ObservedAnswer
 from spotkeeper_operator.status.known import Details, FleetEvents, FleetInstances
@@ -50,6 +51,9 @@ ANSWERS: Mapping[str, Any] = {
     "mode": _CONTROLLED,
     "pause": _CONTROLLED,
     "resume": _CONTROLLED,
+    "fleet diff": {"fleets": Sequence[Difference]},
+    "fleet apply": {"fleets": Sequence[Difference]},
+    "fleet show": {"fleet": str, "settings": Mapping[str, Any]},
     "stop": {"fleet": str, "did": Sequence[str], "left": Sequence[str]},
     "job status": {"jobs": Sequence[JobAnswer]},
     "job status NAME": JobAnswer,

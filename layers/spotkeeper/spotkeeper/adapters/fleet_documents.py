@@ -144,7 +144,7 @@ class FleetDocumentStore:
             if not self._last:
                 raise Unavailable(why) from error
             errors.append(Unavailable(f"{why}; those that were read last stay in force"))
-        judged = _judge(self._last, self._in_force, now)
+        judged = judge(self._last, self._in_force, now)
         if self._copy and (self._copied is None or judged.errors):
             # Another function may have seen later documents than this one.
             self._copied = self._copy.read() or self._copied
@@ -152,7 +152,7 @@ class FleetDocumentStore:
             if copies and now:
                 gone = [f for f in known.fleets(now) if f.name not in judged.documents]
                 known = known.without({f.name for f in gone if self._copy.is_stopped(f, now)})
-            judged = _judge(self._last, known, now)
+            judged = judge(self._last, known, now)
         self._in_force = judged.in_force
         is_new = copies and self._copied not in (None, judged.in_force)
         if self._copy and is_new and self._copy.keep(judged.in_force):
@@ -170,7 +170,7 @@ class FleetDocumentStore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
+class Judged:
     """Which fleets can be run, each mistake, and the names of the documents that are there."""
 
     fleets: tuple[Fleet, ...]
@@ -179,7 +179,7 @@ class _Judged:
     in_force: InForce
 
 
-def _judge(read: Mapping[str, str], before: InForce, now: datetime | None) -> _Judged:
+def judge(read: Mapping[str, str], before: InForce, now: datetime | None) -> Judged:
     """Put into force what is right; instead of a mistake, what was in force before."""
     documents = frozenset(name for name in read if not name.endswith(OVERRIDES))
     known, mistakes, errors = {f.name: f for f in before.fleets(now)}, dict[str, str](), list[str]()
@@ -215,7 +215,7 @@ def _judge(read: Mapping[str, str], before: InForce, now: datetime | None) -> _J
         until = f"until {since[name] + KEPT_FOR:{TIME}}" if name in since else "for now"
         goes_on = f"as it was before, it stays in force {until}"
         errors.append(f"{mistake}; {goes_on if name in kept else 'no turn runs for it'}")
-    return _Judged(
+    return Judged(
         fleets=tuple(fleet for _, fleet in sorted(fleets.items())),
         errors=tuple(errors),
         documents=documents,

@@ -79,6 +79,8 @@ FleetDocument = section(
 )
 
 _FLEET = TypeAdapter(Fleet)
+# Every name that a document may have.
+_FIELDS = {f for each in (FleetDocument, *SECTIONS.values()) for f in each.model_fields}
 
 
 # A warm function is given the same documents every minute.
@@ -100,7 +102,7 @@ def parse_fleet(name: str, text: str, overrides: str | None = None) -> Fleet:
             given = _merged(given, _object(f"{name}.overrides", overrides))
         document = FleetDocument.model_validate_json(json.dumps(given))
     except ValidationError as error:
-        message = f"fleet document {name}: {wrong_fields(error, 'document')}"
+        message = f"fleet document {name}: {wrong_fields(error, 'document', _FIELDS)}"
         raise FleetDocumentError(message) from error
     except RecursionError as error:
         raise FleetDocumentError(f"fleet document {name}: is nested too deeply") from error

@@ -100,8 +100,7 @@ class FleetStateTable(LeasedItems):
                     "one holds the lease: the log of the functions says why they do not end"
                 )
             return None
-        of = (f"reading the memory of {fleet}", f"fleet#{fleet}", "memory#", f"memory#{LAST}")
-        memories = [*self._query(*of, ConsistentRead=True)]
+        memories = self._memories(fleet)
         notes: list[Item] = []
         if f"{controller}_noted" in state:
             own = (f"{controller}#", f"{controller}#{LAST}")
@@ -162,6 +161,16 @@ class FleetStateTable(LeasedItems):
         if f"{lease.controller}_holder" in item or written != {"S": now.isoformat()}:
             raise Unavailable(lost)
         return f"{lease.controller}_noted" not in item
+
+    def look(self, fleet: str, controller: Controller, now: datetime) -> Lease:
+        """Read what a controller remembers, and take nothing."""
+        doing = f"reading the state of {fleet}"
+        state = self._get(doing, f"fleet#{fleet}", "state", consistent=True) or {}
+        return _lease_from(state, self._memories(fleet), (), fleet, controller, "", now)
+
+    def _memories(self, fleet: str) -> list[Item]:
+        of = (f"reading the memory of {fleet}", f"fleet#{fleet}", "memory#", f"memory#{LAST}")
+        return [*self._query(*of, ConsistentRead=True)]
 
     def release(self, lease: Lease) -> None:
         """Release the lease; the notes stay."""

@@ -1,0 +1,107 @@
+"""Fleet documents in files: what is wrong with them, what they change, and what follows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from functions.check_health.app import handler as check_health
+from tests.functions.conftest import TABLE, Stage, document
+from tests.operator.command import STACK, deploy, run
+
+PATH = f"/spotkeeper/{STACK}/fleets"
+
+
+def _written(folder: Path, name: str, text: Any) -> str:
+    file = folder / f"{name}.json"
+    file.write_text(text if isinstance(text, str) else json.dumps(text))
+    return str(file)
+
+
+def _with(section: str, **settings: Any) -> dict[str, Any]:
+    whole = document("main")
+    return whole | {section: {**whole.get(section, {}), **settings}}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "mistake"),
+    [
+        ("main", _with("availability", lanch_deadline_s=900), "did you mean launch_deadline_s?"),
+        ("main", _with("bounds", spot_min=10, spot_max=9), "spot_min 10 is above spot_max 9"),
+        ("main", {**document("main"), "request_queue_url": "q"}, "request_queue_url: does not"),
+        ("main", "{", "is not JSON"),
+        ("main.overrides", {"bounds": {"spot_mx": 3}}, "did you mean spot_max?"),
+        ("main", {**document("main"), "spot_group": "x" * 5000}, "at most 4096"),
+        ("a fleet", document("main"), "is not the name of a fleet"),
+    ],
+)
+def test_each_mistake_is_named_without_aws(
+    tmp_path: Path, name: str, text: Any, mistake: str
+) -> None:
+    code, out, _ = run("fleet", "validate", _written(tmp_path, name, text))
+    assert (code, mistake in out) == (1, True), out
+    assert "pattern" not in out
+    assert run("fleet", "validate", _written(tmp_path, "main", document("main")))[:2] == (0, "")
+
+
+def test_two_files_that_name_one_group_are_found(tmp_path: Path) -> None:
+    files = [_written(tmp_path, name, document("main")) for name in ("main", "other")]
+    code, out, _ = run("fleet", "validate", *files)
+    assert (code, out.count("which main has")) == (1, 2)
+
+
+def test_a_file_is_compared_shown_and_written(deployed: Stage, tmp_path: Path) -> None:
+    """The next turns are those of the deployed code on the files' settings; none leaves a trace."""
+    same = json.dumps(document("main", sizing={"enabled": False}))
+    assert run("fleet", "diff", _written(tmp_path, "main", same))[0] == 0
+    larger = _written(
+        tmp_path, "main.overrides", {"sizing": {"enabled": True}, "bounds": {"spot_min": 6}}
+    )
+    code, out, _ = run("fleet", "diff", larger, "--json")
+    (found,) = json.loads(out)["fleets"]
+    changes = {each["setting"]: (each["deployed"], each["file"]) for each in found["changes"]}
+    assert (code, found["parameters"]) == (1, [f"{PATH}/main.overrides"])
+    assert changes["sizing.enabled"] == (False, True)
+    assert changes["bounds.spot_min"][1] == 6
+
+    def kept() -> Any:
+        return boto3.client("dynamodb").scan(TableName=TABLE)["Items"]
+
+    before = kept()
+    code, _, err = run("fleet", "apply", larger)
+    assert (code, kept()) == (2, before)
+    assert "give --yes" in err
+    assert run("fleet", "apply", larger, "--yes")[0] == 0
+    ssm = boto3.client("ssm")
+    (written,) = [
+        p["Value"]
+        for p in ssm.get_parameters_by_path(Path=PATH)["Parameters"]
+        if p["Name"].endswith(".overrides")
+    ]
+    assert json.loads(written)["bounds"] == {"spot_min": 6}
+    shown = json.loads(run("fleet", "show", "main", "--json")[1])["settings"]
+    assert (shown["bounds"]["spot_min"], shown["sizing"]["enabled"]) == (6, True)
+    # The next turn requests what the command announced.
+    (line,) = [it for it in err.splitlines() if "next health turn" in it]
+    spot = deployed.cloud.group("main-spot").desired
+    deployed.restart()
+    deployed.call(check_health)
+    now = deployed.cloud.group("main-spot").desired
+    assert now != spot, line
+    assert f"main-spot: desired {now} " in line
+
+
+def test_the_stack_s_own_document_is_left_to_deployments(deployed: Stage, tmp_path: Path) -> None:
+    boto3.client("cloudformation").delete_stack(StackName=STACK)
+    deploy(FleetDocumentName=f"{PATH}/main")
+    code, _, err = run("fleet", "diff", _written(tmp_path, "main", _with("bounds", spot_min=2)))
+    assert (code, "main.overrides.json" in err) == (2, True)
+
+
+def test_a_document_that_takes_another_fleet_s_group_is_refused(
+    deployed: Stage, tmp_path: Path
+) -> None:
+    code, _, err = run("fleet", "diff", _written(tmp_path, "second", document("main")))
+    assert (code, "which fleet main has" in err) == (2, True)

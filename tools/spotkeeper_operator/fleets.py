@@ -1,0 +1,277 @@
+"""Fleet documents in files: validated without AWS, compared with those in force, and applied."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
+from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
+from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
+from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.adapters.fleet_documents import OVERRIDES, InForce, judge
+from spotkeeper.adapters.request_queues import EveryRequestQueue
+from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
+from spotkeeper.domain.availability.memory import AvailabilityMemory
+from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.load.history import LoadHistory
+from spotkeeper.domain.permission import Control, Mode
+from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports
+from spotkeeper.turns.check_availability import check_availability
+from spotkeeper.turns.check_health import check_health
+from spotkeeper_operator.aws import Aws, OperatorError
+from spotkeeper_operator.text import as_json
+
+# What Parameter Store takes in a standard parameter (PutParameter, Value).
+LONGEST = 4096
+# Overrides are right or wrong beside any document.
+_ANY = {
+    "version": 1, "spot_group": "spot", "on_demand_group": "on-demand",
+    "bounds": {"spot_min": 0, "spot_max": 10_000, "on_demand_max": 10_000},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A setting that a file changes; `deployed` is None where the fleet is new."""
+
+    setting: str
+    deployed: Any
+    file: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What files change of a fleet: `parameters` are the texts that differ."""
+
+    fleet: str
+    new: bool
+    parameters: tuple[str, ...]
+    changes: tuple[Change, ...]
+
+
+def read_files(files: Sequence[Path]) -> dict[str, str]:
+    """Read documents by name: `ocr.json`, and `ocr.overrides.json` for what is laid over it.
+
+    Raises `OperatorError` for a file that cannot be read, and for two of one name.
+    """
+    texts: dict[str, str] = {}
+    for file in files:
+        name = file.name.removesuffix(".json")
+        if name in texts:
+            raise OperatorError(f"{file}: another file has the document {name}, too")
+        try:
+            texts[name] = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise OperatorError(f"{file}: cannot be read: {error}") from error
+    return texts
+
+
+def mistakes_in(texts: Mapping[str, str]) -> list[str]:
+    """List every mistake that can be found without AWS."""
+    found, owners = list[str](), dict[str, str]()
+    for name, text in sorted(texts.items()):
+        fleet = name.removesuffix(OVERRIDES)
+        if (size := len(text.encode())) > LONGEST:
+            found.append(f"fleet document {name}: has {size} bytes, at most {LONGEST}")
+        if fleet != name and fleet in texts:
+            continue
+        whole = (text, texts.get(f"{name}{OVERRIDES}")) if fleet == name else (_dumped(_ANY), text)
+        try:
+            read = parse_fleet(fleet, *whole)
+        except FleetDocumentError as error:
+            found.append(str(error))
+            continue
+        for group in read.groups if fleet == name else ():
+            if (owner := owners.setdefault(group, fleet)) != fleet:
+                found.append(f"fleet document {fleet}: names the group {group}, which {owner} has")
+    return found
+
+
+class Deployed:
+    """The fleet documents of a stack, and those of some files beside them."""
+
+    def __init__(self, aws: Aws, stack_name: str, now: datetime) -> None:
+        """Read the documents; raises `Gone` where there is no stack."""
+        self._aws, self._now, self._stack = aws, now, aws.stack(stack_name)
+        self._path, self._ssm = self._stack.documents_path, aws.client("ssm")
+        with aws_errors(f"reading the fleet documents under {self._path}"):
+            pages = self._ssm.get_paginator("get_parameters_by_path").paginate(
+                Path=self._path, Recursive=True
+            )
+            found = {each["Name"]: each["Value"] for page in pages for each in page["Parameters"]}
+        self.texts = {name.removeprefix(f"{self._path}/"): text for name, text in found.items()}
+
+    def difference(self, files: Mapping[str, str]) -> list[Difference]:
+        """Compare files with what is deployed; raises `OperatorError` with every mistake."""
+        if wrong := mistakes_in(files):
+            raise OperatorError("; ".join(wrong))
+        own = self._stack.outputs.get("FleetDocumentName", "").removeprefix(f"{self._path}/")
+        if own in files and files[own] != self.texts.get(own):
+            raise OperatorError(
+                f"{own} is the stack's own document, and the next deployment writes it again: "
+                f"put your settings into {own}{OVERRIDES}.json"
+            )
+        after = judge({**self.texts, **files}, InForce(texts=self.texts), self._now)
+        if after.errors:
+            raise OperatorError("; ".join(after.errors))
+        before = {f.name: f for f in InForce(texts=self.texts).fleets(None)}
+        named = {name.removesuffix(OVERRIDES) for name in files}
+        self.fleets = [fleet for fleet in after.fleets if fleet.name in named]
+        return [
+            Difference(
+                fleet=fleet.name,
+                new=fleet.name not in before,
+                parameters=tuple(
+                    f"{self._path}/{name}"
+                    for name in (fleet.name, f"{fleet.name}{OVERRIDES}")
+                    if name in files and files[name] != self.texts.get(name)
+                ),
+                changes=tuple(_changes(before.get(fleet.name), fleet)),
+            )
+            for fleet in self.fleets
+        ]
+
+    def next_turns(self) -> list[str]:
+        """Say what the next turn of each controller would request with the files' settings."""
+        ports = _looking(self._aws, self._stack.table, self._stack.nonce, self._now)
+        reports = [check(self.fleets, ports, self._now) for check in (check_health, _availability)]
+        return [
+            f"{record.fleet}: the next {record.controller} turn requests "
+            f"{'; '.join(one.text() for one in record.observed) or 'nothing'} ({record.reason})"
+            for report in reports
+            for record in report.records
+        ]
+
+    def apply(self, files: Mapping[str, str], differences: Sequence[Difference]) -> None:
+        """Write the documents that differ."""
+        for parameter in [name for each in differences for name in each.parameters]:
+            text = files[parameter.removeprefix(f"{self._path}/")]
+            with aws_errors(f"writing the fleet document {parameter}"):
+                self._ssm.put_parameter(Name=parameter, Value=text, Type="String", Overwrite=True)
+
+    def show(self, name: str) -> Mapping[str, Any]:
+        """Return every setting of a fleet as it is in force, by section."""
+        fleets = {f.name: f for f in InForce(texts=self.texts).fleets(None)}
+        if name not in fleets:
+            known = ", ".join(fleets) or "none"
+            raise OperatorError(f"there is no fleet {name} with a right document; known: {known}")
+        return _settings(fleets[name])
+
+
+def difference_text(differences: Sequence[Difference]) -> str:
+    """List what files change, a setting a line."""
+    lines = []
+    for each in differences:
+        text = "only the text" if each.parameters else "nothing"
+        changed = [f"{c.setting}: {_dumped(c.deployed)} -> {_dumped(c.file)}" for c in each.changes]
+        lines += [f"{each.fleet}{' (new)' if each.new else ''}"]
+        lines += [f"  {line}" for line in changed or [f"{text} differs"]]
+    return "\n".join([*lines, ""])
+
+
+def difference_json(differences: Sequence[Difference]) -> str:
+    return as_json(fleets=differences)
+
+
+def _availability(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> Any:
+    return check_availability(
+        fleets, ports, now, taken=frozenset(g for f in fleets for g in f.groups)
+    )
+
+
+def _settings(fleet: Fleet) -> dict[str, Any]:
+    whole = asdict(fleet)
+    return {name: value for name, value in whole.items() if name not in ("name", "unused")}
+
+
+def _changes(before: Fleet | None, after: Fleet) -> Iterator[Change]:
+    was, new = dict(_flat(_settings(before))) if before else {}, dict(_flat(_settings(after)))
+    for name in sorted(was.keys() | new.keys()):
+        if was.get(name) != new.get(name):
+            yield Change(setting=name, deployed=was.get(name), file=new.get(name))
+
+
+def _flat(settings: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{within}{name}.")
+        else:
+            yield f"{within}{name}", value.value if isinstance(value, Enum) else value
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, default=str)
+
+
+# --- a turn that changes nothing ------------------------------------------------------------------
+
+
+def _looking(aws: Aws, table: str, nonce: str, now: datetime) -> Ports:
+    """Make the ports of a turn that reads what a turn reads, and leaves no trace."""
+    sqs, cloudwatch = aws.client("sqs"), aws.cloudwatch
+    return Ports(
+        groups=AutoScalingReader(aws.autoscaling, aws.ec2, nonce),
+        writer=AutoScalingWriter(aws.autoscaling, aws.ec2),
+        states=_States(FleetStateTable(aws.dynamodb, table)),
+        load=LoadDigestTable(aws.dynamodb, table),
+        histories=_Histories(aws.dynamodb, table),
+        queues=EveryRequestQueue(lambda: sqs, lambda: cloudwatch, aws.dynamodb, table, lambda: now),
+        wake_ups=_NoWakeUps(),
+        controls=_Observing(),
+    )
+
+
+class _Observing:
+    """Lets no fleet act."""
+
+    def of(self, fleet: str) -> Control:
+        del fleet
+        return Control(mode=Mode.OBSERVE)
+
+
+class _States:
+    """Reads the memory of the turns that act, and writes nothing."""
+
+    def __init__(self, table: FleetStateTable) -> None:
+        self._table = table
+
+    def acquire(
+        self, fleet: str, controller: Controller, now: datetime, note: AtRiskNote | None
+    ) -> Lease:
+        del note
+        return self._table.look(fleet.removesuffix("/observed"), controller, now)
+
+    def commit(
+        self,
+        lease: Lease,
+        memory: AvailabilityMemory | HealthMemory,
+        now: datetime,
+        *,
+        release: bool = True,
+    ) -> bool:
+        del lease, memory, now, release
+        return True
+
+    def release(self, lease: Lease) -> None:
+        del lease
+
+    def record(self, record: DecisionRecord) -> None:
+        del record
+
+
+class _Histories(LoadHistoryTable):
+    def write(self, fleet: str, history: LoadHistory, now: datetime) -> None:
+        del fleet, history, now
+
+
+class _NoWakeUps:
+    def at(self, fleet: str, at: datetime, now: datetime, woken: int) -> None:
+        raise FleetError("a look wakes no turn")
