@@ -15,7 +15,8 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str
     # A fleet keeps its search logs while its document is wrong.
     known_fleets = wiring.fleet_documents().names
     messages, looks = read_messages(event), wiring.queue_looks()
-    done = collect(messages, wiring.load_table(), known_fleets, default_fleet, looks)
+    home = wiring.home_queue()
+    done = collect(messages, wiring.load_table(), known_fleets, default_fleet, looks, home)
     for message_id, why in done.failed.items():
         logger.error("search logs not counted", message_id=message_id, why=why)
     for message_id, left_out in done.left_out.items():

@@ -74,6 +74,9 @@ def backtest(
         str | None,
         option("Use only the pools of this region; a group spans one region."),
     ] = None,
+    regions: Annotated[
+        bool, option("Use all regions as one fleet, beside one region and other ways.", "--regions")
+    ] = False,
     target: Annotated[
         int, option("Instances that should serve.", min=1, max=MOST_INSTANCES, metavar="<int>")
     ] = 3,
@@ -124,7 +127,13 @@ def backtest(
             market or (), seed, windows or JOB_STARTS, window_hours or WINDOW_H, price_ratio
         )
         return
-    from spotkeeper_lab.backtest.policies import SettingError, UnknownNameError, choose, configure
+    from spotkeeper_lab.backtest.policies import (
+        REGIONAL,
+        SettingError,
+        UnknownNameError,
+        choose,
+        configure,
+    )
     from spotkeeper_lab.backtest.world import World
     from spotkeeper_lab.run import backtest as runs
     from spotkeeper_lab.traces.market import MarketError, generate, read_markets
@@ -153,19 +162,34 @@ def backtest(
         if region:
             markets = [each.within(region) for each in markets]
         # No Auto Scaling group can have all of these.
+        if regions and (policy or region):
+            raise typer.BadParameter("--regions has policies of its own, and uses all regions")
         remark(
             f"{each.name}: its pools are in {len(each.regions)} regions "
             f"({', '.join(each.regions)}), and an Auto Scaling group has one. "
             "Use --region NAME for what one group can reach."
             for each in markets
-            if each.regions[1:]
+            if each.regions[1:] and not regions
         )
         hours = WINDOW_H if window_hours is None else window_hours
         cut = runs.Windows(count=windows, hours=hours, seed=seed)
-        policies = configure(choose(policy or ()), set or ())
+        policies = configure((*REGIONAL.values(),) if regions else choose(policy or ()), set or ())
+        own = {k: v for one in policies if "home" in one.settings for k, v in one.settings.items()}
+        own = {name: value for name, value in own.items() if name != "home" or value}
         cores = os.cpu_count() or 1
         with counted("backtest") as show:
-            rows = runs.run_backtest(markets, [world], policies, cut, progress=show, workers=cores)
+            if regions:
+                rows = [
+                    row
+                    for each in markets
+                    for row in runs.run_regions(
+                        each, world.priced(each), cut, own, progress=show, workers=cores
+                    )
+                ]
+            else:
+                rows = runs.run_backtest(
+                    markets, [world], policies, cut, progress=show, workers=cores
+                )
         command = f"spotkeeper {shlex.join(sys.argv[1:])}"
         shown = runs.tables(rows, wide=screen().width >= WIDE)
         page = partial(runs.report_html, rows, command)

@@ -25,7 +25,8 @@ from spotkeeper.domain.load.digest import sent_iso
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest, slot_begins, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength
-from spotkeeper.ports import AtRiskNote, FleetError, Gone, Lease, Ports, Unavailable
+from spotkeeper.domain.spread import Report, Share
+from spotkeeper.ports import AtRiskNote, Conflict, FleetError, Gone, Lease, Ports, Unavailable
 from spotkeeper_lab.aws.answers import Answers
 from spotkeeper_lab.aws.client import Client
 from spotkeeper_lab.aws.wire import VirtualTime
@@ -169,6 +170,10 @@ class FakeStates:
             if state.holder == lease.holder:
                 state.holder, state.until = "", None
 
+    def begin(self, fleet: str, memory: AvailabilityMemory) -> None:
+        """Let a fleet's availability controller begin with a memory."""
+        self._of(fleet, Controller.AVAILABILITY).memory = memory
+
     def record(self, record: DecisionRecord) -> None:
         with self._faults.call("record"):
             self.records.append(record)
@@ -218,6 +223,37 @@ class FakeRequestQueues:
             if url not in self.lengths:
                 raise Gone(f"reading the request queue {url}: it does not exist")
             return self.lengths[url]
+
+
+class FakeRegions:
+    """The port of regions in memory; regions that share `tables` are those of one fleet.
+
+    `cut` are the regions whose table nobody reaches from another one.
+    """
+
+    def __init__(self, here: str, tables: dict[tuple[str, str], Any], cut: set[str]) -> None:
+        self.here, self._tables, self.cut = here, tables, cut
+
+    def of(self, fleet: str, region: str, table: str = "") -> tuple[Share | None, Report | None]:
+        del table
+        self._reach(region)
+        return self._tables.get((region, "share")), self._tables.get((region, "report"))
+
+    def give(self, fleet: str, region: str, table: str, share: Share, seen: int) -> None:
+        del table
+        self._reach(region)
+        before = self._tables.get((region, "share"))
+        if before and before.term != seen:
+            raise Conflict(f"another home has just written the share of {fleet} in {region}")
+        self._tables[region, "share"] = share
+
+    def report(self, fleet: str, report: Report) -> None:
+        del fleet
+        self._tables[self.here, "report"] = report
+
+    def _reach(self, region: str) -> None:
+        if region != self.here and not self.cut.isdisjoint({region, self.here}):
+            raise Unavailable(f"the table of {region} does not answer")
 
 
 class FakeWakeUps:

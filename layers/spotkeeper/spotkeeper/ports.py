@@ -19,6 +19,7 @@ from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.domain.permission import Control
+from spotkeeper.domain.spread import Report, Share
 
 # A launch that a lifecycle hook gives up, or that never becomes healthy, began this long before.
 LONGEST_LAUNCH = timedelta(minutes=20)
@@ -295,6 +296,25 @@ class Prices(Protocol):
         ...
 
 
+class Regions(Protocol):
+    """Reads and writes two items of each region's table: its share, and its report."""
+
+    here: str
+    """The region of this stack."""
+
+    def of(self, fleet: str, region: str, table: str = "") -> tuple[Share | None, Report | None]:
+        """Read both items of a fleet in a region; without a `table`, in this one."""
+        ...
+
+    def give(self, fleet: str, region: str, table: str, share: Share, seen: int) -> None:
+        """Write a share in the place of the one of term `seen`; raises `Conflict` if it is not."""
+        ...
+
+    def report(self, fleet: str, report: Report) -> None:
+        """Write what this region says."""
+        ...
+
+
 class WakeUps(Protocol):
     """Makes a turn happen sooner than the next minute."""
 
@@ -382,6 +402,9 @@ class Ports:
     controls: Controls = field(default_factory=Unsaid)
     announcements: Announcements | None = None
     """Where changes of state are announced; None where they are not."""
+    regions: Regions | None = None
+    """The shares of fleets in several regions; only they need it, and `prices`."""
+    prices: Prices | None = None
     owner: str = ""
     """The stack whose turns these are; empty for turns that claim no group."""
     clock: Callable[[], datetime] | None = None

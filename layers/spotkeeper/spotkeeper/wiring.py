@@ -13,6 +13,7 @@ from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
+from spotkeeper.adapters.dynamodb.regions import RegionTables
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.ec2.lives import InstanceLives, ScalingActivities
@@ -20,7 +21,7 @@ from spotkeeper.adapters.ec2.prices import MarketPrices, price_list_region
 from spotkeeper.adapters.event_bus import EventBus
 from spotkeeper.adapters.fleet_documents import DocumentCopy, FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.request_queues import EveryRequestQueue
-from spotkeeper.adapters.wake_ups import TurnQueue
+from spotkeeper.adapters.wake_ups import HomeQueue, TurnQueue
 from spotkeeper.border.settings import (
     AvailabilitySettings,
     CheckerSettings,
@@ -107,8 +108,15 @@ def ports() -> Ports:
         wake_ups=availability_queue(),
         controls=ControlTable(dynamodb, table),
         announcements=events if bus else None,
+        regions=RegionTables(dynamodb.meta.region_name, table, _table_client),
+        # A region's report has the spot price alone.
+        prices=MarketPrices(ec2, None, ec2.meta.region_name),
         clock=lambda: now(),
     )
+
+
+def _table_client(region: str) -> Any:
+    return _client("dynamodb", TABLE, region_name=region)
 
 
 @cache
@@ -183,6 +191,17 @@ def queue_looks() -> EveryRequestQueue:
     """Make the counter of request queues, and the store of the lengths that agents report."""
     cloudwatch = partial(_client, "cloudwatch", OPTIONAL)
     return EveryRequestQueue(_sqs, cloudwatch, _client("dynamodb", TABLE), _table(), now)
+
+
+@cache
+def home_queue() -> HomeQueue | None:
+    """Put together what forwards search logs home; None where this stack is at home."""
+    url = collect_settings().home_queue_url
+    if not url:
+        return None
+    return HomeQueue(
+        _client("sqs", OPTIONAL, region_name=url.split(".")[1]), url, _sqs().meta.region_name
+    )
 
 
 def collect_settings() -> CollectSettings:

@@ -126,7 +126,16 @@ class Answers:
             "MaxSize": view.maximum,
             "DesiredCapacity": view.desired,
             "DefaultCooldown": 300,
-            "AvailabilityZones": sorted({one.pool.partition("/")[0] for one in view.instances}),
+            "AvailabilityZones": sorted({pool.partition("/")[0] for pool in view.pools}),
+            "MixedInstancesPolicy": {
+                "LaunchTemplate": {
+                    "Overrides": [
+                        {"InstanceType": kind}
+                        for kind in dict.fromkeys(pool.partition("/")[2] for pool in view.pools)
+                        if kind
+                    ]
+                }
+            },
             "HealthCheckType": "EC2",
             "HealthCheckGracePeriod": int(view.grace_s),
             "NewInstancesProtectedFromScaleIn": False,

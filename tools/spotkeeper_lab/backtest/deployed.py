@@ -7,7 +7,7 @@ throughout; on-demand is what the turns make it.
 
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -48,10 +48,11 @@ def fleet_of(world: World, settings: Settings) -> Fleet:
     )
 
 
-def cloud_of(window: Market, world: World) -> Cloud:
-    """The cloud of a world: two groups, of which the spot group wants the target."""
+def cloud_of(window: Market, world: World, desired: int | None = None) -> Cloud:
+    """The cloud of a world: two groups, of which the spot group wants `desired`, or the target."""
+    wanted = world.target if desired is None else desired
     groups = two_groups(
-        SPOT, ON_DEMAND, pools=window.pools, maximum=2 * world.target, desired=world.target
+        SPOT, ON_DEMAND, pools=window.pools, maximum=2 * world.target, desired=wanted
     )
     shared = {field.name for field in fields(World)} & {field.name for field in fields(Physics)}
     physics = Physics(**{name: getattr(world, name) for name in shared})
@@ -62,19 +63,23 @@ def run(window: Market, world: World, settings: Settings) -> RunResult:
     """Try the deployed policy over one window."""
     replay = replay_of(window, world, settings)
     replay.run(window.end_s)
-    lives = []
-    # A draining worker still works until its instance goes: it counts, as the peers' do.
-    for view in replay.cloud.history():
-        ended_s = window.end_s if view.ended_s is None else view.ended_s
-        life = PaidLife(
+    return account(lives(replay.cloud, window.end_s), window, world)
+
+
+def lives(cloud: Cloud, end_s: float) -> Iterator[PaidLife]:
+    """Every instance of a cloud; a draining one works until it goes, and counts as the peers' do.
+
+    Those that are there at the end end there.
+    """
+    for view in cloud.history():
+        ended_s = end_s if view.ended_s is None else view.ended_s
+        yield PaidLife(
             pool=view.pool if view.purchase is Purchase.SPOT else None,
             launched_s=view.launched_s,
             ready_s=ended_s if view.in_service_s is None else view.in_service_s,
             ended_s=ended_s,
             lost=view.lost,
         )
-        lives.append(life)
-    return account(lives, window, world)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,14 +118,14 @@ class Replay:
         while self._on_the_way and self._on_the_way[0][0] <= at_s:
             event = self._events.of_cloud(heapq.heappop(self._on_the_way)[2])
             if interruption := parse_event(event, ACCOUNT):
-                _done(handle_interruption(interruption, [self.fleet], self.ports, instant(at_s)))
+                done(handle_interruption(interruption, [self.fleet], self.ports, instant(at_s)))
         turns = self.wake_ups.take(at_s)
         if at_s >= self._next_turn_s:
             self._minute_s += TURN_EVERY_S
             self._next_turn_s = self._minute_s + self.jitter()
             turns += 1
         for _ in range(turns):
-            _done(check_availability([self.fleet], self.ports, instant(at_s)))
+            done(check_availability([self.fleet], self.ports, instant(at_s)))
 
     def _take(self, at_s: float) -> None:
         for event in self.cloud.advance(at_s):
@@ -131,10 +136,15 @@ class Replay:
 
 
 def replay_of(
-    window: Market, world: World, settings: Settings, *, states: FakeStates | None = None
+    window: Market,
+    world: World,
+    settings: Settings,
+    *,
+    states: FakeStates | None = None,
+    desired: int | None = None,
 ) -> Replay:
     """A replay of a world from its start; `states` keep its decision records if wanted."""
-    cloud = cloud_of(window, world)
+    cloud = cloud_of(window, world, desired)
     chance, wake_ups = random.Random(world.seed), FakeWakeUps()
     return Replay(
         cloud=cloud,
@@ -145,7 +155,7 @@ def replay_of(
     )
 
 
-def _done(report: TurnReport) -> None:
+def done(report: TurnReport) -> None:
     """Raise the errors that no code expects: a backtest of them would say nothing."""
     if report.defects:
         raise ExceptionGroup("a turn failed by a defect", report.defects)

@@ -152,6 +152,28 @@ class TwoGroupLoop(SpotGroup):
         return held.on_demand if held.tick % self._every else max(0, self._spot - held.spot)
 
 
+class Failover(TickPolicy):
+    """All in one region until a launch fails there, then in the next; the rest on demand."""
+
+    def __init__(self, target: int, regions: Sequence[str]) -> None:
+        super().__init__(target)
+        self._regions, self._left = regions, list(dict.fromkeys(regions))
+
+    def next_pool(self, held: Sequence[int]) -> int:
+        """The pool of the present region with the fewest of ours."""
+        mine = [pool for pool, region in enumerate(self._regions) if region == self._left[0]]
+        return min(mine, key=held.__getitem__)
+
+    def told(self, requested: Counts, given: Counts) -> None:
+        """Go on to the next region once one refuses."""
+        if any(given[pool] < count for pool, count in requested.items()):
+            self._left.append(self._left.pop(0))
+
+    def on_demand(self, held: Held) -> int:
+        """What ready spot lacks of the target."""
+        return max(0, self._spot - held.ready)
+
+
 def run(policy: TickPolicy, window: Market, world: World) -> RunResult:
     """Run every tick of a window, then account.
 

@@ -99,6 +99,34 @@ RUNNERS: dict[str, tuple[Runner, Settings]] = {
 POLICIES = {name: Policy(name, run, settings) for name, (run, settings) in RUNNERS.items()}
 
 
+def _regions(window: Market, world: World, settings: Settings) -> RunResult:
+    from spotkeeper_lab.backtest import regions
+
+    return regions.run(window, world, settings)
+
+
+def _even_split(window: Market, world: World, settings: Settings) -> RunResult:
+    from spotkeeper_lab.backtest import regions
+
+    return regions.even_split(window, world, settings)
+
+
+def _failover(window: Market, world: World, settings: Settings) -> RunResult:
+    del settings
+    return peers.run(peers.Failover(world.target, window.regions_of_pools), window, world)
+
+
+REGIONAL = {
+    name: Policy(name, run, settings)
+    for name, run, settings in (
+        ("even-split", _even_split, deployed_settings()),
+        ("failover", _failover, {}),
+        ("spotkeeper-regions", _regions, deployed_settings() | {"home": ""}),
+    )
+}
+"""Ways to use several regions at once, with the fleet's part in each."""
+
+
 def choose(names: Sequence[str]) -> tuple[Policy, ...]:
     """The policies of these names, all where there are none; raises UnknownNameError."""
     for name in names:

@@ -29,9 +29,10 @@ class World:
     t, the newest instances of the pool are lost at t and were warned at t - ``notice_s`` (or not:
     ``notice_lost``); warnings arrive up to ``event_delay_s`` late. The turn of each minute starts
     up to ``turn_jitter_s`` after its beginning. An on-demand launch is refused with probability
-    ``on_demand_failure``. With ``warm_start_s``, as many on-demand instances as
-    ``warm_pool`` are kept prepared: running ones are billed as such, stopped ones for their disk,
-    and a released instance is stopped again (reuse on scale-in).
+    ``on_demand_failure``, and with ``on_demand_short`` while a region has no spot capacity. With
+    ``warm_start_s``, as many on-demand instances as ``warm_pool`` are kept prepared: running ones
+    are billed as such, stopped ones for their disk, and a released instance is stopped again (reuse
+    on scale-in).
     """
 
     target: int
@@ -44,6 +45,7 @@ class World:
     event_delay_s: float = 0.0
     turn_jitter_s: float = 0.0
     on_demand_failure: float = 0.0
+    on_demand_short: bool = False
     price_ratio: float | None = None
     warm_disk_ratio: float = WARM_DISK_RATIO
     seed: int = 0

@@ -729,6 +729,8 @@ class Cloud:
         refused: list[Refusal] = []
         if group.spec.purchase is Purchase.ON_DEMAND:
             risk = self.physics.on_demand_failure
+            if self.physics.on_demand_short and not any(self._capacity.values()):
+                risk = 1.0
             for _ in range(group.missing()):
                 pool = group.pools_by_use()[0]
                 if risk and self._chances.random() < risk:

@@ -168,6 +168,7 @@ class GroupState:
                 instances=tuple(machine.view() for machine in self.members.values()),
                 grace_s=self.spec.grace_s,
                 tags=dict(self.tags),
+                pools=self.spec.pools,
             )
         return self._view
 

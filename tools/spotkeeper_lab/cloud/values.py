@@ -191,6 +191,8 @@ class Physics:
     `terminate_hook_s`; one that is launched waits for its worker at most `launch_hook_s` where
     there is such a hook, and is then in service all the same, or abandoned unless `hook_continues`.
 
+    With `on_demand_short`, on-demand is refused while no pool has any spot capacity.
+
     Events take up to `event_delay_s`, each its own time; some arrive twice, some never. The spot
     request of an instance that AWS takes back says `spot_status`, up to `status_delay_s` late.
 
@@ -218,6 +220,7 @@ class Physics:
     spot_status: str = NO_CAPACITY
     status_delay_s: float = 0.0
     on_demand_failure: float = 0.0
+    on_demand_short: bool = False
     retry_s: float = 15.0
     retry_longest_s: float | None = None
     terminate_hook_s: float = 0.0
@@ -277,6 +280,7 @@ class GroupView:
     instances: tuple[InstanceView, ...] = ()
     grace_s: float = 0.0
     tags: Mapping[str, str] = field(default_factory=dict)
+    pools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from itertools import groupby, starmap
 from multiprocessing import get_context
 
@@ -30,7 +31,7 @@ from spotkeeper_charts.page import (
     scatter,
 )
 from spotkeeper_lab.backtest.bounds import limit
-from spotkeeper_lab.backtest.policies import POLICIES, Policy
+from spotkeeper_lab.backtest.policies import POLICIES, REGIONAL, Policy
 from spotkeeper_lab.backtest.world import RunResult, Settings, World, sampled
 from spotkeeper_lab.traces.market import Market, MarketError
 
@@ -39,6 +40,8 @@ type Progress = Callable[[int, int, str], None]
 
 SEED_STRIDE = 1_000_003
 """Keeps the seeds of windows apart from those of neighbouring worlds."""
+
+OURS = ("spotkeeper", "spotkeeper-regions")
 
 # Fewer runs take less time than the start of processes.
 FEW_RUNS = 4
@@ -181,9 +184,44 @@ def run_backtest(
     return rows
 
 
+def run_regions(
+    market: Market,
+    world: World,
+    cut: Windows,
+    settings: Settings | None = None,
+    *,
+    progress: Progress = lambda done, of, at_work: None,
+    workers: int = 1,
+) -> list[Row]:
+    """Try ways to use all regions of a market, and its best and its median region alone.
+
+    Those are chosen by what they cost in all windows, afterwards. `settings` change the deployed
+    policy; the home is by default the region with the most capacity.
+    """
+    run = partial(run_backtest, progress=progress, workers=workers)
+    own = {"home": market.largest_region, **(settings or {})}
+    ways = [
+        replace(
+            each, settings={**each.settings, **own} if "home" in each.settings else each.settings
+        )
+        for each in (POLICIES["spothedge"], *REGIONAL.values(), POLICIES["limit"])
+    ]
+    together = run([market], [world], ways, cut)
+    alone = run(
+        [market.within(region) for region in market.regions], [world], [POLICIES["spotkeeper"]], cut
+    )
+    by_cost = sorted(alone, key=lambda row: row.cost)
+    chosen = {"best region": by_cost[0], "median region": by_cost[len(by_cost) // 2]}
+    named = [
+        replace(row, policy=name, market=market.name, settings={"region": row.regions[0]})
+        for name, row in chosen.items()
+    ]
+    return [*named, *together]
+
+
 def _run(policy: str, settings: Settings, window: Market, world: World) -> RunResult:
     """Try a policy by its name, since other processes import it."""
-    return POLICIES[policy].run(window, world, settings)
+    return (POLICIES | REGIONAL)[policy].run(window, world, settings)
 
 
 def _beside(policy: str) -> Callable[[Row, Mapping[str, float]], str]:
@@ -259,7 +297,7 @@ def tables(rows: Sequence[Row], *, wide: bool = True) -> Iterator[Table]:
         for name in shown:
             table.add_column(name if wide else name.replace(" ", "\n"), justify="right")
         for row, cells in zip(group, figures, strict=True):
-            style = "bold" if row.policy == "spotkeeper" else None
+            style = "bold" if row.policy in OURS else None
             table.add_row(row.policy, *(cells[name] for name in shown), style=style)
         yield table
 
@@ -283,7 +321,7 @@ def _section(
     market, _, world = title.partition(", ")
     yield Heading(market)
     yield Text(world)
-    kinds = {"spotkeeper": "ours", "optimum": "optimum", "limit": "limit"}
+    kinds = {**dict.fromkeys(OURS, "ours"), "optimum": "optimum", "limit": "limit"}
     yield scatter(
         [
             Point(
@@ -301,7 +339,7 @@ def _section(
         rows=[
             page.Row(
                 cells=(row.policy, *cells.values()),
-                style="ours" if row.policy == "spotkeeper" else "",
+                style="ours" if row.policy in OURS else "",
             )
             for row, cells in zip(rows, figures, strict=True)
         ],
@@ -353,7 +391,7 @@ def _chart(name: str, run: RunResult, end_s: float) -> Chart:
         unit=f"{run.served_share:.2%} served, cost {run.cost:.1%}",
         height=100,
         whole=True,
-        ours=name == "spotkeeper",
+        ours=name in OURS,
         series=[
             Series(label="spot held", colour="spot", kind="area", t=t, values=spot),
             Series(

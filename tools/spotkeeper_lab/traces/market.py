@@ -84,7 +84,27 @@ class Market:
     @property
     def regions(self) -> tuple[str, ...]:
         """The regions of the pools; one Auto Scaling group can use the pools of one region."""
-        return tuple(dict.fromkeys(map(region_of, self.pools)))
+        return tuple(dict.fromkeys(self.regions_of_pools))
+
+    @property
+    def regions_of_pools(self) -> tuple[str, ...]:
+        """The region of each pool, in their order."""
+        return tuple(map(region_of, self.pools))
+
+    @property
+    def largest_region(self) -> str:
+        """The region that held the most, by time and capacity."""
+
+        def held(region: str) -> float:
+            return sum(
+                (end_s - at_s) * capacity
+                for one in self.within(region).steps
+                for at_s, end_s, capacity in zip(
+                    one.times, (*one.times[1:], self.end_s), one.capacities, strict=True
+                )
+            )
+
+        return max(self.regions, key=held)
 
     def within(self, region: str) -> "Market":
         """The pools of one region; raises MarketError, naming the regions, where it has none."""

@@ -52,9 +52,10 @@ class HealthSettings(CheckerSettings):
 
 
 class CollectSettings(Settings):
-    """What collect_search_logs reads."""
+    """What collect_search_logs reads; the queue is that of another region's home, if any."""
 
     default_fleet: Annotated[str, Field(alias="DEFAULT_FLEET", min_length=1)]
+    home_queue_url: Annotated[str, Field(alias="HOME_QUEUE_URL")] = ""
 
 
 class ExamineSettings(Settings):

@@ -156,10 +156,13 @@ class Alarm(StrEnum):
     ONPREM_WORKERS = "onprem-workers"
     PERMISSION = "permission"
     QUOTA = "quota"
+    REGION_GONE = "region-gone"
     REPLACEMENT_BUDGET_SPENT = "replacement-budget-spent"
     REQUEST_QUEUE_UNREAD = "request-queue-unread"
     SEARCH_LOGS_MISSING = "search-logs-missing"
+    SHARE_EXPIRED = "share-expired"
     STALE_SEARCH_LOGS = "stale-search-logs"
+    TWO_HOMES = "two-homes"
     UNPROVEN_MARKS = "unproven-marks"
 
 
@@ -284,6 +287,25 @@ class HealthFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RegionFigures:
+    """What a home knows of a region, from its report of `known_at`, and the share that it set.
+
+    `state` is empty, "leaving", "stale" or "gone". `price` is a spot hour in USD, egress included.
+    """
+
+    region: str
+    cover: int
+    ask: int
+    serving: int = 0
+    on_demand: int = 0
+    price: float | None = None
+    refused_since: datetime | None = None
+    refused: tuple[str, ...] = ()
+    known_at: datetime | None = None
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
     """What one turn saw, its rule and reason, its requests and AWS's answers.
 
@@ -291,7 +313,7 @@ class DecisionRecord:
     job's turn, `fleet` is the job. `awaited` is what a turn waits for. `unread` says what could not
     be read although it went on, and why. `error` is what stopped it; None for a turn that worked.
     `paused_since` is set while the fleet is paused. `nobody_serves` says why no worker seems to
-    serve.
+    serve. `regions` are those among which the turn of a home divided the need.
     """
 
     fleet: str
@@ -312,6 +334,7 @@ class DecisionRecord:
     paused_since: datetime | None = None
     unread: tuple[str, ...] = ()
     error: Failure | None = None
+    regions: tuple[RegionFigures, ...] = ()
 
     @property
     def refused(self) -> tuple[Outcome, ...]:

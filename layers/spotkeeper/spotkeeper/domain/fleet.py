@@ -39,7 +39,8 @@ class Group:
 
     AWS itself suspends a group that launched nothing for a day: `suspended_by_aws` are those.
     `owner` is the stack whose turns act on the group, empty where none has claimed it. One that
-    does not `exists` is as it is remembered, or without any capacity.
+    does not `exists` is as it is remembered, or without any capacity. `offers` are the pools that
+    it may launch in, as far as it names types.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Group:
     suspended_by_aws: frozenset[str] = frozenset()
     owner: str = ""
     exists: bool = True
+    offers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,30 @@ class Fleet:
         ),
         default=None,
     )
+    home: str | None = setting(
+        "the region whose stack divides the need among [several regions](regions.md); this stack "
+        "serves the share that it is given. Set by the stack's `Home`",
+        "this is a further region of a fleet",
+        unit="region",
+        pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]$",
+        default=None,
+    )
+    regions: str = setting(
+        "the tables of the fleet's stacks in other regions, as ARNs with commas between them: this "
+        "stack divides the need among them. Set by the stack's `Regions`",
+        "you add [a region](regions.md)",
+        unit="ARNs",
+        pattern=r"^(arn:aws[a-z-]*:dynamodb:[a-z0-9-]+:[0-9]{12}:table/[A-Za-z0-9_.-]+(,|$))*$",
+        default="",
+    )
+    egress_usd: float = setting(
+        "what 1,000 requests cost that another region's workers serve: transfer between regions. "
+        "It counts in the price of [other regions](regions.md)",
+        "requests or results are large",
+        unit="USD",
+        least=0,
+        default=0.0,
+    )
     bounds: Bounds
     objective: Objective | None = None
     sizing: SizingPolicy = field(default_factory=SizingPolicy)
@@ -122,6 +148,17 @@ class Fleet:
     def groups(self) -> tuple[str, str]:
         """The names of both groups, spot first."""
         return self.spot_group, self.on_demand_group
+
+    @property
+    def elsewhere(self) -> dict[str, str]:
+        """The tables of its other regions, by region; empty unless this stack is their home."""
+        tables = [arn.split(":") for arn in self.regions.split(",") if arn]
+        return {arn[3]: arn[5].removeprefix("table/") for arn in tables}
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a share says what it serves, of its own or another region's home."""
+        return bool(self.home or self.regions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

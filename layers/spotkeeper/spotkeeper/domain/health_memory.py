@@ -7,6 +7,7 @@ from datetime import datetime
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.request_queue import QueueMemory
 from spotkeeper.domain.load.speeds import Speeds
+from spotkeeper.domain.spread import SpreadMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,8 @@ class HealthMemory:
     `worker_known_at` is the last turn at which an instance in service had logged a request before.
     With `size_limited`, the load needed more than was requested of the spot group; None before the
     load has sized the group. `silences` are the times without requests of the last two weeks.
-    `speeds` are those of the fleet's instance types.
+    `speeds` are those of the fleet's instance types. `spread` is what a home remembers of its
+    regions, and `elsewhere` how many instances serve there.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -86,3 +88,5 @@ class HealthMemory:
     worker_known_at: datetime | None = None
     silences: tuple[Silence, ...] = ()
     speeds: Speeds = field(default_factory=Speeds)
+    spread: SpreadMemory = field(default_factory=SpreadMemory)
+    elsewhere: int = 0

@@ -37,7 +37,8 @@ class Pause:
 class Control:
     """What operators set for a fleet; `mode` None leaves it to the fleet document.
 
-    `version` counts the changes: of two concurrent operators, the second gets an error.
+    `version` counts the changes: of two concurrent operators, the second gets an error. `leaving`
+    are the fleet's regions that are to be removed.
     """
 
     mode: Mode | None = None
@@ -45,6 +46,7 @@ class Control:
     mode_at: datetime | None = None
     pause: Pause | None = None
     version: int = 0
+    leaving: tuple[str, ...] = ()
 
     def permission(self, default: Mode, now: datetime) -> Permission:
         """Say what a turn may do now; a pause ends by itself."""

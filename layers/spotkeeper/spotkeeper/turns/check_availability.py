@@ -47,6 +47,7 @@ from spotkeeper.domain.interruption import (
 from spotkeeper.ports import AtRiskNote, FleetError, Ports
 from spotkeeper.turns.act import Asked, act
 from spotkeeper.turns.reading import GROUPS, Together, read_together, snapshot_of, with_busy_shares
+from spotkeeper.turns.spread import reported, with_share
 from spotkeeper.turns.turn import Budget, FleetTurns, NoState, Once, Round, TurnReport
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
@@ -146,7 +147,7 @@ def _round(
     recent = lease.written_at is not None and now - lease.written_at < STALE_AFTER_ANOTHER
     stale = not together.is_fresh and (this.number > 0 or recent)
     read = read_together([this.fleet], ports, now, this.budget) if stale else together()
-    snapshot = replace(snapshot_of(this, read), can_defer=woken < MOST_WAKE_UPS)
+    snapshot = with_share(replace(snapshot_of(this, read), can_defer=woken < MOST_WAKE_UPS), this)
     wanted, requested = _planned(snapshot, this, woken)
     # The intention to detach is written first: a crash must not lose a detached instance, which
     # nothing else ends. Backfill and marks precede it, so that the marks are written with it.
@@ -163,6 +164,8 @@ def _round(
     figures = _figures(wanted, requested)
     record = _record_of(wanted, figures, memory, this)
     memory, record = _announced(memory, record, figures, this)
+    if this.fleet.is_shared:
+        memory = reported(wanted.assessment, memory, this)
     ports.last.keep(lease, memory)
     return memory, record
 
@@ -189,7 +192,7 @@ def _only_backfill(
         return None
     lease = replace(known, notes=(note,) if note else ())
     this = Round(fleet=fleet, ports=ports, budget=turns.budget, now=now, lease=lease)
-    snapshot = replace(snapshot_of(this, together()), can_defer=False)
+    snapshot = with_share(replace(snapshot_of(this, together()), can_defer=False), this)
     wanted = plan(assess(snapshot, lease.availability))
     fill = [action for action in wanted.actions if isinstance(action, Backfill)]
     if fill:

@@ -39,7 +39,9 @@ from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.request_queue import known_length
 from spotkeeper.domain.load.summarise import onprem_at_once
+from spotkeeper.domain.spread import covered
 from spotkeeper.ports import FleetError, Ports, Unreadable
+from spotkeeper.turns.spread import shared
 from spotkeeper.turns.turn import (
     ASK_UNTIL_S,
     Budget,
@@ -79,6 +81,8 @@ def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, Deci
     if assessment.history is not None and assessment.history != snapshot.history:
         ports.histories.write(fleet.name, assessment.history, now)
     wanted = plan(assessment)
+    if fleet.is_shared:
+        wanted = shared(wanted, this, snapshot.logged_at)
     if any(isinstance(action, ReplaceWorker) for action in wanted.actions):
         wanted = checked(wanted, ports.load.since(fleet.name, read_from(fleet, now)))
     if wanted.actions:
@@ -99,6 +103,12 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
         this.fleet, groups = fleet, ports.groups.describe(fleet.groups)
     spot, on_demand = groups_of(fleet, groups, ports.owner)
     digests = ports.load.since(fleet.name, read_from(fleet, now))
+    logged_at = dict[str, datetime]()
+    for region in fleet.elsewhere:
+        of_region = ports.load.since(f"{fleet.name}@{region}", read_from(fleet, now))
+        digests += of_region
+        if of_region:
+            logged_at[region] = max(one.sent_at for one in of_region)
     if not digests and lease.health.flow.newest is None:
         digests = ports.load.since(fleet.name, read_from(fleet, now, lost=True))
     queue = history = None
@@ -120,6 +130,8 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
         queue=queue,
         history=history,
         now=now,
+        logged_at=logged_at,
+        need=covered(lease.health.spread, spot.desired) if fleet.regions else None,
     )
 
 
@@ -198,7 +210,8 @@ def _record_of(
         nobody_serves=diagnosis.nobody_serves,
         outcomes=outcomes,
         awaited=(Awaited(what=Awaiting.SEARCH_LOGS),) if stale else (),
-        alarms=tuple(name for name, raised in alarms.items() if raised),
+        alarms=(*[name for name, raised in alarms.items() if raised], *wanted.alarms),
+        regions=wanted.regions,
     )
 
 

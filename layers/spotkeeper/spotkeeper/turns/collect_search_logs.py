@@ -7,8 +7,9 @@ have.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
 from spotkeeper.border.events import Message
 from spotkeeper.border.search_log import Body, MessageRefused, read, unpacked_bytes, without_future
@@ -21,6 +22,15 @@ from spotkeeper.domain.load.digest import (
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLook
 from spotkeeper.ports import FleetError, LoadTable, QueueLooks
+
+
+class HomeQueue(Protocol):
+    """Takes a region's messages to the home of its fleets."""
+
+    def forward(self, messages: Sequence[Message]) -> Sequence[str]:
+        """Send messages unchanged; returns the ids of those that were not taken."""
+        ...
+
 
 # A batch has up to 100 messages of `MAX_LOGS` each, and the function 512 MB of memory.
 BATCH_LOGS = 100_000
@@ -62,12 +72,13 @@ def collect(
     known_fleets: Collection[str],
     default_fleet: str,
     looks: QueueLooks | None = None,
+    home: HomeQueue | None = None,
 ) -> CollectReport:
     """Read, sum up and store a batch; logs that name no fleet belong to `default_fleet`.
 
     A log counts once, in whichever messages of the batch it is. The largest messages of a batch
     that holds over `BATCH_LOGS` are delivered again. `looks` is where agents' looks at request
-    queues are kept.
+    queues are kept, `home` where a region sends what it has stored.
     """
     refused: dict[str, str] = {}
     unstored: dict[str, str] = {}
@@ -87,6 +98,9 @@ def collect(
                     known = ", ".join(sorted(known_fleets)) or "none"
                     why = f"fleet: {each.fleet} has no fleet document; known are {known}"
                     raise MessageRefused(why)
+            if message.region:
+                # Digests of another region stay apart: its home sees when they stop.
+                batches = [replace(b, fleet=f"{b.fleet}@{message.region}") for b in batches]
         except (MessageRefused, NotDigestible) as error:
             refused[message.message_id] = str(error)
             continue
@@ -102,20 +116,21 @@ def collect(
             equal[each.fleet, each.content].append((each, message.message_id))
     sent = _digests(equal.values())
     unstored |= _store(sent, table)
+    unstored |= _forward([m for m in messages if m.message_id not in unstored | refused], home)
     left_out = {i: why for i, why in left_out.items() if i not in unstored}
     stored_messages = [each for each in noted.values() if each[0].message_id not in unstored]
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for stored in sent:
         if unstored.keys().isdisjoint(stored.message_ids):
             digest = stored.digest
-            counts[digest.fleet].update({
+            counts[digest.fleet.partition("@")[0]].update({
                 "SearchLogs": digest.count + digest.late,
                 "LateSearchLogs": digest.late,
                 "ClockSkewed": digest.skewed,
                 "DuplicateMessages": len(stored.message_ids) - 1 + stored.repeats,
             })  # fmt: skip
             # Logs that are not in the load count as lost.
-            _add(counts, digest.fleet, SearchLogsLost=digest.late)
+            _add(counts, digest.fleet.partition("@")[0], SearchLogsLost=digest.late)
     for _, body in stored_messages:
         for fleet, note in body.notes:
             lost = note.lost + note.refused
@@ -176,6 +191,16 @@ def _digests(equal: Iterable[Sequence[tuple[FleetBatch, str]]]) -> list[_Sent]:
         sent.append(_Sent(build_digest(batch, before), message_ids, repeats))
         before.update(batch.spans)
     return sent
+
+
+def _forward(messages: Sequence[Message], home: HomeQueue | None) -> dict[str, str]:
+    """Send messages home; returns why, by message id, for those to be delivered again."""
+    try:
+        left = set(home.forward(messages)) if home and messages else set[str]()
+    except FleetError as error:
+        return {message.message_id: str(error) for message in messages}
+    why = "its home's queue did not take it; it will be delivered again"
+    return dict.fromkeys(left, why)
 
 
 def _order(batch: FleetBatch) -> tuple[datetime, str]:

@@ -261,6 +261,7 @@ def group_from(group: "AutoScalingGroupTypeDef") -> Group:
         for process in group.get("SuspendedProcesses", [])
     }
     tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", [])}
+    template = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
     return Group(
         name=group["AutoScalingGroupName"],
         desired=group["DesiredCapacity"],
@@ -280,6 +281,14 @@ def group_from(group: "AutoScalingGroupTypeDef") -> Group:
         suspended=frozenset(reasons),
         owner=tags.get(OWNER_TAG, ""),
         suspended_by_aws=frozenset([name for name, why in reasons.items() if not by_a_user(why)]),
+        offers=tuple(
+            [
+                f"{zone}/{one['InstanceType']}"
+                for one in template.get("Overrides", [])
+                if "InstanceType" in one
+                for zone in group.get("AvailabilityZones", [])
+            ]
+        ),
     )
 
 

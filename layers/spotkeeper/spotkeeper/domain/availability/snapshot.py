@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from spotkeeper.domain.failure import LaunchFailure, Remedy, remedy
 from spotkeeper.domain.fleet import BusyShares, Fleet, Observation
+from spotkeeper.domain.spread import Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class NeedSource(StrEnum):
     """Who says what a fleet must serve."""
 
     SPOT_GROUP = "the spot group's desired capacity"
+    SHARE = "the share that the home of several regions gives"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,7 @@ class Snapshot:
     * `left` are the groups that earlier documents named and that still have instances, with how
       many, None where that is not known.
     * `unread` names what could not be read, and why.
+    * `share` is what a home of several regions says to this one; None for a fleet of one region.
     """
 
     fleet: Fleet
@@ -88,6 +91,7 @@ class Snapshot:
     unread: tuple[str, ...] = ()
     size_limited: bool | None = None
     busy_shares: BusyShares | None = None
+    share: Share | None = None
 
     @property
     def now(self) -> datetime:
@@ -96,7 +100,9 @@ class Snapshot:
 
     @property
     def need(self) -> Need:
-        """What the fleet must serve: as many instances as its spot group should have."""
+        """What the fleet must serve: its share, or as many as its spot group should have."""
+        if self.share:
+            return Need(instances=self.share.cover, source=NeedSource.SHARE)
         return Need(instances=self.groups.spot.desired, source=NeedSource.SPOT_GROUP)
 
     @property

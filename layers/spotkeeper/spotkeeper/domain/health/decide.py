@@ -3,11 +3,18 @@
 Each is a pure function. The calls to AWS are made between the last two.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.decision import Action, Answer, Request, RequestKind
+from spotkeeper.domain.decision import (
+    Action,
+    Alarm,
+    Answer,
+    RegionFigures,
+    Request,
+    RequestKind,
+)
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.domain.health.reports import watch_reports, with_silence
@@ -91,6 +98,8 @@ class HealthSnapshot:
 
     `queue` is the request queue's length, or why it is not known; None for a fleet without one.
     `history` is what the fleet's load was, None without an objective or where it cannot be read.
+    `need` is what the fleet's regions cover together, None for a fleet of one; `logged_at` is when
+    each other region sent its last search logs.
     """
 
     fleet: Fleet
@@ -100,6 +109,15 @@ class HealthSnapshot:
     queue: QueueLength | str | None
     history: LoadHistory | None
     now: datetime
+    need: int | None = None
+    logged_at: Mapping[str, datetime] = field(default_factory=dict)
+
+    @property
+    def sized(self) -> Group:
+        """The spot group, or all of a fleet's regions as one: what the load sizes."""
+        if self.need is None:
+            return self.spot
+        return replace(self.spot, desired=self.need, maximum=self.fleet.bounds.spot_max)
 
     @property
     def groups(self) -> tuple[Group, Group]:
@@ -125,13 +143,18 @@ class HealthAssessment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthPlan:
-    """The actions of a turn, in order; `memory` holds what was seen, before any request."""
+    """The actions of a turn, in order; `memory` holds what was seen, before any request.
+
+    `regions` and `alarms` are those of a fleet in several regions.
+    """
 
     assessment: HealthAssessment
     sizing: Sizing
     diagnosis: Diagnosis
     actions: tuple[HealthAction, ...]
     memory: HealthMemory
+    regions: tuple[RegionFigures, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
 
 
 def read_from(fleet: Fleet, now: datetime, *, lost: bool = False) -> datetime:
@@ -210,7 +233,7 @@ def _promised(
     history, window = as_if_full(history, window, slots, own)
     slots = history.sharing.at_once(slots)
     onprem, _ = recent_onprem(load, snapshot.fleet, memory, snapshot.now)
-    policy = objective_policy(replace(snapshot.fleet, slots=slots), snapshot.spot, onprem, memory)
+    policy = objective_policy(replace(snapshot.fleet, slots=slots), snapshot.sized, onprem, memory)
     history = extended(history, window)
     log = arrival_log(history, window)
     if history.work_ms:
@@ -228,7 +251,7 @@ def _promised(
     summary = at_speed(load_summary(log, window, until, flow.known_since), speed)
     return history, ObjectiveInput(
         summary=replace(summary, queued=known_waiting(memory.queue)),
-        serving=serving,
+        serving=serving + memory.elsewhere,
         choice=choose(history.scores),
         slots=slots,
         speed=speed,
@@ -238,12 +261,14 @@ def _promised(
 def plan(assessment: HealthAssessment) -> HealthPlan:
     """Decide one turn: size the spot group, then replace instances that do not work."""
     snapshot, now = assessment.snapshot, assessment.snapshot.now
-    fleet, spot = snapshot.fleet, snapshot.spot
+    fleet, spot = snapshot.fleet, snapshot.sized
     sizing = size(
         assessment.load, fleet, spot, assessment.memory, now, assessment.promised, assessment.partly
     )
     diagnosis = diagnose(assessment.load, snapshot.groups, fleet, sizing.memory, now)
-    resize = _resize(snapshot, sizing, diagnosis)
+    resizes = sizing.action is Action.RESIZE and sizing.limited is not None and not fleet.is_shared
+    wanted, limited = sizing.spot_desired if resizes else snapshot.spot.desired, sizing.limited
+    resize = _resize(snapshot, wanted, diagnosis, limited=bool(limited))
     memory = diagnosis.memory
     if memory.size_limited is None and sizing.action is Action.HOLD and not assessment.partly:
         # The group already has the size that the load needs.
@@ -263,14 +288,22 @@ def plan(assessment: HealthAssessment) -> HealthPlan:
     )
 
 
+def by_share(wanted: HealthPlan, ask: int) -> HealthPlan:
+    """Size the spot group by the share of a fleet in several regions, within its own limits."""
+    snapshot = wanted.assessment.snapshot
+    ask = min(max(ask, snapshot.spot.minimum), snapshot.spot.maximum)
+    resize = _resize(snapshot, ask, wanted.diagnosis, limited=False)
+    ended = {action.instance_id for action in resize if isinstance(action, EndInstance)}
+    left = [a for a in wanted.actions if getattr(a, "instance_id", "") not in ended]
+    memory = replace(wanted.memory, size_limited=False)
+    return replace(wanted, actions=(*resize, *left), memory=memory)
+
+
 def _resize(
-    snapshot: HealthSnapshot, sizing: Sizing, diagnosis: Diagnosis
+    snapshot: HealthSnapshot, wanted: int, diagnosis: Diagnosis, *, limited: bool
 ) -> tuple[ResizeSpot | EndInstance, ...]:
     """Raise the desired capacity, or lower it by ending suspects, then the least busy instances."""
-    spot, wanted, limited = snapshot.spot, sizing.spot_desired, sizing.limited
-    if sizing.action is not Action.RESIZE or limited is None:
-        return ()
-    ends: tuple[str, ...] = ()
+    spot, ends = snapshot.spot, tuple[str, ...]()
     if wanted < spot.desired:
         shares = busy_shares(snapshot.digests, snapshot.now, BUSY_WINDOW, snapshot.fleet.slots)
         bad = diagnosis.reasons

@@ -77,7 +77,7 @@ def watch_reports(
     oldest_first = sorted(load.workers, key=lambda worker: worker.last_finished)
     logged = {worker.instance_id: worker.last_finished for worker in oldest_first}
     last = {i: at for i, at in {**memory.last_logs, **logged}.items() if i in since}
-    workers = workers_in_service(len(since), load, fleet)
+    workers = workers_in_service(len(since) + memory.elsewhere, load, fleet)
     passed = max(requests / workers, _beside_waits(requests, workers, load, digests, memory, now))
     share = passed * fleet.workers_per_instance
     expected: dict[str, float] = {}
@@ -243,7 +243,7 @@ def logs_rather_missing(
         return False
     if max(load.load_rate.values(), default=0.0) >= BUSY_ALL_THE_TIME:
         return False
-    workers = workers_in_service(total, load, fleet)
+    workers = workers_in_service(total + memory.elsewhere, load, fleet)
     left = max(1, workers - len(alike) * fleet.workers_per_instance)
     return not _all_are_served(memory, alike, left / workers)
 
@@ -279,7 +279,8 @@ def unreported(load: Load, memory: HealthMemory, fleet: Fleet, now: datetime) ->
     deadline = timedelta(seconds=fleet.availability.launch_deadline_s)
     pace, logged = 0.0, is_logged(load, memory, now)
     if logged:
-        workers = workers_in_service(len(memory.in_service_since), load, fleet)
+        there = len(memory.in_service_since) + memory.elsewhere
+        workers = workers_in_service(there, load, fleet)
         pace = load.arrival_rate / workers * fleet.workers_per_instance
     alone = not logged and _nobody_ever_reported(memory) and _nobody_serves(memory, now)
     reasons: dict[str, str] = {}

@@ -1,0 +1,79 @@
+"""The two items of a fleet in each region's table: its share, and its report.
+
+pk region#NAME  sk share    what the home says; conditional on the term that it replaces
+pk region#NAME  sk report   what the region says
+"""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter, ValidationError
+
+from spotkeeper.adapters.table import LAST, Items, epoch, only_if
+from spotkeeper.domain.spread import Report, Share
+from spotkeeper.ports import Conflict, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+_SHARE, _REPORT = TypeAdapter(Share), TypeAdapter(Report)
+# What is kept of a region or a home that is gone.
+LIFETIME = timedelta(days=7)
+
+
+class RegionTables:
+    """The port of regions on DynamoDB tables, one in each region."""
+
+    def __init__(self, here: str, table: str, client: "Callable[[str], DynamoDBClient]") -> None:
+        """Take this stack's region and table, and what makes a client of a region."""
+        self.here, self._table, self._client = here, table, client
+
+    def of(self, fleet: str, region: str, table: str = "") -> tuple[Share | None, Report | None]:
+        """Read both items of a fleet; raises `Unreadable` for what no release wrote."""
+        doing = f"reading the share of {fleet} in {region}"
+        items = self._items(region, table)._query(
+            doing, f"region#{fleet}", "report", f"share{LAST}", ConsistentRead=True
+        )
+        said = {item["sk"]["S"]: item for item in items}
+        try:
+            share, report = [
+                said[sk]["said"]["S"] if sk in said else None for sk in ("share", "report")
+            ]
+            return (
+                _SHARE.validate_json(share) if share else None,
+                _REPORT.validate_json(report) if report else None,
+            )
+        except (KeyError, ValidationError) as error:
+            message = f"{doing}: an item of region#{fleet} cannot be read: delete it"
+            raise Unreadable(message) from error
+
+    def give(self, fleet: str, region: str, table: str, share: Share, seen: int) -> None:
+        """Write a share in the place of the one of term `seen`; raises `Conflict` if it is not."""
+        try:
+            self._items(region, table)._put(
+                f"writing the share of {fleet} in {region}",
+                f"region#{fleet}",
+                "share",
+                only_if("attribute_not_exists(term) OR term = :seen", seen=seen),
+                said=_SHARE.dump_json(share).decode(),
+                term=share.term,
+                expires_at=epoch(share.written + LIFETIME),
+            )
+        except Conflict as error:
+            message = f"another home has just written the share of {fleet} in {region}"
+            raise Conflict(message) from error
+
+    def report(self, fleet: str, report: Report) -> None:
+        """Write what this region says."""
+        self._items(self.here, "")._put(
+            f"reporting {fleet} to its home",
+            f"region#{fleet}",
+            "report",
+            said=_REPORT.dump_json(report).decode(),
+            expires_at=epoch(report.at + LIFETIME),
+        )
+
+    def _items(self, region: str, table: str) -> Items:
+        return Items(self._client(region), table or self._table)

@@ -1,0 +1,232 @@
+"""What holds of the division of a need among regions, whatever they report."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeeper.domain.failure import FailureClass
+from spotkeeper.domain.spread import (
+    CHEAPER_FOR,
+    EXPIRES,
+    KEPT,
+    LONG_REST,
+    REST,
+    Place,
+    Report,
+    Share,
+    SpreadMemory,
+    spread,
+)
+from tests.builders import at
+
+NAMES = ("us-west-2", "us-east-1", "eu-west-1", "eu-north-1")
+HOME, NOW, TRIAL = NAMES[0], at(0), timedelta(minutes=10)
+CAPACITY, QUOTA = FailureClass.CAPACITY, FailureClass.QUOTA
+small = st.integers(0, 6)
+reports = st.builds(
+    Report,
+    at=st.just(NOW),
+    serving=small,
+    launching=st.integers(0, 3),
+    bare=st.integers(0, 3),
+    refused=st.dictionaries(st.sampled_from(FailureClass), st.just(NOW), max_size=2),
+)
+places = st.builds(
+    Place,
+    cover=small,
+    report=reports,
+    price=st.sampled_from((0.3, 0.31, 0.5, 1.0)),
+    fresh=st.booleans(),
+    leaving=st.booleans(),
+    gone=st.booleans(),
+)
+instants = st.integers(-3600, 3600).map(at)
+memories = st.builds(
+    SpreadMemory,
+    rests=st.dictionaries(st.sampled_from(NAMES), instants),
+    trials=st.dictionaries(st.sampled_from(NAMES), instants),
+    cheaper=st.dictionaries(st.sampled_from(NAMES), instants, max_size=1),
+)
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> dict[str, Place]:
+    found = {name: draw(places) for name in NAMES[: draw(st.integers(1, 4))]}
+    return found | {HOME: replace(found[HOME], gone=False)}
+
+
+@given(fleets(), memories, st.integers(0, 20))
+def test_the_covers_are_the_need_and_a_trial_is_no_more_than_what_moves(
+    fleet: Mapping[str, Place], memory: SpreadMemory, need: int
+) -> None:
+    division, after = spread(need, HOME, fleet, memory, NOW, TRIAL)
+    assert sum(cover for cover, _ in division.values()) == need
+    assert all(0 <= cover <= ask for cover, ask in division.values())
+    moving = sum(ask - cover for cover, ask in division.values())
+    short = sum(replace(each, cover=division[r][0]).short for r, each in fleet.items())
+    assert moving <= max(1, short)
+    for r, (cover, ask) in division.items():
+        place = fleet[r]
+        assert ask == cover or (place.fresh and not place.leaving and not place.gone)
+        assert (r in after.trials) == (ask > cover)
+
+
+@given(fleets(), memories)
+def test_a_cover_leaves_a_region_only_for_where_it_is_served(
+    fleet: Mapping[str, Place], memory: SpreadMemory
+) -> None:
+    """Make before break: at a constant need, what a region takes on serves there already.
+
+    The others are what a region that is gone covered, and what neither group serves anywhere.
+    """
+    need = sum(place.cover for place in fleet.values())
+    division, _ = spread(need, HOME, fleet, memory, NOW, TRIAL)
+    gone = sum(place.cover for place in fleet.values() if place.gone)
+    bare = sum(min(place.report.bare, division[r][0] + 20) for r, place in fleet.items())
+    unserved = 0
+    for r, (cover, _) in division.items():
+        gained = max(0, cover - fleet[r].cover)
+        unserved += max(0, gained - max(0, fleet[r].report.serving - fleet[r].cover))
+    assert unserved <= gone + bare
+
+
+@given(fleets(), memories, st.integers(0, 20), st.integers(-90, 90))
+def test_clocks_apart_change_nothing(
+    fleet: Mapping[str, Place], memory: SpreadMemory, need: int, apart_s: int
+) -> None:
+    """A region's instants are compared with each other only; those of a rest are the home's."""
+    aside = {
+        r: replace(
+            place,
+            report=replace(
+                place.report,
+                at=at(apart_s),
+                refused=dict.fromkeys(place.report.refused, at(apart_s)),
+            ),
+        )
+        for r, place in fleet.items()
+    }
+    assert spread(need, HOME, aside, memory, NOW, TRIAL) == spread(
+        need, HOME, fleet, memory, NOW, TRIAL
+    )
+
+
+@pytest.mark.parametrize(
+    ("after", "held"),
+    [
+        (timedelta(0), (3, 5)),
+        (EXPIRES + KEPT - timedelta(seconds=1), (3, 5)),
+        (EXPIRES + KEPT, (3, 3)),
+        (EXPIRES + 2 * KEPT - timedelta(seconds=1), (3, 3)),
+        (EXPIRES + 2 * KEPT, (1, 1)),
+    ],
+)
+def test_a_share_that_nobody_renews_loses_its_trial_then_its_cover(
+    after: timedelta, held: tuple[int, int]
+) -> None:
+    share = Share(term=7, cover=3, ask=5, written=NOW).in_force(1, NOW + after)
+    assert (share.cover, share.ask) == held
+
+
+def place(cover: int, serving: int, price: float = 0.3, **more: object) -> Place:
+    fields = {k: more.pop(k) for k in ("launching", "bare", "refused") if k in more}
+    if "refused" in fields:
+        fields["refused"] = {fields["refused"]: NOW}
+    report = Report(at=NOW, serving=serving, **fields)  # type: ignore[arg-type]
+    return Place(cover=cover, report=report, price=price, **more)  # type: ignore[arg-type]
+
+
+WEST, EAST, EU = NAMES[:3]
+
+
+@pytest.mark.parametrize(
+    ("fleet", "division"),
+    [
+        # One unit that the home was refused is on trial in the cheapest other region.
+        (
+            {WEST: place(3, 2, refused=CAPACITY), EAST: place(0, 0, 0.4), EU: place(0, 0, 0.35)},
+            {WEST: (3, 3), EAST: (0, 0), EU: (0, 1)},
+        ),
+        # It launches: it is kept, and nobody else is tried.
+        (
+            {WEST: place(3, 2, refused=CAPACITY), EAST: place(0, 0, launching=1)},
+            {WEST: (3, 3), EAST: (0, 1)},
+        ),
+        # It serves: its cover moves.
+        ({WEST: place(3, 2, refused=CAPACITY), EAST: place(0, 1)}, {WEST: (2, 2), EAST: (1, 1)}),
+        # A launch that is only late moves nothing.
+        ({WEST: place(3, 2, launching=1), EAST: place(0, 0)}, {WEST: (3, 3), EAST: (0, 0)}),
+        # AWS throttles: no evidence of missing capacity.
+        (
+            {WEST: place(3, 2, refused=FailureClass.THROTTLE), EAST: place(0, 0)},
+            {WEST: (3, 3), EAST: (0, 0)},
+        ),
+        # On-demand is refused, too: another region covers it at once, by on-demand if it must.
+        (
+            {WEST: place(3, 0, refused=CAPACITY, bare=2), EAST: place(0, 0)},
+            {WEST: (1, 1), EAST: (2, 3)},
+        ),
+        # Both are short everywhere: the covers stay.
+        (
+            {
+                WEST: place(2, 0, refused=CAPACITY, bare=2),
+                EAST: place(1, 0, refused=CAPACITY, bare=1),
+            },
+            {WEST: (2, 2), EAST: (1, 1)},
+        ),
+        # A region that is paused, or removed, gives its cover away by trials first.
+        ({WEST: place(2, 2), EAST: place(2, 2, leaving=True)}, {WEST: (2, 4), EAST: (2, 2)}),
+        ({WEST: place(2, 4), EAST: place(2, 2, leaving=True)}, {WEST: (4, 4), EAST: (0, 0)}),
+        # One that is gone, at once.
+        ({WEST: place(2, 2), EAST: place(2, 2, gone=True)}, {WEST: (4, 4), EAST: (0, 0)}),
+        # An old report, or one of an earlier release, keeps its cover and gets no trial.
+        (
+            {WEST: place(2, 1, refused=CAPACITY), EAST: place(2, 0, fresh=False)},
+            {WEST: (2, 2), EAST: (2, 2)},
+        ),
+        # A smaller need: from the dearest. A larger one is the home's.
+        ({WEST: place(3, 3), EAST: place(3, 3, 0.4)}, {WEST: (3, 3), EAST: (1, 1)}),
+        ({WEST: place(1, 1), EAST: place(1, 1)}, {WEST: (3, 3), EAST: (1, 1)}),
+    ],
+)
+def test_a_unit_moves_in_one_way(
+    fleet: Mapping[str, Place], division: Mapping[str, tuple[int, int]]
+) -> None:
+    need = sum(cover for cover, _ in division.values())
+    assert spread(need, HOME, fleet, SpreadMemory(), NOW, TRIAL)[0] == division
+
+
+@pytest.mark.parametrize(("refused", "rest"), [(CAPACITY, REST), (QUOTA, LONG_REST)])
+def test_a_region_that_refused_rests_for_a_fixed_time(
+    refused: FailureClass, rest: timedelta
+) -> None:
+    fleet = {WEST: place(3, 2, refused=CAPACITY), EAST: place(0, 0, refused=refused)}
+    memory = SpreadMemory(trials={EAST: at(-60)})
+    _, memory = spread(3, HOME, fleet, memory, NOW, TRIAL)
+    fleet[EAST] = place(0, 0)
+    for later, asked in ((rest - timedelta(seconds=1), 0), (rest, 1)):
+        division, _ = spread(3, HOME, fleet, memory, NOW + later, TRIAL)
+        assert division[EAST] == (0, asked)
+
+
+def test_a_trial_that_never_serves_is_over() -> None:
+    fleet = {WEST: place(3, 2, refused=CAPACITY), EAST: place(0, 0), EU: place(0, 0)}
+    memory = SpreadMemory(trials={EAST: NOW - TRIAL - timedelta(seconds=1)})
+    division, after = spread(3, HOME, fleet, memory, NOW, TRIAL)
+    assert division == {WEST: (3, 3), EAST: (0, 0), EU: (0, 1)}
+    assert after.rests[EAST] == NOW + LONG_REST
+
+
+def test_one_unit_at_a_time_moves_to_a_price_that_has_been_lower_for_long() -> None:
+    fleet, memory, now = {WEST: place(3, 3, 0.4), EAST: place(0, 0, 0.3)}, SpreadMemory(), NOW
+    for minute in range(0, 31, 10):
+        now = NOW + timedelta(minutes=minute)
+        division, memory = spread(3, HOME, fleet, memory, now, TRIAL)
+        assert division[EAST] == (0, int(now - NOW >= CHEAPER_FOR))
+    fleet[EAST] = place(0, 1, 0.3)
+    division, _ = spread(3, HOME, fleet, memory, now, TRIAL)
+    assert division == {WEST: (2, 2), EAST: (1, 2)}
