@@ -14,7 +14,7 @@ from spotkeeper.domain.availability.snapshot import Need, NeedSource
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Fleet, Group
-from spotkeeper.domain.interruption import Interruption, InterruptionKind, risk_begins
+from spotkeeper.domain.interruption import SCHEDULED_LEAD
 from spotkeeper.domain.settings.availability import AvailabilityPolicy, RebalanceMeaning
 from spotkeeper.domain.settings.sizing import SizingPolicy
 from tests.builders import Turn, at, failure, fleet, group, ids, instances, turn
@@ -280,11 +280,8 @@ def test_an_instance_that_survives_its_warning_counts_again() -> None:
 
 def test_an_instance_does_not_count_again_when_its_scheduled_change_is_due() -> None:
     """AWS stops the instance at that time or soon after."""
-    change = Interruption(
-        kind=InterruptionKind.SCHEDULED_CHANGE, at=at(0), instance_ids=(SPOT[0],), due=at(3600)
-    )
     take = Turns(of=KEEP)
-    take(0, spot(), warned={SPOT[0]: risk_begins(change, at(0))})
+    take(0, spot(), warned={SPOT[0]: at(3600) - SCHEDULED_LEAD})
     for seconds in (3600, 3660, 3840):
         seen = take(seconds, spot(), back(1))
         assert (seen.spot.serving, seen.of(Unmark)) == (3, [])

@@ -41,13 +41,17 @@ def ago(seconds: float) -> Any:
     return NOON - timedelta(seconds=seconds)
 
 
-def availability(age_s: float = 20, **changes: Any) -> DecisionRecord:
-    seen = {"spot_desired": 6, "spot_serving": 6, **changes.pop("seen", {})}
+SIX_SERVE = AvailabilityFigures(spot_desired=6, spot_serving=6)
+
+
+def availability(
+    age_s: float = 20, figures: AvailabilityFigures = SIX_SERVE, **changes: Any
+) -> DecisionRecord:
     changes.setdefault("reason", "spot 6 of 6 serving; nothing is missing")
     return held(
         controller=Controller.AVAILABILITY,
         at=ago(age_s),
-        availability=AvailabilityFigures(**seen),
+        availability=figures,
         **changes,
     )
 
@@ -57,8 +61,8 @@ NEEDED = HealthFigures(
 )
 
 
-def health(age_s: float = 20, **seen: int) -> DecisionRecord:
-    return held(at=ago(age_s), health=replace(NEEDED, **seen))
+def health(age_s: float = 20, figures: HealthFigures = NEEDED) -> DecisionRecord:
+    return held(at=ago(age_s), health=figures)
 
 
 def logs(
@@ -119,7 +123,7 @@ def test_a_busy_share_is_withheld_while_idle_or_hung_workers_would_change_it() -
 
 def test_a_reason_is_shown_once_and_no_number_is_split_from_its_unit() -> None:
     reason = "both groups are short: AWS has no capacity for 3 instances"
-    turn = availability(seen={"shortfall_unfilled": 6}, reason=reason)
+    turn = availability(figures=replace(SIX_SERVE, shortfall_unfilled=6), reason=reason)
     text = screen(looked(groups=groups(serving=()), records=(turn, health(47)), digests=[]))
     assert text.count(reason) == 1
     wrapped = labelled(
@@ -131,11 +135,11 @@ def test_a_reason_is_shown_once_and_no_number_is_split_from_its_unit() -> None:
 @pytest.mark.parametrize(
     ("looks", "logged_s", "expected"),
     [
-        pytest.param([(20, 9, 0), (80, 9, 0), (140, 8, 0)], 900, 118, id="nobody took one"),
-        pytest.param([(40, 9, 0), (80, 9, 1), (140, 8, 0)], 900, 18, id="one was in flight"),
-        pytest.param([(40, 9, 0), (80, 12, 0)], 900, 18, id="some were taken"),
-        pytest.param([(40, 9, 0), (80, 9, 0)], 50, 18, id="somebody logged since"),
-        pytest.param([(20, 9, 0)], 900, None, id="too young"),
+        pytest.param([(20, 9, 0), (80, 9, 0), (140, 8, 0)], 900, 122, id="nobody took one"),
+        pytest.param([(40, 9, 0), (80, 9, 1), (140, 8, 0)], 900, 22, id="one was in flight"),
+        pytest.param([(40, 9, 0), (80, 12, 0)], 900, 22, id="some were taken"),
+        pytest.param([(40, 9, 0), (80, 9, 0)], 50, 22, id="somebody logged since"),
+        pytest.param([(15, 9, 0)], 900, None, id="too young"),
         pytest.param([(20, 0, 0)], 900, None, id="none waited"),
         pytest.param([], 900, None, id="no look"),
     ],
@@ -144,7 +148,7 @@ def test_how_long_the_oldest_request_has_waited_at_least(
     looks: list[tuple[float, int, int]], logged_s: float, expected: float | None
 ) -> None:
     turns = [
-        health(age, requests_queued=n, requests_in_flight=f, search_log_age_s=900)
+        health(age, replace(NEEDED, requests_queued=n, requests_in_flight=f, search_log_age_s=900))
         for age, n, f in looks
     ]
     waiting = QueueLength(waiting=9, in_flight=0)
@@ -185,8 +189,8 @@ REFUSED = availability(
 )  # fmt: skip
 
 
-def turns(**seen: int) -> dict[str, Any]:
-    return {"records": (availability(seen=seen), health())}
+def turns(figures: AvailabilityFigures) -> dict[str, Any]:
+    return {"records": (availability(figures=figures), health())}
 
 
 def judged(workers_suspect: int = 0, **found: Any) -> dict[str, Any]:
@@ -209,12 +213,15 @@ HUNG = judged(2, suspects=SUSPECTS)
          "no request waits now; 95 % of 36 requests started within"),
         (BACKFILLED, State.WHOLE, "6 wanted, 6 in service"),
         (FIVE, State.NOT_WHOLE, "5 of 6 wanted are in service"),
-        (turns(shortfall_unfilled=2), State.UNKNOWN, "2 of them were not known to serve"),
-        (turns(shortfall_unfilled=1, spot_at_risk=1, early_replacements=1), State.WHOLE,
-         "6 served in"),
+        (turns(replace(SIX_SERVE, shortfall_unfilled=2)), State.UNKNOWN,
+         "2 of them were not known to serve"),
+        (turns(replace(SIX_SERVE, shortfall_unfilled=1, spot_at_risk=1, early_replacements=1)),
+         State.WHOLE, "6 served in"),
         # What AWS takes within two minutes is missing, unless it has left its group.
-        (turns(spot_at_risk=1), State.NOT_WHOLE, "5 of 6 wanted are in service, 1 more is warned"),
-        (turns(spot_at_risk=6), State.NOT_WHOLE, "0 of 6 wanted are in service, 6 more are warned"),
+        (turns(replace(SIX_SERVE, spot_at_risk=1)), State.NOT_WHOLE,
+         "5 of 6 wanted are in service, 1 more is warned"),
+        (turns(replace(SIX_SERVE, spot_at_risk=6)), State.NOT_WHOLE,
+         "0 of 6 wanted are in service, 6 more are warned"),
         # An instance whose workers hang is in service; a quiet fleet is no reason for an alarm.
         (FOUR_LOG, State.IN_SERVICE, "6 wanted, 6 in service, 4 served in"),
         (NONE_LOG, State.IN_SERVICE, "6 in service, 0 served in the last minute"),

@@ -66,13 +66,6 @@ def action_for(kind: InterruptionKind, rebalance: RebalanceMeaning) -> Interrupt
             assert_never(kind)
 
 
-def risk_begins(interruption: Interruption, now: datetime) -> datetime:
-    """Return when the risk begins; a warning from a clock that is ahead counts from now."""
-    if interruption.due is None:
-        return min(interruption.at, now)
-    return interruption.due - SCHEDULED_LEAD
-
-
 def at_risk_since(
     known: datetime | None, reported: datetime, now: datetime, notice: timedelta
 ) -> datetime:

@@ -38,11 +38,11 @@ from spotkeeper.domain.decision import (
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.interruption import (
+    SCHEDULED_LEAD,
     Interruption,
     InterruptionAction,
     InterruptionKind,
     action_for,
-    risk_begins,
 )
 from spotkeeper.ports import AtRiskNote, FleetError, Ports
 from spotkeeper.turns.act import Asked, act
@@ -104,7 +104,9 @@ def handle_interruption(
             continue
         concerned.append(fleet)
         if action is InterruptionAction.MARK_AT_RISK:
-            at = risk_begins(interruption, now)
+            due = interruption.due
+            # A warning from a clock that is ahead counts from now.
+            at = due - SCHEDULED_LEAD if due else min(interruption.at, now)
             notes[fleet.name] = AtRiskNote(instance_ids=ids, at=at)
         elif interruption.kind is InterruptionKind.LAUNCH_SUCCESSFUL:
             at = min(interruption.at, now)

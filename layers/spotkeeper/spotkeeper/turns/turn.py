@@ -404,24 +404,26 @@ def rotated[T](items: Sequence[T], now: datetime, every: timedelta = MINUTE) -> 
     return [*items[first:], *items[:first]]
 
 
+@dataclass(slots=True)
 class Once[T]:
-    """Reads at the first call; every call returns what was read, or raises the same error."""
+    """Reads at the first call; every call returns what was read, or raises the same error.
 
-    def __init__(self, read: Callable[[], T]) -> None:
-        self._read = read
-        self._found: list[T | FleetError] = []
-        # Whether nothing was read yet.
-        self.is_fresh = True
+    It `is_fresh` until then.
+    """
+
+    read: Callable[[], T]
+    is_fresh: bool = field(default=True, init=False)
+    _results: list[T | FleetError] = field(default_factory=list, init=False)
 
     def __call__(self) -> T:
         """Return what was read."""
         if self.is_fresh:
             try:
-                self._found.append(self._read())
+                self._results.append(self.read())
             except FleetError as error:
-                self._found.append(error)
+                self._results.append(error)
             self.is_fresh = False
-        (result,) = self._found
+        (result,) = self._results
         if isinstance(result, FleetError):
             raise result
         return result

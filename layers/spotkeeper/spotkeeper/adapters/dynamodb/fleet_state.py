@@ -253,11 +253,11 @@ def _lease_from(
                 f"{name}: it is of {ahead.isoformat()}, by a clock that was ahead"
             )
             return None
-        parse = partial(_memory, adapter, of)
-        if ahead:
-            return read(
-                lambda text: parse(_not_ahead(text, now, ahead)), name, stored.get(name), of
-            )
+
+        def parse(text: str) -> Any:
+            known = json.loads(_not_ahead(text, now, ahead) if ahead else text)
+            return adapter.validate_python(memory_in_todays_words(known, of), strict=False)
+
         return read(parse, name, stored.get(name), of)
 
     texts = [
@@ -299,7 +299,3 @@ def _not_ahead(text: str, now: datetime, until: datetime) -> str:
         return now.isoformat() if now < datetime.fromisoformat(match[0]) <= until else match[0]
 
     return _TIME.sub(at, text)
-
-
-def _memory[T](adapter: TypeAdapter[T], of: Controller, text: str) -> T:
-    return adapter.validate_python(memory_in_todays_words(json.loads(text), of), strict=False)
