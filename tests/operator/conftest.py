@@ -57,14 +57,18 @@ def deployed(
     return stage
 
 
-def ring(alarm: str, state: Literal["ALARM", "INSUFFICIENT_DATA"] = "ALARM") -> None:
+def ring(
+    alarm: str, state: Literal["ALARM", "INSUFFICIENT_DATA"] = "ALARM", query: str = ""
+) -> None:
     cloudwatch, name = boto3.client("cloudwatch"), f"{STACK}-{alarm}"
+    of: dict[str, Any] = {
+        "Namespace": "Spotkeeper", "MetricName": "BothShort", "Statistic": "Maximum", "Period": 60,
+    }  # fmt: skip
+    if query:
+        of = {"Metrics": [{"Id": "q", "Expression": query, "Period": 60}]}
     cloudwatch.put_metric_alarm(
         AlarmName=name,
-        Namespace="Spotkeeper",
-        MetricName="BothShort",
-        Statistic="Maximum",
-        Period=60,
+        **of,
         EvaluationPeriods=1,
         Threshold=0,
         ComparisonOperator="GreaterThanThreshold",

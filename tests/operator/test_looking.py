@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
+from botocore.client import BaseClient
 
 from spotkeeper.domain.decision import Suspect, Suspicion
 from spotkeeper.domain.fleet import Instance, Phase
@@ -104,6 +106,29 @@ def test_which_alarms_ring(deployed: Stage) -> None:
     ring("eu-both-short")
     ringing = json.loads(answered("status", "--json"))["ringing"]
     assert ringing == ["both-short", "checker-not-running"]
+
+
+def test_an_alarm_of_fleets_is_shown_with_those_that_ring(
+    deployed: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del deployed
+    query = "SELECT MAX(BothShort) FROM SCHEMA(Spotkeeper, service, fleet) GROUP BY fleet"
+    ring("both-short", query=query)
+    client_class: Any = BaseClient
+    call = client_class._make_api_call
+
+    def contributors(client: Any, operation: str, params: Any) -> Any:
+        if operation != "DescribeAlarmContributors":
+            return call(client, operation, params)
+        attributes = [{"fleet": name} for name in ("main", "search")]
+        return {"AlarmContributors": [{"ContributorAttributes": one} for one in attributes]}
+
+    # moto does not know the call.
+    monkeypatch.setattr(BaseClient, "_make_api_call", contributors)
+    assert json.loads(answered("status", "--json"))["ringing_fleets"] == {
+        "both-short": ["main", "search"]
+    }
+    assert "alarms        both-short (main, search)" in answered("status")
 
 
 def test_a_stack_without_its_outputs_says_how_far_it_is(deployed: Stage) -> None:

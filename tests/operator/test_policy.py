@@ -23,6 +23,7 @@ from spotkeeper_operator.drill import check, interrupt
 from tests.builders import NOON
 from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
 from tests.operator.command import STACK, intercept, run
+from tests.operator.conftest import ring
 from tests.template.stack import Stack, as_list, statements
 from tests.unit.doctor.good import FLEET
 
@@ -37,6 +38,7 @@ ARNS = {
 }
 # What moto does not know, or what only other groups and accounts have.
 ANSWERS: Mapping[str, Mapping[str, Any]] = {
+    "cloudwatch": {"DescribeAlarmContributors": {"AlarmContributors": []}},
     "ec2": {
         "DescribeLaunchTemplateVersions": {"LaunchTemplateVersions": [
             {"LaunchTemplateData": {"ImageId": "ami-1", "IamInstanceProfile": {"Name": "worker"}}}
@@ -225,6 +227,8 @@ def test_every_call_is_allowed_and_every_permission_is_used(
     boto3.client("ec2").create_tags(
         Resources=spot[:1], Tags=[{"Key": key, "Value": value} for key, value in tags.items()]
     )
+    query = "SELECT MAX(BothShort) FROM SCHEMA(Spotkeeper, service, fleet) GROUP BY fleet"
+    ring("both-short", query=query)
     recorded.clear()
     out = tmp_path / "market.csv"
     for line in (

@@ -9,7 +9,7 @@ for how long after its end; each minute that needs such an excuse is counted.
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
@@ -92,6 +92,8 @@ class Promise(StrEnum):
     SETTLED = "no failures without end"
     NO_BUG = "no unexpected error"
     ANNOUNCED = "one event for each change of state"
+    RINGS = "each alarm rings when it should"
+    QUIET = "no alarm rings for nothing, or flaps"
 
 
 # --- the excuses ----------------------------------------------------------------------------------
@@ -165,6 +167,7 @@ class Result:
     excused: Counter[tuple[Promise, Kind]]
     excused_minutes: int
     story: tuple[str, ...]
+    rung: Counter[str] = field(default_factory=Counter)
 
 
 class Watch:

@@ -1,11 +1,18 @@
-"""The alarms of template.yaml in a simulated world, over the metrics that its functions wrote."""
+"""The alarms of template.yaml in a simulated world, over the metrics that its functions wrote.
 
-from collections import Counter
-from collections.abc import Sequence
+Each rings in time in the situation that it is for, and in no other. The situations are those of the
+world: its faults, its groups and its queues.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping
 
 from spotkeeper_lab.alarms import MINUTE_S, Alarm, Change, Metric, Metrics, State, evaluate_all
+from spotkeeper_lab.faults import Kind
+from spotkeeper_lab.promises import Check, Promise, Watch
+from spotkeeper_lab.scenario import WARM_UP_S
 from spotkeeper_lab.template import Stack
-from spotkeeper_lab.world import Invocation, Observer, World
+from spotkeeper_lab.world import Invocation
 
 STACK = "lab"
 """Under this name the functions of a world write their metrics."""
@@ -26,54 +33,176 @@ def of_template() -> list[Alarm]:
     return [Alarm(one) for one in stack.resources("AWS::CloudWatch::Alarm").values()]
 
 
-class Rings(Observer):
-    """Evaluates every alarm each minute of a world's time; `changes` has what changed, and when."""
+# While these last, and for a while after them, what a turn reads or requests is wrong or missing.
+_AWS = frozenset({
+    Kind.THROTTLED, Kind.FAULTY, Kind.FORBIDDEN, Kind.TABLE_DOWN, Kind.TABLE_THROTTLED,
+    Kind.ANSWERS_LOST, Kind.SLOW, Kind.KILLED, Kind.NO_TURNS, Kind.HANGING, Kind.CLOCK_JUMPS,
+    Kind.GROUP_DELETED, Kind.ON_DEMAND_DELETED, Kind.DOCUMENTS_DOWN, Kind.QUEUE_DOWN,
+    Kind.WRONG_DOCUMENT,
+})  # fmt: skip
+_MEMORY = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})
+_LOGS = frozenset({
+    Kind.LOGS_STOP, Kind.LOGS_LATE, Kind.HALF_LOGS, Kind.COLLECTOR_DOWN, Kind.CLOCKS,
+    Kind.CLOCKS_FAR,
+})  # fmt: skip
+_TABLE = frozenset({
+    Kind.TABLE_DOWN, Kind.TABLE_THROTTLED, Kind.FAULTY, Kind.KILLED, Kind.SLOW, Kind.ANSWERS_LOST,
+    Kind.HANGING,
+})  # fmt: skip
+_BROKEN = frozenset({
+    Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE, Kind.BOOT_LOOP, Kind.LAUNCH_REFUSED,
+    Kind.OPERATOR_SUSPENDS,
+})  # fmt: skip
+_CAPACITY = _BROKEN | {
+    Kind.SPOT_DRY, Kind.ON_DEMAND_DRY, Kind.OPERATOR_DESIRED, Kind.OPERATOR_MAXIMUM,
+    Kind.OPERATOR_ENDS, Kind.UNWARNED_LOSS, Kind.LOSS, Kind.HANG, Kind.FAIL, Kind.ZONES_EVENED,
+}  # fmt: skip
+CAUSES: Mapping[str, frozenset[Kind]] = {
+    "errors": _AWS | _MEMORY,
+    "oldest-message": _TABLE | _LOGS | {Kind.CLOCK_JUMPS},
+    "search-log-dead-letters": _TABLE | {Kind.COLLECTOR_DOWN},
+    "checker-not-running": frozenset({Kind.NO_TURNS}),
+    "shortfall-unfilled": _AWS | _LOGS | _MEMORY | _CAPACITY,
+    "both-short": frozenset({Kind.ON_DEMAND_DRY, Kind.ON_DEMAND_DELETED}),
+    "configuration-failure": _AWS | _LOGS | _MEMORY | _BROKEN | {Kind.HANG},
+    "stale-search-logs": _AWS | _LOGS | _MEMORY | _BROKEN | {Kind.HANG, Kind.OPERATOR_ENDS},
+    "nobody-serves": _AWS | _LOGS | _MEMORY | _CAPACITY,
+    "search-logs-lost": _LOGS | _TABLE | {Kind.CLOCK_JUMPS},
+    "request-queue-unread": _AWS,
+    "events-unsent": _TABLE,
+    "onprem-workers": _AWS | _LOGS,
+}
+"""The faults in which an alarm may ring; it rings for nothing in others, or where none is named."""
+AFTER_S = 1800.0
+"""After the end of a fault, too, for this time."""
+WAITED_S = 780.0
+"""The age of a message that the alarm must have seen: 120 s, ten minutes later."""
+RINGS_AN_HOUR = 4
+"""An alarm that begins to ring more often flaps, unless calls fail by chance."""
+_BY_CHANCE = frozenset({
+    Kind.THROTTLED, Kind.FAULTY, Kind.ANSWERS_LOST, Kind.SLOW, Kind.KILLED, Kind.TABLE_THROTTLED,
+})  # fmt: skip
 
-    def __init__(self, world: World) -> None:
+
+class Rings(Check):
+    """Evaluates every alarm each minute: it rings in time where it should, and nowhere else."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
         self.metrics, self.alarms = Metrics(), {one.name: one for one in of_template()}
-        self.changes: list[tuple[float, Change]] = []
-        self._world = world
-        world.enter(MINUTE_S, self._minute)
+        self.rung: Counter[str] = Counter()
+        self._begun: defaultdict[tuple[str, str], deque[float]] = defaultdict(deque)
+        self._since: dict[str, float] = {}
+        self.world.enter(MINUTE_S, self._minute)
 
     def printed(self, line: str) -> None:
-        self.metrics.put_log(line, self._world.now_s)
+        self.metrics.put_log(line, self.now_s)
+
+    def begun(self, function: str) -> None:
+        self._put("Invocations", function, 1.0)
 
     def done(self, invocation: Invocation) -> None:
-        name, now_s = FUNCTIONS[invocation.function], self._world.now_s
-        for metric, value in (("Invocations", 1.0), ("Errors", float(bool(invocation.failed)))):
-            self.metrics.put(_of(LAMBDA, metric, "FunctionName", name), now_s, value)
+        self._put("Errors", invocation.function, float(bool(invocation.failed)))
+
+    def _put(self, metric: str, function: str, value: float) -> None:
+        of = _of(LAMBDA, metric, "FunctionName", FUNCTIONS[function])
+        self.metrics.put(of, self.now_s, value)
 
     def _minute(self) -> None:
-        world, queue = self._world, self._world.queue
-        names = ("ApproximateAgeOfOldestMessage", queue.age_s(world.now_s)), (
-            "ApproximateNumberOfMessagesVisible", float(len(queue.dead_letters)),
-        )  # fmt: skip
-        for of, (name, value) in zip(
-            ("SearchLogQueue", "SearchLogDeadLetters"), names, strict=True
+        queue = self.world.queue
+        for of, name, value in (
+            ("SearchLogQueue", "ApproximateAgeOfOldestMessage", queue.age_s(self.now_s)),
+            ("SearchLogDeadLetters", "ApproximateNumberOfMessagesVisible", len(queue.dead_letters)),
         ):
             metric = _of(SQS, name, "QueueName", f"{of}.QueueName")
-            self.metrics.put(metric, world.now_s - 1.0, value)
-        minute = int(world.now_s // MINUTE_S) - 1
-        changed = evaluate_all(self.alarms.values(), self.metrics, minute)
-        self.changes += [(world.now_s, one) for one in changed]
-        world.enter(world.now_s + MINUTE_S, self._minute)
+            self.metrics.put(metric, self.now_s - 1.0, value)
+        minute = int(self.now_s // MINUTE_S) - 1
+        for change in evaluate_all(self.alarms.values(), self.metrics, minute):
+            alarm = self.alarms[change.alarm]
+            # An alarm of fleets rings for each of them.
+            if change.state is State.ALARM and (change.contributor or not alarm.contributors):
+                self._rings(change)
+        self._should_ring()
+        self._should_be_back()
+        self.world.enter(self.now_s + MINUTE_S, self._minute)
 
-    def rung(self) -> Counter[str]:
-        """Count how often each alarm began to ring, for each of its contributors."""
-        return Counter(
-            [
-                one.alarm
-                for _, one in self.changes
-                if one.state is State.ALARM
-                and (one.contributor or not self.alarms[one.alarm].contributors)
-            ]
-        )
+    def _rings(self, change: Change) -> None:
+        name, fleet = change.alarm.removeprefix(f"{STACK}-"), change.contributor
+        self.world.tell(f"  alarm {name} {fleet} rings")
+        self.rung[name] += 1
+        begun = self._begun[name, fleet]
+        begun.append(self.now_s)
+        while begun[0] < self.now_s - 3600.0:
+            begun.popleft()
+        if not self.truth.settled:
+            return
+        if not self.truth.active(CAUSES.get(name, ()), AFTER_S):
+            self.watch.broken(Promise.QUIET, f"{name} {fleet} rings, and nothing is wrong")
+        if len(begun) > RINGS_AN_HOUR and not self.truth.active(_BY_CHANCE, 3600.0):
+            how = f"{name} {fleet} began to ring {len(begun)} times in an hour"
+            self.watch.broken(Promise.QUIET, how)
+
+    def _should_ring(self) -> None:
+        for name, (within_s, holds) in SHOULD_RING.items():
+            if not (self.truth.settled and holds(self)):
+                self._since.pop(name, None)
+                continue
+            since_s = self._since.setdefault(name, self.now_s)
+            alarm = self.alarms[f"{STACK}-{name}"]
+            # `checker-not-running` tells of no data, too.
+            rings = alarm.state is State.ALARM or (
+                alarm.state is State.NO_DATA and "InsufficientDataActions" in alarm.described
+            )
+            if not rings and self.now_s - since_s > within_s:
+                how = f"{name} does not ring after {(self.now_s - since_s) / 60:.0f} min"
+                self.watch.broken(Promise.RINGS, how, since_s)
+
+    def _should_be_back(self) -> None:
+        """What rang is over some time after its cause; dead letters ring until they are gone."""
+        if self.now_s < WARM_UP_S + AFTER_S:
+            return
+        for name, alarm in self.alarms.items():
+            of = name.removeprefix(f"{STACK}-")
+            lasts = of == "search-log-dead-letters" or self.truth.active(
+                CAUSES.get(of, ()), AFTER_S
+            )
+            if alarm.state is State.ALARM and not lasts:
+                self.watch.broken(Promise.QUIET, f"{of} still rings, and nothing is wrong")
+
+    def runs(self) -> bool:
+        """Whether turns run and AWS answers them."""
+        return not self.truth.active(_AWS - {Kind.QUEUE_DOWN}, 300.0)
+
+    def short(self) -> bool:
+        """Whether both groups have fewer in service than the spot group's capacity, for AWS."""
+        world = self.world
+        there = [v for v in self.truth.in_service() if v.healthy and not self.truth.warned(v)]
+        return self.runs() and len(there) < min(self.truth.stood(), world.group(world.spot).desired)
+
+    def active(self, *kinds: Kind) -> bool:
+        return set(kinds) <= self.world.active.keys()
+
+    def cannot_launch(self) -> bool:
+        """Whether both groups lack instances, and AWS has none of either kind."""
+        groups = [self.world.group(name) for name in (self.world.spot, self.world.on_demand)]
+        lack = all(len(one.instances) < one.desired for one in groups)
+        return lack and self.runs() and self.active(Kind.SPOT_DRY, Kind.ON_DEMAND_DRY)
+
+
+SHOULD_RING: Mapping[str, tuple[float, Callable[[Rings], bool]]] = {
+    "checker-not-running": (420.0, lambda it: it.active(Kind.NO_TURNS)),
+    "errors": (300.0, lambda it: it.active(Kind.TABLE_DOWN) and not it.active(Kind.NO_TURNS)),
+    "request-queue-unread": (
+        540.0,
+        lambda it: it.active(Kind.QUEUE_DOWN) and it.scenario.queue_known and it.runs(),
+    ),
+    "oldest-message": (120.0, lambda it: it.world.queue.age_s(it.now_s) > WAITED_S),
+    "search-log-dead-letters": (120.0, lambda it: bool(it.world.queue.dead_letters)),
+    "shortfall-unfilled": (1380.0, Rings.short),
+    "both-short": (900.0, Rings.cannot_launch),
+}
+"""In which situation an alarm has to ring, and in how many seconds of it."""
 
 
 def _of(namespace: str, name: str, dimension: str, value: str) -> Metric:
     return Metric(namespace, name, frozenset({(dimension, value)}))
-
-
-def story(changes: Sequence[tuple[float, Change]]) -> list[str]:
-    """Tell the changes line by line."""
-    return [f"{at_s / 60:6.0f}  {c.alarm} {c.contributor} {c.state}" for at_s, c in changes]

@@ -201,6 +201,9 @@ class Observer:
     def announced(self, event: Mapping[str, Any]) -> None:
         """See the detail of an event that was sent to the bus."""
 
+    def begun(self, function: str) -> None:
+        """See the begin of an invocation."""
+
     def done(self, invocation: Invocation) -> None:
         """See a finished invocation."""
 
@@ -339,6 +342,8 @@ class World:
         if Kind.COLD in self.active:
             forget()
         self.invocations += 1
+        for one in self.observers:
+            one.begun(function)
         lasts_s = TIME_OUT_S
         if Kind.KILLED in self.active and self.rng.random() < KILLED_SHARE:
             lasts_s = self.rng.uniform(0.0, KILLED_WITHIN_S)

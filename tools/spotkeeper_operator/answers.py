@@ -37,6 +37,7 @@ ANSWERS: Mapping[str, Any] = {
         "at": datetime,
         "fleets": Sequence[FleetAnswer],
         "ringing": Sequence[str] | None,
+        "ringing_fleets": Mapping[str, Sequence[str]],
         "troubles": Sequence[str],
     },
     "status --instances": Details[FleetInstances],

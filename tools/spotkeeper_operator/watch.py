@@ -26,7 +26,7 @@ from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.explain import explain_page
 from spotkeeper_operator.status.known import fleet_status, instances_of
 from spotkeeper_operator.status.looked import Reading
-from spotkeeper_operator.status.shown import status_rows, why_of
+from spotkeeper_operator.status.shown import named, status_rows, why_of
 
 DECISIONS_SHOWN = 40
 
@@ -147,7 +147,7 @@ class Watch:
                 status = fleet_status(fleet, looked, now)
                 shown = {"state": status.state, "why": why_of(status), "rows": status_rows(status)}
                 fleets.append(picture | {"status": shown})
-            ringing = [f"alarm rings: {name}" for name in reading.ringing() or ()]
+            ringing = [f"alarm rings: {name}" for name in named(reading.ringing() or {})]
             state["troubles"] = [*ringing, *reading.troubles]
         except ERRORS as error:
             state = {"fleets": [], "why": str(error)}

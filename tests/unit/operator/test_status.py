@@ -92,7 +92,9 @@ def looked(fleet: Fleet = FLEET, **changes: Any) -> FleetStatus:
 
 def screen(status: FleetStatus) -> str:
     """The text; the exit code is 0 where nothing is wrong."""
-    whole = StackStatus(stack="s", region="r", at=NOON, fleets=(status,), ringing=(), troubles=())
+    whole = StackStatus(
+        stack="s", region="r", at=NOON, fleets=(status,), ringing=(), ringing_fleets={}, troubles=()
+    )
     serves = status.state in (State.WHOLE, State.IN_SERVICE)
     assert exit_code(whole) == (0 if serves and not status.failing else 1)
     text = status_text(whole)

@@ -15,6 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from spotkeeper_lab.promises import Promise, Result, Violation, Watch
+from spotkeeper_lab.rings import Rings, of_template
 from spotkeeper_lab.scenario import Scenario, draw, draw_wide, write
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ FOLDED_WITHIN = 8
 
 
 def run(scenario: Scenario) -> Result:
-    return Watch(scenario).run()
+    """Play a scenario, and judge its promises and its alarms."""
+    watch = Watch(scenario)
+    rings = Rings(watch)
+    watch.world.observers.append(rings)
+    return replace(watch.run(), rung=rings.rung)
 
 
 def minimise(scenario: Scenario, promise: Promise) -> Scenario:
@@ -121,6 +126,11 @@ def _print_tables(
         among = sum((promise, kind) in result.excused for result in results)
         excuses.add_row(promise, kind, str(count), f"{count / minutes:.2%}", str(among))
     console.print(excuses)
+    alarms = Table("alarm", "began to ring", "in seeds")
+    for name in [alarm.name.partition("-")[2] for alarm in of_template()]:
+        times = [result.rung[name] for result in results]
+        alarms.add_row(name, str(sum(times)), str(sum(map(bool, times))))
+    console.print(alarms)
 
 
 def story_of(result: Result, promise: Promise | None = None) -> list[str]:

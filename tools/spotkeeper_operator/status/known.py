@@ -211,6 +211,7 @@ class StackStatus:
     at: datetime
     fleets: tuple[FleetStatus, ...]
     ringing: tuple[str, ...] | None
+    ringing_fleets: Mapping[str, tuple[str, ...]]
     troubles: tuple[str, ...]
 
 
@@ -458,12 +459,15 @@ def read_status(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> 
     Raises `Gone` for an unknown stack and `OperatorError` for an unknown fleet.
     """
     reading = Reading(aws, stack_name, fleet, now)
+    fleets = tuple(fleet_status(each, looked, now) for each, looked in reading.looked())
+    ringing = reading.ringing()
     return StackStatus(
         stack=reading.stack.name,
         region=aws.region,
         at=now,
-        fleets=tuple(fleet_status(each, looked, now) for each, looked in reading.looked()),
-        ringing=reading.ringing(),
+        fleets=fleets,
+        ringing=None if ringing is None else tuple(ringing),
+        ringing_fleets=ringing or {},
         troubles=tuple(reading.troubles),
     )
 

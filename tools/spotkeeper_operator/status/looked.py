@@ -1,6 +1,7 @@
 """What is read of a stack's fleets: each read may fail alone, and the others go on."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -183,25 +184,41 @@ class Reading:
             for measure in zip(series["Timestamps"], series["Values"], strict=True)
         ]
 
-    def ringing(self) -> tuple[str, ...] | None:
-        """List the stack's alarms that ring; None where they could not be read.
+    def ringing(self) -> Mapping[str, tuple[str, ...]] | None:
+        """Return the stack's alarms that ring, with the fleets; None where they could not be read.
 
         The name of another stack, and so those of its alarms, may begin as this one's does.
         """
         prefix = f"{self.stack.name}-"
 
-        def read() -> dict[str, str]:
+        def read() -> dict[str, tuple[str, bool]]:
             client = self._aws.cloudwatch
             pages = client.get_paginator("describe_alarms").paginate(AlarmNamePrefix=prefix)
             with aws_errors("cloudwatch:DescribeAlarms"):
                 alarms = [alarm for page in pages for alarm in page["MetricAlarms"]]
-            return {one["AlarmName"].removeprefix(prefix): one["StateValue"] for one in alarms}
+            return {
+                one["AlarmName"].removeprefix(prefix): (
+                    one["StateValue"],
+                    any(
+                        "GROUP BY" in part.get("Expression", "") for part in one.get("Metrics", ())
+                    ),
+                )
+                for one in alarms
+            }
 
         states = self.attempt(CLOUDWATCH, "alarms are not known", read)
         if states is None:
             return None
-        return tuple(
-            name
-            for name, state in states.items()
+        return {
+            name: self._fleets_of(f"{prefix}{name}") if of_fleets else ()
+            for name, (state, of_fleets) in states.items()
             if name in ALARMS and (state == "ALARM" or (name, state) == NOT_HEARD_OF)
-        )
+        }
+
+    def _fleets_of(self, alarm: str) -> tuple[str, ...]:
+        """Name the fleets for which an alarm rings; none where that is not known."""
+        client = self._aws.cloudwatch
+        with suppress(FleetError), aws_errors("cloudwatch:DescribeAlarmContributors"):
+            several = client.describe_alarm_contributors(AlarmName=alarm)["AlarmContributors"]
+            return tuple([one["ContributorAttributes"].get("fleet", "") for one in several])
+        return ()

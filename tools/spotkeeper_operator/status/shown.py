@@ -1,6 +1,6 @@
 """How a status is shown: as text, and as JSON for programs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spotkeeper.domain.decision import Controller
@@ -91,13 +91,19 @@ def _also(status: FleetStatus) -> Iterator[str]:
         yield f"turns are FAILING: {', '.join(each.controller for each in status.failing)}"
 
 
+def named(ringing: Mapping[str, Sequence[str]]) -> list[str]:
+    """Name alarms, each with the fleets for which it rings."""
+    return [f"{name} ({', '.join(of)})" if of else name for name, of in ringing.items()]
+
+
 def status_text(status: StackStatus) -> str:
     blocks = [[f"{status.stack}  {status.region}  {status.at:%Y-%m-%d %H:%M:%S} UTC"]]
     for fleet in status.fleets:
         lines = labelled(fleet.name, f"{fleet.state}: {why_of(fleet)}", indent=0)
         blocks.append([*lines, *(line for row in status_rows(fleet) for line in labelled(*row))])
     blocks += [] if status.fleets else [["no fleet"]]
-    ringing = "unknown" if status.ringing is None else ", ".join(status.ringing) or "none ring"
+    rings = status.ringing_fleets
+    ringing = "unknown" if status.ringing is None else ", ".join(named(rings)) or "none ring"
     tail = [("alarms", ringing)]
     tail += (("trouble", trouble) for trouble in status.troubles)
     return paragraphs([*blocks, [line for row in tail for line in labelled(*row, indent=0)]])

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench.oracle import FAULTS, Planted, planted
+from spotkeeper_lab import rings
+from spotkeeper_lab.alarms import Alarm
 from spotkeeper_lab.faults import Fault, Kind
 from spotkeeper_lab.promises import Promise, Watch, workers_for
 from spotkeeper_lab.run.chaos import run
@@ -49,6 +51,30 @@ def test_a_planted_fault_breaks_its_promise(
     (fault,) = [one for one in FAULTS if one.name == name]
     with planted(fault):
         assert promise in {violation.promise for violation in run(scenario).violations}
+
+
+STOPPED = Scenario(faults=(Fault(kind=Kind.NO_TURNS, at_s=1600.0, length_s=900.0),))
+
+
+@pytest.mark.parametrize(
+    ("alarm", "changed", "promise"),
+    [
+        ("checker-not-running", {"EvaluationPeriods": 12}, Promise.RINGS),
+        ("checker-not-running", {"TreatMissingData": "notBreaching"}, Promise.RINGS),
+        ("errors", {"Threshold": -1}, Promise.QUIET),
+        ("", {}, None),
+    ],
+)
+def test_an_alarm_that_is_late_or_rings_for_nothing_is_seen(
+    alarm: str, changed: dict[str, object], promise: Promise | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = rings.of_template
+    monkeypatch.setattr(rings, "of_template", lambda: [
+        Alarm({**one.described, **changed} if one.name == f"lab-{alarm}" else one.described)
+        for one in original()
+    ])  # fmt: skip
+    broken = {violation.promise for violation in run(STOPPED).violations}
+    assert broken == ({promise} if promise else set())
 
 
 def test_a_fault_excuses_its_promise_for_a_time_and_no_other() -> None:
