@@ -2,14 +2,16 @@
 
 import json
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from functions.collect_search_logs.app import handler
 from spotkeeper import wiring
+from spotkeeper.adapters.wake_ups import HomeQueue
 from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.load import milliseconds
 from spotkeeper.domain.load.summarise import summarise
@@ -83,3 +85,36 @@ def test_an_event_of_another_kind_is_refused_by_name() -> None:
 def test_logs_lost_on_a_machine_are_a_metric(metrics: Metrics) -> None:
     assert deliver(record("a", json.dumps(sent_log(0, agent={"lost": 3, "refused": 1})))) == []
     assert metrics(FLEET)["SearchLogsLost"] == 4
+
+
+def test_a_region_forwards_what_it_has_counted_and_its_home_keeps_it_apart(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home counts by the time of the region's queue; a queue of workers names no region."""
+    sqs = boto3.client("sqs")
+    url = sqs.create_queue(QueueName="spotkeeper-regions")["QueueUrl"]
+    monkeypatch.setattr(wiring, "home_queue", lambda: HomeQueue(sqs, url, "us-east-2"))
+    body = json.dumps([sent_log()])
+    assert deliver(record("1", body), record("2", "{")) == ["2"]
+    [message] = sqs.receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
+    attributes = {
+        name: {"stringValue": each["StringValue"], "dataType": each["DataType"]}
+        for name, each in message["MessageAttributes"].items()
+    }
+    monkeypatch.setattr(wiring, "home_queue", lambda: None)
+    for source, kept in (("spotkeeper-logs", []), ("spotkeeper-regions", [SENT])):
+        sent = record("3", message["Body"], SENT + timedelta(seconds=240))
+        arn = f"arn:aws:sqs:us-west-2:123456789012:{source}"
+        assert deliver(sent | {"messageAttributes": attributes, "eventSourceARN": arn}) == []
+        there = wiring.load_table().since(f"{FLEET}@us-east-2", SENT - timedelta(hours=1))
+        assert [digest.sent_at for digest in there] == kept
+
+
+def test_what_the_home_does_not_take_is_delivered_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sqs = boto3.client("sqs")
+    gone = "https://sqs.us-east-1.amazonaws.com/123456789012/spotkeeper-regions"
+    monkeypatch.setattr(wiring, "home_queue", lambda: HomeQueue(sqs, gone, "us-east-2"))
+    assert deliver(record("1", json.dumps([sent_log()]))) == ["1"]
+    assert wiring.load_table().since(FLEET, SENT - timedelta(hours=1))

@@ -292,3 +292,32 @@ def test_each_reader_of_a_queue_has_its_own_role(stack: Stack) -> None:
         # The role that SAM would make may delete the messages of every queue.
         assert ("Role" in function) == reads_a_queue
         assert set(function.get("Policies", [])) <= policies
+
+
+THERE = "arn:aws:dynamodb:us-east-2:123456789012:table/there"
+
+
+def test_a_home_reaches_two_items_of_another_regions_table_and_nothing_else() -> None:
+    """`tests/contract/test_regions.py` shows that these are all that the partition key has."""
+    home = Stack.with_parameters({**ADOPT, "Regions": THERE})
+    [(owner, reaching)] = [
+        (owner, it) for owner, it in statements(home) if "us-east-2" in str(it["Resource"])
+    ]
+    assert as_list(reaching["Resource"]) == [THERE]
+    assert set(reaching["Action"]) == {"dynamodb:Query", "dynamodb:PutItem"}
+    assert reaching["Condition"] == {
+        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["region#*"]}
+    }
+    roles = home.resources("AWS::IAM::Role")
+    assert [n for n, role in roles.items() if owner in role.get("ManagedPolicyArns", ())] == [
+        "CheckHealthRole"
+    ]
+
+
+def test_a_region_reaches_the_queue_of_its_home_and_nothing_else() -> None:
+    region = Stack.with_parameters({**ADOPT, "Home": "eu-west-1"})
+    reaching = [it for _, it in statements(region) if "eu-west-1" in str(it["Resource"])]
+    queue = "arn:aws:sqs:eu-west-1:123456789012:ocr-regions"
+    assert reaching == [{"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": queue}]
+    home = Stack.with_parameters({**ADOPT, "Regions": THERE})
+    assert home.resources("AWS::SQS::Queue")["RegionsQueue"]["QueueName"] == "ocr-regions"

@@ -92,6 +92,8 @@ class Place:
     @property
     def short(self) -> int:
         """How many units of its cover others should serve: what its spot group was refused."""
+        if not self.fresh:
+            return 0
         if self.leaving:
             return self.cover
         refused = any(remedy(each) is not Remedy.NONE for each in self.report.refused)
@@ -102,20 +104,17 @@ class Place:
 class SpreadMemory:
     """What the home remembers of regions: until when each rests, and since when it is on trial.
 
+    `need` is what it divided last, None before the first time.
     `cheaper` is the region that has been cheaper than another that serves, and since when. `given`
     is what was written last, for regions whose table does not answer, under `term`.
     """
 
     term: int = 0
+    need: int | None = None
     rests: Mapping[str, datetime] = field(default_factory=dict)
     trials: Mapping[str, datetime] = field(default_factory=dict)
     cheaper: Mapping[str, datetime] = field(default_factory=dict)
     given: Mapping[str, Share] = field(default_factory=dict)
-
-
-def covered(memory: SpreadMemory, one: int) -> int:
-    """Return what a fleet's regions cover together; `one` before the need was divided first."""
-    return sum(share.cover for share in memory.given.values()) if memory.given else one
 
 
 type Division = Mapping[str, tuple[int, int]]
@@ -150,7 +149,7 @@ def spread(
             count = now_at[origin].short or (min(1, cover[origin]) if dear else 0)
             move(min(spare, count), origin, to)
     for origin in by_price:  # Both groups are short: on-demand elsewhere.
-        bare = min(places[origin].report.bare, cover[origin])
+        bare = min(places[origin].report.bare, cover[origin]) if places[origin].fresh else 0
         able = (r for r in takers if r != origin and not places[r].report.bare)
         if bare and (to := next(able, "")):
             move(bare, origin, to)
@@ -169,7 +168,7 @@ def spread(
     trials = {r: memory.trials.get(r, now) for r in places if ask[r] > cover[r]}
     return (
         {r: (cover[r], ask[r]) for r in places},
-        replace(memory, rests=rests, trials=trials, cheaper=cheaper),
+        replace(memory, need=need, rests=rests, trials=trials, cheaper=cheaper),
     )
 
 

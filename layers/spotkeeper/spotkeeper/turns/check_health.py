@@ -39,9 +39,8 @@ from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.request_queue import known_length
 from spotkeeper.domain.load.summarise import onprem_at_once
-from spotkeeper.domain.spread import covered
 from spotkeeper.ports import FleetError, Ports, Unreadable
-from spotkeeper.turns.spread import shared
+from spotkeeper.turns.spread import divided_need, shared
 from spotkeeper.turns.turn import (
     ASK_UNTIL_S,
     Budget,
@@ -131,7 +130,7 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
         history=history,
         now=now,
         logged_at=logged_at,
-        need=covered(lease.health.spread, spot.desired) if fleet.regions else None,
+        need=divided_need(lease.health.spread, spot.desired) if fleet.regions else None,
     )
 
 

@@ -122,6 +122,11 @@ def shared(wanted: HealthPlan, this: Round, logged_at: Mapping[str, datetime]) -
     return replace(wanted, memory=kept, regions=figures, alarms=alarms)
 
 
+def divided_need(memory: SpreadMemory, desired: int) -> int:
+    """Return the need that was divided last; before the first time, what the home has."""
+    return desired if memory.need is None else memory.need
+
+
 def _look_again(this: Round, cover: int) -> None:
     """Have this region's availability turn now where its cover is another than it knows."""
     known = this.lease.availability.share
@@ -239,7 +244,16 @@ def _given(
             this.unread.append(f"share of {region}: {type(error).__name__}: {error}")
         raised &= region in given or cover <= _cover(shares, region)
     kept = {region: given.get(region, shares.get(region)) for region in tables}
-    return replace(memory, term=term, given={r: share for r, share in kept.items() if share})
+    return replace(
+        memory,
+        term=term,
+        given={
+            # What is gone has given its cover away, whatever its table says.
+            r: replace(share, cover=0, ask=0) if r not in given and not division[r][1] else share
+            for r, share in kept.items()
+            if share
+        },
+    )
 
 
 def _cover(shares: Mapping[str, Share], region: str) -> int:

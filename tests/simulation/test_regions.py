@@ -1,0 +1,228 @@
+"""One fleet in two and three regions, by the deployed turns of each: bad days and how they end."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from spotkeeper.domain.decision import Alarm, Controller, DecisionRecord, RegionFigures
+from spotkeeper.domain.permission import Control, Pause
+from spotkeeper_lab.backtest import regions
+from spotkeeper_lab.backtest.bounds import limit
+from spotkeeper_lab.backtest.world import World, account
+from spotkeeper_lab.fakes import FakeRegions, FakeStates, instant
+from spotkeeper_lab.traces.market import Market, market_of
+
+WEST, EAST, EU = "us-west-2", "us-east-1", "eu-west-1"
+HOUR = 3600.0
+NEED = 3
+
+
+def market(hours: float, **capacities: list[tuple[float, int]]) -> Market:
+    """A market with a pool in each region, whose names have underscores here."""
+    pools = {f"{name.replace('_', '-')}a/g5.xlarge": steps for name, steps in capacities.items()}
+    return market_of("regions", hours * HOUR, pools)
+
+
+DRY_FROM_HOUR_1 = [(0.0, 8), (HOUR, 0)]
+PLENTY = [(0.0, 8)]
+
+
+@dataclass
+class Controlled:
+    """Controls that a test sets."""
+
+    control: Control = field(default_factory=Control)
+
+    def of(self, fleet: str) -> Control:
+        del fleet
+        return self.control
+
+
+class Fleet:
+    """A fleet of three over regions, its home in the first of the market."""
+
+    def __init__(self, window: Market, **world: object) -> None:
+        self.window = window
+        self.world = World(target=NEED, price_ratio=1 / 3, notice_s=120.0, **world)  # type: ignore[arg-type]
+        self.replays = regions.replays_of(window, self.world, {})
+        self.off = set[str]()
+        self.controls = {region: Controlled() for region in self.replays}
+        for region, one in self.replays.items():
+            one.replay.ports = replace(one.replay.ports, controls=self.controls[region])
+            states = one.replay.ports.states
+            assert isinstance(states, FakeStates)
+            states.records = type(states.records)(maxlen=None)
+
+    @property
+    def cut(self) -> set[str]:
+        """The regions that no other reaches."""
+        tables = next(iter(self.replays.values())).replay.ports.regions
+        assert isinstance(tables, FakeRegions)
+        return tables.cut
+
+    def run(self, until_s: float, each: Callable[[float], None] = lambda at_s: None) -> None:
+        """Let all regions run; those that are `off` have no health turns, as without a home."""
+        while (at_s := min(one.next_s() for one in self.replays.values())) < until_s:
+            for region, one in self.replays.items():
+                if region in self.off and one.health_s <= at_s:
+                    one.health_s += 60.0
+                if one.next_s() <= at_s:
+                    one.step(at_s)
+            each(at_s)
+
+    def records(self, region: str) -> Iterator[DecisionRecord]:
+        states = self.replays[region].replay.ports.states
+        assert isinstance(states, FakeStates)
+        return iter(reversed(states.records))
+
+    def known(self) -> dict[str, RegionFigures]:
+        """What the home's last record says of each region."""
+        last = next(r for r in self.records(WEST) if r.controller is Controller.HEALTH)
+        return {figures.region: figures for figures in last.regions}
+
+    def alarms(self, region: str) -> set[Alarm]:
+        return {alarm for record in self.records(region) for alarm in record.alarms}
+
+    def serving(self) -> int:
+        """The instances that serve now, of all regions and both groups."""
+        return sum(
+            view.in_service_s is not None and view.ended_s is None
+            for one in self.replays.values()
+            for view in one.replay.cloud.history()
+        )
+
+    def served(self, until_s: float) -> float:
+        """The share of time with at least three; raises if the run ended earlier."""
+        found = regions.ends(self.replays, self.window.window(0.0, until_s))
+        return account(found, self.window.window(0.0, until_s), self.world).served_share
+
+
+def test_what_one_region_loses_another_serves_on_spot() -> None:
+    fleet = Fleet(market(4, us_west_2=DRY_FROM_HOUR_1, us_east_1=PLENTY))
+    fleet.run(2 * HOUR)
+    known = fleet.known()
+    assert [(known[r].cover, known[r].ask) for r in (WEST, EAST)] == [(0, 0), (3, 3)]
+    fleet.run(4 * HOUR)
+    found = account(regions.ends(fleet.replays, fleet.window), fleet.window, fleet.world)
+    assert found.served_share == 1.0
+    assert found.cost < 1.06 * limit(fleet.window, fleet.world).cost
+
+
+def test_the_covers_that_regions_accepted_are_the_need_and_what_moves() -> None:
+    steps = [(h * HOUR, 8 * (h % 2)) for h in range(8)]
+    other = [(h * HOUR, 8 * ((h + 1) % 2)) for h in range(8)]
+    fleet = Fleet(market(8, us_west_2=steps, us_east_1=other, eu_west_1=[(0.0, 1)]))
+    shares = fleet.replays[WEST].replay.ports.regions
+    assert shares
+
+    def check(at_s: float) -> None:
+        covers = [s.cover for r in fleet.replays if (s := shares.of("", r)[0])]
+        if at_s > HOUR / 2:
+            assert sum(covers) == NEED
+
+    fleet.run(8 * HOUR, check)
+    assert fleet.served(8 * HOUR) == 1.0
+
+
+def test_a_home_that_is_gone_for_an_hour_costs_no_request() -> None:
+    fleet = Fleet(market(6, us_west_2=[(0.0, 2)], us_east_1=[(0.0, 8), (3 * HOUR, 0)]))
+    fleet.run(1.5 * HOUR)
+    assert fleet.known()[EAST].cover == 1
+    fleet.off = {WEST}
+    fleet.run(3.2 * HOUR)
+    # It keeps its cover by its own means: on demand, once it has no spot.
+    assert Alarm.SHARE_EXPIRED in fleet.alarms(EAST)
+    assert fleet.serving() >= NEED
+    fleet.off = set()
+    fleet.run(6 * HOUR)
+    assert fleet.served(6 * HOUR) == 1.0
+
+
+def test_a_home_that_never_returns_leaves_a_region_at_its_floor() -> None:
+    fleet = Fleet(market(6, us_west_2=[(0.0, 2)], us_east_1=PLENTY))
+    fleet.run(1.5 * HOUR)
+    fleet.off = {WEST}
+    fleet.run(3.7 * HOUR)
+    assert fleet.replays[EAST].replay.cloud.group("spot").desired == 1
+    fleet.run(4 * HOUR)
+    assert fleet.replays[EAST].replay.cloud.group("spot").desired == 0
+
+
+def test_a_region_that_cannot_be_reached_is_covered_elsewhere_until_it_is_back() -> None:
+    fleet = Fleet(market(6, us_west_2=[(0.0, 2)], us_east_1=PLENTY, eu_west_1=[(0.0, 1)]))
+    fleet.run(1.5 * HOUR)
+    before = {r: f.cover for r, f in fleet.known().items()}
+    assert sum(before.values()) == NEED
+    [away] = [r for r, cover in before.items() if r != WEST and cover]
+    fleet.cut.add(away)
+    fleet.run(2.5 * HOUR)
+    known = fleet.known()
+    assert known[away].state == "gone"
+    assert known[away].cover == 0
+    assert sum(f.cover for f in known.values()) == NEED
+    assert Alarm.REGION_GONE in fleet.alarms(WEST)
+    # It serves on for itself: twice what it covers, until its share expires.
+    assert fleet.replays[away].replay.cloud.group("spot").desired == 1
+    fleet.cut.clear()
+    fleet.run(6 * HOUR)
+    assert sum(f.cover for f in fleet.known().values()) == NEED
+    assert fleet.replays[away].replay.cloud.group("spot").desired == fleet.known()[away].ask
+    assert fleet.served(6 * HOUR) == 1.0
+
+
+def test_of_two_homes_the_higher_term_stays_and_the_other_rings() -> None:
+    fleet = Fleet(market(3, us_west_2=PLENTY, us_east_1=PLENTY))
+    fleet.run(0.5 * HOUR)
+    port = fleet.replays[EAST].replay.ports.regions
+    assert isinstance(port, FakeRegions)
+    theirs, _ = port.of("", EAST)
+    assert theirs
+    ahead = replace(theirs, term=theirs.term + 100, cover=2, ask=2, home="another stack")
+    port.give("", EAST, "", replace(ahead, written=instant(0.5 * HOUR)), theirs.term)
+    fleet.run(0.6 * HOUR)
+    assert Alarm.TWO_HOMES in fleet.alarms(WEST)
+    still, _ = port.of("", EAST)
+    assert still
+    assert (still.cover, still.home) == (2, "another stack")
+    # The other is silent: once its share has expired, this home goes on.
+    fleet.run(1.2 * HOUR)
+    after, _ = port.of("", EAST)
+    assert after
+    assert after.term > ahead.term
+    assert after.home == theirs.home
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_region_that_is_paused_or_removed_gives_its_cover_away(paused: bool) -> None:
+    fleet = Fleet(market(6, us_west_2=[(0.0, 2), (HOUR, 8)], us_east_1=PLENTY))
+    fleet.run(HOUR)
+    assert fleet.known()[EAST].cover == 1
+    if paused:
+        pause = Pause(until=instant(5 * HOUR), why="a test", by="tester", at=instant(HOUR))
+        fleet.controls[EAST].control = Control(pause=pause)
+    else:
+        fleet.controls[WEST].control = Control(leaving=(EAST,))
+    fleet.run(1.5 * HOUR)
+    known = fleet.known()[EAST]
+    assert (known.cover, known.state) == (0, "leaving")
+    fleet.run(4 * HOUR)
+    assert fleet.served(4 * HOUR) == 1.0
+    desired = fleet.replays[EAST].replay.cloud.group("spot").desired
+    assert desired == (1 if paused else 0)
+
+
+def test_where_on_demand_is_short_as_well_another_region_serves() -> None:
+    fleet = Fleet(market(4, us_west_2=DRY_FROM_HOUR_1, us_east_1=PLENTY), on_demand_short=True)
+    fleet.run(4 * HOUR)
+    # One region alone serves nothing from the second hour on.
+    assert fleet.served(4 * HOUR) > 0.98
+
+
+def test_both_short_everywhere_keeps_the_covers_and_every_region_tries_on() -> None:
+    dry = [(0.0, 8), (HOUR, 0), (2 * HOUR, 8)]
+    fleet = Fleet(market(4, us_west_2=dry, us_east_1=dry), on_demand_short=True)
+    fleet.run(1.9 * HOUR)
+    assert sum(f.cover for f in fleet.known().values()) == NEED
+    fleet.run(2.2 * HOUR)
+    assert fleet.serving() >= NEED
