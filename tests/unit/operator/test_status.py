@@ -237,7 +237,8 @@ HUNG = judged(2, suspects=SUSPECTS)
          "9 requests wait now, the oldest for at least 4 min at 11:59"),
         # Two of six hang: the last health turn found them, and a promise is broken meanwhile.
         (HUNG | FOUR_LOG | STRICT, State.UNKNOWN,
-         "4 served in the last minute; 2 may not work (20 s ago): i-4 finished nothing; i-5 hangs "
+         "4 of 6 served in the last minute; 2 suspected since 11:59 (20 s ago): i-4 "
+         "finished nothing; i-5 hangs "
          "... promised: 95 % within 0.5 s, NOT KEPT"),
         # All of them served since.
         (HUNG, State.WHOLE, "6 served in the last minute"),

@@ -28,6 +28,7 @@ from spotkeeper.domain.decision import (
     Suspect,
     Suspicion,
 )
+from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Fleet, Instance, Phase
 from spotkeeper.domain.load.load import SLOT_MS, Cluster, LoadDigest, WorkerLoad, milliseconds
 from spotkeeper.domain.load.request_queue import QueueLength
@@ -134,6 +135,16 @@ class Failing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailingLaunches:
+    """Launches that fail for one class: the newest, why, and since when turns see such failures."""
+
+    failure_class: FailureClass
+    at: datetime
+    since: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """A turn in short."""
 
@@ -154,8 +165,8 @@ class FleetStatus:
     None when they are not known, and `unknown` gives the reason. Ages are in seconds, None where
     nothing was ever recorded; `turn_age_s` is the age of the last turn that worked. `availability`
     and `health` are the figures of each controller's newest record, as far as these are fresh,
-    `suspects` and `awaited` what these records name. `last_change` is the newest decision that
-    changed something.
+    `suspects`, `awaited` and the `launches` that fail what these records name. `last_change` is the
+    newest decision that changed something.
 
     `cause` says what `state` was judged by, and `since` when it began, None where nobody knows.
     `warned` instances serve until AWS takes them, `unfilled` were known to serve nowhere.
@@ -182,6 +193,7 @@ class FleetStatus:
     health: HealthFigures | None
     suspects: tuple[Suspect, ...]
     awaited: tuple[Awaited, ...]
+    launches: tuple[FailingLaunches, ...]
     load: LoadNow | None
     waiting: WaitingNow | None
     unknown: Mapping[str, str]
@@ -292,6 +304,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         health=health.health if health and health.controller in fresh else None,
         suspects=tuple(s for r in fresh.values() for s in r.suspects),
         awaited=tuple(one for r in fresh.values() for one in r.awaited),
+        launches=_failing_launches(turns[Controller.AVAILABILITY]) if fresh else (),
         load=None if isinstance(load, str) else load,
         waiting=waiting,
         unknown={name: why for name, why in unknown.items() if isinstance(why, str)},
@@ -308,6 +321,20 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     since = _since(cause, status, turns[Controller.AVAILABILITY])
     whole = {State.WHOLE: True, State.NOT_WHOLE: False}.get(state)
     return replace(status, whole=whole, state=state, cause=cause, since=since)
+
+
+def _failing_launches(turns: Sequence[DecisionRecord]) -> tuple[FailingLaunches, ...]:
+    """Return the classes that the newest turn names, each since turns name it without a gap."""
+    found: list[FailingLaunches] = []
+    for kind in dict.fromkeys([f.failure_class for record in turns[:1] for f in record.failures]):
+        mine = ([f for f in record.failures if f.failure_class is kind] for record in turns)
+        run = [failure for failures in takewhile(bool, mine) for failure in failures]
+        newest = max(run, key=lambda failure: failure.at)
+        since = min(failure.at for failure in run)
+        found.append(
+            FailingLaunches(failure_class=kind, at=newest.at, since=since, why=newest.message)
+        )
+    return tuple(found)
 
 
 def _judged(

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from spotkeeper.domain.decision import Controller
+from spotkeeper.domain.decision import Awaiting, Controller
+from spotkeeper.domain.failure import FailureClass, needs_operator
 from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.status.known import (
     EVENTS_OF,
@@ -23,28 +24,30 @@ from spotkeeper_operator.text import as_json, extended, labelled, paragraphs, sp
 
 
 def why_of(status: FleetStatus) -> str:
-    """Say what a fleet's state was judged by, and what a headline must not leave out."""
-    return "; ".join([_why(status), *_also(status)])
+    """Say what is wrong, since when, what is tried next, and what a person can do.
+
+    Of a fleet with nothing wrong: what its state was judged by. Nothing here quotes a turn's
+    reason; the rows below do.
+    """
+    return "; ".join([_why(status), *_launches(status), *_next(status), *_also(status)])
 
 
 def _why(status: FleetStatus) -> str:
-    turn = status.last_turn
-    age_s = status.turn_age_s[Controller.AVAILABILITY]
-    last = f"; {_ago(age_s)}: {turn.reason}" if turn else ""
     there, warned = status.in_service or 0, status.warned
     served = f"{status.wanted} wanted, {there} in service"
+    since = f" since {status.since:%H:%M}" if status.since else ""
     health_ago = _ago(status.turn_age_s[Controller.HEALTH])
     match status.cause:
         case Cause.GROUPS_MISSING:
             verb = "does" if len(status.missing_groups) == 1 else "do"
-            return f"{' and '.join(status.missing_groups)} {verb} not exist"
+            named = " and ".join(status.missing_groups)
+            return f"{named} {verb} not exist: make the group, or correct the fleet document"
         case Cause.TOO_FEW:
             launching = sum(group.launching for group in status.groups)
-            text = f"{there - warned} of {status.wanted} wanted are in service"
+            text = f"{there - warned} of {status.wanted} wanted are in service{since}"
             more = "1 more is" if warned == 1 else f"{warned} more are"
             text += f", {more} warned" if warned else ""
-            text += f", {launching} launching" if launching else ""
-            return f"{text}{last}" if status.unfilled > 0 else text
+            return f"{text}, {launching} launching" if launching else text
         case Cause.RECORDS_UNREAD:
             return "the decision records could not be read"
         case Cause.NO_TURN:
@@ -52,6 +55,7 @@ def _why(status: FleetStatus) -> str:
                 each for each in status.failing if each.controller is Controller.AVAILABILITY
             )
             error = next((f": {each.error}" for each in of_ours), "")
+            age_s = status.turn_age_s[Controller.AVAILABILITY]
             how_long = "yet" if age_s is None else f"for {spoken(age_s)}"
             return f"no availability turn has succeeded {how_long}{error}"
         case Cause.GROUPS_UNREAD:
@@ -59,7 +63,8 @@ def _why(status: FleetStatus) -> str:
         case Cause.NOT_KNOWN_TO_SERVE:
             at_risk = status.availability.spot_at_risk if status.availability else 0
             unknown = f"{status.unfilled - at_risk} of them were not known to serve"
-            return f"{status.wanted} wanted are in service, and {unknown}{last.removeprefix(';')}"
+            turn = f" at the last turn ({_ago(status.turn_age_s[Controller.AVAILABILITY])})"
+            return f"{status.wanted} wanted are in service, and {unknown}{since or turn}"
         case Cause.LOGS_UNREAD:
             return f"{served}; the search logs could not be read"
         case Cause.NOBODY_SERVES:
@@ -67,11 +72,62 @@ def _why(status: FleetStatus) -> str:
             return f"{served}; {health_ago}: {status.nobody_serves or 'nobody serves'}"
         case Cause.SUSPECTS:
             named = "; ".join(one.text for one in status.suspects if not one.on_premises)
-            served = f"{served}, {status.known_to_serve} served in the last minute"
-            text = f"{served}; {_suspect(status)} may not work ({health_ago})"
+            text = f"{status.known_to_serve} of {there} served in the last minute; "
+            text += f"{_suspect(status)} suspected{since} ({health_ago})"
             return f"{text}: {named}" if named else text
         case Cause.SERVES:
             return f"{served}, {status.known_to_serve} served in the last minute"
+
+
+# What a person can do about launches that fail.
+_ADVICE = {
+    FailureClass.CAPACITY: "more instance types or zones would help",
+    FailureClass.PRICE: "raise the group's maximum price, or remove it",
+    FailureClass.QUOTA: "have the quota raised",
+    FailureClass.CONFIGURATION: "correct the launch template or the group",
+    FailureClass.PERMISSION: "give the permission that it names",
+    FailureClass.BOOTSTRAP: "see the log of an instance: its workers do not start",
+}
+
+
+def _launches(status: FleetStatus) -> Iterator[str]:
+    """Say why launches fail, since when, and what a person can do."""
+    failures = [f for f in status.launches if f.failure_class is not FailureClass.THROTTLE]
+    short = [group for group in status.groups if group.in_service < group.desired]
+    if not (failures and short):
+        return
+    by_person = [f for f in failures if needs_operator(f.failure_class)]
+    failure = max(by_person or failures, key=lambda one: one.at)
+    since = f"since {failure.since:%H:%M}"
+    advice = _ADVICE[failure.failure_class]
+    if by_person:
+        text = failure.why.removesuffix(" Launching EC2 instance failed.").rstrip(".")
+        text = text.removeprefix("Could not launch Spot Instances. ")
+        yield f"LAUNCHES FAIL {since}: {text}: {advice}"
+    else:
+        who = "neither group has" if len(short) > 1 else f"{short[0].name} has no"
+        what = failure.failure_class.value
+        yield f"{who} {what} {since}{f': {advice}' if status.unfilled else ''}"
+
+
+_AWAITED = {
+    Awaiting.NEXT_ATTEMPT: "the next attempt is",
+    Awaiting.BACKFILL_DUE: "backfill begins",
+    Awaiting.SEARCH_LOGS: "the load is known",
+    Awaiting.REQUESTS_DONE: "on-demand is released",
+}
+
+
+def _next(status: FleetStatus) -> Iterator[str]:
+    """Say what is tried next, and when."""
+    for one in status.awaited:
+        if one.what in _AWAITED and one.until is not None:
+            latest = " at the latest" if one.what is Awaiting.REQUESTS_DONE else ""
+            yield f"{_AWAITED[one.what]} at {one.until:%H:%M}{latest}"
+        elif one.what is Awaiting.SEARCH_LOGS:
+            yield "on-demand is kept until workers send search logs"
+        elif one.what is Awaiting.NEXT_ATTEMPT:
+            yield "AWS repeats the launches"
 
 
 def _suspect(status: FleetStatus) -> int:
