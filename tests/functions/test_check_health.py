@@ -23,7 +23,7 @@ def test_load_becomes_a_size_a_record_and_metrics(stage_of: StageOf, metrics: Me
     assert stage.leased("ocr") == set()
     emitted = metrics("ocr")
     assert emitted.keys() <= LEVELS.keys() | COUNTS
-    assert (emitted["WorkersNeeded"], emitted["WorkersLive"]) == (6, 4)
+    assert emitted["WorkersLive"] == 4
     asked = record["outcomes"][0]["request"]
     assert (asked["kind"], asked["group"], asked["desired"]) == ("resize_spot", "ocr-spot", 6)
     seen = record["health"]

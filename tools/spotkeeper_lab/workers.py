@@ -166,7 +166,7 @@ class SearchLogs:
         }
         taken = take(log, machine.origin, CLAMP_S)
         machine.lines.append(taken.line)
-        machine.pace.add(len(taken.line), taken.wait_s, served.finished_s)
+        machine.pace.add(len(taken.line), taken.wait_s, served.finished_s, failed=taken.failed)
 
     def completed(self, served: Served) -> list[str]:
         """Return the message that the request just written completes, if it completes one."""

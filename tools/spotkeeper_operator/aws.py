@@ -145,7 +145,7 @@ AT_MOST = 500
 # How a cause begins: with the time that `at` has, too.
 _AT = re.compile(r"^At \S+Z ")
 # What AWS writes when a check of its own fails, or it takes a spot instance. A user's check is set
-# by SetInstanceHealth.
+# by a call.
 _ON_ITS_OWN = re.compile(r"(?<!user )(health|status)[ -]checks?\b|interruption", re.IGNORECASE)
 
 

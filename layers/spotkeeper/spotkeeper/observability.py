@@ -25,11 +25,10 @@ logger = Logger()
 # are sent each turn,
 LEVELS: Mapping[str, MetricUnit] = dict.fromkeys(
     (
-        "SpotDesired", "SpotServing", "OnDemandDesired", "OfferedLoad", "WorkersNeeded",
-        "WorkersLive",
+        "SpotDesired", "SpotServing", "OnDemandDesired", "OfferedLoad", "WorkersLive",
     ),
     MetricUnit.Count,
-) | {"WaitP95": MetricUnit.Seconds, "SearchLogAge": MetricUnit.Seconds}  # fmt: skip
+) | {"WaitP95": MetricUnit.Seconds}  # fmt: skip
 # and these when they are not zero, and then for a while: their alarms treat missing data as not
 # breaching, but look at older datapoints where the latest are missing.
 COUNTS = frozenset({
@@ -245,10 +244,8 @@ def metrics_of(record: DecisionRecord) -> dict[str, float | None]:
     if load := record.health:
         metrics |= {
             "OfferedLoad": load.offered_load,
-            "WorkersNeeded": load.workers_needed,
             "WorkersLive": load.workers_live,
             "WaitP95": load.wait_p95_s,
-            "SearchLogAge": load.search_log_age_s,
             "WorkersMissing": load.workers_missing,
             "WorkersReplaced": load.workers_replaced,
             "OnPremWorkersSuspect": load.on_prem_workers_suspect,

@@ -406,7 +406,7 @@ def _hung(day: Day, fault: Fault, records: Records) -> tuple[bool, str]:
     replaced = [
         at_s for at_s, record in records if record.health and record.health.workers_replaced
     ]
-    if replaced and not victim.healthy:
+    if replaced and victim.ended_s is not None and replaced[0] <= victim.ended_s:
         return True, f"replaced after {(replaced[0] - fault.at_s) / 60:.1f} min"
     if victim.ended_s is None:
         return False, "still there at the end"

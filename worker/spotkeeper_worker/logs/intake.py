@@ -48,6 +48,7 @@ class Taken(NamedTuple):
     worker_id: str
     wait_s: float
     clamped: bool
+    failed: bool = False
 
 
 @lru_cache(maxsize=8)
@@ -104,7 +105,7 @@ def take(log: object, origin: Origin, clamp_s: float, now: float = math.inf) -> 
         f'"worker_id":{json.dumps(worker_id)},{_as_fields(origin)}"enqueued_at":"{texts[0]}",'
         f'"started_at":"{texts[1]}","finished_at":"{texts[2]}","status":"{status}"}}'
     )
-    return Taken(line, worker_id, started - enqueued, behind > 0)
+    return Taken(line, worker_id, started - enqueued, behind > 0, status != "ok")
 
 
 def parts(taken: Iterable[Taken]) -> list[list[Taken]]:

@@ -114,7 +114,8 @@ class Outbox:
                     self._seal()
                 journal.append([each.line for each in part], name, batch)
                 for each in part:
-                    self._pace.add(len(each.line), each.wait_s, time.monotonic(), each.worker_id)
+                    now = time.monotonic()
+                    self._pace.add(len(each.line), each.wait_s, now, each.worker_id, each.failed)
             if self._pace.due(time.monotonic()):
                 self._changed.notify_all()
         if refused:
