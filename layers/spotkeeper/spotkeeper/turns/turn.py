@@ -461,9 +461,9 @@ def fleet_in_force(this: Round, groups: Mapping[str, Group]) -> Fleet:
         return fleet
     if len(this.ports.groups.describe(before)) < len(before):
         return fleet
-    told = f"{' and '.join(missing)} does not exist: create it, or correct the fleet document"
+    why = f"{' and '.join(missing)} does not exist: create it, or correct the fleet document"
     change = Request(kind=RequestKind.CHANGE_GROUPS)
-    this.answered(change, Gone(f"{told}; {' and '.join(before)} go on"))
+    this.answered(change, Gone(f"{why}; {' and '.join(before)} go on"))
     spot, on_demand = before
     return replace(fleet, spot_group=spot, on_demand_group=on_demand)
 

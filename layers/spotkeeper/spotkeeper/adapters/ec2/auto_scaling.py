@@ -246,8 +246,8 @@ class AutoScalingReader:
 
     def _failed_requests(self, request_ids: Sequence[str]) -> tuple[LaunchFailure, ...]:
         """Look up awaited requests: older groups fail there and not in their activities."""
-        found = self._spot_requests("spot-instance-request-id", request_ids, {})
-        failures = [spot_request_from(one).failure for one in found]
+        requests = self._spot_requests("spot-instance-request-id", request_ids, {})
+        failures = [spot_request_from(one).failure for one in requests]
         return tuple([failure for failure in failures if failure])
 
 
