@@ -98,6 +98,7 @@ class Answers:
         """What they call of EC2."""
         return {
             "describe_spot_instance_requests": _by_thousand(self._describe_spot_requests),
+            "get_spot_placement_scores": lambda _: {"SpotPlacementScores": []},
             "describe_instances": _by_thousand(self._describe_instances),
             "create_tags": _does(self._create_tags),
             "delete_tags": _does(self._delete_tags),
@@ -129,12 +130,18 @@ class Answers:
             "AvailabilityZones": sorted({pool.partition("/")[0] for pool in view.pools}),
             "MixedInstancesPolicy": {
                 "LaunchTemplate": {
+                    "LaunchTemplateSpecification": {},
                     "Overrides": [
                         {"InstanceType": kind}
                         for kind in dict.fromkeys(pool.partition("/")[2] for pool in view.pools)
                         if kind
-                    ]
-                }
+                    ],
+                },
+                "InstancesDistribution": {
+                    "OnDemandPercentageAboveBaseCapacity": int(view.purchase is Purchase.ON_DEMAND)
+                    * 100,
+                    "SpotAllocationStrategy": "price-capacity-optimized",
+                },
             },
             "HealthCheckType": "EC2",
             "HealthCheckGracePeriod": int(view.grace_s),
