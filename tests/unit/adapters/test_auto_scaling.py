@@ -172,7 +172,10 @@ def test_a_launch_that_waits_for_spot_is_looked_up_by_its_request(aws: Aws) -> N
     aws.ec2.add_response(
         "describe_spot_instance_requests",
         {"SpotInstanceRequests": [spot_request("capacity-not-available")]},
-        {"Filters": [{"Name": "spot-instance-request-id", "Values": ["sir-1a2b3c4d"]}]},
+        {
+            "Filters": [{"Name": "spot-instance-request-id", "Values": ["sir-1a2b3c4d"]}],
+            "MaxResults": 500,
+        },
     )
     (failure,) = aws.reader.failures("spot", SINCE)
     assert (failure.failure_class, failure.at) == (FailureClass.CAPACITY, at(-10))
