@@ -9,20 +9,16 @@ from spotkeeper_lab.traces.requests import Floats, RequestTrace
 HOUR_S, DAY_S = 3600.0, 86_400.0
 MINUTES = np.arange(3 * 1_440)
 CLOCK_H = MINUTES / 60 % 24
-OFFICE = (CLOCK_H >= 8) & (CLOCK_H < 20)
+OFFICE = np.isin(CLOCK_H // 1, range(8, 20))
 
 type Made = tuple[Floats, Callable[[int], Floats]]
 """Erlangs by minute, and service times of 2 s on average (or more) for some requests."""
 
 
-def made(seed: int) -> dict[str, RequestTrace]:
-    """Return each made log by name: three days, or a week of Monday mornings."""
-    return {name: _drawn(name, draw, seed) for name, draw in _LOGS.items()}
-
-
-def _drawn(name: str, draw: Callable[[np.random.Generator], Made], seed: int) -> RequestTrace:
+def made(name: str, seed: int) -> RequestTrace:
+    """Return the made log of a name: of three days, or of a week with Monday mornings."""
     rng = np.random.default_rng([seed, *name.encode()])
-    load, service = draw(rng)
+    load, service = LOGS[name](rng)
     mean_s = float(service(10_000).mean())
     counts = rng.poisson(load * 60 / mean_s)
     begins = np.repeat(60.0 * np.arange(len(load)), counts)
@@ -67,14 +63,15 @@ def _mondays(rng: np.random.Generator) -> Made:
     """A week that begins on a Friday: quiet nights and weekends."""
     minutes = np.arange(7 * 1_440)
     day, hour = minutes // 1_440, minutes / 60 % 24
-    week_end = (day == 1) | (day == 2)
+    week_end = np.isin(day, (1, 2))
     wave = np.clip(np.sin((hour - 7) / 12 * np.pi), 0, 1)
-    return 0.3 + 6 * wave * np.where(week_end, 0.1, 1) * rng.uniform(0.8, 1.2), _lognormal(rng, 15)
+    load: Floats = 0.3 + 6 * rng.uniform(0.8, 1.2) * wave * np.where(week_end, 0.1, 1.0)
+    return load, _lognormal(rng, 15)
 
 
 def _cron(rng: np.random.Generator) -> Made:
     """A batch each three hours, beside half an erlang."""
-    return 0.5 + 12.0 * (MINUTES % 180 < rng.integers(4, 9)), _lognormal(rng, 5)
+    return 0.5 + 12.0 * (rng.integers(4, 9) > MINUTES % 180), _lognormal(rng, 5)
 
 
 def _bursts(rng: np.random.Generator) -> Made:
@@ -102,7 +99,7 @@ def _pareto(rng: np.random.Generator) -> Made:
     return _waves(rng)[0] / 2, lambda count: 3 * np.minimum(1_000, rng.pareto(1.6, count) + 1)
 
 
-_LOGS: dict[str, Callable[[np.random.Generator], Made]] = {
+LOGS: dict[str, Callable[[np.random.Generator], Made]] = {
     "steps": _steps,
     "ramps": _ramps,
     "sessions": _sessions,

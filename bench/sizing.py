@@ -1,7 +1,8 @@
 """Every sizing rule on the recorded requests, and both checkers on a recorded market, with goals.
 
-Needs ../shared/traces, or the folder that TRACES names. `python -m bench sizing --log=clients-1-3`
-replays one log alone. Hours are worker-hours; late is what starts after the promised wait.
+Needs ../shared/traces, or the folder that TRACES names; made logs (`bench.made`) need nothing.
+`python -m bench sizing --log=clients-1-3` replays one log alone, `--log=made-steps` a made one,
+drawn by `--seed=1`. Hours are worker-hours; late is what starts after the promised wait.
 """
 
 import os
@@ -20,6 +21,7 @@ import numpy as np
 from rich.table import Table
 
 from bench._figures import Figure, show
+from bench.made import LOGS, made
 from spotkeeper.domain.load.history import ArrivalLog
 from spotkeeper.domain.sizing.shadows import ObjectivePolicy, judged
 from spotkeeper_cli.options import counted, screen
@@ -43,6 +45,7 @@ SETTINGS = ReplaySettings()
 DAY_LONG_S = 80_000.0
 # The recorded rates of m-mid are of hundreds of machines: they are scaled to this mean.
 RATE_PER_S = 1.0
+MADE = "made-"
 
 LIMIT_STEP_MS = 20.0
 LIMIT_MEDIAN, LIMIT_WORST, LIMIT_COST = 1.10, 1.25, 0.30
@@ -83,11 +86,12 @@ def main() -> None:
     named = tuple(
         argument.removeprefix("--log=") for argument in sys.argv if argument.startswith("--log=")
     )
-    paths = sorted(
+    recorded = sorted((TRACES / "requests").glob("*.csv.gz"))
+    paths = [
         path
-        for path in (TRACES / "requests").glob("*.csv.gz")
+        for path in (*recorded, *(Path(f"{MADE}{name}") for name in LOGS))
         if not named or path.name.startswith(named)
-    )
+    ]
     if not paths:
         console.print(f"no traces in {TRACES}: nothing is replayed")
         return
@@ -139,6 +143,9 @@ def _replayed(
 
 @cache
 def _requests(path: Path) -> RequestTrace:
+    if path.name.startswith(MADE):
+        seeds = [it.removeprefix("--seed=") for it in sys.argv if it.startswith("--seed=")]
+        return made(path.name.removeprefix(MADE), int(seeds[0]) if seeds else 0)
     return read_requests(path, mean_rate_per_s=RATE_PER_S)
 
 

@@ -45,7 +45,7 @@ def a_day(erlangs: int = 50) -> LoadHistory:
             full=9.5,
         ),
         scores=Scores(
-            family="1",
+            family="2",
             wait_s=10.0,
             share=0.95,
             next_step=5_999_999,

@@ -21,6 +21,8 @@ from spotkeeper.domain.sizing.shadows import (
     choose,
     in_bounds,
     judged,
+    lag_slots,
+    needed,
 )
 
 POLICY = ObjectivePolicy(wait_s=10.0, share=0.95, min_workers=1, max_workers=200, start_up_s=240.0)
@@ -118,6 +120,16 @@ def known(late: Sequence[float], hours: Sequence[float], **more: float) -> Score
         pytest.param(
             known([100, 300], [60, 50], own_late=900.0, own_expected=300.0), 0, id="own lateness"
         ),
+        pytest.param(
+            known([100, 300], [80, 50], own_late=900.0, own_expected=300.0, own_requests=30_000.0),
+            1,
+            id="not at any price",
+        ),
+        pytest.param(
+            known([100, 600], [60, 50], own_late=100.0, own_expected=600.0, own_requests=12_000.0),
+            1,
+            id="unspent",
+        ),
         pytest.param(known([900, 2_000], [60, 50]), 0, id="none keeps it"),
         pytest.param(known([100, 420], [60, 50]), 1, id="just kept over a day"),
         pytest.param(known([100, 420], [60, 50], steps=60.0), 0, id="just kept over hours"),
@@ -129,6 +141,18 @@ def test_the_cheapest_member_that_kept_the_promise_is_followed(scores: Scores, i
     assert choice.hours_a_day >= choice.least_hours_a_day > 0
     assert f"{FAMILY[index]}" in str(choice)
     assert "worker-hours a day" in str(choice)
+
+
+def test_a_batch_of_yesterday_finds_workers_ready() -> None:
+    """A batch each six hours, and a day later the workers that launch before it."""
+    counts = [30 if slot % 2_160 < 30 else 1 for slot in range(10_830)]
+    log = ArrivalLog(0, counts, [4.0 * count for count in counts])
+    late, _ = judged(log, 10_830, POLICY, 0.5)
+    yesterday = FAMILY.index(Member(300, 1.0, 300, yesterday=True))
+    assert late[yesterday] < 0.1 * late[FAMILY.index(Member(600, 1.0, 300))]
+    soon = 10_800 - 24 - lag_slots(4.0)
+    assert needed(FAMILY[yesterday], log, soon, 4.0, POLICY) > 5
+    assert "at this hour yesterday" in str(FAMILY[yesterday])
 
 
 def test_another_promise_or_family_is_scored_again_from_the_start() -> None:

@@ -16,7 +16,7 @@ from spotkeeper.domain.load.history import ArrivalLog, LoadSummary
 from spotkeeper.domain.load.load import Load, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.settings.sizing import Objective
-from spotkeeper.domain.sizing.shadows import Member, ObjectivePolicy, erlang_workers
+from spotkeeper.domain.sizing.shadows import Choice, Member, ObjectivePolicy, erlang_workers
 from spotkeeper.domain.sizing.size import (
     Need,
     ObjectiveInput,
@@ -91,6 +91,13 @@ def test_the_fewest_workers_that_keep_the_promise_are_requested() -> None:
         "The fleet follows Erlang C on the last 5 min, kept 15 min, and on bursts of a minute"
         in sizing.reason
     )
+
+
+def test_the_size_is_kept_for_a_quarter_of_an_hour_after_the_first_choice() -> None:
+    for first, workers in ((True, 40), (False, sized(summary(7.0)).workers)):
+        seen = ObjectiveInput(summary=summary(7.0), serving=40, choice=Choice(first=first))
+        sizing = size(logged(), promised(), group("spot", 40), SETTLED, at(0), seen)
+        assert sizing.spot_desired == workers
 
 
 def test_a_worker_that_serves_several_at_once_counts_as_many() -> None:

@@ -161,7 +161,7 @@ def test_a_history_is_written_once_a_step_and_a_record_has_the_cost_of_its_rules
     assert sum(history.work_ms[5:]) == pytest.approx(10 * 600_000, rel=0.02)
     for one in records:
         followed = judged(one).hours_followed
-        assert (followed is not None) == ("over the last day" in one.reason)
+        assert (followed is not None) == ("in the last days" in one.reason)
     seen = judged(records[-1])
     assert 0 < (seen.hours_least or 0) <= (seen.hours_followed or 0)
 

@@ -26,11 +26,11 @@ from spotkeeper.domain.health.decide import (
 )
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.digest import SearchLog, Status, digest, merge
-from spotkeeper.domain.load.history import FADE, LoadHistory, Scores
+from spotkeeper.domain.load.history import LoadHistory, Scores
 from spotkeeper.domain.load.load import Cluster, LoadDigest, slot_begins, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.settings.sizing import Bounds, Objective
-from spotkeeper.domain.sizing.shadows import FAMILY, NAME, Choice, Member
+from spotkeeper.domain.sizing.shadows import FAMILY, MEMORY_FADE, NAME, Choice, Member
 from spotkeeper_lab.replay.engine import ONPREM, ReplayFleet, Rule
 from spotkeeper_lab.replay.seen import Finished, Seen
 from spotkeeper_lab.replay.values import ReplaySettings
@@ -155,7 +155,7 @@ class Spotkeeper(Rule):
             return replace(assessed, promised=replace(promised, choice=self._known))
         after, choice = self._history.scores, promised.choice
         if steps := after.next_step - before.next_step:
-            fade = FADE**steps if before.late else 0.0
+            fade = MEMORY_FADE**steps if before.late else 0.0
             faded = np.array([before.late, before.hours]) if before.late else 0.0
             self._sums += np.array([after.late, after.hours]) - fade * faded
             self._requests += after.requests - fade * before.requests

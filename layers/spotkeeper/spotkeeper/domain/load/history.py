@@ -111,8 +111,9 @@ def _in_slots(count: int, work_ms: int) -> tuple[tuple[int, ...], tuple[float, .
 class LoadSummary:
     """What the search logs say, all of it from finished requests.
 
-    The last slot of `log` ends now. The newest start is the log with the latest `started_at`.
-    Not from logs: `queued` requests wait in the request queue, None when that is not known.
+    The last slot of `log` ends now, and so does `whole`, which has its gaps. The newest start is
+    the log with the latest `started_at`. Not from logs: `queued` requests wait in the request
+    queue, None when that is not known.
     """
 
     log: ArrivalLog
@@ -120,14 +121,20 @@ class LoadSummary:
     newest_start_age_s: float
     newest_wait_s: float
     queued: int | None = None
+    whole: ArrivalLog | None = None
 
 
 def at_speed(load: LoadSummary, speed: float) -> LoadSummary:
     """Return the load of workers of speed 1 as workers of another speed would serve it."""
     if speed == 1.0:
         return load
-    log = replace(load.log, work_s=[work_s / speed for work_s in load.log.work_s])
-    return replace(load, log=log, service_mean_s=load.service_mean_s / speed)
+
+    def served(log: ArrivalLog) -> ArrivalLog:
+        return replace(log, work_s=[work_s / speed for work_s in log.work_s])
+
+    whole = load.whole and served(load.whole)
+    mean_s = load.service_mean_s / speed
+    return replace(load, log=served(load.log), whole=whole, service_mean_s=mean_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +307,8 @@ STEP_SLOTS = 30
 STEP_MINUTES = STEP_SLOTS // MINUTE_SLOTS
 SETTLED_SLOTS = 6
 DAY_STEPS = 288
-DAY_MINUTES = DAY_STEPS * STEP_MINUTES
+# A day, and what a window of yesterday needs before it.
+DAY_MINUTES = (DAY_STEPS + 7) * STEP_MINUTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,8 +318,8 @@ class Scores:
     They are of a promise (`wait_s`, `share`), of all steps before `next_step`, and lately of a
     start-up of `start_up_s` beside `onprem` workers. `steps` and `requests` are how many count.
     `late`, `squares` (of the late requests of a step) and `hours` (worker-hours) have one entry for
-    each member. The fleet follows the member `followed`. In the fleet itself `own_late` requests
-    were late, where `own_expected` were expected by the share of the shadow that was followed.
+    each member. The fleet follows the member `followed`. In the fleet itself `own_late` of
+    `own_requests` were late, where `own_expected` were expected by the share of their shadows.
     """
 
     family: str = ""
@@ -320,6 +328,7 @@ class Scores:
     next_step: int = 0
     steps: float = 0.0
     requests: float = 0.0
+    own_requests: float = 0.0
     own_late: float = 0.0
     own_expected: float = 0.0
     followed: int = -1
@@ -409,7 +418,7 @@ def extended(history: LoadHistory, window: ArrivalWindow) -> LoadHistory:
         return history
     begun = first - len(history.work_ms) // STEP_MINUTES
     start = max(oldest, begun)
-    missed = max(0, min(start - first, DAY_STEPS)) * STEP_MINUTES
+    missed = min(max(0, start - first) * STEP_MINUTES, DAY_MINUTES)
     minutes = range(
         start * STEP_SLOTS - window.first_slot, stop * STEP_SLOTS - window.first_slot, 6
     )
@@ -467,14 +476,16 @@ def load_summary(
 
     A silence that ended `known_since` is a gap in the logs, and not known to be quiet: left out.
     """
+    known = log
     if known_since is not None:
-        log = _without_gap(log, milliseconds(known_since) // SLOT_MS - log.first)
+        known = _without_gap(log, milliseconds(known_since) // SLOT_MS - log.first)
     started = window.newest_start
     return LoadSummary(
-        log=log,
+        log=known,
         service_mean_s=window.service_mean_s,
         newest_start_age_s=max(0.0, (now - started).total_seconds()) if started else math.inf,
         newest_wait_s=window.newest_wait_s,
+        whole=log,
     )
 
 

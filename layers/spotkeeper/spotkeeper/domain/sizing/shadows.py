@@ -3,7 +3,7 @@
 Every rule of the family is Erlang C on the load of a recent window, with a margin in square roots
 of that load, and a time for which a need is kept. Each has a shadow: the fleet that it would have
 run on this fleet's own requests, with the same start-up time and the same bounds. The fleet
-follows the cheapest rule whose shadow kept the promise over the last day (`choose`). Nothing is
+follows the cheapest rule whose shadow kept the promise in the last days (`choose`). Nothing is
 forecast, and nothing is fitted to anybody else's traffic.
 """
 
@@ -19,7 +19,6 @@ from typing import NamedTuple
 from spotkeeper.domain.load.history import (
     DAY_SLOTS,
     DAY_STEPS,
-    FADE,
     MINUTE_SLOTS,
     SLOT_S,
     STEP_SLOTS,
@@ -90,19 +89,22 @@ NORMAL = NormalDist()
 class Member(NamedTuple):
     """A rule of the family: a window's load plus `roots` of its square root, kept for `keep_s`.
 
-    With `bursts`, it also keeps the need of each minute that was a burst, for two hours.
+    The window ends now, or, of `yesterday`, around the instant a day ago for which workers that
+    launch now are ready. With `bursts`, it also keeps the need of each minute that was a burst.
     """
 
     window_s: int
     roots: float
     keep_s: int
+    yesterday: bool = False
     bursts: bool = False
 
     def __str__(self) -> str:
         """Tell the rule in words."""
         window = {86_400: "day"}.get(self.window_s, f"{self.window_s // 60} min")
+        window = f"{window} at this hour yesterday" if self.yesterday else f"the last {window}"
         margin = f" {self.roots:+g} roots" if self.roots else ""
-        return f"Erlang C on the last {window}{margin}, kept {self.keep_s // 60} min"
+        return f"Erlang C on {window}{margin}, kept {self.keep_s // 60} min"
 
 
 # The windows that the load is measured in. A day makes a nearly constant fleet.
@@ -113,14 +115,18 @@ MARGINS = (-0.4, 0.0, 0.5, 1.0, 2.0)
 KEEPS_S = (300, 900, 1_800)
 BURST_S, BURST_KEPT_S = 60, 7_200
 DAY_S = 86_400
-# The windows with the times for which their needs are kept, the longest last.
+YESTERDAY_S = (300, 1_800)
+# The windows, for how long their needs are kept (the longest last), and whether of yesterday.
 GROUPS = (
-    *((window_s, KEEPS_S) for window_s in WINDOWS_S),
-    (BURST_S, (BURST_KEPT_S,)),
-    (DAY_S, KEEPS_S[:1]),
+    *((window_s, KEEPS_S, False) for window_s in WINDOWS_S),
+    (BURST_S, (BURST_KEPT_S,), False),
+    (DAY_S, KEEPS_S[:1], False),
+    *((window_s, KEEPS_S[:1], True) for window_s in YESTERDAY_S),
 )
 FAMILY = tuple(
-    Member(*each) for window_s, keeps in GROUPS for each in product((window_s,), MARGINS, keeps)
+    Member(*each)
+    for window_s, keeps_s, yesterday in GROUPS
+    for each in product((window_s,), MARGINS, keeps_s, (yesterday,))
 )
 # A fleet whose own log says little follows this one.
 PRUDENT = Member(300, 0.0, 900, bursts=True)
@@ -130,7 +136,7 @@ BURST = Member(BURST_S, 0.0, BURST_KEPT_S)
 # By chance, the load of five minutes is up to this many standard deviations above its mean.
 LEAST_ERRORS = 2.0
 # The name of this family; scores of another one are not read.
-NAME = "1"
+NAME = "2"
 LONGEST_KEEP = BURST_KEPT_S // 60
 
 # A shadow starts this long before the five minutes that it is judged by.
@@ -149,15 +155,22 @@ UNKNOWN_ERRORS = 2.0
 PRIOR = 100.0
 # The fleet changes to another rule only if that is cheaper by this share.
 CHEAPER = 0.03
+# What a step counts of the next one: two days in all.
+MEMORY_FADE = math.exp(-1 / (2 * DAY_STEPS))
 # The fleet's late requests divided by those expected of its rules correct all shadows, up to this.
-LARGEST_CORRECTION = 3.0
+LARGEST_CORRECTION, LEAST_CORRECTION = 3.0, 0.7
+# A fleet is in balance if it spent this share of its budget of late requests.
+SPENT = 0.8
+# A fleet in balance pays at most this much for a correction, as a share of the hours without it.
+SURCHARGE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The rule to follow, by index, and how its shadow did; `cheaper` is the next cheaper rule.
 
-    A `share` of requests started in time, for `hours_a_day`. Index -1 is PRUDENT, of a young fleet.
+    A `share` of requests started in time, for `hours_a_day`. Index -1 is PRUDENT, of a young fleet;
+    for the `first` quarter of an hour after it, the fleet keeps its size.
     """
 
     index: int = -1
@@ -168,6 +181,7 @@ class Choice:
     cheaper_share: float = 0.0
     cheaper_hours_a_day: float = 0.0
     known_h: float = 0.0
+    first: bool = False
 
     @property
     def member(self) -> Member:
@@ -178,8 +192,8 @@ class Choice:
         """Say why this one is followed."""
         if self.index < 0:
             return f"{self.member}, and on bursts of a minute, while the fleet's log is young"
-        text = f"{self.member}: {_kept(self.share, self.hours_a_day)} over the last day"
-        if self.known_h < DAY_STEPS * STEP_S / 3600 / 2:
+        text = f"{self.member}: {_kept(self.share, self.hours_a_day)} in the last days"
+        if self.known_h < DAY_S / 3600:
             text += f" ({self.known_h:.1f} h known)"
         if self.cheaper >= 0:
             next_one = _kept(self.cheaper_share, self.cheaper_hours_a_day)
@@ -210,9 +224,16 @@ def needed(
     the last five minutes, minus what chance adds to it (`least`).
     """
     least = least_load(log, end, mean_s) if least is None else least
-    load = log.load(end, round(member.window_s / SLOT_S))
+    slots = round(member.window_s / SLOT_S)
+    load = log.load(_window_end(end, slots, mean_s, want) if member.yesterday else end, slots)
     margin = member.roots * math.sqrt(load)
     return erlang_workers(max(least, load + margin), mean_s, want.wait_s, want.share)
+
+
+def _window_end(end: int, slots: int, mean_s: float, want: ObjectivePolicy) -> int:
+    """Return the end of a window a day ago, around a minute after workers of now are ready."""
+    ahead = lag_slots(mean_s) + round(want.start_up_s / SLOT_S) + MINUTE_SLOTS
+    return end + ahead + slots // 2 - DAY_SLOTS
 
 
 def is_burst(log: ArrivalLog, end: int, mean_s: float) -> bool:
@@ -436,12 +457,12 @@ def judged(
     known: dict[tuple[int, ...], tuple[float, int]] = {}
     promise = policy.wait_s, policy.share
     bounds = policy.min_workers, policy.max_workers, policy.onprem, policy.per_instance
-    for window_s, keeps_s in GROUPS:
+    for window_s, keeps_s, yesterday in GROUPS:
         slots = round(window_s / SLOT_S)
-        rows = [
-            _by_margin(round(log.load(at, slots), 6), least, by, promise, bounds)
-            for at, by, least in needs[LONGEST_KEEP - keeps_s[-1] // 60 :]
-        ]
+        rows = []
+        for at, by, least in needs[LONGEST_KEEP - keeps_s[-1] // 60 :]:
+            load = log.load(_window_end(at, slots, by, policy) if yesterday else at, slots)
+            rows.append(_by_margin(round(load, 6), least, by, promise, bounds))
         for base in zip(*rows, strict=True):
             for keep_s in keeps_s:
                 wants = _highest(base, keep_s // 60, len(turns))
@@ -490,6 +511,7 @@ def advanced(
             next_step=step + 1,
             steps=_faded(scores.steps, 1.0),
             requests=_faded(scores.requests, requests),
+            own_requests=_faded(scores.own_requests, starts.requests),
             own_late=_faded(scores.own_late, starts.late),
             own_expected=_faded(scores.own_expected, expected * starts.requests),
             late=tuple(map(_faded, scores.late, late)),
@@ -501,43 +523,73 @@ def advanced(
 
 
 def _faded(before: float, now: float) -> float:
-    return float(f"{before * FADE + now:.4g}")
+    return float(f"{before * MEMORY_FADE + now:.4g}")
 
 
 # Four of five turns judge no step, and choose again what they chose.
 @lru_cache(64)
 def choose(scores: Scores) -> Choice:
-    """Choose the cheapest member whose shadow keeps the promise over the last day.
+    """Choose the cheapest member whose shadow keeps the promise in the last days.
 
-    Late requests are corrected by how the fleet itself did with its choices. While less than a day
-    is known, standard errors are added to them, fewer if no member keeps the promise with them. If
-    none keeps it at all, the cheapest of those near the best is chosen, without a negative margin
-    if there is one: after an unforeseen step, a negative margin would serve below the load.
+    Late requests are corrected by how the fleet itself did with its choices. A correction never
+    buys hours without end: lateness that no member avoids would buy the dearest. While less than a
+    day is known, standard errors are added to late requests.
     """
     if scores.steps < YOUNG_STEPS - 0.5 or len(scores.late) != len(FAMILY):
         return Choice()
+    correction, surcharge = _correction(scores)
+    hours, members = scores.hours, range(len(FAMILY))
+    late, kept = _keeping(scores, correction)
+    if correction > 1:
+        _, uncorrected = _keeping(scores, 1.0)
+        dearest = (1 + surcharge) * min(hours[one] for one in uncorrected)
+        near = 1.02 * min(late[one] for one in members if hours[one] <= dearest)
+        within = [one for one in members if hours[one] <= dearest]
+        kept = [one for one in within if one in kept] or [
+            one for one in within if late[one] <= near
+        ]
+    best = min(kept, key=lambda one: (hours[one], late[one], one))
+    now = scores.followed
+    if now in kept and hours[now] <= hours[best] * (1 + CHEAPER):
+        best = now
+    return _choice_of(scores, best, kept)
+
+
+def _correction(scores: Scores) -> tuple[float, float]:
+    """Return what corrects late requests, and the most that this may cost, as a share of hours.
+
+    A fleet that spent little of its own budget may spend more of it, and pays little for a
+    correction. One that overspent pays more.
+    """
     budget = 1.0 - scores.share
-    prior = PRIOR * budget
-    correction = (scores.own_late + prior) / (scores.own_expected + prior)
-    correction = min(LARGEST_CORRECTION, max(1.0, correction))
-    total, unknown = scores.requests + PRIOR, UNKNOWN_ERRORS * (1.0 - min(1.0, _days(scores)))
-    members = range(len(FAMILY))
+    prior, allowed = PRIOR * budget, SPENT * budget * scores.own_requests
+    lucky = (scores.own_late + prior) / (scores.own_expected + prior)
+    balance = max(-1.0, min(1.0, (scores.own_late - allowed) / (allowed + prior)))
+    correction = min(LARGEST_CORRECTION, max(1.0, lucky)) * math.exp(balance)
+    correction = min(LARGEST_CORRECTION, max(LEAST_CORRECTION, correction))
+    return correction, SURCHARGE * math.exp(2 * balance)
+
+
+def _keeping(scores: Scores, correction: float) -> tuple[list[float], list[int]]:
+    """Return all members' share of late requests, and the members that keep the promise.
+
+    Fewer standard errors are added if none keeps it with them. If none keeps it at all, those near
+    the best do, without a negative margin if there is one: after an unforeseen step, a negative
+    margin would serve below the load.
+    """
+    budget = 1.0 - scores.share
+    prior, total = PRIOR * budget, scores.requests + PRIOR
+    unknown, members = UNKNOWN_ERRORS * (1.0 - min(1.0, _days(scores))), range(len(FAMILY))
+    late: list[float] = []
     for errors in (unknown, unknown / 2, 0.0):
         late = [
             ((one + errors * math.sqrt(square)) * correction + prior) / total
             for one, square in zip(scores.late, scores.squares, strict=True)
         ]
-        kept = [one for one in members if late[one] <= budget + 1e-9]
-        if kept:
-            break
-    else:
-        kept = [one for one in members if late[one] <= min(late) * 1.1 + 1e-9]
-        kept = [one for one in kept if FAMILY[one].roots >= 0] or kept
-    best = min(kept, key=lambda one: (scores.hours[one], late[one], one))
-    now = scores.followed
-    if now in kept and scores.hours[now] <= scores.hours[best] * (1 + CHEAPER):
-        best = now
-    return _choice_of(scores, best, kept)
+        if kept := [one for one in members if late[one] <= budget + 1e-9]:
+            return late, kept
+    kept = [one for one in members if late[one] <= min(late) * 1.1 + 1e-9]
+    return late, [one for one in kept if FAMILY[one].roots >= 0] or kept
 
 
 def _choice_of(scores: Scores, index: int, kept: Sequence[int]) -> Choice:
@@ -549,7 +601,7 @@ def _choice_of(scores: Scores, index: int, kept: Sequence[int]) -> Choice:
     hours = scores.hours
     cheaper = [one for one in range(len(FAMILY)) if hours[one] < hours[index] and one not in kept]
     passed = max(cheaper, key=lambda one: (hours[one], share(one)), default=-1)
-    keeping = [one for one in range(len(FAMILY)) if share(one) >= scores.share] or [index]
+    keeping = [index, *(one for one in range(len(FAMILY)) if share(one) >= scores.share)]
     return Choice(
         index=index,
         share=share(index),
@@ -559,9 +611,11 @@ def _choice_of(scores: Scores, index: int, kept: Sequence[int]) -> Choice:
         cheaper_share=share(passed) if passed >= 0 else 0.0,
         cheaper_hours_a_day=hours[passed] * a_day if passed >= 0 else 0.0,
         known_h=24 * _days(scores),
+        first=scores.steps < YOUNG_STEPS + FIRST_STEPS - 0.5,
     )
 
 
 def _days(scores: Scores) -> float:
     """Return how many days the scores cover."""
-    return -math.log(max(1e-9, 1 - scores.steps * (1 - FADE)))
+    new = 1 - MEMORY_FADE
+    return -math.log(max(1e-9, 1 - scores.steps * new)) / new / DAY_STEPS

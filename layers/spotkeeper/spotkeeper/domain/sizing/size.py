@@ -42,6 +42,7 @@ from spotkeeper.domain.sizing.shadows import (
     chance,
     is_burst,
     lag_slots,
+    least_load,
     needed,
 )
 
@@ -314,14 +315,20 @@ def found_by(
 ) -> tuple[int, int]:
     """Return a member's need of now, and the highest in the time for which it keeps a need."""
     log, ends = load.log, _ends(load, mean_s)
-    now = max(needed(member, log, end, mean_s, policy) for end in ends)
+    before = load.whole if member.yesterday and load.whole else log
+
+    def need(end: int) -> int:
+        least = least_load(log, end, mean_s)
+        return needed(member, before, end + len(before) - len(log), mean_s, policy, least)
+
+    now = max(map(need, ends))
 
     def minutes(keep_s: int) -> range:
         # The same minutes at every turn: what one found, the next finds again.
         last = ends[0] - (log.first + len(log)) % MINUTE_SLOTS
         return range(last, max(0, last - keep_s // 60 * MINUTE_SLOTS), -MINUTE_SLOTS)
 
-    kept = [needed(member, log, end, mean_s, policy) for end in minutes(member.keep_s)]
+    kept = [*map(need, minutes(member.keep_s))]
     if member.bursts:
         bursts = (end for end in minutes(BURST.keep_s) if is_burst(log, end, mean_s))
         kept += [needed(BURST, log, end, mean_s, policy) for end in bursts]
@@ -404,6 +411,9 @@ def _by_objective(turn: _Turn, promised: ObjectiveInput, onprem: int) -> Estimat
         PastNeed((now - one.at).total_seconds(), one.workers * slots, one.held)
         for one in memory.needed
     ]
+    if promised.choice.first:
+        # The first choice may fall in a quiet minute.
+        past.append(PastNeed(0.0, live + booting, held=True))
     need = size_to_objective(promised.summary, live, booting, past, policy, promised.choice.member)
     in_slots = need.workers, need.workers + need.missing, need.load_workers
     steady, workers, highest = (math.ceil(count / slots) for count in in_slots)
