@@ -65,13 +65,14 @@ def _mondays(rng: np.random.Generator) -> Made:
     day, hour = minutes // 1_440, minutes / 60 % 24
     week_end = np.isin(day, (1, 2))
     wave = np.clip(np.sin((hour - 7) / 12 * np.pi), 0, 1)
-    load: Floats = 0.3 + 6 * rng.uniform(0.8, 1.2) * wave * np.where(week_end, 0.1, 1.0)
+    load = np.array(0.3 + 6 * rng.uniform(0.8, 1.2) * wave * np.where(week_end, 0.1, 1.0), float)
     return load, _lognormal(rng, 15)
 
 
 def _cron(rng: np.random.Generator) -> Made:
     """A batch each three hours, beside half an erlang."""
-    return 0.5 + 12.0 * (rng.integers(4, 9) > MINUTES % 180), _lognormal(rng, 5)
+    load = np.array(0.5 + 12.0 * (rng.integers(4, 9) > MINUTES % 180), float)
+    return load, _lognormal(rng, 5)
 
 
 def _bursts(rng: np.random.Generator) -> Made:
