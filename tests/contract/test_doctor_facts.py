@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import boto3
 import pytest
@@ -15,10 +15,11 @@ from botocore.stub import Stubber
 from spotkeeper.adapters.doctor.account import account_facts, groups_elsewhere, placement_scores
 from spotkeeper.adapters.doctor.groups import group_facts, metadata_defaults
 from spotkeeper.adapters.doctor.looking import Clients
+from spotkeeper.domain.doctor.checks import examine
 from spotkeeper.domain.doctor.facts import GONE, GroupFacts, LaunchTemplate, Unseen
 from tests.builders import NOON, TABLE
 from tests.contract.conftest import IMAGE
-from tests.unit.doctor.good import FLEET, ON_DEMAND, SPOT
+from tests.unit.doctor.good import ACCOUNT, FLEET, ON_DEMAND, SPOT, but
 
 TRUST = json.dumps({"Version": "2012-10-17", "Statement": []})
 SEND = json.dumps({
@@ -81,6 +82,76 @@ def seen(name: str, defaults: Any = None) -> GroupFacts:
     found = group_facts(clients(), [name], defaults or {})
     assert not isinstance(found, Unseen)
     return found[name]
+
+
+GOOD: dict[str, Any] = {
+    "IamInstanceProfile": {"Name": "worker"},
+    "MetadataOptions": {
+        "HttpTokens": "required", "HttpPutResponseHopLimit": 2, "InstanceMetadataTags": "enabled",
+    },
+}  # fmt: skip
+OF_ARM = "g5g.xlarge"
+
+
+def found_in_spot(*overrides: Any, launch: dict[str, str]) -> list[tuple[str, str]]:
+    """What is found wrong with a spot group of these overrides."""
+    chosen, good = "price-capacity-optimized", cast("Any", ACCOUNT)
+    make(SPOT.name, **mixed(*overrides, launch=launch, SpotAllocationStrategy=chosen))
+    facts = but(
+        account__vcpus={**good.vcpus, OF_ARM: 4},
+        account__offered={**good.offered, OF_ARM: frozenset(SPOT.aws["AvailabilityZones"])},
+        account__architectures={"g5.xlarge": {"x86_64"}, OF_ARM: {"arm64"}},
+        facts__stack=None,
+    )
+    group = replace(seen(SPOT.name), hooks=SPOT.hooks)
+    findings = examine(replace(facts, groups={SPOT.name: group, ON_DEMAND.name: ON_DEMAND}))
+    ours = {"az-rebalance", "maximum-below-bound"}
+    return [(f.id, f.evidence) for f in findings if f.about == SPOT.name and f.id not in ours]
+
+
+def test_an_override_has_a_launch_template_of_its_own() -> None:
+    """arm64 beside x86_64, each with its image (terraform-aws-eks#1498)."""
+    profile()
+    arm = boto3.client("ec2").register_image(
+        Name="arm", Architecture="arm64", RootDeviceName="/dev/xvda"
+    )["ImageId"]
+    own = template("arm", **{**GOOD, "ImageId": arm, "InstanceType": OF_ARM})
+    overrides = [
+        {"InstanceType": "g5.xlarge"}, {"InstanceType": OF_ARM, "LaunchTemplateSpecification": own},
+    ]  # fmt: skip
+    assert found_in_spot(*overrides, launch=template("main", **GOOD)) == []
+
+
+def test_the_launch_template_of_an_override_is_examined() -> None:
+    profile()
+    gone = template("gone", ImageId="ami-0000000000000dead", InstanceType="g6.xlarge")
+    off = template("off", InstanceType="g5.2xlarge", MetadataOptions={"HttpEndpoint": "disabled"})
+    overrides = [
+        {"InstanceType": "g5.xlarge"},
+        {"InstanceType": "g6.xlarge", "LaunchTemplateSpecification": gone},
+        {"InstanceType": "g5.2xlarge", "LaunchTemplateSpecification": off},
+    ]
+    found = dict(found_in_spot(*overrides, launch=template("main", **GOOD)))
+    assert found.keys() >= {"launch-part-gone", "no-instance-profile", "metadata-disabled"}
+    assert "image" in found["launch-part-gone"]
+
+
+def test_what_a_launch_template_names_and_aws_does_not_have() -> None:
+    profile()
+    snapshot = {"DeviceName": "/dev/sdb", "Ebs": {"SnapshotId": "snap-0000000000000dead"}}
+    named = {
+        "KeyName": "deleted", "SecurityGroupIds": ["sg-0000000000000dead"],
+        "BlockDeviceMappings": [snapshot],
+    }  # fmt: skip
+    types = [{"InstanceType": "g5.xlarge"}, {"InstanceType": "g6.xlarge"}]
+    found = found_in_spot(*types, launch=template("main", **{**GOOD, **named}))
+    assert [text for name, text in found if name == "launch-part-gone"] == [
+        f"the launch template names the {what}, which does not exist"
+        for what in (
+            "key pair deleted", "security group sg-0000000000000dead",
+            "snapshot snap-0000000000000dead",
+        )
+    ]  # fmt: skip
 
 
 def test_a_group_as_it_is_set_up() -> None:

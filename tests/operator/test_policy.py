@@ -41,11 +41,17 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
     "cloudwatch": {"DescribeAlarmContributors": {"AlarmContributors": []}},
     "ec2": {
         "DescribeLaunchTemplateVersions": {"LaunchTemplateVersions": [
-            {"LaunchTemplateData": {"ImageId": "ami-1", "IamInstanceProfile": {"Name": "worker"}}}
+            {"LaunchTemplateData": {
+                "ImageId": "ami-1", "IamInstanceProfile": {"Name": "worker"}, "KeyName": "key",
+                "SecurityGroupIds": ["sg-1"], "Placement": {"GroupName": "near"},
+            }}
         ]},
         "DescribeImages": {"Images": [{"ImageId": "ami-1", "BlockDeviceMappings": [
             {"Ebs": {"Encrypted": True, "SnapshotId": "snap-1"}}
         ]}]},
+        "DescribeKeyPairs": {"KeyPairs": [{"KeyName": "key"}]},
+        "DescribeSecurityGroups": {"SecurityGroups": [{"GroupId": "sg-1"}]},
+        "DescribePlacementGroups": {"PlacementGroups": [{"GroupName": "near"}]},
         "DescribeSnapshots": {"Snapshots": [{"SnapshotId": "snap-1", "KmsKeyId": "key-1"}]},
         "DescribeInstanceTypes": {"InstanceTypes": []},
         "DescribeInstanceTypeOfferings": {"InstanceTypeOfferings": []},

@@ -16,6 +16,7 @@ from spotkeeper.domain.doctor.checks import (
     GROUP_CHECKS,
     JOB_CHECKS,
     STACK_CHECKS,
+    TEMPLATE_CHECKS,
     Check,
     examine,
 )
@@ -71,7 +72,7 @@ HANG = 9
 COMMAND = re.compile(r"^(?:aws|spotkeeper) ")
 TABLES: Sequence[tuple[str, Sequence[Check[object]]]] = (
     ("Account, documents and logs", ACCOUNT_CHECKS),
-    ("Groups and launch templates", GROUP_CHECKS),
+    ("Groups and launch templates", GROUP_CHECKS + TEMPLATE_CHECKS),
     ("The deployed stack", STACK_CHECKS),
     ("Jobs", JOB_CHECKS),
 )  # type: ignore[assignment]

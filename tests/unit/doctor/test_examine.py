@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from spotkeeper.domain.doctor.checks import examine, quota_for
-from spotkeeper.domain.doctor.facts import Facts, Unseen
+from spotkeeper.domain.doctor.facts import Facts, LaunchTemplate, Unseen
 from spotkeeper.domain.doctor.finding import Severity, exit_code
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
@@ -67,6 +67,26 @@ SEEDED: tuple[tuple[str, Facts, str], ...] = (
     ("metadata-disabled",
      but(template__metadata_enabled=False, template__tags_in_metadata=False), ""),
     ("no-instance-profile", but(template__profile_policies=None, facts__stack=None), ""),
+    ("no-grace", but(spot={"HealthCheckType": "ELB"}, spot__hooks=(DRAIN,)), "are ELB"),
+    ("maximum-lifetime", but(spot={"MaxInstanceLifetime": 86_400}), "86400 s"),
+    ("custom-termination",
+     but(on_demand={"TerminationPolicies": ["arn:aws:lambda:x:1:function:f"]}), "function:f"),
+    ("balanced-only",
+     but(spot={"AvailabilityZoneDistribution": {"CapacityDistributionStrategy": "balanced-only"}}),
+     ""),
+    ("zonal-shift",
+     but(spot={"AvailabilityZoneImpairmentPolicy": {"ZonalShiftEnabled": True}}), ""),
+    ("group-is-deleted", but(on_demand={"Status": "Delete in progress"}), "Delete in progress"),
+    ("launches-before-it-ends",
+     but(spot={"InstanceMaintenancePolicy": {"MinHealthyPercentage": 100}}), "100 %"),
+    ("launch-part-gone", but(template__missing=("the key pair gpu",)), "the key pair gpu"),
+    ("not-for-spot", but(template__hibernates=True), "hibernates"),
+    ("not-for-spot", but(template__reservations_only=True), "capacity reservations only"),
+    # The template of an override: its own image may fit, and its own mistakes count.
+    ("no-instance-profile",
+     but(spot__further_templates=(LaunchTemplate(profile_policies=None, types=("g6.xlarge",)),)),
+     ""),
+    ("unseen", but(spot__further_templates=(unseen("a:H"),)), "a:H"),
     ("wrong-architecture",
      but(template__architecture="x86_64", account__architectures=good.ONE_OF_ARM),
      "g6.xlarge is arm64, the image is x86_64"),

@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from itertools import batched
 from types import MappingProxyType
@@ -50,12 +51,17 @@ def group_facts(
     template = cache(partial(template_of, client))
     selected = cache(partial(_selected, client("ec2")))
     templates = [template(*_spec(group)) for group in described]
-    launches = LaunchTemplates(client, [t for t in templates if not isinstance(t, Unseen)])
+    further = [
+        {spec: (template(*spec), types) for spec, types in _further(group).items()}
+        for group in described
+    ]
+    every = [*templates, *(its for specs in further for its, _ in specs.values())]
+    launches = LaunchTemplates(client, [t for t in every if not isinstance(t, Unseen)])
     policies = _by_group(autoscaling, "DescribePolicies", "ScalingPolicies", "PolicyName")
     scheduled = ("DescribeScheduledActions", "ScheduledUpdateGroupActions", "ScheduledActionName")
     actions = _by_group(autoscaling, *scheduled)
     facts = {}
-    for group, its in zip(described, templates, strict=True):
+    for group, its, others in zip(described, templates, further, strict=True):
         mixed = "MixedInstancesPolicy" in group
         launch = (
             its if isinstance(its, Unseen) else launches.of(its, known(defaults, {}), mixed=mixed)
@@ -69,8 +75,28 @@ def group_facts(
             policies=policies if isinstance(policies, Unseen) else tuple(policies[name]),
             scheduled_actions=actions if isinstance(actions, Unseen) else tuple(actions[name]),
             launch_template=launch,
+            further_templates=tuple(
+                each
+                if isinstance(each, Unseen)
+                else _of_types(launches.of(each, known(defaults, {}), mixed=mixed), types)
+                for each, types in others.values()
+            ),
         )
     return facts
+
+
+def _of_types(template: LaunchTemplate | Unseen, types: tuple[str, ...]) -> LaunchTemplate | Unseen:
+    return template if isinstance(template, Unseen) else replace(template, types=types)
+
+
+def _further(group: Mapping[str, Any]) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """Return the launch templates of single overrides, each with its types."""
+    specs: dict[tuple[str, str], tuple[str, ...]] = {}
+    for each in _overrides(group):
+        if own := each.get("LaunchTemplateSpecification"):
+            spec = (own.get("LaunchTemplateId", ""), own.get("Version") or "$Default")
+            specs[spec] = (*specs.get(spec, ()), each.get("InstanceType", ""))
+    return specs
 
 
 def _described(autoscaling: Any, wanted: Iterable[str]) -> Iterator[Mapping[str, Any]]:
@@ -112,7 +138,7 @@ def _hooks(autoscaling: Any, group: str) -> tuple[Mapping[str, Any], ...] | Unse
 def _spec(group: Mapping[str, Any]) -> tuple[str, str]:
     """Return the launch template that a group, or its mixed instances policy, starts from."""
     mixed = group.get("MixedInstancesPolicy")
-    spec = mixed["LaunchTemplate"]["LaunchTemplateSpecification"] if mixed else None
+    spec = mixed["LaunchTemplate"].get("LaunchTemplateSpecification") if mixed else None
     spec = spec or group.get("LaunchTemplate") or {}
     return spec.get("LaunchTemplateId", ""), spec.get("Version") or "$Default"
 
@@ -192,6 +218,10 @@ class LaunchTemplates:
         snapshots = {s for image in known(self._images, {}).values() for s in _snapshots(image)}
         self._snapshots = _by_id(ec2, "Snapshot", snapshots)
         self._policies = cache(lambda profile: _policies(client("iam"), profile))
+        self._named = {
+            what: _existing(ec2, what, {n for t in templates for n in names_in(t)})
+            for what, (_, names_in) in _NAMED.items()
+        }
 
     def of(
         self, template: Template, defaults: Mapping[str, str], *, mixed: bool
@@ -231,13 +261,71 @@ class LaunchTemplates:
                 if each.get("ResourceType") == "instance"
                 for tag in each.get("Tags", [])
             ),
+            missing=tuple(self._missing(template)),
+            hibernates=template.get("HibernationOptions", {}).get("Configured", False),
+            reservations_only=template.get("CapacityReservationSpecification", {}).get(
+                "CapacityReservationPreference"
+            )
+            == "capacity-reservations-only",
         )
+
+    def _missing(self, template: Template) -> Iterator[str]:
+        """Name what a template needs and AWS does not list; what cannot be read is not missing."""
+        for what, (_, names_in) in _NAMED.items():
+            there = self._named[what]
+            for name in names_in(template):
+                if not isinstance(there, Unseen) and name not in there:
+                    yield f"the {what} {name}"
 
     def _keys(self, template: Template, image: Mapping[str, Any]) -> tuple[str, ...]:
         """Find the keys of all disks: named by the template, or those of the image's snapshots."""
         disks = [mapping.get("Ebs", {}) for mapping in template.get("BlockDeviceMappings", [])]
         disks += [known(self._snapshots, {}).get(s, {}) for s in _snapshots(image)]
         return tuple(dict.fromkeys(disk["KmsKeyId"] for disk in disks if disk.get("KmsKeyId")))
+
+
+def _snapshots_named(template: Template) -> list[str]:
+    disks = [each.get("Ebs", {}) for each in template.get("BlockDeviceMappings", [])]
+    return [disk["SnapshotId"] for disk in disks if "SnapshotId" in disk]
+
+
+def _security_groups(template: Template) -> list[str]:
+    interfaces = [each.get("Groups", []) for each in template.get("NetworkInterfaces", [])]
+    return [*template.get("SecurityGroupIds", []), *(i for each in interfaces for i in each)]
+
+
+# What a launch template names by a name or an id: the operation that lists it with its filter, the
+# key of the answer, and the key of the name there.
+_NAMED: Mapping[str, tuple[tuple[str, str, str, str], Callable[[Template], list[str]]]] = {
+    "key pair": (
+        ("describe_key_pairs", "KeyPairs", "key-name", "KeyName"),
+        lambda template: [n for n in [template.get("KeyName")] if n],
+    ),
+    "security group": (
+        ("describe_security_groups", "SecurityGroups", "group-id", "GroupId"),
+        _security_groups,
+    ),
+    "placement group": (
+        ("describe_placement_groups", "PlacementGroups", "group-name", "GroupName"),
+        lambda template: [n for n in [template.get("Placement", {}).get("GroupName")] if n],
+    ),
+    "snapshot": (
+        ("describe_snapshots", "Snapshots", "snapshot-id", "SnapshotId"),
+        _snapshots_named,
+    ),
+}
+
+
+def _existing(ec2: Any, what: str, wanted: Collection[str]) -> frozenset[str] | Unseen:
+    """List those of some names that exist."""
+    (operation, answer, by, key), _ = _NAMED[what]
+
+    def read() -> frozenset[str]:
+        filters = [{"Name": by, "Values": sorted(wanted)}]
+        listed = getattr(ec2, operation)(Filters=filters)[answer] if wanted else []
+        return frozenset(each[key] for each in listed)
+
+    return look(f"ec2:{operation}", read)
 
 
 def _by_id(ec2: Any, what: str, ids: Collection[str]) -> Mapping[str, Mapping[str, Any]] | Unseen:

@@ -7,7 +7,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from spotkeeper.domain.doctor.facts import (
@@ -66,11 +66,20 @@ class Member:
     option: PurchaseOption
     most: int
     """The bound that the fleet's document sets."""
+    further: LaunchTemplate | Unseen | None = None
+    """The launch template of some overrides alone, where that is what is checked."""
 
     @property
     def template(self) -> LaunchTemplate:
         """How its instances start; one without a problem where that is not known."""
-        return known(self.group.launch_template, _UNKNOWN_TEMPLATE)
+        return known(self.further or self.group.launch_template, _UNKNOWN_TEMPLATE)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types that the launch template launches."""
+        others = {t for each in self.group.further_templates for t in known(each, _NONE).types}
+        own = tuple([t for t in self.group.types if t not in others])
+        return self.template.types if self.further else own
 
     @property
     def aws(self) -> Mapping[str, Any]:
@@ -120,6 +129,7 @@ class Member:
 
 
 _UNKNOWN_TEMPLATE = LaunchTemplate(profile_policies=Unseen(action="", why=""))
+_NONE = LaunchTemplate()
 
 
 def _lacks(template: LaunchTemplate, policy: str) -> bool:
@@ -143,9 +153,16 @@ def _findings(facts: Facts) -> Iterator[Finding]:
         for of_jobs in JOB_CHECKS:
             yield from of_jobs.findings(facts.jobs, "jobs")
     for at in _members(facts):
-        named = {"fleet": at.fleet, "group": at.group, "aws": at.aws, "template": at.template}
-        for of_group in GROUP_CHECKS:
-            yield from of_group.findings(at, at.group.name, most=at.most, **named)
+        yield from _of_group(at, GROUP_CHECKS)
+        # The same may be wrong with several templates.
+        each = (replace(at, further=one) for one in (None, *at.group.further_templates))
+        yield from dict.fromkeys(found for one in each for found in _of_group(one, TEMPLATE_CHECKS))
+
+
+def _of_group(at: Member, checks: Sequence[Check[Member]]) -> Iterator[Finding]:
+    named = {"fleet": at.fleet, "group": at.group, "aws": at.aws, "template": at.template}
+    for check in checks:
+        yield from check.findings(at, at.group.name, most=at.most, **named)
 
 
 def _members(facts: Facts) -> Iterator[Member]:
@@ -244,6 +261,11 @@ def _unseen_parts(facts: Facts) -> Iterator[tuple[str, str, Unseen]]:
         parts += [("jobs", facts.jobs), ("jobs", facts.jobs.launch_template)]
     for group in known(facts.groups, {}).values():
         parts += [(group.name, group), (group.name, group.launch_template)]
+        for template in group.further_templates:
+            if isinstance(template, Unseen):
+                yield group.name, "launch template", template
+            else:
+                parts.append((group.name, template))
     for name, part in parts:
         for each in fields(part) if part and not isinstance(part, Unseen) else ():  # type: ignore
             if isinstance(value := getattr(part, each.name), Unseen):
@@ -419,7 +441,7 @@ def _is_offered(at: Member) -> bool:
 
 def _foreign_architectures(at: Member) -> Found:
     of_type, image = at.facts.account.architectures, at.template.architecture
-    types = [t for t in at.group.types if t in of_type]
+    types = [t for t in at.types if t in of_type]
     wanted = {image} if image else next((of_type[t] for t in types), frozenset[str]())
     rest = f"{'the image' if image else 'the rest of the group'} is {'/'.join(sorted(wanted))}"
     return [
@@ -571,6 +593,52 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
             [t, ", ".join(zones)] for t, zones in _not_offered(at).items()
             if zones and _is_offered(at)
         )),
+    Check("no-grace", ERROR,
+        "its health checks are {aws[HealthCheckType]}, without grace and without a launch hook: a "
+        "new instance is ended before its worker can answer",
+        f"{_UPDATE}--health-check-grace-period 300",
+        lambda at: at.aws.get("HealthCheckType", "EC2") != "EC2"
+        and not at.aws.get("HealthCheckGracePeriod") and not at.hooks("LAUNCHING")),
+    Check("maximum-lifetime", WARNING,
+        "it ends each instance after {it} s, busy or not",
+        f"let it end none, or make the terminate hook long enough:\n"
+        f"{_UPDATE}--max-instance-lifetime 0",
+        lambda at: at.aws.get("MaxInstanceLifetime", 0)),
+    Check("custom-termination", NOTE,
+        "a function of yours chooses what a smaller group ends: {it}",
+        "Spotkeeper ends instances by id where it can; the function decides of the others",
+        lambda at: ", ".join(
+            p for p in at.aws.get("TerminationPolicies", ()) if p.startswith("arn:"))),
+    Check("balanced-only", WARNING,
+        "its zones are balanced-only: a zone without capacity keeps the group short",
+        "set CapacityDistributionStrategy to balanced-best-effort",
+        lambda at: at.aws.get("AvailabilityZoneDistribution", {})
+        .get("CapacityDistributionStrategy") == "balanced-only"),
+    Check("zonal-shift", NOTE,
+        "zonal shift is enabled: while zones are shifted away, nothing is launched there",
+        "expect on-demand while a shift lasts; it needs capacity in the other zones",
+        lambda at: at.aws.get("AvailabilityZoneImpairmentPolicy", {}).get("ZonalShiftEnabled")),
+    Check("group-is-deleted", ERROR, "AWS is deleting it: {aws[Status]}",
+        "name another group in the document of {fleet.name}",
+        lambda at: "delet" in str(at.aws.get("Status", "")).lower()),
+    Check("launches-before-it-ends", NOTE,
+        "an instance maintenance policy keeps {it} % healthy: an instance that fails a health "
+        "check of AWS stays until its successor is healthy",
+        "nothing: Spotkeeper ends workers that hang itself",
+        lambda at: max(
+            0, at.aws.get("InstanceMaintenancePolicy", {}).get("MinHealthyPercentage", 0))),
+)  # fmt: skip
+
+# Of the group's launch template, and of those that single overrides name.
+TEMPLATE_CHECKS: tuple[Check[Member], ...] = (
+    Check("launch-part-gone", ERROR, "the launch template names {it}, which does not exist",
+        "correct the launch template, and set its new version",
+        lambda at: at.template.missing),
+    Check("not-for-spot", ERROR, "the launch template {it}: spot launches fail",
+        "remove that option from the launch template",
+        lambda at: at.is_spot and [text for text, holds in (
+            ("hibernates", at.template.hibernates),
+            ("uses capacity reservations only", at.template.reservations_only)) if holds]),
     Check("wrong-architecture", ERROR, "{it}: launches of it fail",
         "remove it, or set a launch template with an image for it in the overrides",
         _foreign_architectures),

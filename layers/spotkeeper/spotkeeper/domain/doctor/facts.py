@@ -41,7 +41,9 @@ class LaunchTemplate:
 
     `profile_policies` are the ARNs of its role's policies; None without an instance profile. `keys`
     encrypt its disks. `tag_keys` are the keys of the tags that the template itself sets.
-    `max_price` is the highest spot price that it pays.
+    `max_price` is the highest spot price that it pays. `types` are those that it launches, of a
+    template of some overrides alone. `missing` is what it names and does not exist, such as its key
+    pair. Spot launches neither hibernate nor use capacity reservations only.
     """
 
     market_options: bool = False
@@ -54,6 +56,10 @@ class LaunchTemplate:
     profile_policies: frozenset[str] | Unseen | None = frozenset()
     keys: tuple[str, ...] = ()
     tag_keys: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    hibernates: bool = False
+    reservations_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +68,8 @@ class GroupFacts:
 
     `spot_share` is 1 for a group wholly on spot, and None where its launch template could not be
     read. A group may name attributes in place of types: `selected` are then the types that AWS
-    selects, else None. `hooks` are as DescribeLifecycleHooks answers.
+    selects, else None. `hooks` are as DescribeLifecycleHooks answers. `further_templates` are those
+    of single overrides.
     """
 
     aws: Mapping[str, Any]
@@ -73,6 +80,7 @@ class GroupFacts:
     policies: tuple[str, ...] | Unseen = ()
     scheduled_actions: tuple[str, ...] | Unseen = ()
     launch_template: LaunchTemplate | Unseen = field(default_factory=LaunchTemplate)
+    further_templates: tuple[LaunchTemplate | Unseen, ...] = ()
 
     @property
     def name(self) -> str:
