@@ -55,3 +55,11 @@ def test_the_replay_sizes_the_fleet_minute_by_minute_as_both_checkers_do(
     deployed = np.array([looks[at].target for at in after])
     assert np.mean(deployed == replayed.wanted) >= 0.95
     assert deployed.sum() == pytest.approx(replayed.wanted.sum(), rel=0.02)
+
+
+def test_nine_requests_and_a_silence_leave_no_phantom_backlog() -> None:
+    """Their waits are those of cold workers. Ten and a half hours cost at most twelve."""
+    arrival_s, service_s = sparse()
+    arrival_s = np.array([*(arrival_s[:-1] + 18_000), 10.5 * 3_600])
+    trace = RequestTrace(name="log", arrival_s=arrival_s, service_s=service_s, end_s=10.5 * 3_600)
+    assert run_rule(trace, "spotkeeper", ReplaySettings()).row.worker_hours <= 12

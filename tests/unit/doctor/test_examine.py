@@ -10,7 +10,7 @@ from spotkeeper.domain.doctor.facts import Facts, LaunchTemplate, Unseen
 from spotkeeper.domain.doctor.finding import Severity, exit_code
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
-from spotkeeper.domain.settings.sizing import Bounds, SizingPolicy
+from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper_operator.doctor import TABLES
 from tests.unit.doctor import good
 from tests.unit.doctor.good import DRAIN, FACTS, FLEET, ON_DEMAND, READY, SPOT, but, quota
@@ -172,6 +172,7 @@ SEEDED: tuple[tuple[str, Facts, str], ...] = (
     ("queue-disabled", but(stack__queues_unread=("14e0db71",)), ""),
     ("wrong-document", but(facts__wrong_documents=("fleet document night: bounds: no",)), "bounds"),
     ("unused-settings", but(fleet__unused=("availability.settle_s",)), "availability.settle_s"),
+    ("waits-unseen", but(fleet__objective=Objective(wait_s=10, share=0.95)), ""),
     ("nothing-wakes-it", but(fleet__bounds=Bounds(spot_min=0, spot_max=9, on_demand_max=9)), ""),
     ("no-group", but(facts__groups={SPOT.name: SPOT}), ""),
     ("group-in-two-fleets", but(facts__fleets=(FLEET, TWINS)), "main, night"),

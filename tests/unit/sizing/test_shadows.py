@@ -148,7 +148,7 @@ def test_a_batch_of_yesterday_finds_workers_ready() -> None:
     counts = [30 if slot % 2_160 < 30 else 1 for slot in range(10_830)]
     log = ArrivalLog(0, counts, [4.0 * count for count in counts])
     late, _ = judged(log, 10_830, POLICY, 0.5)
-    yesterday = FAMILY.index(Member(300, 1.0, 300, yesterday=True))
+    yesterday = FAMILY.index(Member(120, 1.0, 300, yesterday=True))
     assert late[yesterday] < 0.1 * late[FAMILY.index(Member(600, 1.0, 300))]
     soon = 10_800 - 24 - lag_slots(4.0)
     assert needed(FAMILY[yesterday], log, soon, 4.0, POLICY) > 5

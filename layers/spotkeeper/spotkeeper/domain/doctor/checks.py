@@ -361,6 +361,14 @@ ACCOUNT_CHECKS: tuple[Check[Facts], ...] = (
             if fleet.sizing.enabled and fleet.bounds.spot_min == 0 < fleet.bounds.spot_max
             and fleet.request_queue_url is None
         )),
+    Check("waits-unseen", NOTE,
+        "only served requests have search logs, so an overrun fleet sees a small load: no request "
+        "queue is named",
+        "name the request_queue_url: it shows how many wait (docs/sizing.md)",
+        lambda facts: (
+            (fleet.name, "") for fleet in facts.fleets
+            if fleet.sizing.enabled and fleet.objective and fleet.request_queue_url is None
+        )),
     Check("search-logs-stale", WARNING, "search logs are stale, {it}: the fleet keeps its size",
         "check that workers send to the output SearchLogQueueUrl, with this fleet's name",
         _stale_logs),

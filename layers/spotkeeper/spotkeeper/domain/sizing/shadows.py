@@ -115,7 +115,7 @@ MARGINS = (-0.4, 0.0, 0.5, 1.0, 2.0)
 KEEPS_S = (300, 900, 1_800)
 BURST_S, BURST_KEPT_S = 60, 7_200
 DAY_S = 86_400
-YESTERDAY_S = (300, 1_800)
+YESTERDAY_S = (120, 1_800)
 # The windows, for how long their needs are kept (the longest last), and whether of yesterday.
 GROUPS = (
     *((window_s, KEEPS_S, False) for window_s in WINDOWS_S),

@@ -269,13 +269,19 @@ def size_to_objective(
         )
     mean_s = max(mean_s, SHORTEST_SERVICE_S)
     now, highest = found_by(member, load, mean_s, policy)
+    # Busy workers would have finished this many requests that started since.
+    idle = live and live * (load.newest_start_age_s - lag_slots(mean_s) * SLOT_S) / mean_s
+    if member.bursts and idle >= UNHEARD:
+        # The logs of long requests show a peak late. A young fleet with idle workers waits.
+        highest = max(now, min(highest, have))
     young = not past or len(load.log) < STEP_SLOTS
     held = [need.workers for need in past if need.held and need.age_s <= WHOLE_S]
     # A worker that ends before it serves is paid for nothing. One that never serves is given up.
     launched = (need.workers for need in past if booting and need.age_s <= policy.start_up_s)
     kept = max(highest, have if young else 0, *held, *(min(have, one) for one in launched))
     offered = _offered(load, mean_s)
-    drain = _drain(offered, load, live, booting, mean_s, policy)
+    waits = load.queued is not None or idle < CERTAIN
+    drain = _drain(offered, load, live, booting, mean_s, policy) if waits else 0
     reason = f"the load needs {now} workers now"
     if highest > now:
         reason += f"; {highest} was the peak of the last {member.keep_s // 60} minutes"
