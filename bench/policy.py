@@ -2,8 +2,10 @@
 
 Every figure of a row is of the same run: 24 windows of a day (10 hours where a trace is
 shorter than a day) at random offsets, seed 0. A trace of several regions has a row as a whole and
-one for each region, because an Auto Scaling group has one region. `--unseen` tries markets instead
-on which no setting was chosen, in world B. Needs ../shared/traces, or the folder that TRACES names.
+one for each region, because an Auto Scaling group has one region. Then all of its regions are one
+fleet, for targets of 3 and 16, also where on-demand is short wherever spot is dry. `--regions`
+measures that alone, `--unseen` markets on which no setting was chosen, in world B. Needs
+../shared/traces, or the folder that TRACES names.
 """
 
 import os
@@ -21,7 +23,7 @@ from bench._figures import Figure, show, table
 from spotkeeper_cli.options import counted, screen
 from spotkeeper_lab.backtest.policies import choose
 from spotkeeper_lab.backtest.world import World
-from spotkeeper_lab.run.backtest import Row, Windows, run_backtest
+from spotkeeper_lab.run.backtest import Row, Windows, run_backtest, run_regions
 from spotkeeper_lab.traces.market import Market, generate, market_of, read_market
 
 TRACES = (
@@ -32,6 +34,7 @@ DAY_H, SHORT_H = 24.0, 10.0
 H100 = "gcp-h100-16-2025-10-six-zones.csv.gz"
 AWS = "aws-p3.2xlarge-4-2023-08.csv.gz"
 FORTNIGHT_H = 240.0
+REGION_TARGETS, REGION_WINDOWS = (3, 16), 12
 # A table whose rows fit 80 columns.
 NARROW: dict[str, Any] = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
 
@@ -102,6 +105,8 @@ def main() -> None:
         console.print(f"no traces in {TRACES}: nothing is measured")
     elif "--unseen" in sys.argv:
         console.print("[b]World B, other markets[/]", _unseen(), sep="\n")
+    elif "--regions" in sys.argv:
+        _regions(paths)
     else:
         markets = [market for path in paths for market in by_region(read_market(path))]
         for name, world_of in WORLDS.items():
@@ -127,6 +132,47 @@ def main() -> None:
             heads = ("trace", "served", "worst", "cost", "SpotHedge", "optimum", "limit")
             console.print(table(heads, facts, title=f"World {name}", **NARROW))
             show(f"Goals of world {name}", goals)
+        _regions(paths)
+
+
+def _regions(paths: Sequence[Path]) -> None:
+    """Measure the regions of each trace as one fleet."""
+    facts, goals = [], []
+    for market in [market for path in paths if (market := read_market(path)).regions[1:]]:
+        for target in REGION_TARGETS:
+            for short in (False, True):
+                world = replace(A, target=target, on_demand_short=short)
+                with counted(market.name) as progress:
+                    rows = run_regions(
+                        market,
+                        world,
+                        Windows(count=REGION_WINDOWS),
+                        progress=progress,
+                        workers=os.cpu_count() or 1,
+                        beside=not short,
+                    )
+                by_policy = {row.policy: row for row in rows}
+                own, limit = by_policy["spotkeeper-regions"], by_policy["limit"]
+                name = f"{market.name}, {target}{', on-demand short' * short}"
+                facts += [
+                    (
+                        name if row is rows[0] else "",
+                        row.policy,
+                        f"{row.served_share:.3%}",
+                        f"{row.served_share_min:.2%}",
+                        f"{row.cost:.2%}",
+                        f"{row.cost / limit.cost:.3f}",
+                    )
+                    for row in rows
+                ]
+                served = own.served_share if short else own.served_share_min
+                goals.append(
+                    Figure(f"{name}: not served", 100 * (1 - served), "%", 0.05 if short else 0.0)
+                )
+                goals.append(Figure(f"{name}: cost / limit", own.cost / limit.cost, "x", 1.05))
+    heads = ("trace, target", "policy", "served", "worst", "cost", "x limit")
+    screen().print(table(heads, facts, title="Regions as one fleet", **NARROW))
+    show("Goals of several regions", goals)
 
 
 def measured(

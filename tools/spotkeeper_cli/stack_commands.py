@@ -46,6 +46,7 @@ AROUND = timedelta(minutes=10)
 RECENT_S = 1200.0
 WEEK_S, MONTH_S = 7 * 86_400.0, 30 * 86_400.0
 
+NewRegionName = typer.Argument(help="A region of AWS.", metavar="REGION")
 Yes = Annotated[bool, option("Do not ask for confirmation; for scripts.", "--yes")]
 
 
@@ -327,6 +328,74 @@ def types(
     answer = read_types(on.aws, on.stack, fleet, on.now, timedelta(seconds=since))
     on.say(types_text, lambda fleets: as_json(fleets=fleets), answer)
     on.name_left_out(fleet)
+
+
+regions = typer.Typer(
+    name="regions", invoke_without_command=True, help="The regions of a fleet, and other ones."
+)
+
+
+@regions.callback(invoke_without_command=True)
+@on_stack
+def show_regions(on: OnStack, context: typer.Context, fleet: FleetName = None) -> None:
+    """Show cover, ask, serving, price and refusals of each region, and when that was known."""
+    from spotkeeper_operator.regions import read_regions, regions_text
+
+    if context.invoked_subcommand is not None:
+        return
+    answer = read_regions(on.aws, on.stack, fleet, on.now)
+    on.say(partial(regions_text, now=on.now), lambda fleets: as_json(fleets=fleets), answer)
+    on.name_left_out(fleet)
+
+
+@regions.command("what-if")
+@on_stack
+def regions_what_if(
+    on: OnStack,
+    fleet: FleetName = None,
+    other: Annotated[
+        list[str] | None,
+        option("A region to compare. Default: all of this part of the world.", "--with"),
+    ] = None,
+    since: Annotated[float, duration("Start this long ago.", "--since", least=3600)] = WEEK_S,
+) -> None:
+    """Compare what a fleet paid with the public spot prices of its types in other regions."""
+    from spotkeeper_operator.regions import read_regions_what_if, what_if_text
+
+    first = on.now - timedelta(seconds=since)
+    answer = read_regions_what_if(on.aws, on.stack, fleet, first, on.now, other or ())
+    on.say(what_if_text, as_json, answer)
+
+
+region = typer.Typer(name="region", no_args_is_help=True, help="Add or remove a region.")
+
+
+@region.command("add")
+@on_stack
+def add_region(on: OnStack, name: Annotated[str, NewRegionName], fleet: FleetName = None) -> None:
+    """Check what a region lacks for a fleet, and print the commands that add it."""
+    from spotkeeper_operator.regions import new_region_text, only, plan_region
+
+    chosen = only(on.aws, on.stack, fleet)
+    if on.control(chosen.name).stay(name):
+        typer.echo(f"{chosen.name}: {name} stays")
+        return
+    on.say(new_region_text, as_json, plan_region(on.aws, on.stack, chosen, name))
+
+
+@region.command("remove")
+@on_stack
+def remove_region(
+    on: OnStack, name: Annotated[str, NewRegionName], fleet: FleetName = None
+) -> None:
+    """Have a region give its cover away, trials first; `regions` shows when it has none."""
+    from spotkeeper_operator.control import control_json
+    from spotkeeper_operator.regions import only
+
+    chosen = only(on.aws, on.stack, fleet).name
+    control = on.control(chosen).leave(name)
+    text = f"{chosen}: {name} gives its cover away; deploy without it once `regions` shows 0\n"
+    on.say(lambda *_: text, control_json, chosen, control)
 
 
 observe = typer.Typer(

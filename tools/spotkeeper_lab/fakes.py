@@ -232,24 +232,24 @@ class FakeRegions:
     """
 
     def __init__(self, here: str, tables: dict[tuple[str, str], Any], cut: set[str]) -> None:
-        self.here, self._tables, self.cut = here, tables, cut
+        self.here, self.tables, self.cut = here, tables, cut
 
     def of(self, fleet: str, region: str, table: str = "") -> tuple[Share | None, Report | None]:
         del table
         self._reach(region)
-        return self._tables.get((region, "share")), self._tables.get((region, "report"))
+        return self.tables.get((region, "share")), self.tables.get((region, "report"))
 
     def give(self, fleet: str, region: str, table: str, share: Share, seen: int) -> None:
         del table
         self._reach(region)
-        before = self._tables.get((region, "share"))
+        before = self.tables.get((region, "share"))
         if before and before.term != seen:
             raise Conflict(f"another home has just written the share of {fleet} in {region}")
-        self._tables[region, "share"] = share
+        self.tables[region, "share"] = share
 
     def report(self, fleet: str, report: Report) -> None:
         del fleet
-        self._tables[self.here, "report"] = report
+        self.tables[self.here, "report"] = report
 
     def _reach(self, region: str) -> None:
         if region != self.here and not self.cut.isdisjoint({region, self.here}):

@@ -17,6 +17,7 @@ from spotkeeper_operator.explain import EntryAnswer, Hole
 from spotkeeper_operator.fleets import Difference
 from spotkeeper_operator.jobs import JobAnswer
 from spotkeeper_operator.observed import ObservedAnswer
+from spotkeeper_operator.regions import FleetRegions, NewRegion, RegionsWhatIf
 from spotkeeper_operator.status.known import Details, FleetEvents, FleetInstances
 from spotkeeper_operator.status.shown import FleetAnswer
 from spotkeeper_operator.text import VERSION
@@ -46,6 +47,10 @@ ANSWERS: Mapping[str, Any] = {
     "sizing": {"fleets": Sequence[WhatIf]},
     "doctor": {"findings": Sequence[Finding]},
     "cost": CostAnswer,
+    "regions": {"fleets": Sequence[FleetRegions]},
+    "regions what-if": RegionsWhatIf,
+    "region add": NewRegion,
+    "region remove": _CONTROLLED,
     "types": {"fleets": Sequence[FleetTypes]},
     "observe report": {"fleets": Sequence[ObservedAnswer]},
     "drill": DrillAnswer,

@@ -92,6 +92,22 @@ class FleetControl:
         """End a pause."""
         return self._change(pause=None)
 
+    def leave(self, region: str) -> Control:
+        """Have a region give its cover away; raises `OperatorError` for one that it has not."""
+        if region not in self.fleet.elsewhere:
+            known = ", ".join(self.fleet.elsewhere) or "none"
+            raise OperatorError(f"{self.fleet.name} has no region {region}; it has: {known}")
+        leaving = self._table.of(self.fleet.name).leaving
+        return self._change(leaving=tuple(sorted({*leaving, region})))
+
+    def stay(self, region: str) -> bool:
+        """Keep a region that was to be removed; return whether it was."""
+        leaving = self._table.of(self.fleet.name).leaving
+        if region not in leaving:
+            return False
+        self._change(leaving=tuple([one for one in leaving if one != region]))
+        return True
+
     def _change(self, **changes: Any) -> Control:
         before = self._table.of(self.fleet.name)
         return self._table.change(self.fleet.name, before, replace(before, **changes))

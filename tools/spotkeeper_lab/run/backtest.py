@@ -192,11 +192,13 @@ def run_regions(
     *,
     progress: Progress = lambda done, of, at_work: None,
     workers: int = 1,
+    beside: bool = True,
 ) -> list[Row]:
     """Try ways to use all regions of a market, and its best and its median region alone.
 
-    Those are chosen by what they cost in all windows, afterwards. `settings` change the deployed
-    policy; the home is by default the region with the most capacity.
+    Those two are chosen by what they cost in all windows, afterwards. Without `beside`, only the
+    deployed way and the limit are tried. `settings` change the deployed policy; the home is by
+    default the region with the most capacity.
     """
     run = partial(run_backtest, progress=progress, workers=workers)
     own = {"home": market.largest_region, **(settings or {})}
@@ -205,8 +207,11 @@ def run_regions(
             each, settings={**each.settings, **own} if "home" in each.settings else each.settings
         )
         for each in (POLICIES["spothedge"], *REGIONAL.values(), POLICIES["limit"])
+        if beside or each.name in ("spotkeeper-regions", "limit")
     ]
     together = run([market], [world], ways, cut)
+    if not beside:
+        return together
     alone = run(
         [market.within(region) for region in market.regions], [world], [POLICIES["spotkeeper"]], cut
     )

@@ -290,7 +290,7 @@ class HealthFigures:
 class RegionFigures:
     """What a home knows of a region, from its report of `known_at`, and the share that it set.
 
-    `state` is empty, "leaving", "stale" or "gone". `price` is a spot hour in USD, egress included.
+    `state` is empty, "leaving", "stale" or "gone". `price_usd` is of a spot hour, egress included.
     """
 
     region: str
@@ -298,7 +298,7 @@ class RegionFigures:
     ask: int
     serving: int = 0
     on_demand: int = 0
-    price: float | None = None
+    price_usd: float | None = None
     refused_since: datetime | None = None
     refused: tuple[str, ...] = ()
     known_at: datetime | None = None

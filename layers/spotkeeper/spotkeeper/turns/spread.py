@@ -41,8 +41,6 @@ NEVER = Report(at=datetime.min.replace(tzinfo=UTC))
 def with_share(snapshot: Snapshot, this: Round) -> Snapshot:
     """Read the share of a fleet in several regions; it is the need, and limits on-demand."""
     fleet = snapshot.fleet
-    if not fleet.is_shared:
-        return snapshot
     share = _share_of(this, snapshot.groups.spot)
     most = min(fleet.bounds.on_demand_max, share.on_demand_max)
     fleet = replace(fleet, bounds=replace(fleet.bounds, on_demand_max=most))
@@ -285,7 +283,7 @@ def _figures(
         ask=given[1],
         serving=said.serving,
         on_demand=said.on_demand,
-        price=place.price if said.price is not None else None,
+        price_usd=place.price if said.price is not None else None,
         refused_since=said.since if said.refused else None,
         refused=tuple(sorted(said.refused)),
         known_at=report.at if report else None,

@@ -56,7 +56,7 @@ def account_facts(
             if "ProcessorInfo" in each
         },
         metadata_defaults=defaults,
-        offered=look("ec2:DescribeInstanceTypeOfferings", lambda: _offers(ec2, types)),
+        offered=look("ec2:DescribeInstanceTypeOfferings", lambda: offers(ec2, types)),
         roles=look(
             "iam:GetRole",
             lambda: frozenset(role for role in ROLES if _exists(client("iam"), role)),
@@ -72,7 +72,8 @@ def account_facts(
     )
 
 
-def _offers(ec2: Any, types: Iterable[str]) -> dict[str, frozenset[str]]:
+def offers(ec2: Any, types: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Read in which zones of a client's region each instance type is offered."""
     zones: dict[str, set[str]] = defaultdict(set)
     operation, key = "describe_instance_type_offerings", "InstanceTypeOfferings"
     arguments = {"LocationType": "availability-zone"}

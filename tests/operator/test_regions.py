@@ -1,0 +1,82 @@
+"""The commands about regions, on a home whose other region is a second table."""
+
+import json
+
+import boto3
+import pytest
+
+from functions.check_availability.app import handler as check_availability
+from functions.check_health.app import handler as check_health
+from spotkeeper.adapters.dynamodb.regions import RegionTables
+from spotkeeper.domain.spread import RELEASE, Report
+from spotkeeper_lab.aws.context import create_table
+from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
+from tests.operator.command import answered, refused, words
+
+THERE = f"arn:aws:dynamodb:us-east-2:{ACCOUNT}:table/there"
+
+
+@pytest.fixture
+def home(deployed: Stage) -> Stage:
+    """The deployed stack as a home, whose other region reports that it serves nothing."""
+    client = boto3.client("dynamodb", region_name="us-east-2")
+    create_table(client, "there")
+    settings = {"regions": THERE, "sizing": {"enabled": False}}
+    deployed.put("main", json.dumps(document("main", **settings)))
+    deployed.restart()
+    region = RegionTables("us-east-2", "there", lambda region: client)
+    for _ in range(2):
+        deployed.at(deployed.cloud.now_s + 60)
+        region.report("main", Report(at=deployed.now, price=0.3, release=RELEASE))
+        deployed.call(check_availability)
+        deployed.call(check_health)
+    return deployed
+
+
+def test_regions_show_what_each_covers_and_when_that_was_known(home: Stage) -> None:
+    [fleet] = json.loads(answered("regions", "--json"))["fleets"]
+    here, there = fleet["regions"]
+    assert (here["region"], there["region"], fleet["home"]) == (
+        "us-east-1", "us-east-2", "us-east-1",
+    )  # fmt: skip
+    assert here["cover"] + there["cover"] == 4
+    # What the home was refused is on trial there.
+    assert there["ask"] - there["cover"] == 1
+    share, _ = RegionTables(
+        "us-east-2", "there", lambda region: boto3.client("dynamodb", region_name="us-east-2")
+    ).of("main", "us-east-2")
+    assert share is not None
+    assert (share.cover, share.ask) == (there["cover"], there["ask"])
+    assert "us-east-2" in answered("regions")
+    assert "us-east-1 has refused for" in words("regions")
+
+
+def test_a_region_that_is_removed_leaves_and_may_stay_after_all(home: Stage) -> None:
+    assert "gives its cover away" in answered("region", "remove", "us-east-2")
+    home.at(home.cloud.now_s + 60)
+    home.call(check_health)
+    assert "us-east-2 is leaving" in words("regions")
+    assert answered("region", "add", "us-east-2") == "main: us-east-2 stays\n"
+    assert "has no region eu-west-1" in refused("region", "remove", "eu-west-1")
+
+
+def test_add_says_what_a_region_lacks_and_prints_the_commands(home: Stage) -> None:
+    plan = json.loads(answered("region", "add", "us-west-2", "--json"))
+    assert len(plan["commands"]) <= 10
+    assert "Home=us-east-1" in plan["commands"][-2]
+    assert f"Regions={THERE}," in plan["commands"][-1]
+    assert "has us-east-2 already" in refused("region", "add", "us-east-1").replace(
+        "us-east-1 already", "us-east-2 already"
+    )
+
+
+def test_what_if_compares_public_prices(deployed: Stage) -> None:
+    answer = json.loads(answered("regions", "what-if", "--with", "us-east-2", "--json"))
+    assert {one["region"] for one in answer["prices"]} == {"us-east-1", "us-east-2"}
+    assert answer["fleet"] == "main"
+    assert TABLE
+    assert "us-east-2" in answered("regions", "what-if", "--with", "us-east-2")
+
+
+def test_a_stack_of_one_region_says_so(deployed: Stage) -> None:
+    assert "no fleet of this stack has several regions" in refused("regions")

@@ -1,0 +1,333 @@
+"""One fleet in several regions: what each has, what another would need, and what it would cost."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from spotkeeper.adapters.doctor.account import offers
+from spotkeeper.adapters.doctor.looking import look, pages
+from spotkeeper.adapters.dynamodb.regions import RegionTables
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.ec2.prices import spot_prices
+from spotkeeper.adapters.stacks import Stack, StackReader
+from spotkeeper.domain.decision import Controller, RegionFigures
+from spotkeeper.domain.doctor.checks import quota_for
+from spotkeeper.domain.doctor.facts import Unseen
+from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.purchase import PurchaseOption
+from spotkeeper.ports import FleetError
+from spotkeeper_operator.aws import Aws, OperatorError, chosen
+from spotkeeper_operator.cost import read_cost
+from spotkeeper_operator.text import age_from, columns, labelled, paragraphs, spoken
+
+# Records in which the newest turn of the home is found, also while turns fail.
+RECENT = 20
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetRegions:
+    """The regions of one fleet, as its home's turn `at` knew them.
+
+    In another region than the home, that is this region alone. `spot_shares` are the shares of what
+    the fleet's spot instances cost an hour, of regions whose price is known.
+    """
+
+    fleet: str
+    at: datetime
+    home: str
+    regions: tuple[RegionFigures, ...]
+
+    @property
+    def spot_shares(self) -> dict[str, float]:
+        """The shares of the spot cost by region; empty where a price is not known."""
+        serving = [one for one in self.regions if one.serving]
+        costs = {
+            one.region: one.serving * one.price_usd for one in serving if one.price_usd is not None
+        }
+        whole = sum(costs.values())
+        return {r: usd / whole for r, usd in costs.items()} if len(costs) == len(serving) else {}
+
+
+def read_regions(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> list[FleetRegions]:
+    """Read the fleets in several regions; raises `OperatorError` where there is none."""
+    stack = aws.stack(stack_name)
+    shared = [one for one in chosen(aws.documents(stack), fleet) if one.is_shared]
+    if not shared:
+        raise OperatorError("no fleet of this stack has several regions: spotkeeper region add R")
+    return [_read(aws, stack, one, now) for one in shared]
+
+
+def _read(aws: Aws, stack: Stack, fleet: Fleet, now: datetime) -> FleetRegions:
+    if fleet.regions:
+        newest = aws.records(stack).newest(fleet.name, RECENT).of(Controller.HEALTH)
+        last = next((record for record in newest if record.regions), None)
+        if last is None:
+            raise OperatorError(f"{fleet.name}: no turn has divided the need yet")
+        return FleetRegions(fleet=fleet.name, at=last.at, home=aws.region, regions=last.regions)
+    tables = RegionTables(aws.region, stack.table, lambda region: aws.dynamodb)
+    share, report = tables.of(fleet.name, aws.region)
+    if share is None:
+        raise OperatorError(
+            f"{fleet.name}: its home {fleet.home} has written no share yet: deploy the home with "
+            f"Regions={stack.outputs.get('TableArn', 'the ARN of the table')}"
+        )
+    here = RegionFigures(
+        region=aws.region,
+        cover=share.cover,
+        ask=share.ask,
+        serving=report.serving if report else 0,
+        on_demand=report.on_demand if report else 0,
+        price_usd=report.price if report else None,
+        refused_since=report.since if report and report.refused else None,
+        known_at=share.written,
+    )
+    return FleetRegions(fleet=fleet.name, at=now, home=fleet.home or "", regions=(here,))
+
+
+def regions_text(fleets: Sequence[FleetRegions], now: datetime) -> str:
+    """Show each fleet's regions in a table, with when each was known."""
+    return paragraphs(_table(one, now) for one in fleets)
+
+
+def _table(fleet: FleetRegions, now: datetime) -> Iterator[str]:
+    yield f"{fleet.fleet}: home {fleet.home}, {spoken(age_from(fleet.at, now))} ago"
+    shares, rows, notes = fleet.spot_shares, [], list[str]()
+    for one in fleet.regions:
+        refused = one.refused_since
+        if refused:
+            why, since = ", ".join(one.refused), spoken(age_from(refused, now))
+            notes.append(f"{one.region} has refused for {since}: {why}")
+        if one.state:
+            notes.append(f"{one.region} is {one.state}")
+        rows.append({
+            "region": one.region,
+            "cover": str(one.cover),
+            "ask": str(one.ask),
+            "spot": str(one.serving),
+            "on-demand": str(one.on_demand),
+            "USD/h": "unknown" if one.price_usd is None else f"{one.price_usd:.4f}",
+            "of cost": f"{shares[one.region]:.0%}" if one.region in shares else "-",
+            "known": f"{spoken(age_from(one.known_at, now))} ago" if one.known_at else "never",
+        })  # fmt: skip
+    yield from columns(rows, frozenset({"cover", "ask", "spot", "on-demand", "USD/h", "of cost"}))
+    for note in notes:
+        yield from labelled("", note, 0, 2)
+
+
+# --- another region -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRegion:
+    """What a region lacks for a fleet, and the commands that add it, in their order."""
+
+    fleet: str
+    region: str
+    lacks: tuple[str, ...]
+    commands: tuple[str, ...]
+
+
+def only(aws: Aws, stack_name: str, name: str | None) -> Fleet:
+    """Return the fleet of a name, or the stack's only one; raises `OperatorError` otherwise."""
+    fleets = chosen(aws.documents(aws.stack(stack_name)), name)
+    if len(fleets) != 1:
+        raise OperatorError(f"give --fleet: {', '.join(one.name for one in fleets) or 'none'}")
+    return fleets[0]
+
+
+def plan_region(aws: Aws, stack_name: str, fleet: Fleet, region: str) -> NewRegion:
+    """Look at what a region offers to a fleet; raises `OperatorError` where it is added already."""
+    stack, name = aws.stack(stack_name), fleet.name
+    if fleet.home:
+        raise OperatorError(f"{name} has its home in {fleet.home}: add regions there")
+    if region in {aws.region, *fleet.elsewhere}:
+        raise OperatorError(f"{name} has {region} already")
+    arn = look("reading the stack there", lambda: _table_arn(aws, stack_name, region))
+    there = arn if isinstance(arn, str) else "ARN-OF-ITS-OUTPUT-TableArn"
+    bounds, deploy = fleet.bounds, ".venv-sam/bin/sam deploy --resolve-s3 --region"
+    own = (
+        f"{deploy} {region} --stack-name {stack_name} --parameter-overrides Home={aws.region} "
+        f"FleetName={name} SpotMin=0 SpotMax={bounds.spot_max} OnDemandMax={bounds.on_demand_max} "
+        "LaunchTemplateId=THE-TEMPLATE-THERE SubnetIds=THE-SUBNETS-THERE"
+    )
+    tables = ",".join([*[one for one in fleet.regions.split(",") if one], there])
+    home = f"{deploy} {aws.region} --stack-name {stack_name} --parameter-overrides Regions={tables}"
+    lacks = tuple(_lacking(aws, fleet, region))
+    return NewRegion(
+        fleet=name,
+        region=region,
+        lacks=lacks,
+        commands=(*_copies(aws, stack, region), *(() if isinstance(arn, str) else (own,)), home),
+    )
+
+
+def _table_arn(aws: Aws, stack_name: str, region: str) -> str:
+    reader = StackReader(aws.client("cloudformation", region))
+    return reader.outputs(stack_name).outputs["TableArn"]
+
+
+def _types(aws: Aws, fleet: Fleet) -> list[str]:
+    """Return the instance types of a fleet's spot group, those that it names and those it has."""
+    groups = AutoScalingReader(aws.autoscaling, aws.ec2).describe([fleet.spot_group])
+    found = [pool for group in groups.values() for pool in group.offers]
+    found += [i.pool for group in groups.values() for i in group.instances]
+    return sorted({pool.partition("/")[2] for pool in found} - {""})
+
+
+def _lacking(aws: Aws, fleet: Fleet, region: str) -> Iterator[str]:
+    types = _types(aws, fleet)
+    ec2, quotas = aws.client("ec2", region), aws.client("service-quotas", region)
+    offered = look("ec2:DescribeInstanceTypeOfferings", lambda: offers(ec2, types))
+    if isinstance(offered, Unseen):
+        yield f"not known: {offered.action}: {offered.why}"
+    elif missing := [one for one in types if one not in offered]:
+        yield f"{region} does not offer {', '.join(missing)}"
+    limits = look(
+        "servicequotas:ListServiceQuotas",
+        lambda: {
+            quota["QuotaName"]: quota["Value"]
+            for quota in pages(quotas, "list_service_quotas", "Quotas", ServiceCode="ec2")
+        },
+    )
+    if isinstance(limits, Unseen):
+        yield f"not known: {limits.action}: {limits.why}"
+        return
+    for option in PurchaseOption:
+        named = {quota_for(one, option, tuple(limits)) for one in types} - {None}
+        for quota in sorted(filter(None, named)):
+            if limits[quota] <= 0:
+                yield f'the quota "{quota}" of {region} is 0 vCPUs: request more'
+
+
+def _copies(aws: Aws, stack: Stack, region: str) -> Iterator[str]:
+    """Return the commands that copy what the launch template names: its image."""
+    template = stack.parameters.get("LaunchTemplateId")
+    if not template:
+        return
+    version = stack.parameters.get("LaunchTemplateVersion", "$Default")
+    found = look(
+        "ec2:DescribeLaunchTemplateVersions",
+        lambda: aws.ec2.describe_launch_template_versions(
+            LaunchTemplateId=template, Versions=[version]
+        )["LaunchTemplateVersions"],
+    )
+    image = (
+        next((v["LaunchTemplateData"].get("ImageId") for v in found), None)
+        if isinstance(found, list)
+        else None
+    )
+    if image:
+        yield (
+            f"aws ec2 copy-image --region {region} --source-region {aws.region} "
+            f"--source-image-id {image} --name spotkeeper-worker"
+        )
+
+
+def new_region_text(plan: NewRegion) -> str:
+    """Show what is missing, and the commands."""
+    lines = [*labelled("region", f"{plan.region} for {plan.fleet}", 0)]
+    for one in plan.lacks or ("nothing: it offers the types, and has quotas",):
+        lines += labelled("lacks", one, 0)
+    return "\n".join([*lines, "", *plan.commands]) + "\n"
+
+
+# --- before anything is deployed ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionPrice:
+    """What a fleet's instance-hours would have cost at a region's mean spot price, in USD.
+
+    `price_usd` is the mean of the cheapest pool, None where the region has no price of these types.
+    """
+
+    region: str
+    price_usd: float | None
+    whole_usd: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionsWhatIf:
+    """What a fleet paid in a time, and what its hours would have cost on spot elsewhere.
+
+    Prices say nothing of capacity: `on_demand_hours` are those in which this region had none.
+    """
+
+    fleet: str
+    since: datetime
+    hours: float
+    on_demand_hours: float
+    paid_usd: float
+    prices: tuple[RegionPrice, ...]
+
+
+def read_regions_what_if(
+    aws: Aws,
+    stack_name: str,
+    name: str | None,
+    since: datetime,
+    now: datetime,
+    others: Sequence[str],
+) -> RegionsWhatIf:
+    """Read what a fleet ran, and the public spot prices of its types in some regions.
+
+    Those are by default all whose names begin like this one's.
+    """
+    fleet = only(aws, stack_name, name)
+    name, here = fleet.name, aws.region
+    near = [r for r in aws.session.get_available_regions("ec2") if r[:3] == here[:3]]
+    others = others or near
+    cost = read_cost(aws, stack_name, name, since, now)
+    lives, types = cost.lives, _types(aws, fleet)
+    hours = sum(one.hours for one in lives)
+    on_demand = sum(one.hours for one in lives if one.item.option is PurchaseOption.ON_DEMAND)
+    prices = [
+        RegionPrice(region=r, price_usd=usd, whole_usd=None if usd is None else usd * hours)
+        for r in dict.fromkeys((aws.region, *others))
+        for usd in [_mean_price(aws, r, types, since, now)]
+    ]
+    known = sorted(prices, key=lambda one: (one.price_usd is None, one.price_usd or 0.0))
+    return RegionsWhatIf(
+        fleet=name,
+        since=since,
+        hours=hours,
+        on_demand_hours=on_demand,
+        paid_usd=sum(one.paid for one in lives),
+        prices=tuple(known),
+    )
+
+
+def _mean_price(
+    aws: Aws, region: str, types: Sequence[str], since: datetime, now: datetime
+) -> float | None:
+    """Return the mean price of the cheapest pool of some types, USD an hour."""
+    ec2 = aws.client("ec2", region)
+    try:
+        zones = offers(ec2, types)
+        pools = {f"{zone}/{kind}" for kind, each in zones.items() for zone in each}
+        series = spot_prices(ec2, pools, since, now)
+    except FleetError as error:
+        raise OperatorError(f"{region}: {error}") from error
+    means = []
+    for one in series.values():
+        spent, unknown_h = one.cost(since, now)
+        if (now - since) / HOUR > unknown_h:
+            means.append(spent / ((now - since) / HOUR - unknown_h))
+    return min(means, default=None)
+
+
+def what_if_text(answer: RegionsWhatIf) -> str:
+    """Show what was paid, and each region's price."""
+    paid = f"{answer.paid_usd:.2f} USD for {answer.hours:.0f} instance-hours"
+    short = f"{answer.on_demand_hours:.0f} h on demand: this region had no spot then"
+    rows: list[Mapping[str, str]] = [
+        {
+            "region": one.region,
+            "USD/h": "unknown" if one.price_usd is None else f"{one.price_usd:.4f}",
+            "all on its spot": "unknown" if one.whole_usd is None else f"{one.whole_usd:.2f} USD",
+        }
+        for one in answer.prices
+    ]
+    head = [*labelled(answer.fleet, f"{paid}, {short}", 0)]
+    return paragraphs([head, columns(rows, frozenset({"USD/h", "all on its spot"}))])
