@@ -6,9 +6,12 @@ need and what moves, and as many instances serve as are needed.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from multiprocessing.pool import Pool
+
+from rich.console import Console
 
 from spotkeeper.domain.spread import EXPIRES, KEPT, Report, Share
 from spotkeeper_lab.backtest.regions import RegionReplay, replays_of
@@ -209,3 +212,18 @@ def story_of(result: RegionResult) -> Iterator[str]:
         yield f"  {span}: {event.region}: {event.trouble} ({event.value:.0f})"
     for at_s, how in result.broken[:3]:
         yield f"  BROKEN at {at_s / 60:.1f} min: {how}"
+
+
+def print_all(seeds: Iterable[int], pool: Pool, console: Console) -> bool:
+    """Play seeds, and print which promises were broken; return whether any was."""
+    results = list(pool.imap(run, seeds))
+    broken = [result for result in results if result.broken]
+    minutes, short = len(results) * HOURS * 60, sum(result.short_s for result in results) / 60
+    excused = sum(result.excused_s for result in results) / 60
+    console.print(
+        f"{len(results)} seeds of fleets in several regions: {len(broken)} broken; too few served "
+        f"in {short:.0f} of {minutes:.0f} minutes, {excused:.0f} of them beside a fault"
+    )
+    for result in broken:
+        console.print("\n".join(story_of(result)), markup=False)
+    return bool(broken)
