@@ -218,7 +218,13 @@ def run_regions(
     by_cost = sorted(alone, key=lambda row: row.cost)
     chosen = {"best region": by_cost[0], "median region": by_cost[len(by_cost) // 2]}
     named = [
-        replace(row, policy=name, market=market.name, settings={"region": row.regions[0]})
+        replace(
+            row,
+            policy=name,
+            market=market.name,
+            regions=market.regions,
+            settings={"region": row.regions[0]},
+        )
         for name, row in chosen.items()
     ]
     return [*named, *together]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STORY_LINES = 60
 FOLDED_WITHIN = 8
-# One seed in so many is that of a fleet in several regions, too.
+# One seed in ten is that of a fleet in several regions, too.
 OF_REGIONS = 10
 
 
