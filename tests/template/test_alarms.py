@@ -1,6 +1,7 @@
 """Each alarm rings in the situation that it is for, in its time, goes back, and no other rings."""
 
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import pytest
 
 from spotkeeper import observability
 from spotkeeper_lab.alarms import Alarm, Metric, Metrics, State, evaluate_all
-from tests.template.stack import JOBS, Stack
+from tests.template.stack import JOBS, ROOT, Stack
 
 QUIET, TROUBLE, AFTER = 30, 40, 60
 """Minutes without trouble, with it, and without it again."""
@@ -191,3 +192,10 @@ def test_troubles_of_fleets_that_lie_apart_are_no_long_shortfall() -> None:
             fleet("ShortfallUnfilled", float(short), name)(metrics, minute)
         said = evaluate_all(known, metrics, minute)
         assert not [one for one in said if one.state is State.ALARM]
+
+
+def test_the_page_has_the_times_of_each_alarm() -> None:
+    page = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")
+    row = re.compile(r"^\| \[([a-z-]+)\]\(.*?\) \| (\d+) \| (\d+) \|", re.MULTILINE)
+    times = {name: (int(rings), int(back)) for name, rings, back in row.findall(page)}
+    assert times == {one.alarm: (one.rings, one.back) for one in reversed(STORIES)}
