@@ -1,5 +1,7 @@
 """Durations, instants, activities, folded timelines and what was wished for, without AWS."""
 
+import json
+import math
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -31,7 +33,7 @@ from spotkeeper_operator.explain import (
     timeline,
 )
 from spotkeeper_operator.observed import Running, observed
-from spotkeeper_operator.text import labelled, parse_instant
+from spotkeeper_operator.text import as_json, labelled, parse_instant, shown
 from tests.builders import backfilled, done, fleet, held
 
 NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
@@ -215,3 +217,12 @@ def test_what_aws_ended_on_its_own_is_known_by_the_cause_after_hours_of_failures
     aws.autoscaling.get_paginator().paginate = paginate
     (found,) = read_activities(aws, "spot", NOW, NOW + timedelta(minutes=5))
     assert found.taken is taken
+
+
+def test_nothing_from_outside_moves_the_cursor_or_turns_the_text() -> None:
+    assert shown("a\x1b[2Jb\u202ec\td\n") == "a\ufffd[2Jb\ufffdc\td\n"
+
+
+def test_json_has_no_number_that_json_does_not_have() -> None:
+    answer = json.loads(as_json(figures=[math.nan, math.inf, 1.5]), parse_constant=pytest.fail)
+    assert answer["figures"] == [None, None, 1.5]

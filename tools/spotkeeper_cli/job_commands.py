@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotkeeper_cli.stack_commands import OnStack, Yes, confirm, on_stack, patiently
-from spotkeeper_operator.text import as_json
+from spotkeeper_operator.text import as_json, shown
 
 if TYPE_CHECKING:
     from spotkeeper.ports import Unreadable
@@ -63,7 +63,8 @@ def status(
             typer.echo(as_json(jobs=[answer_of(*each) for each in answers]), nl=False)
         else:
             none = "" if wrong else "no job is running\n"
-            typer.echo("".join(status_text(*each) for each in answers) or none, nl=False)
+            text = "".join(status_text(*each) for each in answers) or none
+            typer.echo(shown(text), nl=False)
         for error in wrong:
             typer.echo(f"error: {error}: this job is left out", err=True)
         raise typer.Exit(1 if wrong else 0)
@@ -71,7 +72,7 @@ def status(
     while True:
         text = as_json(answer_of(*one)) if on.json else status_text(*one)
         if text != before:
-            typer.echo(text, nl=False)
+            typer.echo(text if on.json else shown(text), nl=False)
         if one[1].outcome or not watch:
             raise typer.Exit(exit_code(one[1]))
         before = text
@@ -100,7 +101,7 @@ def logs(
     else:
         lines = jobs.logs(name)
     for line in lines:
-        typer.echo(line)
+        typer.echo(shown(line))
 
 
 @job.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spotkeeper_lab.files import write_whole
-from spotkeeper_operator.text import parse_duration, spoken
+from spotkeeper_operator.text import parse_duration, shown, spoken
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,7 +94,7 @@ def exits_on(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(shown(f"error: {error}"), err=True)
         raise typer.Exit(2) from error
 
 
@@ -187,13 +187,13 @@ def tell(text: str, page: "Page", path: Path | None) -> None:
 
         write(page_html(page), path)
     if path != STANDARD_OUTPUT:
-        typer.echo(text, nl=False)
+        typer.echo(shown(text), nl=False)
 
 
 def remark(notes: Iterable[str]) -> None:
     """Print what a reader must know of the input on standard error."""
     for note in filter(None, notes):
-        typer.echo(note, err=True)
+        typer.echo(shown(note), err=True)
 
 
 def give(

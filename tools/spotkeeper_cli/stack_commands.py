@@ -35,7 +35,7 @@ from spotkeeper_cli.options import (
     screen,
     tell,
 )
-from spotkeeper_operator.text import as_json, parse_instant
+from spotkeeper_operator.text import as_json, parse_instant, shown
 
 if TYPE_CHECKING:
     from spotkeeper_operator.aws import Aws
@@ -75,7 +75,7 @@ class OnStack:
 
     def say(self, text: Callable[..., str], json: Callable[..., str], *answers: Any) -> None:
         """Answer, in the form that the options name."""
-        typer.echo((json if self.json else text)(*answers), nl=False)
+        typer.echo(json(*answers) if self.json else shown(text(*answers)), nl=False)
 
     def name_left_out(self, fleet: str | None) -> None:
         """Name the fleets whose documents are wrong, which the answer lacks; exit code 1."""

@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 import sys
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from datetime import UTC, datetime, time, timedelta
@@ -19,6 +20,19 @@ WIDTH, NARROWEST, WIDEST = 80, 60, 120
 # A number and its unit stay on one line.
 _UNIT = re.compile(r"(?<=\d) (?=(?:s|min|h|d|USD)\b|%)| (?=ago\b)")
 _JOINED = "\N{NO-BREAK SPACE}"
+
+
+def shown(text: str) -> str:
+    """Return a text for a terminal: control characters and turns of its direction are marked.
+
+    Texts of AWS, tags and what jobs print come from outside.
+    """
+    return "".join(
+        each
+        if each in "\n\t" or unicodedata.category(each) not in ("Cc", "Cf")
+        else "\N{REPLACEMENT CHARACTER}"
+        for each in text
+    )
 
 
 def width() -> int:
@@ -45,7 +59,10 @@ VERSION = 1
 def as_json(whole: "DataclassInstance | None" = None, /, **parts: object) -> str:
     """Write an answer as a JSON object: fields by their names, times in RFC 3339."""
     fields = asdict(whole) if whole else {}
-    return json.dumps({"version": VERSION, **fields, **parts}, indent=2, default=_plain) + "\n"
+    answer = {"version": VERSION, **fields, **parts}
+    # JSON has no NaN and no infinity: such a figure is not known.
+    finite = json.loads(json.dumps(answer, default=_plain), parse_constant=lambda _: None)
+    return json.dumps(finite, indent=2, allow_nan=False) + "\n"
 
 
 def extended[Answer: DataclassInstance](
