@@ -80,3 +80,12 @@ def test_what_if_compares_public_prices(deployed: Stage) -> None:
 
 def test_a_stack_of_one_region_says_so(deployed: Stage) -> None:
     assert "no fleet of this stack has several regions" in refused("regions")
+
+
+def test_status_and_explain_know_regions(home: Stage) -> None:
+    """What is on trial for another region is no part of what this one should have."""
+    [fleet] = json.loads(answered("status", "--json"))["fleets"]
+    assert [one["region"] for one in fleet["regions"]] == ["us-east-1", "us-east-2"]
+    assert fleet["wanted"] == fleet["regions"][0]["cover"]
+    assert "us-east-2 cover" in words("status")
+    assert "cover of ask in each region: us-east-1" in words("explain --since 5m")

@@ -51,6 +51,7 @@ _CAPPED = (Alarm(each) for each in FailureClass if remedy(each) is Remedy.BACKFI
 _ALARM_METRICS: Mapping[str, frozenset[Alarm]] = {
     "ConfigurationFailure": frozenset({
         *_CAPPED, Alarm.ADOPTING, Alarm.UNPROVEN_MARKS, Alarm.GROUP_MISSING, Alarm.GROUP_LEFT,
+        Alarm.REGION_GONE, Alarm.SHARE_EXPIRED, Alarm.TWO_HOMES,
     }),
     "BothShort": frozenset({Alarm.BOTH_SHORT}),
     "NobodyServes": frozenset({Alarm.NOBODY_SERVES}),

@@ -66,6 +66,7 @@ def _named(monkeypatch: pytest.MonkeyPatch) -> None:
             for alarm in (
                 *("configuration", "permission", "bootstrap"),
                 *("adopting", "unproven-marks", "group-missing"),
+                *("region-gone", "share-expired", "two-homes"),
             )
         ),
         (("both-short",), Permission.ACT, {"BothShort": 1}),

@@ -25,6 +25,7 @@ from spotkeeper.domain.decision import (
     Controller,
     DecisionRecord,
     HealthFigures,
+    RegionFigures,
     Suspect,
     Suspicion,
 )
@@ -171,7 +172,8 @@ class FleetStatus:
     `cause` says what `state` was judged by, and `since` when it began, None where nobody knows.
     `warned` instances serve until AWS takes them, `unfilled` were known to serve nowhere.
     `last_turn` is the last availability turn that worked. With `stale`, the last health turn missed
-    search logs; `nobody_serves` is why it found that no worker serves.
+    search logs; `nobody_serves` is why it found that no worker serves. `regions` are those among
+    which a home divides the need.
     """
 
     name: str
@@ -205,6 +207,7 @@ class FleetStatus:
     log_age_s: float | None
     permission: Permission | None
     control: Control | None
+    regions: tuple[RegionFigures, ...]
 
     @property
     def promise_missed(self) -> bool:
@@ -258,6 +261,9 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     if spot := groups.get(fleet.spot_group):
         # What the load or an operator wants.
         wanted = spot.desired
+        if fleet.is_shared and turn and turn.availability:
+            # The spot group holds what is on trial for other regions, too.
+            wanted = turn.availability.spot_desired
     if looked.groups is not None and looked.digests is not None:
         lately = now - timedelta(seconds=LIVE_S)
         workers = (w for d in looked.digests for w in d.workers if w.last_finished >= lately)
@@ -316,6 +322,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         log_age_s=log_age,
         permission=looked.control.permission(fleet.mode, now) if looked.control else None,
         control=looked.control,
+        regions=health.regions if health else (),
     )
     state, cause = _judged(status, looked, fresh)
     since = _since(cause, status, turns[Controller.AVAILABILITY])

@@ -218,6 +218,9 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
     if needed is not None and (load is not None or not silent):
         text += f"; {needed} needed ({_ago(fleet.turn_age_s[Controller.HEALTH])})"
     rows += (("load", text), ("wait", _wait_words(fleet)))
+    for one in fleet.regions:
+        text = f"cover {one.cover}, ask {one.ask}; {one.serving} on spot, {one.on_demand} on demand"
+        rows.append((one.region, f"{text}; {one.state}" if one.state else text))
     if change := fleet.last_change:
         text = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.reason}"
         rows.append(("last change", text))

@@ -177,6 +177,9 @@ def _record_of(
         reasons.append(f"the request queue is not known ({queue.trouble})")
     reasons += [diagnosis.nobody_serves] if diagnosis.nobody_serves else []
     reasons += [suspect.text for suspect in diagnosis.suspects]
+    if wanted.regions:
+        covers = ", ".join(f"{one.region} {one.cover} of {one.ask}" for one in wanted.regions)
+        reasons.append(f"cover of ask in each region: {covers}")
     alarms = {
         Alarm.STALE_SEARCH_LOGS: stale,
         Alarm.ONPREM_WORKERS: diagnosis.onprem_suspect,
