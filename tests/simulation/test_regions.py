@@ -149,6 +149,36 @@ def test_a_home_that_never_returns_leaves_a_region_at_its_floor() -> None:
     assert fleet.replays[EAST].replay.cloud.group("spot").desired == 0
 
 
+def test_a_home_that_is_paused_renews_what_it_gave() -> None:
+    fleet = Fleet(market(6, us_west_2=[(0.0, 2)], us_east_1=PLENTY))
+    fleet.run(1.5 * HOUR)
+    pause = Pause(until=instant(5 * HOUR), why="a test", by="tester", at=instant(1.5 * HOUR))
+    fleet.controls[WEST].control = Control(pause=pause)
+    fleet.run(4.5 * HOUR)
+    assert fleet.replays[EAST].replay.cloud.group("spot").desired == 1
+    assert not {Alarm.SHARE_EXPIRED, Alarm.TWO_HOMES} & (fleet.alarms(EAST) | fleet.alarms(WEST))
+    fleet.controls[WEST].control = Control()
+    fleet.run(6 * HOUR)
+    assert {r: f.cover for r, f in fleet.known().items()} == {WEST: 2, EAST: 1}
+    assert not {Alarm.SHARE_EXPIRED, Alarm.TWO_HOMES} & (fleet.alarms(EAST) | fleet.alarms(WEST))
+
+
+def test_one_table_that_does_not_answer_for_a_minute_moves_nothing() -> None:
+    fleet = Fleet(market(3, us_west_2=[(0.0, 2)], us_east_1=PLENTY))
+    fleet.run(1.5 * HOUR)
+    fleet.cut.add(EAST)
+    fleet.run(1.5 * HOUR + 240.0)
+    fleet.cut.clear()
+    fleet.run(2 * HOUR)
+    shares = fleet.replays[WEST].replay.ports.regions
+    assert shares
+    assert [(s.cover, s.ask) for r in (WEST, EAST) if (s := shares.of("", r)[0])] == [
+        (2, 2),
+        (1, 1),
+    ]
+    assert Alarm.REGION_GONE not in fleet.alarms(WEST)
+
+
 def test_a_region_that_cannot_be_reached_is_covered_elsewhere_until_it_is_back() -> None:
     fleet = Fleet(market(6, us_west_2=[(0.0, 2)], us_east_1=PLENTY, eu_west_1=[(0.0, 1)]))
     fleet.run(1.5 * HOUR)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from spotkeeper.border.fleet_document import parse_fleet
 from tests.template.stack import ADOPT, JOBS, ROOT, Stack, as_list, statements, template
 
 READING = re.compile(r"\w+:(Describe|Get|List|Query)\w*$")
@@ -319,5 +320,9 @@ def test_a_region_reaches_the_queue_of_its_home_and_nothing_else() -> None:
     reaching = [it for _, it in statements(region) if "eu-west-1" in str(it["Resource"])]
     queue = "arn:aws:sqs:eu-west-1:123456789012:ocr-regions"
     assert reaching == [{"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": queue}]
-    home = Stack.with_parameters({**ADOPT, "Regions": THERE})
+    home = Stack.with_parameters({**ADOPT, "Regions": f"{THERE},{THERE}2"})
+    for stack, where in ((region, ("eu-west-1", {})), (home, (None, {"us-east-2": "there2"}))):
+        text = stack.resources("AWS::SSM::Parameter")["FleetDocument"]["Value"]
+        fleet = parse_fleet("main", text)
+        assert (fleet.home, fleet.elsewhere) == where
     assert home.resources("AWS::SQS::Queue")["RegionsQueue"]["QueueName"] == "ocr-regions"

@@ -106,7 +106,8 @@ class SpreadMemory:
 
     `need` is what it divided last, None before the first time.
     `cheaper` is the region that has been cheaper than another that serves, and since when. `given`
-    is what was written last, for regions whose table does not answer, under `term`.
+    is what was written last, under `term`, and `reports` are the last: for regions whose table does
+    not answer.
     """
 
     term: int = 0
@@ -115,6 +116,7 @@ class SpreadMemory:
     trials: Mapping[str, datetime] = field(default_factory=dict)
     cheaper: Mapping[str, datetime] = field(default_factory=dict)
     given: Mapping[str, Share] = field(default_factory=dict)
+    reports: Mapping[str, Report] = field(default_factory=dict)
 
 
 type Division = Mapping[str, tuple[int, int]]

@@ -141,7 +141,7 @@ def _divided(
     fleet, now, regions, owner = this.fleet, this.now, _regions(this), this.ports.owner
     memory, here = wanted.memory.spread, regions.here
     tables = {here: "", **fleet.elsewhere}
-    shares, reports = dict(memory.given), dict[str, Report]()
+    shares, reports = dict(memory.given), dict(memory.reports)
     for region, table in tables.items():
         nothing: tuple[Share | None, Report | None] = (None, None)
         read = partial(regions.of, fleet.name, region, table)
@@ -151,15 +151,17 @@ def _divided(
         shares |= {region: share} if share else {}
         reports |= {region: report} if report else {}
     alarms = set[Alarm]()
-    if any(_of_another(one, owner, memory.term, now) for one in shares.values()):
+    # A turn that only observes has no name of its own.
+    if owner and any(_of_another(one, owner, memory.term, now) for one in shares.values()):
         alarms.add(Alarm.TWO_HOMES)
     places = _places(this, tables, shares, reports, wanted, logged_at)
     trial = timedelta(seconds=fleet.availability.launch_deadline_s)
     division, memory = spread(need, here, places, memory, now, trial)
     if any(place.gone and place.cover for place in places.values()):
         alarms.add(Alarm.REGION_GONE)
-    if this.permission is not Permission.ACT or alarms & {Alarm.TWO_HOMES}:
-        # What was given is only renewed by a home that is paused.
+    memory = replace(memory, reports={r: reports[r] for r in tables if r in reports})
+    if this.permission is Permission.PAUSED or Alarm.TWO_HOMES in alarms:
+        # A home that is paused only renews what it gave.
         division = {r: (place.cover, shares[r].ask if r in shares else place.cover)
                     for r, place in places.items()}  # fmt: skip
     if this.permission is not Permission.OBSERVE and Alarm.TWO_HOMES not in alarms:
@@ -225,7 +227,7 @@ def _given(
             ask=max(cover, ask),
             on_demand_max=most[region],
             written=this.now,
-            home=this.ports.owner,
+            home=this.ports.owner or (before.home if before else ""),
         )
         if before and this.now - before.written < RENEWED and same(before, share):
             given[region] = before
