@@ -186,3 +186,38 @@ def test_a_killed_process_is_followed_by_another_with_the_same_copy_of_the_code(
     assert endpoint.order(do="kill-function", function="IsKilled") == "1 processes killed"
     other, same = seen()
     assert (other != process, same) == (True, place)
+
+
+def test_an_alarm_on_what_functions_print_rings_and_tells_its_topic(
+    endpoint: Endpoint, role: Callable[..., str], function: Callable[..., str]
+) -> None:
+    """And names the fleet for which it rings."""
+    source = """
+        import json
+        def handler(event, context):
+            metric = {"Namespace": "Spotkeeper", "Dimensions": [["service", "fleet"]],
+                      "Metrics": [{"Name": "Short", "Unit": "Count"}]}
+            print(json.dumps({"_aws": {"CloudWatchMetrics": [metric]},
+                              "service": "seam", "fleet": "main", "Short": [1]}))
+    """
+    function("prints", role("prints"), source)
+    topic = endpoint.aws("sns").create_topic(Name="rings")["TopicArn"]
+    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:rings"
+    takes = policy(allow("sqs:SendMessage", arn, Principal={"Service": "sns.amazonaws.com"}))
+    queue = endpoint.aws("sqs").create_queue(QueueName="rings", Attributes={"Policy": takes})
+    endpoint.aws("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
+    query = "SELECT MAX(Short) FROM SCHEMA(Spotkeeper, service, fleet) WHERE service = 'seam'"
+    alarm = {
+        "AlarmName": "seam", "AlarmActions": [topic], "EvaluationPeriods": 1, "Threshold": 0,
+        "ComparisonOperator": "GreaterThanThreshold", "TreatMissingData": "notBreaching",
+        "Metrics": [{"Id": "q", "Period": 60, "Expression": f"{query} GROUP BY fleet"}],
+    }  # fmt: skip
+    body = {"Resources": {"Rings": {"Type": "AWS::CloudWatch::Alarm", "Properties": alarm}}}
+    endpoint.aws("cloudformation").create_stack(StackName="seam", TemplateBody=json.dumps(body))
+    endpoint.aws("lambda").invoke(FunctionName="prints")
+    endpoint.post("skip", 60.0)
+    told = json.loads(json.loads(received(endpoint, queue["QueueUrl"]))["Message"])
+    assert (told["AlarmName"], told["NewStateValue"]) == ("seam", "ALARM")
+    assert told["NewStateReason"] == "main"
+    [seen] = endpoint.aws("cloudwatch").describe_alarms(AlarmNames=["seam"])["MetricAlarms"]
+    assert seen["StateValue"] == "ALARM"

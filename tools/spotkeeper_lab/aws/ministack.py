@@ -25,6 +25,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+from spotkeeper_lab.alarms import Alarm, Change, Metric, Metrics
+
 MINISTACK = "1.5.33"
 
 
@@ -98,20 +100,61 @@ def parameters() -> dict[str, str]:
     return {name: str(kept["Value"]) for (_account, _region, name), kept in items}
 
 
-def alarms_do_not_ring() -> None:
-    """CloudFormation makes alarms, those on metric math too. Nothing evaluates them: each is OK."""
-    known = module("services.cloudformation.provisioners")
-    original = known._cw_metric_alarm_record
+def alarms_ring(metrics: Metrics, seconds: Callable[[], float]) -> None:
+    """Make alarms on metric math, too, and note what functions print; `ring` evaluates them."""
+    known, functions = module("services.cloudformation.provisioners"), module("services.lambda_svc")
+    original, execute = known._cw_metric_alarm_record, functions._execute_function
+    module("services.cloudwatch")._evaluate_all_alarms = lambda: None
 
     def record(name: str, props: dict[str, Any]) -> Any:
-        fine = {"StateValue": "OK", "StateReason": "alarms are not evaluated in the local AWS"}
         if not props.get("Metrics"):
-            return original(name, props) | fine
+            return original(name, props)
         plain = {key: value for key, value in props.items() if key != "Metrics"}
         made = original(name, plain | {"MetricName": "expression", "Namespace": "expression"})
-        return made | fine | {"Metrics": props["Metrics"]}
+        return made | {"Metrics": props["Metrics"]}
+
+    def executed(function: Mapping[str, Any], event: Any) -> Any:
+        result, now_s = execute(function, event), seconds()
+        name = str((function.get("config") or function).get("FunctionName"))
+        throttled = bool(result.get("throttle"))
+        for metric, value in (
+            ("Invocations", not throttled),
+            ("Throttles", throttled),
+            ("Errors", bool(result.get("error")) and not throttled),
+        ):
+            of = Metric("AWS/Lambda", metric, frozenset({("FunctionName", name)}))
+            metrics.put(of, now_s, float(value))
+        for line in str(result.get("log") or "").splitlines():
+            metrics.put_log(line, now_s)
+        return result
 
     known._cw_metric_alarm_record = record
+    functions._execute_function = executed
+
+
+def ring(alarms: dict[str, Alarm], metrics: Metrics, minute: int) -> list[Change]:
+    """Evaluate every alarm at the end of a minute, and tell its topic of a change."""
+    cloudwatch, sqs = module("services.cloudwatch"), module("services.sqs")
+    for url in sqs._act_list_queues({}, "").get("QueueUrls", ()):
+        counts = sqs._act_get_queue_attributes({"QueueUrl": url}, url)["Attributes"]
+        for kind in ("", "NotVisible"):
+            name = f"ApproximateNumberOfMessages{kind or 'Visible'}"
+            of = frozenset({("QueueName", url.rpartition("/")[2])})
+            value = float(counts[f"ApproximateNumberOfMessages{kind}"])
+            metrics.put(Metric("AWS/SQS", name, of), 60.0 * minute, value)
+    changes: list[Change] = []
+    for name, record in list(cloudwatch._alarms.items()):
+        alarm = alarms.setdefault(name, Alarm(record))
+        alarm.described = record
+        for change in alarm.evaluate(metrics, minute):
+            changes.append(change)
+            if not change.contributor:
+                before, record["StateValue"] = record["StateValue"], str(change.state)
+                record["StateReason"] = ", ".join(alarm.ringing) or str(change.state)
+                said = (before, str(change.state), record["StateReason"])
+                cloudwatch._record_history(name, *said)
+                cloudwatch._dispatch_alarm_actions(record, *said)
+    return changes
 
 
 def conditions_on_lists() -> None:

@@ -41,6 +41,7 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.fleet_documents import FleetDocumentStore
 from spotkeeper.adapters.stacks import StackReader
 from spotkeeper.ports import FleetError, Gone
+from spotkeeper_lab.alarms import MINUTE_S, Alarm, Metrics
 from spotkeeper_lab.aws import ministack
 from spotkeeper_lab.aws.ministack import kill_workers, permissions
 from spotkeeper_lab.aws.over_http import (
@@ -604,13 +605,15 @@ def main() -> None:
         sys.exit(str(error))
     os.environ.update(environment(settings))
     world = make_world(settings, time.time, time.monotonic)
-    join(world, settings)
+    metrics = Metrics()
+    join(world, settings, metrics)
     workers = Workers(world.time)
     faults = Faults(settings, world, workers)
     endpoint = ministack.module("app").app
     front = Front(endpoint, faults, watch(f"http://{HOST}:{settings.port}"))
     stop = threading.Event()
     threading.Thread(target=_live, args=(world, workers, stop), daemon=True).start()
+    threading.Thread(target=_ring, args=(world, metrics, stop), daemon=True).start()
     try:
         asyncio.run(_serve(front, settings.port))
     finally:
@@ -654,7 +657,7 @@ def make_world(
     )
 
 
-def join(world: LiveWorld, settings: LabSettings) -> None:
+def join(world: LiveWorld, settings: LabSettings, metrics: Metrics) -> None:
     """Put the world in the place of ministack's own capacity and mend what differs from AWS."""
     by_moto = ByMoto(world)
     for service in ("autoscaling", "ec2"):
@@ -664,7 +667,7 @@ def join(world: LiveWorld, settings: LabSettings) -> None:
     ministack.provision("AWS::AutoScaling::WarmPool", WarmPools(world))
     ministack.keep_parameters(IMAGES)
     ministack.service_linked_roles()
-    ministack.alarms_do_not_ring()
+    ministack.alarms_ring(metrics, world.seconds)
     ministack.conditions_on_lists()
     ministack.functions_have_only_their_layers()
     ministack.archives_are_unpacked_once()
@@ -692,6 +695,21 @@ def _live(world: LiveWorld, workers: Workers, stop: threading.Event) -> None:
         for body in workers.ship():
             for stack, message in addressed(body, groups, ministack.parameters()):
                 ministack.send_message(f"{stack}-{QUEUE}", message)
+
+
+def _ring(world: LiveWorld, metrics: Metrics, stop: threading.Event) -> None:
+    """Evaluate the alarms each minute; the log has what an e-mail would say."""
+    alarms: dict[str, Alarm] = {}
+    minute = 0
+    while not stop.wait(TICK_S):
+        if world.seconds() < MINUTE_S * (minute + 1):
+            continue
+        try:
+            for change in ministack.ring(alarms, metrics, minute):
+                log.info("mail: %s %s %s", change.alarm, change.contributor, change.state)
+        except Exception:
+            log.exception("alarms were not evaluated")
+        minute += 1
 
 
 async def _serve(app: App, port: int) -> None:
