@@ -204,9 +204,13 @@ def permits(statement: Mapping[str, Any], call: Call) -> bool:
     named = [ARNS.get(it, it) for it in resources]
     if not any(fnmatchcase(call.resource, it.replace("[", "[[]")) for it in named):
         return False
+    conditions = dict(statement.get("Condition", {}))
+    for key, is_missing in conditions.pop("Null", {}).items():
+        if (key not in dict(call.keys)) is not (is_missing == "true"):
+            return False
     return all(
         any(fnmatchcase(value, pattern) for pattern in as_list(patterns))
-        for tests in statement.get("Condition", {}).values()
+        for tests in conditions.values()
         for key, patterns in tests.items()
         for known, value in call.keys
         if known == key
@@ -264,6 +268,8 @@ def test_every_call_is_allowed_and_every_permission_is_used(
     [
         Call("dynamodb:PutItem", ARNS["Table.Arn"], (("dynamodb:LeadingKeys", "load#main"),)),
         Call("autoscaling:SetDesiredCapacity", GROUP + "web"),
+        # Without any key it deletes all tags.
+        Call("ec2:DeleteTags", f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/i-1", ()),
         Call("ec2:DeleteTags", f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/i-1",
              (("aws:TagKeys", "Name"),)),
         Call("ssm:GetParametersByPath", f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/other"),

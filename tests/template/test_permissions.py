@@ -326,3 +326,35 @@ def test_a_region_reaches_the_queue_of_its_home_and_nothing_else() -> None:
         fleet = parse_fleet("main", text)
         assert (fleet.home, fleet.elsewhere) == where
     assert home.resources("AWS::SQS::Queue")["RegionsQueue"]["QueueName"] == "ocr-regions"
+
+
+WRITING = {f"dynamodb:{it}" for it in ("PutItem", "UpdateItem", "BatchWriteItem", "DeleteItem")}
+
+
+@pytest.mark.parametrize(
+    ("owner", "keys"),
+    [
+        ("CollectSearchLogsRole", {"load#*", "queue#*", "region#*"}),
+        ("ReadFleets", {"fleet#*", "notes#*", "region#*", "documents"}),
+        ("Examine", {"score#*"}),
+    ],
+)
+def test_each_function_writes_its_own_items_only(stack: Stack, owner: str, keys: set[str]) -> None:
+    writing = [it for it in of(stack, owner) if WRITING & {*as_list(it["Action"])}]
+    conditions = [it["Condition"]["ForAllValues:StringLike"] for it in writing]
+    assert {key for it in conditions for key in it["dynamodb:LeadingKeys"]} == keys
+
+
+def test_no_role_removes_all_tags_of_an_instance(stack: Stack) -> None:
+    """`ForAllValues` holds for a call without any key."""
+    removing = [it for _, it in statements(stack) if "ec2:DeleteTags" in as_list(it["Action"])]
+    assert len(removing) == 2
+    assert all(it["Condition"]["Null"] == {"aws:TagKeys": "false"} for it in removing)
+
+
+def test_the_head_of_a_job_is_written_under_a_condition_only() -> None:
+    policies = Stack.with_parameters(JOBS).resources("AWS::S3::BucketPolicy")
+    found = policies["JobBucketPolicy"]["PolicyDocument"]["Statement"]
+    [heads] = [it for it in found if str(it["Resource"]).endswith("/jobs/*/head.json")]
+    assert (heads["Effect"], heads["Action"]) == ("Deny", "s3:PutObject")
+    assert heads["Condition"] == {"Null": {"s3:if-match": "true", "s3:if-none-match": "true"}}

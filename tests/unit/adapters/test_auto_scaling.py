@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import batched
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -194,6 +195,39 @@ def test_spot_requests_of_the_given_instances_are_read_in_pages(aws: Aws) -> Non
             {"Filters": filters, "MaxResults": 500, **page},
         )
     assert len(aws.reader.troubled_spot_requests(["i-0b", "i-0a"], SINCE)) == 2
+
+
+def test_a_look_up_asks_for_as_many_as_a_filter_takes(aws: Aws) -> None:
+    """Of a group of hundreds, more launches may wait than one filter has values."""
+    ids = [f"sir-{number:08x}" for number in range(250)]
+    text = "Placed Spot instance requests: {}, {}. Waiting for instance(s)"
+    waiting = [
+        activity(at(-60), StatusCode="WaitingForSpotInstanceId", StatusMessage=text.format(*two))
+        for two in batched(ids, 2, strict=True)
+    ]
+    aws.activities(*waiting)
+    for some in (ids[:200], ids[200:]):
+        aws.ec2.add_response(
+            "describe_spot_instance_requests",
+            {"SpotInstanceRequests": []},
+            {
+                "Filters": [{"Name": "spot-instance-request-id", "Values": some}],
+                "MaxResults": 500,
+            },
+        )
+    assert aws.reader.failures("spot", SINCE) == ()
+
+
+def test_the_groups_of_instances_are_read_page_by_page(aws: Aws) -> None:
+    """A page may have fewer than it could."""
+    for one, token in (("i-0a", {"NextToken": "more"}), ("i-0b", {})):
+        member = {
+            "InstanceId": one, "AutoScalingGroupName": "spot", "AvailabilityZone": "a",
+            "LifecycleState": "InService", "HealthStatus": "HEALTHY", "ProtectedFromScaleIn": False,
+        }  # fmt: skip
+        answer = {"AutoScalingInstances": [member], **token}
+        aws.autoscaling.add_response("describe_auto_scaling_instances", answer)
+    assert aws.reader.groups_of(["i-0a", "i-0b"]) == {"i-0a": "spot", "i-0b": "spot"}
 
 
 @pytest.mark.parametrize("gone_at", ["soon", "2026-11-20T12:00:00"])
