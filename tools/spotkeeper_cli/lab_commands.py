@@ -236,8 +236,14 @@ def demo(
     incidents: Annotated[
         bool, option("Make a worker hang, launches fail, search logs stop.")
     ] = True,
+    regions: Annotated[
+        int, option("One fleet in this many regions, without requests.", min=1, max=4)
+    ] = 1,
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""
+    if regions > 1:
+        _demo_of_regions(regions, market, hours, seed, price_ratio, out)
+        return
     from spotkeeper_lab.checkout import NotACheckout
     from spotkeeper_lab.run.demo import DemoSettings, run_demo
     from spotkeeper_lab.traces.market import MarketError, generate, read_market
@@ -270,6 +276,22 @@ def demo(
                 run_demo(settings, out, screen(), show)
             except OSError as error:
                 raise OutputError(f"{out}: {error.strerror}; give another --out") from error
+
+
+def _demo_of_regions(
+    count: int, market: Path | None, hours: float, seed: int, price_ratio: float, out: Path
+) -> None:
+    """Run a day of a fleet in several regions."""
+    from spotkeeper_lab.run.region_demo import market_of_regions, run_regions_demo
+    from spotkeeper_lab.traces.market import MarketError, read_market
+
+    with exits_on(MarketError, OutputError), counted("demo") as show:
+        whole = read_market(market).window(0.0, 3600.0 * hours) if market else None
+        window = whole or market_of_regions(count, hours, seed)
+        try:
+            run_regions_demo(window, price_ratio, out, screen(), show)
+        except OSError as error:
+            raise OutputError(f"{out}: {error.strerror}; give another --out") from error
 
 
 def replay(
