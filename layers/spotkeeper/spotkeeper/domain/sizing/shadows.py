@@ -256,13 +256,9 @@ def chance(load: float, mean_s: float, window_s: float) -> float:
 
 def in_bounds(workers: int, policy: ObjectivePolicy) -> int:
     """Round workers up to whole instances, within the bounds."""
-    bounds = policy.min_workers, policy.max_workers, policy.onprem, policy.per_instance
-    return _within(workers, *bounds)
-
-
-def _within(workers: int, least: int, most: int, onprem: int, per_instance: int) -> int:
-    cloud = -(-max(0, workers - onprem) // per_instance) * per_instance
-    return max(onprem + least, min(most, onprem + cloud), 1)
+    cloud = -(-max(0, workers - policy.onprem) // policy.per_instance) * policy.per_instance
+    least = policy.onprem + policy.min_workers
+    return max(least, min(policy.max_workers, policy.onprem + cloud), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,17 +404,14 @@ def _requests(log: ArrivalLog, begin: int, end: int, variation: float) -> list[t
 # A look of one step is a look of the next: the needs of the last hours are remembered.
 @lru_cache(20_000)
 def _by_margin(
-    load: float,
-    least: float,
-    mean_s: float,
-    promise: tuple[float, float],
-    bounds: tuple[int, int, int, int],
+    load: float, least: float, mean_s: float, policy: ObjectivePolicy
 ) -> tuple[int, ...]:
     """Return the workers within the bounds that each margin finds on a window's load."""
     if not mean_s:
-        return (_within(0, *bounds),) * len(MARGINS)
-    margins = (max(least, load + roots * math.sqrt(load)) for roots in MARGINS)
-    return tuple(_within(erlang_workers(one, mean_s, *promise), *bounds) for one in margins)
+        return (in_bounds(0, policy),) * len(MARGINS)
+    loads = (max(least, load + roots * math.sqrt(load)) for roots in MARGINS)
+    found = (erlang_workers(one, mean_s, policy.wait_s, policy.share) for one in loads)
+    return tuple(in_bounds(one, policy) for one in found)
 
 
 def _highest(base: Sequence[int], keep: int, count: int) -> tuple[int, ...]:
@@ -455,14 +448,12 @@ def judged(
     )
     late, cost = [], []
     known: dict[tuple[int, ...], tuple[float, int]] = {}
-    promise = policy.wait_s, policy.share
-    bounds = policy.min_workers, policy.max_workers, policy.onprem, policy.per_instance
     for window_s, keeps_s, yesterday in GROUPS:
         slots = round(window_s / SLOT_S)
         rows = []
         for at, by, least in needs[LONGEST_KEEP - keeps_s[-1] // 60 :]:
             load = log.load(_window_end(at, slots, by, policy) if yesterday else at, slots)
-            rows.append(_by_margin(round(load, 6), least, by, promise, bounds))
+            rows.append(_by_margin(round(load, 6), least, by, policy))
         for base in zip(*rows, strict=True):
             for keep_s in keeps_s:
                 wants = _highest(base, keep_s // 60, len(turns))
