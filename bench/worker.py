@@ -5,6 +5,7 @@
 """
 
 import argparse
+import asyncio
 import contextlib
 import logging
 import random
@@ -19,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from bench._figures import Figure, show
-from spotkeeper_worker import Worker
+from spotkeeper_worker import AsyncWorker, Worker
 from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
 
 MACHINES = 20
@@ -35,12 +36,14 @@ PAGE_MIB = resource.getpagesize() / 2**20
 class Scene:
     """A machine of pretence with a real agent and one worker, which serves."""
 
-    def __init__(self, folder: Path, server: FakeServer, **settings: object) -> None:
+    def __init__(
+        self, kind: type[Worker], folder: Path, server: FakeServer, **settings: object
+    ) -> None:
         self.machine = server.machine
         self._start = partial(start_agent, folder, server, subprocess.DEVNULL, **settings)
         self.machine.launch()
         self.agent = self._start()
-        self.worker = Worker("gpu-0", folder / "run", margin_s=0.0)
+        self.worker = kind("gpu-0", folder / "run", margin_s=0.0)
         self.worker.ready()
         until(lambda: self.worker.may_take and bool(self.machine.completed), "it serves", 60)
 
@@ -53,9 +56,9 @@ class Scene:
 
 
 @contextlib.contextmanager
-def scene(**settings: object) -> Iterator[Scene]:
+def scene(kind: type[Worker] = Worker, **settings: object) -> Iterator[Scene]:
     with tempfile.TemporaryDirectory() as name, FakeServer(FakeMachine()) as server:
-        made = Scene(Path(name), server, **settings)
+        made = Scene(kind, Path(name), server, **settings)
         with made.worker:
             try:
                 yield made
@@ -63,18 +66,26 @@ def scene(**settings: object) -> Iterator[Scene]:
                 made.kill()
 
 
-def emit_us() -> float:
+def emit_us(kind: type[Worker] = Worker) -> float:
     """Microseconds that a request spends in the library, best of several rounds.
 
     A round is short, so that one of them is not disturbed by what else runs on the machine.
     """
     best, rounds = float("inf"), 20
-    with scene(poll_s=5, tick_s=1) as host:
+
+    async def serve(worker: Worker) -> None:
+        for number in range(EMITTED // rounds):
+            if isinstance(worker, AsyncWorker):
+                async with worker.request(str(number), time.time()):
+                    pass
+            else:
+                with worker.request(str(number), time.time()):
+                    pass
+
+    with scene(kind, poll_s=5, tick_s=1) as host:
         for _ in range(rounds):
             began = time.perf_counter()
-            for number in range(EMITTED // rounds):
-                with host.worker.request(str(number), time.time()):
-                    pass
+            asyncio.run(serve(host.worker))
             best = min(best, (time.perf_counter() - began) / (EMITTED // rounds))
             until(lambda: host.worker.unsent == 0, "the agent has them", 60)
     return best * 1e6
@@ -176,6 +187,7 @@ def main() -> None:
         Figure(name=name, value=value, unit=unit, limit=limit)
         for name, value, unit, limit in (
             ("a request's time in the library", emit_us(), "us", 6.95),
+            ("a request of asyncio: its time in the library", emit_us(AsyncWorker), "us", 20),
             (f"notice to draining, p99 of {len(took)}", p99, "s", 6),
             ("agent at 100 logs/s: a core", percent, "%", 0.5),
             ("agent at 100 logs/s: memory", resident, "MiB", 25),

@@ -1,5 +1,6 @@
-"""The loop over RabbitMQ and the forwarder, against a real broker on loopback."""
+"""Both loops over RabbitMQ and the forwarder, against a real broker on loopback."""
 
+import asyncio
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -22,6 +24,8 @@ from spotkeeper_worker import Worker
 from spotkeeper_worker.agent import forward
 from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.agent.forward import LONGEST, as_sqs_text
+from spotkeeper_worker.aio import AsyncWorker
+from spotkeeper_worker.aio.rabbitmq import serve as serve_async
 from spotkeeper_worker.broker import Broker
 from spotkeeper_worker.rabbitmq import serve
 from spotkeeper_worker.states import State
@@ -37,19 +41,31 @@ NAMES = ["requests", "anfragen-ü-日本"]
 
 
 class Stage:
-    """A worker whose loop runs in a thread."""
+    """A worker whose loop, that of threads or of asyncio, runs in a thread."""
 
-    def __init__(self, folder: Path, broker: Rabbit, queue: Queue) -> None:
+    def __init__(self, folder: Path, broker: Rabbit, queue: Queue, kind: str) -> None:
         self.served: list[bytes] = []
         self.handle: Callable[[bytes], None] = self.served.append
         self.say = partial(say, folder)
         self.say(State.SERVING)
-        self.worker = Worker("gpu-0", folder, margin_s=0.0)
+        url = broker.url()
 
-        def run() -> None:
-            url, handle = broker.url(), lambda body: self.handle(body)
-            serve(self.worker, url, queue.name, handle, prefetch=2)
+        def of_threads(worker: Worker) -> None:
+            serve(worker, url, queue.name, lambda body: self.handle(body), prefetch=2)
 
+        def of_asyncio(worker: AsyncWorker) -> None:
+            async def handle(body: bytes) -> None:
+                await asyncio.to_thread(self.handle, body)
+
+            asyncio.run(serve_async(worker, url, queue.name, handle))
+
+        run: Callable[[], None]
+        if kind == "threads":
+            self.worker = Worker("gpu-0", folder, margin_s=0.0)
+            run = partial(of_threads, self.worker)
+        else:
+            self.worker = worker = AsyncWorker("gpu-0", folder, margin_s=0.0)
+            run = partial(of_asyncio, worker)
         self._thread = threading.Thread(target=run)
         self._thread.start()
 
@@ -76,13 +92,17 @@ class Stage:
         until(lambda: self.served == [*bodies], f"{bodies} are served")
 
 
-@pytest.fixture
-def stage(tmp_path: Path, broker: Rabbit, queue: Queue) -> Iterator[Stage]:
-    with closing(Stage(tmp_path, broker, queue)) as made:
+@pytest.fixture(params=["threads", "asyncio"])
+def stage(
+    tmp_path: Path, broker: Rabbit, queue: Queue, request: pytest.FixtureRequest
+) -> Iterator[Stage]:
+    with closing(Stage(tmp_path, broker, queue, request.param)) as made:
         yield made
 
 
-@pytest.mark.parametrize("queue", NAMES, indirect=True)
+@pytest.mark.parametrize(
+    ("stage", "queue"), [*product(["threads"], NAMES), ("asyncio", NAMES[0])], indirect=True
+)
 def test_requests_are_served_and_acknowledged(stage: Stage, queue: Queue) -> None:
     for n in range(20):
         queue.send(b"%d" % n, message_id=f"r-{n}", timestamp=int(time.time()))

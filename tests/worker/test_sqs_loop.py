@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
 from spotkeeper_worker import Worker
-from spotkeeper_worker.sqs import Hold, _SqsLoop, serve
+from spotkeeper_worker.sqs import Calls, Hold, _SqsLoop, serve
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import until
 from tests.worker.logs import Taken, say
@@ -32,9 +32,8 @@ class Stage:
         self.say(State.SERVING)
         self.taken = Taken(folder)
         self.worker = Worker("gpu-0", folder, margin_s=0.0, send_every_s=0.01)
-        self.loop = _SqsLoop(
-            self.worker, self.url, lambda body: self.handle(body), self.client, 60.0, 0
-        )
+        self.calls = Calls(self.worker, self.url, 60.0, 0)
+        self.loop = _SqsLoop(self.calls, lambda body: self.handle(body), self.client)
 
     def send(self, *bodies: str) -> None:
         for body in bodies:
@@ -42,7 +41,7 @@ class Stage:
 
     def show_at_once(self) -> None:
         """Have messages that are taken from now on stay visible."""
-        self.loop.visibility_s = 0.9
+        self.calls.visibility_s = 0.9
 
     def left(self) -> tuple[int, int]:
         """Messages that wait, and those in flight."""
@@ -99,14 +98,10 @@ def test_a_message_that_arrives_with_the_warning_goes_back_at_once(stage: Stage)
 
 def test_the_hold_is_renewed_while_a_request_is_served(stage: Stage) -> None:
     with stage.worker.request("r-0", time.time()) as log:
-        stage.send("one")
-        (message,) = stage.sqs.receive_message(QueueUrl=stage.url)["Messages"]
-        hold = Hold(stage.loop, message, log)
-        now, renewed = 0, list[int]()
-        stage.client.change_message_visibility = lambda **_: renewed.append(now)
-        for now in range(120):
-            assert hold.step(float(now))
-    assert renewed == [20, 40, 60, 80, 100]
+        hold = Hold(stage.calls, {"MessageId": "m-0"}, log)
+        changes = {now: hold.step(float(now)) for now in range(120)}
+    assert [now for now, seconds in changes.items() if seconds == 60.0] == [20, 40, 60, 80, 100]
+    assert set(changes.values()) == {None, 60.0}
 
 
 def test_a_request_that_will_not_be_done_is_handed_back_before_the_end(stage: Stage) -> None:

@@ -9,16 +9,13 @@ Needs pika (`pip install 'spotkeeper-worker[rabbitmq]'`).
 
 from __future__ import annotations
 
-import hashlib
-import math
-import time
 import uuid
-from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Callable
 
-from spotkeeper_worker.broker import ERRORS, Broker, QueueGone
-from spotkeeper_worker.log import Sometimes, get_logger
+from spotkeeper_worker.amqp import FAILED_PAUSE_S, LOOK_S, Deliveries, QueueGone, identity
+from spotkeeper_worker.broker import ERRORS, Broker
+from spotkeeper_worker.log import get_logger
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
@@ -26,14 +23,6 @@ if TYPE_CHECKING:
     from spotkeeper_worker.worker import Request, Worker
 
 _LOG = get_logger("worker")
-_REMEMBERED = 1000
-_LOOK_S = 0.2
-# A message that fails again and again is not to keep a worker busy.
-_FAILED_PAUSE_S = 0.5
-# A broker also delivers unacknowledged messages to others: later, an equal one is another request.
-_UNSURE_S = 300.0
-# Ten digits, from 2001 to 2286: a number outside is in another unit than seconds.
-_SECONDS = (1e9, 1e10)
 
 
 def serve(
@@ -62,10 +51,8 @@ class _RabbitLoop:
         self._worker, self._queue, self._handle = worker, queue, handle
         self._requeue_failed = requeue_failed
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="request")
-        # The newest thousand served requests that may be delivered again, and until when.
-        self._served: OrderedDict[str, float] = OrderedDict()
-        self._say = Sometimes(_LOG)
-        self._said_no_time = self._handed_back = False
+        self._deliveries = Deliveries()
+        self._handed_back = False
 
     def session(self, channel: BlockingChannel) -> None:
         """Take and serve on one channel, for as long as it lasts."""
@@ -73,17 +60,16 @@ class _RabbitLoop:
             if not self._worker.may_take:
                 # What was prefetched goes back to the queue.
                 channel.cancel()
-                channel.connection.process_data_events(_LOOK_S)
+                channel.connection.process_data_events(LOOK_S)
                 continue
-            taken = next(channel.consume(self._queue, inactivity_timeout=_LOOK_S), None)
+            taken = next(channel.consume(self._queue, inactivity_timeout=LOOK_S), None)
             if taken is None:
                 raise QueueGone
             method, properties, body = taken
             if method is None or body is None:
                 continue
-            key = _identity(properties, body)
-            if method.redelivered and time.monotonic() < self._served.get(key, 0.0):
-                # It was served on a connection that was lost before it could be acknowledged.
+            key = identity(properties, body)
+            if method.redelivered and self._deliveries.is_served(key):
                 self._acknowledge(channel, method, properties, key)
             elif not self._worker.may_take:
                 self._hand_back(channel, method.delivery_tag)
@@ -97,21 +83,18 @@ class _RabbitLoop:
         request_id = properties.message_id or properties.correlation_id or uuid.uuid4().hex
         lost: BaseException | None = None
         try:
-            with self._worker.request(request_id, self._enqueued_at(properties)) as log:
+            with self._worker.request(request_id, self._deliveries.enqueued_at(properties)) as log:
                 future = self._pool.submit(self._handle, body)
                 lost = self._attend(channel, method.delivery_tag, future, log)
                 future.result()
         except Exception:  # noqa: BLE001 - whatever a request raises, the worker goes on
             _LOG.exception("request %s failed", request_id)
             if lost is None and not self._handed_back:
-                channel.connection.sleep(_FAILED_PAUSE_S)
+                channel.connection.sleep(FAILED_PAUSE_S)
                 channel.basic_nack(method.delivery_tag, requeue=self._requeue_failed)
         else:
             if properties.message_id or not self._handed_back:
-                for_s = math.inf if properties.message_id else _UNSURE_S
-                self._served[key] = time.monotonic() + for_s
-                while len(self._served) > _REMEMBERED:
-                    self._served.popitem(last=False)
+                self._deliveries.serve(key, has_id=bool(properties.message_id))
             if lost is None and not self._handed_back:
                 self._acknowledge(channel, method, properties, key)
         if lost is not None:
@@ -120,10 +103,9 @@ class _RabbitLoop:
     def _acknowledge(
         self, channel: BlockingChannel, method: Any, properties: Any, key: str
     ) -> None:
-        """Tell the broker that a message was served; without an id an equal one is another."""
+        """Tell the broker that a message was served."""
         channel.basic_ack(method.delivery_tag)
-        if not properties.message_id:
-            self._served.pop(key, None)
+        self._deliveries.acknowledge(key, has_id=bool(properties.message_id))
 
     def _attend(
         self, channel: BlockingChannel, tag: int, future: Future[Any], log: Request
@@ -140,7 +122,7 @@ class _RabbitLoop:
                 if self._worker.must_hand_back and not self._handed_back:
                     self._hand_back(channel, tag)
                     self._handed_back, log.status = True, "timeout"
-                connection.process_data_events(_LOOK_S)
+                connection.process_data_events(LOOK_S)
         except ERRORS as error:
             return error
         return None
@@ -149,37 +131,3 @@ class _RabbitLoop:
         """Requeue a message for others: a consumer that listens on would get it itself."""
         channel.cancel()
         channel.basic_nack(tag, requeue=True)
-
-    def _enqueued_at(self, properties: Any) -> float | str:
-        """Read since when a message waits; what is no time stops no request, and is no wait."""
-        headers = properties.headers or {}
-        if "enqueued_at" in headers:
-            return str(headers["enqueued_at"])
-        if "timestamp_in_ms" in headers:
-            name, stamp, unit = "timestamp_in_ms", headers["timestamp_in_ms"], 1000
-        elif properties.timestamp:
-            name, stamp, unit = "timestamp", properties.timestamp, 1
-        else:
-            if not self._said_no_time:
-                self._said_no_time = True
-                _LOG.warning("messages have no enqueue time: let publishers set a timestamp")
-            return time.time()
-        try:
-            seconds = float(stamp) / unit
-        except (TypeError, ValueError, OverflowError):
-            seconds = math.nan
-        if _SECONDS[0] <= seconds < _SECONDS[1]:
-            return seconds
-        self._say.warn(name, f"{name} of a message is not a time; its wait counts as 0")
-        return time.time()
-
-
-def _identity(properties: Any, body: bytes) -> str:
-    """Identify a message by all that its publisher set; headers with x- are the broker's.
-
-    Without a message's id that is little: two clients may well ask for the same.
-    """
-    headers = properties.headers or {}
-    headers_said = sorted(item for item in headers.items() if not item[0].startswith("x-"))
-    text = repr(sorted({**vars(properties), "headers": headers_said}.items()))
-    return hashlib.sha256(text.encode() + b"\0" + body).hexdigest()

@@ -14,25 +14,32 @@ Needs boto3 (`pip install 'spotkeeper-worker[sqs]'`).
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
-import boto3
-from botocore.exceptions import BotoCoreError, ClientError
-
+from spotkeeper_worker.extras import needs
 from spotkeeper_worker.log import get_logger
 
+with needs("sqs"):
+    from botocore.exceptions import BotoCoreError, ClientError
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spotkeeper_worker.worker import Request, Worker
 
 _LOG = get_logger("worker")
-_AWS_ERRORS = (BotoCoreError, ClientError)
+# A client of asyncio raises its own, too.
+AWS_ERRORS = (BotoCoreError, ClientError, OSError)
 _FIRST_RETRY_S = 1.0
 _LAST_RETRY_S = 30.0
 _REMEMBERED = 1000
+VISIBILITY_S = 60.0
+WAIT_S = 10
 
 
 def serve(
@@ -41,8 +48,8 @@ def serve(
     handle: Callable[[str], Any],
     *,
     client: Any = None,
-    visibility_s: float = 60.0,
-    wait_s: int = 10,
+    visibility_s: float = VISIBILITY_S,
+    wait_s: int = WAIT_S,
 ) -> None:
     """Serve until `worker.stop`. What `handle` raises is logged; the message is received again.
 
@@ -50,120 +57,175 @@ def serve(
     is visible again after it. `wait_s` is the length of a long poll, and the longest that a stop
     takes.
     """
-    _SqsLoop(worker, queue_url, handle, client or boto3.client("sqs"), visibility_s, wait_s).run()
+    if client is None:
+        with needs("sqs"):
+            import boto3
+        client = boto3.client("sqs")
+    _SqsLoop(Calls(worker, queue_url, visibility_s, wait_s), handle, client).run()
 
 
 @dataclass
-class _SqsLoop:
+class Calls:
+    """What to ask of a queue, and what its answers mean; the loop of threads or asyncio asks."""
+
     worker: Worker
     url: str
-    handle: Callable[[str], Any]
-    client: Any
     visibility_s: float
     wait_s: int
     retry_s: float = _FIRST_RETRY_S
     served: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
+    def receive(self, at_most: int = 1) -> dict[str, Any]:
+        """Give the parameters of ReceiveMessage."""
+        return {
+            "QueueUrl": self.url,
+            "AttributeNames": ["SentTimestamp"],
+            "MaxNumberOfMessages": at_most,
+            "WaitTimeSeconds": self.wait_s,
+            "VisibilityTimeout": int(self.visibility_s),
+        }
+
+    def received(self, answer: Any) -> list[Any]:
+        """Give the messages of an answer."""
+        self.retry_s = _FIRST_RETRY_S
+        return list(answer.get("Messages", []))
+
+    def refused(self, error: Exception) -> float:
+        """Log why nothing was received; return the seconds to wait before a retry."""
+        wait_s = self.retry_s
+        _LOG.error("no request could be received; retrying in %g s: %s", wait_s, error)
+        self.retry_s = min(2 * wait_s, _LAST_RETRY_S)
+        return wait_s
+
+    def named(self, message: Any) -> tuple[str, float]:
+        """Give the id of a message, and since when it waits."""
+        return message["MessageId"], int(message["Attributes"]["SentTimestamp"]) / 1000
+
+    def delete(self, message: Any) -> dict[str, Any]:
+        """Give the parameters of DeleteMessage; if that fails, it is not served once more."""
+        self.served.append(message["MessageId"])
+        return {"QueueUrl": self.url, "ReceiptHandle": message["ReceiptHandle"]}
+
+    def show_again(self, message: Any, seconds: float) -> dict[str, Any]:
+        """Give the parameters of ChangeMessageVisibility."""
+        handle = message["ReceiptHandle"]
+        return {"QueueUrl": self.url, "ReceiptHandle": handle, "VisibilityTimeout": int(seconds)}
+
+
+@contextlib.contextmanager
+def reported(text: str, message: Any) -> Iterator[None]:
+    """Log how a call about a message failed, and go on."""
+    try:
+        yield
+    except AWS_ERRORS as error:
+        _LOG.error(text, message["MessageId"], error)
+
+
+NOT_DELETED = "%s was served and could not be deleted: %s"
+NOT_CHANGED = "the hold on %s was not changed: %s"
+
+
+class Hold:
+    """A message while it is served: when its visibility is renewed, and when it is handed back."""
+
+    def __init__(self, calls: Calls, message: Any, log: Request) -> None:
+        self.message = message
+        self._calls, self._log = calls, log
+        self._renewed_at: float | None = None
+        self.is_over = False
+        """Whether the message was handed back."""
+
+    def step(self, now: float) -> float | None:
+        """Give the visibility to set now, in seconds: 0 hands it back, None changes nothing."""
+        if self._calls.worker.must_hand_back:
+            self.is_over, self._log.status = True, "timeout"
+            _LOG.warning(
+                "%s was returned to the queue: the machine goes", self.message["MessageId"]
+            )
+            return 0.0
+        if self._renewed_at is None:
+            self._renewed_at = now
+        elif now - self._renewed_at >= self._calls.visibility_s / 3:
+            self._renewed_at = now
+            return self._calls.visibility_s
+        return None
+
+    @property
+    def look_s(self) -> float:
+        """How often to step."""
+        return min(self._calls.visibility_s / 3, 1.0)
+
+
+@dataclass
+class _SqsLoop:
+    calls: Calls
+    handle: Callable[[str], Any]
+    client: Any
+
     def run(self) -> None:
-        while not self.worker.stopping:
+        worker = self.calls.worker
+        while not worker.stopping:
             if not self.step():
-                self.worker.wait(0.2)
+                worker.wait(0.2)
 
     def step(self) -> bool:
         """Take a message and deal with it; False while the machine may take none."""
-        if not self.worker.may_take:
+        calls = self.calls
+        if not calls.worker.may_take:
             return False
         try:
-            answer = self.client.receive_message(
-                QueueUrl=self.url,
-                AttributeNames=["SentTimestamp"],
-                MaxNumberOfMessages=1,
-                WaitTimeSeconds=self.wait_s,
-                VisibilityTimeout=int(self.visibility_s),
-            )
-        except _AWS_ERRORS as error:
-            _LOG.error("no request could be received; retrying in %g s: %s", self.retry_s, error)
-            self.worker.wait(self.retry_s)
-            self.retry_s = min(2 * self.retry_s, _LAST_RETRY_S)
+            answer = self.client.receive_message(**calls.receive())
+        except AWS_ERRORS as error:
+            calls.worker.wait(calls.refused(error))
             return True
-        self.retry_s = _FIRST_RETRY_S
-        for message in answer.get("Messages", []):
-            if message["MessageId"] in self.served:
+        for message in calls.received(answer):
+            if message["MessageId"] in calls.served:
                 self._delete(message)
-            elif not self.worker.may_take:
+            elif not calls.worker.may_take:
                 # The drain began during the long poll.
-                self.show_again_in(0, message)
+                self._show_again(message, 0)
             else:
                 self._serve(message)
         return True
 
     def _serve(self, message: Any) -> None:
-        sent_at = int(message["Attributes"]["SentTimestamp"]) / 1000
         try:
-            request = self.worker.request(message["MessageId"], sent_at)
-            with request as log, Hold(self, message, log):
+            request = self.calls.worker.request(*self.calls.named(message))
+            with request as log, self._held(Hold(self.calls, message, log)):
                 self.handle(message["Body"])
         except Exception:  # noqa: BLE001 - whatever a request raises, the worker goes on
             _LOG.exception("request %s failed; SQS delivers it again", message["MessageId"])
             return
         except BaseException:
-            self.show_again_in(0, message)
+            self._show_again(message, 0)
             raise
         self._delete(message)
 
+    @contextlib.contextmanager
+    def _held(self, hold: Hold) -> Iterator[None]:
+        """Hold a message while it is served, from a thread of its own."""
+        served = threading.Event()
+
+        def run() -> None:
+            while not hold.is_over:
+                seconds = hold.step(time.monotonic())
+                if seconds is not None:
+                    self._show_again(hold.message, seconds)
+                if served.wait(hold.look_s):
+                    return
+
+        thread = threading.Thread(target=run, name="hold", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            served.set()
+            thread.join()
+
     def _delete(self, message: Any) -> None:
-        """Delete a served message; where that fails, it is not served when it is received again."""
-        self.served.append(message["MessageId"])
-        try:
-            self.client.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
-        except _AWS_ERRORS as error:
-            _LOG.error("%s was served and could not be deleted: %s", message["MessageId"], error)
+        with reported(NOT_DELETED, message):
+            self.client.delete_message(**self.calls.delete(message))
 
-    def show_again_in(self, seconds: float, message: Any) -> None:
-        try:
-            self.client.change_message_visibility(
-                QueueUrl=self.url,
-                ReceiptHandle=message["ReceiptHandle"],
-                VisibilityTimeout=int(seconds),
-            )
-        except _AWS_ERRORS as error:
-            _LOG.error("the hold on %s was not changed: %s", message["MessageId"], error)
-
-
-class Hold:
-    """Holds a message while it is served, from a thread of its own."""
-
-    def __init__(self, loop: _SqsLoop, message: Any, log: Request) -> None:
-        self._loop = loop
-        self._message = message
-        self._log = log
-        self._renewed_at: float | None = None
-        self._served = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="hold", daemon=True)
-
-    def step(self, now: float) -> bool:
-        """Renew the visibility, or hand the message back; False once there is nothing to hold."""
-        loop, message = self._loop, self._message
-        if loop.worker.must_hand_back:
-            loop.show_again_in(0, message)
-            self._log.status = "timeout"
-            _LOG.warning("%s was returned to the queue: the machine goes", message["MessageId"])
-            return False
-        if self._renewed_at is None:
-            self._renewed_at = now
-        elif now - self._renewed_at >= loop.visibility_s / 3:
-            loop.show_again_in(loop.visibility_s, message)
-            self._renewed_at = now
-        return True
-
-    def _run(self) -> None:
-        look_s = min(self._loop.visibility_s / 3, 1.0)
-        while self.step(time.monotonic()) and not self._served.wait(look_s):
-            pass
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._served.set()
-        self._thread.join()
+    def _show_again(self, message: Any, seconds: float) -> None:
+        with reported(NOT_CHANGED, message):
+            self.client.change_message_visibility(**self.calls.show_again(message, seconds))

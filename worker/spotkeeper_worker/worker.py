@@ -109,8 +109,11 @@ class Worker:
     @property
     def may_take(self) -> bool:
         """Whether to begin a request now: the machine may serve, and a slot is free."""
-        if self.is_full:
-            return False
+        return not self.is_full and self.is_in_time
+
+    @property
+    def is_in_time(self) -> bool:
+        """Whether the machine may serve a request that begins now."""
         stop_at = self.stop_taking_at
         return stop_at is None or time.time() < stop_at
 

@@ -7,12 +7,13 @@ import time
 from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.agent.aws import AwsError
-from spotkeeper_worker.broker import Broker, QueueGone
+from spotkeeper_worker.amqp import QueueGone
 from spotkeeper_worker.log import get_logger
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
+    from spotkeeper_worker.broker import Broker
     from spotkeeper_worker.stop import Stop
 
 _LOG = get_logger("agent")

@@ -1,0 +1,189 @@
+"""What the loops over SQS and RabbitMQ share: messages that run, and a task that watches them."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar
+
+from spotkeeper_worker.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable
+    from types import TracebackType
+
+    from spotkeeper_worker.aio import AsyncRequest, AsyncWorker
+    from spotkeeper_worker.worker import When
+
+_LOG = get_logger("worker")
+Body = TypeVar("Body")
+
+
+class Message(Generic[Body]):
+    """A message that a loop has taken: `async with message as log:` serves it."""
+
+    def __init__(
+        self, loop: Loop[Body], request_id: str, enqueued_at: When, body: Body, raw: Any
+    ) -> None:
+        self.id = request_id
+        self.body = body
+        self.raw = raw
+        """The message, as the queue's client gave it."""
+        self.hold: Any = None
+        """What its loop keeps for it."""
+        self.log = loop.worker.request(request_id, enqueued_at)
+        self.is_begun = self.is_entered = self.is_returned = False
+        self._loop = loop
+
+    def begin(self) -> None:
+        """Begin to measure: from now on the machine waits for it."""
+        self.log.__enter__()
+        self.is_begun = True
+
+    async def __aenter__(self) -> AsyncRequest:
+        if self.is_returned:
+            raise RuntimeError(f"{self.id} was returned to the queue before it was entered")
+        self.is_entered = True
+        return self.log
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """Tell the queue how it went; an exception is logged, and the loop goes on."""
+        self.log.__exit__(kind, error, trace)
+        try:
+            if error is None:
+                await self._loop.served(self)
+            elif isinstance(error, Exception):
+                _LOG.error("request %s failed", self.id, exc_info=error)
+                await self._loop.failed(self)
+            else:
+                await self.give_back()
+        finally:
+            self._loop.forget(self)
+        return isinstance(error, Exception)
+
+    async def give_back(self) -> None:
+        """Return it to the queue, for another worker."""
+        if not self.is_returned:
+            self.is_returned = True
+            await self._loop.give_back(self)
+
+
+class Loop(ABC, Generic[Body]):
+    """A loop over a queue; a queue's own says how to ask it."""
+
+    def __init__(self, worker: AsyncWorker, look_s: float) -> None:
+        self.worker = worker
+        self.look_s = look_s
+        self.running: set[Message[Body]] = set()
+
+    @abstractmethod
+    async def receive(self, at_most: int) -> list[Message[Body]]:
+        """Wait a while for messages; reports what fails, and raises nothing."""
+
+    @abstractmethod
+    async def served(self, message: Message[Body]) -> None:
+        """Tell the queue that a message was served; raises nothing."""
+
+    @abstractmethod
+    async def failed(self, message: Message[Body]) -> None:
+        """Tell the queue that a request raised an exception; raises nothing."""
+
+    @abstractmethod
+    async def give_back(self, message: Message[Body]) -> None:
+        """Have the queue deliver a message to another worker; raises nothing."""
+
+    @abstractmethod
+    async def look_after(self, message: Message[Body]) -> None:
+        """Renew the hold on a message, or return it if the machine goes; raises nothing."""
+
+    async def look(self) -> None:
+        """Look at the machine."""
+        await asyncio.gather(*(self.look_after(each) for each in list(self.running)))
+
+    def forget(self, message: Message[Body]) -> None:
+        """Free the slot of a message."""
+        self.running.discard(message)
+        self.worker.wake()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self.look_s)
+            try:
+                await self.look()
+            except Exception:  # noqa: BLE001 - without it nothing would hold the messages
+                _LOG.exception("the messages that run could not be looked after")
+
+    @property
+    def _room(self) -> int:
+        return (self.worker.slots or 1) - len(self.running) if self.worker.may_take else 0
+
+    async def messages(self) -> AsyncGenerator[Message[Body], None]:
+        """Give messages until `worker.stop`, and end once those are served.
+
+        As many run at once as the worker has slots.
+        """
+        watch = asyncio.create_task(self._watch())
+        try:
+            while await self.worker.until(lambda: self._room > 0):
+                for message in await self._taken():
+                    # The drain may have begun meanwhile.
+                    if message.is_returned or not self.worker.is_in_time:
+                        await message.give_back()
+                        self.forget(message)
+                    else:
+                        message.begin()
+                        yield message
+            await self._all_served()
+        except GeneratorExit:
+            await self._all_served()
+            raise
+        finally:
+            for message in list(self.running):
+                await message.give_back()
+            watch.cancel()
+
+    async def _taken(self) -> list[Message[Body]]:
+        taken = await self.receive(self._room)
+        self.running.update(taken)
+        return taken
+
+    async def _all_served(self) -> None:
+        """Wait for the messages that are served; what nobody began goes back."""
+        # A task that was made for a message has not run yet.
+        await self.worker.change()
+        for message in [each for each in self.running if not each.is_entered]:
+            await message.give_back()
+            if message.is_begun:
+                message.log.drop()
+            self.forget(message)
+        while self.running:
+            await self.worker.change()
+
+
+async def serve_each(
+    messages: AsyncGenerator[Message[Body], None], handle: Callable[[Body], Awaitable[Any]]
+) -> None:
+    """Serve each message in a task of its own. A cancellation returns those that run."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def one(message: Message[Body]) -> None:
+        async with message:
+            await handle(message.body)
+
+    try:
+        async for message in messages:
+            task = asyncio.create_task(one(message))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            # It enters before the next message is taken.
+            await asyncio.sleep(0)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await messages.aclose()
