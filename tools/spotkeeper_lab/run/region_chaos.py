@@ -175,7 +175,12 @@ class RegionRun:
             held = share.in_force(one.replay.fleet.bounds.spot_min, instant(self.at_s))
             covers += held.cover
             # One that its home cannot reach, or another home's, is covered twice until it expires.
-            apart = seconds(share.written) < self.at_s - MINUTE_S * 5 or share.home == "other"
+            away = any(
+                event.at_s <= self.at_s < event.end_s + 2 * MINUTE_S
+                for event in self.scenario.events
+                if event.trouble is Trouble.PARTITION and event.region == region
+            )
+            apart = away or share.home == "other"
             moving += held.cover if apart else 0
         rivals = any(
             event.at_s <= self.at_s < event.end_s + EXPIRES.seconds + 2 * KEPT.seconds
