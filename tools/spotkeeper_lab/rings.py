@@ -83,7 +83,13 @@ RINGS_AN_HOUR = 4
 """An alarm that begins to ring more often flaps, unless calls fail by chance."""
 _BY_CHANCE = frozenset({
     Kind.THROTTLED, Kind.FAULTY, Kind.ANSWERS_LOST, Kind.SLOW, Kind.KILLED, Kind.TABLE_THROTTLED,
+    Kind.HANGING,
 })  # fmt: skip
+SOON_OVER = (
+    "errors", "throttles", "checker-not-running", "oldest-message", "search-logs-lost",
+    "request-queue-unread", "events-unsent",
+)  # fmt: skip
+"""Alarms whose trouble ends with its fault; what others are about may last."""
 
 
 class Rings(Check):
@@ -160,13 +166,12 @@ class Rings(Check):
                 self.watch.broken(Promise.RINGS, how, since_s)
 
     def _should_be_back(self) -> None:
-        """What rang is over some time after its cause; dead letters ring until they are gone."""
+        """What rang is over some time after its cause."""
         if self.now_s < WARM_UP_S + AFTER_S:
             return
-        for name, alarm in self.alarms.items():
-            of = name.removeprefix(f"{STACK}-")
-            lasts = of == "search-log-dead-letters" or self._has_cause(of)
-            if alarm.state is State.ALARM and not lasts:
+        for of in SOON_OVER:
+            alarm = self.alarms[f"{STACK}-{of}"]
+            if alarm.state is State.ALARM and not self._has_cause(of):
                 self.watch.broken(Promise.QUIET, f"{of} still rings, and nothing is wrong")
 
     def _has_cause(self, name: str) -> bool:
