@@ -17,7 +17,7 @@ import pytest
 
 from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
 from tests.ports import free_ports
-from tests.worker.page import DOC
+from tests.worker.page import DOC, ROOT
 
 pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.make_e2e]
 
@@ -64,6 +64,17 @@ http {{
   {log}
   server {{ listen 127.0.0.1:{port}; location / {{ return 200 "text"; }} }}
 }}
+"""
+FRONTEND = """
+defaults
+  mode http
+  timeout connect 1s
+  timeout client 30s
+  timeout server 30s
+frontend web
+  bind 127.0.0.1:{port}
+  {log}
+  http-request return status 200 content-type text/plain string text
 """
 
 
@@ -154,24 +165,33 @@ def test_a_departure_behind_a_load_balancer_costs_no_request(tmp_path: Path, how
     assert served
 
 
-@needs("nginx")
-def test_no_client_sets_its_own_wait_or_costs_a_line_of_nginx(
-    tmp_path: Path, machine: FakeMachine
+@pytest.mark.parametrize("proxy", ["nginx", "haproxy"])
+def test_no_client_sets_its_own_wait_or_costs_a_line_of_a_proxy(
+    tmp_path: Path, machine: FakeMachine, proxy: str
 ) -> None:
-    """With the format of the page."""
+    """With the formats of the pages."""
+    if not shutil.which(proxy):
+        pytest.skip(f"{proxy} is not installed")
     (port,) = free_ports(1)
-    access = tmp_path / "access.json"
+    access, config = tmp_path / "access.json", tmp_path / "proxy.conf"
     access.touch()
-    (block,) = (part.partition("```")[0] for part in DOC.split("```nginx")[1:])
-    log = block.replace("/var/log/nginx/access.json", str(access))
-    (tmp_path / "nginx.conf").write_text(PROXY.format(folder=tmp_path, port=port, log=log))
+    page = DOC if proxy == "nginx" else (ROOT / "docs" / "access-logs.md").read_text()
+    (log,) = (part.partition("```")[0] for part in page.split(f"```{proxy}")[1:])
+    if proxy == "nginx":
+        log = log.replace("/var/log/nginx/access.json", str(access))
+        config.write_text(PROXY.format(folder=tmp_path, port=port, log=log))
+        command = f"exec nginx -p {tmp_path} -c {config}"
+    else:
+        config.write_text(FRONTEND.format(port=port, log=log))
+        command = f"exec haproxy -f {config} > {access}"
     machine.launch()
     day = f"t={time.time() - 79_200:.3f}"
     with FakeServer(machine) as server:
-        settings = {"cluster": "aws", "workers": 0, "logs": f'{{follow = "{access}"}}'}
+        logs = f'{{follow = "{access}", format = "{proxy}"}}'
+        settings = {"cluster": "aws", "workers": 0, "logs": logs}
         agent = start_agent(tmp_path, server, **settings)
-        with running("nginx", "-p", tmp_path, "-c", tmp_path / "nginx.conf"):
-            until(lambda: ask(port, "/health") == 200, "nginx answers")
+        with running("bash", "-c", command):
+            until(lambda: ask(port, "/health") == 200, "it answers")
             until((tmp_path / "run" / "agent.sock").exists, "the agent runs")
             time.sleep(0.5)
             paths = ["/%ff", "/%00a", "/%22%5c", "/%0a", "/%e2%80%a8", "/a?b=%ff", "/" + "x" * 2000]

@@ -19,6 +19,7 @@ import yaml
 
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent.settings import Settings, parse, read_file
+from spotkeeper_worker.logs.files import FORMATS, Follow
 from spotkeeper_worker.states import TARGETS, State
 from spotkeeper_worker.testing import FakeServer, until
 from tests.worker.logs import say
@@ -152,8 +153,15 @@ def test_the_page_s_settings_and_its_access_log_are_the_agent_s() -> None:
     # A client sets no wait of its own.
     assert (log["request_id"], log["enqueued_at"]) == ("r-1", "2025-11-20T10:00:00.750Z")
     assert log["started_at"] == "2025-11-20T10:00:00.750Z"
-    others = re.findall(r"`(\{follow = \"….*?\})`", DOC)
-    assert [parse({"SPOTKEEPER_STACK": "s"}, read_file(f"logs = {it}")).logs for it in others]
+
+
+def test_the_page_of_access_logs_has_every_format() -> None:
+    page = (ROOT / "docs" / "access-logs.md").read_text()
+    (settings,) = blocks("toml", page)
+    assert parse({}, read_file(settings)).logs == Follow.parse(
+        {"follow": "/var/log/caddy/access.log", "format": "caddy"}
+    )
+    assert re.findall(r"^\| `(\w+)`", page, re.MULTILINE)[1:] == list(FORMATS)
 
 
 def rows(section: str) -> list[list[str]]:

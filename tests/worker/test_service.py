@@ -438,9 +438,11 @@ def test_a_start_that_is_no_time_costs_the_wait_alone(start: object, enqueued: s
         ({"status": "-"}, "status", "ok"),
         ({"status": None}, "status", "ok"),
         ({"status": 503.0}, "status", "error"),
-        ({"status": "000"}, "status", "ok"),
+        # Envoy writes 0, and HAProxy -1, where the client left before the answer.
+        ({"status": 0}, "status", "timeout"),
+        ({"status": "-1"}, "status", "timeout"),
         ({"uri": None}, "status", "ok"),
-        ({"uri": ["/health"]}, "status", "ok"),
+        ({"uri": ["/ocr", "/health"]}, "status", "ok"),
         ({"request_time": -0.5}, "started_at", "2025-11-20T10:00:03.500Z"),
         ({"time": 1763632803500}, "finished_at", "2025-11-20T10:00:03.500Z"),
         ({"time": "20/Nov/2025:10:00:03 +0000"}, "finished_at", "2025-11-20T10:00:03.000Z"),
@@ -467,24 +469,33 @@ def test_without_time_or_duration_there_is_no_log(changed: dict[str, object]) ->
         Follow(Path("x")).log_of(json.loads(entry(1, **changed)), "web")
 
 
-PROXIES = {
-    "Caddy": (
-        {"finished_at": "ts", "seconds": "duration", "path": "request.uri", "request_id": "id"},
+ALB = (
+    "h2 2025-11-20T10:00:03.500000Z app/web/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 {} "
+    '{} 200 34 366 "POST https://ocr.example.com:443{} HTTP/2.0" "curl/7.46.0" ECDHE TLSv1.2 '
+    "arn:aws:elasticloadbalancing:us-east-2:123456789012:targetgroup/web/73e2d6bc24d8a067 "
+    '"Root=1-58337262-36d228ad5d99923122bbe354" "ocr.example.com" "-" 0'
+)
+TRAEFIK = {"StartUTC": "2025-11-20T10:00:01.000000000Z", "Duration": 2500000000}
+ENVOY = {"start_time": "2025-11-20T10:00:01.000Z", "path": "/v1?a=b", "request_id": None}
+CADDY = {"request": {"uri": "/v1"}}
+PROXIES: list[tuple[str, object, str]] = [
+    ("nginx", {"time": "1763632803.500", "request_time": "2.500", "status": "200"}, "ok"),
+    (
+        "caddy",
         {"ts": 1763632803.5, "duration": 2.5, "status": 200, "request": {"uri": "/v1"}},
+        "ok",
     ),
-    "Traefik": (
-        {"started_at": "StartUTC", "seconds": "Duration", "unit": "ns", "path": "RequestPath",
-         "status": "DownstreamStatus", "request_id": "id"},
-        {"StartUTC": "2025-11-20T10:00:01.000000000Z", "Duration": 2500000000,
-         "RequestPath": "/v1", "DownstreamStatus": 200},
-    ),
-    "Envoy": (
-        {"started_at": "start_time", "seconds": "duration", "unit": "ms", "path": "path",
-         "status": "response_code"},
-        {"start_time": "2025-11-20T10:00:01.000Z", "duration": 2500, "path": "/v1",
-         "response_code": 200, "request_id": "line-7"},
-    ),
-}  # fmt: skip
+    # time_format wall_nano and duration_format string
+    ("caddy", {"ts": "2025-11-20T10:00:03.5Z", "duration": "2500ms", "status": 0}, "timeout"),
+    ("traefik", {**TRAEFIK, "RequestPath": "/v1", "DownstreamStatus": 502}, "error"),
+    ("traefik", {**TRAEFIK, "DownstreamStatus": 499}, "timeout"),
+    ("envoy", {**ENVOY, "duration": 2500, "response_code": 200}, "ok"),
+    ("envoy", {**ENVOY, "duration": "2500", "response_code": "0"}, "timeout"),
+    ("haproxy", {"time": 1763632803500, "request_time": 2500, "status": -1}, "timeout"),
+    ("alb", ALB.format("0.500 1.999 0.001", 200, "/v1?x=%22"), "ok"),
+    ("alb", ALB.format("2.500 -1 -1", 504, "/v1"), "timeout"),
+    ("alb", ALB.format("-1 2.5 -1", 460, ""), "ok"),
+]
 
 
 def test_an_entry_without_an_id_gets_one_of_its_own() -> None:
@@ -496,17 +507,56 @@ def test_an_entry_without_an_id_gets_one_of_its_own() -> None:
     assert first["request_id"] != second["request_id"]
 
 
-@pytest.mark.parametrize("name", PROXIES)
-def test_the_logs_of_other_proxies_are_followed(name: str) -> None:
-    fields, written = PROXIES[name]
-    follow = Follow.parse({"follow": "x", **fields})
-    log = follow.log_of(written, "web", "line-7")
+@pytest.mark.parametrize(("name", "written", "status"), PROXIES)
+def test_the_logs_of_other_proxies_are_followed(name: str, written: object, status: str) -> None:
+    follow = Follow.parse({"follow": "x", "format": name})
+    line = written if isinstance(written, str) else json.dumps(written)
+    log = follow.log_of(follow.entry_of(line.encode() + b"\r\n"), "web", "line-7")
     assert log is not None
     times = (log["request_id"], log["started_at"], log["finished_at"], log["status"])
-    assert times == ("line-7", STARTED, "2025-11-20T10:00:03.500Z", "ok")
-    health: Any = written.get("request", written)
-    health[follow.path.rpartition(".")[2]] = "/health"
-    assert follow.log_of(written, "web") is None
+    assert times == ("line-7", STARTED, "2025-11-20T10:00:03.500Z", status)
+    if "/v1" in line:
+        health = line.replace("/v1", "/healthz")
+        assert follow.log_of(follow.entry_of(health.encode()), "web") is None
+    given = Follow.parse({"follow": "x", "format": name, "request_id": "id", "skip": ["/a", "/b"]})
+    assert (given.request_id, given.skip) == ("id", ("/a", "/b"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        (
+            {"request": {"headers": {"X-Request-Id": ["r-1", "r-2"]}}},
+            "request.headers.X-Request-Id",
+        ),
+        ({"http.request": {"id": "r-1"}}, "http.request.id"),
+        ({"http": {"request.id": "r-1"}}, "http.request.id"),
+        ({"http.request.id": "r-1", "http": {"request": {"id": "r-2"}}}, "http.request.id"),
+    ],
+)
+def test_a_nested_name_is_found(entry: dict[str, Any], name: str) -> None:
+    times = {"time": 1763632803.5, "request_time": 2.5}
+    log = Follow(Path("x"), request_id=name).log_of({**entry, **times}, "web", "line-7")
+    assert log is not None and log["request_id"] == "r-1"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (
+            {"format": "apache"},
+            "should be one of nginx, caddy, traefik, envoy, haproxy, alb",
+        ),
+        ({"format": "uvicorn"}, "has no durations; add SpotkeeperMiddleware"),
+        ({"skip": [""]}, "would leave every request out"),
+        ({"skip": "/health"}, "skip should be one of"),
+        ({"unit": "min"}, "unit should be one of s, ms, us, ns"),
+        ({"pathh": "uri"}, "pathh should be one of"),
+    ],
+)
+def test_a_wrong_format_says_what_to_write(wrong: dict[str, object], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Follow.parse({"follow": "x", **wrong})
 
 
 def test_no_client_costs_a_line_of_the_access_log(

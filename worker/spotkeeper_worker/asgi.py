@@ -13,6 +13,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Callable
 
+from spotkeeper_worker.logs.files import skipped
 from spotkeeper_worker.states import TARGETS, State
 from spotkeeper_worker.times import read_moment
 from spotkeeper_worker.worker import Worker
@@ -36,11 +37,11 @@ _TRY_AGAIN_LATER = 1013
 class SpotkeeperMiddleware:
     """Sends a search log for each request and each WebSocket.
 
-    A request whose path is in `skip` is passed through. `/spotkeeper/ready` answers 503 from the
-    notice of the machine's end on: point the load balancer's health check at it. What the load
-    balancer still sends is served for as long as the machine can finish it, and then answered with
-    503. `enqueued_header` names a header that your proxy overwrites with the time when a request
-    began to wait, such as X-Request-Start; a client could set another one.
+    A request whose path begins with one of `skip` is passed through. `/spotkeeper/ready` answers
+    503 from the notice of the machine's end on: point the load balancer's health check at it. What
+    the load balancer still sends is served for as long as the machine can finish it, and then
+    answered with 503. `enqueued_header` names a header that your proxy overwrites with the time
+    when a request began to wait, such as X-Request-Start; a client could set another one.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class SpotkeeperMiddleware:
         self._app = app
         self._worker = worker
         self._enqueued_header = enqueued_header.lower().encode("latin-1")
-        self._skip = frozenset(skip)
+        self._skip = skipped(skip)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Handle a connection, as ASGI defines it."""
@@ -68,7 +69,7 @@ class SpotkeeperMiddleware:
                     self._joined().close()
 
             await self._app(scope, receive, watched)
-        elif scope["type"] not in ("http", "websocket") or scope["path"] in self._skip:
+        elif scope["type"] not in ("http", "websocket") or scope["path"].startswith(self._skip):
             await self._app(scope, receive, send)
         elif scope["path"] == READY_PATH and scope["type"] == "http":
             await _answer(send, 200 if self._joined().is_serving else 503)

@@ -125,22 +125,41 @@ class Follow(NamedTuple):
     enqueued_at: str = ""
     skip: tuple[str, ...] = ("/health",)
     """Requests whose path begins so are none of the fleet's."""
+    format: str = "nginx"
+    """Whose names the fields have, if they are not given; one of `FORMATS`."""
 
     @classmethod
     def parse(cls, value: Any) -> Follow:
         """Read `{follow = "/var/log/nginx/access.json"}`; raises ValueError."""
         if not isinstance(value, dict) or not isinstance(value.get("follow"), str):
             raise ValueError('should be {follow = "/var/log/nginx/access.json"}')
+        if value.get("format") == "uvicorn":
+            raise ValueError(
+                "format: uvicorn's access log has no durations; add SpotkeeperMiddleware instead"
+            )
+        if value.get("format", "nginx") not in FORMATS:
+            raise ValueError(f"format should be one of {', '.join(FORMATS)}")
         known = ", ".join(sorted(cls._fields))
         for name, named in value.items():
             if name not in cls._fields or not isinstance(named, list if name == "skip" else str):
                 raise ValueError(f"{name} should be one of {known}, and a text")
         if value.get("unit", "s") not in _UNITS:
             raise ValueError(f"unit should be one of {', '.join(_UNITS)}")
-        given = {**value, "follow": Path(value["follow"])}
+        named = FORMATS[value.get("format", "nginx")]
+        given = {**named, **value, "follow": Path(value["follow"])}
+        if "finished_at" in value and "started_at" not in value:
+            given["started_at"] = ""
         if "skip" in value:
-            given["skip"] = tuple(map(str, value["skip"]))
+            given["skip"] = skipped(value["skip"])
         return cls(**given)
+
+    def entry_of(self, line: bytes) -> Any:
+        """Read a line; None if it is empty. Raises ValueError or RecursionError."""
+        # nginx writes `GET /%ff` as that byte.
+        text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
+        if text and self.format == "alb":
+            return _alb_entry(text)
+        return json.loads(text, parse_int=_whole) if text else None
 
     def log_of(
         self,
@@ -161,7 +180,7 @@ class Follow(NamedTuple):
             if _field(entry, name) is None:
                 raise ValueError(f"has no {name}")
         try:
-            took = float(_field(entry, self.seconds)) / _UNITS[self.unit]
+            took = _duration(_field(entry, self.seconds), self.unit)
             if not math.isfinite(took):
                 raise ValueError(f"{self.seconds}: {took} is no duration")
             # A clock that was set back.
@@ -187,7 +206,8 @@ class Follow(NamedTuple):
         try:
             number = int(str(code).strip()[:3])
             failed = "error" if number >= _SERVER_ERROR else "ok"
-            status = "timeout" if number in _TIMEOUTS else failed
+            # Envoy writes 0, and HAProxy -1, where the client left before the answer.
+            status = "timeout" if number in _TIMEOUTS or number <= 0 else failed
         except ValueError:
             wrong(f"{self.status}: {str(code)[:40]!r} is no status; it counts as ok")
         named = _field(entry, self.request_id)
@@ -205,13 +225,74 @@ class Follow(NamedTuple):
         }
 
 
+FORMATS: dict[str, dict[str, str]] = {
+    # The format of docs/access-logs.md.
+    "nginx": {},
+    # https://caddyserver.com/docs/caddyfile/directives/log
+    "caddy": {"finished_at": "ts", "seconds": "duration", "path": "request.uri"},
+    # https://doc.traefik.io/traefik/observe/logs-and-access-logs/
+    "traefik": {
+        "started_at": "StartUTC", "seconds": "Duration", "unit": "ns",
+        "status": "DownstreamStatus", "path": "RequestPath",
+    },
+    # The keys of Envoy's own example, and of Istio:
+    # https://www.envoyproxy.io/docs/envoy/latest/configuration/observability/access_log/usage
+    "envoy": {
+        "started_at": "start_time", "seconds": "duration", "unit": "ms",
+        "status": "response_code", "path": "path",
+    },
+    # The format of docs/access-logs.md.
+    "haproxy": {"unit": "ms"},
+    "alb": {},
+}  # fmt: skip
+# https://docs.aws.amazon.com/elasticloadbalancing/latest/application/load-balancer-access-logs.html
+# Its trace id is no id of a request: a client may send the same one each time.
+_ALB = re.compile(
+    r"\S+ (?P<time>\S+) \S+ \S+ \S+ (?P<times>\S+ \S+ \S+) (?P<status>\S+) \S+ \S+ \S+ "
+    r'"\S+ (?:\w+://[^/\s"]*)?(?P<uri>[^\s"]*)'
+)
+
+
+def _alb_entry(text: str) -> dict[str, Any]:
+    """Read a line of an Application Load Balancer with the names of nginx; raises ValueError.
+
+    A time of -1 is one that could not be measured: the request reached no target.
+    """
+    match = _ALB.match(text)
+    if not match:
+        raise ValueError("is no line of an Application Load Balancer")
+    entry: dict[str, Any] = match.groupdict()
+    entry["request_time"] = sum(max(0.0, float(each)) for each in entry["times"].split())
+    return entry
+
+
+def skipped(paths: Sequence[str]) -> tuple[str, ...]:
+    """Read `skip`: paths, each for all that begins so. Raises ValueError."""
+    each = (paths,) if isinstance(paths, str) else tuple(map(str, paths))
+    if "" in each:
+        raise ValueError("skip: an empty path would leave every request out")
+    return each
+
+
+def _duration(value: Any, unit: str) -> float:
+    """Read a duration in seconds: a number, or a text with a unit of its own, as Go writes it."""
+    text = str(value).strip().replace("µs", "us").replace("μs", "us")
+    own = next((name for name in ("ms", "us", "ns", "s") if text.endswith(name)), "")
+    return float(text.removesuffix(own) if own else text) / _UNITS[own or unit]
+
+
 def _field(entry: dict[str, Any], name: str) -> Any:
-    """Look a field up by its name, or by its path (`request.uri`); None if it is not there."""
-    if name in entry or "." not in name:
-        return entry.get(name)
-    outer, _, inner = name.partition(".")
-    value = entry.get(outer)
-    return _field(value, inner) if isinstance(value, dict) else None
+    """Look a field up by its name, or by its path (`request.uri`); None if it is not there.
+
+    Of a list, as of a header's values, the first counts.
+    """
+    value = entry.get(name)
+    at = name.find(".")
+    while value is None and at > 0:
+        inside = entry.get(name[:at])
+        value = _field(inside, name[at + 1 :]) if isinstance(inside, dict) else None
+        at = name.find(".", at + 1)
+    return (value[0] if value else None) if isinstance(value, list) else value
 
 
 def _whole(text: str) -> float:
@@ -383,9 +464,7 @@ class Follower:
         for line in data.splitlines(keepends=True):
             at += len(line)
             try:
-                # nginx writes `GET /%ff` as that byte.
-                text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
-                entry = json.loads(text, parse_int=_whole) if text else None
+                entry = self._follow.entry_of(line)
                 own_id = f"{self._session.rpartition(':')[2]}-{at}"
                 log = self._follow.log_of(entry, self._worker_id, own_id, wrong) if entry else None
             except (ValueError, AttributeError, RecursionError) as error:
