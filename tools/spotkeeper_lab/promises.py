@@ -24,7 +24,7 @@ from spotkeeper_lab.cloud.values import (
     InstanceView,
     Purchase,
 )
-from spotkeeper_lab.faults import Kind
+from spotkeeper_lab.faults import KEY_PAIR, Kind
 from spotkeeper_lab.scenario import MAIN, NEIGHBOURS_LOAD, WARM_UP_S, Scenario, StartState
 from spotkeeper_lab.troubles import Troubled
 from spotkeeper_lab.workers import Served
@@ -42,6 +42,10 @@ MARKED_S = 30.0
 LOST_S = 165.0
 # The desired capacity counts once it has stood for this long: growth has time to launch.
 STOOD_S = 330.0
+# In a calm half an hour a fleet is at most this much larger than Erlang C needs.
+CALM_SHARE, CALM_MORE = 1.25, 1.5
+# What has not served by now, will not.
+NEVER_WORKED_S = 900.0
 # What more instances do not cure gets this much on-demand.
 CAP = 2
 # On-demand that nothing needs ends within this, beside a dozen requests for each instance.
@@ -71,6 +75,9 @@ class Promise(StrEnum):
     RELEASED = "on-demand no longer than it is needed"
     SIZED = "spot no larger than the load needs"
     DRAINED = "a warned worker is drained before its end"
+    EARLY = "a warned instance is replaced before its end"
+    CALM = "a calm fleet is no larger than the load needs"
+    MENDED = "an alarm when only a person can mend the launches"
     SERVED = "requests are in time where capacity exists"
     CURED = "an instance that does not work is replaced"
     FOUND = "workers that hang together are found"
@@ -133,8 +140,12 @@ EXCUSES: Mapping[Promise, Mapping[Kind, float]] = {
     Promise.SIZED: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES | {Kind.HANG: 3600.0},
     # A warning waits in the state while another turn holds the lease.
     Promise.DRAINED: _AWS | _for(_FORGOTTEN, 60.0),
+    Promise.EARLY: _AWS
+    | _for((*_FORGOTTEN, Kind.ON_DEMAND_DRY, Kind.ON_DEMAND_DELETED, Kind.WRONG_DOCUMENT), 240.0),
+    Promise.CALM: {},
+    Promise.MENDED: _AWS,
     Promise.SERVED: {},
-    Promise.CURED: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES,
+    Promise.CURED: _AWS | _UNSEEN | _FORGOTTEN,
     Promise.FOUND: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES,
     Promise.FAILING: _AWS | _UNSEEN | _FORGOTTEN,
     Promise.ALARMED: _AWS | _FORGOTTEN,
@@ -390,6 +401,9 @@ class Replaced(Check):
         gone = [v for v in world.cloud.history() if self._just_ended(v)]
         if truth.active(self.CAPPING, 900.0):
             wanted = min(wanted, len(inside) + CAP)
+        dead = 0 if truth.active(_UNSEEN, 1200.0) else sum(map(self._never_worked, inside))
+        wanted -= max(0, dead - CAP)
+        there -= dead
         on_demand = world.group(world.on_demand).desired
         if (have := there + len(gone) + on_demand) < wanted:
             how = f"{have} of {wanted}: {len(inside)} in the spot group, on-demand {on_demand}"
@@ -408,6 +422,13 @@ class Replaced(Check):
         if self.scenario.warm_pool:
             until_s = max(until_s, view.warned_s + 120.0)
         return self.now_s < until_s
+
+    def _never_worked(self, view: InstanceView) -> bool:
+        """Whether an instance has been there for long, got many requests' time, and serves none."""
+        name, since_s = view.instance_id, self.truth.idle_s.get(view.instance_id, self.now_s)
+        long = self.now_s - max(view.launched_s, since_s) > NEVER_WORKED_S
+        missed = self.truth.missed.get(name, 0.0) >= CURED_REQUESTS
+        return long and missed and not self.truth.served[name] and self._counts(view)
 
     def _just_ended(self, view: InstanceView) -> bool:
         if view.ended_s is None or view.purchase is not Purchase.SPOT or self.world.is_other(view):
@@ -478,6 +499,32 @@ class Sized(Check):
             self.watch.broken(Promise.SIZED, how, self.now_s - SHRUNK_S)
 
 
+class Calm(Check):
+    """Over the last half an hour, in which nothing is wrong, a fleet is as large as its load."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
+        self._sizes: list[int] = []
+        self._idle = 0
+
+    def sampled(self) -> None:
+        if self.now_s > self.scenario.quiet_from_s + 2400.0:
+            groups = (self.world.group(name) for name in (self.world.spot, self.world.on_demand))
+            self._sizes.append(sum(group.desired for group in groups))
+            self._idle = max(self._idle, len(self.truth.idle_s))
+
+    def ended(self) -> None:
+        scenario, load = self.scenario, self.world.load()
+        if not (self._sizes and load and scenario.sized) or self.world.adopted:
+            return
+        needed = max(workers_for(load, scenario) - scenario.onprem_workers, scenario.spot_min)
+        size = sum(self._sizes) / len(self._sizes)
+        most = CALM_SHARE * needed + CALM_MORE + 2 * self._idle
+        if size > max(most, self.world.operator_desired):
+            how = f"{size:.1f} instances on average, {needed} are needed for {load} erlangs"
+            self.watch.broken(Promise.CALM, how)
+
+
 class Drained(Check):
     """A warned instance carries the mark that its workers read, soon and before its end."""
 
@@ -499,6 +546,19 @@ class Drained(Check):
             if warned.purchase is Purchase.SPOT and warned.in_service_s is not None:
                 how = f"{name} was warned at {arrived_s:.0f} s and has no mark"
                 self.watch.broken(Promise.DRAINED, how, arrived_s)
+        if self.scenario.early_replacement:
+            self._early(views)
+
+    def _early(self, views: Mapping[str, InstanceView]) -> None:
+        """Its group replaces it while it still serves."""
+        for name, arrived_s in self.truth.warned_s.items():
+            view = views.get(name)
+            if view is None or view.warned_s is None or view.in_service_s is None:
+                continue
+            inside = view.group == self.world.spot and view.state == IN_SERVICE
+            if inside and self.now_s >= arrived_s + WARNED_S:
+                how = f"{name} was warned at {arrived_s:.0f} s and is in its group"
+                self.watch.broken(Promise.EARLY, how, arrived_s)
 
 
 class ServedInTime(Check):
@@ -583,7 +643,9 @@ class Cured(Check):
         self._together_s = (
             (self._together_s or self.now_s) if alone and steady and seen and some else None
         )
+        rang_s = max(truth.rang_s[alarm] for alarm in SERVES_NOTHING)
         acted = world.replaced or world.group(world.on_demand).desired
+        acted = acted or rang_s >= (self._together_s or self.now_s)
         if self._together_s and not acted and self.now_s - self._together_s > 300.0:
             how = f"{len(truth.idle_s)} hang for 5 min longer than requests show it"
             self.watch.broken(Promise.FOUND, how, self._together_s)
@@ -690,13 +752,26 @@ class Bounded(Check):
         if owned and spot < world.operator_wants:
             how = f"spot desired {spot}, an operator set {world.operator_wants}"
             self.watch.broken(Promise.OPERATOR, how)
-        broken = {Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE}
-        only = {f.kind for f in scenario.faults} <= broken | {Kind.LOSS, Kind.UNWARNED_LOSS}
-        if only and world.active.keys() >= broken and on_demand > CAP + 3:
-            how = f"on-demand desired {on_demand}, and what is launched never serves"
-            self.watch.broken(Promise.CAPPED, how)
+        self._broken_release(on_demand)
         self._orphans()
         self._launches()
+
+    def _broken_release(self, on_demand: int) -> None:
+        """What only a person can mend gets little on-demand beside what was lost, and an alarm."""
+        scenario, world = self.scenario, self.world
+        mine = [f for f in scenario.faults if f.kind is Kind.LAUNCH_REFUSED and f.value == KEY_PAIR]
+        others = {f.kind for f in scenario.faults} - {Kind.LAUNCH_REFUSED, Kind.OPERATOR_ENDS}
+        if not mine or others or not mine[0].at_s + 900.0 < self.now_s < mine[0].end_s:
+            return
+        lost = sum(v.lost and (v.ended_s or 0.0) >= mine[0].at_s for v in world.cloud.history())
+        if on_demand > lost + CAP:
+            how = f"on-demand desired {on_demand}; {lost} were lost, and no launch can succeed"
+            self.watch.broken(Promise.CAPPED, how)
+        group = world.group(world.spot)
+        short = len(group.instances) < group.desired
+        if short and self.truth.rang_s["configuration"] < mine[0].at_s:
+            how = f"{len(group.instances)} of {group.desired}: a key pair is gone, and no alarm"
+            self.watch.broken(Promise.MENDED, how, mine[0].at_s)
 
     def _orphans(self) -> None:
         outside = [v.instance_id for v in self.world.cloud.instances() if not v.group]
@@ -920,6 +995,6 @@ class Announced(Check):
 
 
 PROMISES = (
-    Replaced, Released, Sized, Drained, ServedInTime, Cured, Turns, Bounded, Beside, Acting,
+    Replaced, Released, Sized, Calm, Drained, ServedInTime, Cured, Turns, Bounded, Beside, Acting,
     Announced,
 )  # fmt: skip

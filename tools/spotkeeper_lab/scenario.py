@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import NO_CAPACITY, GroupSpec, Physics, two_groups
 from spotkeeper_lab.fakes import EPOCH
-from spotkeeper_lab.faults import BLIND, KEPT, TOGETHER, WIDE, Fault, Kind
+from spotkeeper_lab.faults import BLIND, DRILLS, KEPT, TOGETHER, WIDE, Fault, Kind
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.world import REQUEST_QUEUE, Stage
@@ -133,6 +133,31 @@ class Scenario:
 
 
 def draw(seed: int) -> Scenario:
+    """Draw a run of several faults; each second one is a drill, of one situation alone."""
+    plain = _draw(seed)
+    if seed % 2:
+        return plain
+    rng = random.Random(f"chaos/drill/{seed}")
+    faults = [
+        Fault(
+            kind=kind,
+            at_s=WARM_UP_S + 600.0 + after_s,
+            length_s=2400.0,
+            value=round(rng.random(), 3) if value is None else value,
+        )
+        for kind, value, after_s in DRILLS[seed // 2 % len(DRILLS)]
+    ]
+    return replace(
+        plain,
+        start=StartState.SERVING,
+        loads=((0.0, round(rng.uniform(4.0, 6.0), 1)),),
+        sized=True,
+        faults=tuple(faults),
+        onprem_workers=0,
+    )
+
+
+def _draw(seed: int) -> Scenario:
     rng = random.Random(f"chaos/{seed}")
     sized = rng.choice([True] * 5 + [False])
     queue_known = rng.choice([True, True, False])
