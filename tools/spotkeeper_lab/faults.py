@@ -98,14 +98,17 @@ DRILLS = (
     ((Kind.HANG, 0.2, 0.0), (Kind.HANG, 0.2, 300.0), (Kind.HANG, 0.2, 600.0)),
     tuple((Kind.HANG, 0.99, 5.0 * number) for number in range(8)),
     ((Kind.BAD_SPOT_IMAGE, 0.1, 0.0),),
-    ((Kind.LAUNCH_REFUSED, KEY_PAIR, 0.0), (Kind.OPERATOR_ENDS, 0.9, 600.0)),
+    ((Kind.LAUNCH_REFUSED, KEY_PAIR, 0.0),),
     ((Kind.SPOT_DRY, 0.9, 0.0), (Kind.ON_DEMAND_DRY, 0.5, 0.0)),
     ((Kind.LAUNCH_REFUSED, None, 0.0),),
     ((Kind.HALF_LOGS, 0.5, 0.0),),
     ((Kind.BAD_SPOT_IMAGE, 0.5, 0.0), (Kind.UNWARNED_LOSS, 0.9, 60.0)),
     ((Kind.LOSS, 0.9, 0.0), (Kind.LOSS, 0.9, 900.0)),
 )  # fmt: skip
-"""Situations in which only these faults happen: kind, value (None: any), and when, in seconds."""
+"""Situations in which only these faults happen: kind, value (None: any), and when, in seconds.
+
+Where launches never serve, the load grows meanwhile.
+"""
 WIDE = (
     Kind.HANGING, Kind.TABLE_THROTTLED, Kind.GROUP_DELETED, Kind.ON_DEMAND_DELETED, Kind.CLOCKS_FAR,
     Kind.CLOCK_JUMPS,

@@ -43,7 +43,7 @@ LOST_S = 165.0
 # The desired capacity counts once it has stood for this long: growth has time to launch.
 STOOD_S = 330.0
 # In a calm half an hour a fleet is at most this much larger than Erlang C needs.
-CALM_SHARE, CALM_MORE = 1.25, 1.5
+CALM_SHARE, CALM_MORE = 1.25, 2.5
 # What has not served by now, will not.
 NEVER_WORKED_S = 900.0
 # What more instances do not cure gets this much on-demand.
@@ -253,6 +253,8 @@ class Truth(Observer):
         """Since when an instance in service takes no requests."""
         self.missed: dict[str, float] = {}
         """How many requests it should have had since."""
+        self.idle_until_s = -math.inf
+        """When one was idle last."""
         self.works_since: dict[str, float] = {}
         self.rang_s: defaultdict[str, float] = defaultdict(lambda: -math.inf)
         self.desired: deque[tuple[float, int]] = deque()
@@ -296,6 +298,7 @@ class Truth(Observer):
         requests = SAMPLE_S * self.world.load() / self.scenario.service_s
         share = requests / max(1, len(there) + self.scenario.onprem_workers)
         self.idle_s = {i: self.idle_s.get(i, now_s) for i in idle}
+        self.idle_until_s = now_s if idle else self.idle_until_s
         self.missed = {i: self.missed.get(i, 0.0) + share for i in idle}
 
     def in_service(self) -> list[InstanceView]:
@@ -487,7 +490,7 @@ class Sized(Check):
             return
         load = max(load for _, load in self.truth.backlog)
         # A margin of two square roots is the dearest that chance asks for.
-        most = workers_for(load + 2 * math.sqrt(load), self.scenario) + 2
+        most = workers_for(load + 2 * math.sqrt(load), self.scenario) + 3
         most = max(most - self.scenario.onprem_workers, self.scenario.spot_min)
         desired = self.world.group(self.world.spot).desired
         # Without a queue, silence may be missing logs.
@@ -582,7 +585,9 @@ class ServedInTime(Check):
 
     def finished(self, served: Served) -> None:
         at_s = served.enqueued_s
-        if not any(begin_s <= at_s <= end_s for begin_s, end_s in self._spans):
+        # What does not work is replaced by two an hour.
+        whole = at_s > self.truth.idle_until_s + 1200.0
+        if whole and not any(begin_s <= at_s <= end_s for begin_s, end_s in self._spans):
             self._hours[int(at_s // 3600)].append(served.started_s - at_s <= 10.0)
 
     def ended(self) -> None:
@@ -609,6 +614,7 @@ class Cured(Check):
     def __init__(self, watch: Watch) -> None:
         super().__init__(watch)
         self._unserved, self._due_s = 0.0, math.inf
+        self._order: dict[str, int] = {}
         self._together_s: float | None = None
         self._failing_s: float | None = None
 
@@ -619,12 +625,15 @@ class Cured(Check):
         self._failing(there)
         if not truth.settled:
             return
-        if 3 * len(truth.idle_s) > len(there) + onprem:
+        oldest = sorted(truth.idle_s, key=truth.idle_s.__getitem__)
+        for order, name in enumerate(oldest):
+            self._order[name] = max(order, self._order.get(name, 0))
+        if 3 * len(oldest) > len(there) + onprem:
             self._many(there)
             return
-        for order, name in enumerate(sorted(truth.idle_s, key=truth.idle_s.__getitem__)):
-            # Two an hour, the oldest first; those of the hour before count.
-            late_s = CURED_S + 3600.0 * (order // REPLACED_AN_HOUR)
+        for name in oldest:
+            # Two an hour; those of the hour before count, and those that were older at first.
+            late_s = CURED_S + 3600.0 * (self._order[name] // REPLACED_AN_HOUR)
             late_s += 3600.0 * (len(self.world.replaced) >= REPLACED_AN_HOUR)
             since_s = truth.idle_s[name]
             known = truth.missed[name] >= CURED_REQUESTS
@@ -759,19 +768,20 @@ class Bounded(Check):
     def _broken_release(self, on_demand: int) -> None:
         """What only a person can mend gets little on-demand beside what was lost, and an alarm."""
         scenario, world = self.scenario, self.world
-        mine = [f for f in scenario.faults if f.kind is Kind.LAUNCH_REFUSED and f.value == KEY_PAIR]
-        others = {f.kind for f in scenario.faults} - {Kind.LAUNCH_REFUSED, Kind.OPERATOR_ENDS}
-        if not mine or others or not mine[0].at_s + 900.0 < self.now_s < mine[0].end_s:
+        kinds = {fault.kind for fault in scenario.faults}
+        (mine,) = scenario.faults if len(scenario.faults) == 1 else (None,)
+        if mine is None or not mine.at_s + 900.0 < self.now_s < mine.end_s:
             return
-        lost = sum(v.lost and (v.ended_s or 0.0) >= mine[0].at_s for v in world.cloud.history())
-        if on_demand > lost + CAP:
-            how = f"on-demand desired {on_demand}; {lost} were lost, and no launch can succeed"
+        lost = sum(v.lost and (v.ended_s or 0.0) >= mine.at_s for v in world.cloud.history())
+        if kinds == {Kind.BAD_SPOT_IMAGE} and on_demand > lost + CAP:
+            how = f"on-demand desired {on_demand}; {lost} were lost, and no launch serves"
             self.watch.broken(Promise.CAPPED, how)
         group = world.group(world.spot)
         short = len(group.instances) < group.desired
-        if short and self.truth.rang_s["configuration"] < mine[0].at_s:
+        gone = mine.kind is Kind.LAUNCH_REFUSED and mine.value == KEY_PAIR
+        if gone and short and self.truth.rang_s["configuration"] < mine.at_s:
             how = f"{len(group.instances)} of {group.desired}: a key pair is gone, and no alarm"
-            self.watch.broken(Promise.MENDED, how, mine[0].at_s)
+            self.watch.broken(Promise.MENDED, how, mine.at_s)
 
     def _orphans(self) -> None:
         outside = [v.instance_id for v in self.world.cloud.instances() if not v.group]

@@ -179,6 +179,10 @@ class Rings(Check):
         requests = RARE_S * self.world.load() / self.scenario.service_s
         rare = not self.scenario.queue_known and requests < RARE
         of_logs = name in ("stale-search-logs", "nobody-serves")
+        # What was broken in a fault may still be in service.
+        of_workers = of_logs or name in ("configuration-failure", "shortfall-unfilled")
+        if of_workers and self.now_s < self.truth.idle_until_s + AFTER_S:
+            return True
         return (rare and of_logs) or self.truth.active(CAUSES.get(name, ()), AFTER_S)
 
     def runs(self) -> bool:

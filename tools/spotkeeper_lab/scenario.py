@@ -147,10 +147,13 @@ def draw(seed: int) -> Scenario:
         )
         for kind, value, after_s in DRILLS[seed // 2 % len(DRILLS)]
     ]
+    loads = [(0.0, round(rng.uniform(4.0, 6.0), 1))]
+    if {fault.kind for fault in faults} == {Kind.BAD_SPOT_IMAGE}:
+        loads = [(0.0, 2.0), (WARM_UP_S + 900.0, loads[0][1])]
     return replace(
         plain,
         start=StartState.SERVING,
-        loads=((0.0, round(rng.uniform(4.0, 6.0), 1)),),
+        loads=tuple(loads),
         sized=True,
         faults=tuple(faults),
         onprem_workers=0,
