@@ -232,7 +232,7 @@ def main() -> None:
     """Plant every fault and print which were noticed, by which promise."""
     options = dict(one.removeprefix("--").split("=", 1) for one in sys.argv[2:] if "=" in one)
     first, only = int(options.get("first", "1")), options.get("only", "")
-    chosen = [n for n, one in enumerate(FAULTS) if only in one.name]
+    chosen = [n for n, one in enumerate(FAULTS) if only in one.name.replace(" ", "-")]
     found = dict[int, tuple[int | None, str]]()
     with get_context("forkserver").Pool() as pool, counted("faults") as show:
         # A seed that is red by itself notices nothing.

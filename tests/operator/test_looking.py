@@ -154,7 +154,7 @@ def test_a_call_that_is_throttled_does_not_end_the_watch(
 
     monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", wait)
     code, out, err = run("status", "--watch", "10s")
-    assert (code, len(waits), out.count("main-spot")) == (130, 3, 1)
+    assert (code, len(waits), out.count("(main-spot)")) == (130, 3, 1)
     assert err.count("error: describing stack test in us-east-1: Throttling") == 2
 
 
