@@ -157,10 +157,10 @@ FAULTS = (
     Planted("nothing is replaced early", DECIDE, "early_replacements", answers([])),
     Planted("what AWS left running stays", DECIDE, "left_running", answers([])),
     Planted(
-        "both short: hammered each turn",
-        DECIDE,
-        "back_off",
-        lambda _: lambda memory, *_, **__: memory,
+        "every second event does nothing",
+        f"{TURNS}.check_availability",
+        "action_for",
+        every(2, InterruptionAction.IGNORE),
     ),
     Planted("a met fleet is not adopted", DECIDE, "adopt", answers(None)),
     Planted("one on-demand instance is kept", BACKFILL, "_still_needed", result(lambda n: n + 1)),
@@ -169,7 +169,7 @@ FAULTS = (
     Planted("one instance less", SIZE, "_sizing_of", instances(lambda n, _: max(1, n - 1))),
     Planted(
         "a partly known load is believed",
-        SIZE,
+        f"{HEALTH}.decide",
         "partly_known",
         lambda _: lambda load, memory, *_: ("", memory.flow),
     ),
@@ -190,7 +190,10 @@ FAULTS = (
     Planted("nobody serves, and no alarm", DIAGNOSIS, "nobody_serves", answers("")),
     Planted("what never worked stays", DIAGNOSIS, "late", answers(())),
     Planted(
-        "no budget of replacements", DIAGNOSIS, "replaced", lambda _: lambda memory, *_: memory
+        "no budget of replacements",
+        f"{HEALTH}.decide",
+        "replaced",
+        lambda _: lambda memory, *_: memory,
     ),
     Planted("a tenth of the evidence", f"{HEALTH}.reports", "_enough", result(lambda n: n / 10)),
     Planted("ten times the evidence", f"{HEALTH}.reports", "_enough", result(lambda n: 10 * n)),
@@ -198,10 +201,8 @@ FAULTS = (
     Planted("every fifth turn", f"{TURNS}.turn", "FleetTurns.run", every(5, TurnReport())),
     Planted("warned is at risk ten minutes later", READING, "at_risk_since", result(later)),
     Planted("failures are never read", READING, "_failures", answers(())),
-    Planted(
-        "nothing is remembered", STATE, "_memory", lambda _: lambda of, _: of.validate_python({})
-    ),
-    Planted("logs are counted twice", f"{DOMAIN}.load.history", "unique", twice),
+    Planted("nothing is remembered", STATE, "memory_in_todays_words", answers({})),
+    Planted("logs are counted twice", f"{DOMAIN}.load.summarise", "unique", twice),
 )
 
 

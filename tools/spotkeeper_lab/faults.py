@@ -96,7 +96,7 @@ BLIND = (Kind.LOGS_STOP, Kind.COLLECTOR_DOWN, Kind.LOGS_LATE)
 KEY_PAIR = 0.6
 DRILLS = (
     ((Kind.HANG, 0.2, 0.0), (Kind.HANG, 0.2, 300.0), (Kind.HANG, 0.2, 600.0)),
-    tuple((Kind.HANG, 0.99, 5.0 * number) for number in range(8)),
+    ((Kind.HANG, 2.0, 0.0),),
     ((Kind.BAD_SPOT_IMAGE, 0.1, 0.0),),
     ((Kind.LAUNCH_REFUSED, KEY_PAIR, 0.0),),
     ((Kind.SPOT_DRY, 0.9, 0.0), (Kind.ON_DEMAND_DRY, 0.5, 0.0)),
