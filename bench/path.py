@@ -17,7 +17,7 @@ from spotkeeper_lab.world import Context
 
 ROOT = Path(__file__).parents[1]
 OURS = (str(ROOT / "layers"), str(ROOT / "functions"))
-MOST_FILES, MOST_FUNCTIONS = 27, 110
+MOST_FILES, MOST_FUNCTIONS = 27, 112
 CALL = "SetDesiredCapacity"
 
 
