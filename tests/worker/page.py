@@ -10,6 +10,7 @@ LAB = "tests/endpoint/test_workers_page.py"
 DOCKER = "tests/endpoint/test_workers_image.py"
 PROGRAMS = "tests/endpoint/test_workers_programs.py"
 OVERRIDES = "tests/operator/test_looking.py"
+MISTAKES = "tests/worker/test_mistakes.py"
 RABBITMQ = "tests/worker/test_rabbitmq.py"
 RUN_BY = {
     "aws cloudformation deploy": LAB,
@@ -26,6 +27,8 @@ RUN_BY = {
     "python -m bench worker": PROGRAMS,
     "python -m spotkeeper_worker.example": PROGRAMS,
     "sam deploy": LAB,
+    "spotkeeper-agent --version": MISTAKES,
+    "spotkeeper-agent check": MISTAKES,
     "spotkeeper-agent forward": RABBITMQ,
     "spotkeeper-agent notice": HERE,
     "spotkeeper-agent run": HERE,

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spotkeeper_worker.roster import NameTaken
-from spotkeeper_worker.worker import Forked, Request, Worker
+from spotkeeper_worker.worker import Forked, NoAgent, Request, Worker
 
 if TYPE_CHECKING:
     from spotkeeper_worker.aio import AsyncWorker
 
-__all__ = ["AsyncWorker", "Forked", "NameTaken", "Request", "Worker"]
+__all__ = ["AsyncWorker", "Forked", "NameTaken", "NoAgent", "Request", "Worker"]
 __version__ = "0.2.0"
 
 

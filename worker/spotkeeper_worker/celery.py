@@ -19,11 +19,7 @@ from collections import deque
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Callable
 
-from celery import bootsteps, signals
-from celery.worker import state
-from celery.worker.consumer.tasks import Tasks
-from celery.worker.request import Request as CeleryRequest
-
+from spotkeeper_worker.extras import needs
 from spotkeeper_worker.log import get_logger
 from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.notice import NoticeReader
@@ -36,10 +32,16 @@ from spotkeeper_worker.worker import (
     run_folder,
 )
 
+with needs("celery"):
+    from celery import Celery, bootsteps, signals
+    from celery.worker import state
+    from celery.worker.consumer.tasks import Tasks
+    from celery.worker.request import Request as CeleryRequest
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spotkeeper_worker.worker import Request
+    from spotkeeper_worker.worker import Request, Status
 
 _LOG = get_logger("worker")
 STAMP = "spotkeeper_enqueued_at"
@@ -76,7 +78,10 @@ def install(app: Any, margin_s: float = MARGIN_S) -> Any:
     """Have the workers of a Celery app take part in the fleet; returns the app.
 
     `margin_s` is what a task may take longer than the longest of the last hundred of its kind.
+    Raises TypeError for what is no Celery app.
     """
+    if not isinstance(app, Celery):
+        raise TypeError(f"install takes the Celery app itself, and not {app!r}: install(app)")
     if app not in _INSTALLED:
         _INSTALLED.add(app)
         _HERE.margin_s = margin_s
@@ -169,7 +174,7 @@ def _ended(task_id: str = "", state: str | None = None, **_: Any) -> None:
     log.__exit__(None, None, None)
 
 
-def status_of(error: Any) -> str:
+def status_of(error: Any) -> Status:
     """Return the status of a task that ended so; both of Celery's time limits are time-outs."""
     names = {base.__name__ for base in type(error).__mro__}
     if names & {"SoftTimeLimitExceeded", "TimeLimitExceeded"} or is_timeout(type(error)):

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Literal, Union
 
 from spotkeeper_worker.log import get_logger
 from spotkeeper_worker.logs.emitter import Emitter
@@ -35,6 +35,12 @@ LAST_REQUESTS = 100
 _FIRST_S, _END_S = -62_135_596_800, 253_402_300_799
 
 When = Union[datetime, float, str]
+Status = Literal["ok", "error", "timeout"]
+STATUSES = ("ok", "error", "timeout")
+
+
+class NoAgent(FileNotFoundError):
+    """There is no folder of an agent."""
 
 
 class Forked(RuntimeError):
@@ -57,7 +63,7 @@ class Worker:
         `worker_id` (or SPOTKEEPER_WORKER_ID) tells the workers of a machine apart; without one it
         is host and process. `slots` (or SPOTKEEPER_SLOTS) is how many requests it serves at once;
         without it, `may_take` does not count them. Raises NameTaken if another has the id,
-        ValueError for slots that are no whole number, OSError without the agent's folder.
+        ValueError for slots that are no whole number, NoAgent without the agent's folder.
         """
         self.run_dir = run_folder(run_dir)
         host = "".join(c if c.isalnum() or c in "_.-" else "-" for c in socket.gethostname())
@@ -72,7 +78,15 @@ class Worker:
                 f"slots (SPOTKEEPER_SLOTS) is {shown}: give a whole number of requests"
             )
         self.slots = int(given)
-        self._place = Place(self.run_dir, self.worker_id, self.slots)
+        try:
+            self._place = Place(self.run_dir, self.worker_id, self.slots)
+        except FileNotFoundError:
+            raise NoAgent(
+                f"there is no agent: {self.run_dir} has no folder of workers. Start"
+                f" `spotkeeper-agent run`, mount its folder (docker run --volume"
+                f" {self.run_dir}:{self.run_dir}), name it with SPOTKEEPER_RUN_DIR, or use"
+                " spotkeeper_worker.alone.Alone"
+            ) from None
         self._emitter = Emitter(self.run_dir, self.worker_id, send_every_s)
         self._made_in = os.getpid()
         self._took: deque[float] = deque(maxlen=LAST_REQUESTS)
@@ -214,7 +228,7 @@ class Request:
     def __init__(
         self, worker: Worker, place: Place, emitter: Emitter, request_id: str, enqueued_at: When
     ) -> None:
-        self.status = "ok"
+        self.status: Status = "ok"
         self._worker = worker
         self._place = place
         self._emitter = emitter
@@ -243,7 +257,10 @@ class Request:
             self.status = "timeout" if is_timeout(kind) else "error"
         self._worker.took(finished_at - self._started_at)
         enqueued_at = _seconds(self._enqueued_at, self._started_at)
-        request_id, status = str(self._request_id), str(self.status)[:LONGEST_ID]
+        request_id, status = str(self._request_id), self.status
+        if status not in STATUSES:
+            _LOG.error("status %r is none of ok, error, timeout; it counts as error", status)
+            status = "error"
         if len(request_id) > LONGEST_ID:
             # Of a length that the collector takes; two long ones stay two.
             digest = hashlib.sha256(request_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]

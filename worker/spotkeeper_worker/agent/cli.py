@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
-from spotkeeper_worker import roster
+from spotkeeper_worker import __version__, roster
 from spotkeeper_worker.agent.aws import (
     AutoScaling,
     AwsError,
@@ -62,17 +62,19 @@ def _command_of(arguments: list[str]) -> Callable[[], int]:
     import argparse
 
     parser = argparse.ArgumentParser(prog="spotkeeper-agent", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("run", help="run the agent of this machine until it is stopped")
     commands.add_parser("job", help="run the job that this machine was launched for")
     commands.add_parser("notice", help="print the notice that the workers read")
+    commands.add_parser("check", help="examine settings, agent, queue, permissions and clock")
     forward = commands.add_parser("forward", help="move search logs from RabbitMQ to SQS")
     forward.add_argument("--amqps", required=True, metavar="URL", help="amqps://USER:PW@HOST/VHOST")
     forward.add_argument("--queue", required=True, help="the queue that takes the search logs")
     options = parser.parse_args(arguments)
     if options.command == "forward":
         return lambda: _forward(options.amqps, options.queue)
-    return {"run": _run, "job": _job, "notice": _notice}[options.command]
+    return {"run": _run, "job": _job, "notice": _notice, "check": _check}[options.command]
 
 
 def _notice() -> int:
@@ -83,6 +85,12 @@ def _notice() -> int:
         return 1
     print(json.dumps(notice.as_json()))
     return 0
+
+
+def _check() -> int:
+    from spotkeeper_worker.agent.check import check
+
+    return check(os.environ, sender)
 
 
 def _run() -> int:
@@ -121,14 +129,14 @@ def _forward(url: str, queue: str) -> int:
         return 2
     # Our own messages say what matters of pika's.
     logging.getLogger("pika").setLevel(logging.CRITICAL)
-    sending, _ = _sender(load(os.environ))
+    sending, _ = sender(load(os.environ))
     stopping = Stop()
     on_signals(stopping.set)
     forward(Broker(url, queue, PREFETCH), queue, sending.send, stopping)
     return 0
 
 
-def _sender(
+def sender(
     settings: Settings, kind: type[CredentialChain] = CredentialChain
 ) -> tuple[SearchLogQueue, CredentialChain]:
     """Give the queue of search logs, and the permissions to use it; raises AwsError."""
@@ -196,7 +204,7 @@ def looked_after(
                 "instance tags are not in the metadata: a detached machine stops at once, instead "
                 "of serving until it goes (InstanceMetadataTags: enabled)"
             )
-        queue, chain = _sender(settings, kind)
+        queue, chain = sender(settings, kind)
         if instance:
             auto_scaling = AutoScaling(settings.auto_scaling_endpoint, settings.region, chain)
         outbox = Outbox(

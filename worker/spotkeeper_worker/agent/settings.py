@@ -212,13 +212,20 @@ def parse(
         wrong.append(f"{PREFIX}SEARCH_LOG_QUEUE_URL: is missing, and so is {PREFIX}STACK")
     named = {n[len(PREFIX) :].lower() for n in environment if n.startswith(PREFIX)}
     strange = (named - known - _OTHERS) | (set(given) - known)
-    wrong += [f"{PREFIX}{name.upper()}: is not a setting" for name in sorted(strange)]
+    wrong += [f"{PREFIX}{name.upper()}: is not a setting{_meant(name)}" for name in sorted(strange)]
     if wrong:
         raise SettingsError("; ".join(sorted(wrong)))
     if "ready" in read:
         # The service is what serves; workers of the library are beside it only if somebody says so.
         read.setdefault("workers", 0)
     return Settings(**read)
+
+
+def _meant(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, Settings._fields, 1)
+    return f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
 
 
 def _read(name: str, given: Any, text: str | None) -> Any:

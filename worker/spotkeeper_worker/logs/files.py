@@ -37,6 +37,8 @@ LONGEST_FILE = 2 << 20
 # In one step of the agent; the others wait for the next.
 MOST_FILES = 200
 MOST_BYTES = 1 << 20
+# Bytes of refused files that are kept, of MOST_FILES files at most.
+MOST_REFUSED = 64 << 20
 _MOST_ROTATED = 20
 # What a rotation adds to a log's name: a number or a date.
 _ROTATED = re.compile(r"[._-]\d[\dT._:-]*")
@@ -102,6 +104,13 @@ def _put_aside(path: Path, aside: Path, error: Exception, say: Sometimes) -> Non
         else:
             aside.mkdir(exist_ok=True)
             path.replace(aside / path.name)
+            # Whoever writes nonsense does not fill the disk: the oldest go.
+            files = [one for one in aside.iterdir() if not one.is_dir()]
+            left = MOST_REFUSED
+            for one in sorted(files, key=lambda one: one.lstat().st_mtime_ns, reverse=True):
+                left -= max(one.lstat().st_size, MOST_REFUSED // MOST_FILES)
+                if left < 0:
+                    one.unlink()
             where = f"moved to {aside}"
     except OSError as trouble:
         say.warn(f"spool {path.name}", f"{path.name} cannot be read or moved: {error}; {trouble}")

@@ -1,0 +1,126 @@
+"""Typical mistakes: each costs one line that says what to do."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeeper_worker import NoAgent, Worker
+from spotkeeper_worker.agent.cli import main
+from spotkeeper_worker.agent.settings import SettingsError, parse
+from spotkeeper_worker.alone import Alone
+from spotkeeper_worker.celery import install
+from spotkeeper_worker.log import Sometimes, get_logger
+from spotkeeper_worker.logs import files
+from spotkeeper_worker.states import State
+from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
+from tests.worker.logs import Taken, say
+from tests.worker.page import of
+
+CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
+    (lambda: Alone(stak="s"), SettingsError, "SPOTKEEPER_STAK: is not a setting; did you mean"),
+    (lambda: Worker("a", "/nowhere"), NoAgent, "Start `spotkeeper-agent run`, mount its folder"),
+    (lambda: Worker("a", "/nowhere", slots="many"), ValueError, "give a whole number"),  # type: ignore[arg-type]
+    (lambda: install("x"), TypeError, r"install takes the Celery app itself, and not 'x'"),
+    (lambda: parse({"SPOTKEEPER_WORKER": "2", "SPOTKEEPER_STACK": "s"}), SettingsError,
+     "did you mean SPOTKEEPER_WORKERS"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "kind", "why"), CALLS, ids=[why[:20] for *_, why in CALLS])
+def test_a_mistake_is_explained(call: Callable[[], object], kind: Any, why: str) -> None:
+    with pytest.raises(kind, match=why) as raised:
+        call()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "missing", "extra"),
+    [
+        ("sqs", "botocore", "sqs"),
+        ("rabbitmq", "pika", "rabbitmq"),
+        ("celery", "celery", "celery"),
+        ("aio.sqs", "botocore", "asyncio-sqs"),
+        ("aio.rabbitmq", "aio_pika", "asyncio-rabbitmq"),
+    ],
+)
+def test_a_missing_extra_is_named(module: str, missing: str, extra: str) -> None:
+    script = f"import sys; sys.modules[{missing!r}] = None\nimport spotkeeper_worker.{module}"
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1].endswith(f"pip install 'spotkeeper-worker[{extra}]'")
+
+
+def test_a_status_that_is_none_is_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    say(tmp_path, State.SERVING)
+    taken = Taken(tmp_path)
+    with Worker("gpu-0", tmp_path) as worker, worker.request("r", 0.0) as log:
+        log.status = "failed"  # type: ignore[assignment]
+    until(lambda: len(taken.logs) == 1, "it is logged")
+    taken.close()
+    assert taken.logs[0]["status"] == "error"
+    assert "status 'failed' is none of ok, error, timeout" in caplog.text
+
+
+def test_the_agent_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(of("spotkeeper-agent --version")[0].split()[1:])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == "spotkeeper-agent 0.2.0\n"
+
+
+def test_refused_files_do_not_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MOST_REFUSED", 10_000)
+    folder = tmp_path / files.FOLDER
+    folder.mkdir()
+    for number in range(30):
+        (folder / f"{number:02d}.json").write_text("{" + "x" * 999)
+        os.utime(folder / f"{number:02d}.json", (number, number))
+        files.collect(tmp_path, lambda *_: [], Sometimes(get_logger("agent")))
+    kept = sorted(path.name for path in (tmp_path / files.REFUSED).iterdir())
+    assert kept == [f"{number:02d}.json" for number in range(20, 30)]
+
+
+def checked(capsys: pytest.CaptureFixture[str], **settings: str) -> tuple[int, dict[str, str]]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name[:4] in ("AWS_", "SPOT")]:
+            patch.delenv(name)
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        code = main(of("spotkeeper-agent check")[0].split()[1:])
+    lines = [line.split(": ", 1) for line in capsys.readouterr().out.splitlines()]
+    return code, dict(lines)
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_check_names_what_is_wrong(
+    machine: FakeMachine, server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines = checked(capsys, SPOTKEEPER_STAK="s")
+    assert (code, list(lines)) == (1, ["WRONG settings"])
+    here = {**server.environment(), "SPOTKEEPER_RUN_DIR": str(tmp_path / "run")}
+    machine.launch()
+    code, lines = checked(capsys, **here)
+    assert code == 1
+    assert "systemctl start spotkeeper-agent" in lines["WRONG agent"]
+    agent = start_agent(tmp_path, server, workers=0)
+    try:
+        until(lambda: (tmp_path / "run" / "agent.sock").exists(), "it runs")
+        until(lambda: (tmp_path / "run" / "notice.json").exists(), "it has a notice")
+        code, lines = checked(capsys, **here)
+        names = ["settings", "agent", "metadata", "clock", "queue", "group", "permissions"]
+        assert (code, list(lines)) == (0, [f"ok    {name}" for name in names])
+        assert lines["ok    metadata"] == machine.instance_id
+    finally:
+        agent.kill()
+        agent.wait()
