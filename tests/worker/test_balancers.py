@@ -11,9 +11,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 
+import pycurl
 import pytest
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
 
 from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
 from tests.ports import free_ports
@@ -30,9 +36,21 @@ async def answer(scope, receive, send):
         while (await receive())["type"] == "lifespan.startup":
             await send({"type": "lifespan.startup.complete"})
         return await send({"type": "lifespan.shutdown.complete"})
-    await asyncio.sleep(0.2)
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        for n in range(5):
+            await asyncio.sleep(0.2)
+            await send({"type": "websocket.send", "text": str(n)})
+        return await send({"type": "websocket.close", "code": 1000})
+    streams = scope["path"] == "/events"
+    await asyncio.sleep(0.0 if streams else 0.05)
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"text"})
+    for n in range(5 if streams else 0):
+        await asyncio.sleep(0.2)
+        event = b"data: %d\\n\\n" % n
+        await send({"type": "http.response.body", "body": event, "more_body": True})
+    await send({"type": "http.response.body", "body": b"" if streams else b"text"})
 
 app = SpotkeeperMiddleware(answer)
 """
@@ -107,18 +125,35 @@ def ask(port: int, path: str = "/ocr", **headers: str) -> object:
 
 
 @contextlib.contextmanager
+def serving(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A server on a machine, as its unit starts it."""
+    uvicorn = (sys.executable, "-m", "uvicorn", "service:app", "--app-dir", folder, "--port", port)
+    with running(*uvicorn, SPOTKEEPER_RUN_DIR=str(folder / "run")) as process:
+        SERVERS[port] = process
+        yield process
+
+
+SERVERS: dict[int, subprocess.Popen[bytes]] = {}
+
+
+def stop_server(port: int) -> None:
+    """End the server as EC2 ends its instance."""
+    SERVERS[port].kill()
+    SERVERS[port].wait()
+
+
+@contextlib.contextmanager
 def machine_at(folder: Path, port: int) -> Iterator[tuple[FakeMachine, subprocess.Popen[bytes]]]:
     """A machine in service with an agent and a server; its group, and the server's process."""
     folder.mkdir()
     (folder / "service.py").write_text(APP)
     machine = FakeMachine()
-    uvicorn = (sys.executable, "-m", "uvicorn", "service:app", "--app-dir", folder, "--port", port)
     with FakeServer(machine) as server:
         machine.launch()
         # More than the load balancer takes to look twice.
         agent = start_agent(folder, server, settle_s=2.5)
         until((folder / "run" / "agent.sock").exists, "the agent runs")
-        with running(*uvicorn, SPOTKEEPER_RUN_DIR=str(folder / "run")) as process:
+        with serving(folder, port) as process:
             until(lambda: ask(port, "/spotkeeper/ready") == 200, "it serves")
             yield machine, process
         agent.kill()
@@ -163,6 +198,118 @@ def test_a_departure_behind_a_load_balancer_costs_no_request(tmp_path: Path, how
     assert set(found) == {200}, found
     assert found[200] > 100
     assert served
+
+
+class Users:
+    """Clients of a load balancer: what each request became, by its kind."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.over = threading.Event()
+        self.results: Counter[tuple[str, object]] = Counter()
+
+    def kept_alive(self) -> None:
+        """HTTP/1.1; a connection that the balancer closed while idle is no lost request."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        while not self.over.is_set():
+            try:
+                connection.request("GET", "/ocr")
+                answer = connection.getresponse()
+                complete = answer.read() == b"text"
+                self.results["http/1.1", answer.status if complete else "short"] += 1
+            except (OSError, http.client.HTTPException) as error:
+                self.results["http/1.1", type(error).__name__] += 1
+                connection.close()
+        connection.close()
+
+    def http_2(self) -> None:
+        client = pycurl.Curl()
+        client.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE)
+        client.setopt(pycurl.URL, f"http://127.0.0.1:{self._port}/ocr")
+        client.setopt(pycurl.TIMEOUT, 30)
+        client.setopt(pycurl.NOSIGNAL, 1)
+        while not self.over.is_set():
+            body = BytesIO()
+            client.setopt(pycurl.WRITEDATA, body)
+            try:
+                client.perform()
+                complete = body.getvalue() == b"text"
+                status = client.getinfo(pycurl.RESPONSE_CODE) if complete else "short"
+                self.results["http/2", status] += 1
+            except pycurl.error as error:
+                self.results["http/2", str(error)] += 1
+        client.close()
+
+    def events(self) -> None:
+        while not self.over.is_set():
+            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+            try:
+                connection.request("GET", "/events")
+                answer = connection.getresponse()
+                complete = answer.read().count(b"data:") == 5
+                self.results["events", answer.status if complete else "short"] += 1
+            except (OSError, http.client.HTTPException) as error:
+                self.results["events", type(error).__name__] += 1
+            connection.close()
+
+    def web_sockets(self) -> None:
+        while not self.over.is_set():
+            try:
+                with connect(f"ws://127.0.0.1:{self._port}/live", proxy=None) as socket:
+                    texts = list(socket)
+                self.results["websocket", 200 if len(texts) == 5 else "short"] += 1
+            except (OSError, WebSocketException) as error:
+                self.results["websocket", type(error).__name__] += 1
+
+
+def _completed(machine: FakeMachine, hooks: int) -> bool:
+    return len(machine.completed) >= hooks
+
+
+def _is_ready(port: int) -> bool:
+    return ask(port, "/spotkeeper/ready") == 200
+
+
+DEPARTURES = 20
+REQUESTS = 10_000
+
+
+@needs("haproxy")
+def test_departures_cost_no_request_of_any_kind(tmp_path: Path) -> None:
+    """Keep-alive, HTTP/2, WebSockets and server-sent events, through two machines in turn."""
+    port, a, b = free_ports(3)
+    (tmp_path / "haproxy.cfg").write_text(BALANCER.format(port=port, a=a, b=b))
+    users = Users(port)
+    kinds = [users.kept_alive] * 6 + [users.http_2] * 4 + [users.events, users.web_sockets] * 2
+    threads = [threading.Thread(target=kind) for kind in kinds]
+    with ExitStack() as ending:
+        machines = []
+        for name, own in (("a", a), ("b", b)):
+            machine = ending.enter_context(machine_at(tmp_path / name, own))[0]
+            until(partial(_completed, machine, 1), "the launch hook is complete")
+            machines.append((name, own, machine))
+        ending.enter_context(running("haproxy", "-f", tmp_path / "haproxy.cfg"))
+        until(lambda: ask(port) == 200, "the load balancer answers")
+        for thread in threads:
+            thread.start()
+        departures = 0
+        while departures < DEPARTURES or sum(users.results.values()) < REQUESTS:
+            name, own, machine = machines[departures % 2]
+            hooks = len(machine.completed) + 1
+            machine.scale_in()
+            until(partial(_completed, machine, hooks), "the terminate hook is complete")
+            stop_server(own)
+            departures += 1
+            machine.launch()
+            ending.enter_context(serving(tmp_path / name, own))
+            until(partial(_is_ready, own), "it serves again")
+            # The balancer looks at it again.
+            time.sleep(1.5)
+        users.over.set()
+        for thread in threads:
+            thread.join()
+    assert {status for _, status in users.results} == {200}, users.results
+    assert {kind for kind, _ in users.results} == {"http/1.1", "http/2", "events", "websocket"}
 
 
 @pytest.mark.parametrize("proxy", ["nginx", "haproxy"])

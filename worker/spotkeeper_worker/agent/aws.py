@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import re
 import time
 from http import HTTPStatus
@@ -83,7 +84,7 @@ class Caller:
         self._endpoint = endpoint
         self._region = region
         self._chain = chain
-        self._connection = web.connection_to(endpoint, TIMEOUT_S)
+        self._connection = web.connection_to_aws(endpoint, TIMEOUT_S)
         self._used_at = 0.0
 
     def ask(self, version: str, target: str, body: Mapping[str, object]) -> str:
@@ -133,9 +134,11 @@ def _error_of(text: str) -> tuple[str, str]:
 class SearchLogQueue(Caller):
     """The queue of search logs, by SendMessage alone."""
 
-    def __init__(self, url: str, region: str, chain: CredentialChain) -> None:
+    def __init__(self, url: str, region: str, chain: CredentialChain, endpoint: str = "") -> None:
         parts = urlsplit(url)
-        super().__init__("sqs", f"{parts.scheme}://{parts.netloc}/", region, chain)
+        if not endpoint and is_dual_stack() and region_of_queue(url):
+            endpoint = endpoint_of("sqs", region)
+        super().__init__("sqs", endpoint or f"{parts.scheme}://{parts.netloc}/", region, chain)
         self.url = url
 
     def send(self, body: str) -> None:
@@ -197,21 +200,28 @@ class AutoScaling(Caller):
         return self.post(action, headers, body)
 
 
-# By how regions of a partition begin, as botocore's endpoints.json has it.
+# By how regions of a partition begin, as botocore's partitions.json has it: the suffix of IPv4, and
+# that of both.
 SUFFIXES = {
-    "cn-": "amazonaws.com.cn",
-    "eusc-": "amazonaws.eu",
-    "us-iso-": "c2s.ic.gov",
-    "us-isob-": "sc2s.sgov.gov",
-    "us-isof-": "csp.hci.ic.gov",
-    "eu-isoe-": "cloud.adc-e.uk",
+    "cn-": ("amazonaws.com.cn", "api.amazonwebservices.com.cn"),
+    "eusc-": ("amazonaws.eu", "api.amazonwebservices.eu"),
+    "us-iso-": ("c2s.ic.gov", "api.aws.ic.gov"),
+    "us-isob-": ("sc2s.sgov.gov", "api.aws.scloud"),
+    "us-isof-": ("csp.hci.ic.gov", "api.aws.hci.ic.gov"),
+    "eu-isoe-": ("cloud.adc-e.uk", "api.cloud-aws.adc-e.uk"),
+    "": ("amazonaws.com", "api.aws"),
 }
+
+
+def is_dual_stack() -> bool:
+    """Whether the machine may have IPv6 alone: AWS_USE_DUALSTACK_ENDPOINT, as SDKs read it."""
+    return os.environ.get("AWS_USE_DUALSTACK_ENDPOINT", "").lower() == "true"
 
 
 def endpoint_of(service: str, region: str) -> str:
     """Give the URL of a service in a region."""
-    known = (suffix for begin, suffix in SUFFIXES.items() if region.startswith(begin))
-    return f"https://{service}.{region}.{next(known, 'amazonaws.com')}/"
+    suffix = next(both for begin, both in SUFFIXES.items() if region.startswith(begin))
+    return f"https://{service}.{region}.{suffix[is_dual_stack()]}/"
 
 
 def region_of_queue(url: str) -> str:

@@ -147,7 +147,8 @@ def sender(
     if not url:
         name = f"/spotkeeper/{settings.stack}/search-log-queue-url"
         url = Parameters(settings.ssm_endpoint, region, chain).get(name)
-    return SearchLogQueue(url, region_of_queue(url) or region, chain), chain
+    region = region_of_queue(url) or region
+    return SearchLogQueue(url, region, chain, settings.sqs_endpoint), chain
 
 
 def make_folders(settings: Settings) -> int | None:

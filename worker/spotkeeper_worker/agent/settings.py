@@ -20,6 +20,10 @@ GPUS = -1
 """A worker for each GPU."""
 
 
+# https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html
+IPV6_METADATA = "http://[fd00:ec2::254]"
+
+
 class SettingsError(Exception):
     """Settings that cannot be used; names every wrong one."""
 
@@ -84,6 +88,7 @@ class Settings(NamedTuple):
     metadata_endpoint: str = "http://169.254.169.254"
     auto_scaling_endpoint: str = ""
     ssm_endpoint: str = ""
+    sqs_endpoint: str = ""
     request_queue: Address | None = None
     look_every_s: float = 15.0
     on_drain: tuple[str, ...] = ()
@@ -161,6 +166,7 @@ _ALSO = {
     "metadata_endpoint": ("AWS_EC2_METADATA_SERVICE_ENDPOINT",),
     "auto_scaling_endpoint": ("AWS_ENDPOINT_URL_AUTO_SCALING", "AWS_ENDPOINT_URL"),
     "ssm_endpoint": ("AWS_ENDPOINT_URL_SSM", "AWS_ENDPOINT_URL"),
+    "sqs_endpoint": ("AWS_ENDPOINT_URL_SQS",),
     "logs_endpoint": ("AWS_ENDPOINT_URL_LOGS", "AWS_ENDPOINT_URL"),
 }
 # Of the library, which may share an environment with the agent.
@@ -195,6 +201,9 @@ def parse(
     for name in known:
         names = (PREFIX + name.upper(), *_ALSO.get(name, ()))
         text = next((environment[n] for n in names if environment.get(n)), None)
+        mode = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "")
+        if name == "metadata_endpoint" and mode.lower() == "ipv6":
+            text = text or IPV6_METADATA
         if text is None and name not in given:
             continue
         try:
