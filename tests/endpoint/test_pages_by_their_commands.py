@@ -24,10 +24,13 @@ PAGES = (
 )  # fmt: skip
 # Pages whose commands have tests of their own, and what is a list or a reference.
 ELSEWHERE = {
+    "docs/access-logs.md": "tests/worker/test_balancers.py",
     "docs/architecture.md": "a map",
+    "docs/asyncio.md": "tests/worker/test_aio.py",
     "docs/commands.md": "tests/unit/test_cli.py",
     "docs/jobs.md": "tests/endpoint/job_as_a_user.py",
     "docs/json.md": "tests/operator/test_json.py",
+    "docs/model-servers.md": "tests/worker/test_model_servers.py",
     "docs/workers.md": "tests/worker/page.py",
 }
 # What needs no AWS and takes minutes, or is what this test runs in.
