@@ -34,11 +34,19 @@ def soon_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spotkeeper_lab.scenario.TAIL_S", 300.0)
 
 
-def test_calls_that_take_time_change_a_run_and_it_can_be_repeated() -> None:
+def test_calls_that_take_time_make_turns_meet() -> None:
     slow = replace(SHORT, faults=(Fault(kind=Kind.SLOW, at_s=600.0, length_s=3000.0),))
-    first, quick = run(slow), run(SHORT)
-    assert [line for line in first.story if "!" not in line] != [*quick.story]
-    assert run(slow) == first
+    met: list[bool] = []
+
+    class Meetings(world.Observer):
+        def done(self, invocation: world.Invocation) -> None:
+            met.append(invocation.overlapped)
+
+    watch = Watch(slow)
+    watch.world.observers.append(Meetings())
+    watch.run()
+    assert any(met)
+    assert run(slow) == run(slow)
 
 
 def test_a_broken_promise_is_found_and_its_cause_is_what_is_left(
