@@ -85,7 +85,8 @@ def install(app: Any, margin_s: float = MARGIN_S) -> Any:
     if app not in _INSTALLED:
         _INSTALLED.add(app)
         _HERE.margin_s = margin_s
-        app.steps["consumer"].add(_Drain)
+        steps: Any = app.steps
+        steps["consumer"].add(_Drain)
         app.Task.Request = f"{MeasuredRequest.__module__}:{MeasuredRequest.__name__}"
         signals.before_task_publish.connect(_stamp)
         signals.celeryd_init.connect(_named)
