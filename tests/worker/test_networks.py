@@ -50,7 +50,7 @@ class Proxy(http.server.BaseHTTPRequestHandler):
             other.sendall(data)
         other.shutdown(socket.SHUT_WR)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:
         pass
 
 
@@ -77,7 +77,7 @@ class Ssm(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b'{"Parameter": {"Value": "the-value"}}')
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:
         pass
 
 
