@@ -50,7 +50,7 @@ def test_a_drain_waits_for_what_runs(tmp_path: Path, gauge: str, waits: bool) ->
             text = f'# TYPE {gauge} gauge\n{gauge}_total 9\n{gauge}{{model="m n"}} {running[0]}\n'
             self.wfile.write(text.encode())
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
@@ -90,7 +90,7 @@ def test_vllm_s_middleware_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     async def completions() -> dict[str, str]:
         return {"text": "yes"}
 
-    app.add_middleware(middleware)
+    app.add_middleware(getattr(importlib.import_module(module), name))
     assert [status(app, "GET", path) for path in ("/health", "/spotkeeper/ready")] == [200, 200]
     assert status(app, "POST", "/v1/completions") == 200
     until(lambda: len(taken.logs) == 1, "the completion is logged, and nothing else")
