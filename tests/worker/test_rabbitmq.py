@@ -194,6 +194,16 @@ def test_a_bad_time_stops_no_request(
     assert "failed" not in caplog.text
 
 
+@pytest.mark.parametrize("stamp", [10**15, 10**18, 2**63 - 1])
+def test_a_timestamp_that_is_no_date_stops_no_request(
+    stage: Stage, queue: Queue, stamp: int
+) -> None:
+    queue.send(b"one", message_id="r-0", timestamp=stamp)
+    stage.serves(b"one")
+    stage.worker.stop()
+    until(lambda: queue.waiting == 0, "it is acknowledged")
+
+
 def close_connections(broker: Rabbit, queue: Queue) -> None:
     """Have the broker close the connections of who listens to a queue, as in a restart."""
 

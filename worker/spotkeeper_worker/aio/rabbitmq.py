@@ -32,6 +32,7 @@ from spotkeeper_worker.log import get_logger
 
 with needs("asyncio-rabbitmq"):
     import aio_pika
+    from pamqp import decode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Iterator
@@ -44,6 +45,20 @@ _LOG = get_logger("worker")
 _TIMEOUT_S = 10.0
 # A channel that is closed is a RuntimeError.
 _ERRORS = (*aio_pika.exceptions.CONNECTION_EXCEPTIONS, asyncio.TimeoutError, QueueGone)
+
+
+def _timestamp(value: bytes, read: Callable[[bytes], Any] = decode.timestamp) -> tuple[int, Any]:
+    """Decode a message's time; None for one that is no date (microseconds), without which pamqp
+    ends the connection, again and again.
+    """
+    try:
+        decoded: tuple[int, Any] = read(value)
+        return decoded
+    except (ValueError, OverflowError, OSError):
+        return 8, None
+
+
+decode.METHODS["timestamp"] = decode.TABLE_MAPPING[b"T"] = _timestamp
 
 
 async def serve(
