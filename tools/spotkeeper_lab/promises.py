@@ -578,7 +578,10 @@ class ServedInTime(Check):
         super().__init__(watch)
         self._hours: defaultdict[int, list[bool]] = defaultdict(list)
         faults = [f for f in self.scenario.faults if f.kind not in self.HARMLESS]
-        self._spans = [(0.0, WARM_UP_S), *((f.at_s, f.end_s + 2400.0) for f in faults)]
+        # What waits after an outage of both groups takes as long again.
+        after = {Kind.ON_DEMAND_DRY: 4200.0}
+        spans = ((f.at_s, f.end_s + after.get(f.kind, 2400.0)) for f in faults)
+        self._spans = [(0.0, WARM_UP_S), *spans]
         # A larger load has to be seen and to launch.
         loads = pairwise(self.scenario.loads)
         self._spans += [(at_s, at_s + 1200.0) for (_, old), (at_s, new) in loads if new > old]

@@ -6,6 +6,7 @@ world: its faults, its groups and its queues.
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 from spotkeeper_lab.alarms import MINUTE_S, Alarm, Change, Metric, Metrics, State, evaluate_all
 from spotkeeper_lab.faults import Kind
@@ -183,7 +184,14 @@ class Rings(Check):
         of_workers = of_logs or name in ("configuration-failure", "shortfall-unfilled")
         if of_workers and self.now_s < self.truth.idle_until_s + AFTER_S:
             return True
+        if name == "shortfall-unfilled" and self._grows():
+            return True
         return (rare and of_logs) or self.truth.active(CAUSES.get(name, ()), AFTER_S)
+
+    def _grows(self) -> bool:
+        """Whether the load has become larger, which has to be seen and to launch."""
+        steps = pairwise(self.scenario.loads)
+        return any(0 <= self.now_s - at_s < AFTER_S for (_, old), (at_s, new) in steps if new > old)
 
     def runs(self) -> bool:
         """Whether turns run and AWS answers them."""
