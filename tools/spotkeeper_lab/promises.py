@@ -43,7 +43,7 @@ LOST_S = 165.0
 # The desired capacity counts once it has stood for this long: growth has time to launch.
 STOOD_S = 330.0
 # In a calm half an hour a fleet is at most this much larger than Erlang C needs.
-CALM_SHARE, CALM_MORE = 1.25, 2.5
+CALM_SHARE, CALM_MORE = 1.25, 3.0
 # What has not served by now, will not.
 NEVER_WORKED_S = 900.0
 # What more instances do not cure gets this much on-demand.
@@ -938,7 +938,7 @@ class Acting(Check):
         spot = world.group(world.spot)
         needed = min(load, spot.maximum if world.adopted else spot.desired)
         # That some hang is seen once they have missed enough requests.
-        unseen = sum(missed < CURED_REQUESTS for missed in self.truth.missed.values())
+        unseen = sum(missed < 1.5 * CURED_REQUESTS for missed in self.truth.missed.values())
         left = working + unseen - ended + scenario.onprem_workers
         if ended and left < needed:
             how = f"on-demand {view.desired} -> {view.desired - by}: {left} of {needed} serve"

@@ -162,7 +162,10 @@ class Rings(Check):
             rings = alarm.state is State.ALARM or (
                 alarm.state is State.NO_DATA and "InsufficientDataActions" in alarm.described
             )
-            if not rings and self.now_s - since_s > within_s:
+            if rings:
+                # A minute without a turn may end it.
+                self._since[name] = self.now_s
+            elif self.now_s - since_s > within_s:
                 how = f"{name} does not ring after {(self.now_s - since_s) / 60:.0f} min"
                 self.watch.broken(Promise.RINGS, how, since_s)
 
