@@ -12,10 +12,11 @@ import pytest
 from spotkeeper import wiring
 from spotkeeper.adapters import fleet_documents
 from spotkeeper.adapters.dynamodb.controls import ControlTable
-from spotkeeper.adapters.fleet_documents import KEPT_FOR
+from spotkeeper.adapters.fleet_documents import KEPT_FOR, DocumentCopy, FleetDocumentStore
 from spotkeeper.domain.permission import Control, Mode
 from spotkeeper.observability import TurnFailed
 from spotkeeper_lab.cloud.values import two_groups
+from tests.builders import NOON
 from tests.functions.conftest import PATH, TABLE, A, B, Metrics, Stage, StageOf, document
 
 CHECKERS = ("check_availability", "check_health")
@@ -316,3 +317,16 @@ def test_a_stack_that_was_made_again_says_how_to_take_its_groups_over(
             "--tags ResourceId=ocr-spot,ResourceType=auto-scaling-group,Key=spotkeeper:owner "
             "ResourceId=ocr-on-demand,ResourceType=auto-scaling-group,Key=spotkeeper:owner" in ring
         )
+
+
+def test_documents_are_copied_also_after_a_read_that_copies_nothing(
+    stage_of: StageOf,
+) -> None:
+    stage_of(("main",))
+    copy = DocumentCopy(boto3.client("dynamodb"), TABLE)
+    store = FleetDocumentStore(boto3.client("ssm"), PATH, copy)
+    for copies, copied in ((False, []), (True, ["main"])):
+        store.load(NOON, copies=copies)
+        kept = copy.read()
+        assert kept is not None
+        assert list(kept.texts) == copied

@@ -135,7 +135,8 @@ class FleetDocumentStore:
         try:
             read = self._provider.get_multiple(self._path, max_age=CACHE_S, recursive=True)
             self._last = {name: str(value) for name, value in read.items()}
-            if self._found and self._last == self._in_force.texts:
+            is_copied = not (copies and self._copy) or self._copied == self._in_force
+            if self._found and self._last == self._in_force.texts and is_copied:
                 return self._found
         except GetParameterError as error:
             if not self._last and self._copy:
