@@ -28,9 +28,11 @@ ELSEWHERE = {
     "docs/architecture.md": "a map",
     "docs/asyncio.md": "tests/worker/test_aio.py",
     "docs/commands.md": "tests/unit/test_cli.py",
+    "docs/fleet-documents.md": "tests/operator/test_fleets.py",
     "docs/jobs.md": "tests/endpoint/job_as_a_user.py",
     "docs/json.md": "tests/operator/test_json.py",
     "docs/model-servers.md": "tests/worker/test_model_servers.py",
+    "docs/regions.md": "tests/operator/test_regions.py",
     "docs/workers.md": "tests/worker/page.py",
 }
 # What needs no AWS and takes minutes, or is what this test runs in.
