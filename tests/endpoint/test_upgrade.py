@@ -1,6 +1,5 @@
 """An upgrade from 0.2, back, and once more, while on-demand stands in and an instance drains."""
 
-import json
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -9,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper.adapters.fleet_documents import OVERRIDES
 from tests.endpoint.conftest import CHECKOUT, Endpoint, until
 from tests.endpoint.test_stack import (
     ERLANGS,
     FLEET,
     IMPATIENT,
     STACK,
+    change_document,
     desired,
+    document,
     failed,
-    outputs,
     records,
     serving,
 )
@@ -50,9 +49,7 @@ def release() -> Path:
 def stack(endpoint: Endpoint, release: Path) -> Iterator[Endpoint]:
     """The stack of 0.2, with a load that sizes it and a setting that a person made."""
     endpoint.deploy(*FLEET, SAM_TEMPLATE_FILE=str(release))
-    name = outputs(endpoint)["FleetDocumentName"] + OVERRIDES
-    text = json.dumps({"availability": IMPATIENT})
-    endpoint.aws("ssm").put_parameter(Name=name, Value=text, Type="String")
+    change_document(endpoint, IMPATIENT)
     endpoint.order(do="load", value=ERLANGS)
     yield endpoint
     endpoint.order(do="load", value=0)
@@ -100,9 +97,7 @@ def test_nothing_is_lost_by_an_upgrade_a_rollback_and_an_upgrade(
         both_turn(stack, str(stack.look("state")["at"]))
         assert standing_in <= members(stack, 1)
         assert desired(stack, 0) >= ERLANGS
-        name = outputs(stack)["FleetDocumentName"] + OVERRIDES
-        kept = stack.aws("ssm").get_parameter(Name=name)["Parameter"]["Value"]
-        assert json.loads(kept) == {"availability": IMPATIENT}
+        assert document(stack)["availability"]["busy_patience_s"] == IMPATIENT["busy_patience_s"]
     stack.order(do="capacity", value=4)
     until(lambda: serving(stack, 0) > ERLANGS, within_s=200, what="spot serves again")
     # With an empty memory the fleet is adopted: its load is known after five minutes.
