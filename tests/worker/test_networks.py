@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +46,11 @@ class Proxy(http.server.BaseHTTPRequestHandler):
 
     @staticmethod
     def _copy(one: socket.socket, other: socket.socket) -> None:
-        while data := one.recv(65_536):
-            other.sendall(data)
-        other.shutdown(socket.SHUT_WR)
+        # Whoever leaves first ends the tunnel.
+        with suppress(OSError):
+            while data := one.recv(65_536):
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
