@@ -598,7 +598,9 @@ class ServedInTime(Check):
             return
         for hour, in_time in self._hours.items():
             share = sum(in_time) / len(in_time)
-            if len(in_time) >= FEWEST_REQUESTS and share < 0.95 - LATE_MORE:
+            # Of less than half an hour, chance decides.
+            enough = max(FEWEST_REQUESTS, 1800.0 * self.world.load() / self.scenario.service_s)
+            if len(in_time) >= enough and share < 0.95 - LATE_MORE:
                 how = f"{share:.1%} of {len(in_time)} requests of hour {hour} were in time"
                 self.watch.broken(Promise.SERVED, how)
         # Nothing goes wrong at the end, and nobody waits for long.
@@ -921,7 +923,8 @@ class Acting(Check):
         large = scenario.scale > 1
         if group == world.spot:
             left = view.desired - by + scenario.onprem_workers
-            needed = load * (0.99 if large and self.truth.settled else float(not large))
+            small = 0.95 if not large else 0.0
+            needed = load * (0.99 if large and self.truth.settled else small)
             asleep = not left and not scenario.spot_min and scenario.queue_known
             idle = not world.force.queued and not world.force.in_flight
             if left < needed and function == HEALTH and not (asleep and idle):
