@@ -1,6 +1,7 @@
 """Fleet documents in files: what is wrong with them, what they change, and what follows."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,23 @@ def test_a_document_that_takes_another_fleet_s_group_is_refused(
 ) -> None:
     code, _, err = run("fleet", "diff", _written(tmp_path, "second", document("main")))
     assert (code, "which fleet main has" in err) == (2, True)
+
+
+def test_a_turn_that_cannot_be_foreseen_is_not_called_idle(
+    deployed: Stage, tmp_path: Path, denied: Callable[..., None]
+) -> None:
+    file = _written(tmp_path, "main.overrides", {"bounds": {"spot_min": 6}})
+    denied("DescribeAutoScalingGroups")
+    code, _, err = run("fleet", "apply", file)
+    assert code == 2
+    assert err.count("turn is not known: the turn failed: Refused") == 2
+    assert "requests nothing" not in err
+
+
+def test_a_document_that_aws_refuses_names_those_written_before(
+    deployed: Stage, tmp_path: Path, denied: Callable[..., None]
+) -> None:
+    file = _written(tmp_path, "main.overrides", {"bounds": {"spot_min": 6}})
+    denied("PutParameter")
+    code, _, err = run("fleet", "apply", file, "--yes")
+    assert (code, f"writing the fleet document {PATH}/main.overrides" in err) == (2, True)

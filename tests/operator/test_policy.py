@@ -240,12 +240,14 @@ def test_every_call_is_allowed_and_every_permission_is_used(
     query = "SELECT MAX(BothShort) FROM SCHEMA(Spotkeeper, service, fleet) GROUP BY fleet"
     ring("both-short", query=query)
     recorded.clear()
-    out = tmp_path / "market.csv"
+    out, file = tmp_path / "market.csv", tmp_path / "main.overrides.json"
+    file.write_text('{"mode": "act", "bounds": {"spot_min": 2}}')
     for line in (
         f"trace export --table {TABLE} --fleet main --group main-spot --out {out}",
         "status", "status --instances", "status --events", "explain --since 1h", "observe report",
         "doctor", "cost --since 2h --actual", "mode main observe", "mode main act --yes",
-        "pause main --for 1h --why x", "resume main --yes", "stop main --anyway --yes",
+        "pause main --for 1h --why x", "resume main --yes", "fleet show main",
+        f"fleet diff {file}", f"fleet apply {file} --yes", "stop main --anyway --yes",
     ):  # fmt: skip
         assert run(*line.split())[0] in (0, 1, 2), line
     # The ledger is empty, so cost asks for no price.

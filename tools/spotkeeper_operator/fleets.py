@@ -17,10 +17,8 @@ from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.fleet_documents import OVERRIDES, InForce, judge
 from spotkeeper.adapters.request_queues import EveryRequestQueue
 from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
-from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.permission import Control, Mode
 from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports
@@ -108,6 +106,7 @@ class Deployed:
             )
             found = {each["Name"]: each["Value"] for page in pages for each in page["Parameters"]}
         self.texts = {name.removeprefix(f"{self._path}/"): text for name, text in found.items()}
+        self._fleets: Sequence[Fleet] = ()
 
     def difference(self, files: Mapping[str, str]) -> list[Difference]:
         """Compare files with what is deployed; raises `OperatorError` with every mistake."""
@@ -124,7 +123,7 @@ class Deployed:
             raise OperatorError("; ".join(after.errors))
         before = {f.name: f for f in InForce(texts=self.texts).fleets(None)}
         named = {name.removesuffix(OVERRIDES) for name in files}
-        self.fleets = [fleet for fleet in after.fleets if fleet.name in named]
+        self._fleets = [fleet for fleet in after.fleets if fleet.name in named]
         return [
             Difference(
                 fleet=fleet.name,
@@ -136,26 +135,24 @@ class Deployed:
                 ),
                 changes=tuple(_changes(before.get(fleet.name), fleet)),
             )
-            for fleet in self.fleets
+            for fleet in self._fleets
         ]
 
     def next_turns(self) -> list[str]:
-        """Say what the next turn of each controller would request with the files' settings."""
+        """Say what the next turns would request with the settings of the files compared last."""
         ports = _looking(self._aws, self._stack.table, self._stack.nonce, self._now)
-        reports = [check(self.fleets, ports, self._now) for check in (check_health, _availability)]
-        return [
-            f"{record.fleet}: the next {record.controller} turn requests "
-            f"{'; '.join(one.text() for one in record.observed) or 'nothing'} ({record.reason})"
-            for report in reports
-            for record in report.records
-        ]
+        reports = [check(self._fleets, ports, self._now) for check in (check_health, _availability)]
+        return [_next(record) for report in reports for record in report.records]
 
     def apply(self, files: Mapping[str, str], differences: Sequence[Difference]) -> None:
-        """Write the documents that differ."""
+        """Write the documents that differ; an error names those that are written already."""
+        written: list[str] = []
         for parameter in [name for each in differences for name in each.parameters]:
             text = files[parameter.removeprefix(f"{self._path}/")]
-            with aws_errors(f"writing the fleet document {parameter}"):
+            done = f" (written before: {', '.join(written)})" if written else ""
+            with aws_errors(f"writing the fleet document {parameter}{done}"):
                 self._ssm.put_parameter(Name=parameter, Value=text, Type="String", Overwrite=True)
+            written.append(parameter)
 
     def show(self, name: str) -> Mapping[str, Any]:
         """Return every setting of a fleet as it is in force, by section."""
@@ -179,6 +176,14 @@ def difference_text(differences: Sequence[Difference]) -> str:
 
 def difference_json(differences: Sequence[Difference]) -> str:
     return as_json(fleets=differences)
+
+
+def _next(record: DecisionRecord) -> str:
+    turn = f"{record.fleet}: the next {record.controller} turn"
+    if record.rule == FAILED:
+        return f"{turn} is not known: {record.reason}"
+    requests = "; ".join(one.text() for one in record.observed) or "nothing"
+    return f"{turn} requests {requests} ({record.reason})"
 
 
 def _availability(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> Any:
@@ -220,7 +225,7 @@ def _looking(aws: Aws, table: str, nonce: str, now: datetime) -> Ports:
     return Ports(
         groups=AutoScalingReader(aws.autoscaling, aws.ec2, nonce),
         writer=AutoScalingWriter(aws.autoscaling, aws.ec2),
-        states=_States(FleetStateTable(aws.dynamodb, table)),
+        states=_States(aws.dynamodb, table),
         load=LoadDigestTable(aws.dynamodb, table),
         histories=_Histories(aws.dynamodb, table),
         queues=EveryRequestQueue(lambda: sqs, lambda: cloudwatch, aws.dynamodb, table, lambda: now),
@@ -237,27 +242,16 @@ class _Observing:
         return Control(mode=Mode.OBSERVE)
 
 
-class _States:
+class _States(FleetStateTable):
     """Reads the memory of the turns that act, and writes nothing."""
-
-    def __init__(self, table: FleetStateTable) -> None:
-        self._table = table
 
     def acquire(
         self, fleet: str, controller: Controller, now: datetime, note: AtRiskNote | None
     ) -> Lease:
         del note
-        return self._table.look(fleet.removesuffix("/observed"), controller, now)
+        return self.look(fleet.removesuffix("/observed"), controller, now)
 
-    def commit(
-        self,
-        lease: Lease,
-        memory: AvailabilityMemory | HealthMemory,
-        now: datetime,
-        *,
-        release: bool = True,
-    ) -> bool:
-        del lease, memory, now, release
+    def commit(self, *_: Any, **__: Any) -> bool:
         return True
 
     def release(self, lease: Lease) -> None:
