@@ -82,7 +82,7 @@ def fleet_picture(
                 "action": record.action,
                 "rule": record.rule,
                 "reason": record.reason,
-                "asked": [request.text() for request in record.done],
+                "requested": [request.text() for request in record.done],
             }
             for record in decisions[:DECISIONS_SHOWN]
         ],

@@ -276,7 +276,7 @@ def _report_record(record: DecisionRecord) -> None:
         rule=record.rule,
         reason=record.reason,
         permission=record.permission,
-        asked=[outcome.request.text() for outcome in record.outcomes],
+        requested=[outcome.request.text() for outcome in record.outcomes],
         alarms=record.alarms,
         figures=figures and {n: v for n, v in asdict(figures).items() if v is not None},
     )

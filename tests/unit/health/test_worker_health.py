@@ -309,7 +309,8 @@ def test_a_suspect_of_several_stays_one_until_it_logs_when_others_are_replaced()
     memory = replaced(again.memory, again.replace, at(60))
     later = diagnosed(replace(seen, at=at(120)), memory, groups=(left, SIX[1]))
     assert later.memory.silent == (many[1], many[0])
-    logged = replace(later.memory, expected={**evidence, many[0]: 0.0})
+    logs = {many[0]: at(170)}
+    logged = replace(later.memory, expected={**evidence, many[0]: 0.0}, last_logs=logs)
     assert diagnosed(replace(seen, at=at(180)), logged, groups=of).memory.silent == (many[1],)
 
 
@@ -507,6 +508,20 @@ def test_workers_that_all_hang_beside_waiting_requests_are_replaced_one_at_a_tim
         replaced=() if replaced_ago_s is None else (at(-replaced_ago_s),),
     )
     assert list(diagnosed(load(), memory).replace) == due
+
+
+def test_what_took_no_request_stays_suspect_until_it_logs_although_others_take_them_now() -> None:
+    hung = dict.fromkeys(SPOT[:4], at(-600)) | {SPOT[3]: at(-60)}
+    memory = replace(
+        OLD,
+        queue=holding(7, 2),
+        last_logs=hung,
+        silent=SPOT[:4],
+        suspects=dict.fromkeys(hung, LONG_AGO),
+    )
+    diagnosis = diagnosed(load(*busy(*SPOT[4:])), memory)
+    assert [*diagnosis.reasons] == [*SPOT[:3]]
+    assert (diagnosis.logs_missing, list(diagnosis.replace)) == (0, SPOT[:2])
 
 
 def turns_of(before: int, since: int, later: int = 0) -> dict[int, int]:

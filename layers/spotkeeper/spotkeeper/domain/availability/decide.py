@@ -22,6 +22,13 @@ from spotkeeper.domain.availability.actions import (
     Unmark,
     WakeUp,
 )
+from spotkeeper.domain.availability.at_risk import (
+    at_risk,
+    early_replacements,
+    lapsed,
+    left_running,
+    marks,
+)
 from spotkeeper.domain.availability.backfill import Size, size_backfill
 from spotkeeper.domain.availability.count import (
     LAUNCH,
@@ -36,13 +43,6 @@ from spotkeeper.domain.availability.count import (
     restore_size,
     still_outside,
     unexplained,
-)
-from spotkeeper.domain.availability.interruption import (
-    at_risk,
-    early_replacements,
-    lapsed,
-    left_running,
-    marks,
 )
 from spotkeeper.domain.availability.memory import (
     Adoption,

@@ -176,7 +176,9 @@ def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
     """Return the reason against each instance that worked, and got none of its share since.
 
     A suspect stays one until it logs: evidence that sufficed against several stays as strong when
-    some of them are replaced. Ask `logs_rather_missing` before any of them is replaced.
+    some of them are replaced. One that two turns suspected stays one whatever its share since:
+    where it took no waiting request, others take them now. Ask `logs_rather_missing` before any of
+    them is replaced.
     """
     quiet: dict[str, timedelta] = {}
     for i, since in memory.in_service_since.items():
@@ -186,11 +188,12 @@ def silent(memory: HealthMemory, fleet: Fleet, now: datetime) -> dict[str, str]:
             quiet[i] = silence
     passed = {i: memory.expected.get(i, 0.0) for i in quiet}
     enough = _enough(passed.values(), len(memory.in_service_since))
+    suffices = {i: min(enough, TOGETHER) for i in memory.suspects} | dict.fromkeys(memory.silent, 0)
     return {
         i: f"finished no request for {silence.total_seconds():.0f} s, "
         f"although its share was {passed[i]:.0f}"
         for i, silence in quiet.items()
-        if passed[i] >= (min(enough, TOGETHER) if i in memory.suspects else enough)
+        if passed[i] >= suffices.get(i, enough)
     }
 
 
