@@ -12,6 +12,7 @@ from typing import Any
 from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG
 from spotkeeper_lab.aws.wire import Answer, Params, Respond, VirtualTime, aws_time, group_arn, paged
 from spotkeeper_lab.cloud.api import Cloud
+from spotkeeper_lab.cloud.refresh import Preferences, Refresh
 from spotkeeper_lab.cloud.values import (
     CANCELLED,
     FAILED,
@@ -92,6 +93,14 @@ class Answers:
                 lambda params: cloud.put_warm_pool(_group(params), warm_pool_of(params))
             ),
             "delete_warm_pool": _does(lambda params: cloud.delete_warm_pool(_group(params))),
+            "start_instance_refresh": self._start_refresh,
+            "describe_instance_refreshes": paged(self._describe_refreshes, 50, 100),
+            "cancel_instance_refresh": lambda params: {
+                "InstanceRefreshId": cloud.cancel_refresh(_group(params)).refresh_id
+            },
+            "rollback_instance_refresh": lambda params: {
+                "InstanceRefreshId": cloud.roll_refresh_back(_group(params)).refresh_id
+            },
         }
 
     def ec2(self) -> dict[str, Respond]:
@@ -130,7 +139,7 @@ class Answers:
             "AvailabilityZones": sorted({pool.partition("/")[0] for pool in view.pools}),
             "MixedInstancesPolicy": {
                 "LaunchTemplate": {
-                    "LaunchTemplateSpecification": {},
+                    "LaunchTemplateSpecification": _template(view.template),
                     "Overrides": [
                         {"InstanceType": kind}
                         for kind in dict.fromkeys(pool.partition("/")[2] for pool in view.pools)
@@ -233,6 +242,23 @@ class Answers:
         pool, instances = self._cloud.warm_pool(_group(params))
         answer: dict[str, object] = {"Instances": [instance_answer(one) for one in instances]}
         return answer | ({"WarmPoolConfiguration": pool_answer(pool)} if pool else {})
+
+    def _start_refresh(self, params: Params) -> Answer:
+        configuration = params.get("DesiredConfiguration") or {}
+        mixed = configuration.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+        spec = mixed.get("LaunchTemplateSpecification") or configuration.get("LaunchTemplate") or {}
+        if params.get("Strategy", "Rolling") != "Rolling":
+            raise _invalid("only rolling instance refreshes are simulated")
+        preferences = _preferences(params.get("Preferences") or {})
+        refresh = self._cloud.start_refresh(
+            _group(params), preferences, spec.get("Version") if configuration else None
+        )
+        return {"InstanceRefreshId": refresh.refresh_id}
+
+    def _describe_refreshes(self, params: Params) -> Answer:
+        group, ids = _group(params), params.get("InstanceRefreshIds")
+        shown = [one for one in self._cloud.refreshes(group) if not ids or one.refresh_id in ids]
+        return {"InstanceRefreshes": [_refresh_answer(one, group, self._time) for one in shown]}
 
     def _update(self, params: Params) -> Answer:
         given = {name: value for name, value in params.items() if value is not None}
@@ -442,6 +468,28 @@ def _invalid(message: str) -> CloudError:
     return CloudError("ValidationError", message)
 
 
+def _preferences(given: Mapping[str, Any]) -> Preferences:
+    most, delay = given.get("MaxHealthyPercentage"), given.get("CheckpointDelay")
+    if most is not None and "MinHealthyPercentage" not in given:
+        raise _invalid("MaxHealthyPercentage needs MinHealthyPercentage")
+    return Preferences(
+        min_healthy=int(given.get("MinHealthyPercentage", 90)),
+        max_healthy=None if most is None else int(most),
+        warmup_s=float(given.get("InstanceWarmup", 0.0)),
+        checkpoints=tuple(map(int, given.get("CheckpointPercentages", ()))),
+        delay_s=None if delay is None else float(delay),
+        skip_matching=_true(given.get("SkipMatching")),
+        auto_rollback=_true(given.get("AutoRollback")),
+        alarms=tuple(given.get("AlarmSpecification", {}).get("Alarms", ())),
+        bake_s=float(given.get("BakeTime", 0.0)),
+    )
+
+
+def _true(given: object) -> bool:
+    """Whether a flag is set, in process or over the wire."""
+    return str(given).lower() == "true"
+
+
 def hook_of(params: Params) -> LifecycleHook:
     """A hook as a call or a template asks for it; raises CloudError for what AWS refuses."""
     if not params.get("LifecycleHookName"):
@@ -467,7 +515,7 @@ def warm_pool_of(params: Params) -> WarmPool:
         minimum=int(params.get("MinSize", 0)),
         prepared=None if prepared is None or int(prepared) < 0 else int(prepared),
         state=params.get("PoolState", "Stopped"),
-        reuse=str(reuse).lower() == "true",
+        reuse=_true(reuse),
     )
 
 
@@ -505,7 +553,48 @@ def instance_answer(view: InstanceView) -> dict[str, object]:
         "LifecycleState": view.state,
         "HealthStatus": "Healthy" if view.healthy else "Unhealthy",
         "ProtectedFromScaleIn": False,
+        **({"LaunchTemplate": _template(view.template)} if view.template else {}),
     }
+
+
+def _template(version: str) -> dict[str, object]:
+    """A version of the one launch template; nothing where a group has none."""
+    name = {"LaunchTemplateId": "lt-0123456789abcdef0", "LaunchTemplateName": "gpu-workers"}
+    return {**name, "Version": version} if version else {}
+
+
+def _refresh_answer(refresh: Refresh, group: str, time: VirtualTime) -> dict[str, object]:
+    wish = refresh.preferences
+    answer: dict[str, object] = {
+        "InstanceRefreshId": refresh.refresh_id,
+        "AutoScalingGroupName": group,
+        "Status": refresh.status.value,
+        "StartTime": time.at(refresh.start_s),
+        "PercentageComplete": refresh.percentage,
+        "InstancesToUpdate": refresh.to_update,
+        "Strategy": "Rolling",
+        "Preferences": {
+            "MinHealthyPercentage": wish.min_healthy,
+            "InstanceWarmup": int(wish.warmup_s),
+            "SkipMatching": wish.skip_matching,
+            "AutoRollback": wish.auto_rollback,
+            "CheckpointPercentages": list(wish.checkpoints),
+            "AlarmSpecification": {"Alarms": list(wish.alarms)},
+        },
+    }
+    if refresh.reason:
+        answer["StatusReason"] = refresh.reason
+    if refresh.end_s is not None:
+        answer["EndTime"] = time.at(refresh.end_s)
+    if refresh.template is not None:
+        launch = {"LaunchTemplateSpecification": _template(refresh.template)}
+        answer["DesiredConfiguration"] = {"MixedInstancesPolicy": {"LaunchTemplate": launch}}
+    if refresh.rolled_back_s is not None:
+        started = {"RollbackReason": refresh.reason}
+        answer["RollbackDetails"] = {
+            **started, "RollbackStartTime": time.at(refresh.rolled_back_s)
+        }  # fmt: skip
+    return answer
 
 
 def pool_answer(pool: WarmPool) -> dict[str, object]:

@@ -19,12 +19,14 @@ on the same one. What it promises:
 import heapq
 import math
 import random
+import zlib
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from spotkeeper_lab.cloud.group import GroupState, Refusal, SimulatedMachine
+from spotkeeper_lab.cloud.refresh import STEP_S, Preferences, Refresh, RefreshStatus
 from spotkeeper_lab.cloud.values import (
     ABANDONED,
     ADMINISTRATIVE,
@@ -43,8 +45,8 @@ from spotkeeper_lab.cloud.values import (
     PENDING,
     PENDING_WAIT,
     PROCESSES,
+    REFRESHED,
     REPLACE_UNHEALTHY,
-    SHRUNK,
     SPOT_DRY,
     SPOT_FULL,
     TAKEN_OUT,
@@ -130,6 +132,9 @@ class Cloud:
         self._dirty: set[str] = set(self._groups)
         self._warned: dict[str, SimulatedMachine] = {}
         self._taken: deque[SimulatedMachine] = deque()
+        self._refreshes: dict[str, list[Refresh]] = {}
+        self.ringing: set[str] = set()
+        """The alarms in ALARM state that an instance refresh may watch."""
         self.set_market(market)
 
     # --- AWS's verbs ----------------------------------------------------------------------------
@@ -400,7 +405,8 @@ class Cloud:
         Without a launch hook an instance counts as in service when a good one would serve.
         """
         now_s, hook_s = self.now_s, self.physics.launch_hook_s
-        bad, held_s = group.starts_badly(now_s), now_s + min(BOOT_S, start_s)
+        bad = group.starts_badly(now_s, machine.template)
+        held_s = now_s + min(BOOT_S, start_s)
         machine.serves_s = None if bad else now_s + start_s
         if group.holding(Transition.LAUNCHING):
             self._at(held_s, START, lambda: self._hold_launch(machine))
@@ -453,6 +459,86 @@ class Cloud:
             return
         self._proceed(machine)
 
+    # --- instance refresh -----------------------------------------------------------------------
+
+    def start_refresh(
+        self, group: str, preferences: Preferences, template: str | None = None
+    ) -> Refresh:
+        """Replace a group's instances, by a version of its launch template if one is given."""
+        state = self._group(group)
+        if self.refresh(group):
+            message = "An Instance Refresh is already in progress and blocks the execution of this"
+            raise CloudError("InstanceRefreshInProgress", f"{message} Instance Refresh.")
+        if preferences.auto_rollback and (template is None or state.template.startswith("$")):
+            message = "AutoRollback needs a desired configuration, and a numbered launch template"
+            raise CloudError("ValidationError", f"{message} version of the group")
+        launched = state.template if template is None else template
+        refreshes = self._refreshes.setdefault(group, [])
+        refresh = Refresh(
+            refresh_id=f"{len(refreshes):08x}-0000-4000-8000-{zlib.crc32(group.encode()):012x}",
+            preferences=preferences,
+            start_s=self.now_s,
+            template=template,
+            before=state.template,
+            old={
+                machine.instance_id
+                for machine in state.members.values()
+                if not (preferences.skip_matching and machine.template == launched)
+            },
+        )
+        refreshes.append(refresh)
+        self._step(state, refresh)
+        return refresh
+
+    def cancel_refresh(self, group: str) -> Refresh:
+        """Stop replacing; what was replaced stays, and the group keeps its own configuration."""
+        refresh = self._active(group)
+        refresh.finish(self.now_s, RefreshStatus.CANCELLED, "Cancelled due to user request.")
+        self._step(self._group(group), refresh)
+        return refresh
+
+    def roll_refresh_back(self, group: str) -> Refresh:
+        """Replace what a refresh has replaced, by the configuration of before."""
+        refresh = self._active(group)
+        refresh.roll_back(self._group(group), self.now_s, "Rollback was started by a user.")
+        self._step(self._group(group), refresh)
+        return refresh
+
+    def refresh(self, group: str) -> Refresh | None:
+        """A group's active refresh."""
+        return next((one for one in self._refreshes.get(group, ()) if one.active), None)
+
+    def refreshes(self, group: str) -> list[Refresh]:
+        """All refreshes of a group, newest first."""
+        return self._refreshes.get(self._group(group).spec.name, [])[::-1]
+
+    def break_template(self, group: str, template: str) -> None:
+        """Let all that a group launches from a version of its launch template never serve."""
+        self._group(group).bad_templates.add(template)
+
+    def _active(self, group: str) -> Refresh:
+        refresh = self.refresh(self._group(group).spec.name)
+        if refresh is None:
+            message = "No in progress or pending Instance Refresh found for Auto Scaling group"
+            raise CloudError("ActiveInstanceRefreshNotFound", f"{message} {group}")
+        return refresh
+
+    def _step(self, state: GroupState, refresh: Refresh) -> None:
+        if self._groups.get(state.spec.name) is not state:
+            return
+        extra = state.extra
+        ending = refresh.step(state, self.now_s, frozenset(self.ringing))
+        for machine in ending:
+            machine.cause = REFRESHED
+            self._leave(machine)
+        if state.extra < extra:
+            for machine in state.surplus():
+                self._leave(machine)
+        state.touch()
+        if refresh.active:
+            self._at(self.now_s + STEP_S, RETRY, lambda: self._step(state, refresh))
+        self._act(state)
+
     # --- warm pools -----------------------------------------------------------------------------
 
     def put_warm_pool(self, group: str, pool: WarmPool) -> None:
@@ -490,6 +576,9 @@ class Cloud:
     def _made(self, group: GroupState, pool: str) -> SimulatedMachine:
         self._numbered += 1
         machine = SimulatedMachine(self._numbered, pool, group.spec.purchase, self.now_s, group)
+        refresh = self.refresh(group.spec.name)
+        launches = refresh.launches if refresh else None
+        machine.template = group.template if launches is None else launches
         self._machines[machine.instance_id] = machine
         return machine
 
@@ -860,10 +949,10 @@ class Cloud:
             machine.state = TERMINATED
             self._part(machine, FOUND_GONE)
 
-    def _end(self, machine: SimulatedMachine, why: str = SHRUNK) -> None:
+    def _end(self, machine: SimulatedMachine, why: str = "") -> None:
         if machine.ended_s is None:
             self._stop(machine)
-            self._part(machine, why if machine.healthy else USER_HEALTH_CHECK)
+            self._part(machine, (why or machine.cause) if machine.healthy else USER_HEALTH_CHECK)
 
     def _stop(self, machine: SimulatedMachine) -> None:
         machine.ended_s = self.now_s

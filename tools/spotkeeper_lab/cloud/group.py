@@ -20,6 +20,7 @@ from spotkeeper_lab.cloud.values import (
     IN_PROGRESS,
     LAUNCHING,
     PENDING,
+    SHRUNK,
     SUCCESSFUL,
     TERMINATE,
     TERMINATING,
@@ -42,7 +43,7 @@ class SimulatedMachine:
 
     One that ended may still be in its group: the health check has not found it yet.
     `cancelled` is why its launch was, in AWS's words; they may be none. `waits` has the hooks that
-    hold it, each with when its time is over; they do so since `held_s`.
+    hold it, each with when its time is over; they do so since `held_s`. `cause` is why it leaves.
     """
 
     number: int
@@ -64,6 +65,8 @@ class SimulatedMachine:
     cancelled: str | None = None
     waits: dict[str, float] = field(default_factory=dict)
     held_s: float = 0.0
+    template: str = ""
+    cause: str = SHRUNK
     launch: Activity | None = None
     """Its launch, once it does not change any more."""
     instance_id: str = field(init=False)
@@ -120,7 +123,10 @@ class _Drought:
 
 @dataclass(slots=True)
 class GroupState:
-    """A group that changes; `touch` it whenever it does."""
+    """A group that changes; `touch` it whenever it does.
+
+    An instance refresh may have it launch `extra` instances beyond its desired capacity.
+    """
 
     spec: GroupSpec
     physics: Physics
@@ -136,6 +142,9 @@ class GroupState:
     tags: dict[str, str] = field(default_factory=dict)
     pool: WarmPool | None = None
     warm: dict[str, SimulatedMachine] = field(default_factory=dict)
+    template: str = field(init=False)
+    bad_templates: set[str] = field(default_factory=set)
+    extra: int = 0
     _chances: random.Random = field(init=False)
     _spares: list[float] = field(default_factory=list)
     _drought: _Drought | None = None
@@ -146,7 +155,7 @@ class GroupState:
     _numbered: int = 0
 
     def __post_init__(self) -> None:
-        self.desired = self.spec.desired
+        self.desired, self.template = self.spec.desired, self.spec.template
         self.hooks = {hook.name: hook for hook in self.spec.hooks}
         self._chances = random.Random(f"{self.spec.name}/scale-in")
         if self.spec.purchase is Purchase.ON_DEMAND and self.physics.warm_start_s is not None:
@@ -169,6 +178,7 @@ class GroupState:
                 grace_s=self.spec.grace_s,
                 tags=dict(self.tags),
                 pools=self.spec.pools,
+                template=self.template,
             )
         return self._view
 
@@ -181,7 +191,7 @@ class GroupState:
 
     def missing(self) -> int:
         """How many instances are to be launched; below 0 there are too many."""
-        return self.desired - len(self.present())
+        return self.desired + self.extra - len(self.present())
 
     @property
     def pool_size(self) -> int:
@@ -230,9 +240,10 @@ class GroupState:
         self.retried += 1
         return min(longest_s, self.physics.retry_s * 2.0 ** min(self.retried - 1, 10))
 
-    def starts_badly(self, now_s: float) -> bool:
+    def starts_badly(self, now_s: float, template: str = "") -> bool:
         """Whether an instance launched now never serves."""
-        return any(start <= now_s < end for start, end in self.bad_images)
+        bad = any(start <= now_s < end for start, end in self.bad_images)
+        return bad or template in self.bad_templates
 
     def start_s(self, now_s: float) -> float:
         """How long an instance launched now needs; takes a stopped spare where one is ready."""

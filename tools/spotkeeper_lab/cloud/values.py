@@ -52,9 +52,10 @@ ABANDONED = (
 )
 LAUNCH, TERMINATE = "Launch", "Terminate"
 HEALTH_CHECK, REPLACE_UNHEALTHY = "HealthCheck", "ReplaceUnhealthy"
+REFRESH = "InstanceRefresh"
 PROCESSES = (
     LAUNCH, TERMINATE, "AddToLoadBalancer", "AlarmNotification", "AZRebalance", HEALTH_CHECK,
-    "InstanceRefresh", REPLACE_UNHEALTHY, "ScheduledActions",
+    REFRESH, REPLACE_UNHEALTHY, "ScheduledActions",
 )  # fmt: skip
 USER_SUSPENDED = "User suspended"
 ADMINISTRATIVE = "Administrative suspension"
@@ -69,6 +70,7 @@ SHRUNK = (
     "an instance was taken out of service in response to a difference between desired and actual "
     "capacity, shrinking the capacity from {have} to {left}."
 )
+REFRESHED = "an instance was taken out of service in response to an instance refresh."
 FOUND_GONE = (
     "an instance was taken out of service in response to an EC2 health check indicating it has "
     "been terminated or stopped."
@@ -149,7 +151,8 @@ class WarmPool:
 class GroupSpec:
     """An Auto Scaling group; `pools` are "zone/type", of the market where it buys spot.
 
-    For `grace_s` from when an instance is in service its health is not looked at.
+    For `grace_s` from when an instance is in service its health is not looked at. `template` is the
+    version of its launch template.
     """
 
     name: str
@@ -160,6 +163,7 @@ class GroupSpec:
     pools: tuple[str, ...]
     grace_s: float = 0.0
     hooks: tuple[LifecycleHook, ...] = ()
+    template: str = ""
 
 
 def two_groups(
@@ -257,6 +261,7 @@ class InstanceView:
     lost: bool
     status_s: float | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    template: str = ""
 
     @property
     def draining(self) -> bool:
@@ -281,6 +286,7 @@ class GroupView:
     grace_s: float = 0.0
     tags: Mapping[str, str] = field(default_factory=dict)
     pools: tuple[str, ...] = ()
+    template: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
