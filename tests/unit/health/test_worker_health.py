@@ -516,7 +516,7 @@ def test_what_took_no_request_stays_suspect_until_it_logs_although_others_take_t
         OLD,
         queue=holding(7, 2),
         last_logs=hung,
-        silent=SPOT[:4],
+        silent=(*SPOT[:4],),
         suspects=dict.fromkeys(hung, LONG_AGO),
     )
     diagnosis = diagnosed(load(*busy(*SPOT[4:])), memory)
