@@ -14,7 +14,7 @@ from spotkeeper_lab.cloud.values import IN_SERVICE, LAUNCH, REFRESH, TERMINATE, 
 
 STEP_S = 15.0
 STUCK_S = 3600.0
-"""A refresh that makes no progress for so long fails."""
+"""A refresh without progress for this time fails."""
 
 
 class RefreshStatus(StrEnum):
@@ -155,7 +155,7 @@ class Refresh:
         self.waits_until_s, self._progress_s = None, now_s
 
     def fail(self, group: GroupState, now_s: float, reason: str) -> None:
-        """Fail, or roll back where that was asked for."""
+        """Fail, or roll back where the preferences say so."""
         if self.preferences.auto_rollback and self.status is not RefreshStatus.ROLLING_BACK:
             self.roll_back(group, now_s, reason)
             return
