@@ -5,7 +5,7 @@ from typing import Any
 from spotkeeper import wiring
 from spotkeeper.border.events import read_messages
 from spotkeeper.observability import emit, logger
-from spotkeeper.turns.collect_search_logs import collect
+from spotkeeper.turns.collect_search_logs import collect, receive
 
 
 @logger.inject_lambda_context
@@ -15,8 +15,12 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str
     # A fleet keeps its search logs while its document is wrong.
     known_fleets = wiring.fleet_documents().names
     messages, looks = read_messages(event), wiring.queue_looks()
-    home = wiring.home_queue()
-    done = collect(messages, wiring.load_table(), known_fleets, default_fleet, looks, home)
+    table, home = wiring.load_table(), wiring.home_queue()
+    if messages and messages[0].forwarded:
+        done = receive(messages, table, wiring.unpacked)
+    else:
+        add = home.add if home else None
+        done = collect(messages, table, known_fleets, default_fleet, looks, add)
     for message_id, why in done.failed.items():
         logger.error("search logs not counted", message_id=message_id, why=why)
     for message_id, left_out in done.left_out.items():

@@ -11,7 +11,7 @@ import pytest
 
 from functions.collect_search_logs.app import handler
 from spotkeeper import wiring
-from spotkeeper.adapters.wake_ups import HomeQueue
+from spotkeeper.adapters.home_queue import HomeQueue
 from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.load import milliseconds
 from spotkeeper.domain.load.summarise import summarise
@@ -90,24 +90,20 @@ def test_logs_lost_on_a_machine_are_a_metric(metrics: Metrics) -> None:
 def test_a_region_forwards_what_it_has_counted_and_its_home_keeps_it_apart(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The home counts by the time of the region's queue; a queue of workers names no region."""
+    """The home counts by the time of the region's queue; digests of a workers' queue are none."""
     sqs = boto3.client("sqs")
     url = sqs.create_queue(QueueName="spotkeeper-regions")["QueueUrl"]
     monkeypatch.setattr(wiring, "home_queue", lambda: HomeQueue(sqs, url, "us-east-2"))
     body = json.dumps([sent_log()])
     assert deliver(record("1", body), record("2", "{")) == ["2"]
-    [message] = sqs.receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
-    attributes = {
-        name: {"stringValue": each["StringValue"], "dataType": each["DataType"]}
-        for name, each in message["MessageAttributes"].items()
-    }
+    [message] = sqs.receive_message(QueueUrl=url)["Messages"]
     monkeypatch.setattr(wiring, "home_queue", lambda: None)
-    for source, kept in (("spotkeeper-logs", []), ("spotkeeper-regions", [SENT])):
-        sent = record("3", message["Body"], SENT + timedelta(seconds=240))
-        arn = f"arn:aws:sqs:us-west-2:123456789012:{source}"
-        assert deliver(sent | {"messageAttributes": attributes, "eventSourceARN": arn}) == []
+    for source, refused, kept in (("logs", ["3", "4"], []), ("regions", ["4"], [(SENT, 1)])):
+        arn = {"eventSourceARN": f"arn:aws:sqs:us-west-2:123456789012:spotkeeper-{source}"}
+        sent = record("3", message["Body"], SENT + timedelta(seconds=240)) | arn
+        assert deliver(sent, record("4", "[1]") | arn) == refused
         there = wiring.load_table().since(f"{FLEET}@us-east-2", SENT - timedelta(hours=1))
-        assert [digest.sent_at for digest in there] == kept
+        assert [(digest.sent_at, digest.count) for digest in there] == kept
 
 
 def test_what_the_home_does_not_take_is_delivered_again(

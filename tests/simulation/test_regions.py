@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from spotkeeper.domain.decision import Alarm, Controller, DecisionRecord, RegionFigures
+from spotkeeper.domain.decision import Alarm, Controller, DecisionRecord
 from spotkeeper.domain.permission import Control, Pause
 from spotkeeper_lab.backtest import regions
 from spotkeeper_lab.backtest.bounds import limit
 from spotkeeper_lab.backtest.world import World, account
 from spotkeeper_lab.fakes import FakeRegions, FakeStates, instant
 from spotkeeper_lab.traces.market import Market, market_of
+from spotkeeper_operator.status.known import RegionFigures, region_figures
 
 WEST, EAST, EU = "us-west-2", "us-east-1", "eu-west-1"
 HOUR = 3600.0
@@ -79,7 +80,7 @@ class Fleet:
     def known(self) -> dict[str, RegionFigures]:
         """What the home's last record says of each region."""
         last = next(r for r in self.records(WEST) if r.controller is Controller.HEALTH)
-        return {figures.region: figures for figures in last.regions}
+        return {figures.region: figures for figures in region_figures(last.regions)}
 
     def alarms(self, region: str) -> set[Alarm]:
         return {alarm for record in self.records(region) for alarm in record.alarms}

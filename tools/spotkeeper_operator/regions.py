@@ -10,14 +10,16 @@ from spotkeeper.adapters.dynamodb.regions import RegionTables
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.prices import spot_prices
 from spotkeeper.adapters.stacks import Stack, StackReader
-from spotkeeper.domain.decision import Controller, RegionFigures
+from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.doctor.checks import quota_for
 from spotkeeper.domain.doctor.facts import Unseen
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.purchase import PurchaseOption
+from spotkeeper.domain.spread import NEVER, Place, Report
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.cost import read_cost
+from spotkeeper_operator.status.known import RegionFigures, region_figures
 from spotkeeper_operator.text import age_from, columns, labelled, paragraphs, spoken
 
 # Records in which the newest turn of the home is found, also while turns fail.
@@ -64,7 +66,8 @@ def _read(aws: Aws, stack: Stack, fleet: Fleet, now: datetime) -> FleetRegions:
         last = next((record for record in newest if record.regions), None)
         if last is None:
             raise OperatorError(f"{fleet.name}: no turn has divided the need yet")
-        return FleetRegions(fleet=fleet.name, at=last.at, home=aws.region, regions=last.regions)
+        figures = region_figures(last.regions)
+        return FleetRegions(fleet=fleet.name, at=last.at, home=aws.region, regions=figures)
     tables = RegionTables(aws.region, stack.table, lambda region: aws.dynamodb)
     share, report = tables.of(fleet.name, aws.region)
     if share is None:
@@ -72,17 +75,10 @@ def _read(aws: Aws, stack: Stack, fleet: Fleet, now: datetime) -> FleetRegions:
             f"{fleet.name}: its home {fleet.home} has written no share yet: deploy the home with "
             f"Regions={stack.outputs.get('TableArn', 'the ARN of the table')}"
         )
-    here = RegionFigures(
-        region=aws.region,
-        cover=share.cover,
-        ask=share.ask,
-        serving=report.serving if report else 0,
-        on_demand=report.on_demand if report else 0,
-        price_usd=report.price if report else None,
-        refused_since=report.since if report and report.refused else None,
-        known_at=share.written,
-    )
-    return FleetRegions(fleet=fleet.name, at=now, home=fleet.home or "", regions=(here,))
+    report = report or Report(at=NEVER)
+    here = Place(share=share, report=report, price=report.price or 0.0)
+    figures = region_figures({aws.region: here})
+    return FleetRegions(fleet=fleet.name, at=now, home=fleet.home or "", regions=figures)
 
 
 def regions_text(fleets: Sequence[FleetRegions], now: datetime) -> str:

@@ -20,8 +20,10 @@ from spotkeeper.adapters.ec2.lives import InstanceLives, ScalingActivities
 from spotkeeper.adapters.ec2.prices import MarketPrices, price_list_region
 from spotkeeper.adapters.event_bus import EventBus
 from spotkeeper.adapters.fleet_documents import DocumentCopy, FleetDocuments, FleetDocumentStore
+from spotkeeper.adapters.home_queue import HomeQueue
+from spotkeeper.adapters.home_queue import unpacked as unpacked
 from spotkeeper.adapters.request_queues import EveryRequestQueue
-from spotkeeper.adapters.wake_ups import HomeQueue, TurnQueue
+from spotkeeper.adapters.wake_ups import TurnQueue
 from spotkeeper.border.settings import (
     AvailabilitySettings,
     CheckerSettings,

@@ -25,7 +25,6 @@ from spotkeeper.domain.decision import (
     Controller,
     DecisionRecord,
     HealthFigures,
-    RegionFigures,
     Suspect,
     Suspicion,
 )
@@ -38,6 +37,7 @@ from spotkeeper.domain.money.ledger import LedgerItem, Life
 from spotkeeper.domain.money.prices import PriceBook, priced
 from spotkeeper.domain.permission import Control, Permission
 from spotkeeper.domain.purchase import PurchaseOption
+from spotkeeper.domain.spread import Place
 from spotkeeper.turns.turn import ASK_UNTIL_S
 from spotkeeper_operator.aws import Activity, Aws, read_activities
 from spotkeeper_operator.status.looked import EC2, Looked, Reading
@@ -154,6 +154,44 @@ class Turn:
     action: Action
     rule: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionFigures:
+    """What is known of a region from its report of `known_at`, and the share that its home set.
+
+    `state` is empty, "leaving", "stale" or "gone". `price_usd` is a spot hour, egress included.
+    """
+
+    region: str
+    cover: int
+    ask: int
+    serving: int
+    on_demand: int
+    price_usd: float | None
+    refused_since: datetime | None
+    refused: tuple[str, ...]
+    known_at: datetime | None
+    state: str
+
+
+def region_figures(places: Mapping[str, Place]) -> tuple[RegionFigures, ...]:
+    """Show regions as their home knows them, each with when that was known."""
+    return tuple(
+        RegionFigures(
+            region=region,
+            cover=place.share.cover,
+            ask=place.share.ask,
+            serving=(report := place.report).serving,
+            on_demand=report.on_demand,
+            price_usd=None if report.price is None else place.price,
+            refused_since=report.since if report.refused else None,
+            refused=tuple(sorted(report.refused)),
+            known_at=report.at if report.release else None,
+            state=place.standing,
+        )
+        for region, place in places.items()
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,7 +360,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         log_age_s=log_age,
         permission=looked.control.permission(fleet.mode, now) if looked.control else None,
         control=looked.control,
-        regions=health.regions if health else (),
+        regions=region_figures(health.regions) if health else (),
     )
     state, cause = _judged(status, looked, fresh)
     since = _since(cause, status, turns[Controller.AVAILABILITY])

@@ -216,13 +216,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Message:
     """A queue message; `sent_at` is the queue's own clock.
 
-    One that a collector forwarded from another `region` has the time of the queue there.
+    Collectors of other regions `forwarded` those of a queue of their own: only they can send there.
     """
 
     message_id: str
     body: str
     sent_at: datetime
-    region: str = ""
+    forwarded: bool = False
 
 
 class _Record(_Part):
@@ -231,33 +231,7 @@ class _Record(_Part):
     sent_ms: Annotated[
         int, Field(validation_alias=AliasPath("attributes", "SentTimestamp"), ge=0, lt=2**43)
     ]
-    region: Annotated[
-        str,
-        Field(
-            validation_alias=AliasPath("messageAttributes", "region", "stringValue"),
-            pattern=r"^[a-z0-9-]{1,32}$",
-        ),
-    ] = ""
     source: Annotated[str, Field(alias="eventSourceARN")] = ""
-    first_sent_ms: Annotated[
-        int | None,
-        Field(
-            validation_alias=AliasPath("messageAttributes", "sent_ms", "stringValue"),
-            ge=0,
-            lt=2**43,
-        ),
-    ] = None
-
-    @property
-    def forwarded(self) -> bool:
-        """Whether the queue is that of other regions' collectors: only theirs are believed."""
-        return self.source.endswith("-regions")
-
-    @property
-    def since_ms(self) -> int:
-        """When it was sent first."""
-        first = self.first_sent_ms if self.forwarded else None
-        return self.sent_ms if first is None else min(first, self.sent_ms)
 
 
 class _QueueEvent(_Part):
@@ -275,8 +249,8 @@ def read_messages(event: Mapping[str, Any]) -> list[Message]:
         Message(
             message_id=record.message_id,
             body=record.body,
-            sent_at=_EPOCH + timedelta(milliseconds=record.since_ms),
-            region=record.region if record.forwarded else "",
+            sent_at=_EPOCH + timedelta(milliseconds=record.sent_ms),
+            forwarded=record.source.endswith("-regions"),
         )
         for record in records
     ]

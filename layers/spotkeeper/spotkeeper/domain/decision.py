@@ -3,12 +3,14 @@
 `reason`, `why` and `text` are for people alone: nothing reads them back.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.permission import Permission
+from spotkeeper.domain.spread import Place
 
 FAILED = "failed"
 """The rule in the record of a turn that failed; `error` says why."""
@@ -287,25 +289,6 @@ class HealthFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegionFigures:
-    """What a home knows of a region, from its report of `known_at`, and the share that it set.
-
-    `state` is empty, "leaving", "stale" or "gone". `price_usd` is of a spot hour, egress included.
-    """
-
-    region: str
-    cover: int
-    ask: int
-    serving: int = 0
-    on_demand: int = 0
-    price_usd: float | None = None
-    refused_since: datetime | None = None
-    refused: tuple[str, ...] = ()
-    known_at: datetime | None = None
-    state: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
     """What one turn saw, its rule and reason, its requests and AWS's answers.
 
@@ -334,7 +317,7 @@ class DecisionRecord:
     paused_since: datetime | None = None
     unread: tuple[str, ...] = ()
     error: Failure | None = None
-    regions: tuple[RegionFigures, ...] = ()
+    regions: Mapping[str, Place] = field(default_factory=dict)
 
     @property
     def refused(self) -> tuple[Outcome, ...]:

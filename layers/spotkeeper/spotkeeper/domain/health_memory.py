@@ -7,7 +7,7 @@ from datetime import datetime
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.request_queue import QueueMemory
 from spotkeeper.domain.load.speeds import Speeds
-from spotkeeper.domain.spread import SpreadMemory
+from spotkeeper.domain.spread import Place, Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,9 @@ class HealthMemory:
     `worker_known_at` is the last turn at which an instance in service had logged a request before.
     With `size_limited`, the load needed more than was requested of the spot group; None before the
     load has sized the group. `silences` are the times without requests of the last two weeks.
-    `speeds` are those of the fleet's instance types. `spread` is what a home remembers of its
-    regions, and `elsewhere` how many instances serve there.
+    `speeds` are those of the fleet's instance types. Of a fleet in several regions, `share` is this
+    one's; at home, `places` are all, `divided` is the need that they cover together, and
+    `elsewhere` how many instances serve in the others.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -88,5 +89,7 @@ class HealthMemory:
     worker_known_at: datetime | None = None
     silences: tuple[Silence, ...] = ()
     speeds: Speeds = field(default_factory=Speeds)
-    spread: SpreadMemory = field(default_factory=SpreadMemory)
+    share: Share | None = None
+    places: Mapping[str, Place] = field(default_factory=dict)
+    divided: int | None = None
     elsewhere: int = 0

@@ -7,7 +7,8 @@ unit. A unit moves in one way only: ask for it elsewhere, and move its cover onc
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 
 from spotkeeper.domain.failure import FailureClass, Remedy, needs_operator, remedy
 
@@ -21,6 +22,7 @@ REST, LONG_REST = timedelta(minutes=2), timedelta(hours=1)
 CHEAPER, CHEAPER_FOR = 0.95, timedelta(minutes=30)
 # What a report means; one of an older release gets no trial.
 RELEASE = 1
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,136 +71,98 @@ class Report:
     release: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """One region as its home knows it: the cover that it was given last, and its report.
-
-    `leaving` ones are removed or paused, `gone` ones cannot be reached and send no search logs:
-    both give their cover away. `fresh` says that the report is of now, and of this release.
+class Standing(StrEnum):
+    """Whether a region takes part: only an `OPEN` one gets trials, only the report of one that is
+    open or leaving is believed, and a region that is leaving or gone gives its cover away.
     """
 
-    cover: int
-    report: Report
-    price: float
-    fresh: bool = True
-    leaving: bool = False
-    gone: bool = False
+    OPEN = ""
+    LEAVING = "leaving"
+    STALE = "stale"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One region as its home knows it, and what the home remembers of it.
+
+    `price` is an instance's hour, USD, with the transfer of its requests. It has been on trial
+    since `tried`, and cheaper than another that serves since `cheaper`.
+    """
+
+    share: Share = Share(written=NEVER)
+    report: Report = Report(at=NEVER)
+    price: float = 0.0
+    standing: Standing = Standing.OPEN
+    rests_until: datetime | None = None
+    tried: datetime | None = None
+    cheaper: datetime | None = None
 
     @property
     def held(self) -> int:
         """How many spot instances serve or will."""
         return self.report.serving + self.report.launching
 
-    @property
-    def short(self) -> int:
-        """How many units of its cover others should serve: what its spot group was refused."""
-        if not self.fresh:
-            return 0
-        if self.leaving:
-            return self.cover
+    def short(self, cover: int) -> int:
+        """How many units of a cover others should serve: what the spot group was refused."""
+        if self.standing is Standing.LEAVING:
+            return cover
         refused = any(remedy(each) is not Remedy.NONE for each in self.report.refused)
-        return max(0, self.cover - self.held) if refused else 0
+        return max(0, cover - self.held) if refused and self.standing is Standing.OPEN else 0
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpreadMemory:
-    """What the home remembers of regions: until when each rests, and since when it is on trial.
-
-    `need` is what it divided last, None before the first time.
-    `cheaper` is the region that has been cheaper than another that serves, and since when. `given`
-    is what was written last, under `term`, and `reports` are the last: for regions whose table does
-    not answer.
-    """
-
-    term: int = 0
-    need: int | None = None
-    rests: Mapping[str, datetime] = field(default_factory=dict)
-    trials: Mapping[str, datetime] = field(default_factory=dict)
-    cheaper: Mapping[str, datetime] = field(default_factory=dict)
-    given: Mapping[str, Share] = field(default_factory=dict)
-    reports: Mapping[str, Report] = field(default_factory=dict)
-
-
-type Division = Mapping[str, tuple[int, int]]
-"""Cover and ask by region."""
+    def resting(self, now: datetime, trial: timedelta) -> datetime | None:
+        """Say until when it rests: it refused, or its trial is over. A refusal meanwhile is old."""
+        if self.rests_until and self.rests_until > now:
+            return self.rests_until
+        refused, overdue = self.report.refused, self.tried and now - self.tried > trial
+        if overdue or any(needs_operator(each) for each in refused):
+            return now + LONG_REST
+        return now + REST if refused else None
 
 
 def spread(
-    need: int,
-    home: str,
-    places: Mapping[str, Place],
-    memory: SpreadMemory,
-    now: datetime,
-    trial: timedelta,
-) -> tuple[Division, SpreadMemory]:
+    need: int, home: str, places: Mapping[str, Place], now: datetime, trial: timedelta
+) -> dict[str, Place]:
     """Divide a need; a trial that neither serves nor is refused within `trial` is over."""
     by_price = sorted(places, key=lambda r: (places[r].price, r != home))
-    takers = [r for r in by_price if places[r].fresh and not (places[r].leaving or places[r].gone)]
-    rests = _rests(places, memory, now, trial)
-    ready = [r for r in takers if now >= rests.get(r, now) and not places[r].short]
-    cover = _covers(need, home, places, by_price, (*ready, *takers, home)[0])
-    now_at = {r: replace(place, cover=cover[r]) for r, place in places.items()}
-
-    def move(count: int, origin: str, to: str) -> None:
-        for r, more in ((origin, -count), (to, count)):
-            cover[r] += more
-            now_at[r] = replace(now_at[r], cover=cover[r])
-
+    takers = [r for r in by_price if places[r].standing is Standing.OPEN]
+    gone = [r for r in places if places[r].standing is Standing.GONE]
+    cover = {r: 0 if r in gone else place.share.cover for r, place in places.items()}
+    cover[(*takers, home)[0]] += sum(places[r].share.cover for r in gone)
+    cover[home] += max(0, need - sum(cover.values()))
+    for r in reversed(by_price):  # A smaller need: from the dearest.
+        cover[r] -= min(cover[r], sum(cover.values()) - need)
     for to in takers:  # What serves beyond its cover takes another's: make before break.
-        for origin in [r for r in reversed(by_price) if r != to]:
-            spare = max(0, places[to].report.serving - cover[to])
+        for origin in reversed(by_price):
             dear = places[to].price <= CHEAPER * places[origin].price
-            count = now_at[origin].short or (min(1, cover[origin]) if dear else 0)
-            move(min(spare, count), origin, to)
+            count = places[origin].short(cover[origin]) or min(int(dear), cover[origin])
+            count = min(count, max(0, places[to].report.serving - cover[to]))
+            cover[origin], cover[to] = cover[origin] - count, cover[to] + count
     for origin in by_price:  # Both groups are short: on-demand elsewhere.
-        bare = min(places[origin].report.bare, cover[origin]) if places[origin].fresh else 0
-        able = (r for r in takers if r != origin and not places[r].report.bare)
-        if bare and (to := next(able, "")):
-            move(bare, origin, to)
-    ask, left = dict(cover), sum(place.short for place in now_at.values())
-    wanted, cheaper = left, dict[str, datetime]()
+        able = [r for r in takers if r != origin and not places[r].report.bare]
+        if able and places[origin].standing is not Standing.STALE:
+            count = min(places[origin].report.bare, cover[origin])
+            cover[origin], cover[able[0]] = cover[origin] - count, cover[able[0]] + count
+    ask, left = dict(cover), sum(place.short(cover[r]) for r, place in places.items())
+    runs_well, cheaper = not left, dict[str, datetime]()
     for r in takers:  # What trials have launched is kept.
         kept = min(left, max(0, places[r].held - cover[r]))
         ask[r], left = ask[r] + kept, left - kept
-    if ready:  # One region at a time is tried for the rest.
-        to = next((r for r in ready if not now_at[r].short), ready[0])
+    rests = {r: place.resting(now, trial) for r, place in places.items()}
+    ready = (r for r in takers if not rests[r] and not places[r].short(cover[r]))
+    if to := next(ready, ""):  # One region at a time is tried for the rest.
         ask[to] += left
-        dearest = max(places[r].price for r in places if cover[r]) if any(cover.values()) else 0.0
-        if not wanted and places[to].price <= CHEAPER * dearest:
-            cheaper[to] = memory.cheaper.get(to, now)
+        dearest = max((places[r].price for r in places if cover[r]), default=0.0)
+        if runs_well and places[to].price <= CHEAPER * dearest:
+            cheaper[to] = places[to].cheaper or now
             ask[to] += int(now - cheaper[to] >= CHEAPER_FOR)
-    trials = {r: memory.trials.get(r, now) for r in places if ask[r] > cover[r]}
-    return (
-        {r: (cover[r], ask[r]) for r in places},
-        replace(memory, need=need, rests=rests, trials=trials, cheaper=cheaper),
-    )
-
-
-def _rests(
-    places: Mapping[str, Place], memory: SpreadMemory, now: datetime, trial: timedelta
-) -> dict[str, datetime]:
-    """Let regions rest that refused, or whose trial is over; a refusal while one rests is old."""
-    rests = {r: until for r, until in memory.rests.items() if r in places and until > now}
-    for r in places.keys() - rests.keys():
-        refused = places[r].report.refused
-        overdue = r in memory.trials and now - memory.trials[r] > trial
-        if overdue or any(needs_operator(each) for each in refused):
-            rests[r] = now + LONG_REST
-        elif refused:
-            rests[r] = now + REST
-    return rests
-
-
-def _covers(
-    need: int, home: str, places: Mapping[str, Place], by_price: list[str], heir: str
-) -> dict[str, int]:
-    """Bring the covers to the need: more is the home's, less is taken from the dearest first.
-
-    What a region covered that is gone, `heir` covers.
-    """
-    cover = {r: 0 if place.gone else place.cover for r, place in places.items()}
-    cover[heir] += sum(place.cover for place in places.values() if place.gone)
-    cover[home] += max(0, need - sum(cover.values()))
-    for r in reversed(by_price):
-        cover[r] -= min(cover[r], sum(cover.values()) - need)
-    return cover
+    return {
+        r: replace(
+            place,
+            share=replace(place.share, cover=cover[r], ask=ask[r]),
+            rests_until=rests[r],
+            tried=(place.tried or now) if ask[r] > cover[r] else None,
+            cheaper=cheaper.get(r),
+        )
+        for r, place in places.items()
+    }

@@ -40,7 +40,7 @@ from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.request_queue import known_length
 from spotkeeper.domain.load.summarise import onprem_at_once
 from spotkeeper.ports import FleetError, Ports, Unreadable
-from spotkeeper.turns.spread import divided_need, shared
+from spotkeeper.turns.spread import shared
 from spotkeeper.turns.turn import (
     ASK_UNTIL_S,
     Budget,
@@ -81,7 +81,7 @@ def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, Deci
         ports.histories.write(fleet.name, assessment.history, now)
     wanted = plan(assessment)
     if fleet.is_shared:
-        wanted = shared(wanted, this, snapshot.logged_at)
+        wanted = shared(wanted, this)
     if any(isinstance(action, ReplaceWorker) for action in wanted.actions):
         wanted = checked(wanted, ports.load.since(fleet.name, read_from(fleet, now)))
     if wanted.actions:
@@ -130,7 +130,7 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
         history=history,
         now=now,
         logged_at=logged_at,
-        need=divided_need(lease.health.spread, spot.desired) if fleet.regions else None,
+        need=(lease.health.divided or spot.desired) if fleet.regions else None,
     )
 
 
@@ -177,8 +177,9 @@ def _record_of(
         reasons.append(f"the request queue is not known ({queue.trouble})")
     reasons += [diagnosis.nobody_serves] if diagnosis.nobody_serves else []
     reasons += [suspect.text for suspect in diagnosis.suspects]
-    if wanted.regions:
-        covers = ", ".join(f"{one.region} {one.cover} of {one.ask}" for one in wanted.regions)
+    if regions := wanted.memory.places:
+        shares = {region: place.share for region, place in regions.items()}
+        covers = ", ".join(f"{region} {s.cover} of {s.ask}" for region, s in shares.items())
         reasons.append(f"cover of ask in each region: {covers}")
     alarms = {
         Alarm.STALE_SEARCH_LOGS: stale,
@@ -213,7 +214,7 @@ def _record_of(
         outcomes=outcomes,
         awaited=(Awaited(what=Awaiting.SEARCH_LOGS),) if stale else (),
         alarms=(*[name for name, raised in alarms.items() if raised], *wanted.alarms),
-        regions=wanted.regions,
+        regions=regions,
     )
 
 

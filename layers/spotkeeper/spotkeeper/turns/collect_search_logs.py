@@ -6,10 +6,9 @@ have.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from spotkeeper.border.events import Message
 from spotkeeper.border.search_log import Body, MessageRefused, read, unpacked_bytes, without_future
@@ -23,14 +22,8 @@ from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLook
 from spotkeeper.ports import FleetError, LoadTable, QueueLooks
 
-
-class HomeQueue(Protocol):
-    """Takes a region's messages to the home of its fleets."""
-
-    def forward(self, messages: Sequence[Message]) -> Sequence[str]:
-        """Send messages unchanged; returns the ids of those that were not taken."""
-        ...
-
+type Add = Callable[[Sequence[LoadDigest]], Sequence[str]]
+"""Stores or sends digests; returns the keys of those that were not taken."""
 
 # A batch has up to 100 messages of `MAX_LOGS` each, and the function 512 MB of memory.
 BATCH_LOGS = 100_000
@@ -72,7 +65,7 @@ def collect(
     known_fleets: Collection[str],
     default_fleet: str,
     looks: QueueLooks | None = None,
-    home: HomeQueue | None = None,
+    home: Add | None = None,
 ) -> CollectReport:
     """Read, sum up and store a batch; logs that name no fleet belong to `default_fleet`.
 
@@ -98,9 +91,6 @@ def collect(
                     known = ", ".join(sorted(known_fleets)) or "none"
                     why = f"fleet: {each.fleet} has no fleet document; known are {known}"
                     raise MessageRefused(why)
-            if message.region:
-                # Digests of another region stay apart: its home sees when they stop.
-                batches = [replace(b, fleet=f"{b.fleet}@{message.region}") for b in batches]
         except (MessageRefused, NotDigestible) as error:
             refused[message.message_id] = str(error)
             continue
@@ -115,22 +105,24 @@ def collect(
         for each in batches:
             equal[each.fleet, each.content].append((each, message.message_id))
     sent = _digests(equal.values())
-    unstored |= _store(sent, table)
-    unstored |= _forward([m for m in messages if m.message_id not in unstored | refused], home)
+    unstored |= _store(sent, table.add, "the load table")
+    if home:
+        new = [each for each in sent if unstored.keys().isdisjoint(each.message_ids)]
+        unstored |= _store(new, home, "its home's queue")
     left_out = {i: why for i, why in left_out.items() if i not in unstored}
     stored_messages = [each for each in noted.values() if each[0].message_id not in unstored]
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for stored in sent:
         if unstored.keys().isdisjoint(stored.message_ids):
             digest = stored.digest
-            counts[digest.fleet.partition("@")[0]].update({
+            counts[digest.fleet].update({
                 "SearchLogs": digest.count + digest.late,
                 "LateSearchLogs": digest.late,
                 "ClockSkewed": digest.skewed,
                 "DuplicateMessages": len(stored.message_ids) - 1 + stored.repeats,
             })  # fmt: skip
             # Logs that are not in the load count as lost.
-            _add(counts, digest.fleet.partition("@")[0], SearchLogsLost=digest.late)
+            _add(counts, digest.fleet, SearchLogsLost=digest.late)
     for _, body in stored_messages:
         for fleet, note in body.notes:
             lost = note.lost + note.refused
@@ -147,6 +139,22 @@ def collect(
         left_out=left_out,
         looks_unkept=_keep_looks(stored_messages, looks) if looks is not None else "",
     )
+
+
+def receive(
+    messages: Sequence[Message], table: LoadTable, unpacked: Callable[[str], Sequence[LoadDigest]]
+) -> CollectReport:
+    """Store what collectors of other regions have counted: at home it stays apart by region."""
+    sent, refused = list[_Sent](), dict[str, str]()
+    for message in messages:
+        try:
+            digests = unpacked(message.body)
+        except FleetError as error:
+            refused[message.message_id] = str(error)
+        else:
+            sent += [_Sent(digest, (message.message_id,), repeats=False) for digest in digests]
+    unstored = _store(sent, table.add, "the load table")
+    return CollectReport(refused=refused, unstored=unstored, counts={}, left_out={})
 
 
 def _add(counts: defaultdict[str, Counter[str]], fleet: str, **more: int) -> None:
@@ -193,25 +201,15 @@ def _digests(equal: Iterable[Sequence[tuple[FleetBatch, str]]]) -> list[_Sent]:
     return sent
 
 
-def _forward(messages: Sequence[Message], home: HomeQueue | None) -> dict[str, str]:
-    """Send messages home; returns why, by message id, for those to be delivered again."""
-    try:
-        left = set(home.forward(messages)) if home and messages else set[str]()
-    except FleetError as error:
-        return {message.message_id: str(error) for message in messages}
-    why = "its home's queue did not take it; it will be delivered again"
-    return dict.fromkeys(left, why)
-
-
 def _order(batch: FleetBatch) -> tuple[datetime, str]:
     return batch.sent_at, batch.content
 
 
-def _store(sent: Sequence[_Sent], table: LoadTable) -> dict[str, str]:
-    """Store digests; returns why, by message id, for those that could not be stored."""
-    why = "the load table did not take it after several tries; it will be delivered again"
+def _store(sent: Sequence[_Sent], add: Add, what: str) -> dict[str, str]:
+    """Store or send digests; returns why, by message id, for those that could not be."""
+    why = f"{what} did not take it after several tries; it will be delivered again"
     try:
-        left = set(table.add([each.digest for each in sent])) if sent else set()
+        left = set(add([each.digest for each in sent])) if sent else set[str]()
     except FleetError as error:
         left, why = {each.digest.key for each in sent}, str(error)
     return {i: why for each in sent if each.digest.key in left for i in each.message_ids}

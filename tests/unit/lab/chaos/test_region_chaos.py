@@ -1,6 +1,7 @@
 """A seed determines a run of several regions; a rule without make before break is noticed."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,11 @@ def test_a_partition_breaks_no_promise() -> None:
 
 
 def test_covers_beyond_the_need_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def double(*arguments: object) -> object:
-        division, memory = spread.spread(*arguments)  # type: ignore[arg-type]
-        return {r: (2 * cover, 2 * ask) for r, (cover, ask) in division.items()}, memory
+    def double(*arguments: Any) -> dict[str, spread.Place]:
+        return {
+            r: replace(place, share=replace(place.share, cover=2 * place.share.cover))
+            for r, place in spread.spread(*arguments).items()
+        }
 
     monkeypatch.setattr(turns, "spread", double)
     result = RegionRun(replace(draw(3), events=())).play()

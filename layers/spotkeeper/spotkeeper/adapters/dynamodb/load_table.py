@@ -79,7 +79,7 @@ class LoadDigestTable(Items):
         """Store digests, idempotently by key; returns the keys that could not be stored."""
         unstored: list[str] = []
         once = {(digest.fleet, digest.key): digest for digest in digests}
-        items = [(pack(*some), some) for some in _by_item(once.values())]
+        items = [(pack(*some), some) for some in by_item(once.values())]
         for batch in batched(items, ITEMS_A_CALL, strict=False):
             left = {_key(item) for item in self._write([item for item, _ in batch])}
             unstored += (d.key for item, some in batch if _key(item) in left for d in some)
@@ -171,7 +171,9 @@ def _key(item: Item) -> str:
     return str(item["sk"]["S"])
 
 
-def _by_item(digests: Iterable[LoadDigest]) -> Iterator[Sequence[LoadDigest]]:
+def by_item(
+    digests: Iterable[LoadDigest], workers: int = _WORKERS_AN_ITEM
+) -> Iterator[Sequence[LoadDigest]]:
     """Put together what one item holds: one fleet and slot, and so few workers that they fit."""
     slots: defaultdict[tuple[str, int], list[LoadDigest]] = defaultdict(list)
     for digest in digests:
@@ -179,9 +181,7 @@ def _by_item(digests: Iterable[LoadDigest]) -> Iterator[Sequence[LoadDigest]]:
     for some in slots.values():
         some.sort(key=lambda digest: digest.key)
         sums = accumulate(len(digest.workers) for digest in some)
-        for _, same in groupby(
-            zip(some, sums, strict=True), lambda each: each[1] // _WORKERS_AN_ITEM
-        ):
+        for _, same in groupby(zip(some, sums, strict=True), lambda each: each[1] // workers):
             yield [digest for digest, _ in same]
 
 

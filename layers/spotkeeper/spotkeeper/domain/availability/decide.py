@@ -192,7 +192,6 @@ def remember_seen(assessment: Assessment, at_risk: Mapping[str, datetime]) -> Av
         spot_missing=not group.exists or assessment.restored > 0,
         left=tuple(snapshot.left),
         on_demand_since=(old.on_demand_since or now) if assessment.on_demand.target else None,
-        share=snapshot.share,
         unsure=None,
     )
     memory = replace(memory, adoption=adopt(old, memory, assessment))

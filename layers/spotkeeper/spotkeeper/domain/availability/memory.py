@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.announcements import Announced
 from spotkeeper.domain.failure import LaunchFailure
-from spotkeeper.domain.spread import Share
 
 # While both groups are short, on-demand is tried again after 1, 2, 4 ... 15 minutes.
 BACKOFF_FIRST_S = 60
@@ -126,8 +125,7 @@ class AvailabilityMemory:
     * `spot_missing`, whether the spot group was deleted, and not given its size again since;
     * `left`, the groups of earlier documents that still have instances;
     * `on_demand_since`, since when the on-demand group has had a desired capacity above 0;
-    * `share`, the last one that the home of several regions set, and the `price` of a spot hour,
-      USD, read at `priced_at`.
+    * `price`, that of a spot hour, USD, read at `priced_at`, of a fleet in several regions.
 
     What AWS accepted:
 
@@ -163,7 +161,6 @@ class AvailabilityMemory:
     spot_missing: bool = False
     left: tuple[str, ...] = ()
     on_demand_since: datetime | None = None
-    share: Share | None = None
     price: float | None = None
     priced_at: datetime | None = None
 

@@ -11,7 +11,6 @@ from spotkeeper.domain.decision import (
     Action,
     Alarm,
     Answer,
-    RegionFigures,
     Request,
     RequestKind,
 )
@@ -145,7 +144,7 @@ class HealthAssessment:
 class HealthPlan:
     """The actions of a turn, in order; `memory` holds what was seen, before any request.
 
-    `regions` and `alarms` are those of a fleet in several regions.
+    `alarms` are those of a fleet in several regions.
     """
 
     assessment: HealthAssessment
@@ -153,7 +152,6 @@ class HealthPlan:
     diagnosis: Diagnosis
     actions: tuple[HealthAction, ...]
     memory: HealthMemory
-    regions: tuple[RegionFigures, ...] = ()
     alarms: tuple[Alarm, ...] = ()
 
 
