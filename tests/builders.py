@@ -1,8 +1,10 @@
-"""Short ways to say what a test is about: fleets, groups, situations."""
+"""Short ways to say what a test is about: fleets, groups, situations, facts of AWS."""
 
+import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from spotkeeper.domain.availability.actions import (
@@ -38,6 +40,14 @@ from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
 TABLE = "spotkeeper"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+EVIDENCE = Path(__file__).parent / "evidence"
+
+
+def evidence(name: str) -> list[dict[str, str]]:
+    """The rows of a table of facts about AWS, each with its source."""
+    text = (EVIDENCE / f"{name}.tsv").read_text(encoding="utf-8")
+    lines = [line for line in text.split("\n") if not line.startswith("#")]
+    return list(csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE))
 
 
 def at(seconds: float) -> datetime:

@@ -10,7 +10,7 @@ import pytest
 
 from functions.handle_interruption.app import handler
 from spotkeeper.ports import Throttled
-from tests.builders import at
+from tests.builders import at, evidence
 from tests.functions.conftest import NONCE, Metrics, Stage, StageOf, document, slow_down
 
 EVENTS = Path(__file__).parents[2] / "events"
@@ -56,13 +56,29 @@ def test_an_event_about_a_strangers_instance_does_nothing(stage: Stage, name: st
     assert stage.counted("dynamodb") == {"GetItem": 1}
 
 
-@pytest.mark.parametrize(
-    "name", ["launch_successful", "launch_unsuccessful", "terminate_successful"]
-)
-def test_an_event_about_a_group_turns_its_fleet_only(stage: Stage, name: str) -> None:
-    assert stage.call(handler, event(name)).keys() == {"ocr"}
+TURNS = {"launch_successful", "launch_unsuccessful", "terminate_successful", "state_change"}
+MARKS = {"interruption_warning", "scheduled_change"}
+
+
+@pytest.mark.parametrize("row", evidence("events"), ids=lambda row: row["event"][:90])
+def test_an_event_of_aws_does_what_it_means(
+    stage: Stage, row: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the lab, whose first two spot instances stand for those that the row names."""
+    ids = [it.instance_id for it in stage.cloud.group("ocr-spot").instances[:2]]
+    named = dict(zip((STRANGER, "i-0c1d2e3f4a5b6c7d8"), ids, strict=True))
+    text, expected = row["event"], row["instances"]
+    for example, mine in named.items():
+        text, expected = text.replace(example, mine), expected.replace(example, mine)
+    answer = stage.call(handler, event("rebalance_recommendation") | json.loads(text))
+    names_none = row["kind"] in MARKS and not expected
+    assert ("EventsUnusable" in capsys.readouterr().out) is names_none
+    acts = row["kind"] in TURNS | MARKS and not names_none
+    assert answer.keys() == ({"ocr"} if acts else set())
     assert stage.records("search") == []
-    assert changes(stage) == {}
+    marked = stage.memory("ocr", "availability")["at_risk"] if acts else {}
+    left = {*ids} - {it.instance_id for it in stage.cloud.group("ocr-spot").instances}
+    assert {*marked, *left} == ({*expected.split()} if row["kind"] in MARKS else set())
 
 
 def test_a_warned_instance_is_backfilled_replaced_and_drained_in_one_turn(

@@ -180,13 +180,7 @@ END, LAUNCH = "Terminating EC2 instance: i-1", "Launching a new EC2 instance: i-
     ("cause", "what", "taken"),
     [
         (GONE, END, True),
-        (f"{AN_INSTANCE} a system health-check.", END, True),
-        (f"{AN_INSTANCE} an EC2 instance status checks failure.", END, True),
-        (f"{AN_INSTANCE} an ELB system health check failure.", END, True),
-        (f"{AN_INSTANCE} an EC2 Spot interruption notice.", END, True),
-        (f"{AN_INSTANCE} a user request.", END, False),
-        (f"{AN_INSTANCE} a user health-check.", END, False),
-        ("a user request update of capacity, shrinking the capacity from 3 to 2.", END, False),
+        (f"{AN_INSTANCE} an ELB system health check failure.", END, False),
         (GONE, LAUNCH, False),
     ],
 )

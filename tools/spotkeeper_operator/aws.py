@@ -11,13 +11,9 @@ from botocore.config import Config
 from botocore.exceptions import ProfileNotFound
 
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
-from spotkeeper.adapters.ec2.auto_scaling import (
-    activities_of,
-    ended_by_request,
-    instances_of,
-    is_failed_launch,
-)
+from spotkeeper.adapters.ec2.auto_scaling import activities_of, instances_of, is_failed_launch
 from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
+from spotkeeper.adapters.errors import End, end_of
 from spotkeeper.adapters.fleet_documents import DocumentCopy, FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.stacks import Stack, StackReader
 from spotkeeper.domain.money.prices import PriceBook
@@ -144,16 +140,13 @@ def chosen(documents: FleetDocuments, name: str | None) -> "Sequence[Fleet]":
 AT_MOST = 500
 # How a cause begins: with the time that `at` has, too.
 _AT = re.compile(r"^At \S+Z ")
-# What AWS writes when a check of its own fails, or it takes a spot instance. A user's check is set
-# by a call.
-_ON_ITS_OWN = re.compile(r"(?<!user )(health|status)[ -]checks?\b|interruption", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
     """One activity: a launch, or an end.
 
-    `failed` launches have the error in `cause`. AWS ended the `taken` ones on its own.
+    `failed` launches have the error in `cause`. AWS took the `taken` ones, or lost them.
     """
 
     group: str
@@ -173,7 +166,6 @@ def read_activities(aws: Aws, group: str, first: datetime, last: datetime) -> tu
             continue
         failed, what = is_failed_launch(one), one.get("Description", "")
         cause = _AT.sub("", one["Cause"])
-        ended_on_its_own = "terminating" in what.lower() and _ON_ITS_OWN.search(one["Cause"])
         activities.append(
             Activity(
                 group=one["AutoScalingGroupName"],
@@ -182,7 +174,7 @@ def read_activities(aws: Aws, group: str, first: datetime, last: datetime) -> tu
                 cause=one.get("StatusMessage", cause) if failed else cause,
                 instances=tuple(instances_of(one)),
                 failed=failed,
-                taken=bool(ended_on_its_own) and not ended_by_request(one),
+                taken="terminating" in what.lower() and end_of(one["Cause"]) is End.AWS,
             )
         )
     return tuple(sorted(activities, key=lambda one: one.at))

@@ -13,7 +13,6 @@ from spotkeeper.adapters.ec2.auto_scaling import (
     DRAINING_TAG,
     GROUP_TAG,
     AutoScalingReader,
-    ended_by_request,
 )
 from spotkeeper.adapters.errors import SPOT_TROUBLED_STATUSES
 from spotkeeper.domain.failure import FailureClass
@@ -81,28 +80,6 @@ def test_a_launch_that_began_a_launch_deadline_ago_is_read_when_it_fails(aws: Aw
     aws.activities(begun)
     (failure,) = aws.reader.failures("spot", SINCE, timedelta(hours=3))
     assert failure.at == at(-10)
-
-
-@pytest.mark.parametrize(
-    ("cause", "by_request"),
-    [
-        ("an instance was taken out of service in response to an instance refresh.  At "
-         "2022-12-24T22:03:59Z instance i-0002075bea40ce1c8 was selected for termination.", True),
-        ("instance i-0002075bea40ce1c8 was taken out of service in response to a user request.",
-         True),
-        ("instance i-0002075bea40ce1c8 was taken out of service in response to a user request, "
-         "shrinking the capacity from 2 to 1.", False),
-        ("an instance was taken out of service in response to a user health-check.", False),
-        ("an instance was taken out of service in response to a EC2 health check indicating it has "
-         "been terminated or stopped.", False),
-    ],
-    ids=["refresh", "request", "smaller", "ill", "taken"],
-)  # fmt: skip
-def test_the_activitys_cause_shows_a_requested_end(cause: str, by_request: bool) -> None:
-    who = "i-0002075bea40ce1c8"
-    ended = {"StatusCode": "InProgress", "Cause": f"At 2022-12-24T22:03:59Z {cause}"}
-    ending: Any = activity(at(-5), Description=f"Terminating EC2 instance: {who}", **ended)
-    assert ended_by_request(ending) == ([who] if by_request else [])
 
 
 HOOK = "Instance failed to complete user's Lifecycle Action"

@@ -1,7 +1,4 @@
-"""Every failure text and code that AWS is known to answer, whole, with its class."""
-
-import csv
-from pathlib import Path
+"""What AWS is known to write of failed launches and of ends, whole, with what it means for us."""
 
 import pytest
 from botocore.session import get_session
@@ -12,46 +9,21 @@ from spotkeeper.adapters.errors import (
     SPOT_FINAL_STATUSES,
     SPOT_MARKED_STATUSES,
     SPOT_TROUBLED_STATUSES,
+    End,
     classify,
     classify_spot_status,
+    end_of,
 )
 from spotkeeper.domain.failure import FailureClass
-from spotkeeper_lab.aws import answers
-from spotkeeper_lab.aws.answers import request_states
-from spotkeeper_lab.scenario import TAKING
+from tests.builders import evidence
 
-CAPACITY, PRICE = FailureClass.CAPACITY, FailureClass.PRICE
-EVIDENCE = Path(__file__).parents[2] / "evidence"
-with (EVIDENCE / "launch_failures.tsv").open(encoding="utf-8") as _lines:
-    ROWS = list(csv.DictReader(_lines, dialect="excel-tab", quoting=csv.QUOTE_NONE))
+ROWS = evidence("launch_failures")
 # Where AWS writes a code into a message.
 AROUND = (
     "{}",
     "Could not launch Spot Instances. {} - new words. Launching EC2 instance failed.",
     "Launching failed (Service: AmazonEC2; Status Code: 400; Error Code: {})",
 )
-
-# AWS's spot request statuses: by class, and whether an instance that has it is about to go.
-STATUSES: dict[tuple[FailureClass | None, bool], str] = {
-    (None, False): """
-        pending-evaluation not-scheduled-yet canceled-before-fulfillment pending-fulfillment
-        fulfilled instance-stopped-by-user request-canceled-and-instance-running
-        instance-terminated-by-user spot-instance-terminated-by-user""",
-    (None, True): """
-        marked-for-stop marked-for-stop-by-experiment marked-for-termination
-        instance-stopped-by-experiment instance-terminated-by-experiment
-        instance-terminated-by-schedule""",
-    (CAPACITY, False): """
-        capacity-not-available capacity-oversubscribed launch-group-constraint az-group-constraint
-        placement-group-constraint constraint-not-fulfillable system-error""",
-    (CAPACITY, True): """
-        instance-stopped-no-capacity instance-terminated-by-service instance-terminated-no-capacity
-        instance-terminated-launch-group-constraint instance-terminated-capacity-oversubscribed""",
-    (PRICE, False): "price-too-low",
-    (PRICE, True): "instance-stopped-by-price instance-terminated-by-price",
-    (FailureClass.QUOTA, False): "limit-exceeded",
-    (FailureClass.CONFIGURATION, False): "bad-parameters schedule-expired",
-}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["text"][:60])
@@ -95,25 +67,27 @@ def test_a_code_decides_whatever_text_follows_it_and_has_one_class() -> None:
     ],
 )
 def test_an_unknown_message_counts_as_capacity_and_says_so(message: str) -> None:
-    assert classify(message) == (CAPACITY, False)
+    assert classify(message) == (FailureClass.CAPACITY, False)
+
+
+@pytest.mark.parametrize("row", evidence("ends"), ids=lambda row: row["cause"][-50:])
+def test_the_cause_of_an_activity_tells_what_ended_an_instance(row: dict[str, str]) -> None:
+    assert end_of(row["cause"]) is End(row["end"])
+    assert row["source"]
 
 
 def test_a_spot_request_status_has_its_meaning() -> None:
-    meant = {it: means for means, text in STATUSES.items() for it in text.split()}
+    meant = {
+        (it["status"], it["class"], it["instance"]) for it in evidence("spot_request_statuses")
+    }
+    names = {status for status, *_ in meant}
     going = SPOT_MARKED_STATUSES | SPOT_FINAL_STATUSES
-    assert {it: (classify_spot_status(it), it in going) for it in meant} == meant
-    assert meant.keys() == {status for status, _ in request_states()}
-    assert {it for it in meant if it.startswith("marked-")} == SPOT_MARKED_STATUSES
-    assert {it for it, means in meant.items() if means != (None, False)} == SPOT_TROUBLED_STATUSES
+    assert meant == {
+        (it, classify_spot_status(it) or "", "goes" if it in going else "") for it in names
+    }
+    assert {it for it in names if it.startswith("marked-")} == SPOT_MARKED_STATUSES
+    assert {status for status, *means in meant if any(means)} == SPOT_TROUBLED_STATUSES
     assert classify_spot_status("marked-for-promotion") is None
-
-
-def test_the_lab_and_the_product_hold_aws_s_table_of_statuses() -> None:
-    name = "spot_request_statuses.tsv"
-    assert (EVIDENCE / name).read_bytes() == Path(answers.__file__).with_name(name).read_bytes()
-    assert set(TAKING) <= SPOT_MARKED_STATUSES | SPOT_FINAL_STATUSES
-    running = {status for status, state in request_states() if state == "running"}
-    assert set(TAKING) <= running
 
 
 def test_every_error_that_auto_scaling_documents_is_understood() -> None:

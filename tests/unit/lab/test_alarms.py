@@ -6,19 +6,13 @@ from typing import Any
 import pytest
 
 from spotkeeper_lab.alarms import Alarm, Metric, Metrics, State, calculate, state_of
-from tests.template.stack import ROOT
+from tests.builders import evidence
 
-GUIDE = ROOT / "tests/evidence/alarm_states.tsv"
+GUIDE = evidence("alarm_states")
 TREATED = ("missing", "ignore", "breaching", "notBreaching")
 
 
-def rows() -> list[dict[str, str]]:
-    lines = [one for one in GUIDE.read_text().splitlines() if not one.startswith("#")]
-    names, *values = [line.split("\t") for line in lines]
-    return [dict(zip(names, row, strict=True)) for row in values]
-
-
-@pytest.mark.parametrize("row", rows(), ids=lambda row: "/".join([*row.values()][:3]))
+@pytest.mark.parametrize("row", GUIDE, ids=lambda row: "/".join([*row.values()][:3]))
 @pytest.mark.parametrize("treat", TREATED)
 @pytest.mark.parametrize("before", State)
 def test_the_guides_tables(row: dict[str, str], treat: str, before: State) -> None:

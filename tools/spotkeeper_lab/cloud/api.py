@@ -33,6 +33,7 @@ from spotkeeper_lab.cloud.values import (
     CANCELLED,
     DETACHED,
     DIED_STARTING,
+    ENDED,
     FAILED,
     FOUND_GONE,
     HEALTH_CHECK,
@@ -47,6 +48,7 @@ from spotkeeper_lab.cloud.values import (
     PROCESSES,
     REFRESHED,
     REPLACE_UNHEALTHY,
+    SHRUNK,
     SPOT_DRY,
     SPOT_FULL,
     TAKEN_OUT,
@@ -162,13 +164,14 @@ class Cloud:
         TerminateInstanceInAutoScalingGroup.
         """
         machine, state = self._member(instance_id)
+        have, why = len(state.members), TAKEN_OUT if replaced else ENDED
         ending = Activity(
             activity_id=f"Terminating-{instance_id}",
             group=state.spec.name,
             start_s=self.now_s,
             end_s=None,
             status_code=IN_PROGRESS,
-            cause=TAKEN_OUT.format(instance=instance_id),
+            cause=why.format(instance=instance_id, have=have, left=have - 1),
             description=f"Terminating EC2 instance: {instance_id}",
             instance_id=instance_id,
             pool=machine.pool,
@@ -187,9 +190,18 @@ class Cloud:
             raise CloudError("ValidationError", message)
         state.desired -= not replaced
         state.touch()
-        self._leave(machine)
+        self._leave(machine, why)
         self._act(state)
         return ending
+
+    def replace(self, instance_id: str, why: str) -> None:
+        """Have its group end an instance for a reason of its own, in AWS's words, and replace it.
+
+        As an instance refresh, its maximum lifetime or another health check do.
+        """
+        machine, state = self._member(instance_id)
+        self._leave(machine, why)
+        self._act(state)
 
     def detach(self, group: str, instance_ids: Sequence[str]) -> None:
         """Take instances out without lowering desired; they run on, and replacements launch."""
@@ -529,8 +541,7 @@ class Cloud:
         extra = state.extra
         ending = refresh.step(state, self.now_s, frozenset(self.ringing))
         for machine in ending:
-            machine.cause = REFRESHED
-            self._leave(machine)
+            self._leave(machine, REFRESHED)
         if state.extra < extra:
             for machine in state.surplus():
                 self._leave(machine)
@@ -619,7 +630,7 @@ class Cloud:
         machine.healthy = False
         state.touch()
         if REPLACE_UNHEALTHY not in state.suspensions:
-            self._leave(machine)
+            self._leave(machine, USER_HEALTH_CHECK)
             self._act(state)
 
     def set_grace(self, group: str, grace_s: float) -> None:
@@ -645,7 +656,7 @@ class Cloud:
             if machine.ended_s is not None:
                 self._found(machine, USER_SHUTDOWN)
             elif not machine.healthy and REPLACE_UNHEALTHY not in state.suspensions:
-                self._leave(machine)
+                self._leave(machine, USER_HEALTH_CHECK)
         for machine in state.surplus():
             self._leave(machine)
         self._act(state)
@@ -893,8 +904,10 @@ class Cloud:
 
     # --- ends -----------------------------------------------------------------------------------
 
-    def _leave(self, machine: SimulatedMachine) -> None:
+    def _leave(self, machine: SimulatedMachine, why: str = SHRUNK) -> None:
         """End an instance politely: it stays for as long as the terminate hook holds it."""
+        if machine.state != TERMINATING:
+            machine.cause = why
         if machine.ended_s is not None:
             self._found(machine, USER_SHUTDOWN)
             return
@@ -952,7 +965,7 @@ class Cloud:
     def _end(self, machine: SimulatedMachine, why: str = "") -> None:
         if machine.ended_s is None:
             self._stop(machine)
-            self._part(machine, (why or machine.cause) if machine.healthy else USER_HEALTH_CHECK)
+            self._part(machine, why or machine.cause)
 
     def _stop(self, machine: SimulatedMachine) -> None:
         machine.ended_s = self.now_s

@@ -66,6 +66,10 @@ DIFFERENCE = (
 # Why an instance left a group.
 DETACHED = "instance {instance} was detached in response to a user request."
 TAKEN_OUT = "instance {instance} was taken out of service in response to a user request."
+ENDED = (
+    "instance {instance} was taken out of service in response to a user request, shrinking the "
+    "capacity from {have} to {left}."
+)
 SHRUNK = (
     "an instance was taken out of service in response to a difference between desired and actual "
     "capacity, shrinking the capacity from {have} to {left}."

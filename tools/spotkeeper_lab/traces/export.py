@@ -27,7 +27,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spotkeeper.adapters.dynamodb.decision_records import read_record
-from spotkeeper.adapters.errors import classify
+from spotkeeper.adapters.errors import End, classify, end_of
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper_lab.files import read_rows, read_text
 from spotkeeper_lab.traces.market import Market, MarketError, MarketFileError, market_of
@@ -220,10 +220,6 @@ WHOLE_POOL = "fleet/any"
 NOTICE_S = 120.0
 """Spotkeeper detaches a warned instance at once; AWS takes it when its notice ends."""
 _INSTANCE = re.compile(r"\bi-[0-9a-f]+\b")
-_ON_PURPOSE = (
-    "user request", "user health-check", "instance refresh", "shrinking the capacity",
-    "scaling policy", "scheduled action",
-)  # fmt: skip
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 
 
@@ -327,8 +323,7 @@ def _change(activity: Mapping[str, Any]) -> Change | None:
         return None
     if words.startswith("Detaching"):
         return Change(at + timedelta(seconds=NOTICE_S), zone, by=-1, limits=True)
-    on_purpose = any(reason in activity["Cause"] for reason in _ON_PURPOSE)
-    return Change(at, zone, by=-1, limits=not on_purpose)
+    return Change(at, zone, by=-1, limits=end_of(activity["Cause"]) in (End.AWS, End.UNKNOWN))
 
 
 def export_market(

@@ -15,6 +15,7 @@ uses; docs/operations.md lists the classes. An API error becomes one of the port
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from functools import lru_cache
 
 from botocore.exceptions import (
@@ -91,11 +92,38 @@ GONE_CODES = frozenset({
     "InvalidInstanceID.NotLinkable", "ResourceNotFoundException", "ParameterNotFound",
     "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress",
 })  # fmt: skip
-# How the cause of an activity says that an instance ends by request, and not
-# because AWS took it; one that makes the group smaller has a comma here.
-ENDED_BY_REQUEST = re.compile(
-    r"taken out of service in response to (an instance refresh|a user request)(?!,)"
-)
+
+
+class End(StrEnum):
+    """What ended an instance of a group, by what that means for the fleet.
+
+    Only `AWS` is a loss, and tells of the market: the others would not have happened elsewhere
+    either. `UNHEALTHY` is what runs on it, `REPLACED` the group's own plan, `SHRUNK` a smaller
+    desired capacity, `REQUESTED` a call about this instance.
+    """
+
+    AWS = "aws"
+    UNHEALTHY = "unhealthy"
+    REPLACED = "replaced"
+    SHRUNK = "shrunk"
+    REQUESTED = "requested"
+    UNKNOWN = "unknown"
+
+
+# Words of the causes of activities that end an instance, first match wins
+# (tests/evidence/ends.tsv quotes them whole, with sources).
+ENDS: Sequence[tuple[End, str]] = (
+    (End.REPLACED,
+     r"instance refresh|instance lifetime|rebalanc|balanc(e|ing)\b|zonal (auto)?shift"),
+    (End.UNHEALTHY,
+     r"\b(user|custom|elb|load balanc\w+|lattice|ebs|volume|target)\b[^.]*health|unhealthy"),
+    (End.AWS,
+     r"(health|status)[ -]?checks?\b|interrupt|terminated or stopped|reclaim|outage|impair"
+     r"|scheduled (reboot|event|maintenance|retirement|stop)|retire"),
+    (End.SHRUNK,
+     r"shrinking|difference between desired|changing the desired|scaling policy|scheduled action"),
+    (End.REQUESTED, r"user request|standby|detach"),
+)  # fmt: skip
 # What is to be done where AWS refuses.
 GRANT = " (grant it: "
 # Whom AWS refused what, where its text says so (IAM guide, "Troubleshoot access denied errors").
@@ -169,34 +197,40 @@ FAMILIES: Sequence[tuple[FailureClass, str]] = (
 WORDS: Sequence[tuple[FailureClass, str]] = (
     (FailureClass.BOOTSTRAP, r"lifecycle action"),
     (FailureClass.THROTTLE,
-     r"rate exceeded|(request|rate) limit exceeded|throttl|slow down|too many requests"),
+     r"rate exceeded|(request|rate) limit exceeded|request rate|throttl|slow down"
+     r"|too many requests"),
     (FailureClass.PERMISSION,
      r"client error on launch|authoriz|authentication failure|access denied|permission|forbidden"
-     r"|not allowed to|service-linked role|subscri|credentials|\bkms\b|opt(ed)?[ -]in\b"
-     r"|accounts? [^.]*(block|suspend|clos|restrict|verif|validat|recogni|activat)"
-     r"|being (validat|verif)|pending verification"),
+     r"|not allowed (to|by)|\brole\b[^.]*assume|allowed (ami|image)s|service[- ]linked role|subscri"
+     r"|credentials|signature|\bkms\b|\bkey\b[^.]*(pending deletion|disabled|accessible)"
+     r"|opt(ed)?[ -]in\b|being (validat|verif)|pending verification"
+     r"|accounts? [^.]*(block|suspend|clos|restrict|verif|validat|recogni|activat|hold)"),
     (FailureClass.QUOTA,
      r"quota|vcpu limit|instance limit|limit exceeded|count exceeded|limit (of|has been|was) "
-     r"|reached (the|your) (maximum|limit)|already running|maximum number of|more [^.]* than your"),
-    (FailureClass.PRICE, r"spot (request )?price|(max|maximum|bid) price"),
+     r"|exceed\w* [^.]*\b(limit|allowed|number of)|reached (the|your) (maximum|limit)"
+     r"|already running|maximum number of|more [^.]* than your"),
+    (FailureClass.PRICE, r"spot (request )?price|(max|maximum|bid|market) price"),
     (FailureClass.CAPACITY,
      r"(insufficient|not (have )?enough|not (have )?sufficient|\bno|out of|any host)\b[^.]*"
      r"\b(capacity|(ip )?addresses|instances available)|unable to fulfill|waiting for instance"
      r"|\bcapacity\b(?! reservation)|internal (server )?error|service (is )?unavailable"
-     r"|termination reason: server\."),
+     r"|(temporarily|currently) unable|timed out|reclaimed|termination reason: server\."),
     (FailureClass.CONFIGURATION,
      r"(?<!aws )(?<!contact )support|not (be )?found|n[o']t exist"
      r"|(can ?not|could not|unable to) (find|locate|resolve)"
      r"|invalid|not (a )?valid|valid fully-formed|malformed|eligible|compatible|mismatch|not match"
-     r"|expected format|for parameter|is required|(may( not)?|must|can ?not|can only) be\b"
-     r"|must (have|specify|use|match)|belongs? to|in (a )?vpc\b|default (vpc|subnet)"
-     r"|no subnets|load balancer|target group|too (high|low|large|small|long)|limited to"
-     r"|no longer accept"
+     r"|expected format|for parameter|is required|requires|missing|duplicate|not permitted"
+     r"|(may( not)?|must|can ?not|can only) be\b|(must|can) (contain|have|specify|use|match)"
+     r"|belongs? to|in (a )?vpc\b|default (vpc|subnet)|no subnets|load balancer|target group"
+     r"|too (high|low|large|small|long)|limited to|no longer accept|at (most|least)"
      r"|block[- ]device|device name|launch (template|configuration)|user ?data|\b(image|ami)\b[^.]*"
-     r"\b(not available|pending|deprecated|disabled|deleted|deregistered)|already exists|\bin use"
-     r"|(is|are) (unknown|reserved)|reserved name|(smaller|larger|greater) than|at least one"
+     r"\b(not available|pending|deprecated|disabled|deleted|deregistered)|\bin use"
+     r"|already (exists|been used)|(is|are) (unknown|reserved)|reserved (name|address)"
+     r"|(smaller|larger|greater) than|not (offered|available) in|elastic graphics|cannot launch"
      r"|security group|key pair"),
-    (FailureClass.BOOTSTRAP, r"became unhealthy while waiting|failed to (become|report) healthy"),
+    (FailureClass.BOOTSTRAP,
+     r"became unhealthy while waiting|failed to (become|report) healthy"
+     r"|failed [^.]*(health|status) checks?"),
 )  # fmt: skip
 _CLASSES_BY_CODE = {code: of for of, codes in CODES.items() for code in codes}
 _CLASSES_BY_STATUS = {status: of for of, statuses in SPOT_STATUSES.items() for status in statuses}
@@ -207,6 +241,7 @@ _AT_CODE = re.compile(
 )
 _FAMILIES = [(of, re.compile(pattern)) for of, pattern in FAMILIES]
 _WORDS = [(of, re.compile(pattern)) for of, pattern in WORDS]
+_ENDS = [(end, re.compile(pattern)) for end, pattern in ENDS]
 _WHOSE_FAULT = re.compile(r"^(Client|Server)\.")
 # A failed launch is read again in each turn of the minutes that follow it.
 TEXTS_REMEMBERED = 500
@@ -232,6 +267,12 @@ def classify(message: str) -> tuple[FailureClass, bool]:
         if words.search(lowered):
             return of, True
     return FailureClass.CAPACITY, False
+
+
+def end_of(cause: str) -> End:
+    """Say what ended an instance, by the cause of the activity that ended it."""
+    lowered = cause.lower()
+    return next((end for end, words in _ENDS if words.search(lowered)), End.UNKNOWN)
 
 
 def by_a_user(suspension_reason: str) -> bool:

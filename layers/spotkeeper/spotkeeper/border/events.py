@@ -127,6 +127,9 @@ def _health_time(text: str) -> datetime:
 type _Details = _OfInstance | _OfGroup | _OfHealth
 _KINDS: Mapping[tuple[str, str], tuple[Kind, type[_Details]]] = {
     ("aws.ec2", "EC2 Spot Instance Interruption Warning"): (Kind.INTERRUPTION_WARNING, _OfInstance),
+    ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning"): (
+        Kind.INTERRUPTION_WARNING, _OfInstance
+    ),
     ("aws.ec2", "EC2 Instance Rebalance Recommendation"): (
         Kind.REBALANCE_RECOMMENDATION, _OfInstance
     ),

@@ -8,7 +8,6 @@ import botocore.session
 import pytest
 from botocore.parsers import create_parser
 
-from spotkeeper.adapters.ec2.auto_scaling import ended_by_request
 from spotkeeper_lab.aws.over_http import (
     PROTOCOLS,
     ByMoto,
@@ -129,7 +128,7 @@ def test_the_end_of_an_instance_is_answered_with_its_activity(wire: Wire) -> Non
     activity = wire.call("TerminateInstanceInAutoScalingGroup", **asked)["Activity"]
     assert activity["AutoScalingGroupName"] == "two"
     assert activity["StatusCode"] == "InProgress"
-    assert ended_by_request(activity) == [instance["InstanceId"]]
+    assert activity["Description"] == f"Terminating EC2 instance: {instance['InstanceId']}"
     assert wire.group()["DesiredCapacity"] == 0
 
 

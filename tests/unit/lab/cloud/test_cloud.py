@@ -285,24 +285,6 @@ def test_an_instance_that_died_while_it_started_is_a_cancelled_launch() -> None:
     assert cancelled.message.startswith("Instance became unhealthy while waiting")
 
 
-def test_an_end_is_an_activity_with_its_cause() -> None:
-    cloud = make(desired=4)
-    cloud.advance(600)
-    taken, asked, sick, _ = ids(cloud)
-    cloud.reclaim([taken], 0.0)
-    cloud.advance(60)
-    cloud.set_unhealthy(sick)
-    cloud.end(asked)
-    cloud.advance(60)
-    ends = [a for a in cloud.activities("spot", 600.0) if a.description.startswith("Terminating")]
-    assert {end.instance_id: end.cause.partition("in response to ")[2] for end in ends} == {
-        taken: "an EC2 health check indicating it has been terminated or stopped.",
-        sick: "a user health-check.",
-        asked: "a difference between desired and actual capacity, shrinking the capacity "
-        "from 4 to 3.",
-    }
-
-
 def test_aws_suspends_a_group_that_launched_nothing_for_a_day_until_it_is_resumed() -> None:
     dry = ((0.0, 0), (DAY_S + 60.0, 5))
     cloud = make(dry, desired=1, physics=Physics(suspend_after_s=DAY_S))

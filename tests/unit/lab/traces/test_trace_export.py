@@ -100,17 +100,6 @@ def test_records_tell_what_was_held(
     assert market == market_of("own", market.end_s, {WHOLE_POOL: steps})
 
 
-@pytest.mark.parametrize(
-    ("why", "limits"),
-    [("an instance refresh.", False), ("a user health-check.", False), ("a user request.", False),
-     ("a EC2 health check indicating it has been terminated or stopped.", True)],
-)  # fmt: skip
-def test_only_what_aws_took_tells_of_the_market(why: str, limits: bool) -> None:
-    cause = f"At 2026-11-20T12:00:00Z an instance was taken out of service in response to {why}"
-    (change,) = changes_of([activity(2, "Terminating EC2 instance: i-3", "a", Cause=cause)])
-    assert change.limits is limits
-
-
 def test_activities_tell_the_zones(tmp_path: Path) -> None:
     launch, end = "Launching a new EC2 instance", "Terminating EC2 instance"
     changes = changes_of(

@@ -8,7 +8,6 @@ from itertools import batched, takewhile
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.errors import (
-    ENDED_BY_REQUEST,
     SPOT_FINAL_STATUSES,
     SPOT_MARKED_STATUSES,
     SPOT_TROUBLED_STATUSES,
@@ -325,12 +324,6 @@ def failure_from(activity: "ActivityTypeDef") -> LaunchFailure:
         pool=zone,
         known=known,
     )
-
-
-def ended_by_request(activity: "ActivityTypeDef") -> list[str]:
-    """Name the instance that a group ends on request, and replaces."""
-    ends = "terminating" in activity.get("Description", "").lower()
-    return instances_of(activity) if ends and ENDED_BY_REQUEST.search(activity["Cause"]) else []
 
 
 def instances_of(activity: "ActivityTypeDef") -> list[str]:
