@@ -244,7 +244,9 @@ def test_a_region_that_is_paused_or_removed_gives_its_cover_away(paused: bool) -
 
 
 def test_where_on_demand_is_short_as_well_another_region_serves() -> None:
-    fleet = Fleet(market(4, us_west_2=DRY_FROM_HOUR_1, us_east_1=PLENTY), on_demand_short=True)
+    dry = [(0.0, 0)]
+    steps = market(4, us_west_2=DRY_FROM_HOUR_1, us_east_1=dry, eu_west_1=PLENTY)
+    fleet = Fleet(steps, on_demand_short=True)
     fleet.run(4 * HOUR)
     # One region alone serves nothing from the second hour on.
     assert fleet.served(4 * HOUR) > 0.98

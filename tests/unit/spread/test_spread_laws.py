@@ -171,6 +171,15 @@ WEST, EAST, EU = NAMES[:3]
             {WEST: place(3, 0, refused=CAPACITY, bare=2), EAST: place(0, 0)},
             {WEST: (1, 1), EAST: (2, 3)},
         ),
+        # Not to one that refused of late: two that are dry would take turns.
+        (
+            {
+                WEST: place(3, 0, refused=CAPACITY, bare=3),
+                EAST: place(0, 0, rests_until=at(-1)),
+                EU: place(0, 0, 0.5),
+            },
+            {WEST: (0, 0), EAST: (0, 0), EU: (3, 3)},
+        ),
         # Both are short everywhere: the covers stay.
         (
             {

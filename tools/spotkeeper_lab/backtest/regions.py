@@ -96,9 +96,10 @@ def replays_of(
 
 
 def run(window: Market, world: World, settings: Settings) -> RunResult:
-    """Try the deployed turns of every region over one window."""
+    """Try the deployed turns of every region; the home has by default the most spot at first."""
     own = {name: value for name, value in settings.items() if name != "home"}
-    replays = replays_of(window, world, own, str(settings.get("home", "")))
+    most = max(window.regions, key=lambda r: sum(s.capacities[0] for s in window.within(r).steps))
+    replays = replays_of(window, world, own, str(settings.get("home", "")) or most)
     while (at_s := min(one.next_s() for one in replays.values())) < window.end_s:
         for one in replays.values():
             if one.next_s() <= at_s:

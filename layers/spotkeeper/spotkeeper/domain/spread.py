@@ -111,13 +111,13 @@ class Place:
         return max(0, cover - self.held) if refused and self.standing is Standing.OPEN else 0
 
     def resting(self, now: datetime, trial: timedelta) -> datetime | None:
-        """Say until when it rests: it refused, or its trial is over. A refusal meanwhile is old."""
+        """Say when its last rest ends: it refused, or its trial is over; meanwhile both are old."""
         if self.rests_until and self.rests_until > now:
             return self.rests_until
         refused, overdue = self.report.refused, self.tried and now - self.tried > trial
         if overdue or any(needs_operator(each) for each in refused):
             return now + LONG_REST
-        return now + REST if refused else None
+        return now + REST if refused else self.rests_until
 
 
 def spread(
@@ -126,9 +126,11 @@ def spread(
     """Divide a need; a trial that neither serves nor is refused within `trial` is over."""
     by_price = sorted(places, key=lambda r: (places[r].price, r != home))
     takers = [r for r in by_price if places[r].standing is Standing.OPEN]
+    rests = {r: place.resting(now, trial) for r, place in places.items()}
+    by_rest = sorted(takers, key=lambda r: rests[r] or NEVER)
     gone = [r for r in places if places[r].standing is Standing.GONE]
     cover = {r: 0 if r in gone else place.share.cover for r, place in places.items()}
-    cover[(*takers, home)[0]] += sum(places[r].share.cover for r in gone)
+    cover[(*by_rest, home)[0]] += sum(places[r].share.cover for r in gone)
     cover[home] += max(0, need - sum(cover.values()))
     for r in reversed(by_price):  # A smaller need: from the dearest.
         cover[r] -= min(cover[r], sum(cover.values()) - need)
@@ -138,8 +140,8 @@ def spread(
             count = places[origin].short(cover[origin]) or min(int(dear), cover[origin])
             count = min(count, max(0, places[to].report.serving - cover[to]))
             cover[origin], cover[to] = cover[origin] - count, cover[to] + count
-    for origin in by_price:  # Both groups are short: on-demand elsewhere.
-        able = [r for r in takers if r != origin and not places[r].report.bare]
+    for origin in by_price:  # Both groups are short: on-demand where nothing was refused of late.
+        able = [r for r in by_rest if r != origin and not places[r].report.bare]
         if able and places[origin].standing is not Standing.STALE:
             count = min(places[origin].report.bare, cover[origin])
             cover[origin], cover[able[0]] = cover[origin] - count, cover[able[0]] + count
@@ -148,8 +150,7 @@ def spread(
     for r in takers:  # What trials have launched is kept.
         kept = min(left, max(0, places[r].held - cover[r]))
         ask[r], left = ask[r] + kept, left - kept
-    rests = {r: place.resting(now, trial) for r, place in places.items()}
-    ready = (r for r in takers if not rests[r] and not places[r].short(cover[r]))
+    ready = (r for r in takers if (rests[r] or now) <= now and not places[r].short(cover[r]))
     if to := next(ready, ""):  # One region at a time is tried for the rest.
         ask[to] += left
         dearest = max((places[r].price for r in places if cover[r]), default=0.0)
