@@ -20,6 +20,7 @@ from spotkeeper.domain.doctor.facts import GroupFacts, Unseen
 from spotkeeper_lab.template import PSEUDO
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.drill import check, interrupt
+from spotkeeper_operator.rollout import read_refresh
 from tests.builders import NOON
 from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
 from tests.operator.command import STACK, intercept, run
@@ -296,6 +297,7 @@ def look_at_everything() -> None:
     aws = Aws(REGION)
     template = template_of(aws.client, "lt-1", "$Default")
     assert not isinstance(template, Unseen)
+    assert read_refresh(aws.autoscaling, "main-spot") is None
     group = GroupFacts(
         aws={"AutoScalingGroupName": "main-spot"},
         spot_share=1.0,

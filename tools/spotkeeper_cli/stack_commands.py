@@ -517,6 +517,61 @@ def drill(
 
 
 @on_stack
+def rollout(
+    on: OnStack,
+    fleet: Fleet,
+    template_version: Annotated[
+        int | None,
+        option("The launch template's version to roll out.", "--template-version", min=1),
+    ] = None,
+    canary: Annotated[
+        int, option("Compare this many instances first; 0: none.", "--canary", min=0)
+    ] = 1,
+    bake: Annotated[
+        float, duration("Compare for at least this long.", "--bake", least=60, most=172_800)
+    ] = 600.0,
+    cancel: Annotated[
+        bool, option("Cancel the instance refreshes that run; what is new stays.", "--cancel")
+    ] = False,
+    roll_back: Annotated[
+        bool, option("Roll the instance refreshes back that run.", "--roll-back")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Replace both groups' instances by a version of their launch template, a canary first.
+
+    The command follows the roll-out; run it again to go on after it was ended. Exit code 1 if the
+    version is worse or AWS gave up: then what was replaced is rolled back.
+    """
+    from spotkeeper import wiring
+    from spotkeeper_operator.rollout import LOOK_EVERY_S, Rollout, Step, rollout_json, rollout_text
+
+    if (template_version is not None) + cancel + roll_back != 1:
+        raise typer.BadParameter("give one of --template-version, --cancel and --roll-back")
+    rolled = Rollout(on.aws, on.stack, fleet, wiring.now)
+    if template_version is None:
+        on.say(rollout_text, rollout_json, fleet, rolled.cancel(roll_back=roll_back))
+        return
+    wish = rolled.wish(template_version, canary, timedelta(seconds=bake))
+    said = None
+    while True:
+        plan = rolled.look(wish)
+        if said is None and plan.step in (Step.CANARY, Step.REST, Step.ROLL_BACK):
+            confirm([f"{plan.step} of {plan.group}: {plan.why}"], "Begin?", yes)
+        if plan != said:
+            typer.echo(
+                f"{on.now:%H:%M:%S}  {plan.group or fleet}: {plan.step}: {plan.why}", err=True
+            )
+        said = plan
+        rolled.take(plan, wish)
+        if plan.step in (Step.DONE, Step.FAILED, Step.ROLL_BACK):
+            break
+        time.sleep(LOOK_EVERY_S)
+    on.say(rollout_text, rollout_json, fleet, said)
+    raise typer.Exit(0 if said.step is Step.DONE else 1)
+
+
+@on_stack
 def mode(
     on: OnStack,
     fleet: Fleet,

@@ -38,6 +38,8 @@ OTHERS = 2
 # One of them has a load, which sizes it.
 NEIGHBOURS, NEIGHBOURS_LOAD = 8, 2.0
 POOL_SIZE = 40
+# The version of the launch template that all groups begin with.
+TEMPLATE = "7"
 
 
 type Loads = tuple[tuple[float, float], ...]
@@ -356,6 +358,7 @@ def specs_of(scenario: Scenario, pools: tuple[str, ...]) -> list[GroupSpec]:
             f"{name}-spot", f"{name}-on-demand", pools=pools, maximum=most, desired=desired
         )
     ]
+    specs = [replace(spec, template=TEMPLATE) for spec in specs]
     # The second is the main fleet's on-demand group.
     specs[1] = replace(specs[1], desired=scenario.adopted)
     return specs

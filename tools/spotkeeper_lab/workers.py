@@ -140,6 +140,8 @@ class SearchLogs:
         """How far the clocks of some machines are ahead of the true time."""
         self.failing: set[str] = set()
         """The machines whose requests all fail."""
+        self.failing_each: dict[str, int] = {}
+        """The machines of which one in this many requests fails."""
         self.slots = 1
         """How many requests the one worker of a machine serves at once."""
         self.messages = 0
@@ -156,13 +158,15 @@ class SearchLogs:
             machine = _Outbox(origin, Pace(PaceSettings(), served.finished_s))
             self._machines[served.instance_id] = machine
         off_s = self.off_s.get(served.instance_id, 0.0)
+        every = self.failing_each.get(served.instance_id)
+        failed = served.instance_id in self.failing or (every and served.request % every == 0)
         log = {
             "request_id": f"r-{served.request:08d}",
             "worker_id": served.instance_id if self.slots > 1 else served.worker_id,
             "enqueued_at": self._at(served.enqueued_s + self.ahead_s + off_s),
             "started_at": self._at(served.started_s + off_s),
             "finished_at": self._at(served.finished_s + off_s),
-            "status": "error" if served.instance_id in self.failing else "ok",
+            "status": "error" if failed else "ok",
         }
         taken = take(log, machine.origin, CLAMP_S)
         machine.lines.append(taken.line)
@@ -333,6 +337,8 @@ class Workforce:
         goes to the worker that was idle the longest, or by `chance` to any idle one.
         """
         self.now_s = 0.0
+        self.slower: dict[str, float] = {}
+        """The instances on which requests take this many times as long."""
         self.lost: list[int] = []
         self.requests = [Request(*request) for request in requests]
         self._next_arrival = 0
@@ -490,5 +496,5 @@ class Workforce:
             request = self.requests[number]
             request.receives += 1
             worker.request, worker.started_s = number, self.now_s
-            due_s = self.now_s + request.service_s
+            due_s = self.now_s + request.service_s * self.slower.get(worker.instance_id, 1.0)
             heapq.heappush(self._due, (due_s, False, number, worker.worker_id))

@@ -18,6 +18,7 @@ from spotkeeper_operator.fleets import Difference
 from spotkeeper_operator.jobs import JobAnswer
 from spotkeeper_operator.observed import ObservedAnswer
 from spotkeeper_operator.regions import FleetRegions, NewRegion, RegionsWhatIf
+from spotkeeper_operator.rollout import Step
 from spotkeeper_operator.status.known import Details, FleetEvents, FleetInstances
 from spotkeeper_operator.status.shown import FleetAnswer
 from spotkeeper_operator.text import VERSION
@@ -60,6 +61,7 @@ ANSWERS: Mapping[str, Any] = {
     "fleet diff": {"fleets": Sequence[Difference]},
     "fleet apply": {"fleets": Sequence[Difference]},
     "fleet show": {"fleet": str, "settings": Mapping[str, Any]},
+    "rollout": {"fleet": str, "step": Step, "group": str, "why": str},
     "stop": {"fleet": str, "did": Sequence[str], "left": Sequence[str]},
     "job status": {"jobs": Sequence[JobAnswer]},
     "job status NAME": JobAnswer,

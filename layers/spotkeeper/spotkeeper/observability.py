@@ -37,7 +37,7 @@ COUNTS = frozenset({
     "ConfigurationFailure", "StaleSearchLogs", "RequestQueueUnread", "OnPremWorkersSuspect",
     "Observing", "Paused", "SpentSpot", "SpentOnDemand", "Saved", "SearchLogsLost",
     "TurnsFailed", "RecordsLost", "NobodyServes", "PausedHours", "OnDemandHours",
-    "EventsUnsent",
+    "EventsUnsent", "NewVersionWorse",
 })  # fmt: skip
 
 ZEROS_SENT = 20
@@ -54,6 +54,7 @@ _ALARM_METRICS: Mapping[str, frozenset[Alarm]] = {
         Alarm.REGION_GONE, Alarm.SHARE_EXPIRED, Alarm.TWO_HOMES,
     }),
     "BothShort": frozenset({Alarm.BOTH_SHORT}),
+    "NewVersionWorse": frozenset({Alarm.NEW_VERSION_WORSE}),
     "NobodyServes": frozenset({Alarm.NOBODY_SERVES}),
     "RequestQueueUnread": frozenset({Alarm.REQUEST_QUEUE_UNREAD}),
     "StaleSearchLogs": frozenset({Alarm.STALE_SEARCH_LOGS, Alarm.SEARCH_LOGS_MISSING}),

@@ -25,6 +25,7 @@ from spotkeeper.domain.decision import (
     Controller,
     DecisionRecord,
     HealthFigures,
+    NewVersion,
     Suspect,
     Suspicion,
 )
@@ -40,6 +41,7 @@ from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.domain.spread import Place
 from spotkeeper.turns.turn import ASK_UNTIL_S
 from spotkeeper_operator.aws import Activity, Aws, read_activities
+from spotkeeper_operator.rollout import Refresh
 from spotkeeper_operator.status.looked import EC2, Looked, Reading
 from spotkeeper_operator.text import STALE_TURN_S, age_from, extended, spoken
 
@@ -87,6 +89,7 @@ class GroupStatus:
     desired: int
     in_service: int
     launching: int
+    refresh: Refresh | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +214,7 @@ class FleetStatus:
     `warned` instances serve until AWS takes them, `unfilled` were known to serve nowhere.
     `last_turn` is the last availability turn that worked. With `stale`, the last health turn missed
     search logs; `nobody_serves` is why it found that no worker serves. `regions` are those among
-    which a home divides the need.
+    which a home divides the need. `new_version` is the one that began last, while there are two.
     """
 
     name: str
@@ -246,6 +249,7 @@ class FleetStatus:
     permission: Permission | None
     control: Control | None
     regions: tuple[RegionFigures, ...]
+    new_version: NewVersion | None = None
 
     @property
     def promise_missed(self) -> bool:
@@ -291,6 +295,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
                 desired=group.desired,
                 in_service=phases[Phase.IN_SERVICE],
                 launching=phases[Phase.LAUNCHING],
+                refresh=looked.refreshes.get(group.name),
             )
         )
     missing = () if looked.groups is None else tuple(n for n in names if n not in groups)
@@ -361,6 +366,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         permission=looked.control.permission(fleet.mode, now) if looked.control else None,
         control=looked.control,
         regions=region_figures(health.regions) if health else (),
+        new_version=health.new_version if health and health.controller in fresh else None,
     )
     state, cause = _judged(status, looked, fresh)
     since = _since(cause, status, turns[Controller.AVAILABILITY])

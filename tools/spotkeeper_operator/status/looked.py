@@ -20,6 +20,7 @@ from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.permission import Control
 from spotkeeper.ports import FleetError, TimedOut
 from spotkeeper_operator.aws import Aws, chosen
+from spotkeeper_operator.rollout import Refresh, read_refresh
 from spotkeeper_operator.text import age_from, spoken
 
 LOGS_READ_S = 300
@@ -32,10 +33,10 @@ CLOCKS_DIFFER_S = 30.0
 # The alarms of template.yaml.
 ALARMS = frozenset({
     "both-short", "checker-not-running", "configuration-failure", "doctor", "errors",
-    "events-unsent", "failed-invocations", "job-stuck", "nobody-serves", "oldest-message",
-    "on-demand-too-long", "onprem-workers", "paused-too-long", "request-queue-unread",
-    "search-log-dead-letters", "search-logs-lost", "shortfall-unfilled", "stale-search-logs",
-    "throttles",
+    "events-unsent", "failed-invocations", "job-stuck", "new-version-worse", "nobody-serves",
+    "oldest-message", "on-demand-too-long", "onprem-workers", "paused-too-long",
+    "request-queue-unread", "search-log-dead-letters", "search-logs-lost", "shortfall-unfilled",
+    "stale-search-logs", "throttles",
 })  # fmt: skip
 # Of checkers that have no turn at all there is no data.
 NOT_HEARD_OF = ("checker-not-running", "INSUFFICIENT_DATA")
@@ -48,7 +49,7 @@ class Looked:
     """What was read of one fleet, None where a read failed; `records` are newest first.
 
     `queue` is the request queue's length, or why it is not known. `oldest` is the age of its
-    oldest message and when it was measured.
+    oldest message and when it was measured. `refreshes` are the active ones, by group.
     """
 
     groups: Mapping[str, Group] | None
@@ -57,6 +58,7 @@ class Looked:
     queue: QueueLength | str
     oldest: tuple[datetime, float] | None = None
     control: Control | None = field(default_factory=Control)
+    refreshes: Mapping[str, Refresh] = field(default_factory=dict)
 
     @property
     def serving(self) -> frozenset[str]:
@@ -151,8 +153,23 @@ class Reading:
                     control=self.attempt(
                         TABLE, f"{name}: mode is not known", partial(controls.of, name)
                     ),
+                    refreshes=dict(self._refreshes(groups or {}, mine)),
                 ),
             )
+
+    def _refreshes(
+        self, groups: Mapping[str, Group], mine: Sequence[str]
+    ) -> Iterator[tuple[str, Refresh]]:
+        """Read the active instance refresh of groups that one may have: some are on their way."""
+        for group in (groups[name] for name in mine if name in groups):
+            moves = any(i.phase is not Phase.IN_SERVICE for i in group.instances)
+            if moves or len({i.template for i in group.instances}) > 1:
+                read = partial(read_refresh, self._aws.autoscaling, group.name)
+                refresh = self.attempt(
+                    "Auto Scaling", f"{group.name}: instance refresh is not known", read
+                )
+                if refresh and refresh.active:
+                    yield group.name, refresh
 
     def records(
         self, fleet: str, read: Callable[[DecisionRecords], Records]

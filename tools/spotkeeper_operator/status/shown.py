@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from spotkeeper.domain.decision import Awaiting, Controller
+from spotkeeper.domain.decision import Awaiting, Controller, Verdict
 from spotkeeper.domain.failure import FailureClass, needs_operator
 from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.status.known import (
@@ -141,6 +141,8 @@ def _also(status: FleetStatus) -> Iterator[str]:
         yield f"{_suspect(status)} may not work"
     if status.waiting and (count := status.waiting.requests):
         yield "1 request waits" if count == 1 else f"{count} requests wait"
+    if (new := status.new_version) and new.verdict is not Verdict.NO_WORSE:
+        yield new.text.replace(" is worse", " is WORSE")
     if status.promise_missed:
         yield "its promise is NOT KEPT"
     if status.failing:
@@ -204,6 +206,7 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
     for label, group in zip(("spot", "on-demand"), fleet.groups, strict=False):
         launching = f", {group.launching} launching" if group.launching else ""
         text = f"{group.in_service} of {group.desired} in service{launching}  ({group.name})"
+        text += f"; {group.refresh.text}" if group.refresh else ""
         rows.append((label, text))
     load, needed = fleet.load, fleet.health.workers_needed if fleet.health else None
     if load is None:

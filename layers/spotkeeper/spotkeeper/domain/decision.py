@@ -153,6 +153,7 @@ class Alarm(StrEnum):
     GROUP_LEFT = "group-left"
     GROUP_MISSING = "group-missing"
     JOB_STUCK = "job-stuck"
+    NEW_VERSION_WORSE = "new-version-worse"
     NOBODY_SERVES = "nobody-serves"
     OBJECTIVE_MISSED = "objective-missed"
     ONPREM_WORKERS = "onprem-workers"
@@ -196,6 +197,48 @@ class Suspect:
     def text(self) -> str:
         """The suspect and what is held against it."""
         return f"{'on-premises ' if self.on_premises else ''}{self.instance_id} {self.why}"
+
+
+class Verdict(StrEnum):
+    """Whether a new version of the launch template serves worse than the others."""
+
+    UNKNOWN = "unknown"
+    WORSE = "worse"
+    NO_WORSE = "no worse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewVersion:
+    """The launch template version that began last, beside the others: their requests so far.
+
+    Means are in seconds.
+    """
+
+    version: str
+    instances: int
+    since: datetime | None
+    requests: int
+    failed: int
+    mean_s: float
+    others_requests: int
+    others_failed: int
+    others_mean_s: float
+    verdict: Verdict
+
+    @property
+    def text(self) -> str:
+        """What is known of it, in a sentence."""
+        many = "1 instance" if self.instances == 1 else f"{self.instances} instances"
+        text = f"version {self.version.rpartition('/')[2]} on {many} is {self.verdict}"
+        if self.verdict is Verdict.UNKNOWN:
+            text = (
+                f"whether version {self.version.rpartition('/')[2]} on {many} is worse is unknown"
+            )
+        new, others = f"{self.failed} of {self.requests}", f"{self.others_failed} of "
+        text += f": {new} requests failed, {others}{self.others_requests} elsewhere"
+        if self.requests and self.others_requests:
+            text += f"; they took {self.mean_s:.2f} s, {self.others_mean_s:.2f} s elsewhere"
+        return text
 
 
 class Awaiting(StrEnum):
@@ -296,7 +339,8 @@ class DecisionRecord:
     job's turn, `fleet` is the job. `awaited` is what a turn waits for. `unread` says what could not
     be read although it went on, and why. `error` is what stopped it; None for a turn that worked.
     `paused_since` is set while the fleet is paused. `nobody_serves` says why no worker seems to
-    serve. `regions` are those among which the turn of a home divided the need.
+    serve. `regions` are those among which the turn of a home divided the need. `new_version` is
+    compared while instances have two versions of the launch template.
     """
 
     fleet: str
@@ -318,6 +362,7 @@ class DecisionRecord:
     unread: tuple[str, ...] = ()
     error: Failure | None = None
     regions: Mapping[str, Place] = field(default_factory=dict)
+    new_version: NewVersion | None = None
 
     @property
     def refused(self) -> tuple[Outcome, ...]:

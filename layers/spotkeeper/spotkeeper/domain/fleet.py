@@ -25,12 +25,13 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One instance of a group; `pool` is `zone/type`."""
+    """One instance of a group; `pool` is `zone/type`, `template` its launch template's version."""
 
     instance_id: str
     pool: str
     phase: Phase
     healthy: bool = True
+    template: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

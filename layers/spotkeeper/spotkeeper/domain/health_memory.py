@@ -36,6 +36,41 @@ class OnPremCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSums:
+    """The requests that instances of a launch template version served; seconds."""
+
+    ok: int = 0
+    failed: int = 0
+    served_s: float = 0.0
+
+    @property
+    def requests(self) -> int:
+        return self.ok + self.failed
+
+    @property
+    def mean_s(self) -> float:
+        return self.served_s / self.requests if self.requests else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionTrial:
+    """The version of the launch template that began last, and what it and the others served.
+
+    Logs are those of the minutes since it first served, before `until`, counted from the Unix
+    epoch; its instances were `expected` to serve as many as each other one. An empty version: all
+    instances have one.
+    """
+
+    version: str = ""
+    since: datetime | None = None
+    instances: int = 0
+    new: VersionSums = field(default_factory=VersionSums)
+    others: VersionSums = field(default_factory=VersionSums)
+    expected: float = 0.0
+    until: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthMemory:
     """The state of one fleet's health controller; an empty one is a fresh start.
 
@@ -60,9 +95,10 @@ class HealthMemory:
     `worker_known_at` is the last turn at which an instance in service had logged a request before.
     With `size_limited`, the load needed more than was requested of the spot group; None before the
     load has sized the group. `silences` are the times without requests of the last two weeks.
-    `speeds` are those of the fleet's instance types. Of a fleet in several regions, `share` is this
-    one's; at home, `places` are all, `divided` is the need that they cover together, and
-    `elsewhere` how many instances serve in the others.
+    `speeds` are those of the fleet's instance types, `trial` compares two versions of the launch
+    template. Of a fleet in several regions, `share` is this one's; at home, `places` are all,
+    `divided` is the need that they cover together, and `elsewhere` how many instances serve in the
+    others.
     """
 
     needed: tuple[Needed, ...] = ()
@@ -89,6 +125,7 @@ class HealthMemory:
     worker_known_at: datetime | None = None
     silences: tuple[Silence, ...] = ()
     speeds: Speeds = field(default_factory=Speeds)
+    trial: VersionTrial = field(default_factory=VersionTrial)
     share: Share | None = None
     places: Mapping[str, Place] = field(default_factory=dict)
     divided: int | None = None

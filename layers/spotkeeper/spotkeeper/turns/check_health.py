@@ -19,6 +19,7 @@ from spotkeeper.domain.decision import (
     Outcome,
     Request,
     RequestKind,
+    Verdict,
 )
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.decide import (
@@ -35,6 +36,7 @@ from spotkeeper.domain.health.decide import (
     read_from,
     request_of,
 )
+from spotkeeper.domain.health.trial import judged
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.request_queue import known_length
@@ -177,6 +179,9 @@ def _record_of(
         reasons.append(f"the request queue is not known ({queue.trouble})")
     reasons += [diagnosis.nobody_serves] if diagnosis.nobody_serves else []
     reasons += [suspect.text for suspect in diagnosis.suspects]
+    variation = wanted.assessment.load.service.squared_variation
+    new_version = judged(wanted.memory.trial, variation)
+    reasons += [new_version.text] if new_version else []
     if regions := wanted.memory.places:
         shares = {region: place.share for region, place in regions.items()}
         covers = ", ".join(f"{region} {s.cover} of {s.ask}" for region, s in shares.items())
@@ -188,6 +193,7 @@ def _record_of(
         Alarm.BOOTSTRAP: diagnosis.bootstrap,
         Alarm.NOBODY_SERVES: diagnosis.nobody_serves,
         Alarm.SEARCH_LOGS_MISSING: diagnosis.logs_missing,
+        Alarm.NEW_VERSION_WORSE: new_version is not None and new_version.verdict is Verdict.WORSE,
         Alarm.OBJECTIVE_MISSED: sizing.missing,
         Alarm.REQUEST_QUEUE_UNREAD: queue is not None and queue.length is None,
     }
@@ -215,6 +221,7 @@ def _record_of(
         awaited=(Awaited(what=Awaiting.SEARCH_LOGS),) if stale else (),
         alarms=(*[name for name, raised in alarms.items() if raised], *wanted.alarms),
         regions=regions,
+        new_version=new_version,
     )
 
 

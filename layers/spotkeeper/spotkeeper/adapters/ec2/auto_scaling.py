@@ -22,7 +22,11 @@ from spotkeeper.ports import LONGEST_LAUNCH, OWNER_TAG, Mark, SpotRequest
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
-    from mypy_boto3_autoscaling.type_defs import ActivityTypeDef, AutoScalingGroupTypeDef
+    from mypy_boto3_autoscaling.type_defs import (
+        ActivityTypeDef,
+        AutoScalingGroupTypeDef,
+        LaunchTemplateSpecificationTypeDef,
+    )
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import InstanceTypeDef, SpotInstanceRequestTypeDef
 
@@ -273,6 +277,7 @@ def group_from(group: "AutoScalingGroupTypeDef") -> Group:
                     pool=f"{each['AvailabilityZone']}/{each.get('InstanceType', '')}",
                     phase=_PHASES.get(each["LifecycleState"], Phase.LEAVING),
                     healthy=each["HealthStatus"].lower() == "healthy",
+                    template=_version(each.get("LaunchTemplate")),
                 )
                 for each in group.get("Instances", [])
             ]
@@ -289,6 +294,11 @@ def group_from(group: "AutoScalingGroupTypeDef") -> Group:
             ]
         ),
     )
+
+
+def _version(spec: "LaunchTemplateSpecificationTypeDef | None") -> str:
+    """Name a version of a launch template: its id, and the version's number."""
+    return f"{spec.get('LaunchTemplateId', '')}/{spec.get('Version', '')}" if spec else ""
 
 
 def is_failed_launch(activity: "ActivityTypeDef") -> bool:

@@ -17,6 +17,7 @@ from spotkeeper.domain.decision import (
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.domain.health.reports import watch_reports, with_silence
+from spotkeeper.domain.health.trial import watch_versions
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.flow import HOUR_S, LATE_S, LogFlow, follow, paced
 from spotkeeper.domain.load.history import (
@@ -190,7 +191,9 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     # How long a request takes on a worker with slots depends on how many share it.
     comparable = snapshot.fleet.objective is not None and snapshot.fleet.slots == 1
     speeds = learn(memory.speeds, snapshot.groups, digests, now) if comparable else Speeds()
-    memory = replace(memory, speeds=speeds)
+    seen = memory.in_service_since
+    trial = watch_versions(memory.trial, snapshot.groups, seen, digests, now)
+    memory = replace(memory, speeds=speeds, trial=trial)
     history, promised = _promised(snapshot, memory, load)
     window_s = max(load.window_s, promised.choice.member.window_s if promised else 0)
     partly, flow = partly_known(load, memory, snapshot.fleet, min(window_s, HOUR_S), now)

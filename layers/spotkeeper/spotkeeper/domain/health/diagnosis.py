@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
@@ -22,6 +22,7 @@ from spotkeeper.domain.health.reports import (
     unreported,
     workers_in_service,
 )
+from spotkeeper.domain.health.trial import surprise
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
@@ -240,14 +241,8 @@ def _differ(ended: Outcomes, some: Collection[str]) -> float:
     It is the logarithm of a likelihood ratio, less that of the ways to choose as many.
     """
     each = [[n for i, n in ended.items() if (i in some) is inside] for inside in (True, False)]
-    apart = sum(map(_surprise, each))
-    return _surprise([*ended.values()]) - apart - math.log(math.comb(len(ended), len(each[0])))
-
-
-def _surprise(ended: Sequence[tuple[int, int]]) -> float:
-    """Return how unlikely outcomes are where all have one chance to fail: -log of it."""
-    counts = [sum(n[k] for n in ended) for k in (0, 1)]
-    return -sum(n * math.log(n / sum(counts)) for n in counts if n)
+    apart = sum(map(surprise, each))
+    return surprise([*ended.values()]) - apart - math.log(math.comb(len(ended), len(each[0])))
 
 
 def _one_that_fails(

@@ -1,0 +1,130 @@
+"""A new version of the launch template beside the one of before: does it serve as well?
+
+The instances of the version that began last are compared with the others, of the same types where
+there are some, by the search logs of the same minutes: how many requests fail, how long they take,
+and how many each serves.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from spotkeeper.domain.decision import NewVersion, Verdict
+from spotkeeper.domain.fleet import Group, Phase
+from spotkeeper.domain.health_memory import VersionSums, VersionTrial
+from spotkeeper.domain.load.load import LoadDigest, WorkerDigest, milliseconds
+
+_MINUTE_MS = 60_000
+# A difference is believed where chance explains it once in about a hundred times.
+EVIDENCE = 4.5
+# So much longer a request takes with a version that is worse; half of what must be noticed.
+SLOWER = 1.25
+# Instances that serve less than this part of the others' requests hang.
+FEWER = 3
+# Fewer requests, times their squared variation, do not tell a version that is worse from another.
+ENOUGH = 100
+
+
+def watch_versions(
+    before: VersionTrial,
+    groups: Sequence[Group],
+    since: Mapping[str, datetime],
+    digests: Iterable[LoadDigest],
+    now: datetime,
+) -> VersionTrial:
+    """Add the minutes that have passed, up to one minute ago; `since` has when each was first seen.
+
+    Nothing is compared while all instances have one version.
+    """
+    there = [
+        i
+        for g in groups
+        for i in g.instances
+        if i.phase is Phase.IN_SERVICE and i.instance_id in since
+    ]
+    begun: dict[str, datetime] = {}
+    for one in there:
+        first = since[one.instance_id]
+        begun[one.template] = min(first, begun.get(one.template, first))
+    begun.pop("", None)
+    newest = max(begun, key=lambda version: begun[version], default="")
+    if len(begun) < 2 or min(begun.values()) == begun[newest]:  # noqa: PLR2004 - nothing to compare
+        return VersionTrial()
+    if before.version not in begun:
+        minute = milliseconds(begun[newest]) // _MINUTE_MS
+        before = VersionTrial(version=newest, since=begun[newest], until=minute)
+    new = {i.instance_id: i.pool.rpartition("/")[2] for i in there if i.template == before.version}
+    rest = {i.instance_id: i.pool.rpartition("/")[2] for i in there if i.instance_id not in new}
+    alike = {i for i, kind in rest.items() if kind in new.values()} or rest.keys()
+    until = milliseconds(now) // _MINUTE_MS - 1
+    workers = [
+        worker
+        for digest in digests
+        if before.until <= milliseconds(digest.sent_at) // _MINUTE_MS < until
+        for worker in digest.workers
+    ]
+    ours = _added(before.new, (w for w in workers if w.instance_id in new))
+    # While it starts, it is not compared with those that serve.
+    compared = [w for w in workers if w.instance_id in alike] if ours.requests else []
+    others = _added(before.others, compared)
+    share = len(new) / max(1, len(alike))
+    return replace(
+        before,
+        instances=len(new),
+        new=ours,
+        others=others,
+        expected=before.expected + share * (others.requests - before.others.requests),
+        until=max(before.until, until),
+    )
+
+
+def _added(sums: VersionSums, workers: Iterable[WorkerDigest]) -> VersionSums:
+    for each in workers:
+        sums = VersionSums(
+            ok=sums.ok + each.ok,
+            failed=sums.failed + each.error + each.timeout,
+            served_s=sums.served_s + sum(each.busy_ms.values()) / 1000,
+        )
+    return sums
+
+
+def judged(trial: VersionTrial, variation: float) -> NewVersion | None:
+    """Judge the new version by what is known; `variation` is the squared one of service times."""
+    if not trial.version:
+        return None
+    new, others = trial.new, trial.others
+    verdict = Verdict.UNKNOWN
+    if new.requests and others.requests:
+        failing = surprise([(new.ok + others.ok, new.failed + others.failed)])
+        failing -= surprise([(new.ok, new.failed)]) + surprise([(others.ok, others.failed)])
+        more = new.failed * others.requests > others.failed * new.requests
+        slower = new.mean_s / others.mean_s if others.mean_s else 1.0
+        error = math.sqrt(max(variation, 0.01) * (1 / new.requests + 1 / others.requests))
+        slow = ((slower - 1) / error) ** 2 / 2
+        few = trial.expected - new.requests
+        few += new.requests * math.log(new.requests / max(1.0, trial.expected))
+        hangs = FEWER * new.requests < trial.expected and few >= EVIDENCE
+        enough = ENOUGH * max(1.0, variation)
+        if (more and failing >= EVIDENCE) or (slower >= SLOWER and slow >= EVIDENCE) or hangs:
+            verdict = Verdict.WORSE
+        elif min(new.requests, others.requests) >= enough and slower < SLOWER:
+            verdict = Verdict.NO_WORSE
+    return NewVersion(
+        version=trial.version,
+        instances=trial.instances,
+        since=trial.since,
+        requests=new.requests,
+        failed=new.failed,
+        mean_s=new.mean_s,
+        others_requests=others.requests,
+        others_failed=others.failed,
+        others_mean_s=others.mean_s,
+        verdict=verdict,
+    )
+
+
+def surprise(ended: Sequence[tuple[int, int]]) -> float:
+    """Return how unlikely outcomes are where all have one chance to fail: -log of it."""
+    counts = [sum(n[k] for n in ended) for k in (0, 1)]
+    return -sum(n * math.log(n / sum(counts)) for n in counts if n)

@@ -1,0 +1,98 @@
+"""docs/rollouts.md on a simulated cloud: roll a version out, see it, end it; what AWS refuses."""
+
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.functions.conftest import Stage
+from tests.operator.command import answered, refused, run
+from tests.operator.conftest import Days
+
+# There is spot again, two minutes later.
+pytestmark = pytest.mark.parametrize("deployed", [((1200.0, 200),)], indirect=True)
+GROUPS = ("main-spot", "main-on-demand")
+
+
+@pytest.fixture
+def of_version_7(deployed: Stage) -> Stage:
+    for name in GROUPS:
+        group = deployed.cloud._group(name)
+        group.template = "7"
+        for machine in group.members.values():
+            machine.template = "7"
+        group.touch()
+    Days(deployed).minutes(12)
+    return deployed
+
+
+def versions(stage: Stage) -> set[str]:
+    views = [stage.cloud.group(name) for name in GROUPS]
+    return {view.template for view in views} | {i.template for v in views for i in v.instances}
+
+
+def test_a_version_is_rolled_out_and_status_shows_it(
+    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days, seen = Days(of_version_7), set[str]()
+
+    def sleep(seconds: float) -> None:
+        days.sleep(seconds)
+        seen.add(" ".join(run("status")[1].split()))
+
+    monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", sleep)
+    line = ("rollout", "main", "--template-version", "8", "--canary", "0")
+    would = "would replace the others of main-spot: no canary"
+    assert refused(*line).startswith(f"{would} error: cannot ask for confirmation")
+    code, out, _ = run(*line, "--yes")
+    assert (code, out) == (0, "main: done: every instance has version 8\n")
+    assert versions(of_version_7) == {"8"}
+    assert any("instance refresh to version 8 since 12:" in one for one in seen)
+    assert run(*line, "--yes")[1].startswith("main: done")
+
+
+def test_somebody_elses_refresh_is_shown_and_left_alone_and_one_is_cancelled_or_rolled_back(
+    of_version_7: Stage,
+) -> None:
+    client = boto3.client("autoscaling")
+    client.start_instance_refresh(AutoScalingGroupName="main-spot")
+    assert "instance refresh since" in " ".join(run("status")[1].split())
+    code, out, _ = run("rollout", "main", "--template-version", "8", "--yes")
+    assert (code, "somebody else's instance refresh" in out) == (1, True)
+    assert answered("rollout", "main", "--cancel") == "main: cancel main-spot\n"
+    assert answered("rollout", "main", "--roll-back") == "main: roll back: no refresh runs\n"
+    assert versions(of_version_7) == {"7"}
+
+
+BY_TYPES: dict[str, Any] = {"InstanceRequirements": {"VCpuCount": {"Min": 4}}}
+
+
+@pytest.mark.parametrize(
+    ("version", "overrides", "why"),
+    [
+        ("", [], "it has no launch template"),
+        ("$Latest", [], "it launches $Latest, to which AWS cannot roll back"),
+        ("7", [BY_TYPES], "AWS refreshes no group whose types are chosen by attributes"),
+        ("7", [{"LaunchTemplateSpecification": {}}], "some of its types have a launch template"),
+    ],
+)
+def test_what_an_instance_refresh_cannot_roll_out_is_said(
+    of_version_7: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    overrides: list[Any],
+    why: str,
+) -> None:
+    from spotkeeper_operator import rollout
+
+    before = rollout._versions
+
+    def changed(client: Any, group: Any) -> rollout.GroupVersions:
+        group["MixedInstancesPolicy"]["LaunchTemplate"]["Overrides"] = overrides
+        group["MixedInstancesPolicy"]["LaunchTemplate"]["LaunchTemplateSpecification"] = {
+            "Version": version
+        }
+        return before(client, group)
+
+    monkeypatch.setattr(rollout, "_versions", changed)
+    assert why in refused("rollout", "main", "--template-version", "8", "--yes")

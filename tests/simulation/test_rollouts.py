@@ -1,0 +1,131 @@
+"""A roll-out in a world of faults: never below the need for longer, and a bad image is a canary.
+
+`FIRST=1 SEEDS=20 pytest -n auto tests/simulation/test_rollouts.py` looks at many seeds.
+"""
+
+import os
+from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
+from spotkeeper.adapters.fleet_documents import InForce
+from spotkeeper_lab.cloud.values import IN_SERVICE, LAUNCHING
+from spotkeeper_lab.faults import Fault, Kind
+from spotkeeper_lab.scenario import MAIN, WARM_UP_S, Scenario, StartState, draw
+from spotkeeper_lab.troubles import Troubled
+from spotkeeper_lab.world import TABLE
+from spotkeeper_operator.rollout import ALARM, LOOK_EVERY_S, Plan, Rollout, Step, Wish
+
+FIRST, SEEDS = int(os.environ.get("FIRST", "1")), int(os.environ.get("SEEDS", "1"))
+NEW, SAMPLE_S = "8", 10.0
+BEGINS_S = WARM_UP_S + 300.0
+
+
+class Rolling(Troubled):
+    """A troubled world in which an operator rolls version 8 out."""
+
+    def __init__(self, scenario: Scenario, image: str | None) -> None:
+        super().__init__(scenario)
+        self.image, self.plan = image, Plan(step=Step.WAIT, why="")
+        self.steps: list[Plan] = []
+        self.most_new, self.short_s = 0, 0.0
+        self._rollout: Rollout | None = None
+        self._wish: Wish | None = None
+        if image == "does not start":
+            self.cloud.break_template(self.spot, NEW)
+            self.cloud.break_template(self.on_demand, NEW)
+        self.enter(SAMPLE_S, self._sample)
+        if image is not None:
+            self.enter(BEGINS_S, self._follow)
+
+    def recorded(self, fleet: str, text: str) -> None:
+        super().recorded(fleet, text)
+        if fleet == MAIN and '"controller":"health"' in text.replace(" ", ""):
+            change = self.cloud.ringing.add if ALARM in text else self.cloud.ringing.discard
+            change(f"lab-{ALARM}")
+
+    def _operator(self) -> Rollout:
+        documents = SimpleNamespace(
+            fleets=InForce(texts=self.documents).fleets(None), names=frozenset(), errors=()
+        )
+        dynamodb: Any = self.client("dynamodb")
+        aws: Any = SimpleNamespace(
+            autoscaling=self.client("autoscaling"),
+            stack=lambda _: SimpleNamespace(name="lab"),
+            documents=lambda _: documents,
+            records=lambda _: DecisionRecords(dynamodb, TABLE),
+        )
+        return Rollout(aws, "lab", MAIN, self.now)
+
+    def _follow(self) -> None:
+        """Do what the command does, each quarter of a minute; AWS may refuse it now and then."""
+        try:
+            self._rollout = self._rollout or self._operator()
+            self._wish = self._wish or self._rollout.wish(int(NEW), 1, timedelta(minutes=10))
+            self.plan = self._rollout.look(self._wish)
+            if self.steps[-1:] != [self.plan]:
+                self.steps.append(self.plan)
+                self.tell(f"rollout {self.plan.step} {self.plan.group}: {self.plan.why}")
+            self._rollout.take(self.plan, self._wish)
+        except Exception as error:  # noqa: BLE001 - the operator runs the command again
+            self.tell(f"rollout: {error!r}")
+        if self.plan.step not in (Step.DONE, Step.FAILED, Step.ROLL_BACK):
+            self.enter(self.now_s + LOOK_EVERY_S, self._follow)
+
+    def _sample(self) -> None:
+        self.enter(self.now_s + SAMPLE_S, self._sample)
+        views = [v for v in self.cloud.instances() if not self.is_other(v) and v.group]
+        new = [v for v in views if v.template == NEW and v.state in {IN_SERVICE, *LAUNCHING}]
+        self.most_new = max(self.most_new, len(new))
+        for view in new:
+            match self.image:
+                case "hangs" if self.works(view.instance_id):
+                    self.hung[view.instance_id] = self.now_s
+                    self.force.hang(view.instance_id)
+                case "fails every tenth":
+                    self.logs.failing_each[view.instance_id] = 10
+                case "slower":
+                    self.force.slower[view.instance_id] = 1.5
+        if self.now_s > BEGINS_S:
+            need = self.group(self.spot).desired
+            self.short_s += SAMPLE_S * (self.working() < need)
+
+
+def roll(scenario: Scenario, image: str | None) -> Rolling:
+    with Rolling(replace(scenario, start=StartState.SERVING), image).deployed() as world:
+        world.go()
+    return world
+
+
+IMAGES = ("does not start", "hangs", "fails every tenth", "slower")
+CALM = Scenario(seed=3, loads=((0.0, 4.0),), faults=(Fault(kind=Kind.CLOCKS, at_s=3000.0),))
+
+
+def test_a_good_image_is_rolled_out_and_the_fleet_is_not_short_for_longer() -> None:
+    world, without = roll(CALM, "good"), roll(CALM, None)
+    assert world.plan.step is Step.DONE, world.steps
+    assert [world.group(name).template for name in (world.spot, world.on_demand)] == [NEW, NEW]
+    assert (world.short_s <= without.short_s, world.force.lost) == (True, [])
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_a_bad_image_is_never_more_than_the_canary(image: str) -> None:
+    world = roll(CALM, image)
+    assert world.plan.step is Step.ROLL_BACK, world.steps
+    assert (world.most_new, world.force.lost) == (1, [])
+    assert {v.template for v in world.group(world.spot).instances} == {"7"}
+
+
+@pytest.mark.skipif("SEEDS" not in os.environ, reason="minutes a seed: SEEDS=20")
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+@pytest.mark.parametrize("image", ["good", *IMAGES])
+def test_a_roll_out_among_faults(seed: int, image: str, record_property: Any) -> None:
+    scenario = draw(seed)
+    world, without = roll(scenario, image), roll(scenario, None)
+    short = f"short for {world.short_s:.0f} s, {without.short_s:.0f} s without it"
+    record_property("seen", f"{world.plan.step}; {world.most_new} new; {short}")
+    assert len(world.force.lost) <= len(without.force.lost)

@@ -1,0 +1,339 @@
+"""Rolling out a version of the launch template, by EC2's instance refresh.
+
+All that a group launches while a refresh with a desired configuration is active has the new
+version (docs/truth.md), so a lost instance would make a second canary. The refresh is therefore
+cancelled once the canary serves, and the next one begins when the canary has proven itself. Where
+nobody runs this command any more, the refresh goes on after its checkpoint, and the alarm
+`new-version-worse` rolls it back.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.domain.decision import Controller, NewVersion, Verdict
+from spotkeeper.domain.fleet import Fleet
+from spotkeeper_operator.aws import Aws, OperatorError, chosen
+from spotkeeper_operator.text import as_json
+
+ALARM = "new-version-worse"
+WARM_UP_S = 120
+LOOK_EVERY_S = 15.0
+# A canary may be lost, or be replaced because it hangs: this many are tried.
+CANARIES = 3
+_ROLLING_BACK = "RollbackInProgress"
+_ACTIVE = frozenset({"Pending", "InProgress", "Baking", "Cancelling", _ROLLING_BACK})
+_FAILED = frozenset({"Failed", "RollbackFailed", "RollbackSuccessful"})
+_SERVES = "InService"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refresh:
+    """An instance refresh of a group; `version` is empty where it has no desired configuration."""
+
+    status: str
+    started: datetime
+    version: str
+    percentage: int
+    to_update: int
+    why: str
+
+    @property
+    def active(self) -> bool:
+        return self.status in _ACTIVE
+
+    @property
+    def text(self) -> str:
+        """What it does, for people."""
+        version = f" to version {self.version}" if self.version else ""
+        why = f": {self.why}" if self.why else ""
+        done = f"{self.percentage} % new, {self.to_update} to replace"
+        return f"instance refresh{version} since {self.started:%H:%M}: {self.status}, {done}{why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupVersions:
+    """A group: the version that it launches, how many serve of each, and its newest refresh."""
+
+    name: str
+    version: str
+    desired: int
+    present: int
+    serving: Mapping[str, int]
+    launching: Mapping[str, int]
+    refresh: Refresh | None
+    answer: Mapping[str, Any]
+
+    def of(self, version: str) -> int:
+        """How many instances have a version."""
+        return self.serving.get(version, 0) + self.launching.get(version, 0)
+
+    def has(self, version: str) -> bool:
+        """Whether it launches a version, and has no other instance."""
+        return self.version == version and self.of(version) == self.present
+
+
+class Step(StrEnum):
+    """What a roll-out does next."""
+
+    CANARY = "replace the canary"
+    HOLD = "hold with the canary"
+    REST = "replace the others"
+    ROLL_BACK = "roll back"
+    WAIT = "wait"
+    CANCEL = "cancel"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The next step of a roll-out: of a group, and why."""
+
+    step: Step
+    why: str
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is rolled out; without a `canary` nothing is compared first. `began` is the command."""
+
+    version: str
+    canary: int
+    bake: timedelta
+    patience: timedelta
+    began: datetime
+
+
+def next_step(
+    wish: Wish, groups: Sequence[GroupVersions], trial: NewVersion | None, now: datetime
+) -> Plan:
+    """Decide what a roll-out does next; the group with the canary, or the larger, goes first."""
+    new = wish.version
+    mine = trial if trial and trial.version.rpartition("/")[2] == new else None
+    groups = sorted(groups, key=lambda g: (g.of(new) > 0, g.present), reverse=True)
+    for group in groups:
+        if (refresh := group.refresh) is None:
+            continue
+        if refresh.active and refresh.status == _ROLLING_BACK:
+            return Plan(step=Step.WAIT, group=group.name, why=refresh.text)
+        if refresh.active and refresh.version != new:
+            return Plan(step=Step.FAILED, group=group.name, why=f"somebody else's {refresh.text}")
+        if refresh.status in _FAILED and refresh.started >= wish.began:
+            return Plan(step=Step.FAILED, group=group.name, why=refresh.text)
+    if mine and mine.verdict is Verdict.WORSE and any(not g.has(new) for g in groups):
+        return Plan(step=Step.ROLL_BACK, why=mine.text)
+    first = groups[0]
+    baked = mine is not None and mine.since is not None and now - mine.since >= wish.bake
+    proven = wish.canary == 0 or first.version == new or first.present == 0
+    if not proven and not (baked and mine and mine.verdict is Verdict.NO_WORSE):
+        return _of_canary(wish, first, mine, now)
+    for group in groups:
+        if group.refresh and group.refresh.active:
+            return Plan(step=Step.WAIT, group=group.name, why=group.refresh.text)
+        if not group.has(new):
+            return Plan(step=Step.REST, group=group.name, why=mine.text if mine else "no canary")
+    return Plan(step=Step.DONE, why=f"every instance has version {new}")
+
+
+def _of_canary(wish: Wish, group: GroupVersions, mine: NewVersion | None, now: datetime) -> Plan:
+    new, since = wish.version, mine.since if mine else None
+    running = group.refresh is not None and group.refresh.active
+    late = now - wish.began >= wish.bake + wish.patience
+    if late and (mine is None or not mine.requests):
+        return Plan(step=Step.ROLL_BACK, why=f"no instance of version {new} has served a request")
+    if running and group.serving.get(new, 0) >= wish.canary and group.present <= group.desired:
+        return Plan(step=Step.HOLD, group=group.name, why="the canary is in service")
+    if running or group.of(new):
+        text = mine.text if mine else f"{group.of(new)} of version {new}, none is compared yet"
+        until = f" (at least until {since + wish.bake:%H:%M})" if since else ""
+        return Plan(step=Step.WAIT, group=group.name, why=f"{text}{until}")
+    if group.launching or group.present < group.desired:
+        # What it launches beside the canary would have the new version, too.
+        return Plan(step=Step.WAIT, group=group.name, why="the group is launching instances")
+    return Plan(step=Step.CANARY, group=group.name, why=f"{wish.canary} of {group.desired}")
+
+
+class Rollout:
+    """A roll-out as AWS and the fleet's last turn show it."""
+
+    def __init__(self, aws: Aws, stack: str, fleet: str, now: Callable[[], datetime]) -> None:
+        """Look the fleet up; raises `Gone` and `OperatorError`."""
+        self._aws, self._stack, self.now = aws, aws.stack(stack), now
+        self._canaries = 0
+        (self.fleet,) = chosen(aws.documents(self._stack), fleet)
+
+    def wish(self, version: int, canary: int, bake: timedelta) -> Wish:
+        """Say what is to be rolled out; raises `OperatorError` where AWS cannot."""
+        for group in self.groups():
+            cannot(group)
+        deadline = timedelta(seconds=self.fleet.availability.launch_deadline_s)
+        return Wish(
+            version=str(version), canary=canary, bake=bake, patience=deadline, began=self.now()
+        )
+
+    def groups(self) -> tuple[GroupVersions, ...]:
+        return read_versions(self._aws.autoscaling, self.fleet)
+
+    def look(self, wish: Wish) -> Plan:
+        """Decide the next step by what is there now."""
+        table, now = self._aws.records(self._stack), self.now()
+        health = table.newest(self.fleet.name, 20).of(Controller.HEALTH)
+        trial = health[0].new_version if health else None
+        plan = next_step(wish, self.groups(), trial, now)
+        if plan.step is Step.CANARY:
+            self._canaries += 1
+        if self._canaries > CANARIES:
+            return replace(plan, step=Step.ROLL_BACK, why=f"{CANARIES} canaries went unproven")
+        return plan
+
+    def take(self, plan: Plan, wish: Wish) -> None:
+        """Request a step of AWS."""
+        client = self._aws.autoscaling
+        groups = {group.name: group for group in self.groups()}
+        with aws_errors(f"instance refresh of {plan.group or self.fleet.name}"):
+            match plan.step:
+                case Step.CANARY | Step.REST:
+                    group = groups[plan.group]
+                    share = 50
+                    if plan.step is Step.CANARY:
+                        share = max(1, min(99, 100 * wish.canary // max(1, group.desired)))
+                    self._start(group, wish.version, share, wish.bake)
+                case Step.HOLD:
+                    client.cancel_instance_refresh(AutoScalingGroupName=plan.group)
+                case Step.ROLL_BACK:
+                    for group in groups.values():
+                        if group.refresh and group.refresh.active:
+                            client.rollback_instance_refresh(AutoScalingGroupName=group.name)
+                        elif group.of(wish.version) and group.version != wish.version:
+                            self._start(group, group.version, 0, wish.bake)
+                case _:
+                    pass
+
+    def cancel(self, *, roll_back: bool) -> Plan:
+        """Cancel, or roll back, the active refreshes of both groups."""
+        client = self._aws.autoscaling
+        active = [g.name for g in self.groups() if g.refresh and g.refresh.active]
+        for name in active:
+            with aws_errors(f"instance refresh of {name}"):
+                if roll_back:
+                    client.rollback_instance_refresh(AutoScalingGroupName=name)
+                else:
+                    client.cancel_instance_refresh(AutoScalingGroupName=name)
+        step = Step.ROLL_BACK if roll_back else Step.CANCEL
+        return Plan(step=step, group=", ".join(active), why="" if active else "no refresh runs")
+
+    def _start(self, group: GroupVersions, version: str, share: int, bake: timedelta) -> None:
+        """Start a refresh that launches a successor before an instance ends; none for share 0."""
+        wish: Any = {
+            "MinHealthyPercentage": 100,
+            "MaxHealthyPercentage": 110,
+            "InstanceWarmup": WARM_UP_S,
+            "SkipMatching": True,
+            "ScaleInProtectedInstances": "Refresh",
+            "StandbyInstances": "Ignore",
+        }
+        if share:
+            wish |= {
+                "MaxHealthyPercentage": 100 if share < 50 else 110,  # noqa: PLR2004
+                "CheckpointPercentages": [share, 100],
+                "CheckpointDelay": int(bake.total_seconds()),
+                "AutoRollback": True,
+                "AlarmSpecification": {"Alarms": [f"{self._stack.name}-{ALARM}"]},
+            }
+        self._aws.autoscaling.start_instance_refresh(
+            AutoScalingGroupName=group.name,
+            DesiredConfiguration=configuration(group.answer, version),
+            Preferences=wish,
+        )
+
+
+def cannot(group: GroupVersions) -> None:
+    """Raise `OperatorError` where an instance refresh cannot roll a version out."""
+    policy = group.answer.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+    overrides = policy.get("Overrides", [])
+    why = ""
+    if "LaunchConfigurationName" in group.answer or not group.version:
+        why = "it has no launch template"
+    elif not group.version.isdigit():
+        why = f"it launches {group.version}, to which AWS cannot roll back: name a version"
+    elif any("InstanceRequirements" in each for each in overrides):
+        why = "AWS refreshes no group whose types are chosen by attributes to another version"
+    elif any("LaunchTemplateSpecification" in each for each in overrides):
+        why = "some of its types have a launch template of their own"
+    if why:
+        raise OperatorError(f"{group.name} cannot be rolled out: {why} (docs/rollouts.md)")
+
+
+def configuration(answer: Mapping[str, Any], version: str) -> Any:
+    """Return a group's configuration with another version of its launch template."""
+    # AWS takes the template's id or its name.
+    wanted = {"LaunchTemplateId": _spec(answer)["LaunchTemplateId"], "Version": version}
+    if "MixedInstancesPolicy" not in answer:
+        return {"LaunchTemplate": wanted}
+    policy: Any = deepcopy(answer["MixedInstancesPolicy"])
+    policy["LaunchTemplate"]["LaunchTemplateSpecification"] = wanted
+    return {"MixedInstancesPolicy": policy}
+
+
+def read_versions(client: Any, fleet: Fleet) -> tuple[GroupVersions, ...]:
+    """Read both groups, spot first, with the newest refresh of each."""
+    with aws_errors("autoscaling:DescribeAutoScalingGroups"):
+        answer = client.describe_auto_scaling_groups(AutoScalingGroupNames=[*fleet.groups])
+    named = {group["AutoScalingGroupName"]: group for group in answer["AutoScalingGroups"]}
+    return tuple(_versions(client, named[name]) for name in fleet.groups if name in named)
+
+
+def _versions(client: Any, group: Mapping[str, Any]) -> GroupVersions:
+    counts: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    for each in group["Instances"]:
+        state, version = each["LifecycleState"], each.get("LaunchTemplate", {}).get("Version", "")
+        if state == _SERVES or state.startswith("Pending"):
+            count = counts[state != _SERVES]
+            count[version] = count.get(version, 0) + 1
+    return GroupVersions(
+        name=group["AutoScalingGroupName"],
+        version=_spec(group).get("Version", ""),
+        desired=group["DesiredCapacity"],
+        present=sum(sum(count.values()) for count in counts),
+        serving=counts[0],
+        launching=counts[1],
+        refresh=read_refresh(client, group["AutoScalingGroupName"]),
+        answer=group,
+    )
+
+
+def _spec(configured: Mapping[str, Any]) -> Mapping[str, Any]:
+    policy = configured.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+    spec: Mapping[str, Any] = policy.get("LaunchTemplateSpecification", {})
+    return configured.get("LaunchTemplate") or spec
+
+
+def read_refresh(client: Any, group: str) -> Refresh | None:
+    """Read a group's newest refresh, whoever started it."""
+    with aws_errors("autoscaling:DescribeInstanceRefreshes"):
+        answer = client.describe_instance_refreshes(AutoScalingGroupName=group, MaxRecords=1)
+    for one in answer["InstanceRefreshes"]:
+        return Refresh(
+            status=one["Status"],
+            started=one["StartTime"],
+            version=_spec(one.get("DesiredConfiguration", {})).get("Version", ""),
+            percentage=one.get("PercentageComplete", 0),
+            to_update=one.get("InstancesToUpdate", 0),
+            why=one.get("StatusReason", ""),
+        )
+    return None
+
+
+def rollout_text(fleet: str, plan: Plan) -> str:
+    parts = [f"{plan.step} {plan.group}".strip(), *([plan.why] if plan.why else [])]
+    return f"{fleet}: {': '.join(parts)}\n"
+
+
+def rollout_json(fleet: str, plan: Plan) -> str:
+    return as_json(plan, fleet=fleet)
