@@ -556,7 +556,7 @@ def test_a_job_ends_at_once_and_its_mail_and_status_say_why(account: Account) ->
     assert f"the last failure: {reason}" in status_text(*account.jobs.one("resnet"))
     [(_, mail, subject, *_)] = account.mails
     assert subject == "Job resnet: failed"
-    assert mail.startswith("Job resnet ended: its command failed too often (exit code 3).")
+    assert mail.startswith("Job resnet ended: it failed (exit code 3).")
     assert f"The last failure: {reason}" in mail
     assert mail.endswith("The last lines of its output:\nno data")
     account.jobs.delete("resnet")

@@ -58,8 +58,15 @@ class Objects(Bucket):
             raise Absent(key)
         path.write_bytes(self.kept[key][0])
 
-    def keys(self, prefix: str) -> list[str]:
-        return [key for key in self.kept if key.startswith(prefix)]
+    def sizes(self, prefix: str) -> dict[str, int]:
+        known = ((key, body) for key, (body, _) in self.kept.items() if key.startswith(prefix))
+        return {key[len(prefix) :]: len(body) for key, body in known}
+
+    def beside(self, name: str) -> "Objects":
+        return self
+
+    def secret(self, where: str) -> str:
+        return f"secret of {where.partition(':')[2]}"
 
     def delete(self, key: str) -> None:
         self.kept.pop(key, None)

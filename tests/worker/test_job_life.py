@@ -89,6 +89,7 @@ class Scene(Machine):
         self.signs: Signs | None = Signs()
         self.scripts: list[Script] = []
         self.obeys: int | None = 143
+        self.setup_code: int | None = 0
         self.use: int | None = None
         self.hangs = False
         self.aws_silent_since: float | None = None
@@ -123,13 +124,17 @@ class Scene(Machine):
     def prepare(self, document: Document, work: Path) -> None:
         work.mkdir(exist_ok=True)
 
-    def start(self, document: Document, work: Path, environment: Any) -> Any:
+    def start(
+        self, document: Document, work: Path, environment: Any, secrets: Any, *, setup: bool = False
+    ) -> Any:
         assert work.is_dir()
-        self.scripts.append(Script(environment, self.obeys))
+        self.scripts.append(Script({**environment, **secrets}, self.obeys))
+        if setup:
+            self.scripts[-1].code = self.setup_code
         return self.scripts[-1]
 
-    def save_log(self, tail: bytes) -> None:
-        self.logs.append(tail)
+    def save_log(self, tail: bytes, part: str = "") -> None:
+        self.logs.append(part.encode() + tail)
 
     def gpu(self) -> int | None:
         return self.use
@@ -553,3 +558,89 @@ def test_a_volume_that_is_not_attached_within_a_minute_is_reported(tmp_path: Pat
     scene.run(100)
     said = ("failed", "the volume vol-0abc is not attached after 60 s")
     assert (scene.reports.said[-1], scene.over) == (said, True)
+
+
+# --- before the command ---------------------------------------------------------------------------
+
+
+def test_data_outputs_and_what_pip_downloaded_are_there_before_the_command(tmp_path: Path) -> None:
+    """Nothing is copied again that is there, and the next machine has what this one wrote."""
+    parts = {
+        "data": {"s3": "s3://mine/sets/a", "into": "data", "mount": False},
+        "outputs": "out",
+        "setup": ["pip install -r requirements.txt"],
+        "secrets": {"WANDB_API_KEY": "ssm:/team/wandb"},
+    }
+    scene = Scene(tmp_path, **parts)
+    scene.bucket.kept |= {"sets/a/x/1": (b"one", "t"), "sets/a/../../etc/2": (b"two", "t")}
+    script = scene.grant()
+    work = tmp_path / "work"
+    assert [path.name for path in (work / "data").rglob("*")] == ["x", "1"]
+    named = ("SPOTKEEPER_DATA", "SPOTKEEPER_OUTPUTS", "PIP_CACHE_DIR", "WANDB_API_KEY")
+    values = [str(work / "data"), str(work / "out"), str(work / ".cache"), "secret of /team/wandb"]
+    assert [script.environment[name] for name in named] == values
+    assert (len(scene.scripts), scene.logs) == (2, [b"-setupthe end\n"])
+    (work / "out" / "model.pt").write_text("1")
+    (work / "out" / "link").symlink_to("/etc/passwd")
+    scene.run(310)
+    script.code = 0
+    scene.run(5)
+    assert scene.bucket.keys("jobs/resnet/outputs/") == ["jobs/resnet/outputs/model.pt"]
+    again = Scene(tmp_path / "next", scene.bucket, **parts)
+    (tmp_path / "next").mkdir()
+    scene.bucket.kept.pop(HEAD)
+    again.attempt, again.instance_id = 2, "i-2"
+    again.grant(2)
+    assert (tmp_path / "next/work/out/model.pt").read_text() == "1"
+
+
+def test_a_replaced_machine_does_not_write_over_outputs_of_its_successor(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, outputs="out")
+    scene.grant()
+    (tmp_path / "work" / "out" / "model.pt").write_text("old")
+    keeper_of(scene.bucket, 2, 2).claim()
+    scene.life._copy_outputs()
+    assert scene.bucket.keys("jobs/resnet/outputs/") == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "setup_code", "reason"),
+    [
+        ({"setup": ["false"]}, 1, "setup: exit code 1: the end"),
+        ({"setup": ["sleep 9999"], "setup_within": 60}, None, "setup took longer than 60 s"),
+        ({"data": {"s3": "s3://mine/typo", "into": "data"}}, 0,
+         "data: there is nothing under s3://mine/typo"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("has_step", [False, True])
+def test_what_no_other_machine_would_do_better_is_final_until_a_checkpoint_is_there(
+    tmp_path: Path, parts: dict[str, Any], setup_code: int | None, reason: str, has_step: bool
+) -> None:
+    scene = Scene(tmp_path, **parts)
+    if has_step:
+        first = Scene(tmp_path / "first", scene.bucket)
+        (tmp_path / "first").mkdir()
+        first.grant()
+        first.publish(1)
+        first.run(5)
+        scene.attempt, scene.instance_id = 2, "i-2"
+    scene.setup_code = setup_code
+    scene.signs = Signs(2 if has_step else 1)
+    scene.run(90)
+    event, more = scene.reports.more[-1]
+    assert (event, more["reason"], more["final"], more["ran_s"]) == (
+        "failed", reason, not has_step, 0.0
+    )  # fmt: skip
+
+
+def test_a_machine_that_prepares_for_long_reports_what_it_does(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, setup=["sleep 600"])
+    scene.setup_code = None
+    scene.signs = Signs(1)
+    scene.run(200)
+    doing = [more["doing"] for event, more in scene.reports.more if event == "running"]
+    assert len(doing) == 4
+    assert doing[-1].startswith("setup: 1")
+    scene.signs = Signs(1, draining=True)
+    scene.run(10)
+    assert (scene.reports.events[-1], scene.scripts[-1].closed) == ("left", True)

@@ -34,7 +34,14 @@ from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.doctor.checks import JOB_CHECKS
 from spotkeeper.domain.doctor.facts import GONE, Unseen
 from spotkeeper.domain.doctor.finding import Severity
-from spotkeeper.domain.jobs.job import Job, Outcome, OwnImage, OwnMachine, OwnVolume
+from spotkeeper.domain.jobs.job import (
+    Job,
+    Outcome,
+    OwnImage,
+    OwnMachine,
+    OwnVolume,
+    explained,
+)
 from spotkeeper.ports import Gone, Unreadable
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.text import extended
@@ -526,21 +533,20 @@ def status_text(document: JobDocument, job: Job) -> str:
     """Describe a job in a few lines."""
     report = job.reports.get(job.machine_attempt)
     if job.outcome:
-        code = "" if job.exit_code is None else f", exit code {job.exit_code}"
+        code = "" if job.exit_code is None else f", {explained(job.exit_code)}"
         nothing = ", no checkpoint was committed" if job.kept is False else ""
         state = f"ended: {job.outcome}{code}{nothing}"
     elif job.granted:
         step = f"step {report.step}" if report and report.step else "no checkpoint was committed"
+        doing = report.doing if report else ""
         state = f"runs on {job.machine}{'' if document.state.volume else f', {step}'}"
+        state = f"prepares {job.machine}: {doing}" if doing else state
     elif job.machine:
         state = f"starts on {job.machine}"
     else:
         state = "waits for a machine"
     lines = [f"{job.name}  {state}"]
-    lines.append(
-        f"  {job.hours:.1f} h, {job.usd:.2f} USD, {job.attempt} launches, {job.restarts} of"
-        f" {document.end.max_restarts} restarts after errors"
-    )
+    lines.append(f"  {job.story} of {document.end.max_restarts}")
     if report and (report.uncommitted_s or 0) >= document.state.commits_within and not job.outcome:
         lines.append(f"  warning: nothing was committed for {report.uncommitted_s or 0:.0f} s")
     if ignored := report.ignored if report else "":
@@ -571,9 +577,12 @@ class JobAnswer:
     step: str | None
     kept: bool | None
     ignored: str
+    doing: str
     uncommitted_s: float | None
     failure: str
     hours: float
+    on_demand_hours: float
+    interruptions: int
     cost_usd: float
     launches: int
     restarts: int
@@ -594,8 +603,10 @@ def answer_of(document: JobDocument, job: Job) -> JobAnswer:
         image=job.image or None,
         step=report.step if report else None,
         ignored=report.ignored if report else "",
+        doing=report.doing if report else "",
         uncommitted_s=report.uncommitted_s if report else None,
         hours=round(job.hours, 3),
+        on_demand_hours=round(job.on_demand_hours, 3),
         cost_usd=round(job.usd, 4),
         launches=job.attempt,
         max_restarts=document.end.max_restarts,

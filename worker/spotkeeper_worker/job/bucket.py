@@ -36,7 +36,7 @@ class Bucket:
     """Objects by key. `put` with a condition is how two machines are kept apart."""
 
     def __init__(self, name: str, region: str) -> None:
-        self._name = name
+        self._name, self._region = name, region
         retries: Any = {"mode": "standard", "total_max_attempts": 3}
         config = Config(connect_timeout=5, read_timeout=30, retries=retries)
         self._s3: Any = boto3.client("s3", region_name=region or None, config=config)
@@ -81,10 +81,32 @@ class Bucket:
 
     def keys(self, prefix: str) -> list[str]:
         """List the keys that begin with a prefix."""
+        return [f"{prefix}{name}" for name in self.sizes(prefix)]
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the size of each object by its key, less the prefix."""
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._name, Prefix=prefix)
         return self._ask(
-            lambda: [each["Key"] for page in pages for each in page.get("Contents", ())]
+            lambda: {
+                each["Key"][len(prefix) :]: each["Size"]
+                for page in pages
+                for each in page.get("Contents", ())
+            }
         )
+
+    def beside(self, name: str) -> Bucket:
+        """Return another bucket of the same region."""
+        return Bucket(name, self._region)
+
+    def secret(self, where: str) -> str:
+        """Read `ssm:NAME` or `secretsmanager:NAME`; raises BucketError."""
+        service, _, name = where.partition(":")
+        of_service: Any = boto3.client
+        client = of_service(service, region_name=self._region or None)
+        if service == "ssm":
+            answer = self._ask(lambda: client.get_parameter(Name=name, WithDecryption=True))
+            return str(answer["Parameter"]["Value"])
+        return str(self._ask(lambda: client.get_secret_value(SecretId=name))["SecretString"])
 
     def delete(self, key: str) -> None:
         """Delete an object; one that is not there is no error."""

@@ -55,8 +55,9 @@ class Command:
         environment: Mapping[str, str],
         user: pwd.struct_passwd | None,
         sink: Callable[[bytes], None],
+        hidden: Sequence[bytes] = (),
     ) -> None:
-        self._sink = sink
+        self._sink, self._hidden, self._line = sink, [each for each in hidden if each], b""
         self._tail = bytearray()
         self._process: subprocess.Popen[bytes] | None = None
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
@@ -87,7 +88,19 @@ class Command:
         assert self._process.stdout is not None
         with self._process.stdout as output:
             while block := os.read(output.fileno(), TAIL):
-                self._take(block)
+                self._take(self._shown(block))
+            self._take(self._shown(b"", end=True))
+
+    def _shown(self, block: bytes, *, end: bool = False) -> bytes:
+        """Return output without values of secrets: by whole lines, where there are any."""
+        if not self._hidden:
+            return block
+        lines, line_end, self._line = (self._line + block).rpartition(b"\n")
+        if end or len(self._line) > TAIL:
+            lines, line_end, self._line = lines + line_end + self._line, b"", b""
+        for value in self._hidden:
+            lines = lines.replace(value, b"***")
+        return lines + line_end
 
     def _take(self, block: bytes) -> None:
         self._tail += block

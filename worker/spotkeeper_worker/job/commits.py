@@ -225,6 +225,11 @@ class Keeper:
         self.clean()
         return True
 
+    def owns(self) -> bool:
+        """Say whether no other machine has claimed the head."""
+        head, _ = self._read()
+        return head is not None and head.owner == self.me
+
     def finish(self, exit_code: int) -> None:
         """Write how the command ended, after its last commit."""
         self._write(replace(self.head, done=exit_code == 0, exit_code=exit_code))

@@ -1,6 +1,7 @@
 """The life of a machine that runs a job: `Life.step(now)` is called again and again.
 
-    booted -> the grant -> claim the head -> load -> the command -> last commit -> exited or left
+    booted -> the grant -> claim the head -> load, data, setup -> the command -> last commit
+    -> exited or left
 
 Whatever may hang runs in the background, so that a warning is always seen. After each step of it a
 killed agent, started again, finds its way from the machine's tags and the head alone.
@@ -18,12 +19,14 @@ from spotkeeper_worker.job.bucket import BucketError
 from spotkeeper_worker.job.commits import Keeper, NotLoaded, Owner, TakenOver, clear
 from spotkeeper_worker.job.disks import DiskError, Volume
 from spotkeeper_worker.job.entries import Entries, Entry, OutsideLink
-from spotkeeper_worker.job.machine import Document, JobError, Machine, Signs
+from spotkeeper_worker.job.folders import to_bucket, to_folder
+from spotkeeper_worker.job.machine import Document, FinalError, JobError, Machine, Signs
 from spotkeeper_worker.log import get_logger
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from spotkeeper_worker.job.bucket import Bucket
     from spotkeeper_worker.job.command import Command
 
 _LOG = get_logger("agent")
@@ -43,6 +46,10 @@ AGAIN_S = 10.0
 TROUBLED_S = 300.0
 FLUSH_S = 30.0
 IDLE_BELOW = 2
+OUTPUTS_S = 300.0
+"""How often the output folder is copied to the bucket while the command runs."""
+CACHE = ".cache"
+"""Below the folder of the command: what pip downloads, kept in the bucket for the next machine."""
 
 
 class _Silent(Exception):
@@ -75,6 +82,11 @@ class Life:
     _alive_at: float = 0.0
     _wait_until: float = 0.0
     _gpu: Future[int | None] | None = None
+    _outputs: Path | None = None
+    _outputs_sent: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _copy: Future[None] | None = None
+    _copied_at: float = 0.0
+    _began_at: float | None = None
     _report_at: float = 0.0
     _busy_at: float = 0.0
     _committed_at: float = 0.0
@@ -124,12 +136,22 @@ class Life:
         if may_leave and self._leaving:
             raise _Leave
 
-    def _await(self, call: Callable[[], _Answer], *, may_leave: bool = True) -> Ticks[_Answer]:
-        """Have a call done in the background; what the bucket refuses is tried again."""
-        since = self.now
+    def _await(
+        self,
+        call: Callable[[], _Answer],
+        *,
+        may_leave: bool = True,
+        doing: Callable[[], str] = str,
+    ) -> Ticks[_Answer]:
+        """Have a call done in the background; what the bucket refuses is tried again.
+
+        A long one says each minute what it is `doing`: a machine that reports nothing is ended.
+        """
         while True:
             task = self.machine.background(call)
             while not task.done():
+                if doing():
+                    self._says(doing())
                 yield from self._tick(may_leave=may_leave)
             try:
                 answer: _Answer = task.result()
@@ -137,11 +159,16 @@ class Life:
                 return answer
             except BucketError as error:
                 self._troubled(str(error))
-                if self.now - since > SILENT_S:
+                if self.now - (self._trouble_since or self.now) > SILENT_S:
                     raise JobError(str(error)) from None
             again_at = self.now + AGAIN_S
             while self.now < again_at:
                 yield from self._tick(may_leave=may_leave)
+
+    def _says(self, doing: str) -> None:
+        if self.now >= self._report_at:
+            self._report_at = self.now + REPORT_S
+            self.machine.report("running", doing=doing)
 
     def _tried(self, call: Callable[[], object], within_s: float = FLUSH_S) -> Ticks[bool]:
         """Have a call done within a time; whether it was, without an error."""
@@ -178,7 +205,9 @@ class Life:
             _LOG.warning("the machine is shut down: %s", error)
         except (JobError, DiskError, NotLoaded, OSError, ValueError) as error:
             _LOG.error("%s", error)
-            event = {"event": "failed", "reason": f"{error}"[:1000]}
+            event = {"event": "failed", "reason": f"{error}"[:1000], "ran_s": self._ran_s}
+            kept = self._keeper is not None and self._keeper.head.step
+            event["final"] = isinstance(error, FinalError) and not kept
         yield from self._close(event)
 
     def _life(self) -> Ticks[dict[str, Any]]:
@@ -207,18 +236,35 @@ class Life:
             return {"event": "exited", "step": head.step, "exit_code": head.exit_code}
         self._keeper = keeper
         self._command = yield from self._started(document, keeper)
+        self._began_at = self.now
         code, left = yield from self._watched(self._command, document)
-        since = self.now
+        ran_s, since = self._ran_s, self.now
         while self._commits(well=code == 0):
             if self.now - since > SILENT_S:
                 raise JobError("the last checkpoint could not be committed")
             yield from self._tick()
+        event: dict[str, Any] = {"step": keeper.head.step, "ignored": self._ignored}
         if left:
-            return {"event": "left", "step": keeper.head.step, "ignored": self._ignored}
+            yield from self._tried(self._copy_outputs)
+            return {"event": "left", **event}
+        yield from self._await(
+            self._copy_outputs, may_leave=False, doing=lambda: "copies its outputs"
+        )
         yield from self._await(lambda: keeper.finish(code), may_leave=False)
         yield from self._tried(keeper.clean)
-        step = keeper.head.step
-        return {"event": "exited", "step": step, "exit_code": code, "ignored": self._ignored}
+        return {"event": "exited", "exit_code": code, "ran_s": ran_s, **event}
+
+    @property
+    def _ran_s(self) -> float:
+        """For how long the command has run; 0 before it."""
+        return 0.0 if self._began_at is None else self.now - self._began_at
+
+    def _copy_outputs(self) -> None:
+        keeper, folder = self._keeper, self._outputs
+        # A machine that was replaced does not write over what its successor wrote.
+        if keeper and folder and folder.is_dir() and keeper.owns():
+            prefix = f"jobs/{self.machine.job}/outputs/"
+            to_bucket(self.machine.store, folder, prefix, self._outputs_sent)
 
     def _proved(self, document: Document) -> Ticks[Volume | None]:
         """Find the job's volume, and check what is on it."""
@@ -265,14 +311,74 @@ class Life:
                 _LOG.error("an older checkpoint is used: %s", wrong)
             self._entries = Entries(checkpoints, document.complete, document.entries)
             self._entries.committed = loaded
-        yield from self._await(lambda: machine.hand_over(document, work, self._mounted))
         folder = checkpoints or (self._mounted or work) / "checkpoints"
         environment = {
             **document.environment, "SPOTKEEPER_JOB": machine.job,
             "SPOTKEEPER_ATTEMPT": str(machine.attempt), "SPOTKEEPER_CHECKPOINTS": str(folder),
         }  # fmt: skip
-        self._busy_at = self._report_at = self._committed_at = self.now
-        return machine.start(document, work, environment)
+        if document.outputs:
+            self._outputs = outputs = work / document.outputs
+            environment["SPOTKEEPER_OUTPUTS"] = str(outputs)
+            yield from self._copied(
+                "outputs", machine.store, f"jobs/{machine.job}/outputs/", outputs
+            )
+        if document.data:
+            source, into = document.data
+            environment["SPOTKEEPER_DATA"] = str(work / into)
+            if not document.mounts_data:
+                bucket, _, prefix = source[len("s3://") :].partition("/")
+                prefix = f"{prefix.rstrip('/')}/" if prefix else ""
+                yield from self._copied("data", machine.store.beside(bucket), prefix, work / into)
+                if not any((work / into).iterdir()):
+                    raise FinalError(f"data: there is nothing under {source}")
+        if document.setup:
+            environment["PIP_CACHE_DIR"] = str(work / CACHE)
+            yield from self._copied(
+                "cache", machine.store, f"jobs/{machine.job}/cache/", work / CACHE
+            )
+        yield from self._await(lambda: machine.hand_over(document, work, self._mounted))
+        if document.data and document.mounts_data:
+            into = document.data[1]
+            yield from self._await(lambda: machine.mount_data(document, work / into))
+        secrets = yield from self._await(lambda: machine.read_secrets(document))
+        if document.setup:
+            yield from self._set_up(document, work, environment, secrets)
+        self._busy_at = self._report_at = self._committed_at = self._copied_at = self.now
+        return machine.start(document, work, environment, secrets)
+
+    def _copied(self, what: str, store: Bucket, prefix: str, folder: Path) -> Ticks[None]:
+        """Copy a prefix of a bucket into a folder, and say how far it is."""
+        progress = [0, 0]
+
+        def show(done: int, total: int) -> None:
+            progress[:] = done, total
+            self._trouble_since = None
+
+        yield from self._await(
+            lambda: to_folder(store, prefix, folder, show),
+            doing=lambda: f"{what}: {progress[0] / 1e9:.1f} of {progress[1] / 1e9:.1f} GB",
+        )
+
+    def _set_up(
+        self, document: Document, work: Path, environment: dict[str, str], secrets: dict[str, str]
+    ) -> Ticks[None]:
+        """Run the setup, once on each machine, and keep what pip downloaded for the next one."""
+        machine, since = self.machine, self.now
+        self._command = command = machine.start(document, work, environment, secrets, setup=True)
+        while (code := command.poll()) is None:
+            if self.now - since > document.setup_within:
+                raise FinalError(f"setup took longer than {document.setup_within:.0f} s")
+            self._says(f"setup: {self.now - since:.0f} s")
+            yield from self._tick(may_leave=True)
+        yield from self._tried(command.close)
+        last = command.tail.decode("utf-8", "replace").strip().splitlines()[-1:]
+        if code:
+            raise FinalError(": ".join([f"setup: exit code {code}", *last])[:1000])
+        yield from self._tried(lambda: machine.save_log(command.tail, "-setup"))
+        prefix = f"jobs/{machine.job}/cache/"
+        yield from self._tried(
+            lambda: to_bucket(machine.store, work / CACHE, prefix, {}), document.setup_within
+        )
 
     def _watched(self, command: Command, document: Document) -> Ticks[tuple[int, bool]]:
         """Look after the command until it ends; its exit code, and whether it had to leave."""
@@ -292,6 +398,10 @@ class Life:
                     command.signal(signal.SIGKILL)
             self._commits(well=False)
             self._each_minute(document)
+            is_due = self.now - self._copied_at >= OUTPUTS_S and not self._leaving
+            if is_due and (self._copy is None or self._copy.done()):
+                self._copied_at = self.now
+                self._copy = self.machine.background(self._copy_outputs)
             yield from self._tick()
 
     def _commits(self, *, well: bool) -> bool:

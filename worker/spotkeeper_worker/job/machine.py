@@ -40,11 +40,16 @@ _Answer = TypeVar("_Answer")
 _TAGS = "meta-data/tags/instance/spotkeeper:"
 _PREPARED_WITHIN_S = 900.0
 _SHUTDOWN_WITHIN_S = 50.0
+_MOUNTED_WITHIN_S = 60.0
 _LAST_LINES_S = 10.0
 
 
 class JobError(Exception):
     """What stops this machine and is reported as `failed`."""
+
+
+class FinalError(JobError):
+    """What no other machine would do better: the job ends, unless it has a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,13 @@ class Document:
             self.keep = int(state.get("keep") or 2)
             self.mount: str | None = volume["mount"] if volume else None
             self.idle_after: float | None = (body.get("end") or {}).get("idle_after")
+            self.setup = "\n".join(map(str, body.get("setup") or ()))
+            self.setup_within = float(body.get("setup_within") or 1800)
+            self.secrets = {str(k): str(v) for k, v in (body.get("secrets") or {}).items()}
+            self.outputs: str | None = body.get("outputs")
+            data = body.get("data") or {}
+            self.data: tuple[str, str] | None = (data["s3"], data["into"]) if data else None
+            self.mounts_data = bool(data.get("mount"))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise JobError(f"document.json cannot be read: {error!r}") from None
 
@@ -187,16 +199,47 @@ class Machine:
             if mount:
                 os.chown(mount, user.pw_uid, user.pw_gid)
 
-    def start(self, document: Document, work: Path, environment: Mapping[str, str]) -> Command:
-        """Start the command; without a log group, the tail is all that is kept of its output."""
-        sink = self.stream.take if self.stream else lambda _: None
-        given = {"AWS_DEFAULT_REGION": self._region, **environment}
-        return Command(document.command, work, given, user_named(document.user), sink)
+    def read_secrets(self, document: Document) -> dict[str, str]:
+        """Read the values of the job's secrets, by variable; raises BucketError."""
+        return {name: self.store.secret(where) for name, where in document.secrets.items()}
 
-    def save_log(self, tail: bytes) -> None:
-        """Write the last of the output into the bucket."""
-        self.store.write(f"jobs/{self.job}/log/{self.attempt}.txt", tail)
-        if self.stream:
+    def start(
+        self,
+        document: Document,
+        work: Path,
+        environment: Mapping[str, str],
+        secrets: Mapping[str, str],
+        *,
+        setup: bool = False,
+    ) -> Command:
+        """Start the command, or the setup before it, whose output has no values of secrets.
+
+        Without a log group, the tail is all that is kept of it.
+        """
+        sink = self.stream.take if self.stream else lambda _: None
+        given = {"AWS_DEFAULT_REGION": self._region, **environment, **secrets}
+        command = ("/bin/sh", "-ec", document.setup) if setup else document.command
+        hidden = tuple(text.encode() for text in secrets.values())
+        return Command(command, work, given, user_named(document.user), sink, hidden)
+
+    def mount_data(self, document: Document, folder: Path) -> None:
+        """Mount the data, read-only, by mount-s3; raises FinalError where it cannot."""
+        bucket, _, prefix = (document.data or ("", ""))[0][len("s3://") :].partition("/")
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder.is_mount():
+            return
+        within = ["--prefix", f"{prefix.rstrip('/')}/"] if prefix else []
+        call = ["mount-s3", bucket, str(folder), "--read-only", "--allow-other", *within]
+        try:
+            subprocess.run(call, check=True, capture_output=True, timeout=_MOUNTED_WITHIN_S)
+        except (OSError, subprocess.SubprocessError) as error:
+            said = getattr(error, "stderr", b"") or str(error).encode()
+            raise FinalError(f"mount-s3: {said.decode('utf-8', 'replace').strip()}") from None
+
+    def save_log(self, tail: bytes, part: str = "") -> None:
+        """Write the last of the output into the bucket; that of the command is the last."""
+        self.store.write(f"jobs/{self.job}/log/{self.attempt}{part}.txt", tail)
+        if self.stream and not part:
             self.stream.close(_LAST_LINES_S)
 
     def gpu(self) -> int | None:

@@ -45,7 +45,8 @@ class Reporter:
     def __call__(
         self, event: str, *, step: str | None = None, gpu: int | None = None,
         exit_code: int | None = None, reason: str | None = None, ignored: str = "",
-        uncommitted_s: float | None = None,
+        uncommitted_s: float | None = None, ran_s: float | None = None, final: bool = False,
+        doing: str = "",
     ) -> None:  # fmt: skip
         """Report an event. Of several `running` that wait, the queue gets the newest."""
         self._seq += 1
@@ -64,6 +65,9 @@ class Reporter:
             "reason": reason,
             "ignored": ignored[:_LONGEST_TEXT],
             "uncommitted_s": uncommitted_s,
+            "ran_s": ran_s,
+            "final": final or None,
+            "doing": doing,
         }
         body.update((name, value) for name, value in more.items() if value not in (None, ""))
         with self._changed:

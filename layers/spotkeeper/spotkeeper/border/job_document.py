@@ -15,7 +15,10 @@ from spotkeeper.domain.jobs.job import JobSpec, OnDone
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TIME = re.compile(r"(\d{1,9})([smhd])")
-_RESERVED = ("SPOTKEEPER_JOB", "SPOTKEEPER_ATTEMPT", "SPOTKEEPER_CHECKPOINTS")
+_RESERVED = (
+    "SPOTKEEPER_JOB", "SPOTKEEPER_ATTEMPT", "SPOTKEEPER_CHECKPOINTS", "SPOTKEEPER_OUTPUTS",
+    "SPOTKEEPER_DATA",
+)  # fmt: skip
 # What jobs do not do, refused by its name.
 _REFUSED = {
     "machines": "a job runs on one machine; several GPUs of one machine are fine",
@@ -39,6 +42,9 @@ def _seconds(value: Any) -> Any:
     return value
 
 
+# A parameter of SSM, or a secret of Secrets Manager, by its name.
+SECRET = r"^(ssm|secretsmanager):[A-Za-z0-9/_+=.@-]{1,512}$"
+type Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 type Seconds = Annotated[int, BeforeValidator(_seconds)]
 
 
@@ -105,6 +111,14 @@ class End(_Strict):
     on_done: Literal["keep", "snapshot", "image", "delete"] = "snapshot"
 
 
+class Data(_Strict):
+    """What is read and never changed: copied before the command, or mounted where mount-s3 is."""
+
+    s3: Annotated[str, Field(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$")]
+    into: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")] = "data"
+    mount: bool = False
+
+
 class Git(_Strict):
     """Code that the machine clones."""
 
@@ -121,7 +135,12 @@ class JobDocument(_Strict):
     code: str | None = None
     git: Git | None = None
     user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")] | None = None
-    environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = {}
+    environment: dict[Variable, str] = {}
+    secrets: dict[Variable, Annotated[str, Field(pattern=SECRET)]] = {}
+    setup: list[Annotated[str, Field(min_length=1)]] = []
+    setup_within: Annotated[Seconds, Field(ge=60, le=86400)] = 1800
+    data: Data | None = None
+    outputs: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")] | None = None
     machine: Machine
     state: State = State()
     end: End = End()
@@ -147,8 +166,14 @@ class JobDocument(_Strict):
             raise ValueError('end.on_done = "image" needs machine.root = "keep"')
         if self.code is not None and self.git is not None:
             raise ValueError("give code or git, not both")
-        if reserved := [name for name in _RESERVED if name in self.environment]:
+        if reserved := [name for name in _RESERVED if name in self.environment | self.secrets]:
             raise ValueError(f"environment: {', '.join(reserved)} is set by Spotkeeper")
+        if twice := sorted(self.environment.keys() & self.secrets):
+            raise ValueError(f"{', '.join(twice)} is in environment and in secrets: give one")
+        folders = [self.state.checkpoints, self.outputs, self.data.into if self.data else None]
+        names = [name for name in folders if name]
+        if len({*names}) < len(names):
+            raise ValueError("checkpoints, outputs and data.into are folders of their own")
         return self
 
     def spec(self, zones: Sequence[str]) -> JobSpec:

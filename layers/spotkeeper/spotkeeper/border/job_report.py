@@ -37,6 +37,9 @@ class _Report(BaseModel):
     reason: Annotated[str, Field(max_length=2000)] = ""
     ignored: Annotated[str, Field(max_length=2000)] = ""
     uncommitted_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    ran_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    final: bool = False
+    doing: Annotated[str, Field(max_length=2000)] = ""
 
 
 def read_job_messages(

@@ -246,13 +246,20 @@ def spent(job: Job, aws: JobResources, prices: Prices) -> Job:
         book = prices.now(pools, aws.now) if pools else PriceBook()
     except FleetError:
         book = PriceBook()
-    hours = usd = 0.0
+    hours = on_demand = usd = 0.0
     for machine in running:
         since = max(filter(None, (machine.launched_at, job.looked_at)), default=aws.now)
         ran = max(0.0, (aws.now - since).total_seconds() / 3600)
         hours += ran
+        on_demand += ran if machine.market != SPOT else 0.0
         series = book.spot.get(f"{machine.zone}/{machine.instance_type}")
         listed = book.on_demand.get(machine.instance_type)
         rate = series.usd[-1] if machine.market == SPOT and series and series.usd else listed
         usd += ran * (rate or 0.0)
-    return replace(job, hours=job.hours + hours, usd=job.usd + usd, looked_at=aws.now)
+    return replace(
+        job,
+        hours=job.hours + hours,
+        on_demand_hours=job.on_demand_hours + on_demand,
+        usd=job.usd + usd,
+        looked_at=aws.now,
+    )

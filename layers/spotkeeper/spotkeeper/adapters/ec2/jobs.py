@@ -63,7 +63,7 @@ _STATES = {
 
 _WHY = {
     Outcome.DONE: "its command ended with exit code 0",
-    Outcome.FAILED: "its command failed too often",
+    Outcome.FAILED: "it failed",
     Outcome.STOPPED: "somebody stopped it",
     Outcome.HOURS: "it reached max_hours",
     Outcome.USD: "it reached max_usd",
@@ -359,12 +359,19 @@ class AwsJobs:
             result.append(f"Fetch it: spotkeeper job fetch {job.name} DIRECTORY")
         is_failed = job.outcome is Outcome.FAILED and job.failure
         code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
+        steps = [report.step for _, report in sorted(job.reports.items()) if report.step]
+        result += [f"The last commit is step {steps[-1]}."] if steps else []
+        if is_failed:
+            again = f" --from {steps[-1]}" if steps else ""
+            result.append(
+                f"What next: spotkeeper job logs {job.name}; when it is mended, "
+                + (f"spotkeeper job recover {job.name}{again}" if steps else "start it again")
+            )
         return "\n".join((
             f"Job {job.name} ended: {_WHY[job.outcome or Outcome.STOPPED]}{code}.",
             *([f"The last failure: {job.failure}"] if is_failed else []),
             "",
-            f"It ran for {job.hours:.1f} hours and cost about {job.usd:.2f} USD, with"
-            f" {job.attempt} launches and {job.restarts} restarts after errors.",
+            f"{job.story}.",
             *result,
             "",
             "The last lines of its output:",

@@ -54,6 +54,8 @@ SKEW = timedelta(minutes=1)
 MOST_PENDING = 2
 # Reports of this many attempts are kept: the end of a command may be reported late.
 KEPT = 5
+# Two machines in a row whose command fails alike within this time: a third will fail as well.
+SOON_S = 60.0
 NOTHING = AttemptReport()
 
 
@@ -165,13 +167,20 @@ def _end_of_job(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     if any(report.exit_code == 0 and report.generation for report in job.reports.values()):
         return over(job, Outcome.DONE, 0)
     report, machine = job.reports.get(job.machine_attempt, NOTHING), aws.machines.get(job.machine)
-    error = f"exit code {report.exit_code}" if report.exit_code else report.failed
+    error = report.error
     last = report.at or (machine.launched_at if machine else None)
     if not error and machine and machine.is_running and last and aws.now - last >= SILENT:
         error = f"no report for {SILENT.total_seconds() / 60:.0f} minutes"
     if error and job.machine_attempt > job.errors_until:
-        erred = replace(job, errors_until=job.machine_attempt, restarts=job.restarts + 1)
-        if erred.restarts > spec.max_restarts:
+        soon = error if report.ran_s is not None and report.ran_s < SOON_S else ""
+        again = report.final or (soon and soon == job.failed_soon)
+        erred = replace(
+            job,
+            errors_until=job.machine_attempt,
+            restarts=job.restarts + 1,
+            failed_soon=soon,
+        )
+        if again or erred.restarts > spec.max_restarts:
             return over(erred, Outcome.FAILED, report.exit_code)
         return Write(f"{error}: restart {erred.restarts} of {spec.max_restarts}", erred)
     ending = job.ending or (Outcome.IDLE if report.idle else None) or _spent(spec, job)
@@ -272,12 +281,18 @@ def _succeeded(spec: JobSpec, job: Job, aws: JobResources) -> Job:
     if spec.keeps_root and not job.is_at_work:
         # It never ran the command: its root is of no use.
         job = replace(job, home="", zone="")
+    machine = aws.machines.get(job.machine)
+    lost = job.machine in job.warned or (
+        machine is not None and machine.market == SPOT and not machine.draining_since
+    )
+    lost = lost and job.is_at_work and job.machine_attempt > job.errors_until
     since = job.attempt - KEPT
     gone = {name for name, each in aws.machines.items() if each.is_gone}
     return replace(
         job,
         machine=job.successor,
         successor="",
+        interruptions=job.interruptions + lost,
         granted=0,
         opened="",
         machines={

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from signal import Signals
 
 SPOT, ON_DEMAND = "spot", "on-demand"
 
@@ -125,12 +126,29 @@ class Refusal:
     message: str
 
 
+# What a shell, or the kernel, means by an exit code.
+_CODES = {
+    126: "the program may not be executed",
+    127: "the program was not found",
+    137: "killed by SIGKILL: mostly, memory ran out",
+}
+
+
+def explained(code: int) -> str:
+    """Return an exit code with its meaning; above 128 it is a signal's (POSIX shell, 2.8.2)."""
+    meaning = _CODES.get(code, "")
+    if not meaning and code - 128 in {*Signals}:
+        meaning = f"killed by {Signals(code - 128).name}"
+    return f"exit code {code}" + (f" ({meaning})" if meaning else "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReport:
     """What the machine of an attempt has reported; reports arrive repeatedly and in any order.
 
     `ignored` names entries of its checkpoint folder that are not committed, and `uncommitted_s` is
-    how long ago the last commit, or the begin of the command, was.
+    how long ago the last commit, or the begin of the command, was. The command ran for `ran_s`
+    before it failed. A `final` failure is no matter of the machine: no other one will do better.
     """
 
     seq: int = -1
@@ -144,6 +162,14 @@ class AttemptReport:
     failed: str = ""
     ignored: str = ""
     uncommitted_s: float | None = None
+    ran_s: float | None = None
+    final: bool = False
+    doing: str = ""
+
+    @property
+    def error(self) -> str:
+        """Why it failed; empty if it did not."""
+        return self.failed or (explained(self.exit_code) if self.exit_code else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +196,7 @@ class Job:
     images      the images that were registered; dropped once they are gone
     base        the image from which the home's machine started
     warned      the machines that AWS takes back, and when
+    failed_soon the error with which the last machine failed soon after its command began
     reminded    the last attempt of which a mail reported that it commits nothing
     kept        whether a checkpoint was committed, at its end; None for a volume, and if not known
     requested   the last snapshot that was requested, and when: CreateSnapshot takes no token, and
@@ -205,6 +232,8 @@ class Job:
     short_since: datetime | None = None
     errors_until: int = 0
     restarts: int = 0
+    failed_soon: str = ""
+    interruptions: int = 0
     ending: Outcome | None = None
     stop_now: bool = False
     outcome: Outcome | None = None
@@ -214,6 +243,7 @@ class Job:
     reminded: int = 0
     kept: bool | None = None
     hours: float = 0.0
+    on_demand_hours: float = 0.0
     usd: float = 0.0
     looked_at: datetime | None = None
 
@@ -226,9 +256,18 @@ class Job:
     def failure(self) -> str:
         """Return why its last machine that failed did: what it reported, or its exit code."""
         for _, report in sorted(self.reports.items(), reverse=True):
-            if report.failed or report.exit_code:
-                return report.failed or f"exit code {report.exit_code}"
+            if report.error:
+                return report.error
         return ""
+
+    @property
+    def story(self) -> str:
+        """What its machines were: hours by market, money, interruptions and restarts."""
+        spot = self.hours - self.on_demand_hours
+        return (
+            f"{spot:.1f} h on spot, {self.on_demand_hours:.1f} h on demand, {self.usd:.2f} USD;"
+            f" interruptions: {self.interruptions}; restarts after errors: {self.restarts}"
+        )
 
     @property
     def is_at_work(self) -> bool:
@@ -345,6 +384,9 @@ class Report:
     reason: str = ""
     ignored: str = ""
     uncommitted_s: float | None = None
+    ran_s: float | None = None
+    final: bool = False
+    doing: str = ""
 
 
 def merged(job: Job, report: Report) -> Job:
@@ -359,13 +401,15 @@ def merged(job: Job, report: Report) -> Job:
         generation=max(before.generation, report.generation),
         left=before.left or report.event == "left",
         idle=before.idle or report.event == "idle",
+        final=before.final or report.final,
     )
     if report.event == "proved" and report.volume and report.volume not in before.proved:
         after = replace(after, proved=(*before.proved, report.volume))
     if report.event == "exited" and before.exit_code is None:
-        after = replace(after, exit_code=report.exit_code)
+        after = replace(after, exit_code=report.exit_code, ran_s=report.ran_s)
     if report.event == "failed":
-        after = replace(after, failed=report.reason or "the machine reported a failure")
+        why = report.reason or "the machine reported a failure"
+        after = replace(after, failed=why, ran_s=report.ran_s)
     if report.seq > before.seq:
         after = replace(
             after,
@@ -373,6 +417,7 @@ def merged(job: Job, report: Report) -> Job:
             at=report.at,
             step=report.step or before.step,
             ignored=report.ignored,
+            doing=report.doing,
             uncommitted_s=report.uncommitted_s,
         )
     return replace(job, reports={**job.reports, report.attempt: after}) if after != before else job

@@ -1,0 +1,65 @@
+"""Folders of a job beside its checkpoints: data that it reads, outputs and caches that it writes.
+
+A file is copied where it is missing, or has another size. It is written under a draft's name and
+renamed, so that a copy that ends half-way is continued with the next file.
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING, Callable
+
+from spotkeeper_worker.checkpoints import DRAFT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from spotkeeper_worker.job.bucket import Bucket
+
+DRAFTS = f"{DRAFT}copy"
+
+
+def to_folder(
+    store: Bucket, prefix: str, folder: Path, show: Callable[[int, int], object] = lambda *_: None
+) -> None:
+    """Copy what is under a prefix; `show` gets the bytes that are there, and those of all.
+
+    Raises BucketError, and OSError where the disk is full. Names that lead out of the folder are
+    left out.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = {
+        name: size
+        for name, size in store.sizes(prefix).items()
+        if name and not name.endswith("/") and ".." not in name.split("/") and name[0] != "/"
+    }
+    done = 0
+    for name, size in sorted(sizes.items()):
+        path = folder / name
+        if not (path.is_file() and path.stat().st_size == size):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_name(f"{DRAFTS}-{path.name}")
+            store.download(f"{prefix}{name}", draft)
+            draft.replace(path)
+        done += size
+        show(done, sum(sizes.values()))
+
+
+def to_bucket(store: Bucket, folder: Path, prefix: str, sent: dict[str, tuple[int, int]]) -> None:
+    """Copy the files that changed since they were `sent`, with what they were then.
+
+    Links, and what is no file, are left out. Raises BucketError.
+    """
+    for path in sorted(folder.rglob("*")):
+        try:
+            what = path.lstat()
+        except FileNotFoundError:
+            continue
+        name, now = path.relative_to(folder).as_posix(), (what.st_size, what.st_mtime_ns)
+        if not stat.S_ISREG(what.st_mode) or path.name.startswith(DRAFTS) or sent.get(name) == now:
+            continue
+        try:
+            store.upload(path, f"{prefix}{name}")
+        except FileNotFoundError:
+            continue
+        sent[name] = now
