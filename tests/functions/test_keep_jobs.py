@@ -566,6 +566,92 @@ def test_a_job_ends_at_once_and_its_mail_and_status_say_why(account: Account) ->
     assert (account.job.outcome, account.machines) == ("stopped", [])
 
 
+@pytest.mark.parametrize(
+    ("failures", "ends_after"),
+    [
+        pytest.param([{"exit_code": 127, "ran_s": 1}] * 4, 2, id="alike, at once"),
+        pytest.param([{"exit_code": 127, "ran_s": 60}] * 4, 4, id="alike, later"),
+        pytest.param([{"exit_code": code, "ran_s": 1} for code in (1, 2, 1, 2)], 4, id="unlike"),
+        pytest.param([{"exit_code": 1}] * 4, 4, id="an agent of an earlier release"),
+        pytest.param([{"event": "failed", "reason": "no user", "ran_s": 0}] * 4, 2, id="prepared"),
+        pytest.param(
+            [{"event": "failed", "reason": "setup: exit code 1", "ran_s": 0, "final": True}], 1,
+            id="final",
+        ),
+    ],
+)  # fmt: skip
+def test_machines_that_fail_alike_at_once_end_the_job_sooner(
+    account: Account, failures: list[dict[str, Any]], ends_after: int
+) -> None:
+    account.start(DOCUMENT)
+    account.tick()
+    for number, failure in enumerate(failures, 1):
+        assert account.job.outcome is None
+        account.tick({"event": "exited", "generation": number, **failure})
+        account.ticks(2)
+        if number == ends_after:
+            break
+    assert (account.job.outcome, account.job.restarts) == ("failed", ends_after)
+    mail = account.mails[-1][1]
+    assert "What next: spotkeeper job logs resnet; when it is mended, start it again" in mail
+    if "exit_code" in failures[0] and failures[0]["exit_code"] == 127:
+        assert "exit code 127 (the program was not found)" in mail
+
+
+def test_mail_and_status_name_interruptions_and_hours_by_market(account: Account) -> None:
+    account.start(DOCUMENT)
+    account.tick()
+    account.tick({"event": "running", "generation": 1, "doing": "data: 12.3 of 100.0 GB"})
+    machine = account.machine["InstanceId"]
+    preparing = status_text(*account.jobs.one("resnet"))
+    assert preparing.startswith(f"resnet  prepares {machine}: data: 12.3 of 100.0 GB")
+    account.tick({"event": "committed", "generation": 1, "step": "7"}, minutes=9)
+    account.ec2.terminate_instances(InstanceIds=[machine])
+    account.ticks(2)
+    account.tick({"event": "exited", "exit_code": 0, "generation": 2, "step": "9"}, minutes=4)
+    account.ticks(2)
+    mail = account.mails[-1][1]
+    assert "interruptions: 1; restarts after errors: 0" in mail
+    assert "0.2 h on spot, 0.0 h on demand" in mail
+    assert "The last commit is step 9." in mail
+
+
+def test_a_dry_run_prints_what_the_machine_s_role_needs_for_data_and_secrets(
+    account: Account,
+) -> None:
+    text = DOCUMENT.replace("[machine]", (
+        'secrets = {A = "ssm:/team/wandb", B = "secretsmanager:hf"}\n'
+        'data = {s3 = "s3://sets/imagenet/"}\n[machine]'
+    ))  # fmt: skip
+    lines = account.start(text, dry_run=True)
+    policy = json.loads("\n".join(lines[lines.index("{") : lines.index("}") + 1]))
+    assert {one["Action"]: one["Resource"] for one in policy["Statement"]} == {
+        "ssm:GetParameter": "arn:aws:ssm:us-east-1:*:parameter/team/wandb",
+        "secretsmanager:GetSecretValue": "arn:aws:secretsmanager:us-east-1:*:secret:hf-??????",
+        "s3:GetObject": "arn:aws:s3:::sets/imagenet/*",
+        "s3:ListBucket": "arn:aws:s3:::sets",
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ('secrets = {A = "my-password"}', "secrets"),
+        ('secrets = {EPOCHS = "ssm:epochs"}', "in environment and in secrets"),
+        ('secrets = {SPOTKEEPER_JOB = "ssm:x"}', "is set by Spotkeeper"),
+        ('outputs = "checkpoints"', "folders of their own"),
+        ('outputs = "../up"', "outputs"),
+        ('data = {s3 = "https://x"}', "data.s3"),
+        ('setup = "pip install x"', "setup"),
+    ],
+)
+def test_a_document_says_what_is_wrong_with_what_surrounds_the_command(
+    account: Account, line: str, wrong: str
+) -> None:
+    with pytest.raises(OperatorError, match=wrong):
+        account.start(DOCUMENT.replace("[machine]", f"{line}\n[machine]"))
+
+
 def test_a_job_goes_on_from_the_step_that_is_named(account: Account) -> None:
     account.start(DOCUMENT)
     account.tick()

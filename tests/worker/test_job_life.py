@@ -565,7 +565,7 @@ def test_a_volume_that_is_not_attached_within_a_minute_is_reported(tmp_path: Pat
 
 def test_data_outputs_and_what_pip_downloaded_are_there_before_the_command(tmp_path: Path) -> None:
     """Nothing is copied again that is there, and the next machine has what this one wrote."""
-    parts = {
+    parts: dict[str, Any] = {
         "data": {"s3": "s3://mine/sets/a", "into": "data", "mount": False},
         "outputs": "out",
         "setup": ["pip install -r requirements.txt"],

@@ -173,6 +173,20 @@ def ended(work: Path, *command: str, user: str | None = None) -> tuple[bytes, in
 
 
 @pytest.mark.make_e2e
+def test_values_of_secrets_are_in_no_output(tmp_path: Path) -> None:
+    sent = bytearray()
+    script = (
+        "import os, time; "
+        "[(os.write(1, p), time.sleep(0.05)) for p in (b'a hun', b'ter2 b\\nhunter2')]"
+    )
+    command = [sys.executable, "-c", script]
+    run = Command(command, tmp_path, {}, None, sent.extend, [b"hunter2", b""])
+    until(lambda: run.poll() is not None, "it ends")
+    run.close()
+    assert bytes(sent) == run.tail == b"a *** b\n***"
+
+
+@pytest.mark.make_e2e
 @pytest.mark.parametrize(
     ("script", "code", "end"),
     [

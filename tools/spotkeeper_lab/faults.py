@@ -104,6 +104,7 @@ DRILLS = (
     ((Kind.HALF_LOGS, 0.5, 0.0),),
     ((Kind.BAD_SPOT_IMAGE, 0.5, 0.0), (Kind.UNWARNED_LOSS, 0.9, 60.0)),
     ((Kind.LOSS, 0.9, 0.0), (Kind.LOSS, 0.9, 900.0)),
+    ((Kind.TABLE_DOWN, 0.5, 0.0), (Kind.LOSS, 0.9, 600.0)),
 )  # fmt: skip
 """Situations in which only these faults happen: kind, value (None: any), and when, in seconds.
 

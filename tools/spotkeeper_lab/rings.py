@@ -206,6 +206,16 @@ class Rings(Check):
         there = [v for v in self.truth.in_service() if v.healthy and not self.truth.warned(v)]
         return self.runs() and len(there) < min(self.truth.stood(), world.group(world.spot).desired)
 
+    def hang_together(self) -> bool:
+        """Whether requests wait, and instances are in service of which none works."""
+        world, blind = self.world, _LOGS | _MEMORY
+        none_works = self.truth.in_service() and not world.working()
+        waits = (
+            self.scenario.queue_known and world.force.queued and not self.scenario.onprem_workers
+        )
+        hang = self.active(Kind.HANG) and not self.truth.active(blind, 900.0)
+        return bool(none_works and waits and hang and self.runs())
+
     def active(self, *kinds: Kind) -> bool:
         return set(kinds) <= self.world.active.keys()
 
@@ -226,6 +236,7 @@ SHOULD_RING: Mapping[str, tuple[float, Callable[[Rings], bool]]] = {
     "oldest-message": (120.0, lambda it: it.world.queue.age_s(it.now_s) > WAITED_S),
     "search-log-dead-letters": (120.0, lambda it: bool(it.world.queue.dead_letters)),
     "shortfall-unfilled": (1380.0, Rings.short),
+    "nobody-serves": (900.0, Rings.hang_together),
     "both-short": (900.0, Rings.cannot_launch),
 }
 """In which situation an alarm has to ring, and in how many seconds of it."""

@@ -98,6 +98,9 @@ class Jobs:
             raise OperatorError("; ".join(wrong))
         size = f", {len(archive) / 2**20:.1f} MiB of code" if archive else ""
         checked = [f"{name}: {', '.join(document.machine.types)}{size}"]
+        if statements := rights(document, self._aws.region):
+            policy = json.dumps({"Version": "2012-10-17", "Statement": statements}, indent=1)
+            checked += ["JobRole needs, beside what the stack gives it:", *policy.splitlines()]
         if dry_run:
             return [*checked, "nothing was started (--dry-run)"]
         kept = document.model_copy(update={"code": "code.tar.gz" if archive else None})
@@ -527,6 +530,31 @@ def pack(folder: Path) -> bytes:
                 )
             archive.add(path, arcname=str(inner), recursive=False)
     return packed.getvalue()
+
+
+def rights(document: JobDocument, region: str) -> list[Mapping[str, Any]]:
+    """Return the policy statements that a job's data and secrets need, and no others."""
+    secrets = {
+        "ssm": ("ssm:GetParameter", f"arn:aws:ssm:{region}:*:parameter/"),
+        "secretsmanager": ("secretsmanager:GetSecretValue", f"arn:aws:secretsmanager:{region}:*:"),
+    }
+    allowed: list[Mapping[str, Any]] = []
+    for where in sorted(document.secrets.values()):
+        service, _, name = where.partition(":")
+        action, arn = secrets[service]
+        # Secrets Manager adds six characters to a name.
+        named = name.lstrip("/") if service == "ssm" else f"secret:{name}-??????"
+        allowed.append({"Effect": "Allow", "Action": action, "Resource": f"{arn}{named}"})
+    if document.data:
+        bucket, _, prefix = document.data.s3.removeprefix("s3://").partition("/")
+        within = f"{prefix.rstrip('/')}/*" if prefix else "*"
+        arn = f"arn:aws:s3:::{bucket}"
+        allowed += [
+            {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"{arn}/{within}"},
+            {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": arn,
+             "Condition": {"StringLike": {"s3:prefix": within}}},
+        ]  # fmt: skip
+    return allowed
 
 
 def status_text(document: JobDocument, job: Job) -> str:

@@ -285,7 +285,7 @@ def _succeeded(spec: JobSpec, job: Job, aws: JobResources) -> Job:
     lost = job.machine in job.warned or (
         machine is not None and machine.market == SPOT and not machine.draining_since
     )
-    lost = lost and job.is_at_work and job.machine_attempt > job.errors_until
+    lost = lost and job.is_at_work and not job.outcome and job.machine_attempt > job.errors_until
     since = job.attempt - KEPT
     gone = {name for name, each in aws.machines.items() if each.is_gone}
     return replace(
