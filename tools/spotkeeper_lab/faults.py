@@ -100,13 +100,13 @@ DRILLS = (
     ((Kind.BAD_SPOT_IMAGE, 0.1, 0.0),),
     ((Kind.LAUNCH_REFUSED, KEY_PAIR, 0.0),),
     ((Kind.SPOT_DRY, 0.9, 0.0), (Kind.ON_DEMAND_DRY, 0.5, 0.0)),
-    ((Kind.LAUNCH_REFUSED, None, 0.0),),
+    ((Kind.HANG, 2.0, 0.0), (Kind.LAUNCH_REFUSED, KEY_PAIR, 0.0), (Kind.ON_DEMAND_DRY, 0.5, 0.0)),
     ((Kind.HALF_LOGS, 0.5, 0.0),),
     ((Kind.BAD_SPOT_IMAGE, 0.5, 0.0), (Kind.UNWARNED_LOSS, 0.9, 60.0)),
     ((Kind.LOSS, 0.9, 0.0), (Kind.LOSS, 0.9, 900.0)),
     ((Kind.TABLE_DOWN, 0.5, 0.0), (Kind.LOSS, 0.9, 600.0)),
 )  # fmt: skip
-"""Situations in which only these faults happen: kind, value (None: any), and when, in seconds.
+"""Situations in which only these faults happen: kind, value, and when, in seconds.
 
 Where launches never serve, the load grows meanwhile.
 """

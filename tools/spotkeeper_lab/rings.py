@@ -236,7 +236,7 @@ SHOULD_RING: Mapping[str, tuple[float, Callable[[Rings], bool]]] = {
     "oldest-message": (120.0, lambda it: it.world.queue.age_s(it.now_s) > WAITED_S),
     "search-log-dead-letters": (120.0, lambda it: bool(it.world.queue.dead_letters)),
     "shortfall-unfilled": (1380.0, Rings.short),
-    "nobody-serves": (900.0, Rings.hang_together),
+    "nobody-serves": (570.0, Rings.hang_together),
     "both-short": (900.0, Rings.cannot_launch),
 }
 """In which situation an alarm has to ring, and in how many seconds of it."""

@@ -145,7 +145,7 @@ def draw(seed: int) -> Scenario:
             kind=kind,
             at_s=WARM_UP_S + 600.0 + after_s,
             length_s=2400.0,
-            value=round(rng.random(), 3) if value is None else value,
+            value=value,
         )
         for kind, value, after_s in DRILLS[seed // 2 % len(DRILLS)]
     ]
