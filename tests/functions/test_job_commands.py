@@ -115,6 +115,20 @@ def test_a_checkpoint_that_is_one_file_is_fetched_under_its_name(ended: Account)
     assert (folder / "9").read_bytes() == b"ab"
 
 
+def test_outputs_are_fetched_with_the_checkpoint_and_alone(ended: Account) -> None:
+    ended.put("outputs/runs/1", b"a")
+    ended.put("outputs/../../x", b"a")
+    with pytest.raises(OperatorError, match="a file outside"):
+        ended.jobs.fetch("resnet", ended.folder / "wrong")
+    ended.s3.delete_object(Bucket=BUCKET, Key="jobs/resnet/outputs/../../x")
+    folder = ended.folder / "alone"
+    assert ended.jobs.fetch("resnet", folder) == [str(folder / "outputs/runs/1")]
+    ended.put_head(hashlib.sha256(b"ab").hexdigest())
+    folder = ended.folder / "both"
+    both = [str(folder / "outputs/runs/1"), str(folder / "model.pt")]
+    assert ended.jobs.fetch("resnet", folder) == both
+
+
 def test_a_checkpoint_that_a_newer_one_replaces_while_it_is_fetched(checkpoint: Account) -> None:
     checkpoint.s3.delete_object(Bucket=BUCKET, Key="jobs/resnet/steps/9-1/model.pt")
     with pytest.raises(OperatorError, match="step 9 of resnet is not in the bucket any more"):

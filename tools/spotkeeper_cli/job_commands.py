@@ -144,7 +144,7 @@ def fetch(
     name: Name,
     folder: Annotated[Path, typer.Argument(help="Folder to download to.", metavar="DIR")],
 ) -> None:
-    """Download the newest checkpoint."""
+    """Download the newest checkpoint, and the outputs."""
     _say(on, *_jobs(on).fetch(name, folder))
 
 

@@ -100,7 +100,7 @@ class Jobs:
         checked = [f"{name}: {', '.join(document.machine.types)}{size}"]
         if statements := rights(document, self._aws.region):
             policy = json.dumps({"Version": "2012-10-17", "Statement": statements}, indent=1)
-            checked += ["JobRole needs, beside what the stack gives it:", *policy.splitlines()]
+            checked += ["JobRole needs, beside the policy of the stack:", *policy.splitlines()]
         if dry_run:
             return [*checked, "nothing was started (--dry-run)"]
         kept = document.model_copy(update={"code": "code.tar.gz" if archive else None})
@@ -394,24 +394,33 @@ class Jobs:
         return [*described(ec2.get_paginator(f"describe_{what}"), path, by, **more)]
 
     def fetch(self, name: str, folder: Path) -> Sequence[str]:
-        """Download the newest checkpoint, each file checked; return what was written."""
+        """Download outputs, and the newest checkpoint, each file checked; return what was written.
+
+        The outputs are in a folder `outputs` of that one.
+        """
         document, job = self.one(name)
-        if document.state.volume:
+        outputs = f"jobs/{name}/outputs/"
+        files: list[dict[str, Any]] = [
+            {"key": each["Key"], "path": each["Key"].removeprefix(f"jobs/{name}/"), "sha256": None}
+            for each in self._objects(outputs)
+        ]
+        if document.state.volume and not files:
             raise OperatorError(f"its result is a volume or snapshot: {job.home} in {job.zone}")
-        if job.image and not self._exists(f"jobs/{name}/head.json"):
+        if job.image and not files and not self._exists(f"jobs/{name}/head.json"):
             raise OperatorError(f"its result is the image {job.image}")
-        head, _ = self._head(name)
-        if head.get("step") is None:
+        head = self._head(name)[0] if self._exists(f"jobs/{name}/head.json") else {}
+        if head.get("step") is None and not files:
             raise OperatorError(
                 f"no checkpoint of {name} was committed: there is nothing to fetch; `spotkeeper job"
                 f" logs {name}` shows its output"
             )
+        files += head["files"] if head.get("step") is not None else []
         written = []
-        for entry in head["files"]:
+        for entry in files:
             # The path of a checkpoint that is one file is `.`.
             path = folder / (head["step"] if entry["path"] == "." else entry["path"])
             if not path.resolve().is_relative_to(folder.resolve()):
-                raise OperatorError(f"the head names a file outside of the folder: {entry['path']}")
+                raise OperatorError(f"the bucket names a file outside of it: {entry['path']}")
             if path.exists():
                 raise OperatorError(f"{path} already exists: give an empty folder")
             try:
@@ -429,22 +438,25 @@ class Jobs:
                 for chunk in body.iter_chunks(2**20):
                     digest.update(chunk)
                     file.write(chunk)
-            if digest.hexdigest() != entry["sha256"]:
+            if entry["sha256"] not in (None, digest.hexdigest()):
                 part.unlink()
                 raise OperatorError(f"{entry['path']} is not what the job uploaded: fetch it again")
             part.rename(path)
             written.append(str(path))
         return written
 
+    def _objects(self, prefix: str) -> list[Any]:
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bucket, Prefix=prefix
+        )
+        return [each for each in pages.search("Contents[].{Key: Key}") if each]
+
     def delete(self, name: str) -> str:
         """Delete a job that is over, with all that it left: item, objects, snapshots, volumes."""
         job = self._table.read(name)
         if job and job[1].outcome is None:
             raise OperatorError(f"job {name} runs: `spotkeeper job stop {name}` first")
-        pages = self._s3.get_paginator("list_objects_v2").paginate(
-            Bucket=self.bucket, Prefix=f"jobs/{name}/"
-        )
-        objects = [each for each in pages.search("Contents[].{Key: Key}") if each]
+        objects = self._objects(f"jobs/{name}/")
         if not job and not objects:
             raise _no_job(name)
         for at in range(0, len(objects), 1000):
