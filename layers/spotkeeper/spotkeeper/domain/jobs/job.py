@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from signal import Signals
 
 SPOT, ON_DEMAND = "spot", "on-demand"
 
@@ -130,16 +129,17 @@ class Refusal:
 _CODES = {
     126: "the program may not be executed",
     127: "the program was not found",
+    130: "interrupted by SIGINT",
+    134: "aborted by SIGABRT",
     137: "killed by SIGKILL: mostly, memory ran out",
+    139: "a segmentation fault, SIGSEGV",
+    143: "ended by SIGTERM",
 }
 
 
 def explained(code: int) -> str:
     """Return an exit code with its meaning; above 128 it is a signal's (POSIX shell, 2.8.2)."""
-    meaning = _CODES.get(code, "")
-    if not meaning and code - 128 in {*Signals}:
-        meaning = f"killed by {Signals(code - 128).name}"
-    return f"exit code {code}" + (f" ({meaning})" if meaning else "")
+    return f"exit code {code}" + (f" ({_CODES[code]})" if code in _CODES else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
