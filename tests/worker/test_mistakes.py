@@ -42,10 +42,10 @@ def test_a_mistake_is_explained(call: Callable[[], object], kind: Any, why: str)
     ("module", "missing", "extra"),
     [
         ("sqs", "botocore", "sqs"),
-        ("rabbitmq", "pika", "rabbitmq"),
+        ("rabbitmq", "aio_pika", "rabbitmq"),
         ("celery", "celery", "celery"),
         ("aio.sqs", "botocore", "asyncio-sqs"),
-        ("aio.rabbitmq", "aio_pika", "asyncio-rabbitmq"),
+        ("aio.rabbitmq", "aio_pika", "rabbitmq"),
     ],
 )
 def test_a_missing_extra_is_named(module: str, missing: str, extra: str) -> None:

@@ -10,13 +10,12 @@ import threading
 import time
 import urllib.parse
 import urllib.request
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import product
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -26,7 +25,7 @@ from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.agent.forward import LONGEST, as_sqs_text
 from spotkeeper_worker.aio import AsyncWorker
 from spotkeeper_worker.aio.rabbitmq import serve as serve_async
-from spotkeeper_worker.broker import Broker
+from spotkeeper_worker.amqp import FIRST_RETRY_S, Consumer
 from spotkeeper_worker.rabbitmq import serve
 from spotkeeper_worker.states import State
 from spotkeeper_worker.stop import Stop
@@ -100,9 +99,7 @@ def stage(
         yield made
 
 
-@pytest.mark.parametrize(
-    ("stage", "queue"), [*product(["threads"], NAMES), ("asyncio", NAMES[0])], indirect=True
-)
+@pytest.mark.parametrize("queue", NAMES, indirect=True)
 def test_requests_are_served_and_acknowledged(stage: Stage, queue: Queue) -> None:
     for n in range(20):
         queue.send(b"%d" % n, message_id=f"r-{n}", timestamp=int(time.time()))
@@ -240,9 +237,7 @@ def test_a_deleted_queue_is_reported(
 
 def explained(url: str, caplog: pytest.LogCaptureFixture) -> str:
     """What the log explains of a broker that is tried once."""
-    stop = threading.Event()
-    found = Broker(url, "nothing-here", 1)
-    found.keep(lambda channel: None, stop.is_set, lambda seconds: stop.set())
+    assert asyncio.run(Consumer(url, "nothing-here", 1).listen()) == FIRST_RETRY_S
     return caplog.text
 
 
@@ -265,7 +260,7 @@ def test_a_missing_broker_is_named(caplog: pytest.LogCaptureFixture) -> None:
     assert "127.0.0.1:1 cannot be reached" in explained(url, caplog)
     for url in ("http://host/", "amqp://", "host:5672"):
         with pytest.raises(ValueError, match="amqps://USER:PASSWORD@HOST:PORT/VHOST"):
-            Broker(url, "requests", 1)
+            Consumer(url, "requests", 1)
 
 
 @pytest.mark.parametrize("queue", NAMES[1:], indirect=True)
@@ -338,7 +333,7 @@ def test_a_message_is_acknowledged_or_rejected(
     body: bytes, codes: list[str], then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What SQS does not take now is kept and tried again."""
-    monkeypatch.setattr(forward, "_FIRST_RETRY_S", 0.0)
+    monkeypatch.setattr(forward, "FIRST_RETRY_S", 0.0)
     became: list[str] = []
     left, stopping = list(codes), Stop()
 
@@ -349,15 +344,14 @@ def test_a_message_is_acknowledged_or_rejected(
         if code:
             raise AwsError("SendMessage", code, "no")
 
-    def consume(queue: str, inactivity_timeout: float) -> Any:
-        if became:
-            stopping.set()
-            return iter([(None, None, None)])
-        return iter([(Mock(delivery_tag=1), None, body)])
+    async def end(how: str) -> None:
+        became.append(how)
+        stopping.set()
 
-    channel = Mock(consume=consume)
-    channel.basic_ack = lambda tag: became.append("acknowledged")
-    channel.basic_reject = lambda tag, requeue: became.append("requeued" if requeue else "rejected")
-    here = Mock(keep=lambda session, *_: session(channel))
-    forward.forward(here, "search-logs", send, stopping)
+    async def reject(requeue: bool) -> None:
+        await end("requeued" if requeue else "rejected")
+
+    message = Mock(body=body, ack=partial(end, "acknowledged"), reject=reject)
+    consumer = Mock(arrived=deque([message]), listen=AsyncMock(return_value=0), close=AsyncMock())
+    asyncio.run(forward.forward(consumer, send, stopping))
     assert became == ([then] if then else [])

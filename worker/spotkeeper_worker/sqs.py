@@ -19,7 +19,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from spotkeeper_worker.extras import needs
 from spotkeeper_worker.log import get_logger
@@ -101,59 +101,69 @@ class Calls:
         """Give the id of a message, and since when it waits."""
         return message["MessageId"], int(message["Attributes"]["SentTimestamp"]) / 1000
 
-    def delete(self, message: Any) -> dict[str, Any]:
-        """Give the parameters of DeleteMessage; if that fails, it is not served once more."""
+    def delete(self, message: Any) -> ToAsk:
+        """Have a message deleted; if that fails, it is not served once more."""
         self.served.append(message["MessageId"])
+        failure = "%s was served and could not be deleted: %s"
+        return ToAsk("delete_message", message, self._named(message), failure)
+
+    def show_again(self, message: Any, seconds: float) -> ToAsk:
+        """Have a message visible again after these seconds."""
+        given = {**self._named(message), "VisibilityTimeout": int(seconds)}
+        failure = "the hold on %s was not changed: %s"
+        return ToAsk("change_message_visibility", message, given, failure)
+
+    def _named(self, message: Any) -> dict[str, Any]:
         return {"QueueUrl": self.url, "ReceiptHandle": message["ReceiptHandle"]}
 
-    def show_again(self, message: Any, seconds: float) -> dict[str, Any]:
-        """Give the parameters of ChangeMessageVisibility."""
-        handle = message["ReceiptHandle"]
-        return {"QueueUrl": self.url, "ReceiptHandle": handle, "VisibilityTimeout": int(seconds)}
+    @property
+    def look_s(self) -> float:
+        """How often to step the holds."""
+        return min(self.visibility_s / 3, 1.0)
+
+
+class ToAsk(NamedTuple):
+    """A call of SQS about a message, and what to log if it fails."""
+
+    method: str
+    message: Any
+    given: dict[str, Any]
+    failure: str
 
 
 @contextlib.contextmanager
-def reported(text: str, message: Any) -> Iterator[None]:
-    """Log how a call about a message failed, and go on."""
+def reported(to_ask: ToAsk) -> Iterator[None]:
+    """Log how a call failed, and go on."""
     try:
         yield
     except AWS_ERRORS as error:
-        _LOG.error(text, message["MessageId"], error)
-
-
-NOT_DELETED = "%s was served and could not be deleted: %s"
-NOT_CHANGED = "the hold on %s was not changed: %s"
+        _LOG.error(to_ask.failure, to_ask.message["MessageId"], error)
 
 
 class Hold:
     """A message while it is served: when its visibility is renewed, and when it is handed back."""
 
     def __init__(self, calls: Calls, message: Any, log: Request) -> None:
-        self.message = message
-        self._calls, self._log = calls, log
+        self._calls, self._message, self._log = calls, message, log
         self._renewed_at: float | None = None
         self.is_over = False
         """Whether the message was handed back."""
 
-    def step(self, now: float) -> float | None:
-        """Give the visibility to set now, in seconds: 0 hands it back, None changes nothing."""
-        if self._calls.worker.must_hand_back:
+    def step(self, now: float) -> ToAsk | None:
+        """Give the call to make now: a renewal, or a hand-back."""
+        calls = self._calls
+        if calls.worker.must_hand_back:
             self.is_over, self._log.status = True, "timeout"
             _LOG.warning(
-                "%s was returned to the queue: the machine goes", self.message["MessageId"]
+                "%s was returned to the queue: the machine goes", self._message["MessageId"]
             )
-            return 0.0
+            return calls.show_again(self._message, 0)
         if self._renewed_at is None:
             self._renewed_at = now
-        elif now - self._renewed_at >= self._calls.visibility_s / 3:
+        elif now - self._renewed_at >= calls.visibility_s / 3:
             self._renewed_at = now
-            return self._calls.visibility_s
+            return calls.show_again(self._message, calls.visibility_s)
         return None
-
-    @property
-    def look_s(self) -> float:
-        """How often to step."""
-        return min(self._calls.visibility_s / 3, 1.0)
 
 
 @dataclass
@@ -180,26 +190,27 @@ class _SqsLoop:
             return True
         for message in calls.received(answer):
             if message["MessageId"] in calls.served:
-                self._delete(message)
+                self._ask(calls.delete(message))
             elif not calls.worker.may_take:
                 # The drain began during the long poll.
-                self._show_again(message, 0)
+                self._ask(calls.show_again(message, 0))
             else:
                 self._serve(message)
         return True
 
     def _serve(self, message: Any) -> None:
+        calls = self.calls
         try:
-            request = self.calls.worker.request(*self.calls.named(message))
-            with request as log, self._held(Hold(self.calls, message, log)):
+            request = calls.worker.request(*calls.named(message))
+            with request as log, self._held(Hold(calls, message, log)):
                 self.handle(message["Body"])
         except Exception:  # noqa: BLE001 - whatever a request raises, the worker goes on
             _LOG.exception("request %s failed; SQS delivers it again", message["MessageId"])
             return
         except BaseException:
-            self._show_again(message, 0)
+            self._ask(calls.show_again(message, 0))
             raise
-        self._delete(message)
+        self._ask(calls.delete(message))
 
     @contextlib.contextmanager
     def _held(self, hold: Hold) -> Iterator[None]:
@@ -208,10 +219,10 @@ class _SqsLoop:
 
         def run() -> None:
             while not hold.is_over:
-                seconds = hold.step(time.monotonic())
-                if seconds is not None:
-                    self._show_again(hold.message, seconds)
-                if served.wait(hold.look_s):
+                to_ask = hold.step(time.monotonic())
+                if to_ask:
+                    self._ask(to_ask)
+                if served.wait(self.calls.look_s):
                     return
 
         thread = threading.Thread(target=run, name="hold", daemon=True)
@@ -222,10 +233,6 @@ class _SqsLoop:
             served.set()
             thread.join()
 
-    def _delete(self, message: Any) -> None:
-        with reported(NOT_DELETED, message):
-            self.client.delete_message(**self.calls.delete(message))
-
-    def _show_again(self, message: Any, seconds: float) -> None:
-        with reported(NOT_CHANGED, message):
-            self.client.change_message_visibility(**self.calls.show_again(message, seconds))
+    def _ask(self, to_ask: ToAsk) -> None:
+        with reported(to_ask):
+            getattr(self.client, to_ask.method)(**to_ask.given)

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 from spotkeeper_worker.log import get_logger
 from spotkeeper_worker.logs.emitter import Emitter
@@ -179,7 +179,7 @@ class Worker:
         self._stop.wait(seconds)
 
     def request(self, request_id: str, enqueued_at: When) -> Request:
-        """Measure a request: `with worker.request(id, enqueued_at) as log:`.
+        """Measure a request: `with worker.request(id, enqueued_at) as log:`, or `async with`.
 
         `enqueued_at` is a datetime with a zone, seconds since the epoch, or RFC 3339. What the
         request raises goes on; what is wrong with the measuring never stops a request. Raises
@@ -240,6 +240,12 @@ class Request:
         self._place.begin()
         self._started_at = time.time()
         return self
+
+    async def __aenter__(self) -> Request:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.__exit__(kind, error, trace)
 
     def drop(self) -> None:
         """End without a search log, in place of leaving the `with` block."""

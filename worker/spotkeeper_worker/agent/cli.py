@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _LOG = get_logger("agent")
 _TRIES = 5
+_EXPECTED = (SettingsError, AnotherAgent, MetadataError, AwsError, ValueError, ImportError)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -53,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     try:
         return command()
-    except (SettingsError, AnotherAgent, MetadataError, AwsError, ValueError, *ERRORS) as error:
+    except (*_EXPECTED, *ERRORS) as error:
         print(f"spotkeeper-agent: {error}", file=sys.stderr)
         return 2
 
@@ -111,28 +112,23 @@ def _run() -> int:
 
 
 def _job() -> int:
-    try:
-        from spotkeeper_worker.job.main import run
+    from spotkeeper_worker.job.main import run
 
-        return run(load(os.environ, job=True))
-    except ImportError:
-        print("spotkeeper-agent: pip install 'spotkeeper-worker[jobs]'", file=sys.stderr)
-        return 2
+    return run(load(os.environ, job=True))
 
 
 def _forward(url: str, queue: str) -> int:
-    try:
-        from spotkeeper_worker.agent.forward import PREFETCH, forward
-        from spotkeeper_worker.broker import Broker
-    except ImportError:
-        print("spotkeeper-agent: pip install 'spotkeeper-worker[rabbitmq]'", file=sys.stderr)
-        return 2
-    # Our own messages say what matters of pika's.
-    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    import asyncio
+
+    from spotkeeper_worker.agent.forward import PREFETCH, forward
+    from spotkeeper_worker.amqp import Consumer
+
+    # Our own messages say what matters of aio-pika's.
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)
     sending, _ = sender(load(os.environ))
     stopping = Stop()
     on_signals(stopping.set)
-    forward(Broker(url, queue, PREFETCH), queue, sending.send, stopping)
+    asyncio.run(forward(Consumer(url, queue, PREFETCH), sending.send, stopping))
     return 0
 
 

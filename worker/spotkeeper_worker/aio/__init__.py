@@ -15,78 +15,69 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from typing import TYPE_CHECKING, Callable
+import time
+from functools import cached_property
+from typing import Callable
 
-from spotkeeper_worker.worker import Request, When, Worker
+from spotkeeper_worker.worker import Worker
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
-__all__ = ["AsyncRequest", "AsyncWorker"]
+__all__ = ["AsyncWorker"]
 LOOK_S = 0.2
 
 
-class AsyncRequest(Request):
-    """A request that also takes `async with`."""
+class Change:
+    """Waits of an event loop: for a request that ends, a message that arrives, or a time."""
 
-    async def __aenter__(self) -> AsyncRequest:
-        self.__enter__()
-        return self
+    def __init__(self, stopping: Callable[[], bool]) -> None:
+        self._stopping = stopping
+        # Made when it is waited for: Python 3.9 binds it to the loop that runs.
+        self._event: asyncio.Event | None = None
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.__exit__(kind, error, trace)
+    def wake(self) -> None:
+        """End what waits for a change; call it from the event loop's thread."""
+        if self._event is not None:
+            self._event.set()
+
+    async def wait(self) -> None:
+        """Wait for a change: 0.2 s at most."""
+        self._event = self._event or asyncio.Event()
+        self._event.clear()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._event.wait(), LOOK_S)
+
+    async def until(self, holds: Callable[[], bool]) -> bool:
+        """Wait until something holds; False once the process is to stop."""
+        while not self._stopping():
+            if holds():
+                return True
+            await self.wait()
+        return False
+
+    async def pause(self, seconds: float) -> bool:
+        """Wait; False once the process is to stop."""
+        ends = time.monotonic() + seconds
+        return await self.until(lambda: time.monotonic() >= ends)
 
 
 class AsyncWorker(Worker):
     """A `Worker` for one event loop; `slots` is how many requests it serves at once."""
 
-    _changed: asyncio.Event | None = None
+    @cached_property
+    def _change(self) -> Change:
+        return Change(lambda: self.stopping)
 
     async def may_begin(self) -> bool:
         """Wait until a request may begin (`may_take`); False once the worker is to stop."""
-        return await self.until(lambda: self.may_take)
-
-    async def until(self, holds: Callable[[], bool]) -> bool:
-        """Wait until something holds; False once the worker is to stop."""
-        while not self.stopping:
-            if holds():
-                return True
-            await self.change()
-        return False
+        return await self._change.until(lambda: self.may_take)
 
     async def pause(self, seconds: float) -> None:
         """Wait, at most until `stop`; `wait` would stop the event loop."""
-        loop = asyncio.get_running_loop()
-        ends = loop.time() + seconds
-        while not self.stopping and (left := ends - loop.time()) > 0:
-            await asyncio.sleep(min(left, LOOK_S))
-
-    async def change(self) -> None:
-        """Wait until a request has ended, or `wake` was called: 0.2 s at most."""
-        self._changed = self._changed or asyncio.Event()
-        self._changed.clear()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), LOOK_S)
-
-    def wake(self) -> None:
-        """End what waits for a change; call it from the event loop's thread."""
-        if self._changed is not None:
-            self._changed.set()
-
-    def request(self, request_id: str, enqueued_at: When) -> AsyncRequest:
-        """Measure a request: `async with worker.request(id, enqueued_at) as log:`."""
-        self._must_be_own()
-        return AsyncRequest(self, self._place, self._emitter, request_id, enqueued_at)
+        await self._change.pause(seconds)
 
     def took(self, seconds: float) -> None:
         """Learn how long a request took, and that a slot is free."""
         super().took(seconds)
-        self.wake()
+        self._change.wake()
 
     def stop_on_signals(self) -> None:
         """Have SIGTERM and SIGINT do what `stop` does; call it in the main thread's event loop."""

@@ -6,14 +6,14 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar
 
+from spotkeeper_worker.aio import Change
 from spotkeeper_worker.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable
     from types import TracebackType
 
-    from spotkeeper_worker.aio import AsyncRequest, AsyncWorker
-    from spotkeeper_worker.worker import When
+    from spotkeeper_worker.worker import Request, When, Worker
 
 _LOG = get_logger("worker")
 Body = TypeVar("Body")
@@ -40,7 +40,7 @@ class Message(Generic[Body]):
         self.log.__enter__()
         self.is_begun = True
 
-    async def __aenter__(self) -> AsyncRequest:
+    async def __aenter__(self) -> Request:
         if self.is_returned:
             raise RuntimeError(f"{self.id} was returned to the queue before it was entered")
         self.is_entered = True
@@ -76,9 +76,12 @@ class Message(Generic[Body]):
 class Loop(ABC, Generic[Body]):
     """A loop over a queue; a queue's own says how to ask it."""
 
-    def __init__(self, worker: AsyncWorker, look_s: float) -> None:
+    def __init__(self, worker: Worker, look_s: float, at_once: int = 0) -> None:
+        """`at_once` is how many messages run at once: as many as the worker has slots."""
         self.worker = worker
         self.look_s = look_s
+        self.at_once = at_once or worker.slots or 1
+        self.change = Change(lambda: worker.stopping)
         self.running: set[Message[Body]] = set()
 
     @abstractmethod
@@ -101,6 +104,10 @@ class Loop(ABC, Generic[Body]):
     async def look_after(self, message: Message[Body]) -> None:
         """Renew the hold on a message, or return it if the machine goes; raises nothing."""
 
+    @abstractmethod
+    async def close(self) -> None:
+        """End the connection to the queue; raises nothing."""
+
     async def look(self) -> None:
         """Look at the machine."""
         await asyncio.gather(*(self.look_after(each) for each in list(self.running)))
@@ -108,7 +115,7 @@ class Loop(ABC, Generic[Body]):
     def forget(self, message: Message[Body]) -> None:
         """Free the slot of a message."""
         self.running.discard(message)
-        self.worker.wake()
+        self.change.wake()
 
     async def _watch(self) -> None:
         while True:
@@ -120,17 +127,16 @@ class Loop(ABC, Generic[Body]):
 
     @property
     def _room(self) -> int:
-        return (self.worker.slots or 1) - len(self.running) if self.worker.may_take else 0
+        return self.at_once - len(self.running) if self.worker.may_take else 0
 
     async def messages(self) -> AsyncGenerator[Message[Body], None]:
-        """Give messages until `worker.stop`, and end once those are served.
-
-        As many run at once as the worker has slots.
-        """
+        """Give messages until `worker.stop`, and end once those are served."""
         watch = asyncio.create_task(self._watch())
         try:
-            while await self.worker.until(lambda: self._room > 0):
-                for message in await self._taken():
+            while await self.change.until(lambda: self._room > 0):
+                taken = await self.receive(self._room)
+                self.running.update(taken)
+                for message in taken:
                     # The drain may have begun meanwhile.
                     if message.is_returned or not self.worker.is_in_time:
                         await message.give_back()
@@ -146,23 +152,19 @@ class Loop(ABC, Generic[Body]):
             for message in list(self.running):
                 await message.give_back()
             watch.cancel()
-
-    async def _taken(self) -> list[Message[Body]]:
-        taken = await self.receive(self._room)
-        self.running.update(taken)
-        return taken
+            await self.close()
 
     async def _all_served(self) -> None:
         """Wait for the messages that are served; what nobody began goes back."""
         # A task that was made for a message has not run yet.
-        await self.worker.change()
+        await self.change.wait()
         for message in [each for each in self.running if not each.is_entered]:
             await message.give_back()
             if message.is_begun:
                 message.log.drop()
             self.forget(message)
         while self.running:
-            await self.worker.change()
+            await self.change.wait()
 
 
 async def serve_each(

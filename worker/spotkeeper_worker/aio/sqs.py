@@ -21,15 +21,7 @@ from spotkeeper_worker.aio.loops import Loop, Message, serve_each
 from spotkeeper_worker.extras import needs
 
 with needs("asyncio-sqs"):
-    from spotkeeper_worker.sqs import (
-        NOT_CHANGED,
-        NOT_DELETED,
-        VISIBILITY_S,
-        WAIT_S,
-        Calls,
-        Hold,
-        reported,
-    )
+    from spotkeeper_worker.sqs import VISIBILITY_S, WAIT_S, Calls, Hold, ToAsk, reported
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable
@@ -57,7 +49,7 @@ async def serve(
     await serve_each(taken, handle)
 
 
-async def take(
+def take(
     worker: AsyncWorker,
     queue_url: str,
     *,
@@ -69,31 +61,27 @@ async def take(
 
     `visibility_s` is renewed from the moment when a message is taken.
     """
-    async with contextlib.AsyncExitStack() as ending:
-        if client is None:
-            with needs("asyncio-sqs"):
-                session = importlib.import_module("aiobotocore.session").get_session()
-            client = await ending.enter_async_context(session.create_client("sqs"))
-        loop = _SqsLoop(worker, Calls(worker, queue_url, visibility_s, wait_s), client)
-        messages = loop.messages()
-        ending.push_async_callback(messages.aclose)
-        async for message in messages:
-            yield message
+    return _SqsLoop(worker, Calls(worker, queue_url, visibility_s, wait_s), client).messages()
 
 
 class _SqsLoop(Loop[str]):
     def __init__(self, worker: AsyncWorker, calls: Calls, client: Any) -> None:
-        super().__init__(worker, min(calls.visibility_s / 3, 1.0))
+        super().__init__(worker, calls.look_s)
         self._calls, self._client = calls, client
+        self._ending = contextlib.AsyncExitStack()
 
     async def receive(self, at_most: int) -> list[Message[str]]:
         calls = self._calls
+        if self._client is None:
+            with needs("asyncio-sqs"):
+                session = importlib.import_module("aiobotocore.session").get_session()
+            client = session.create_client("sqs")
+            self._client = await self._ending.enter_async_context(client)
         try:
-            answer = await self._client.receive_message(
-                **calls.receive(min(at_most, _MOST_AT_ONCE))
-            )
+            asked = calls.receive(min(at_most, _MOST_AT_ONCE))
+            answer = await self._client.receive_message(**asked)
         except Exception as error:  # noqa: BLE001 - aiohttp's own, too
-            await self.worker.pause(calls.refused(error))
+            await self.change.pause(calls.refused(error))
             return []
         taken: list[Message[str]] = []
         own = {message.id: message for message in self.running}
@@ -110,23 +98,25 @@ class _SqsLoop(Loop[str]):
         return taken
 
     async def look_after(self, message: Message[str]) -> None:
-        hold: Hold = message.hold
-        seconds = None if message.is_returned else hold.step(time.monotonic())
-        if hold.is_over:
-            await message.give_back()
-        elif seconds is not None:
-            await self._show_again(message.raw, seconds)
+        if not message.is_returned:
+            hold: Hold = message.hold
+            to_ask = hold.step(time.monotonic())
+            message.is_returned = hold.is_over
+            if to_ask:
+                await self._ask(to_ask)
 
     async def served(self, message: Message[str]) -> None:
-        with reported(NOT_DELETED, message.raw):
-            await self._client.delete_message(**self._calls.delete(message.raw))
+        await self._ask(self._calls.delete(message.raw))
 
     async def failed(self, message: Message[str]) -> None:
         """Leave it invisible for the rest of its time, as the loop of threads does."""
 
     async def give_back(self, message: Message[str]) -> None:
-        await self._show_again(message.raw, 0)
+        await self._ask(self._calls.show_again(message.raw, 0))
 
-    async def _show_again(self, raw: Any, seconds: float) -> None:
-        with reported(NOT_CHANGED, raw):
-            await self._client.change_message_visibility(**self._calls.show_again(raw, seconds))
+    async def close(self) -> None:
+        await self._ending.aclose()
+
+    async def _ask(self, to_ask: ToAsk) -> None:
+        with reported(to_ask):
+            await getattr(self._client, to_ask.method)(**to_ask.given)

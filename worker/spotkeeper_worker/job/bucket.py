@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
-import boto3
-from boto3.exceptions import Boto3Error, S3UploadFailedError
-from boto3.s3.transfer import TransferConfig
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from spotkeeper_worker.extras import needs
+
+with needs("jobs"):
+    import boto3
+    from boto3.exceptions import Boto3Error, S3UploadFailedError
+    from boto3.s3.transfer import TransferConfig
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
 
 if TYPE_CHECKING:
     from pathlib import Path
