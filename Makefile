@@ -157,7 +157,7 @@ site: .venv-site/.installed ## the pages as a searched site that needs no networ
 
 .PHONY: release
 release: .venv/.installed .venv-release/.installed ## wheels with hashes and cloud-configs in dist (BUCKET=...)
-	$(BIN)/python worker/release.py dist $(BUCKET)
+	$(BIN)/python .ci/release.py dist $(BUCKET)
 	.venv-release/bin/twine check --strict dist/*.whl
 	.venv-release/bin/python -c 'import sys; from cyclonedx.schema import SchemaVersion; \
 		from cyclonedx.validation.json import JsonStrictValidator; \

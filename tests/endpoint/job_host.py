@@ -85,7 +85,7 @@ class Host:
         }  # fmt: skip
         environment.pop("SPOTKEEPER_SEARCH_LOG_QUEUE_URL")
         with (self.folder / "agent.log").open("ab") as log:
-            command = [sys.executable, "-m", "spotkeeper_worker.testing.disks", str(self.disks)]
+            command = [sys.executable, "-m", "tests.worker.disks", str(self.disks)]
             self._agent = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
 
     def kill(self) -> None:

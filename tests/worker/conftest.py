@@ -94,7 +94,7 @@ def moto_url() -> Iterator[str]:
 
 def release(folder: Path) -> None:
     """What `make release` makes."""
-    command = [sys.executable, "worker/release.py", str(folder), "their-bucket"]
+    command = [sys.executable, ".ci/release.py", str(folder), "their-bucket"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
 

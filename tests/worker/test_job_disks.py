@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_worker.job import disks
-from spotkeeper_worker.job.disks import DiskError, LinuxDisks
+from spotkeeper_worker.job.disks import DiskError, Disks
 from tests.worker.conftest import program
 
 
@@ -23,8 +23,8 @@ def test_a_volume_is_found_by_its_serial_number(
     (tmp_path / "nvme1n1").touch()
     link = tmp_path / "nvme-Amazon_Elastic_Block_Store_vol0abc"
     link.symlink_to(tmp_path / "nvme1n1")
-    assert LinuxDisks().find("vol-0abc") == str(tmp_path / "nvme1n1")
-    assert LinuxDisks().find("vol-0abd") is None
+    assert Disks().find("vol-0abc") == str(tmp_path / "nvme1n1")
+    assert Disks().find("vol-0abd") is None
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def test_a_disk_is_blank_only_where_blkid_says_that_it_found_nothing(
     stand_in(tmp_path, monkeypatch, "blkid", script)
     if found is DiskError:
         with pytest.raises(DiskError):
-            LinuxDisks().probe("/dev/nvme1n1")
+            Disks().probe("/dev/nvme1n1")
     else:
-        assert LinuxDisks().probe("/dev/nvme1n1") == found
+        assert Disks().probe("/dev/nvme1n1") == found
 
 
 def test_a_missing_command_is_an_error_and_no_blank_disk(
@@ -54,7 +54,7 @@ def test_a_missing_command_is_an_error_and_no_blank_disk(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DiskError, match="blkid"):
-        LinuxDisks().probe("/dev/nvme1n1")
+        Disks().probe("/dev/nvme1n1")
 
 
 def test_a_disk_that_is_looked_at_is_not_written(
@@ -63,7 +63,7 @@ def test_a_disk_that_is_looked_at_is_not_written(
     """A read-only mount replays the journal, unless an option prevents it."""
     stand_in(tmp_path, monkeypatch, "blkid", "echo ext4")
     stand_in(tmp_path, monkeypatch, "mount", f'echo "$@" > {tmp_path}/asked')
-    LinuxDisks().mount("/dev/nvme1n1", tmp_path / "proof", read_only=True)
+    Disks().mount("/dev/nvme1n1", tmp_path / "proof", read_only=True)
     asked = (tmp_path / "asked").read_text().split()
     assert asked == ["-o", "ro,noload", "/dev/nvme1n1", str(tmp_path / "proof")]
 
@@ -76,9 +76,9 @@ def test_the_real_commands_make_and_find_a_file_system(tmp_path: Path) -> None:
     image = tmp_path / "image"
     with image.open("wb") as file:
         file.truncate(8 * 1024 * 1024)
-    assert LinuxDisks().probe(str(image)) == ""
-    LinuxDisks().format(str(image))
-    assert LinuxDisks().probe(str(image)) == "ext4"
+    assert Disks().probe(str(image)) == ""
+    Disks().format(str(image))
+    assert Disks().probe(str(image)) == "ext4"
     before = image.read_bytes()
     mounted = subprocess.run(
         ["mount", "-o", "loop,ro,noload", image, tmp_path], capture_output=True, check=False

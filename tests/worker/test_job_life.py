@@ -18,7 +18,7 @@ from spotkeeper_worker.job.bucket import BucketError
 from spotkeeper_worker.job.commits import Head, Owner
 from spotkeeper_worker.job.life import Life
 from spotkeeper_worker.job.machine import Document, Machine, Signs
-from spotkeeper_worker.testing.disks import FolderDisks
+from tests.worker.disks import FolderDisks
 from tests.worker.test_job_commits import HEAD, Objects, keeper_of
 
 DOCUMENT: dict[str, Any] = {

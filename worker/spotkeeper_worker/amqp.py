@@ -8,7 +8,7 @@ import hashlib
 import math
 import re
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Callable
 from urllib.parse import unquote, urlsplit
@@ -31,9 +31,6 @@ FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 30.0
 LOOK_S = 0.2
 _TIMEOUT_S = 10.0
-_REMEMBERED = 1000
-# A broker also delivers unacknowledged messages to others: later, an equal one is another request.
-_UNSURE_S = 300.0
 # Ten digits, from 2001 to 2286: a number outside is in another unit than seconds.
 _SECONDS = (1e9, 1e10)
 _PROPERTIES = (
@@ -80,7 +77,7 @@ class Consumer:
         self._user = unquote(parts.username or "guest")
         self._vhost = unquote(parts.path[1:]) or "/"
         self._url, self._name, self._prefetch = url, queue, prefetch
-        self._retry_s, self._last_problem = FIRST_RETRY_S, ""
+        self._retry_s, self._say = FIRST_RETRY_S, Sometimes(_LOG)
         self._connection: AbstractConnection | None = None
         self._queue: AbstractQueue | None = None
         self._tag = ""
@@ -89,19 +86,13 @@ class Consumer:
         self.on_arrival: Callable[[], None] = lambda: None
 
     async def listen(self) -> float:
-        """Be connected, and consume; or say once what is wrong, and return when to try again.
-
-        That is in seconds; 0 if it listens.
-        """
+        """Be connected, and consume; or log why not, and return the seconds until a retry."""
         try:
             await self._listen()
         except _ERRORS as error:
             await self.close()
-            problem = self._explained(error)
-            if problem != self._last_problem:
-                _LOG.error("%s; retrying", problem)
-            self._last_problem, wait_s = problem, self._retry_s
-            self._retry_s = min(2 * wait_s, LAST_RETRY_S)
+            self._say.warn("broker", f"{self._explained(error)}; retrying")
+            wait_s, self._retry_s = self._retry_s, min(2 * self._retry_s, LAST_RETRY_S)
             return wait_s
         return 0.0
 
@@ -122,9 +113,8 @@ class Consumer:
             raise QueueGone
         if not self._tag:
             self._tag = await self._queue.consume(self._arrive, timeout=_TIMEOUT_S)
-            if self._last_problem:
-                _LOG.info("consuming from the queue %s again", self._name)
-            self._retry_s, self._last_problem = FIRST_RETRY_S, ""
+            self._say.over("broker", f"consuming from the queue {self._name} again")
+            self._retry_s = FIRST_RETRY_S
 
     async def _arrive(self, raw: AbstractIncomingMessage) -> None:
         self.arrived.append(raw)
@@ -167,52 +157,26 @@ def reported() -> Iterator[None]:
         _LOG.info("the connection to the broker was lost: %s", type(error).__name__)
 
 
-class Deliveries:
-    """Which messages were served, and since when a message waits."""
-
-    def __init__(self) -> None:
-        # The newest thousand served requests that may be delivered again, and until when.
-        self._served: OrderedDict[str, float] = OrderedDict()
-        self._say = Sometimes(_LOG)
-        self._said_no_time = False
-
-    def is_served(self, key: str) -> bool:
-        """Whether a redelivered message was served on a connection that was lost before its ack."""
-        return time.monotonic() < self._served.get(key, 0.0)
-
-    def serve(self, key: str, *, has_id: bool) -> None:
-        """Remember a served message until the broker knows."""
-        self._served[key] = time.monotonic() + (math.inf if has_id else _UNSURE_S)
-        while len(self._served) > _REMEMBERED:
-            self._served.popitem(last=False)
-
-    def acknowledge(self, key: str, *, has_id: bool) -> None:
-        """Forget an acknowledged message without an id: an equal one is another request."""
-        if not has_id:
-            self._served.pop(key, None)
-
-    def enqueued_at(self, properties: Any) -> float | str:
-        """Read since when a message waits; what is no time stops no request, and is no wait."""
-        headers = properties.headers or {}
-        if "enqueued_at" in headers:
-            return str(headers["enqueued_at"])
-        if "timestamp_in_ms" in headers:
-            name, stamp, unit = "timestamp_in_ms", headers["timestamp_in_ms"], 1000
-        elif properties.timestamp:
-            name, stamp, unit = "timestamp", properties.timestamp, 1
-        else:
-            if not self._said_no_time:
-                self._said_no_time = True
-                _LOG.warning("messages have no enqueue time: let publishers set a timestamp")
-            return time.time()
-        try:
-            seconds = stamp.timestamp() if isinstance(stamp, datetime) else float(stamp) / unit
-        except (TypeError, ValueError, OverflowError):
-            seconds = math.nan
-        if _SECONDS[0] <= seconds < _SECONDS[1]:
-            return seconds
-        self._say.warn(name, f"{name} of a message is not a time; its wait counts as 0")
+def waits_since(properties: Any, say: Sometimes) -> float | str:
+    """Read since when a message waits; what is no time stops no request, and is no wait."""
+    headers = properties.headers or {}
+    if "enqueued_at" in headers:
+        return str(headers["enqueued_at"])
+    if "timestamp_in_ms" in headers:
+        name, stamp, unit = "timestamp_in_ms", headers["timestamp_in_ms"], 1000
+    elif properties.timestamp:
+        name, stamp, unit = "timestamp", properties.timestamp, 1
+    else:
+        say.warn("", "messages have no enqueue time: let publishers set a timestamp")
         return time.time()
+    try:
+        seconds = stamp.timestamp() if isinstance(stamp, datetime) else float(stamp) / unit
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if _SECONDS[0] <= seconds < _SECONDS[1]:
+        return seconds
+    say.warn(name, f"{name} of a message is not a time; its wait counts as 0")
+    return time.time()
 
 
 def identity(properties: Any, body: bytes) -> str:

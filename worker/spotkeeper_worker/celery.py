@@ -24,13 +24,7 @@ from spotkeeper_worker.log import get_logger
 from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.notice import NoticeReader
 from spotkeeper_worker.roster import NameTaken
-from spotkeeper_worker.worker import (
-    LAST_REQUESTS,
-    MARGIN_S,
-    Worker,
-    is_timeout,
-    run_folder,
-)
+from spotkeeper_worker.worker import LAST_REQUESTS, MARGIN_S, Worker, is_timeout, run_folder
 
 with needs("celery"):
     from celery import Celery, bootsteps, signals
@@ -172,7 +166,7 @@ def _ended(task_id: str = "", state: str | None = None, **_: Any) -> None:
         return
     if log.status == "ok" and state not in _DONE:
         log.status = "error"
-    log.__exit__(None, None, None)
+    log.__exit__(None)
 
 
 def status_of(error: Any) -> Status:

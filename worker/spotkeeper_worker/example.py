@@ -8,7 +8,6 @@ The worker is what a team writes; everything else stands in for AWS.
 from __future__ import annotations
 
 import contextlib
-import queue
 import sys
 import tempfile
 import time
@@ -21,32 +20,20 @@ from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, unti
 REQUESTS = 10
 
 
-def serve(worker: Worker, requests: queue.Queue[tuple[str, float]]) -> None:
+def serve(worker: Worker, requests: list[str]) -> None:
     """The worker: this is all that a team writes."""
     worker.ready()
-    while not worker.stopping:
+    while requests:
         if not worker.may_take:
             worker.wait(0.05)
             continue
-        try:
-            request_id, enqueued_at = requests.get(timeout=0.05)
-        except queue.Empty:
-            continue
-        if not worker.may_take:
-            requests.put((request_id, enqueued_at))
-            continue
-        with worker.request(request_id, enqueued_at):
+        with worker.request(requests.pop(), time.time()):
             time.sleep(0.01)
-        if requests.empty():
-            return
 
 
 def main() -> int:
     """Serve ten requests, receive a notice, and leave; return 0 if no request was lost."""
     machine = FakeMachine()
-    requests: queue.Queue[tuple[str, float]] = queue.Queue()
-    for number in range(REQUESTS):
-        requests.put((f"r-{number}", time.time()))
     with contextlib.ExitStack() as ending:
         folder = Path(ending.enter_context(tempfile.TemporaryDirectory()))
         server = ending.enter_context(FakeServer(machine))
@@ -55,7 +42,7 @@ def main() -> int:
         ending.callback(agent.wait, timeout=30)
         ending.callback(agent.terminate)
         worker = ending.enter_context(Worker("gpu-0", run_dir=folder / "run"))
-        serve(worker, requests)
+        serve(worker, [f"r-{number}" for number in range(REQUESTS)])
         print(f"served {REQUESTS} requests; the group ends the machine now")
         until(lambda: bool(machine.completed), "the launch hook is complete")
         machine.scale_in()

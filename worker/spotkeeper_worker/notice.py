@@ -68,21 +68,19 @@ def read_notice(folder: Path) -> Notice | None:
     except FileNotFoundError:
         return None
     try:
+        texts = body["until"], body.get("serve_until")
+        times = [None if text is None else read_time(text) for text in texts]
         return Notice(
             state=State(body["state"]),
             seen_at=read_time(body["seen_at"]),
             draining=bool(body["draining"]),
             reason=str(body["reason"]),
-            until=_time_or_none(body["until"]),
-            serve_until=_time_or_none(body.get("serve_until")),
+            until=times[0],
+            serve_until=times[1],
             target=body.get("target"),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"{folder / NAME} is not a notice: {error!r}") from None
-
-
-def _time_or_none(text: str | None) -> float | None:
-    return None if text is None else read_time(text)
 
 
 class NoticeReader:

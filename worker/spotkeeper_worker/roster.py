@@ -14,7 +14,7 @@ import os
 import re
 import threading
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from spotkeeper_worker.files import NotARegularFile, open_regular
 from spotkeeper_worker.states import Workers
@@ -97,8 +97,8 @@ def _taken(folder: Path, name: str, line: bytes) -> mmap.mmap:
     """
     path = folder / name
     with _alone_in(folder, fcntl.LOCK_EX):
-        with contextlib.suppress(FileNotFoundError, NotARegularFile), _opened(path) as fd:
-            if _locked(fd):
+        with contextlib.suppress(FileNotFoundError, NotARegularFile), _opened(path) as known:
+            if _locked(known.fileno()):
                 raise NameTaken(
                     f"another worker of this machine is called {name}; give each its own name"
                 )
@@ -133,14 +133,9 @@ def _alone_in(folder: Path, how: int) -> Iterator[None]:
         os.close(fd)
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _opened(path: Path) -> IO[bytes]:
     """Open a worker's file; raises OSError or NotARegularFile."""
-    fd = open_regular(path)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+    return os.fdopen(open_regular(path), "rb", buffering=0)
 
 
 def _locked(fd: int) -> bool:
@@ -163,7 +158,8 @@ def read_roster(run_dir: Path, expected: int, now: float) -> Workers:
         paths = sorted(islice(ours, _MOST_FILES))
     rows: dict[str, tuple[int, int, int]] = {}
     for path in paths:
-        with contextlib.suppress(OSError, NotARegularFile), _opened(path) as fd:
+        with contextlib.suppress(OSError, NotARegularFile), _opened(path) as file:
+            fd = file.fileno()
             if _locked(fd):
                 line = _LINE.match(os.pread(fd, _LONGEST_LINE, 0))
                 if not path.name.startswith("."):

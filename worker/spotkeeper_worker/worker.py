@@ -12,19 +12,16 @@ import time
 from collections import deque
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import Literal, Union
 
 from spotkeeper_worker.log import get_logger
 from spotkeeper_worker.logs.emitter import Emitter
-from spotkeeper_worker.logs.intake import LONGEST_ID
+from spotkeeper_worker.logs.intake import LONGEST_ID, STATUSES
 from spotkeeper_worker.notice import Notice, NoticeReader
 from spotkeeper_worker.roster import Place
 from spotkeeper_worker.states import State
 from spotkeeper_worker.stop import Stop, on_signals
 from spotkeeper_worker.times import read_time
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _LOG = get_logger("worker")
 RUN_DIR = Path("/run/spotkeeper")
@@ -36,7 +33,6 @@ _FIRST_S, _END_S = -62_135_596_800, 253_402_300_799
 
 When = Union[datetime, float, str]
 Status = Literal["ok", "error", "timeout"]
-STATUSES = ("ok", "error", "timeout")
 
 
 class NoAgent(FileNotFoundError):
@@ -244,19 +240,14 @@ class Request:
     async def __aenter__(self) -> Request:
         return self.__enter__()
 
-    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.__exit__(kind, error, trace)
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.__exit__(kind)
 
     def drop(self) -> None:
         """End without a search log, in place of leaving the `with` block."""
         self._place.end()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         finished_at = time.time()
         self._place.end()
         if kind is not None and self.status == "ok":

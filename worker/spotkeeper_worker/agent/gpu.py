@@ -32,7 +32,7 @@ def has_gpu() -> bool:
 
 
 def ask(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> tuple[int, str, str]:
-    """Run nvidia-smi: its status, its output and its errors. Raises OSError."""
+    """Run a command: its status, its output and its errors. Raises OSError."""
     # Here, so that a machine without a GPU does without its memory.
     import subprocess
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from abc import ABC, abstractmethod
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar
 
 from spotkeeper_worker.aio import Change
@@ -11,7 +15,6 @@ from spotkeeper_worker.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable
-    from types import TracebackType
 
     from spotkeeper_worker.worker import Request, When, Worker
 
@@ -46,14 +49,9 @@ class Message(Generic[Body]):
         self.is_entered = True
         return self.log
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    async def __aexit__(self, kind: Any, error: BaseException | None, _: object) -> bool:
         """Tell the queue how it went; an exception is logged, and the loop goes on."""
-        self.log.__exit__(kind, error, trace)
+        self.log.__exit__(kind)
         try:
             if error is None:
                 await self._loop.served(self)
@@ -101,16 +99,24 @@ class Loop(ABC, Generic[Body]):
         """Have the queue deliver a message to another worker; raises nothing."""
 
     @abstractmethod
-    async def look_after(self, message: Message[Body]) -> None:
-        """Renew the hold on a message, or return it if the machine goes; raises nothing."""
-
-    @abstractmethod
     async def close(self) -> None:
         """End the connection to the queue; raises nothing."""
 
+    async def renew(self, message: Message[Body], now: float) -> None:
+        """Renew the hold on a message that runs, where the queue needs it; raises nothing."""
+
     async def look(self) -> None:
-        """Look at the machine."""
-        await asyncio.gather(*(self.look_after(each) for each in list(self.running)))
+        """Look at the machine, and at every message that runs."""
+        running = [each for each in self.running if not each.is_returned]
+        await asyncio.gather(*(self._look_after(each) for each in running))
+
+    async def _look_after(self, message: Message[Body]) -> None:
+        if self.worker.must_hand_back:
+            message.log.status = "timeout"
+            _LOG.warning("%s was returned to the queue: the machine goes", message.id)
+            await message.give_back()
+        else:
+            await self.renew(message, time.monotonic())
 
     def forget(self, message: Message[Body]) -> None:
         """Free the slot of a message."""
@@ -189,3 +195,45 @@ async def serve_each(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await messages.aclose()
+
+
+def serve_here(
+    messages: AsyncGenerator[Message[Body], None], handle: Callable[[Body], Any]
+) -> None:
+    """Serve each message in this thread, one after another; the loop has a thread of its own.
+
+    What ends the thread, such as KeyboardInterrupt, first returns the message that runs.
+    """
+    taken: SimpleQueue[tuple[Body, Future[Exception | None]] | None] = SimpleQueue()
+    began: Future[tuple[asyncio.AbstractEventLoop, Any]] = Future()
+
+    async def answer(body: Body) -> None:
+        answered: Future[Exception | None] = Future()
+        taken.put((body, answered))
+        error = await asyncio.wrap_future(answered)
+        if error is not None:
+            raise error
+
+    async def run() -> None:
+        began.set_result((asyncio.get_running_loop(), asyncio.current_task()))
+        await serve_each(messages, answer)
+
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="loop") as pool:
+        ended = pool.submit(lambda: asyncio.run(run()))
+        ended.add_done_callback(lambda _: taken.put(None))
+        try:
+            while (one := taken.get()) is not None:
+                body, answered = one
+                error: Exception | None = None
+                try:
+                    handle(body)
+                except Exception as raised:  # noqa: BLE001 - the loop logs it, and goes on
+                    error = raised
+                # A loop that has failed no longer waits for it.
+                with contextlib.suppress(InvalidStateError):
+                    answered.set_result(error)
+        except BaseException:
+            loop, task = began.result()
+            loop.call_soon_threadsafe(task.cancel)
+            raise
+    ended.result()

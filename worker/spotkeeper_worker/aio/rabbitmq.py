@@ -13,12 +13,15 @@ Needs aio-pika (`pip install 'spotkeeper-worker[rabbitmq]'`).
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 import uuid
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Callable
 
 from spotkeeper_worker.aio.loops import Loop, Message, serve_each
-from spotkeeper_worker.amqp import LOOK_S, Consumer, Deliveries, identity, reported
-from spotkeeper_worker.log import get_logger
+from spotkeeper_worker.amqp import LOOK_S, Consumer, identity, reported, waits_since
+from spotkeeper_worker.log import Sometimes, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable
@@ -26,9 +29,11 @@ if TYPE_CHECKING:
     from spotkeeper_worker.aio import AsyncWorker
     from spotkeeper_worker.worker import Worker
 
-_LOG = get_logger("worker")
 # A message that fails again and again is not to keep a worker busy.
 _FAILED_PAUSE_S = 0.5
+_REMEMBERED = 1000
+# A broker also delivers unacknowledged messages to others: later, an equal one is another request.
+_UNSURE_S = 300.0
 
 
 async def serve(
@@ -63,7 +68,9 @@ class RabbitLoop(Loop[bytes]):
     ) -> None:
         super().__init__(worker, LOOK_S, at_once)
         self._consumer, self._requeue_failed = consumer, requeue_failed
-        self._deliveries = Deliveries()
+        self._say = Sometimes(get_logger("worker"))
+        # The newest thousand served requests that may be delivered again, and until when.
+        self._served: OrderedDict[str, float] = OrderedDict()
         consumer.on_arrival = self.change.wake
 
     async def receive(self, at_most: int) -> list[Message[bytes]]:
@@ -79,10 +86,10 @@ class RabbitLoop(Loop[bytes]):
             raw = arrived.popleft()
             key = identity(raw, raw.body)
             request_id = str(raw.message_id or raw.correlation_id or uuid.uuid4().hex)
-            enqueued_at = self._deliveries.enqueued_at(raw)
-            message = Message(self, request_id, enqueued_at, raw.body, raw)
+            message = Message(self, request_id, waits_since(raw, self._say), raw.body, raw)
             message.hold = key
-            if raw.redelivered and self._deliveries.is_served(key):
+            # It was served on a connection that was lost before its acknowledgement.
+            if raw.redelivered and time.monotonic() < self._served.get(key, 0.0):
                 await self._acknowledge(message)
             else:
                 taken.append(message)
@@ -94,25 +101,22 @@ class RabbitLoop(Loop[bytes]):
             await self._consumer.stop_listening()
         await super().look()
 
-    async def look_after(self, message: Message[bytes]) -> None:
-        """Return a message that will not be done."""
-        if self.worker.must_hand_back and not message.is_returned:
-            message.log.status = "timeout"
-            _LOG.warning("%s was returned to the queue: the machine goes", message.id)
-            await message.give_back()
-
     async def served(self, message: Message[bytes]) -> None:
-        """Acknowledge it; on a connection that was lost, remember that it was served."""
+        """Acknowledge it; until the broker knows, remember that it was served."""
         has_id = bool(message.raw.message_id)
         if has_id or not message.is_returned:
-            self._deliveries.serve(message.hold, has_id=has_id)
+            self._served[message.hold] = time.monotonic() + (math.inf if has_id else _UNSURE_S)
+            while len(self._served) > _REMEMBERED:
+                self._served.popitem(last=False)
         if not message.is_returned:
             await self._acknowledge(message)
 
     async def _acknowledge(self, message: Message[bytes]) -> None:
         with reported():
             await message.raw.ack()
-            self._deliveries.acknowledge(message.hold, has_id=bool(message.raw.message_id))
+            if not message.raw.message_id:
+                # An equal one is another request.
+                self._served.pop(message.hold, None)
 
     async def failed(self, message: Message[bytes]) -> None:
         """Requeue it, or have the broker make it a dead letter."""

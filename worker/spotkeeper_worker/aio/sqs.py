@@ -1,4 +1,4 @@
-"""The loop of asyncio over an SQS request queue, with the promises of `spotkeeper_worker.sqs`.
+"""The loop over an SQS request queue: take messages, serve them, delete them.
 
     await serve(worker, QUEUE_URL, answer)
 
@@ -15,20 +15,29 @@ from __future__ import annotations
 import contextlib
 import importlib
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Callable
 
 from spotkeeper_worker.aio.loops import Loop, Message, serve_each
 from spotkeeper_worker.extras import needs
+from spotkeeper_worker.log import get_logger
 
 with needs("asyncio-sqs"):
-    from spotkeeper_worker.sqs import VISIBILITY_S, WAIT_S, Calls, Hold, ToAsk, reported
+    from botocore.exceptions import BotoCoreError, ClientError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable
+    from collections.abc import AsyncGenerator, Awaitable, Iterator
 
     from spotkeeper_worker.aio import AsyncWorker
+    from spotkeeper_worker.worker import Worker
 
+_LOG = get_logger("worker")
+_FIRST_RETRY_S = 1.0
+_LAST_RETRY_S = 30.0
+_REMEMBERED = 1000
 _MOST_AT_ONCE = 10
+VISIBILITY_S = 60.0
+WAIT_S = 10
 
 
 async def serve(
@@ -61,62 +70,102 @@ def take(
 
     `visibility_s` is renewed from the moment when a message is taken.
     """
-    return _SqsLoop(worker, Calls(worker, queue_url, visibility_s, wait_s), client).messages()
+    return SqsLoop(worker, queue_url, client, visibility_s, wait_s).messages()
 
 
-class _SqsLoop(Loop[str]):
-    def __init__(self, worker: AsyncWorker, calls: Calls, client: Any) -> None:
-        super().__init__(worker, calls.look_s)
-        self._calls, self._client = calls, client
+class SqsLoop(Loop[str]):
+    """The loop over a queue by a client whose calls are awaited; without one, aiobotocore's."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        queue_url: str,
+        client: Any,
+        visibility_s: float,
+        wait_s: int,
+        at_once: int = 0,
+    ) -> None:
+        super().__init__(worker, min(visibility_s / 3, 1.0), at_once)
+        self._queue = {"QueueUrl": queue_url}
+        self._client, self._visibility_s, self._wait_s = client, visibility_s, wait_s
+        self._retry_s = _FIRST_RETRY_S
+        self._served: deque[str] = deque(maxlen=_REMEMBERED)
         self._ending = contextlib.AsyncExitStack()
 
     async def receive(self, at_most: int) -> list[Message[str]]:
-        calls = self._calls
+        """Receive messages by a long poll."""
         if self._client is None:
             with needs("asyncio-sqs"):
                 session = importlib.import_module("aiobotocore.session").get_session()
             client = session.create_client("sqs")
             self._client = await self._ending.enter_async_context(client)
         try:
-            asked = calls.receive(min(at_most, _MOST_AT_ONCE))
-            answer = await self._client.receive_message(**asked)
+            answer = await self._client.receive_message(
+                **self._queue,
+                AttributeNames=["SentTimestamp"],
+                MaxNumberOfMessages=min(at_most, _MOST_AT_ONCE),
+                WaitTimeSeconds=self._wait_s,
+                VisibilityTimeout=int(self._visibility_s),
+            )
         except Exception as error:  # noqa: BLE001 - aiohttp's own, too
-            await self.change.pause(calls.refused(error))
+            wait_s, self._retry_s = self._retry_s, min(2 * self._retry_s, _LAST_RETRY_S)
+            _LOG.error("no request could be received; retrying in %g s: %s", wait_s, error)
+            await self.change.pause(wait_s)
             return []
+        self._retry_s = _FIRST_RETRY_S
         taken: list[Message[str]] = []
         own = {message.id: message for message in self.running}
-        for raw in calls.received(answer):
-            message = Message(self, *calls.named(raw), raw["Body"], raw)
-            message.hold = Hold(calls, raw, message.log)
+        for raw in answer.get("Messages", []):
+            sent_at = int(raw["Attributes"]["SentTimestamp"]) / 1000
+            message = Message(self, raw["MessageId"], sent_at, raw["Body"], raw)
+            # When its visibility was set.
+            message.hold = time.monotonic()
             if message.id in own:
                 # Its hold ran out: it is served already, and its newest handle is the one to use.
                 own[message.id].raw.update(raw)
-            elif message.id in calls.served:
+            elif message.id in self._served:
                 await self.served(message)
             else:
                 taken.append(message)
         return taken
 
-    async def look_after(self, message: Message[str]) -> None:
-        if not message.is_returned:
-            hold: Hold = message.hold
-            to_ask = hold.step(time.monotonic())
-            message.is_returned = hold.is_over
-            if to_ask:
-                await self._ask(to_ask)
+    async def renew(self, message: Message[str], now: float) -> None:
+        """Keep a message invisible for another while, once a third of its time is over."""
+        if now - message.hold >= self._visibility_s / 3:
+            message.hold = now
+            await self._show_again(message, self._visibility_s)
 
     async def served(self, message: Message[str]) -> None:
-        await self._ask(self._calls.delete(message.raw))
+        """Delete a message; if that fails, it is not served once more."""
+        self._served.append(message.id)
+        with _reported("%s was served and could not be deleted: %s", message):
+            handle = message.raw["ReceiptHandle"]
+            await self._client.delete_message(**self._queue, ReceiptHandle=handle)
 
     async def failed(self, message: Message[str]) -> None:
-        """Leave it invisible for the rest of its time, as the loop of threads does."""
+        """Leave it invisible for the rest of its time."""
 
     async def give_back(self, message: Message[str]) -> None:
-        await self._ask(self._calls.show_again(message.raw, 0))
+        """Show it to others at once."""
+        await self._show_again(message, 0)
+
+    async def _show_again(self, message: Message[str], seconds: float) -> None:
+        with _reported("the hold on %s was not changed: %s", message):
+            await self._client.change_message_visibility(
+                **self._queue,
+                ReceiptHandle=message.raw["ReceiptHandle"],
+                VisibilityTimeout=int(seconds),
+            )
 
     async def close(self) -> None:
+        """Close the client, if it is the loop's own."""
         await self._ending.aclose()
 
-    async def _ask(self, to_ask: ToAsk) -> None:
-        with reported(to_ask):
-            await getattr(self._client, to_ask.method)(**to_ask.given)
+
+@contextlib.contextmanager
+def _reported(text: str, message: Message[str]) -> Iterator[None]:
+    """Log how a call about a message failed, and go on."""
+    try:
+        yield
+    except (BotoCoreError, ClientError, OSError) as error:
+        _LOG.error(text, message.id, error)

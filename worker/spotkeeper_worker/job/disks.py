@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+
+from spotkeeper_worker.agent.gpu import ask
 
 BY_ID = Path("/dev/disk/by-id")
 MARK = Path(".spotkeeper") / "volume.json"
@@ -21,28 +21,8 @@ class DiskError(Exception):
     """A disk that cannot be used; says why."""
 
 
-class Disks(Protocol):
-    """The disks of a machine; each method raises DiskError or OSError."""
-
-    def find(self, volume: str) -> str | None:
-        """Give the device of a volume; None until it is attached."""
-
-    def probe(self, device: str) -> str:
-        """Give the type of its file system; empty for a blank one."""
-        ...
-
-    def format(self, device: str) -> None:
-        """Make a file system."""
-
-    def mount(self, device: str, folder: Path, *, read_only: bool) -> None:
-        """Mount it; read-only means that nothing at all is written."""
-
-    def unmount(self, folder: Path) -> None:
-        """Write everything to the disk and unmount it."""
-
-
-class LinuxDisks:
-    """Disks by the commands of util-linux and e2fsprogs. Each method raises DiskError."""
+class Disks:
+    """The disks of a machine, by util-linux and e2fsprogs. Each method raises DiskError."""
 
     def find(self, volume: str) -> str | None:
         """Give the device of a volume; None until it is attached.
@@ -81,12 +61,10 @@ class LinuxDisks:
 
 def _run(command: list[str]) -> tuple[int, str]:
     try:
-        ran = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        code, output, errors = ask(command, _TIMEOUT_S)
+    except OSError as error:
         raise DiskError(f"{command[0]}: {error}") from None
-    return ran.returncode, (ran.stdout or ran.stderr).strip()
+    return code, (output or errors).strip()
 
 
 def _check(command: list[str]) -> None:

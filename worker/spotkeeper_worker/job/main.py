@@ -9,7 +9,7 @@ from spotkeeper_worker.agent.aws import AwsError
 from spotkeeper_worker.agent.loop import hold_machine
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError
 from spotkeeper_worker.job.bucket import BucketError
-from spotkeeper_worker.job.disks import Disks, LinuxDisks
+from spotkeeper_worker.job.disks import Disks
 from spotkeeper_worker.job.life import SILENT_S, Life
 from spotkeeper_worker.job.machine import JobError, Machine, shut_down
 from spotkeeper_worker.log import Sometimes, get_logger
@@ -25,7 +25,7 @@ def run(settings: Settings, disks: Disks | None = None) -> int:
     """Run this machine's job; raises AnotherAgent where one runs it already."""
     settings.job_folder.mkdir(parents=True, exist_ok=True)
     with hold_machine(settings.job_folder):
-        return _run(settings, disks or LinuxDisks())
+        return _run(settings, disks or Disks())
 
 
 def _run(settings: Settings, disks: Disks) -> int:

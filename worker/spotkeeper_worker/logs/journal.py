@@ -34,11 +34,6 @@ class Segment(NamedTuple):
     lines: tuple[str, ...]
     counts: str = ""
 
-    @property
-    def logs(self) -> int:
-        """How many search logs it holds."""
-        return len(self.lines)
-
     def body(self) -> str:
         """Give the message: JSON lines, gzip, base64."""
         lines = list(self.lines or ['{"version":1}'])
@@ -124,7 +119,7 @@ class Journal:
     @property
     def waiting(self) -> int:
         """Logs that are not sent."""
-        return self.open_logs + sum(segment.logs for segment in self._sealed)
+        return self.open_logs + sum(len(segment.lines) for segment in self._sealed)
 
     def append(self, lines: Sequence[str], session: str, batch: int) -> None:
         """Accept a batch: once this returns it survives the end of the process."""
@@ -213,7 +208,7 @@ class Journal:
                 self.seal()
                 continue
             self._sealed.remove(lost)
-            self.counts["lost"] += lost.logs
+            self.counts["lost"] += len(lost.lines)
             self._count(lost.counts)
             self._remove(lost)
 

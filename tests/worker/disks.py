@@ -1,6 +1,6 @@
 """Folders as disks: a volume is attached when a folder of its name is there.
 
-`python -m spotkeeper_worker.testing.disks FOLDER` is `spotkeeper-agent job` with such volumes.
+`python -m tests.worker.disks FOLDER` is `spotkeeper-agent job` with such volumes.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ import os
 import sys
 from pathlib import Path
 
+from spotkeeper_worker.agent.settings import load
+from spotkeeper_worker.job.disks import Disks
+from spotkeeper_worker.job.main import run
+
 _FORMATTED = ".formatted"
 
 
-class FolderDisks:
+class FolderDisks(Disks):
     """Mounting is a symbolic link. A volume without the file `.formatted` is blank."""
 
     def __init__(self, root: Path) -> None:
@@ -47,7 +51,4 @@ class FolderDisks:
 
 
 if __name__ == "__main__":
-    from spotkeeper_worker.agent.settings import load
-    from spotkeeper_worker.job.main import run
-
     sys.exit(run(load(os.environ, job=True), FolderDisks(Path(sys.argv[1]))))

@@ -1,6 +1,6 @@
 """What `make release` does: wheels, their hashes, an SBOM, and cloud-configs that pin a wheel.
 
-    python worker/release.py dist BUCKET
+    python .ci/release.py dist BUCKET
 
 The same source gives the same wheels, byte for byte.
 """
