@@ -146,7 +146,11 @@ chaos: .venv/.installed ## random faults on SEEDS seeds (FIRST=..., KEEP=folder,
 	@$(BIN)/python -m spotkeeper_lab.run.chaos --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)) \
 		$(if $(KEEP),--keep $(KEEP)) $(if $(WIDE),--wide)
 
-.PHONY: reference site
+.PHONY: reference site rights
+rights: .venv/.installed ## write what each function calls (tests/evidence/rights.tsv), by running the tests of functions
+	printf 'function\taction\tresource\tkeys\n' > tests/evidence/rights.tsv
+	RIGHTS=write $(BIN)/pytest -q -n 0 tests/functions
+
 reference: .venv/.installed ## write docs/commands.md from the commands
 	$(BIN)/python -m spotkeeper_cli.reference > docs/commands.md
 

@@ -31,6 +31,7 @@ from spotkeeper_lab.cloud.values import (
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.world import Context, forget
 from tests.builders import NOON, at
+from tests.rights import only_what_is_listed
 from tests.search_logs import served
 
 A, B = "us-east-1a/g5.xlarge", "us-east-1b/g5.xlarge"
@@ -236,6 +237,13 @@ class FixedPrices:
         spot = PriceSeries(at=(self.since,), usd=(self.ratio,))
         types = {pool.partition("/")[2] for pool in pools}
         return PriceBook(spot=dict.fromkeys(pools, spot), on_demand=dict.fromkeys(types, 1.0))
+
+
+@pytest.fixture(autouse=True)
+def rights() -> Iterator[None]:
+    """No function calls what its list of rights does not have."""
+    with only_what_is_listed():
+        yield
 
 
 type StageOf = Callable[..., Stage]

@@ -1,10 +1,8 @@
 """The role SpotkeeperOperator may do what the commands are seen to do, and nothing else."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +20,14 @@ from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.drill import check, interrupt
 from spotkeeper_operator.rollout import read_refresh
 from tests.builders import NOON
-from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
+from tests.functions.conftest import TABLE, Stage, document
 from tests.operator.command import STACK, intercept, run
 from tests.operator.conftest import ring
+from tests.rights import ACCOUNT, ARNS, GROUP, REGION, Call, calls_of, permits
 from tests.template.stack import Stack, as_list, statements
 from tests.unit.doctor.good import FLEET
 
-REGION = "us-east-1"
 POLICIES = {"SpotkeeperOperator", "Examine", "StartDrills"}
-GROUP = f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:*:autoScalingGroupName/"
-# Names that the template cannot know before it is deployed.
-ARNS = {
-    "Table.Arn": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{TABLE}",
-    "AlarmTopic": f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms",
-    "DrillRole.Arn": f"arn:aws:iam::{ACCOUNT}:role/drill",
-}
 # What moto does not know, or what only other groups and accounts have.
 ANSWERS: Mapping[str, Mapping[str, Any]] = {
     "cloudwatch": {"DescribeAlarmContributors": {"AlarmContributors": []}},
@@ -95,20 +86,10 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
         "GetExperiment": {"experiment": {"state": {"status": "running"}}},
     },
 }  # fmt: skip
-SERVICES = {"service-quotas": "servicequotas"}
 # These groups name their types; test_doctor_facts.py calls it for one that names attributes.
 BY_ATTRIBUTES = {"ec2:GetInstanceTypesFromInstanceRequirements"}
 # Everybody may ask who they are.
 ALWAYS = {"sts:GetCallerIdentity"}
-
-
-@dataclass(frozen=True)
-class Call:
-    """An action on a resource, with what conditions look at."""
-
-    action: str
-    resource: str = "*"
-    keys: tuple[tuple[str, str], ...] = ()
 
 
 def fis(resource: str) -> str:
@@ -116,37 +97,15 @@ def fis(resource: str) -> str:
 
 
 TEMPLATE, EXPERIMENT = fis("experiment-template/EXT1"), fis("experiment/EXP1")
-HERE = f"{REGION}:{ACCOUNT}"
-# What a call of a service is about, by its parameters.
-ABOUT = {
-    "ssm": f"arn:aws:ssm:{HERE}:parameter{{Path}}{{Name}}",
-    "cloudformation": f"arn:aws:cloudformation:{HERE}:stack/{{StackName}}/1",
-    "sns": "{TopicArn}",
-    "scheduler": f"arn:aws:scheduler:{HERE}:schedule/default/{{Name}}",
-}
 
 
-def calls_of(service: str, operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
-    """The authorizations that a call of botocore needs."""
-    action = f"{SERVICES.get(service, service)}:{operation}"
+def needs(service: str, operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+    """The authorizations that a call of botocore needs, those of FIS too."""
+    action = f"{service}:{operation}"
     tags = tuple(
         (f"aws:RequestTag/{key}", str(it)) for key, it in dict(given.get("tags") or {}).items()
     )
     match service, operation:
-        case "dynamodb", _:
-            pk = given.get("Key", given.get("Item", {})).get("pk", {}).get("S", "")
-            yield Call(action, ARNS["Table.Arn"], (("dynamodb:LeadingKeys", pk),))
-        case "sqs", _:
-            yield Call(action, f"arn:aws:sqs:{HERE}:{given['QueueUrl'].rpartition('/')[2]}")
-        case "ec2", "DeleteTags":
-            keys = tuple(("aws:TagKeys", tag["Key"]) for tag in given["Tags"])
-            for instance in given["Resources"]:
-                yield Call(action, f"arn:aws:ec2:{HERE}:instance/{instance}", keys)
-        case "autoscaling", "DeleteTags":
-            for tag in given["Tags"]:
-                yield Call(action, GROUP + tag["ResourceId"])
-        case "autoscaling", _ if not operation.startswith("Describe"):
-            yield Call(action, GROUP + given["AutoScalingGroupName"])
         case "fis", "CreateExperimentTemplate":
             (wanted,) = given["actions"].values()
             yield Call(action, fis(f"action/{wanted['actionId']}"), tags)
@@ -163,7 +122,7 @@ def calls_of(service: str, operation: str, given: Mapping[str, Any]) -> Iterator
         case "fis", _:
             yield Call(action, TEMPLATE if "Template" in operation else EXPERIMENT)
         case _:
-            yield Call(action, ABOUT.get(service, "*").format_map(defaultdict(str, given)))
+            yield from calls_of(service, operation, given)
 
 
 @pytest.fixture
@@ -173,7 +132,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> set[Call]:
 
     def noted(client: BaseClient, operation: str, arguments: Any) -> Any:
         service = client.meta.service_model.service_name
-        needed.update(calls_of(service, operation, arguments))
+        needed.update(needs(service, operation, arguments))
         return ANSWERS.get(service, {}).get(operation)
 
     intercept(monkeypatch, noted)
@@ -195,27 +154,6 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
     ]
     assert found
     return found
-
-
-def permits(statement: Mapping[str, Any], call: Call) -> bool:
-    """Whether a statement allows a call; tags on resources are taken to be there."""
-    if call.action not in as_list(statement["Action"]):
-        return False
-    resources: list[str] = as_list(statement["Resource"])
-    named = [ARNS.get(it, it) for it in resources]
-    if not any(fnmatchcase(call.resource, it.replace("[", "[[]")) for it in named):
-        return False
-    conditions = dict(statement.get("Condition", {}))
-    for key, is_missing in conditions.pop("Null", {}).items():
-        if (key not in dict(call.keys)) is not (is_missing == "true"):
-            return False
-    return all(
-        any(fnmatchcase(value, pattern) for pattern in as_list(patterns))
-        for tests in conditions.values()
-        for key, patterns in tests.items()
-        for known, value in call.keys
-        if known == key
-    )
 
 
 def test_every_call_is_allowed_and_every_permission_is_used(

@@ -1,11 +1,14 @@
 """What the functions may change is named: two groups, and instances by their tags."""
 
 import re
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
 
 from spotkeeper.border.fleet_document import parse_fleet
+from spotkeeper_lab.template import PSEUDO
+from tests.rights import REGION, of_function, permits, seen
 from tests.template.stack import ADOPT, JOBS, ROOT, Stack, as_list, statements, template
 
 READING = re.compile(r"\w+:(Describe|Get|List|Query)\w*$")
@@ -15,6 +18,7 @@ OPERATOR = "SpotkeeperOperator"
 EXAMINE = "Examine"
 # Their conditions: test_resources_of_jobs_are_changed_by_their_stacks_tag_only.
 OF_JOBS = {"JobMachines", "KeepJobsPolicy", "OperateJobs"}
+THERE = "arn:aws:dynamodb:us-east-2:123456789012:table/there"
 INSTANCES = "arn:aws:ec2:us-west-2:123456789012:instance/*"
 
 
@@ -142,28 +146,64 @@ def test_the_length_of_the_one_request_queue_is_read_only_when_one_is_given(
     assert ":sqs:" not in str(list(statements(adopted)))
 
 
-def test_the_functions_may_do_what_the_adapters_call_and_nothing_else() -> None:
-    adopted = Stack.with_parameters({**JOBS, "RequestQueueName": "requests"})
-    adapters = ROOT / "layers/spotkeeper/spotkeeper/adapters"
-    asked_by_functions = [p for p in adapters.rglob("*.py") if p.parent.name != "doctor"]
-    source = "".join(path.read_text() for path in asked_by_functions)
-    clients = r"(?:\b|_)(autoscaling|cloudwatch|ec2|events|dynamodb|pricing|s3|sns|sqs)(?:\(\))?"
-    calls = re.findall(clients + r'\.(?:get_paginator\("(\w+)|(\w+)\()', source)
-    called = {f"{service}:{camel(page or call)}" for service, page, call in calls if page or call}
-    others = ("SendSearchLogs", "JobMachines", "OperateJobs", "ExamineJobs", OPERATOR, EXAMINE)
-    ours = [it for owner, it in statements(adopted) if owner not in others]
-    allowed = actions(ours)
-    # Powertools reads the documents, Lambda reads the queue, and the workers fill it.
-    by_others = {action for action in allowed if action.startswith(("ssm:", "sqs:"))} - called
-    # CreateFleet launches as its caller; without ListBucket a missing object is refused.
-    by_others |= {"ec2:RunInstances", "iam:PassRole", "s3:ListBucket"}
-    assert allowed - by_others == called - {
-        "autoscaling:GetPaginator",
-        "ec2:GetPaginator",
-        "dynamodb:GetPaginator",
-        # SendMessage allows it.
-        "sqs:SendMessageBatch",
-    }
+FUNCTIONS = sorted(seen())
+# Lambda reads a function's queue for it, and sends what failed.
+LAMBDAS = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:SendMessage"}
+# CreateFleet launches as its caller; without ListBucket a missing object is refused.
+FOR_AWS = {"keep_jobs": {"ec2:RunInstances", "iam:PassRole", "s3:ListBucket"}}
+# They run the same turn.
+LIKE = {"handle_interruption": "check_availability", "check_availability": "handle_interruption"}
+# What no test has a function do: a volume that is of no use to its job, the price of spot, and a
+# share of the need that has changed.
+UNSEEN = {
+    "keep_jobs": {"ec2:DetachVolume", "ec2:DescribeSpotPriceHistory"},
+    "check_health": {"sqs:SendMessage"},
+}
+
+
+@pytest.fixture
+def whole(monkeypatch: pytest.MonkeyPatch) -> tuple[Stack, Stack]:
+    """A fleet's home and another of its regions, with all that a stack can have."""
+    monkeypatch.setitem(PSEUDO, "AWS::Region", REGION)
+    groups = {"SpotGroupName": "main-spot", "OnDemandGroupName": "main-on-demand"}
+    given = {**JOBS, **groups, "RequestQueueName": "requests"}
+    home, region = {**given, "Regions": THERE}, {**given, "Home": REGION}
+    return Stack.with_parameters(home, "test"), Stack.with_parameters(region, "test")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_function_may_do_what_it_was_seen_to_do_and_nothing_else(
+    whole: tuple[Stack, Stack], name: str
+) -> None:
+    """By the calls of the tests of functions, which `make rights` lists."""
+    found = [statement for stack in whole for statement in of_function(stack, name)]
+    own = seen()[name] | seen().get(LIKE.get(name, ""), set())
+    assert {call for call in own if not any(permits(it, call) for it in found)} == set()
+    others = {
+        call for calls in seen().values() for call in calls
+        if not any(call.action == it.action and {*call.keys} <= {*it.keys} and
+                   call.resource == it.resource for it in own)
+    }  # fmt: skip
+    # What the doctor reads is an operator's too: tests/operator/test_policy.py has all of it.
+    doctors = actions(of(whole[0], EXAMINE, "ExamineJobs")) if name == "examine_account" else set()
+    too_much = {call for call in others if any(permits(it, call) for it in found)}
+    unseen = UNSEEN.get(name, set())
+    assert {call for call in too_much if call.action not in doctors | unseen} == set()
+    explained = {call.action for call in own} | LAMBDAS | FOR_AWS.get(name, set()) | doctors
+    assert actions(found) - explained <= unseen
+
+
+def test_each_partition_that_a_function_may_write_is_one_that_it_writes(
+    whole: tuple[Stack, Stack],
+) -> None:
+    for name in set(FUNCTIONS) - {"examine_account"}:
+        own = seen()[name] | seen().get(LIKE.get(name, ""), set())
+        keys = {value for call in own for key, value in call.keys if key.endswith("LeadingKeys")}
+        found = [statement for stack in whole for statement in of_function(stack, name)]
+        for statement in found:
+            for test in statement.get("Condition", {}).values():
+                for pattern in test.get("dynamodb:LeadingKeys", ()):
+                    assert any(fnmatchcase(key, pattern) for key in keys), (name, pattern)
 
 
 def test_drills_and_jobs_have_resources_only_on_request(adopted: Stack) -> None:
@@ -295,9 +335,6 @@ def test_each_reader_of_a_queue_has_its_own_role(stack: Stack) -> None:
         assert set(function.get("Policies", [])) <= policies
 
 
-THERE = "arn:aws:dynamodb:us-east-2:123456789012:table/there"
-
-
 def test_a_home_reaches_two_items_of_another_regions_table_and_nothing_else() -> None:
     """`tests/contract/test_regions.py` shows that these are all that the partition key has."""
     home = Stack.with_parameters({**ADOPT, "Regions": THERE})
@@ -326,23 +363,6 @@ def test_a_region_reaches_the_queue_of_its_home_and_nothing_else() -> None:
         fleet = parse_fleet("main", text)
         assert (fleet.home, fleet.elsewhere) == where
     assert home.resources("AWS::SQS::Queue")["RegionsQueue"]["QueueName"] == "ocr-regions"
-
-
-WRITING = {f"dynamodb:{it}" for it in ("PutItem", "UpdateItem", "BatchWriteItem", "DeleteItem")}
-
-
-@pytest.mark.parametrize(
-    ("owner", "keys"),
-    [
-        ("CollectSearchLogsRole", {"load#*", "queue#*", "region#*"}),
-        ("ReadFleets", {"fleet#*", "notes#*", "region#*", "documents"}),
-        ("Examine", {"score#*"}),
-    ],
-)
-def test_each_function_writes_its_own_items_only(stack: Stack, owner: str, keys: set[str]) -> None:
-    writing = [it for it in of(stack, owner) if WRITING & {*as_list(it["Action"])}]
-    conditions = [it["Condition"]["ForAllValues:StringLike"] for it in writing]
-    assert {key for it in conditions for key in it["dynamodb:LeadingKeys"]} == keys
 
 
 def test_no_role_removes_all_tags_of_an_instance(stack: Stack) -> None:
