@@ -8,8 +8,9 @@ many runs, each to its end.
 import json
 import math
 import os
+import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,14 +29,20 @@ from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries, priced
 from spotkeeper_lab.aws.answers import Answers
 from spotkeeper_lab.aws.client import Client
-from spotkeeper_lab.cloud.values import IN_SERVICE
+from spotkeeper_lab.cloud.values import IN_SERVICE, LAUNCHING
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.scenario import MAIN, Scenario, draw
 from spotkeeper_lab.troubles import Troubled
 from spotkeeper_lab.workers import Served
 from spotkeeper_lab.world import LEDGER, TABLE
 from spotkeeper_operator.cost import unread
-from spotkeeper_operator.status.known import LOAD_WINDOW_S, FleetStatus, LoadNow, fleet_status
+from spotkeeper_operator.status.known import (
+    LOAD_WINDOW_S,
+    Cause,
+    FleetStatus,
+    LoadNow,
+    fleet_status,
+)
 from spotkeeper_operator.status.looked import LOGS_READ_S, RECORDS_READ, Looked
 from spotkeeper_operator.status.shown import why_of
 from spotkeeper_operator.text import STALE_TURN_S
@@ -43,11 +50,32 @@ from tests.functions.conftest import billed
 
 # A statement may be this old; the world is looked at this often.
 OLD_S, LOOK_S = 60.0, 10.0
+OLD = 420.0
+"""A trouble that has lasted for longer is named."""
 # Waits are kept in a histogram of steps of a tenth; a share of few requests is chance.
 STEP, SHARE_OFF = 0.12, 0.15
 COST_OFF = 0.01
 FIRST, SEEDS = int(os.environ.get("FIRST", "1")), int(os.environ.get("SEEDS", "1"))
 SPOT_SHARE = 0.3
+
+
+# What the first line says some minutes after a fault has begun, where it has its effect.
+NAMES: Mapping[Kind, str] = {
+    Kind.SPOT_DRY: "capacity",
+    Kind.ON_DEMAND_DRY: "capacity",
+    Kind.LAUNCH_REFUSED: "LAUNCH since|has no|neither group has|throttles",
+    Kind.OPERATOR_SUSPENDS: "SUSPENDED",
+    Kind.OPERATOR_MAXIMUM: "at most",
+    Kind.HANG: "suspected|may not work|nobody serves|not known to serve",
+    Kind.BAD_SPOT_IMAGE: "suspected|may not work|nobody serves|not known to serve|launching",
+    Kind.NO_TURNS: "no availability turn",
+    Kind.FORBIDDEN: "FAILING|no availability turn",
+    Kind.TABLE_DOWN: "FAILING|no availability turn",
+    Kind.LOGS_STOP: "search log",
+}
+SHORT = "wanted|warned|launching|suspected"
+NAMED = 0.8
+"""At least this share of a run's minutes of trouble; of many runs it is 0.95."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +97,9 @@ class Told(Troubled):
         super().__init__(scenario)
         self.false: list[str] = []
         self.made = self.unknown = 0
+        self.troubled: list[tuple[str, str]] = []
+        """What should be named, and the first line that does not."""
+        self.named = 0
         self._moments: deque[Moment] = deque()
         self._served: deque[Served] = deque()
         self._turned: dict[str, datetime] = {}
@@ -170,8 +201,45 @@ class Told(Troubled):
         status = fleet_status(fleet, looked, now)
         self.made += 1
         self.unknown += status.whole is None
+        line = f"{status.state}: {why_of(status)}"
+        for what in self._troubles(status):
+            if re.search(what, line):
+                self.named += 1
+            else:
+                self.troubled.append((what, line))
         for wrong in self._wrong(status):
             self.false.append(f"{self.now_s:.0f} s: {wrong}")
+
+    def _troubles(self, status: FleetStatus) -> Iterator[str]:
+        """Yield what the first line must say of the troubles of now."""
+        groups = [self.group(name) for name in (self.spot, self.on_demand)]
+        there = [[i for i in g.instances if i.state in {IN_SERVICE, *LAUNCHING}] for g in groups]
+        short = [len(ours) < g.desired for ours, g in zip(there, groups, strict=True)]
+        served = [i for ours in there for i in ours if i.state == IN_SERVICE]
+        hung = [i for i in served if self.now_s - self.hung.get(i.instance_id, self.now_s) > OLD]
+        bad = [i for i in served if i.serves_s is None and self.now_s - i.launched_s > 2 * OLD]
+        effects = {
+            Kind.SPOT_DRY: short[0],
+            Kind.ON_DEMAND_DRY: short[1],
+            Kind.LAUNCH_REFUSED: short[0],
+            Kind.OPERATOR_SUSPENDS: short[0],
+            Kind.HANG: bool(hung),
+            Kind.BAD_SPOT_IMAGE: bool(bad),
+            Kind.FORBIDDEN: bool(status.failing),
+            Kind.TABLE_DOWN: bool(status.failing),
+            Kind.LOGS_STOP: status.stale,
+        }
+        if status.cause is Cause.NO_TURN:
+            yield NAMES[Kind.NO_TURNS]
+            return
+        some = [
+            what
+            for kind, what in NAMES.items()
+            if kind in self.active and self.now_s - self.active[kind].at_s > OLD
+            if effects.get(kind, True)
+        ]
+        lacks = all(m.working < m.wanted for m in self._moments if m.at_s >= self.now_s - OLD_S)
+        yield from some or ([SHORT] if lacks else [])
 
     def _wrong(self, status: FleetStatus) -> Iterator[str]:
         """Name the statements that were false for more than a minute."""
@@ -277,4 +345,5 @@ def test_no_statement_is_false_for_more_than_a_minute(
     assert world.made > 60
     assert world.false == []
     assert world.unknown < world.made
+    assert world.named >= NAMED * (world.named + len(world.troubled)), world.troubled
     world.settle()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
@@ -26,6 +26,7 @@ from spotkeeper.domain.decision import (
     DecisionRecord,
     HealthFigures,
     NewVersion,
+    RequestKind,
     Suspect,
     Suspicion,
 )
@@ -85,10 +86,15 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
+    """A group; `offers` are the pools in which it may launch, unless it may not (`suspended`)."""
+
     name: str
     desired: int
     in_service: int
     launching: int
+    maximum: int
+    suspended: bool
+    offers: tuple[str, ...]
     refresh: Refresh | None = None
 
 
@@ -146,6 +152,15 @@ class FailingLaunches:
     at: datetime
     since: datetime
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """The spot group's desired capacity was changed, and not by a turn."""
+
+    at: datetime
+    before: int
+    after: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +229,9 @@ class FleetStatus:
     `warned` instances serve until AWS takes them, `unfilled` were known to serve nowhere.
     `last_turn` is the last availability turn that worked. With `stale`, the last health turn missed
     search logs; `nobody_serves` is why it found that no worker serves. `regions` are those among
-    which a home divides the need. `new_version` is the one that began last, while there are two.
+    which a home divides the need, `spot_max` is the document's. `outside` is the newest change of
+    the spot group's capacity by somebody else. `new_version` is the one that began last, while
+    there are two.
     """
 
     name: str
@@ -249,6 +266,8 @@ class FleetStatus:
     permission: Permission | None
     control: Control | None
     regions: tuple[RegionFigures, ...]
+    spot_max: int
+    outside: Outside | None = None
     new_version: NewVersion | None = None
 
     @property
@@ -295,6 +314,9 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
                 desired=group.desired,
                 in_service=phases[Phase.IN_SERVICE],
                 launching=phases[Phase.LAUNCHING],
+                maximum=group.maximum,
+                suspended="Launch" in group.suspended,
+                offers=group.offers,
                 refresh=looked.refreshes.get(group.name),
             )
         )
@@ -366,6 +388,8 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         permission=looked.control.permission(fleet.mode, now) if looked.control else None,
         control=looked.control,
         regions=region_figures(health.regions) if health else (),
+        spot_max=fleet.bounds.spot_max,
+        outside=None if fleet.is_shared else _outside(records),
         new_version=health.new_version if health and health.controller in fresh else None,
     )
     state, cause = _judged(status, looked, fresh)
@@ -386,6 +410,27 @@ def _failing_launches(turns: Sequence[DecisionRecord]) -> tuple[FailingLaunches,
             FailingLaunches(failure_class=kind, at=newest.at, since=since, why=newest.message)
         )
     return tuple(found)
+
+
+# A turn lasts no longer.
+A_TURN = timedelta(seconds=60)
+# What changes a spot group's desired capacity.
+_RESIZING = frozenset({
+    RequestKind.RESIZE_SPOT, RequestKind.RESTORE_SPOT, RequestKind.END,
+})  # fmt: skip
+
+
+def _outside(records: Sequence[DecisionRecord]) -> Outside | None:
+    """Find the newest change of the desired capacity that no turn between two looks requested."""
+    looks = [(r.at, r.availability.spot_desired) for r in records if r.availability]
+    for (at, after), (earlier, before) in pairwise(looks):
+        # A turn that began before the look may have made its request after it.
+        turns = (r for r in records if earlier - A_TURN <= r.at <= at)
+        if before != after and not any(
+            outcome.request.kind in _RESIZING for turn in turns for outcome in turn.outcomes
+        ):
+            return Outside(at=at, before=before, after=after)
+    return None
 
 
 def _judged(

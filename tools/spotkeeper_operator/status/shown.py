@@ -79,6 +79,8 @@ def _why(status: FleetStatus) -> str:
             return f"{served}, {status.known_to_serve} served in the last minute"
 
 
+# The first types are named.
+NAMED = 3
 # What a person can do about launches that fail.
 _ADVICE = {
     FailureClass.CAPACITY: "more instance types or zones would help",
@@ -92,8 +94,11 @@ _ADVICE = {
 
 def _launches(status: FleetStatus) -> Iterator[str]:
     """Say why launches fail, since when, and what a person can do."""
-    failures = [f for f in status.launches if f.failure_class is not FailureClass.THROTTLE]
+    throttled = [f for f in status.launches if f.failure_class is FailureClass.THROTTLE]
+    failures = [f for f in status.launches if f not in throttled]
     short = [group for group in status.groups if group.in_service < group.desired]
+    if throttled and short and not failures:
+        yield f"AWS throttles launches since {throttled[0].since:%H:%M}"
     if not (failures and short):
         return
     by_person = [f for f in failures if needs_operator(f.failure_class)]
@@ -103,17 +108,25 @@ def _launches(status: FleetStatus) -> Iterator[str]:
     if by_person:
         text = failure.why.removesuffix(" Launching EC2 instance failed.").rstrip(".")
         text = text.removeprefix("Could not launch Spot Instances. ")
-        yield f"LAUNCHES FAIL {since}: {text}: {advice}"
+        which = "SPOT" if short[0] is status.groups[0] else "ON-DEMAND"
+        who = "NEITHER GROUP CAN" if len(short) > 1 else f"{which} CANNOT"
+        yield f"{who} LAUNCH {since}: {text}: {advice}"
     else:
         who = "neither group has" if len(short) > 1 else f"{short[0].name} has no"
+        pools = {pool for group in short for pool in group.offers}
+        types = sorted({pool.partition("/")[2] for pool in pools})
+        zones = len({pool.partition("/")[0] for pool in pools})
+        named = ", ".join(types[:NAMED]) + ", …" * (len(types) > NAMED)
+        where = f" ({named} in {zones} zone{'s' * (zones > 1)})" if types else ""
         what = failure.failure_class.value
-        yield f"{who} {what} {since}{f': {advice}' if status.unfilled else ''}"
+        yield f"{who} {what}{where} {since}{f': {advice}' if status.unfilled else ''}"
 
 
 _AWAITED = {
     Awaiting.NEXT_ATTEMPT: "the next attempt is",
     Awaiting.BACKFILL_DUE: "backfill begins",
-    Awaiting.SEARCH_LOGS: "the load is known",
+    Awaiting.SEARCH_LOGS: "on-demand is kept until the load is known,",
+    Awaiting.REPLACEMENT: "the next suspect is replaced",
     Awaiting.REQUESTS_DONE: "on-demand is released",
 }
 
@@ -125,7 +138,7 @@ def _next(status: FleetStatus) -> Iterator[str]:
             latest = " at the latest" if one.what is Awaiting.REQUESTS_DONE else ""
             yield f"{_AWAITED[one.what]} at {one.until:%H:%M}{latest}"
         elif one.what is Awaiting.SEARCH_LOGS:
-            yield "on-demand is kept until workers send search logs"
+            yield "the size is kept until workers send search logs"
         elif one.what is Awaiting.NEXT_ATTEMPT:
             yield "AWS repeats the launches"
 
@@ -135,6 +148,14 @@ def _suspect(status: FleetStatus) -> int:
 
 
 def _also(status: FleetStatus) -> Iterator[str]:
+    for group in status.groups:
+        if group.suspended and group.in_service + group.launching < group.desired:
+            yield f"launches of {group.name} are SUSPENDED: resume its process Launch"
+    spot = status.groups[0] if status.groups else None
+    if spot and spot.maximum < status.spot_max:
+        yield f"{spot.name} may have {spot.maximum} at most, its document says {status.spot_max}"
+    if spot and not spot.in_service and status.in_service:
+        yield "on on-demand only"
     # All may have served since the turn that suspects some.
     there, known = status.in_service or 0, status.known_to_serve or 0
     if known < there and _suspect(status) and status.cause is not Cause.SUSPECTS:
@@ -224,7 +245,11 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
     for one in fleet.regions:
         text = f"cover {one.cover}, ask {one.ask}; {one.serving} on spot, {one.on_demand} on demand"
         rows.append((one.region, f"{text}; {one.state}" if one.state else text))
-    if change := fleet.last_change:
+    change, outside = fleet.last_change, fleet.outside
+    if outside and (change is None or outside.at >= change.at):
+        text = f"desired {outside.before} -> {outside.after}"
+        rows.append(("last change", f"{outside.at:%m-%d %H:%M} changed outside Spotkeeper: {text}"))
+    elif change:
         text = f"{change.at:%m-%d %H:%M} {change.action} [{change.rule}] {change.reason}"
         rows.append(("last change", text))
     age_s = fleet.turn_age_s[Controller.AVAILABILITY]

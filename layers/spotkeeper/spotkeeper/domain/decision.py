@@ -251,6 +251,7 @@ class Awaiting(StrEnum):
     SPOT_SETTLED = "spot_settled"
     SPOT_GROWN = "spot_grown"
     SEARCH_LOGS = "search_logs"
+    REPLACEMENT = "replacement"
     HEALTH_TURN = "health_turn"
 
 

@@ -186,6 +186,7 @@ def _record_of(
         shares = {region: place.share for region, place in regions.items()}
         covers = ", ".join(f"{region} {s.cover} of {s.ask}" for region, s in shares.items())
         reasons.append(f"cover of ask in each region: {covers}")
+    again = diagnosis.replaces_at
     alarms = {
         Alarm.STALE_SEARCH_LOGS: stale,
         Alarm.ONPREM_WORKERS: diagnosis.onprem_suspect,
@@ -218,7 +219,10 @@ def _record_of(
         ),
         nobody_serves=diagnosis.nobody_serves,
         outcomes=outcomes,
-        awaited=(Awaited(what=Awaiting.SEARCH_LOGS),) if stale else (),
+        awaited=(
+            *([Awaited(what=Awaiting.SEARCH_LOGS)] if stale else []),
+            *([Awaited(what=Awaiting.REPLACEMENT, until=again)] if again else []),
+        ),
         alarms=(*[name for name, raised in alarms.items() if raised], *wanted.alarms),
         regions=regions,
         new_version=new_version,

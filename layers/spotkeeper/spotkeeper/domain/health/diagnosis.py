@@ -51,8 +51,8 @@ class Diagnosis:
     whose logs may be missing: they are replaced late, one first. `bootstrap` are suspects whose
     workers never reported within the launch deadline. Workers on premises only raise alarms:
     `onprem_silent` counts the missing ones, `onprem_due` has those that two turns found to fail or
-    to be slow. `nobody_serves` says why it seems that no
-    request is served at all, or that most of them fail.
+    to be slow. `replaces_at` is when the next suspect is replaced. `nobody_serves` says why it
+    seems that no request is served at all, or that most of them fail.
     """
 
     replace: tuple[str, ...]
@@ -65,6 +65,7 @@ class Diagnosis:
     onprem_due: tuple[str, ...] = ()
     nobody_serves: str = ""
     suspects: tuple[Suspect, ...] = ()
+    replaces_at: datetime | None = None
 
     @property
     def onprem_suspect(self) -> int:
@@ -118,6 +119,9 @@ def diagnose(
         | dict.fromkeys(never_reported, Suspicion.NEVER_REPORTED)
     )
     since = dict(memory.last_logs) | suspects
+    replaces_at = min(suspects.values()) + OBSERVATIONS_APART if suspects and not due else None
+    if wanted[budget:] and of_last_hour:
+        replaces_at = min(of_last_hour) + timedelta(hours=1)
     return Diagnosis(
         replace=wanted[:budget],
         reasons=reasons,
@@ -139,6 +143,7 @@ def diagnose(
         ),
         logs_missing=len(trial) if missing else 0,
         onprem_silent=_onprem_silent(load, fleet, memory, now),
+        replaces_at=replaces_at,
         over_budget=wanted[budget:],
         memory=replace(
             memory,
