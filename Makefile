@@ -21,7 +21,7 @@ COMPILE_DEV = $(COMPILE) pyproject.toml --extra lab --group dev --universal
 COMPILE_LAYER = $(COMPILE) --group pyproject.toml:functions --constraints requirements/dev.txt \
 	--python-platform aarch64-manylinux_2_28 --only-binary :all:
 # Each tool with an environment of its own; into the folder $(1).
-compile-tools = for tool in sam aws site release; do \
+compile-tools = for tool in sam aws site release queues; do \
 		$(COMPILE) requirements/$$tool.in --universal $(UPGRADE) --output-file $(1)/$$tool.txt >/dev/null || exit 1; \
 	done
 
@@ -61,7 +61,7 @@ help: ## list the targets
 	touch $@
 
 # The endpoint of the local AWS holds botocore back, so it has an environment of its own; so has the site.
-.venv-aws/.installed .venv-site/.installed .venv-release/.installed: .venv-%/.installed: requirements/%.txt .venv/.installed | $(UV)
+.venv-aws/.installed .venv-site/.installed .venv-release/.installed .venv-queues/.installed: .venv-%/.installed: requirements/%.txt .venv/.installed | $(UV)
 	test -x .venv-$*/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-$*
 	$(UV) pip sync --quiet --python .venv-$*/bin/python --require-hashes requirements/$*.txt
 	touch $@
@@ -103,12 +103,12 @@ check-examples: .venv/.installed
 # Compiled once more with the pins in place, nothing may change; newer releases do not matter.
 check-pins: .venv/.installed
 	@mkdir -p build/pins
-	@cp requirements/dev.txt requirements/sam.txt requirements/aws.txt requirements/site.txt requirements/release.txt build/pins/
+	@cp requirements/dev.txt requirements/sam.txt requirements/aws.txt requirements/site.txt requirements/release.txt requirements/queues.txt build/pins/
 	@cp layers/dependencies/requirements.txt build/pins/layer.txt
 	@$(COMPILE_DEV) --output-file build/pins/dev.txt >/dev/null
 	@$(COMPILE_LAYER) --output-file build/pins/layer.txt >/dev/null
 	@$(call compile-tools,build/pins)
-	@for pair in requirements/dev.txt:dev.txt requirements/sam.txt:sam.txt requirements/aws.txt:aws.txt requirements/site.txt:site.txt requirements/release.txt:release.txt layers/dependencies/requirements.txt:layer.txt; do \
+	@for pair in requirements/dev.txt:dev.txt requirements/sam.txt:sam.txt requirements/aws.txt:aws.txt requirements/site.txt:site.txt requirements/release.txt:release.txt requirements/queues.txt:queues.txt layers/dependencies/requirements.txt:layer.txt; do \
 		grep '==' $${pair%%:*} > build/pins/committed; grep '==' build/pins/$${pair##*:} > build/pins/compiled; \
 		diff build/pins/committed build/pins/compiled || { echo "$${pair%%:*} is out of date: run make pins"; exit 1; }; \
 	done
@@ -137,7 +137,7 @@ demo: .venv/.installed ## a day of spot capacity and requests through the real h
 local-aws: local-build .venv-aws/.installed ## a local AWS to deploy to, in which spot runs out
 	$(BIN)/spotkeeper lab up
 
-e2e: local-build .venv-aws/.installed ## the tests against the local AWS (deploy to delete), a broker, a Docker; every kept story
+e2e: local-build .venv-aws/.installed .venv-queues/.installed ## the tests against the local AWS (deploy to delete), a broker, a Docker; every kept story
 	$(BIN)/pytest -n 3 --dist loadfile -q -m make_e2e \
 		tests/endpoint tests/contract tests/functions tests/worker tests/simulation \
 		tests/unit/lab/aws $(RUN)
@@ -218,4 +218,4 @@ sam-import: local-build ## build for this machine and import each function from 
 	done
 
 clean: ## remove environments, builds and caches
-	rm -rf .uv .venv .venv-sam .venv-aws .venv-site .venv-release dist .aws-sam build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .uv .venv .venv-sam .venv-aws .venv-site .venv-release .venv-queues dist .aws-sam build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

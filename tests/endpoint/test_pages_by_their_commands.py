@@ -14,6 +14,7 @@ import pytest
 
 from tests.endpoint.conftest import CHECKOUT, Endpoint, typed, until
 from tests.endpoint.test_stack import document, outputs, records
+from tests.worker.page import PAGES as WORKER_PAGES
 
 # In this order: the stack is deployed first, and deleted last.
 PAGES = (
@@ -33,7 +34,8 @@ ELSEWHERE = {
     "docs/json.md": "tests/operator/test_json.py",
     "docs/model-servers.md": "tests/worker/test_model_servers.py",
     "docs/regions.md": "tests/operator/test_regions.py",
-    "docs/workers.md": "tests/worker/page.py",
+    "docs/queues.md": "tests/worker/test_queues.py",
+    **{f"docs/{name}.md": "tests/worker/page.py" for name in WORKER_PAGES},
 }
 # What needs no AWS and takes minutes, or is what this test runs in.
 NOT_HERE = (

@@ -1,10 +1,14 @@
-"""The commands of docs/workers.md, taken from the page: every one has a test that runs it."""
+"""The commands of the worker's pages, taken from them: every one has a test that runs it."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-DOC = (ROOT / "docs" / "workers.md").read_text()
+PAGES = (
+    "workers", "sqs", "own-loop", "celery", "service", "load-balancers", "alone", "networks",
+    "redis", "rabbitmq", "languages",
+)  # fmt: skip
+DOC = "\n".join((ROOT / "docs" / f"{name}.md").read_text() for name in PAGES)
 HERE = "tests/worker/test_docs.py"
 LAB = "tests/endpoint/test_workers_page.py"
 DOCKER = "tests/endpoint/test_workers_image.py"

@@ -23,7 +23,7 @@ from websockets.sync.client import connect
 
 from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
 from tests.ports import free_ports
-from tests.worker.page import DOC, ROOT
+from tests.worker.page import ROOT
 
 pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.make_e2e]
 
@@ -322,7 +322,7 @@ def test_no_client_sets_its_own_wait_or_costs_a_line_of_a_proxy(
     (port,) = free_ports(1)
     access, config = tmp_path / "access.json", tmp_path / "proxy.conf"
     access.touch()
-    page = DOC if proxy == "nginx" else (ROOT / "docs" / "access-logs.md").read_text()
+    page = (ROOT / "docs" / "access-logs.md").read_text()
     (log,) = (part.partition("```")[0] for part in page.split(f"```{proxy}")[1:])
     if proxy == "nginx":
         log = log.replace("/var/log/nginx/access.json", str(access))

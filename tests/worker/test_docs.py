@@ -1,4 +1,4 @@
-"""docs/workers.md: its commands run, and its tables are the code's."""
+"""The worker's pages: their commands run, and their tables are the code's."""
 
 import ast
 import importlib
@@ -23,7 +23,7 @@ from spotkeeper_worker.logs.files import FORMATS, Follow
 from spotkeeper_worker.states import TARGETS, State
 from spotkeeper_worker.testing import FakeServer, until
 from tests.worker.logs import say
-from tests.worker.page import COMMANDS, DOC, ROOT, RUN_BY, of, plain
+from tests.worker.page import COMMANDS, DOC, PAGES, ROOT, RUN_BY, of, plain
 
 type Shell = Callable[..., subprocess.Popen[bytes]]
 KEYS = {
@@ -33,6 +33,8 @@ KEYS = {
 }
 """What a user has who may send search logs from a machine that is not AWS's."""
 EXAMPLES = ROOT / "worker" / "examples"
+OTHERS = ("access-logs", "asyncio", "model-servers", "queues")
+"""Pages of ways to join that tests of their own run."""
 TITLES = re.findall(r"^## (.+)$", DOC, re.MULTILINE)
 TEXTS = re.split(r"^## .+$", DOC, flags=re.MULTILINE)[1:]
 SECTIONS = dict(zip(TITLES, TEXTS, strict=True))
@@ -127,19 +129,27 @@ def blocks(language: str, text: str = DOC) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["workers", "asyncio"])
-def test_what_the_page_imports_is_there(page: str) -> None:
-    code = blocks("python", (ROOT / "docs" / f"{page}.md").read_text())
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS])
+def test_a_page_begins_with_what_to_paste_and_ends_with_how_to_see_that_it_works(page: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    first = re.search(r"^(```|    \S|\| )", text, re.MULTILINE)
+    assert first and len(text[: first.start()].split()) < 80
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE)[-1] == "See that it works"
+
+
+def test_what_the_pages_import_is_there() -> None:
+    code = blocks("python", DOC + (ROOT / "docs" / "asyncio.md").read_text())
     found = [node for block in code for node in ast.walk(ast.parse(block))]
     imports = [node for node in found if isinstance(node, ast.ImportFrom) and node.module]
-    assert len(imports) >= 3
+    assert len(imports) >= 9
     for node in imports:
         module = importlib.import_module(str(node.module))
         assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
 
 
 def test_the_page_s_settings_and_its_access_log_are_the_agent_s() -> None:
-    (settings,), (nginx,) = blocks("toml"), blocks("nginx")
+    page = (ROOT / "docs" / "access-logs.md").read_text()
+    settings, (nginx, *_) = blocks("toml")[0], blocks("nginx", page)
     found = parse({}, read_file(settings))
     assert found.logs is not None and found.on_drain and found.ready and found.live
     written = "".join(re.findall(r"'(.*?)'", nginx))
@@ -157,7 +167,7 @@ def test_the_page_s_settings_and_its_access_log_are_the_agent_s() -> None:
 
 def test_the_page_of_access_logs_has_every_format() -> None:
     page = (ROOT / "docs" / "access-logs.md").read_text()
-    (settings,) = blocks("toml", page)
+    settings = blocks("toml", page)[0]
     assert parse({}, read_file(settings)).logs == Follow.parse(
         {"follow": "/var/log/caddy/access.log", "format": "caddy"}
     )

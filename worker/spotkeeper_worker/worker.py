@@ -1,6 +1,6 @@
 """What a worker uses: it measures requests, and says when to take no more.
 
-docs/workers.md, "A loop of your own", shows the loop to write around it.
+docs/own-loop.md shows the loop to write around it.
 """
 
 from __future__ import annotations

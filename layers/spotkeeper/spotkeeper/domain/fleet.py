@@ -100,8 +100,8 @@ class Fleet:
         "queue that the workers take requests from; Spotkeeper reads its length. It is an SQS "
         "queue; `amazon-mq://BROKER/VHOST/QUEUE` (the vhost `/` is `%2F`), which CloudWatch "
         "reports a minute or two late; or `rabbitmq://VHOST/QUEUE` or `redis://DATABASE/QUEUE` on "
-        "a broker of your own, which [an agent reads](workers.md#rabbitmq). Set by the stack's "
-        "`RequestQueueName`",
+        "a broker of your own, which [an agent reads](rabbitmq.md#the-length-of-the-queue). Set by "
+        "the stack's `RequestQueueName`",
         "you have one: [to zero and back](sizing.md#to-zero-and-back)",
         unit="URL",
         pattern=(
