@@ -97,6 +97,15 @@ def test_on_demand_at_risk_stands_in_for_nobody(serving: int, wanted: int) -> No
     assert decision.on_demand_desired == wanted
 
 
+@pytest.mark.parametrize(("times", "early"), [("", 1), ("11:59-13:00", 0)])
+def test_no_warned_instance_is_replaced_early_in_times_of_maintenance(
+    times: str, early: int
+) -> None:
+    take = Turns(STEADY, replace(fleet(), maintenance=times))
+    decision = take(0, spot(), warned={SPOT[0]: at(-5)})
+    assert len(decision.of(ReplaceEarly)) == early
+
+
 def test_silent_workers_leave_a_gap_like_a_lost_instance() -> None:
     assert Turns()(0, spot(), silent=frozenset(SPOT[:1])).on_demand_desired == 1
 

@@ -5,7 +5,7 @@ The words are those of docs/architecture.md. Every duration of a policy is in se
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from spotkeeper.domain.permission import Mode
@@ -54,6 +54,23 @@ class Group:
     owner: str = ""
     exists: bool = True
     offers: tuple[str, ...] = ()
+
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]"
+_TIME = f"(({'|'.join(_DAYS)}) )?{_CLOCK}-{_CLOCK}"
+
+
+def _within(text: str, at: datetime) -> bool:
+    """Say whether an instant is within a time, which may end on the next day."""
+    day, _, span = text.rpartition(" ")
+    begin, end = (timedelta(hours=int(t[:2]), minutes=int(t[3:])) for t in span.split("-"))
+    end += timedelta(days=end <= begin)
+    for began in (at, at - timedelta(days=1)):
+        midnight = began.replace(hour=0, minute=0, second=0, microsecond=0)
+        if day in ("", _DAYS[began.weekday()]) and begin <= at - midnight < end:
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +154,14 @@ class Fleet:
         least=0,
         default=0.0,
     )
+    maintenance: str = setting(
+        "times in UTC, such as `Sat 22:00-02:00, 03:00-03:30`, at which nothing is replaced for "
+        "health, and no warned instance before its end. Without a day: each day",
+        "you work on workers, queues or networks at fixed times",
+        unit="times",
+        pattern=f"^({_TIME}(, ?{_TIME})*)?$",
+        default="",
+    )
     bounds: Bounds
     objective: Objective | None = None
     sizing: SizingPolicy = field(default_factory=SizingPolicy)
@@ -155,6 +180,11 @@ class Fleet:
         """The tables of its other regions, by region; empty unless this stack is their home."""
         tables = [arn.split(":") for arn in self.regions.split(",") if arn]
         return {arn[3]: arn[5].removeprefix("table/") for arn in tables}
+
+    def in_maintenance(self, now: datetime) -> bool:
+        """Say whether an instant is within one of its times of maintenance."""
+        at, spans = now.astimezone(UTC), filter(None, self.maintenance.split(","))
+        return any(_within(span.strip(), at) for span in spans)
 
     @property
     def is_shared(self) -> bool:

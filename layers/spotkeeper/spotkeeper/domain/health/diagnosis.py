@@ -109,6 +109,7 @@ def diagnose(
     else:
         silence = now - memory.flow.newest if memory.flow.newest else timedelta(0)
         wanted = one_at_a_time(due, silence, memory, fleet, now)
+    wanted = () if fleet.in_maintenance(now) else wanted
     reasons = quiet | reasons | {i: quiet[i] + UNPROVEN for i in trial_of if missing}
     # The last of what is held against one is what its reason says.
     kinds = (

@@ -547,6 +547,8 @@ def _in_instances(turn: _Turn, estimate: Estimate, onprem: int) -> tuple[Estimat
         # The operator did not choose it, and only the group knows.
         bound = bound or "spot minimum"
         reason = f"{reason}. The group's MinSize is {spot_min}"
+    if wanted > most == turn.spot.maximum < turn.fleet.bounds.spot_max:
+        reason = f"{reason}. The group's MaxSize is {most}"
     return replace(estimate, reason=reason, bound=bound), min(max(wanted, least), most)
 
 

@@ -1,0 +1,41 @@
+"""Times of maintenance, and what a fleet does not do within them (docs/hours.md)."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from spotkeeper.domain.health.diagnosis import diagnose
+from tests.builders import at, fleet
+from tests.unit.health.test_worker_health import HUNG, LONG_AGO, SIX, SPOT, busy, load
+
+SATURDAY = datetime(2026, 11, 28, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("times", "within", "outside"),
+    [
+        ("", [], [0, 720]),
+        ("03:00-03:30", [180, 209, 1620], [179, 210]),
+        ("Sat 22:00-02:00", [1320, 1439, 1440, 1559], [0, 119, 1319, 1560, 1320 + 1440]),
+        ("Sun 00:00-00:10, Sat 05:00-06:00", [300, 1440], [299, 360, 1450, 0]),
+    ],
+)
+def test_times_of_maintenance(times: str, within: list[int], outside: list[int]) -> None:
+    one = replace(fleet(), maintenance=times)
+    for minutes in (*within, *outside):
+        now = SATURDAY + timedelta(minutes=minutes)
+        assert one.in_maintenance(now) is (minutes in within), now
+        assert one.in_maintenance(now.astimezone(timezone(timedelta(hours=9)))) is (
+            minutes in within
+        )
+
+
+@pytest.mark.parametrize(
+    ("times", "replaced"), [("11:00-11:59", SPOT[:1]), ("Fri 11:59-13:00", [])]
+)
+def test_nothing_is_replaced_for_health_within_them(times: str, replaced: list[str]) -> None:
+    memory = replace(HUNG, suspects={SPOT[0]: LONG_AGO})
+    of = replace(fleet(), maintenance=times)
+    diagnosis = diagnose(load(*busy(*SPOT[1:])), SIX, of, memory, at(0))
+    assert ([*diagnosis.reasons], [*diagnosis.replace]) == ([SPOT[0]], [*replaced])
