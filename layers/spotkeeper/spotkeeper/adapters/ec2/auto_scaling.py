@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mypy_boto3_autoscaling.type_defs import (
         ActivityTypeDef,
         AutoScalingGroupTypeDef,
-        LaunchTemplateSpecificationTypeDef,
     )
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import InstanceTypeDef, SpotInstanceRequestTypeDef
@@ -277,7 +276,10 @@ def group_from(group: "AutoScalingGroupTypeDef") -> Group:
                     pool=f"{each['AvailabilityZone']}/{each.get('InstanceType', '')}",
                     phase=_PHASES.get(each["LifecycleState"], Phase.LEAVING),
                     healthy=each["HealthStatus"].lower() == "healthy",
-                    template=_version(each.get("LaunchTemplate")),
+                    # Its id, and the version's number.
+                    template=f"{spec.get('LaunchTemplateId', '')}/{spec.get('Version', '')}"
+                    if (spec := each.get("LaunchTemplate"))
+                    else "",
                 )
                 for each in group.get("Instances", [])
             ]
@@ -294,11 +296,6 @@ def group_from(group: "AutoScalingGroupTypeDef") -> Group:
             ]
         ),
     )
-
-
-def _version(spec: "LaunchTemplateSpecificationTypeDef | None") -> str:
-    """Name a version of a launch template: its id, and the version's number."""
-    return f"{spec.get('LaunchTemplateId', '')}/{spec.get('Version', '')}" if spec else ""
 
 
 def is_failed_launch(activity: "ActivityTypeDef") -> bool:
