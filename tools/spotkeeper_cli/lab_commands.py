@@ -120,11 +120,19 @@ def backtest(
         bool,
         option("Try a job that takes --window-hours, from --windows starts.", "--job"),
     ] = False,
+    deadline: Annotated[
+        float, option("With --job: hours after its start in which it must end.", min=0.0)
+    ] = 0.0,
 ) -> None:
     """Try policies on recorded spot markets: what each would have served and cost."""
     if job:
         _backtest_job(
-            market or (), seed, windows or JOB_STARTS, window_hours or WINDOW_H, price_ratio
+            market or (),
+            seed,
+            windows or JOB_STARTS,
+            window_hours or WINDOW_H,
+            price_ratio,
+            deadline,
         )
         return
     from spotkeeper_lab.backtest.policies import (
@@ -197,9 +205,14 @@ def backtest(
 
 
 def _backtest_job(
-    paths: Sequence[Path], seed: int, starts: int, hours: float, price_ratio: float | None
+    paths: Sequence[Path],
+    seed: int,
+    starts: int,
+    hours: float,
+    price_ratio: float | None,
+    deadline_h: float,
 ) -> None:
-    """Run a job on each market, in each way that it may keep its state."""
+    """Run a job on each market, in each way that it may keep its state, or to a deadline."""
     from rich.table import Table
 
     from spotkeeper_lab.backtest.world import DEFAULT_PRICE_RATIO
@@ -210,11 +223,16 @@ def _backtest_job(
     with exits_on(MarketError):
         for each in read_markets(paths) if paths else [generate(seed, hours=GENERATED_H)]:
             title = f"a job of {hours:g} h on {each.name}, {starts} starts; its pools as zones"
-            shown = Table("state", "median", "90th percentile", "cost", "promises", title=title)
-            for row in on_market(each, starts=starts, hours=hours, price_ratio=ratio):
+            title += f", due in {deadline_h:g} h" if deadline_h else ""
+            columns = ("state", "median", "90th percentile", "late", "cost", "promises")
+            shown = Table(*columns, title=title)
+            for row in on_market(
+                each, starts=starts, hours=hours, price_ratio=ratio, deadline_h=deadline_h
+            ):
                 wrong = ", ".join(sorted(row.broken)) or "kept"
                 times = f"{row.median_h:.1f} h", f"{row.p90_h:.1f} h"
-                shown.add_row(row.name, *times, f"{row.cost:.1%}", wrong)
+                late = f"{row.late:.1%}" if deadline_h else ""
+                shown.add_row(row.name, *times, late, f"{row.cost:.1%}", wrong)
             screen().print(shown)
 
 

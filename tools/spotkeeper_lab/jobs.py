@@ -519,6 +519,8 @@ class JobWorld:
             step = self.head[1].step if self.head else None
             self.head = (name, Head(generation=generation, step=step, done=False, exit_code=None))
             agent.claimed, agent.step = True, int(step or 0)
+            if self.spec.deadline:
+                self._tell(name, "running", uncommitted_s=0.0)
         if machine.root:
             self.top_root = self._written(machine.root, self.top_root)
         agent.step += 1
@@ -546,6 +548,8 @@ class JobWorld:
         code = 0 if is_done else None
         self.head = (name, replace(head, step=str(step), done=is_done, exit_code=code))
         self.top = max(self.top, step)
+        if self.spec.deadline:
+            self._tell(name, "committed", step=str(step), uncommitted_s=0.0)
 
     def _tell(self, name: str, event: str, **more: Any) -> None:
         machine, agent = self.machines[name], self.agents[name]
@@ -684,13 +688,17 @@ STORIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The result of a way to run a job on a recorded market: hours, and cost over on-demand's."""
+    """The result of a way to run a job on a recorded market: hours, and cost over on-demand's.
+
+    `late` is the share that ended after its deadline, where it has one.
+    """
 
     name: str
     median_h: float
     p90_h: float
     cost: float
     broken: set[str]
+    late: float = 0.0
 
 
 # Of state kept so, in these zones (one at a time, or all), on demand after 10 minutes or never.
@@ -703,30 +711,80 @@ WAYS: dict[str, tuple[int | None, bool, bool]] = {
 }
 
 
-def on_market(market: Market, *, starts: int, hours: float, price_ratio: float) -> Iterator[Row]:
+def on_market(
+    market: Market, *, starts: int, hours: float, price_ratio: float, deadline_h: float = 0.0
+) -> Iterator[Row]:
     """Run a job in each way, from moments spread evenly over a market that begins again at its end.
 
     The pools are the zones of one region. A job needs one machine, and a snapshot takes 40 minutes.
+    With a deadline, its rule is beside spot alone, on-demand alone, and the least that knows the
+    market: spot in each minute in which there is some, and no restarts.
     """
+    if deadline_h:
+        yield from _by_deadline(market, starts, hours, price_ratio, deadline_h)
+        return
     for name, (size_gib, alone, on_demand) in WAYS.items():
-        took, cost, broken = [], [], set[str]()
-        for zones in [(pool,) for pool in market.pools] if alone else [market.pools]:
-            for number in range(starts):
-                spec = JobSpec(
-                    name=NAME,
-                    zones=zones,
-                    size_gib=size_gib,
-                    max_hours=10_000,
-                    max_restarts=10_000,
-                    on_demand_after=timedelta(minutes=10) if on_demand else None,
-                )
-                world = JobWorld(
-                    spec=spec, work=round(hours * 60), interval=15, notice=1, snapshot=(40, 40)
-                )
-                world.follow(market, market.end_s * number / starts)
-                took.append(world.mailed_at / 60)
-                paid = world.paid_on_demand + (world.paid - world.paid_on_demand) * price_ratio
-                cost.append(paid / world.work)
-                broken |= world.broken
-        p90 = sorted(took)[math.ceil(0.9 * len(took)) - 1]
-        yield Row(name=name, median_h=median(took), p90_h=p90, cost=fmean(cost), broken=broken)
+        lives = [
+            _life(market, number / starts, hours, zones=zones, size_gib=size_gib,
+                  on_demand_after=timedelta(minutes=10) if on_demand else None)
+            for zones in ([(pool,) for pool in market.pools] if alone else [market.pools])
+            for number in range(starts)
+        ]  # fmt: skip
+        yield _row(name, lives, price_ratio)
+
+
+def _life(market: Market, share: float, hours: float, **spec: Any) -> JobWorld:
+    """Run a job from a share of the market on."""
+    limits = {"max_hours": 10_000, "max_restarts": 10_000}
+    world = JobWorld(
+        spec=JobSpec(**{"name": NAME, "zones": market.pools, **limits, **spec}),
+        work=round(hours * 60), interval=15, notice=1, snapshot=(40, 40),
+    )  # fmt: skip
+    return world.follow(market, market.end_s * share)
+
+
+def _row(name: str, lives: Sequence[JobWorld], ratio: float, deadline_h: float = 0.0) -> Row:
+    took = sorted(life.mailed_at / 60 for life in lives)
+    cost = [
+        (life.paid_on_demand + (life.paid - life.paid_on_demand) * ratio) / life.work
+        for life in lives
+    ]
+    return Row(
+        name=name,
+        median_h=median(took),
+        p90_h=took[math.ceil(0.9 * len(took)) - 1],
+        cost=fmean(cost),
+        broken=set[str]().union(*(life.broken for life in lives)),
+        late=sum(each > deadline_h > 0 for each in took) / len(took),
+    )
+
+
+def _by_deadline(
+    market: Market, starts: int, hours: float, ratio: float, deadline_h: float
+) -> Iterator[Row]:
+    ways: dict[str, dict[str, Any]] = {
+        "spot alone": {"on_demand_after": None},
+        "on-demand alone": {"spot": False, "on_demand_after": timedelta(0)},
+        "the deadline's rule": {
+            "deadline": timedelta(hours=deadline_h), "work": timedelta(hours=hours),
+        },
+        "the same, which learns the pace": {
+            "deadline": timedelta(hours=deadline_h), "work": timedelta(hours=1.3 * hours),
+            "steps": round(60 * hours),
+        },
+    }  # fmt: skip
+    for name, spec in ways.items():
+        lives = [_life(market, number / starts, hours, **spec) for number in range(starts)]
+        yield _row(name, lives, ratio, deadline_h)
+    least = []
+    for number in range(starts):
+        first = round(market.end_s * number / starts / 60)
+        minutes = range(first, first + round(60 * deadline_h))
+        there = [
+            any(market.capacity(pool, minute * 60.0 % market.end_s) for pool in market.pools)
+            for minute in minutes
+        ]
+        on_spot = min(sum(there), round(60 * hours))
+        least.append(1 - (1 - ratio) * on_spot / round(60 * hours))
+    cost, none = fmean(least), set[str]()
+    yield Row(name="optimum", median_h=hours, p90_h=deadline_h, cost=cost, broken=none)

@@ -34,6 +34,7 @@ from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.doctor.checks import JOB_CHECKS
 from spotkeeper.domain.doctor.facts import GONE, Unseen
 from spotkeeper.domain.doctor.finding import Severity
+from spotkeeper.domain.jobs.deadline import ends_by, work_left
 from spotkeeper.domain.jobs.job import (
     Job,
     Outcome,
@@ -586,6 +587,10 @@ def status_text(document: JobDocument, job: Job) -> str:
     else:
         state = "waits for a machine"
     lines = [f"{job.name}  {state}"]
+    spec = document.spec(())
+    if (by := ends_by(spec, job)) and not job.outcome:
+        left_h = work_left(spec, job, report.step if report else None) / timedelta(hours=1)
+        lines.append(f"  due {by:%d %b %H:%M} UTC; about {left_h:.1f} h of work are left")
     lines.append(f"  {job.story} of {document.end.max_restarts}")
     if report and (report.uncommitted_s or 0) >= document.state.commits_within and not job.outcome:
         lines.append(f"  warning: nothing was committed for {report.uncommitted_s or 0:.0f} s")

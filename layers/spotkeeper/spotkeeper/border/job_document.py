@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from spotkeeper.border import wrong_fields
 from spotkeeper.domain.jobs.job import JobSpec, OnDone
@@ -109,6 +117,21 @@ class End(_Strict):
     max_hours: Annotated[float, Field(gt=0, le=24 * 365, strict=False)] = 48.0
     max_usd: Annotated[float, Field(gt=0, le=1_000_000, strict=False)] | None = None
     on_done: Literal["keep", "snapshot", "image", "delete"] = "snapshot"
+    deadline: (
+        Annotated[AwareDatetime, Field(strict=False)]
+        | Annotated[Seconds, Field(ge=600, le=366 * 86400)]
+        | None
+    ) = None
+    work: Annotated[Seconds, Field(ge=60, le=366 * 86400)] | None = None
+    steps: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _work_is_known(self) -> Self:
+        if self.deadline is not None and self.work is None:
+            raise ValueError(
+                'end.deadline needs end.work: how long one machine takes for all, such as "20h"'
+            )
+        return self
 
 
 class Data(_Strict):
@@ -162,6 +185,11 @@ class JobDocument(_Strict):
                 'machine.root = "keep" is not offered with state.volume: keep the files on one of'
                 " them"
             )
+        has_disk = self.state.volume is not None or self.machine.root == "keep"
+        if self.end.deadline is not None and (has_disk or self.machine.on_demand == "never"):
+            raise ValueError(
+                "end.deadline needs checkpoints in S3, and on-demand machines when time is short"
+            )
         if self.end.on_done == "image" and self.machine.root != "keep":
             raise ValueError('end.on_done = "image" needs machine.root = "keep"')
         if self.code is not None and self.git is not None:
@@ -197,6 +225,11 @@ class JobDocument(_Strict):
             on_done=OnDone(self.end.on_done),
             keeps_root=self.machine.root == "keep",
             image=self.machine.image or "",
+            deadline=timedelta(seconds=self.end.deadline)
+            if isinstance(self.end.deadline, int)
+            else self.end.deadline,
+            work=timedelta(seconds=self.end.work or 0),
+            steps=self.end.steps,
         )
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.jobs import steps
+from spotkeeper.domain.jobs.deadline import TO_RETURN, is_urgent
 from spotkeeper.domain.jobs.job import (
     ON_DEMAND,
     SPOT,
@@ -269,8 +270,11 @@ def _end_machines(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
         # One machine at a time: it leaves, and spot is tried first.
         is_due = aws.now - job.machines[job.machine].at >= RETURN
         returns = returns and spec.return_to_spot and is_due and job.is_at_work
-    elif successor is None or successor.market != SPOT or successor.attempt not in job.reports:
+    elif successor is None or successor.attempt not in job.reports:
         returns = False
+    elif successor.market == ON_DEMAND:
+        # It was launched because the deadline allows no more restart.
+        returns = machine.market == SPOT and machine.ends_at is None
     if not (job.ending or returns):
         return None
     why = "to stop at its next checkpoint" if waits else "to stop"
@@ -313,7 +317,7 @@ def _next_machine(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     machine = aws.machines.get(job.machine)
     if job.ending or job.successor or job.launch:
         return None
-    if job.machine and not (machine and _needs_successor(spec, job, machine)):
+    if job.machine and not (machine and _needs_successor(spec, job, machine, aws)):
         return None
     places = [tuple(zone for zone in spec.zones if not _is_refused(job, _volume_in(zone), aws))]
     if spec.has_volume and job.home:
@@ -324,6 +328,9 @@ def _next_machine(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     wait, short = spec.on_demand_after, job.short_since
     returning = machine is not None and machine.market == ON_DEMAND and not machine.ends_at
     is_due = wait is not None and (not spec.spot or (short and aws.now - short >= wait))
+    if spec.deadline is not None and spec.spot:
+        is_due = is_urgent(spec, job, _step(job), aws.now)
+        markets = [] if is_due else markets
     markets += [ON_DEMAND] if is_due and not returning else []
     attempt, image = job.attempt + 1, job.image or spec.image
     for market in markets:
@@ -335,15 +342,24 @@ def _next_machine(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     return None
 
 
-def _needs_successor(spec: JobSpec, job: Job, machine: Machine) -> bool:
+def _needs_successor(spec: JobSpec, job: Job, machine: Machine, aws: JobResources) -> bool:
     """Say whether the next machine is launched while this one is still there: in S3 it may wait."""
     if spec.has_disk:
         return False
     report = job.reports.get(machine.attempt, NOTHING)
     if machine.state == "leaving" or machine.ends_at or report.left:
         return True
-    on_demand = machine.market == ON_DEMAND and spec.spot and spec.return_to_spot
-    return bool(on_demand and job.granted == machine.attempt and report.step)
+    if not spec.spot or job.granted != machine.attempt:
+        return False
+    if machine.market == SPOT:
+        return is_urgent(spec, job, report.step, aws.now)
+    may_wait = not is_urgent(spec, job, report.step, aws.now, TO_RETURN)
+    return bool(spec.return_to_spot and report.step and may_wait)
+
+
+def _step(job: Job) -> str | None:
+    """Return the newest step that any machine reported."""
+    return next((r.step for _, r in sorted(job.reports.items(), reverse=True) if r.step), None)
 
 
 # --- state

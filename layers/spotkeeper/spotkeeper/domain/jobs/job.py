@@ -1,5 +1,6 @@
 """A job: what its document asks for, what is remembered of it, and what is seen of it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -36,6 +37,8 @@ class JobSpec:
     where the job never runs on demand; zero together with `spot` False where it always does.
     `zones` are those of the stack's subnets. With `keeps_root` each machine starts from an image of
     the root that the machine before it left; the first starts from `image`, or the template's.
+    A `deadline` is an instant, or a time after the start; `work` is how long one machine takes for
+    all, as its user expects, and `steps` the number of the last checkpoint.
     """
 
     name: str
@@ -54,6 +57,9 @@ class JobSpec:
     on_done: OnDone = OnDone.SNAPSHOT
     keeps_root: bool = False
     image: str = ""
+    deadline: datetime | timedelta | None = None
+    work: timedelta = timedelta(0)
+    steps: int | None = None
 
     @property
     def has_volume(self) -> bool:
@@ -149,6 +155,7 @@ class AttemptReport:
     `ignored` names entries of its checkpoint folder that are not committed, and `uncommitted_s` is
     how long ago the last commit, or the begin of the command, was. The command ran for `ran_s`
     before it failed. A `final` failure is no matter of the machine: no other one will do better.
+    Since `worked_since` it works on what is not committed yet.
     """
 
     seq: int = -1
@@ -165,6 +172,7 @@ class AttemptReport:
     ran_s: float | None = None
     final: bool = False
     doing: str = ""
+    worked_since: datetime | None = None
 
     @property
     def error(self) -> str:
@@ -198,6 +206,9 @@ class Job:
     warned      the machines that AWS takes back, and when
     failed_soon the error with which the last machine failed soon after its command began
     reminded    the last attempt of which a mail reported that it commits nothing
+    worked_h    for how long machines had worked at the last commit: what was lost is left out
+    commit_h    the longest time from one commit to the next; at first, what is assumed
+    paced       the number of the first step that was seen committed, and `worked_h` then
     kept        whether a checkpoint was committed, at its end; None for a volume, and if not known
     requested   the last snapshot that was requested, and when: CreateSnapshot takes no token, and
                 one whose answer was lost may be listed late
@@ -244,6 +255,9 @@ class Job:
     kept: bool | None = None
     hours: float = 0.0
     on_demand_hours: float = 0.0
+    worked_h: float = 0.0
+    commit_h: float = 0.25
+    paced: tuple[int, float] | None = None
     usd: float = 0.0
     looked_at: datetime | None = None
 
@@ -389,6 +403,22 @@ class Report:
     doing: str = ""
 
 
+_NUMBER = re.compile(r"\d+")
+
+
+def step_number(step: str | None) -> int:
+    """Return the last number in a checkpoint's name; 0 if it has none."""
+    return int((_NUMBER.findall(step or "") or ["0"])[-1])
+
+
+def committed(job: Job, step: str | None, since_commit_h: float) -> Job:
+    """Add the work of one machine up to a commit."""
+    longest_h = max(job.commit_h, since_commit_h)
+    job = replace(job, worked_h=job.worked_h + since_commit_h, commit_h=longest_h)
+    number = step_number(step)
+    return replace(job, paced=(number, job.worked_h)) if number and not job.paced else job
+
+
 def merged(job: Job, report: Report) -> Job:
     """Add a report to the job's memory; an older one adds events, but no time and no step."""
     machine = job.machines.get(report.instance_id)
@@ -420,4 +450,11 @@ def merged(job: Job, report: Report) -> Job:
             doing=report.doing,
             uncommitted_s=report.uncommitted_s,
         )
+        if report.uncommitted_s is not None:
+            began = report.at - timedelta(seconds=report.uncommitted_s)
+            since = before.worked_since or began
+            if report.event == "committed":
+                hours = max(timedelta(0), report.at - since) / timedelta(hours=1)
+                job, since = committed(job, report.step, hours), report.at
+            after = replace(after, worked_since=since)
     return replace(job, reports={**job.reports, report.attempt: after}) if after != before else job
