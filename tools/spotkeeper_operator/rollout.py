@@ -3,11 +3,12 @@
 All that a group launches while a refresh with a desired configuration is active has the new
 version (docs/truth.md), so a lost instance would make a second canary. The refresh is therefore
 cancelled once the canary serves, and the next one begins when the canary has proven itself. Where
-nobody runs this command any more, the refresh goes on after its checkpoint, and the alarm
-`new-version-worse` rolls it back.
+nobody runs this command any more, AWS waits for two days, and the alarm `new-version-worse` rolls
+the refresh back.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,12 +18,15 @@ from typing import Any
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.decision import Controller, NewVersion, Verdict
 from spotkeeper.domain.fleet import Fleet
+from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.text import as_json
 
 ALARM = "new-version-worse"
 WARM_UP_S = 120
 LOOK_EVERY_S = 15.0
+# How long AWS waits with a canary that nobody looks at any more: as long as it can.
+UNATTENDED = timedelta(hours=48)
 # A canary may be lost, or be replaced because it hangs: this many are tried.
 CANARIES = 3
 _ROLLING_BACK = "RollbackInProgress"
@@ -182,10 +186,12 @@ class Rollout:
 
     def look(self, wish: Wish) -> Plan:
         """Decide the next step by what is there now."""
-        table, now = self._aws.records(self._stack), self.now()
-        health = table.newest(self.fleet.name, 20).of(Controller.HEALTH)
-        trial = health[0].new_version if health else None
-        plan = next_step(wish, self.groups(), trial, now)
+        trial = None
+        # A canary is held also while nothing is known of it.
+        with suppress(FleetError):
+            records = self._aws.records(self._stack).newest(self.fleet.name, 20)
+            trial = next((one.new_version for one in records.of(Controller.HEALTH)), None)
+        plan = next_step(wish, self.groups(), trial, self.now())
         if plan.step is Step.CANARY:
             self._canaries += 1
         if self._canaries > CANARIES:
@@ -200,10 +206,11 @@ class Rollout:
             match plan.step:
                 case Step.CANARY | Step.REST:
                     group = groups[plan.group]
-                    share = 50
+                    share, waits = 50, wish.bake
                     if plan.step is Step.CANARY:
                         share = max(1, min(99, 100 * wish.canary // max(1, group.desired)))
-                    self._start(group, wish.version, share, wish.bake)
+                        waits = UNATTENDED
+                    self._start(group, wish.version, share, waits)
                 case Step.HOLD:
                     client.cancel_instance_refresh(AutoScalingGroupName=plan.group)
                 case Step.ROLL_BACK:
@@ -228,7 +235,7 @@ class Rollout:
         step = Step.ROLL_BACK if roll_back else Step.CANCEL
         return Plan(step=step, group=", ".join(active), why="" if active else "no refresh runs")
 
-    def _start(self, group: GroupVersions, version: str, share: int, bake: timedelta) -> None:
+    def _start(self, group: GroupVersions, version: str, share: int, waits: timedelta) -> None:
         """Start a refresh that launches a successor before an instance ends; none for share 0."""
         wish: Any = {
             "MinHealthyPercentage": 100,
@@ -242,7 +249,7 @@ class Rollout:
             wish |= {
                 "MaxHealthyPercentage": 100 if share < 50 else 110,  # noqa: PLR2004
                 "CheckpointPercentages": [share, 100],
-                "CheckpointDelay": int(bake.total_seconds()),
+                "CheckpointDelay": int(waits.total_seconds()),
                 "AutoRollback": True,
                 "AlarmSpecification": {"Alarms": [f"{self._stack.name}-{ALARM}"]},
             }
