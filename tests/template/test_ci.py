@@ -78,6 +78,7 @@ def test_every_role_that_ci_can_make_has_the_boundary() -> None:
 
 def test_the_boundary_has_what_the_roles_of_the_stack_have_and_no_more() -> None:
     drills = {**JOBS, "Drills": "true", "RequestQueueName": "requests", "EventBusName": "events"}
+    drills |= {"NotifyBy": "slack", "NotifySecret": "slack", "NotifyChannel": "C1"}
     stacks = [Stack.with_parameters(given) for given in (ADOPT, CREATE, drills)]
     needed = {a for stack in stacks for _, one in statements(stack) for a in as_list(one["Action"])}
     boundary = policy("ci-boundary")

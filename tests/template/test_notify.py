@@ -1,0 +1,33 @@
+"""Slack and PagerDuty (docs/notify.md): one message for one trouble, and one when it is over."""
+
+import json
+
+import pytest
+
+from tests.template.stack import ADOPT, Stack
+
+NOTIFY = {"NotifySecret": "spotkeeper-notify", "NotifyChannel": "C1"}
+
+
+def test_without_the_parameter_there_is_nothing() -> None:
+    stack = Stack.with_parameters(ADOPT)
+    assert not stack.resources("AWS::Events::ApiDestination")
+    assert not stack.resources("AWS::Events::Connection")
+
+
+@pytest.mark.parametrize("by", ["slack", "pagerduty"])
+def test_every_alarm_begins_a_trouble_and_ends_it_by_a_valid_message(by: str) -> None:
+    stack = Stack.with_parameters({**ADOPT, **NOTIFY, "NotifyBy": by})
+    rules = stack.resources("AWS::Events::Rule")
+    alarms = {f"{name}.Arn" for name in stack.resources("AWS::CloudWatch::Alarm")}
+    for name, state in (("TroubleRule", "ALARM"), ("TroubleOverRule", "OK")):
+        pattern = rules[name]["EventPattern"]
+        assert {str(each) for each in pattern["resources"]} == alarms
+        assert state in pattern["detail"]["state"]["value"]
+        transformer = rules[name]["Targets"][0]["InputTransformer"]
+        message = transformer["InputTemplate"]
+        known = json.loads(message)
+        assert known.get("channel", known.get("dedup_key")) in ("C1", "<arn>")
+        named = {part.partition(">")[0] for part in message.split("<")[1:]}
+        assert named <= transformer["InputPathsMap"].keys()
+    assert ("RollOutRule" in rules) is (by == "slack")
