@@ -5,6 +5,7 @@ import logging
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import boto3
 import pytest
@@ -15,6 +16,7 @@ from spotkeeper.adapters.home_queue import HomeQueue
 from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.load import milliseconds
 from spotkeeper.domain.load.summarise import summarise
+from spotkeeper.ports import Unavailable
 from spotkeeper_lab.world import Context
 from tests.functions.conftest import Metrics, Stage, StageOf
 from tests.search_logs import FLEET, SENT, before, sent_log
@@ -85,6 +87,21 @@ def test_an_event_of_another_kind_is_refused_by_name() -> None:
 def test_logs_lost_on_a_machine_are_a_metric(metrics: Metrics) -> None:
     assert deliver(record("a", json.dumps(sent_log(0, agent={"lost": 3, "refused": 1})))) == []
     assert metrics(FLEET)["SearchLogsLost"] == 4
+
+
+@pytest.mark.parametrize("refusal", [None, Unavailable("sending events: no")])
+def test_what_failed_on_a_machine_is_an_event(
+    monkeypatch: pytest.MonkeyPatch, refusal: Exception | None
+) -> None:
+    """The counts do not depend on the bus."""
+    bus = Mock(send=Mock(side_effect=refusal))
+    monkeypatch.setattr(wiring, "announcements", lambda _: bus)
+    told = {"trouble": "on_drain: \x1bfalse failed with status 1"}
+    assert deliver(record("a", json.dumps(sent_log(0, agent=told)))) == []
+    [[event]] = bus.send.call_args.args
+    assert (event.fleet, event.state, event.at) == (FLEET, "command-failed", SENT)
+    assert event.reason == "on_drain: false failed with status 1"
+    assert finished() == 1
 
 
 def test_a_region_forwards_what_it_has_counted_and_its_home_keeps_it_apart(

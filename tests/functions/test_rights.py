@@ -50,14 +50,18 @@ def test_the_ledger_reads_aws_s_lists_of_prices(stage_of: StageOf) -> None:
     assert stage.counted("pricing", "ec2")["GetProducts"] == 1
 
 
-def test_an_agents_look_at_a_queue_is_kept(stage_of: StageOf) -> None:
+def test_an_agents_look_at_a_queue_is_kept_and_its_trouble_sent(
+    stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVENT_BUS", "default")
     stage = stage_of(("ocr",))
     queue = LOOK | {"at": stage.now.isoformat()}
     sent = {"SentTimestamp": str(int(stage.now.timestamp() * 1000))}
-    body = json.dumps({"version": 1, "agent": {"queue": queue}})
+    body = json.dumps({"version": 1, "agent": {"queue": queue, "trouble": "no"}})
     message = {"messageId": "m", "body": body, "attributes": sent}
     stage.call(collect_search_logs, {"Records": [message]})
     assert sum(stage.counted("dynamodb").values()) > stage.counted("dynamodb")["GetItem"]
+    assert stage.counted("events") == {"PutEvents": 1}
 
 
 def test_a_spot_group_that_is_made_again_gets_its_size(stage_of: StageOf) -> None:

@@ -124,7 +124,7 @@ def test_a_message_is_the_same_for_every_agent_that_sends_it(tmp_path: Path) -> 
     before = Journal(tmp_path)
     before.counts["clamped"] = 2
     before.append(lines(0, 3), "a", 1)
-    before.seal({"name": "requests", "ready": 5})
+    before.seal({"queue": {"name": "requests", "ready": 5}})
     first, again = before.oldest(), Journal(tmp_path).oldest()
     assert first is not None
     assert again is not None
@@ -326,7 +326,7 @@ def test_a_look_at_a_request_queue_goes_alone_too_and_does_not_pile_up(tmp_path:
 
     def look(ready: int) -> None:
         seen = {"vhost": "/", "name": "q", "ready": ready, "unacknowledged": 0}
-        box.tell({**seen, "at": as_text(SENT.timestamp())})
+        box.tell(queue={**seen, "at": as_text(SENT.timestamp())})
 
     def looks() -> list[int]:
         notes = [note for body in queue.bodies for _, note in read(body).notes]
@@ -345,6 +345,17 @@ def test_a_look_at_a_request_queue_goes_alone_too_and_does_not_pile_up(tmp_path:
         box.accept([a_log(0)], "s", 1)
         look(20)
     assert looks() == [5, 20]
+    # A trouble is sent until the queue has it.
+    queue.refuses = True
+    with sending(tmp_path, queue) as box:
+        box.tell(trouble="on_drain: false failed with status 1")
+        with pytest.raises(NotSent):
+            box.step()
+        queue.refuses = False
+        assert box.step()
+    assert [note.trouble for _, note in read(queue.bodies[-1]).notes] == [
+        "on_drain: false failed with status 1"
+    ]
     assert sent_ids(queue) == ["r-0"]
 
 

@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -175,8 +175,8 @@ def web() -> Iterator[Web]:
         yield made
 
 
-def service(**given: Any) -> Service:
-    return Service(Settings(**given), Sometimes(get_logger("agent")))
+def service(tell: Callable[[str], None] = lambda _: None, **given: Any) -> Service:
+    return Service(Settings(**given), Sometimes(get_logger("agent")), tell)
 
 
 def test_a_probe_makes_a_service_ready(web: Web, caplog: pytest.LogCaptureFixture) -> None:
@@ -249,12 +249,14 @@ def test_on_drain_does_not_run(tmp_path: Path, leave: Leave, served: bool) -> No
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_failed_command_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_command_is_named_and_told(caplog: pytest.LogCaptureFixture) -> None:
     for command, why in (("false", "failed with status 1"), ("/no/such", "could not be started")):
-        made = service(on_drain=[command])
+        told: list[str] = []
+        made = service(told.append, on_drain=[command, "\n"])
         made.follow(Leave("terminated"), served=True)
         until(partial(idle, made), "it has ended")
-        assert f"{command} {why}" in caplog.text
+        assert f"on_drain: {command} \\n {why}" in caplog.text
+        assert len(told) == 1 and told[0].startswith(f"on_drain: {command} \\n {why}")
 
 
 # --- access logs ----------------------------------------------------------------------------------

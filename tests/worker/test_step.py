@@ -58,7 +58,7 @@ def settings(tmp_path: Path) -> Settings:
 def agent(settings: Settings) -> Iterator[Agent]:
     outbox = Outbox(Journal(settings.spool_dir / "journal"), lambda body: None, AWS)
     say = Sometimes(get_logger("agent"))
-    yield Agent(settings, Parts(outbox, Service(settings, say)), say, Stop())
+    yield Agent(settings, Parts(outbox, Service(settings, say, print)), say, Stop())
     outbox.close()
 
 
@@ -95,7 +95,7 @@ def test_a_machine_is_not_idle_before_its_followed_log_is_read_and_none_is_lost(
     say = Sometimes(get_logger("agent"))
     follower = Follower(Follow(access), outbox.accept, outbox.last_of, say)
     given = settings._replace(workers=0, keep_logs=keep_logs)
-    agent = Agent(given, Parts(outbox, Service(given, say), follower=follower), say, Stop())
+    agent = Agent(given, Parts(outbox, Service(given, say, print), follower=follower), say, Stop())
     after(agent, 0)
     line = json.dumps({"time": NOW, "request_time": 0.2, "status": 200, "uri": "/" + "x" * 100})
     lines = 75_000

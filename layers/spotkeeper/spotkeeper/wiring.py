@@ -28,6 +28,7 @@ from spotkeeper.border.settings import (
     AvailabilitySettings,
     CheckerSettings,
     CollectSettings,
+    EventSettings,
     ExamineSettings,
     HealthSettings,
     JobSettings,
@@ -95,8 +96,7 @@ def ports() -> Ports:
     settings = AvailabilitySettings.parse(os.environ)
     ec2, dynamodb, table = _client("ec2", OPTIONAL), _client("dynamodb", TABLE), settings.table_name
     nonce, autoscaling = settings.stack_nonce, _client("autoscaling", NEEDED)
-    activities, bus = _client("autoscaling", OPTIONAL), settings.event_bus
-    events = EventBus(lambda: _client("events", SENT_AGAIN), bus, settings.stack_name)
+    activities = _client("autoscaling", OPTIONAL)
     return Ports(
         groups=AutoScalingReader(autoscaling, ec2, nonce, activities),
         writer=AutoScalingWriter(
@@ -109,7 +109,7 @@ def ports() -> Ports:
         queues=queue_looks(),
         wake_ups=availability_queue(),
         controls=ControlTable(dynamodb, table),
-        announcements=events if bus else None,
+        announcements=announcements(settings),
         regions=RegionTables(dynamodb.meta.region_name, table, _table_client),
         # A region's report has the spot price alone.
         prices=MarketPrices(ec2, None, ec2.meta.region_name),
@@ -204,6 +204,12 @@ def home_queue() -> HomeQueue | None:
     return HomeQueue(
         _client("sqs", OPTIONAL, region_name=url.split(".")[1]), url, _sqs().meta.region_name
     )
+
+
+def announcements(settings: EventSettings) -> EventBus | None:
+    """Make what sends events; None where there is no bus."""
+    bus, stack = settings.event_bus, settings.stack_name
+    return EventBus(lambda: _client("events", SENT_AGAIN), bus, stack) if bus else None
 
 
 def collect_settings() -> CollectSettings:

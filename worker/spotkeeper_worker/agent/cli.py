@@ -217,7 +217,7 @@ def looked_after(
         if settings.logs:
             follower = files.Follower(settings.logs, outbox.accept, outbox.last_of, say)
         gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None
-        service = Service(settings, say)
+        service = Service(settings, say, lambda trouble: outbox.tell(trouble=trouble))
         parts = Parts(outbox, service, metadata, instance, auto_scaling, gpus, follower)
         agent = Agent(settings, parts, say, stopping)
         server = SocketServer(settings.run_dir, outbox.accept, lambda: agent.notice.as_json(), gid)
@@ -230,7 +230,13 @@ def looked_after(
         server.start()
         if settings.request_queue is not None:
             # Its looks go with the logs.
-            ending.callback(watch(settings.request_queue, settings.look_every_s, outbox.tell))
+            ending.callback(
+                watch(
+                    settings.request_queue,
+                    settings.look_every_s,
+                    lambda look: outbox.tell(queue=look),
+                )
+            )
         yield agent
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.agent import web
-from spotkeeper_worker.log import get_logger
+from spotkeeper_worker.log import escaped, get_logger
 
 if TYPE_CHECKING:
     import subprocess
@@ -22,6 +22,7 @@ _LOG = get_logger("agent")
 # Consecutive probes that fail before a service that was alive counts as dead.
 _DEAD_AFTER = 3
 NOT_ALIVE = "not alive: "
+_LONGEST = 400
 
 
 def _trouble_of(probe: Probe) -> str:
@@ -37,11 +38,12 @@ def _trouble_of(probe: Probe) -> str:
 class Service:
     """The machine's service. Probes run in a thread of their own, as they may hang."""
 
-    def __init__(self, settings: Settings, say: Sometimes) -> None:
+    def __init__(self, settings: Settings, say: Sometimes, tell: Callable[[str], None]) -> None:
+        """Have `tell` send the operator what went wrong with a command."""
         named = (("ready", settings.ready), ("live", settings.live))
         self._probes = {name: probe for name, probe in named if probe}
         self._on_drain, self._on_return = settings.on_drain, settings.on_return
-        self._say = say
+        self._say, self._tell = say, tell
         self._running: subprocess.Popen[bytes] | None = None
         self._ran = ""
         self._drained = False
@@ -99,7 +101,7 @@ class Service:
         """Whether the last command still runs; how it failed is logged once."""
         if self._running is not None and self._running.poll() is not None:
             if self._running.returncode:
-                _LOG.error("%s failed with status %d", self._ran, self._running.returncode)
+                self._failed_to_run(f"failed with status {self._running.returncode}")
             self._running = None
         return self._running is not None
 
@@ -128,12 +130,17 @@ class Service:
         self._begun += 1
         import subprocess
 
-        self._ran = " ".join(command)
+        self._ran = f"{name}: {' '.join(command)}"
         try:
             self._running = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-            _LOG.info("%s: %s", name, self._ran)
+            _LOG.info("%s", self._ran)
         except OSError as error:
-            _LOG.error("%s: %s could not be started: %s", name, self._ran, error)
+            self._failed_to_run(f"could not be started: {error}")
+
+    def _failed_to_run(self, why: str) -> None:
+        trouble = f"{self._ran} {why}"
+        _LOG.error("%s", trouble)
+        self._tell(escaped(trouble)[:_LONGEST])
 
     def close(self) -> None:
         """Probe no more; a command that runs goes on."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPEN = "open"
-# What a segment tells beside its logs, in the field `agent`: the counts, and a look at a queue.
+# What a segment tells beside its logs, in the field `agent`: the counts, and news such as a look.
 COUNTED: tuple[str, ...] = ("lost", "clamped", "refused")
 LOOK = "queue"
 SESSIONS = "sessions.json"
@@ -96,9 +96,9 @@ class Journal:
         return lines, counts, size
 
     def _count(self, counts: str) -> None:
-        """Add what a segment was to tell; its look is old by now."""
+        """Add what a segment was to tell; its news is old by now."""
         for name, count in json.loads(counts or "{}").items():
-            if name != LOOK:
+            if name in COUNTED:
                 self.counts[name] += count
 
     def last_of(self, session: str) -> int:
@@ -134,14 +134,14 @@ class Journal:
         _remember(self._sessions, session, batch)
         self._drop_oldest()
 
-    def seal(self, look: Mapping[str, object] | None = None) -> None:
-        """End the open segment, which tells of a look, too; the next log begins another."""
+    def seal(self, news: Mapping[str, object] | None = None) -> None:
+        """End the open segment, which tells the news, too; the next log begins another."""
         if self._memory:
-            self._sealed.append(Segment(None, tuple(self._memory), self._counts_text(look)))
+            self._sealed.append(Segment(None, tuple(self._memory), self._counts_text(news)))
             self._memory = []
         if not self._lines:
             return
-        counts = self._counts_text(look)
+        counts = self._counts_text(news)
         if counts:
             with contextlib.suppress(OSError):
                 self._write(f"# counts {counts}\n")
@@ -189,12 +189,10 @@ class Journal:
         """Close the open segment; what it holds stays."""
         os.close(self._fd)
 
-    def _counts_text(self, look: Mapping[str, object] | None) -> str:
-        counts: dict[str, object] = {}
+    def _counts_text(self, news: Mapping[str, object] | None) -> str:
+        counts: dict[str, object] = dict(news or {})
         if any(self.counts.values()):
             counts.update(self.counts)
-        if look is not None:
-            counts[LOOK] = look
         self.counts = dict.fromkeys(COUNTED, 0)
         return json.dumps(counts, separators=(",", ":")) if counts else ""
 

@@ -13,7 +13,7 @@ from spotkeeper_worker.logs.journal import LOOK, Segment
 from spotkeeper_worker.logs.pace import Pace, PaceSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from spotkeeper_worker.logs.journal import Journal
 
@@ -48,7 +48,7 @@ class Outbox:
         self._pace = Pace(pace, time.monotonic())
         # What an agent before this one left is a message of its own: nobody knows its workers.
         journal.seal()
-        self._look: Mapping[str, object] | None = None
+        self._news: dict[str, object] = {}
         self._changed = threading.Condition()
         self._flushing = False
         self._closed = False
@@ -74,10 +74,10 @@ class Outbox:
         with self._changed:
             return self._journal.last_of(session)
 
-    def tell(self, look: Mapping[str, object]) -> None:
-        """Send a look at a request queue with the next logs, or alone where there are none."""
+    def tell(self, **news: object) -> None:
+        """Send a look at a queue, or a trouble, with the next logs, or alone without any."""
         with self._changed:
-            self._look = look
+            self._news.update(news)
             self._changed.notify_all()
 
     def accept(self, logs: Sequence[object], session: str, batch: int, lost: int = 0) -> list[str]:
@@ -180,16 +180,21 @@ class Outbox:
             if self._pace.due(time.monotonic()) or (at_once and self._pace.logs):
                 self._seal()
             segment = self._journal.oldest()
-            if segment is None and self._look is not None and not self._pace.logs:
-                # A look that no log will carry; what is old by the next try is not repeated.
-                look, self._look = self._look, None
-                look_text = json.dumps({LOOK: look}, separators=(",", ":"))
-                segment = Segment(None, (), look_text)
+            alone: dict[str, object] = {}
+            if segment is None and self._news and not self._pace.logs:
+                # No log will carry them.
+                alone, self._news = self._news, {}
+                segment = Segment(None, (), json.dumps(alone, separators=(",", ":")))
             if segment is None:
                 if wait_s and not self._closed:
                     self._changed.wait(wait_s)
                 return False
-        self._send(segment.body())
+        try:
+            self._send(segment.body())
+        except NotSent:
+            # A look is old by the next try.
+            self._news = {**{name: alone[name] for name in alone if name != LOOK}, **self._news}
+            raise
         self._say.over("send", "search logs are sent again")
         with self._changed:
             self._journal.done(segment)
@@ -197,6 +202,6 @@ class Outbox:
         return True
 
     def _seal(self) -> None:
-        look, self._look = self._look, None
-        self._journal.seal(look)
+        self._journal.seal(self._news)
+        self._news = {}
         self._pace.sent(time.monotonic())

@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from pydantic import (
     AwareDatetime,
+    BeforeValidator,
     ConfigDict,
     FailFast,
     Field,
@@ -104,19 +105,29 @@ class _Queue:
     at: AwareDatetime
 
 
+_LONGEST_TROUBLE = 500
+
+
+def _one_line(value: object) -> str:
+    """Keep what can be shown of a text that anybody with the queue may have sent."""
+    return "".join(c for c in str(value)[:_LONGEST_TROUBLE] if c.isprintable())
+
+
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class AgentNote:
     """What the agent of a machine reports beside the search logs: the field `agent` of one of them.
 
-    It counts the logs that the machine lost, clamped or refused since its last message, and may
-    carry a look at a request queue that only the machine reaches. Where there was no log to send, a
-    message may be such a note alone: {"version": 1, "agent": {...}}.
+    It counts the logs that the machine lost, clamped or refused since its last message. It may
+    carry a look at a request queue that only the machine reaches, and a trouble, which is reported
+    to the operator. Where there was no log to send, a message may be such a note alone:
+    {"version": 1, "agent": {...}}.
     """
 
     lost: _Count = 0
     clamped: _Count = 0
     refused: _Count = 0
     queue: _Queue | None = None
+    trouble: Annotated[str, BeforeValidator(_one_line)] = ""
 
     def look(self, sent_at: datetime) -> QueueLook | None:
         """Return the look unless it is old; a time after `sent_at` is replaced by `sent_at`."""

@@ -38,11 +38,15 @@ class CheckerSettings(Settings):
     wake_up_queue_url: Annotated[str, Field(alias="WAKE_UP_QUEUE_URL", min_length=1)]
 
 
-class AvailabilitySettings(CheckerSettings):
-    """What check_availability and handle_interruption read; without a bus no events are sent."""
+class EventSettings(Settings):
+    """What sends events; without a bus none are sent."""
 
     event_bus: Annotated[str, Field(alias="EVENT_BUS")] = ""
     stack_name: Annotated[str, Field(alias="STACK_NAME")] = ""
+
+
+class AvailabilitySettings(CheckerSettings, EventSettings):
+    """What check_availability and handle_interruption read."""
 
 
 class HealthSettings(CheckerSettings):
@@ -51,7 +55,7 @@ class HealthSettings(CheckerSettings):
     health_queue_url: Annotated[str, Field(alias="HEALTH_QUEUE_URL", min_length=1)]
 
 
-class CollectSettings(Settings):
+class CollectSettings(EventSettings):
     """What collect_search_logs reads; the queue is that of another region's home, if any."""
 
     default_fleet: Annotated[str, Field(alias="DEFAULT_FLEET", min_length=1)]

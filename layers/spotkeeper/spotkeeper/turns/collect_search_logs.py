@@ -12,6 +12,7 @@ from datetime import datetime
 
 from spotkeeper.border.events import Message
 from spotkeeper.border.search_log import Body, MessageRefused, read, unpacked_bytes, without_future
+from spotkeeper.domain.availability.announcements import UNSENT_AT_MOST, Announcement, State
 from spotkeeper.domain.load.digest import (
     FleetBatch,
     NotDigestible,
@@ -43,6 +44,8 @@ class CollectReport:
     counts: Mapping[str, Mapping[str, int]]
     left_out: Mapping[str, tuple[str, ...]]
     looks_unkept: str = ""
+    troubles: tuple[Announcement, ...] = ()
+    """What agents tell operators."""
 
     @property
     def failed(self) -> dict[str, str]:
@@ -123,8 +126,18 @@ def collect(
             })  # fmt: skip
             # Logs that are not in the load count as lost.
             _add(counts, digest.fleet, SearchLogsLost=digest.late)
-    for _, body in stored_messages:
+    troubles: list[Announcement] = []
+    for message, body in stored_messages:
         for fleet, note in body.notes:
+            if note.trouble:
+                troubles.append(
+                    Announcement(
+                        fleet=fleet or default_fleet,
+                        state=State.COMMAND_FAILED,
+                        at=message.sent_at,
+                        reason=note.trouble,
+                    )
+                )
             lost = note.lost + note.refused
             _add(
                 counts, fleet or default_fleet, SearchLogsLost=lost, SearchLogsClamped=note.clamped
@@ -138,6 +151,7 @@ def collect(
         counts=counts,
         left_out=left_out,
         looks_unkept=_keep_looks(stored_messages, looks) if looks is not None else "",
+        troubles=tuple(troubles[:UNSENT_AT_MOST]),
     )
 
 

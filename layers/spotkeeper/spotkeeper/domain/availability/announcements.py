@@ -25,6 +25,8 @@ class State(StrEnum):
     SLEEPING = "sleeping"
     AWAKE = "awake"
     PAUSED = "paused"
+    COMMAND_FAILED = "command-failed"
+    """Of a machine, `on_drain` or `on_return`; the fleet's state is what it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
