@@ -221,6 +221,8 @@ WRONG = (
     ("drill main --timeout 0", "at least 60 s"),
     ("backtest --tick 7d", "at most 10 min"),
     ("cost --by hour", "day, zone or type"),
+    ("cost --price g5.xlarge", "TYPE=USD, such as g5.xlarge=0.62"),
+    ("cost --price g5.xlarge=-1", "TYPE=USD, such as g5.xlarge=0.62"),
     ("pause main --for 0 --why x", "at most 24h"),
     ("pause main --for 1h --why ' '", "give --why"),
     ("pause main --why x", "Missing option '--for'"),

@@ -76,6 +76,9 @@ def test_the_cost_is_the_bill_within_one_per_cent(
         "interruptions": stage.losses,
     }
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=0.01)
+    own = json.loads(answered("cost", "--since", "6h", "--price", "g5.xlarge=0.503", "--json"))
+    assert own["same_on_demand_usd"] == pytest.approx(found["same_on_demand_usd"] / 2)
+    assert found["paid_usd"] - own["paid_usd"] == pytest.approx(on_demand_h * 0.503, rel=0.01)
     # The looks add up to the same, but for the first hour of what AWS took later: each look counts
     # it, and the end takes it back.
     usd = spot_h * SPOT_USD[7200.0] + on_demand_h * LIST_USD

@@ -5,6 +5,7 @@ reach AWS; `on_stack` adds them. What a command needs is imported when it runs.
 """
 
 import inspect
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -291,6 +292,14 @@ def cost(
         bool,
         option("Also ask Cost Explorer for the bill (0.01 USD a request).", "--actual"),
     ] = False,
+    prices: Annotated[
+        list[str] | None,
+        option(
+            "On-demand USD an hour of your own, such as g5.xlarge=0.62.",
+            "--price",
+            metavar="TYPE=USD",
+        ),
+    ] = None,
     report: Report = None,
 ) -> None:
     """Show what the fleets cost in USD, and would cost on demand.
@@ -302,10 +311,16 @@ def cost(
     if by is not None and by not in set(costs.By):
         raise typer.BadParameter("day, zone or type", param_hint="--by")
     kind = costs.By(by) if by else None
+    try:
+        own = {name: positive(usd) for name, usd in (one.split("=") for one in prices or ())}
+    except ValueError as error:
+        raise typer.BadParameter(
+            "TYPE=USD, such as g5.xlarge=0.62", param_hint="--price"
+        ) from error
     check_outputs([report])
     now = on.now
     first = now - timedelta(seconds=since)
-    answer = costs.read_cost(on.aws, on.stack, fleet, first, now, billed=actual)
+    answer = costs.read_cost(on.aws, on.stack, fleet, first, now, billed=actual, own=own)
     show = costs.cost_json if on.json else costs.cost_text
     tell(show(answer, kind), costs.cost_page(answer, kind), report)
     raise typer.Exit(1 if answer.unknown else 0)
@@ -641,6 +656,13 @@ def stop(
     leaving = Leaving(on.aws, on.stack, fleet, on.now, anyway=anyway, keep_hooks=keep_hooks)
     confirm(leaving.preview(), f"Stop {fleet}?", yes)
     on.say(stopped_text, lambda parts: as_json(**parts), leaving.stop())
+
+
+def positive(text: str) -> float:
+    """Read a positive number; raises ValueError."""
+    if not 0 < (value := float(text)) < math.inf:
+        raise ValueError(text)
+    return value
 
 
 def confirm(preview: Sequence[str], question: str, yes: bool) -> None:

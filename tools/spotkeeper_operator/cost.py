@@ -7,7 +7,7 @@ day later, and each request costs 0.01 USD.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -266,8 +266,11 @@ def read_cost(
     until: datetime,
     *,
     billed: bool = False,
+    own: Mapping[str, float] | None = None,
 ) -> Cost:
     """Read and price the ledger of a time; with `billed` ask AWS what it billed, too.
+
+    `own` are on-demand prices of types, USD an hour, that replace the list's.
 
     Raises `Gone` and `OperatorError`; what is beside the ledger and not allowed is a trouble.
     """
@@ -281,6 +284,7 @@ def read_cost(
     pools = {item.pool for item in items if item.option == "spot"}
     types = {item.instance_type for item in items}
     book = aws.prices(pools, types, first, until)
+    book = replace(book, on_demand={**book.on_demand, **(own or {})})
     missing = [f"spot {pool}" for pool in sorted(pools - book.spot.keys())]
     missing += [f"on-demand {kind}" for kind in sorted(types - book.on_demand.keys())]
     troubles: list[str] = []
