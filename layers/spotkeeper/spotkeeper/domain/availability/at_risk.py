@@ -72,7 +72,8 @@ def early_replacements(assessment: Assessment) -> list[ReplaceEarly]:
     going = assessment.risky | taken
     if not assessment.policy.early_replacement or assessment.both_short or not going:
         return []
-    if assessment.snapshot.fleet.in_maintenance(assessment.now):
+    fleet = assessment.snapshot.fleet
+    if fleet.maintenance and fleet.in_maintenance(assessment.now):
         return []
     group = assessment.snapshot.groups.spot
     there = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
