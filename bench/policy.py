@@ -3,7 +3,8 @@
 Every figure of a row is of the same run: 24 windows of a day (10 hours where a trace is
 shorter than a day) at random offsets, seed 0. A trace of several regions has a row as a whole and
 one for each region, because an Auto Scaling group has one region. Then all of its regions are one
-fleet, for targets of 3 and 16, also where on-demand is short wherever spot is dry. `--regions`
+fleet, for targets of 3 and 16, also where on-demand is short wherever spot is dry, and at the
+regions' public spot prices. `--regions`
 measures that alone, `--unseen` markets on which no setting was chosen, in world B. Needs
 ../shared/traces, or the folder that TRACES names.
 """
@@ -35,7 +36,17 @@ DAY_H, SHORT_H = 24.0, 10.0
 H100 = "gcp-h100-16-2025-10-six-zones.csv.gz"
 AWS = "aws-p3.2xlarge-4-2023-08.csv.gz"
 FORTNIGHT_H = 240.0
-REGION_TARGETS, REGION_WINDOWS = (3, 16), 12
+REGION_WINDOWS = 12
+SHORT, LISTED = ", on-demand short", ", list prices"
+# A fleet in several regions: its target, its market, and its cost over the limit at most.
+REGION_CASES = (
+    (3, "", 1.05), (3, SHORT, 1.05), (16, "", 1.05), (16, SHORT, 1.05), (16, LISTED, 1.06),
+)  # fmt: skip
+# Spot over the home's on-demand: p3.2xlarge, means of 2023; a3-highgpu-1g, lists of 2025.
+LIST_PRICES = {
+    "us-east-1": 0.42, "us-east-2": 0.304, "us-west-2": 0.308,
+    "us-central1": 0.23, "us-west1": 0.23, "europe-west1": 0.198,
+}  # fmt: skip
 # A table whose rows fit 80 columns.
 NARROW: dict[str, Any] = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
 
@@ -140,51 +151,65 @@ def _regions(paths: Sequence[Path]) -> None:
     """Measure the regions of each trace as one fleet."""
     facts, goals = [], []
     for market in [market for path in paths if (market := read_market(path)).regions[1:]]:
-        for target in REGION_TARGETS:
-            for short in (False, True):
-                world = replace(A, target=target, on_demand_short=short)
-                with counted(market.name) as progress:
-                    rows = run_regions(
-                        market,
-                        world,
-                        Windows(count=REGION_WINDOWS),
-                        progress=progress,
-                        workers=os.cpu_count() or 1,
-                        beside=not short,
-                    )
-                by_policy = {row.policy: row for row in rows}
-                own, limit = by_policy["spotkeeper-regions"], by_policy["limit"]
-                name = f"{market.name}, {target}{', on-demand short' * short}"
-                facts += [
-                    (
-                        name if row is rows[0] else "",
-                        row.policy,
-                        f"{row.served_share:.3%}",
-                        f"{row.served_share_min:.2%}",
-                        f"{row.cost:.2%}",
-                        f"{row.cost / limit.cost:.3f}",
-                    )
-                    for row in rows
-                ]
-                missed = 1 - own.served_share_min
-                if short:
-                    missed = _servable(market, world) - own.served_share
-                goals.append(
-                    Figure(f"{name}: not served", 100 * missed, "%", 0.05 if short else 0.0)
+        for target, how, most in REGION_CASES:
+            world = replace(A, target=target, on_demand_short=how == SHORT)
+            if how == LISTED:
+                market, world = listed(market), replace(world, price_ratio=None)
+            name = f"{market.name}, {target}{how}"
+            with counted(name) as progress:
+                rows = run_regions(
+                    market,
+                    world,
+                    Windows(count=REGION_WINDOWS),
+                    progress=progress,
+                    workers=os.cpu_count() or 1,
+                    beside=not how,
                 )
-                goals.append(Figure(f"{name}: cost / limit", own.cost / limit.cost, "x", 1.05))
+            by_policy = {row.policy: row for row in rows}
+            own, limit = by_policy["spotkeeper-regions"], by_policy["limit"]
+            facts += [
+                (
+                    name if row is rows[0] else "",
+                    row.policy,
+                    f"{row.served_share:.3%}",
+                    f"{row.served_share_min:.2%}",
+                    f"{row.cost:.2%}",
+                    f"{row.cost / limit.cost:.3f}",
+                )
+                for row in rows
+            ]
+            missed = 1 - own.served_share_min
+            if how == SHORT:
+                missed = _servable(market, world) - own.served_share
+            goals += [
+                Figure(f"{name}: not served", 100 * missed, "%", 0.05 if how == SHORT else 0.0),
+                Figure(f"{name}: cost / limit", own.cost / limit.cost, "x", most),
+            ]
     heads = ("trace, target", "policy", "served", "worst", "cost", "x limit")
     screen().print(table(heads, facts, title="Regions as one fleet", **NARROW))
     show("Goals of several regions", goals)
 
 
+def listed(market: Market) -> Market:
+    """The market at the public spot prices of its regions."""
+    prices = [LIST_PRICES[region] for region in market.regions_of_pools]
+    pairs = zip(market.steps, prices, strict=True)
+    steps = [replace(s, prices=(price,) * len(s.times)) for s, price in pairs]
+    return replace(market, steps=tuple(steps))
+
+
 def _servable(market: Market, world: World) -> float:
-    """The share of ticks in which a region has spot; elsewhere on-demand is short, too."""
+    """The share of ticks in which what was sold first can serve: nothing is while all are dry.
+
+    What was bought on demand still serves where every region runs dry later.
+    """
     shares = []
     for window in Windows(count=REGION_WINDOWS).of(market, world):
-        ticks = np.arange(world.ticks(world.cold_start_s), world.length(window))
+        cold = world.ticks(world.cold_start_s)
+        ticks = np.arange(world.length(window))
         capacity, _ = sampled(window, world, ticks)
-        shares.append(float(np.mean(capacity.sum(axis=0) > 0)))
+        first = int(np.argmax(capacity.sum(axis=0) > 0))
+        shares.append(1 - first / (len(ticks) - cold))
     return fmean(shares)
 
 
