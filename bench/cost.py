@@ -91,6 +91,9 @@ MOST_CALLS = {"autoscaling and ec2": 5, "dynamodb": 6}
 takes and releases the lease, and writes a memory and the record."""
 GOAL_USD = 7.0
 """For the search logs of 50 workers at the agent's pace."""
+REGION_GOAL_USD, REGION_BATCH = 0.70, 20 / WINDOW_OF_BATCH_S
+"""Of a further region; and the messages that one call of its home's collector counts: those of its
+own window."""
 
 
 @dataclass(slots=True)
@@ -264,6 +267,26 @@ def bill(work: Work) -> Iterator[Item]:
     yield Item("logs", f"{size / 1e6:,.0f} MB", size / 1e9 * LOG_GB_USD)
 
 
+def _a_region(work: Work) -> Item:
+    """Price what a further region adds to its stack, with a third of the fleet.
+
+    Its collector's digests: a message a batch, counted once more at home. A report each minute, and
+    a share every four at least; the region reads its share, and the home both.
+    """
+    turn, messages = work.turns["collect_search_logs"], MINUTES * 60 / WINDOW_OF_BATCH_S
+    # A message is sent and received; what one call counts is deleted at once.
+    queue = messages * (2 + 1 / REGION_BATCH) * SQS_USD
+    seconds = turn.cpu_s * VCPU_GB / MEMORY_GB + turn.calls.total() * CALL_S
+    call = seconds * MEMORY_GB * LAMBDA_GB_S_USD + LAMBDA_CALL_USD
+    writes = work.items * ceil(work.sizes["load"] / 3)
+    counted = messages * (call / REGION_BATCH + writes * WRITE_USD)
+    # A strongly consistent read of up to 4 KB is a unit; the home's turn waits for it.
+    waits = MINUTES * 2 * CALL_S * MEMORY_GB * LAMBDA_GB_S_USD
+    table = MINUTES * (1.25 * WRITE_USD + 2 * READ_USD) + waits
+    how = f"forwarding {queue:.2f}, counting {counted:.2f}, share and report {table:.2f}"
+    return Item("a further region", f"{how}; goal {REGION_GOAL_USD:.2f}", queue + counted + table)
+
+
 def received_at_once(messages_a_s: float) -> float:
     """Simulate Lambda's long polls; return the messages of one receive."""
     random = Random(1)
@@ -384,7 +407,7 @@ def main() -> None:
     lines = [(what, how, f"{usd:.2f}") for what, how, usd in items]
     shown = table(("part", "how much", "USD"), lines, title=title)
     shown.add_section()
-    for what, how, usd in (Item("in all", share, total), _once_a_stack()):
+    for what, how, usd in (Item("in all", share, total), _once_a_stack(), _a_region(work)):
         shown.add_row(what, how, f"{usd:.2f}")
     console.print(shown)
 

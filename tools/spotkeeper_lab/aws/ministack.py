@@ -15,7 +15,7 @@ import threading
 import time
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -75,6 +75,38 @@ def zone_of(subnet: str) -> str:
     return str(module("services.ec2")._subnets[subnet]["AvailabilityZone"])
 
 
+def in_region(region: str) -> Any:
+    """Do what is in the block as a request of a region does."""
+    responses = module("core.responses")
+    return responses.request_scope(responses.get_account_id(), region)
+
+
+def names_have_their_region() -> None:
+    """What stacks of one name make in two regions has two names: roles are of the account."""
+    known = module("services.cloudformation.provisioners")
+    original, region = known._physical_name, module("core.responses").get_region
+
+    def name(stack: str, logical_id: str, **how: Any) -> str:
+        made = str(original(stack, logical_id, **how))
+        digest = hashlib.sha256(f"{region()}{made}".encode()).hexdigest()[:12]
+        digest = digest if how.get("lowercase") else digest.upper()
+        return made[: -len(digest)] + digest
+
+    known._physical_name = name
+
+
+def functions_say_their_region() -> None:
+    """A function's calls name its region in the user agent: a partition is between regions."""
+    runtime = module("core.lambda_runtime")
+    original = runtime.execution_credentials
+
+    def credentials(config: Any) -> dict[str, str]:
+        _account, region = runtime._account_region_from_function_config(config)
+        return {**original(config), "AWS_SDK_UA_APP_ID": region}
+
+    runtime.execution_credentials = credentials
+
+
 def put_event(event: Mapping[str, Any]) -> None:
     """Put an event of AWS itself on the default bus."""
     entry = {
@@ -95,9 +127,10 @@ def send_message(queue: str, body: str) -> None:
             sqs._act_send_message({"QueueUrl": url, "MessageBody": body}, url)
 
 
-def parameters() -> dict[str, str]:
+def parameters() -> dict[tuple[str, str], str]:
+    """Every parameter, by region and name."""
     items = module("services.ssm")._parameters.all_items()
-    return {name: str(kept["Value"]) for (_account, _region, name), kept in items}
+    return {(region, name): str(kept["Value"]) for (_account, region, name), kept in items}
 
 
 def alarms_ring(metrics: Metrics, seconds: Callable[[], float]) -> None:
@@ -204,6 +237,7 @@ def service_linked_roles() -> None:
 # --- permissions ----------------------------------------------------------------------------------
 
 _instances: ContextVar[tuple[str, ...]] = ContextVar("instances", default=())
+_leading: ContextVar[tuple[str, ...]] = ContextVar("leading", default=())
 used: Counter[tuple[str, str]] = Counter()
 """How often a principal was allowed an action."""
 refused: Counter[tuple[str, str]] = Counter()
@@ -226,6 +260,8 @@ def authorize_as_aws(tags_of: Callable[[str], Mapping[str, str]]) -> None:
         for arn in (service == "ec2" and _instances.get()) or (first,):
             tags = tags_of(arn.rpartition("/")[2]) if ":instance/" in arn else {}
             keys = context | {f"ec2:ResourceTag/{name}": value for name, value in tags.items()}
+            if service == "dynamodb" and _leading.get():
+                keys["dynamodb:LeadingKeys"] = list(_leading.get())
             denied = denied or enforce(
                 key, action, service, *call, resource_arn=arn, service_context=keys, **named
             )
@@ -250,6 +286,7 @@ def _name_resources(tags_of: Callable[[str], Mapping[str, str]]) -> None:
         service, _method, _path, headers, body, query, region, account = call
         where = f"{region}:{account}"
         _instances.set(())
+        _leading.set(tuple(_partitions(json.loads(body or b"{}"))) if service == "dynamodb" else ())
         if service == "ssm" and "GetParametersByPath" in headers.get("x-amz-target", ""):
             path = str(json.loads(body)["Path"]).rstrip("/")
             return f"arn:aws:ssm:{where}:parameter{path}"
@@ -270,6 +307,22 @@ def _name_resources(tags_of: Callable[[str], Mapping[str, str]]) -> None:
         return str(original(*call))
 
     actions.extract_resource_arn = extract
+
+
+def _partitions(request: Mapping[str, Any]) -> Iterator[str]:
+    """The partitions that a call of the table names: what a policy calls its leading keys."""
+    for name, value in request.items():
+        if name in ("Key", "Item") and "pk" in value:
+            yield value["pk"]["S"]
+        elif name == "KeyConditionExpression":
+            (key,) = re.findall(r"\bpk = (:\w+)", value)
+            yield request["ExpressionAttributeValues"][key]["S"]
+        elif isinstance(value, dict):
+            yield from _partitions(value)
+        elif isinstance(value, list):
+            yield from (
+                key for each in value if isinstance(each, dict) for key in _partitions(each)
+            )
 
 
 def _name_actions() -> None:

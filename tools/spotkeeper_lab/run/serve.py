@@ -66,7 +66,7 @@ from spotkeeper_lab.cloud.values import (
     Transition,
 )
 from spotkeeper_lab.faults import LAUNCH_TEXTS, OF_AWS, Fault, Kind, hanging, refusal_of
-from spotkeeper_lab.run.up import LabSettings
+from spotkeeper_lab.run.up import ELSEWHERE, LabSettings
 from spotkeeper_lab.workers import Machines, SearchLogs, Served, Workforce
 from spotkeeper_operator.watch import DECISIONS_SHOWN, html, picture
 from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
@@ -146,16 +146,18 @@ _DOCUMENT = re.compile(r"/spotkeeper/([^/]+)/fleets/([^/.]+)")
 
 
 def addressed(
-    body: str, groups: Mapping[str, str], parameters: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
+    body: str, groups: Mapping[str, str], parameters: Mapping[tuple[str, str], str]
+) -> Iterator[tuple[str, str, str]]:
     """Give each stack whose fleet has a message's instance the message, with the fleet's name.
+
+    The first two are the stack's region and name.
 
     `groups` has the group that each instance is in or was in last.
     """
     lines = gzip.decompress(base64.b64decode(body)).decode().splitlines()
     logs = [json.loads(line) for line in lines]
     group = groups.get(logs[0].get("instance_id", ""), "")
-    for name, value in parameters.items():
+    for (region, name), value in parameters.items():
         if not (named := _DOCUMENT.fullmatch(name)):
             continue
         stack, fleet = named.groups()
@@ -167,7 +169,7 @@ def addressed(
             document.get("on_demand_group"),
         ):
             theirs = tuple(json.dumps(log | {"fleet": fleet}) for log in logs)
-            yield stack, Segment(None, theirs).body()
+            yield region, stack, Segment(None, theirs).body()
 
 
 class Agents:
@@ -222,14 +224,16 @@ class Change(StrEnum):
     LOAD = "load"
     CAPACITY = "capacity"
     KILL = "kill-function"
+    PARTITION = "partition"
 
 
 class Order(BaseModel):
     """A fault of `value` for `length_s`, as in a scenario; or a change.
 
     A loss takes `instances` where it names some. `load` offers `value` erlangs; `capacity` lets
-    each pool hold `value` instances, a drop with the lab's notice; `kill-function` ends the
-    processes of the functions whose names contain `function`.
+    each pool hold `value` instances, in one `region` where it names one, a drop with the lab's
+    notice; `kill-function` ends the processes of the functions whose names contain `function`;
+    while a `partition` lasts, functions of a region reach no other.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -239,6 +243,7 @@ class Order(BaseModel):
     value: float = Field(default=0.0, ge=0, le=10_000)
     instances: tuple[str, ...] = ()
     function: str = ""
+    region: str = ""
 
 
 _BUTTONS = (
@@ -258,6 +263,7 @@ _BUTTONS = (
     ("Table unreachable, 1 min", Kind.TABLE_DOWN, 60, 0),
     ("EC2 does not answer, 1 min", Kind.HANGING, 60, 0),
     ("Take detaching away, 3 min", Kind.FORBIDDEN, 180, 0.3),
+    ("Regions do not reach each other, 3 min", Change.PARTITION, 180, 0),
     ("Workers hang", Kind.HANG, 0, 0.5),
     ("No search logs, 5 min", Kind.LOGS_STOP, 300, 0),
     ("Load 2 erlangs", Change.LOAD, 0, 2),
@@ -282,6 +288,7 @@ class Faults:
         self.rng = random.Random(0)
         self._settings = settings
         self._ordered: dict[Kind, Fault] = {}
+        self.parted_until_s = 0.0
 
     def active(self) -> list[Fault]:
         now_s = self.world.seconds()
@@ -297,8 +304,12 @@ class Faults:
                 return f"{kill_workers(order.function)} processes killed"
             case Change.CAPACITY:
                 notice_s = self._settings.physics.notice_s if order.value == 0 else 0.0
-                self.world.set_capacity(list(self.world.capacities), int(order.value), notice_s)
+                pools = [one for one in self.world.capacities if one.startswith(order.region)]
+                self.world.set_capacity(pools, int(order.value), notice_s)
                 return f"each pool holds {order.value:g}"
+            case Change.PARTITION:
+                self.parted_until_s = self.world.seconds() + order.length_s
+                return f"no function reaches another region for {order.length_s:g} s"
             case kind:
                 with self.world.now() as cloud:
                     fault = Fault(
@@ -360,7 +371,9 @@ type Answer = tuple[int, str, bytes]
 """Status, content type and body."""
 
 # Roles have temporary keys; operators and deployments of this endpoint are never disturbed.
-_SIGNED_BY_A_ROLE = re.compile(r"Credential=ASIA[^/]*/\d+/[^/]+/([a-z0-9-]+)/")
+_SIGNED_BY_A_ROLE = re.compile(r"Credential=ASIA[^/]*/\d+/([^/]+)/([a-z0-9-]+)/")
+# Functions name their region in what says who calls.
+_OF_A_REGION = re.compile(r"\bapp/([a-z0-9-]+)")
 HANGS_S = 5.0
 # As EC2, Auto Scaling and the services that speak JSON say the same.
 _CODES: Mapping[str, tuple[tuple[int, str], tuple[int, str], tuple[int, str]]] = {
@@ -445,7 +458,12 @@ class Front:
         signed = _SIGNED_BY_A_ROLE.search(headers.get("authorization", ""))
         if signed is None:
             return None
-        service, target = signed[1], headers.get("x-amz-target", "").rpartition(".")[2]
+        caller = _OF_A_REGION.search(headers.get("user-agent", ""))
+        away = caller is not None and caller[1] != signed[1]
+        if away and self.faults.world.seconds() < self.faults.parted_until_s:
+            await asyncio.sleep(HANGS_S)
+            return refusal(signed[2], "InternalFailure", "no answer")
+        service, target = signed[2], headers.get("x-amz-target", "").rpartition(".")[2]
         named = parse_qs(body.decode(errors="replace")).get("Action", [""])[0]
         rng = self.faults.rng
         for fault in self.faults.active():
@@ -478,7 +496,8 @@ class Front:
                     return 200, {"now_s": world.seconds()}
                 case "POST", "begin":
                     settings = LabSettings.model_validate_json(body)
-                    world.begin(settings.groups(), settings.pools, settings.physics)
+                    pools = settings.pools | settings.elsewhere
+                    world.begin(settings.groups(), pools, settings.physics)
                     return 200, {"now_s": world.seconds()}
         except (ValidationError, CloudError) as refused:
             return 400, {"error": str(refused)}
@@ -612,7 +631,8 @@ def main() -> None:
     endpoint = ministack.module("app").app
     front = Front(endpoint, faults, watch(f"http://{HOST}:{settings.port}"))
     stop = threading.Event()
-    threading.Thread(target=_live, args=(world, workers, stop), daemon=True).start()
+    there = frozenset(spec.name for spec in settings.groups()[2:])
+    threading.Thread(target=_live, args=(world, workers, stop, there), daemon=True).start()
     threading.Thread(target=_ring, args=(world, metrics, stop), daemon=True).start()
     try:
         asyncio.run(_serve(front, settings.port))
@@ -650,7 +670,7 @@ def make_world(
     began = monotonic()
     return LiveWorld(
         groups=settings.groups(),
-        capacities=settings.pools,
+        capacities=settings.pools | settings.elsewhere,
         physics=settings.physics,
         time=VirtualTime(datetime.fromtimestamp(clock(), UTC)),
         seconds=lambda: monotonic() - began,
@@ -676,25 +696,37 @@ def join(world: LiveWorld, settings: LabSettings, metrics: Metrics) -> None:
     ministack.processes_start_in_turn()
     ministack.logs_end_with_their_function()
     ministack.loopback_is_secure()
+    ministack.functions_say_their_region()
+    ministack.names_have_their_region()
     ministack.authorize_as_aws(partial(instance_tags, world))
 
 
-def _live(world: LiveWorld, workers: Workers, stop: threading.Event) -> None:
-    """Deliver events, let workers serve, and send their logs to the stacks with their groups."""
+def _live(
+    world: LiveWorld, workers: Workers, stop: threading.Event, there: Collection[str]
+) -> None:
+    """Deliver events, let workers serve, and send their logs to the stacks with their groups.
+
+    The groups `there` are the other region's.
+    """
     agents = Agents()
     groups: dict[str, str] = {}
     while not stop.wait(TICK_S):
         for event in world.due():
             log.info("%s %s", event["detail-type"], json.dumps(event["detail"])[:160])
-            ministack.put_event(event)
+            detail: Any = event["detail"]
+            group = groups.get(str(detail.get("EC2InstanceId") or detail.get("instance-id")), "")
+            group = str(detail.get("AutoScalingGroupName", group))
+            with ministack.in_region(ELSEWHERE if group in there else REGION):
+                ministack.put_event(event)
         with world.now() as cloud:
             views = cloud.instances()
             groups |= {view.instance_id: view.group for view in views if view.group}
             workers.advance(cloud.now_s, views, cloud.physics.notice_s)
             agents.look(cloud, workers.force.busy_instances)
         for body in workers.ship():
-            for stack, message in addressed(body, groups, ministack.parameters()):
-                ministack.send_message(f"{stack}-{QUEUE}", message)
+            for region, stack, message in addressed(body, groups, ministack.parameters()):
+                with ministack.in_region(region):
+                    ministack.send_message(f"{stack}-{QUEUE}", message)
 
 
 def _ring(world: LiveWorld, metrics: Metrics, stop: threading.Event) -> None:

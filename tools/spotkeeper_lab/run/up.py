@@ -29,7 +29,8 @@ from spotkeeper_lab.cloud.values import GroupSpec, Physics, two_groups
 class LabSettings(BaseModel):
     """One lab: its endpoint, its groups and its market; times are in seconds.
 
-    `pools` are "zone/type" with how many spot instances each can hold.
+    `pools` are "zone/type" with how many spot instances each can hold. Those `elsewhere` are
+    another region's, whose two groups have its name in theirs, and want nothing at first.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,19 +46,25 @@ class LabSettings(BaseModel):
         "us-east-1b/g5.xlarge": 4,
         "us-east-1c/g5.xlarge": 4,
     }
+    elsewhere: dict[str, NonNegativeInt] = {
+        "us-east-2a/g5.xlarge": 4,
+        "us-east-2b/g5.xlarge": 4,
+    }
     physics: Physics = Physics(cold_start_s=20.0, notice_s=120.0, event_delay_s=1.0)
 
-    def groups(self) -> tuple[GroupSpec, GroupSpec]:
-        """Both groups, as a stack adopts them."""
-        return two_groups(
-            self.spot_group,
-            self.on_demand_group,
-            pools=tuple(self.pools),
-            maximum=self.maximum,
-            desired=self.desired,
+    def groups(self) -> tuple[GroupSpec, ...]:
+        """Both groups, as a stack adopts them, and those of the other region."""
+        most, names = self.maximum, (self.spot_group, self.on_demand_group)
+        there = [f"{name}-{ELSEWHERE}" for name in names]
+        pools = tuple(self.pools)
+        return (
+            *two_groups(*names, pools=pools, maximum=most, desired=self.desired),
+            *two_groups(*there, pools=tuple(self.elsewhere), maximum=most),
         )
 
 
+# The other region of a lab.
+ELSEWHERE = "us-east-2"
 FOLDER = Path("build/local-aws")
 PYTHON = Path(".venv-aws/bin/python")
 BUILT = FOLDER / "sam/template.yaml"
@@ -100,13 +107,13 @@ class LabClient:
         """Order a fault; return what was done."""
         return str(self.post("faults", fault)["done"])
 
-    def aws(self, service: str, **credentials: str) -> Any:
+    def aws(self, service: str, region: str = REGION, **credentials: str) -> Any:
         """Make a client of a service; as the account's root without credentials."""
         keys: Any = credentials or {
             "aws_access_key_id": ACCOUNT,
             "aws_secret_access_key": "test",
         }
-        session: Any = boto3.session.Session(region_name=REGION, **keys)
+        session: Any = boto3.session.Session(region_name=region, **keys)
         return session.client(service, endpoint_url=self.url, config=ONCE)
 
 

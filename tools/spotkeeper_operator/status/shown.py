@@ -244,7 +244,8 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
     rows += (("load", text), ("wait", _wait_words(fleet)))
     for one in fleet.regions:
         text = f"cover {one.cover}, ask {one.ask}; {one.serving} on spot, {one.on_demand} on demand"
-        rows.append((one.region, f"{text}; {one.state}" if one.state else text))
+        known = f"known at {one.known_at:%H:%M:%S}" if one.known_at else "never known"
+        rows.append((one.region, "; ".join(filter(None, (text, one.state, known)))))
     change, outside = fleet.last_change, fleet.outside
     if outside and (change is None or outside.at >= change.at):
         text = f"desired {outside.before} -> {outside.after}"

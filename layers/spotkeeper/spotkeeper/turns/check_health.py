@@ -93,7 +93,8 @@ def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, Deci
         ports.states.commit(lease, intended, now, release=False)
     answers = [_ask(action, this) for action in wanted.actions]
     memory = apply(wanted.memory, wanted.actions, answers, now)
-    return memory, _record_of(wanted, answers, tuple(this.outcomes))
+    record = _record_of(wanted, answers, tuple(this.outcomes))
+    return memory, replace(record, unread=tuple(this.unread)) if fleet.is_shared else record
 
 
 def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:

@@ -95,7 +95,7 @@ def test_the_pages_show_the_lab_and_leave_the_rest_to_the_endpoint(lab: Lab) -> 
     assert lab.ask("GET", "/_lab/nothing")[0] == 404
     assert lab.ask("GET", "/_lab/")[1].startswith(b"<!doctype html>")
     page = json.loads(lab.ask("GET", "/_lab/state.json")[1])
-    assert (page["why"], page["lab"]["market"]) == ("no stack", SETTINGS.pools)
+    assert (page["why"], page["lab"]["market"]) == ("no stack", SETTINGS.pools | SETTINGS.elsewhere)
     assert page["at"].startswith("2027-01-15")
     spot, on_demand = lab.state()["groups"]
     assert (spot["desired"], len(spot["instances"]), on_demand["desired"]) == (2, 2, 0)
