@@ -53,6 +53,9 @@ class Kind(StrEnum):
     CLOCKS_FAR = "the clocks of half of the machines are ten minutes off"
     CLOCK_JUMPS = "the functions' clock is an hour ahead, and right again"
     FAIL = "workers fail each request"
+    REFRESH = "an instance refresh replaces the spot instances"
+    ZONAL_SHIFT = "a zone is lost, and a zonal shift keeps launches out of it"
+    STANDBY = "an operator moves spot instances to standby, and back"
 
 
 LAUNCH_TEXTS = (
@@ -117,6 +120,8 @@ WIDE = (
 """Drawn by wide runs only."""
 KEPT = (Kind.FAIL,)
 """In kept stories only: no promise of a drawn run knows them."""
+ACTS = (Kind.REFRESH, Kind.ZONAL_SHIFT, Kind.STANDBY)
+"""What AWS or others do with the group, drawn beside the other faults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from spotkeeper_lab.cloud.values import (
     IN_SERVICE,
     LAUNCH,
     LAUNCHING,
+    STANDBY,
     TERMINATING,
     CloudEvent,
     EventKind,
@@ -277,7 +278,7 @@ class Truth(Observer):
         world, now_s = self.world, self.world.now_s
         self.mine = [view for view in world.cloud.instances() if not world.is_other(view)]
         for view in self.mine:
-            if view.state == TERMINATING or not view.group:
+            if view.state in (TERMINATING, STANDBY) or not view.group:
                 self.left_s.setdefault(view.instance_id, now_s)
         works = {i for i in world.force.instances if world.works(i)}
         if {Kind.LOGS_STOP, Kind.COLLECTOR_DOWN} & world.active.keys():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from spotkeeper_lab.alarms import MINUTE_S, Alarm, Change, Metric, Metrics, State, evaluate_all
-from spotkeeper_lab.faults import Kind
+from spotkeeper_lab.faults import ACTS, Kind
 from spotkeeper_lab.promises import Check, Promise, Watch
 from spotkeeper_lab.scenario import WARM_UP_S
 from spotkeeper_lab.template import Stack
@@ -57,6 +57,7 @@ _BROKEN = frozenset({
 _CAPACITY = _BROKEN | {
     Kind.SPOT_DRY, Kind.ON_DEMAND_DRY, Kind.OPERATOR_DESIRED, Kind.OPERATOR_MAXIMUM,
     Kind.OPERATOR_ENDS, Kind.UNWARNED_LOSS, Kind.LOSS, Kind.HANG, Kind.FAIL, Kind.ZONES_EVENED,
+    *ACTS,
 }  # fmt: skip
 CAUSES: Mapping[str, frozenset[Kind]] = {
     "errors": _AWS | _MEMORY,

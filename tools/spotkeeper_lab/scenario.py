@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import NO_CAPACITY, GroupSpec, Physics, two_groups
 from spotkeeper_lab.fakes import EPOCH
-from spotkeeper_lab.faults import BLIND, DRILLS, KEPT, TOGETHER, WIDE, Fault, Kind
+from spotkeeper_lab.faults import ACTS, BLIND, DRILLS, KEPT, TOGETHER, WIDE, Fault, Kind
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.world import REQUEST_QUEUE, Stage
@@ -59,7 +59,8 @@ class Scenario:
 
     A worker has `slots`, and the document says `declared_slots`.
     `sized`: the load sizes the spot group; else an operator does. AWS suspends a group that has
-    launched nothing for `suspend_after_s`: for a day in truth, for minutes here.
+    launched nothing for `suspend_after_s`: for a day in truth, for minutes here. `launch_first`:
+    the main fleet's groups have an instance maintenance policy of 100 %.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -94,6 +95,7 @@ class Scenario:
     fleets: int = 2
     spot_max: int = SPOT_MAX
     latencies_s: tuple[float, float] = LATENCIES_S
+    launch_first: bool = False
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -138,7 +140,7 @@ def draw(seed: int) -> Scenario:
     """Draw a run of several faults; each second one is a drill, of one situation alone."""
     plain = _draw(seed)
     if seed % 2:
-        return plain
+        return _acted_on(plain)
     rng = random.Random(f"chaos/drill/{seed}")
     faults = [
         Fault(
@@ -162,6 +164,17 @@ def draw(seed: int) -> Scenario:
     )
 
 
+def _acted_on(plain: Scenario) -> Scenario:
+    """Add what AWS or others do with the group, by chances of their own."""
+    rng = random.Random(f"chaos/acts/{plain.seed}")
+    acts = [
+        _fault(rng, kind, rng.uniform(0.0, FAULTS_S))
+        for kind in rng.choices(ACTS, k=rng.choice([0, 1, 1]))
+    ]
+    faults = sorted([*plain.faults, *acts], key=lambda fault: fault.at_s)
+    return replace(plain, faults=tuple(faults), launch_first=rng.random() < 0.3)  # noqa: PLR2004
+
+
 def _draw(seed: int) -> Scenario:
     rng = random.Random(f"chaos/{seed}")
     sized = rng.choice([True] * 5 + [False])
@@ -175,7 +188,9 @@ def _draw(seed: int) -> Scenario:
     else:
         # Where nobody sizes the spot group, it begins as its operator left it.
         start, loads = StartState.SERVING, ((0.0, round(rng.uniform(0.5, 2.0), 1)),)
-    kinds = rng.choices([kind for kind in Kind if kind not in WIDE + KEPT], k=rng.randint(1, 5))
+    kinds = rng.choices(
+        [kind for kind in Kind if kind not in WIDE + KEPT + ACTS], k=rng.randint(1, 5)
+    )
     # Each run has a loss: it is what the product is for.
     faults = [_fault(rng, kind, rng.uniform(0.0, FAULTS_S)) for kind in [Kind.LOSS, *kinds]]
     together_s = rng.uniform(0.0, FAULTS_S)
@@ -359,6 +374,7 @@ def specs_of(scenario: Scenario, pools: tuple[str, ...]) -> list[GroupSpec]:
         )
     ]
     specs = [replace(spec, template=TEMPLATE) for spec in specs]
+    specs[:2] = [replace(spec, launch_first=scenario.launch_first) for spec in specs[:2]]
     # The second is the main fleet's on-demand group.
     specs[1] = replace(specs[1], desired=scenario.adopted)
     return specs

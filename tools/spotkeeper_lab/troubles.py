@@ -8,10 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from spotkeeper_lab.cloud.refresh import Preferences
 from spotkeeper_lab.cloud.values import (
     IN_SERVICE,
     ON_DEMAND_DRY,
     SPOT_DRY,
+    STANDBY,
     TERMINATING,
     CloudError,
     CloudEvent,
@@ -137,6 +139,15 @@ class Faulted(World):
                 # An operator's role needs no mark.
                 for instance_id in self.choose(fault, fault.value / 2):
                     cloud.kill(instance_id)
+            case Kind.REFRESH:
+                most = 110 if fault.value < 0.5 else None  # noqa: PLR2004
+                cloud.start_refresh(spot, Preferences(max_healthy=most))
+            case Kind.ZONAL_SHIFT:
+                pool = A if fault.value < 0.5 else B  # noqa: PLR2004
+                lost = [view for view in self.group(spot).instances if view.pool == pool]
+                for group in (spot, self.on_demand):
+                    cloud.shift(group, pool.partition("/")[0])
+                cloud.reclaim([view.instance_id for view in lost], now_s)
             case Kind.ZONES_EVENED:
                 # As AZRebalance does: one ends, and another is launched.
                 for instance_id in self.choose(fault, 0.0):
@@ -151,6 +162,11 @@ class Faulted(World):
             self.logs.off_s = {}
         elif fault.kind is Kind.CLOCK_JUMPS:
             self.ahead_s = 0.0
+        elif fault.kind is Kind.REFRESH and self.cloud.refresh(self.spot):
+            self.cloud.cancel_refresh(self.spot)
+        elif fault.kind is Kind.ZONAL_SHIFT:
+            for group in (self.spot, self.on_demand):
+                self.cloud.shift(group, "")
 
     def choose(self, fault: Fault, share: float | None = None) -> list[str]:
         """Choose spot instances that are in service, at least one if there is any."""
@@ -293,6 +309,10 @@ class Troubled(Faulted):
             case Kind.OPERATOR_SUSPENDS:
                 cloud.suspend(spot, "Launch")
                 self._take(fault)
+            case Kind.STANDBY:
+                there = self.choose(fault, fault.value / 2)
+                cloud.enter_standby(spot, there, smaller=fault.value < 0.5)  # noqa: PLR2004
+                self._note_operator(self.group(spot).desired)
             case Kind.WRONG_DOCUMENT:
                 self.documents = mistaken(self.documents, fault.value)
             case Kind.GROUP_DELETED if spot in cloud.groups():
@@ -316,6 +336,8 @@ class Troubled(Faulted):
                     self._note_operator(self.closed_at)
             case Kind.OPERATOR_SUSPENDS:
                 cloud.resume(spot, "Launch")
+            case Kind.STANDBY:
+                self._leave_standby()
             case Kind.WRONG_DOCUMENT:
                 self.documents = documents_of(scenario)
             case Kind.GROUP_DELETED if spot not in cloud.groups():
@@ -325,6 +347,16 @@ class Troubled(Faulted):
                 self._make(self.on_demand, 0)
             case _:
                 super().undo(fault)
+
+    def _leave_standby(self) -> None:
+        """Move the instances back; the operator ends those that the group has no room for."""
+        for view in self.group(self.spot).instances:
+            if view.state == STANDBY:
+                try:
+                    self.cloud.exit_standby(self.spot, [view.instance_id])
+                except CloudError:
+                    self.cloud.kill(view.instance_id)
+        self._note_operator(self.group(self.spot).desired)
 
     def _make(self, group: str, desired: int) -> None:
         """Make a group again."""

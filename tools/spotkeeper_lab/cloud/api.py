@@ -51,6 +51,7 @@ from spotkeeper_lab.cloud.values import (
     SHRUNK,
     SPOT_DRY,
     SPOT_FULL,
+    STANDBY,
     TAKEN_OUT,
     TERMINATED,
     TERMINATING,
@@ -156,6 +157,7 @@ class Cloud:
         state.touch()
         for machine in state.surplus():
             self._leave(machine)
+        self._part_with_replaced(state)
         self._act(state)
 
     def end(self, instance_id: str, *, replaced: bool = False) -> Activity:
@@ -200,7 +202,41 @@ class Cloud:
         As an instance refresh, its maximum lifetime or another health check do.
         """
         machine, state = self._member(instance_id)
-        self._leave(machine, why)
+        self._replace(machine, why)
+        self._act(state)
+
+    def enter_standby(self, group: str, instance_ids: Iterable[str], *, smaller: bool) -> None:
+        """Move instances to standby, where they run on; a `smaller` group launches no others."""
+        state = self._group(group)
+        for instance_id in instance_ids:
+            machine = state.members.get(instance_id)
+            if machine is None or machine.state != IN_SERVICE:
+                why = f"The instance {instance_id} is not in InService."
+                raise CloudError("ValidationError", why)
+            machine.state = STANDBY
+            state.desired -= smaller
+        state.touch()
+        self._act(state)
+
+    def exit_standby(self, group: str, instance_ids: Iterable[str]) -> None:
+        """Move instances back; the desired capacity grows by each, up to the maximum."""
+        state = self._group(group)
+        for instance_id in instance_ids:
+            machine = state.members.get(instance_id)
+            if machine is None or machine.state != STANDBY:
+                raise CloudError("ValidationError", f"The instance {instance_id} is not in Standby")
+            if state.desired >= state.spec.maximum:
+                why = f"exiting standby would exceed the max size {state.spec.maximum}"
+                raise CloudError("ValidationError", f"{instance_id}: {why}.")
+            machine.state = IN_SERVICE
+            state.desired += 1
+        state.touch()
+        self._act(state)
+
+    def shift(self, group: str, zone: str) -> None:
+        """Launch in other zones than this from now on, or in all again."""
+        state = self._group(group)
+        state.away = zone
         self._act(state)
 
     def detach(self, group: str, instance_ids: Sequence[str]) -> None:
@@ -630,7 +666,7 @@ class Cloud:
         machine.healthy = False
         state.touch()
         if REPLACE_UNHEALTHY not in state.suspensions:
-            self._leave(machine, USER_HEALTH_CHECK)
+            self._replace(machine, USER_HEALTH_CHECK)
             self._act(state)
 
     def set_grace(self, group: str, grace_s: float) -> None:
@@ -656,7 +692,7 @@ class Cloud:
             if machine.ended_s is not None:
                 self._found(machine, USER_SHUTDOWN)
             elif not machine.healthy and REPLACE_UNHEALTHY not in state.suspensions:
-                self._leave(machine, USER_HEALTH_CHECK)
+                self._replace(machine, USER_HEALTH_CHECK)
         for machine in state.surplus():
             self._leave(machine)
         self._act(state)
@@ -889,6 +925,7 @@ class Cloud:
         activity = machine.group.activity_of(machine)
         name = machine.group.spec.name
         self._tell(EventKind.LAUNCH_SUCCESSFUL, name, machine.instance_id, activity)
+        self._part_with_replaced(machine.group)
 
     def _abandon(self, machine: SimulatedMachine) -> None:
         """Give up an instance that the launch hook has held until its time-out."""
@@ -903,6 +940,23 @@ class Cloud:
         self._tell(EventKind.LAUNCH_UNSUCCESSFUL, machine.group_name, machine.instance_id, activity)
 
     # --- ends -----------------------------------------------------------------------------------
+
+    def _replace(self, machine: SimulatedMachine, why: str) -> None:
+        """End an instance; by a maintenance policy once its successor serves."""
+        group = machine.group
+        if group and group.spec.launch_first and machine.state == IN_SERVICE:
+            group.waiting.setdefault(machine.instance_id, why)
+            self._dirty.add(group.spec.name)
+            return
+        self._leave(machine, why)
+
+    def _part_with_replaced(self, group: GroupState) -> None:
+        for machine, why in group.replaced():
+            if machine.ended_s is None:
+                self._leave(machine, why)
+            else:
+                machine.state = TERMINATED
+                self._part(machine, why)
 
     def _leave(self, machine: SimulatedMachine, why: str = SHRUNK) -> None:
         """End an instance politely: it stays for as long as the terminate hook holds it."""
@@ -959,6 +1013,11 @@ class Cloud:
         if REPLACE_UNHEALTHY not in group.suspensions:
             if machine.state in LAUNCHING:
                 self._cancel(machine, DIED_STARTING.format(reason=reason))
+            elif group.spec.launch_first and machine.instance_id not in group.waiting:
+                # It stays on the list, unhealthy, until its successor serves.
+                group.waiting[machine.instance_id] = FOUND_GONE
+                self._dirty.add(group.spec.name)
+                return
             machine.state = TERMINATED
             self._part(machine, FOUND_GONE)
 

@@ -18,9 +18,11 @@ from spotkeeper_lab.cloud.values import (
     DIFFERENCE,
     FAILED,
     IN_PROGRESS,
+    IN_SERVICE,
     LAUNCHING,
     PENDING,
     SHRUNK,
+    STANDBY,
     SUCCESSFUL,
     TERMINATE,
     TERMINATING,
@@ -125,7 +127,9 @@ class _Drought:
 class GroupState:
     """A group that changes; `touch` it whenever it does.
 
-    An instance refresh may have it launch `extra` instances beyond its desired capacity.
+    An instance refresh may have it launch `extra` instances beyond its desired capacity. What it
+    replaces once a successor serves is `waiting`, with why. A zonal shift keeps launches `away`
+    from a zone.
     """
 
     spec: GroupSpec
@@ -145,6 +149,8 @@ class GroupState:
     template: str = field(init=False)
     bad_templates: set[str] = field(default_factory=set)
     extra: int = 0
+    waiting: dict[str, str] = field(default_factory=dict)
+    away: str = ""
     _chances: random.Random = field(init=False)
     _spares: list[float] = field(default_factory=list)
     _drought: _Drought | None = None
@@ -183,15 +189,28 @@ class GroupState:
         return self._view
 
     def present(self) -> list[SimulatedMachine]:
-        """The instances that count towards desired."""
-        return [m for m in self.members.values() if m.state != TERMINATING]
+        """The instances that count towards desired, with those that wait for a successor."""
+        return [m for m in self.members.values() if m.state not in (TERMINATING, STANDBY)]
 
     def holding(self, transition: Transition) -> list[LifecycleHook]:
         return [hook for hook in self.hooks.values() if hook.transition is transition]
 
     def missing(self) -> int:
         """How many instances are to be launched; below 0 there are too many."""
-        return self.desired + self.extra - len(self.present())
+        return self.desired + self.extra + len(self.waiting) - len(self.present())
+
+    def replaced(self) -> list[tuple[SimulatedMachine, str]]:
+        """Take those off the list of waiting that the group does without now, with why."""
+        serving = [
+            machine
+            for machine in self.present()
+            if machine.state == IN_SERVICE and machine.instance_id not in self.waiting
+        ]
+        spare = max(0, len(serving) - self.desired + len(self.waiting))
+        return [
+            (self.members[instance_id], self.waiting.pop(instance_id))
+            for instance_id in [*self.waiting][: min(spare, len(self.waiting))]
+        ]
 
     @property
     def pool_size(self) -> int:
@@ -208,7 +227,7 @@ class GroupState:
         excess = max(0, -self.missing())
         if not excess or TERMINATE in self.suspensions:
             return []
-        left = self.present()
+        left = [one for one in self.present() if one.instance_id not in self.waiting]
         if not self.physics.aws_scale_in:
             return sorted(left, key=lambda m: (m.state not in LAUNCHING, -m.number))[:excess]
         chosen: list[SimulatedMachine] = []
@@ -221,9 +240,11 @@ class GroupState:
 
     def pools_by_use(self) -> list[str]:
         """The pools in the order of balance: the fewest of ours first."""
-        used = dict.fromkeys(self.spec.pools, 0)
+        pools = [pool for pool in self.spec.pools if pool.partition("/")[0] != self.away]
+        used = dict.fromkeys(pools or self.spec.pools, 0)
         for machine in self.members.values():
-            used[machine.pool] += 1
+            if machine.pool in used:
+                used[machine.pool] += 1
         return sorted(used, key=used.__getitem__)
 
     def retry_from(self, from_s: float) -> float:
@@ -330,6 +351,7 @@ class GroupState:
         """Let an instance go, and write down why; the activity of a given up launch tells that."""
         have = len(self.members)
         del self.members[machine.instance_id]
+        self.waiting.pop(machine.instance_id, None)
         if machine.cancelled is not None:
             return
         self._ends.append(

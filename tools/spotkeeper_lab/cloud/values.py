@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 PENDING = "Pending"
 PENDING_WAIT = "Pending:Wait"
 IN_SERVICE = "InService"
+STANDBY = "Standby"
 TERMINATING = "Terminating:Wait"
 TERMINATED = "Terminated"
 WARMED = "Warmed:"
@@ -156,7 +157,8 @@ class GroupSpec:
     """An Auto Scaling group; `pools` are "zone/type", of the market where it buys spot.
 
     For `grace_s` from when an instance is in service its health is not looked at. `template` is the
-    version of its launch template.
+    version of its launch template. With `launch_first`, an instance maintenance policy of 100 %,
+    what the group replaces stays until its successor is in service.
     """
 
     name: str
@@ -168,6 +170,7 @@ class GroupSpec:
     grace_s: float = 0.0
     hooks: tuple[LifecycleHook, ...] = ()
     template: str = ""
+    launch_first: bool = False
 
 
 def two_groups(

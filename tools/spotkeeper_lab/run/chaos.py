@@ -52,7 +52,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
     if len(scenario.loads) > 1:
         yield replace(scenario, loads=scenario.loads[:1])
     plain: dict[str, Any] = {"event_lost": 0.0, "event_twice": 0.0, "onprem_workers": 0,
-                             "warm_pool": 0, "event_delay_s": 2.0}  # fmt: skip
+                             "warm_pool": 0, "event_delay_s": 2.0,
+                             "launch_first": False}  # fmt: skip
     for name, value in plain.items():
         if getattr(scenario, name) != value:
             yield replace(scenario, **{name: value})

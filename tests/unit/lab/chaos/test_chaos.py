@@ -10,12 +10,13 @@ from typer.testing import CliRunner
 
 from spotkeeper_cli.lab_commands import lab
 from spotkeeper_lab import troubles, world
-from spotkeeper_lab.faults import OF_AWS, WIDE, Fault, Kind, refusal_of
+from spotkeeper_lab.faults import ACTS, OF_AWS, WIDE, Fault, Kind, refusal_of
 from spotkeeper_lab.promises import Promise, Watch
 from spotkeeper_lab.run.chaos import minimise, run, story_of
 from spotkeeper_lab.scenario import (
     Scenario,
     ScenarioError,
+    _draw,
     draw,
     draw_wide,
     find,
@@ -132,6 +133,16 @@ def test_the_command_prints_every_promise_and_fails_when_one_is_broken(
     monkeypatch.setattr(Watch, "sample", lambda watch: watch.broken(Promise.BOUNDS, "made up"))
     failed = CliRunner().invoke(lab, ["run", str(path)])
     assert (failed.exit_code, "made up" in failed.output) == (1, True)
+
+
+def test_what_others_do_with_a_group_changes_no_other_fault_of_a_seed() -> None:
+    """Its chances are its own, so that a seed keeps its story."""
+    drawn = [draw(seed) for seed in range(1, 101, 2)]
+    for each in drawn:
+        plain = [fault for fault in each.faults if fault.kind not in ACTS]
+        assert plain == list(_draw(each.seed).faults)
+    assert {fault.kind for each in drawn for fault in each.faults} >= {*ACTS}
+    assert {each.launch_first for each in drawn} == {True, False}
 
 
 def test_every_fault_has_an_effect() -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -310,3 +311,49 @@ def test_retries_back_off_and_a_launch_ends_that() -> None:
     assert [b - a for a, b in pairwise(times)][:5] == [15, 30, 60, 120, 120]
     cloud.advance(1120)
     assert len(ids(cloud)) == 1
+
+
+def test_by_a_maintenance_policy_what_is_replaced_stays_until_its_successor_serves() -> None:
+    spot, on_demand = two_groups("spot", "od", pools=(A,), maximum=10, desired=2)
+    market = market_of("test", DAY_S, {A: PLENTY})
+    physics = Physics(cold_start_s=60.0, ghost_s=10.0)
+    cloud = Cloud(market, [replace(spot, launch_first=True), on_demand], physics)
+    cloud.advance(300)
+    sick, dead = ids(cloud)
+    cloud.set_unhealthy(sick)
+    cloud.kill(dead)
+    cloud.advance(330)
+    there = {view.instance_id: view.healthy for view in cloud.group("spot").instances}
+    assert (len(there), there[sick], there[dead]) == (4, False, False)
+    cloud.advance(420)
+    assert not {sick, dead} & {*ids(cloud)}
+    assert states(cloud) == ["InService", "InService"]
+    # What the group no longer needs makes room at once.
+    cloud.set_unhealthy(ids(cloud)[0])
+    cloud.set_desired("spot", 1)
+    assert len([view for view in cloud.group("spot").instances if view.healthy]) == 1
+
+
+def test_an_instance_in_standby_runs_on_and_comes_back_as_one_more() -> None:
+    for smaller, launched in ((True, 1), (False, 2)):
+        cloud = make(desired=2)
+        cloud.advance(300)
+        moved, stays = ids(cloud)
+        cloud.enter_standby("spot", [moved], smaller=smaller)
+        cloud.advance(600)
+        serving = [v for v in cloud.group("spot").instances if v.state == "InService"]
+        assert (len(serving), stays in {v.instance_id for v in serving}) == (launched, True)
+        assert moved in {view.instance_id for view in cloud.instances()}
+        cloud.exit_standby("spot", [moved])
+        assert cloud.group("spot").desired == launched + 1
+        with pytest.raises(CloudError, match="not in Standby"):
+            cloud.exit_standby("spot", [moved])
+
+
+def test_during_a_zonal_shift_the_group_launches_in_the_other_zones() -> None:
+    cloud = make(PLENTY, PLENTY, desired=0)
+    for zone, pool in (("us-east-1a", B), ("us-east-1b", A)):
+        cloud.shift("spot", zone)
+        cloud.set_desired("spot", 3)
+        assert {view.pool for view in cloud.group("spot").instances} == {pool}
+        cloud.set_desired("spot", 0)
