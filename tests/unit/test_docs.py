@@ -14,7 +14,7 @@ from spotkeeper.domain.sizing import shadows, size
 from spotkeeper.observability import COUNTS, LEVELS
 from spotkeeper_operator.doctor import findings_page
 from spotkeeper_operator.settings_table import settings_table, written
-from tests.template.stack import JOBS, ROOT, Stack
+from tests.template.stack import JOBS, ROOT, Stack, template
 
 PACKAGE = ROOT / "layers/spotkeeper/spotkeeper"
 TOP = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")]
@@ -36,6 +36,11 @@ def rows(text: str) -> list[list[str]]:
 def named_first(text: str) -> dict[str, list[str]]:
     """Give the rows of all tables by each name in code marks in their first cell."""
     return {name: row for row in rows(text) for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+def test_a_page_says_what_a_change_of_each_parameter_does() -> None:
+    page = (ROOT / "docs/parameters.md").read_text(encoding="utf-8")
+    assert named_first(page).keys() == template()["Parameters"].keys()
 
 
 def test_the_table_of_settings_is_what_make_docs_writes() -> None:
