@@ -11,6 +11,7 @@ FUNCTIONS := CollectSearchLogs CheckHealth CheckAvailability HandleInterruption 
 WORKERS ?= auto
 RUN ?=
 SEEDS ?= 300
+PORT ?= 4566
 FIRST ?=
 KEEP ?=
 WIDE ?=
@@ -134,8 +135,13 @@ laws: .venv/.installed ## every property with 20,000 examples and a random seed,
 demo: .venv/.installed ## a day of spot capacity and requests through the real handlers
 	$(BIN)/spotkeeper demo
 
-local-aws: local-build .venv-aws/.installed ## a local AWS to deploy to, in which spot runs out
-	$(BIN)/spotkeeper lab up
+local-aws: port-free local-build .venv-aws/.installed ## a local AWS to deploy to, in which spot runs out (PORT=4566)
+	$(BIN)/spotkeeper lab up --port $(PORT)
+
+# Before the build, which takes minutes.
+port-free:
+	@$(PYTHON) -c 'import socket; socket.socket().bind(("127.0.0.1", $(PORT)))' 2>/dev/null || \
+		{ echo "port $(PORT) is in use: make local-aws PORT=another"; exit 1; }
 
 e2e: local-build .venv-aws/.installed .venv-queues/.installed ## the tests against the local AWS (deploy to delete), a broker, a Docker; every kept story
 	$(BIN)/pytest -n 3 --dist loadfile -q -m make_e2e \

@@ -31,9 +31,12 @@ ELSEWHERE = {
     "docs/commands.md": "tests/unit/test_cli.py",
     "docs/fleet-documents.md": "tests/operator/test_fleets.py",
     "docs/jobs.md": "tests/endpoint/job_as_a_user.py",
+    "docs/hours.md": "the groups are the user's",
     "docs/json.md": "tests/operator/test_json.py",
     "docs/model-servers.md": "tests/worker/test_model_servers.py",
+    "docs/notify.md": "tests/template/test_notify.py",
     "docs/regions.md": "tests/operator/test_regions.py",
+    "docs/rollouts.md": "tests/operator/test_rollout.py",
     "docs/queues.md": "tests/worker/test_queues.py",
     **{f"docs/{name}.md": "tests/worker/page.py" for name in WORKER_PAGES},
 }

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,32 +36,6 @@ def test_the_sbom_names_the_wheels_and_what_the_functions_layer_has(dist: Path) 
     pins = (ROOT / "layers/dependencies/requirements.txt").read_text()
     names = {line.split("==")[0] for line in pins.splitlines() if "==" in line}
     assert {it["name"] for it in bom["components"]} == names | {"spotkeeper", "spotkeeper-worker"}
-
-
-@pytest.fixture
-def module(tmp_path: Path) -> Path:
-    if shutil.which("terraform") is None:
-        pytest.skip("terraform is not installed")
-    return shutil.copytree(ROOT / "terraform" / "spotkeeper", tmp_path / "module")
-
-
-def terraform(module: Path, *command: str) -> "subprocess.CompletedProcess[str]":
-    line = ["terraform", f"-chdir={module}", *command, "-no-color"]
-    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
-
-
-def test_the_terraform_module_is_formatted(module: Path) -> None:
-    ran = terraform(module, "fmt", "-check", "-diff")
-    assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
-
-
-def test_the_terraform_module_is_valid(module: Path) -> None:
-    begun = terraform(module, "init", "-backend=false", "-input=false")
-    if "Could not retrieve the list of available versions" in " ".join(begun.stderr.split()):
-        pytest.skip("terraform cannot reach the registry that has its AWS provider")
-    assert begun.returncode == 0, begun.stderr
-    ran = terraform(module, "validate")
-    assert ran.returncode == 0, ran.stdout
 
 
 def test_the_command_is_installed_without_a_clone(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ app = typer.Typer(
 )
 PANELS = {
     "On a deployed stack": (
-        stack.status, stack.watch, stack.explain, stack.sizing, stack.doctor, stack.cost,
-        stack.types, stack.drill, stack.mode, stack.pause, stack.resume, stack.stop,
+        stack.init, stack.status, stack.watch, stack.explain, stack.sizing, stack.doctor,
+        stack.cost, stack.types, stack.drill, stack.mode, stack.pause, stack.resume, stack.stop,
         stack.observe, stack.fleet, stack.rollout, stack.regions, stack.region, jobs.job,
     ),
     "Without AWS": (lab.demo, lab.backtest, lab.replay, lab.trace, lab.lab),

@@ -158,6 +158,43 @@ def patiently[T](read: Callable[[], T], every_s: float) -> T:
             time.sleep(every_s)
 
 
+def init(
+    file: Annotated[Path, option("The file to write.", "--file", metavar="FILE")] = Path(
+        "samconfig.toml"
+    ),
+    region: Region = None,
+    profile: Profile = None,
+    yes: Yes = False,
+) -> None:
+    """Look at the account, ask for what it does not say, and write samconfig.toml for sam deploy.
+
+    What the file has, and what the account has, is the default of each question.
+    """
+    from spotkeeper import wiring
+    from spotkeeper_operator.aws import Aws, OperatorError
+    from spotkeeper_operator.start import cost_text, look, overrides_of, parameters, with_overrides
+
+    def ask(name: str, has: str, default: str) -> str:
+        if yes:
+            return default
+        hint = f" (this account has {has})" if has else ""
+        return str(typer.prompt(f"{name}{hint}", default=default, err=True))
+
+    with exits_on_aws_errors():
+        if not (yes or _asks()):
+            raise OperatorError("cannot ask: give --yes for the defaults, or run it in a terminal")
+        aws = Aws(region, profile)
+        found, text = look(aws), file.read_text(encoding="utf-8") if file.is_file() else ""
+        given = parameters(found, overrides_of(text), ask)
+        changed = with_overrides(text, given)
+        typer.echo(cost_text(aws, found, given, wiring.now()))
+    if changed == text:
+        typer.echo(f"{file} stays as it is")
+        return
+    file.write_text(changed, encoding="utf-8")
+    typer.echo(f"{file} is written: make sam-build, then .venv-sam/bin/sam deploy --resolve-s3")
+
+
 def watch(
     stack: Stack = "spotkeeper",
     fleet: FleetName = None,

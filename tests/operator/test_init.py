@@ -1,0 +1,52 @@
+"""`spotkeeper init`: what the account has and what is answered becomes samconfig.toml, once."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from spotkeeper_operator.start import overrides_of
+from tests.operator.command import refused, run
+from tests.template.stack import ROOT, Stack
+
+pytestmark = pytest.mark.usefixtures("deployed")
+
+
+def test_groups_that_exist_are_adopted_and_a_second_run_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "samconfig.toml"
+    before = (ROOT / "samconfig.toml").read_text()
+    file.write_text(before)
+    line = ("init", "--yes", "--file", str(file))
+    code, out, _ = run(*line)
+    assert (code, "sam deploy" in out, "14 USD a month" in out) == (0, True, True)
+    written = file.read_text()
+    given = overrides_of(written)
+    groups = (given["SpotGroupName"], given["OnDemandGroupName"])
+    assert groups == ("main-spot", "main-on-demand")
+    assert Stack.with_parameters(given).resources("AWS::SSM::Parameter")
+    assert tomllib.loads(written)["default"]["deploy"]["parameters"]["s3_prefix"] == "spotkeeper"
+    assert set(before.splitlines()) < set(written.splitlines())
+    assert "stays as it is" in run(*line)[1]
+    assert file.read_text() == written
+
+
+def test_groups_are_created_where_the_file_says_so_and_answers_win(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "samconfig.toml"
+    file.write_text(
+        "[default.deploy.parameters]\n"
+        'parameter_overrides = "LaunchTemplateId=lt-0123456789abcdef0"\n'
+    )
+    assert "cannot ask: give --yes" in refused("init", "--file", str(file))
+    monkeypatch.setattr("spotkeeper_cli.stack_commands._asks", lambda: True)
+    answers = {"SubnetIds": "subnet-1", "SpotMax": "7", "AlarmEmail": "you@example.org"}
+    monkeypatch.setattr(
+        "typer.prompt", lambda text, default, **_: answers.get(text.partition(" ")[0], default)
+    )
+    assert run("init", "--file", str(file))[0] == 0
+    given = overrides_of(file.read_text())
+    assert {name: given[name] for name in answers} == answers
+    assert (given["OnDemandMax"], "SpotGroupName" in given) == ("7", False)
+    file.write_text("[default")
+    assert "samconfig.toml cannot be read" in refused("init", "--yes", "--file", str(file))

@@ -1,0 +1,124 @@
+"""Starting: look at an account, ask what it does not say, and write samconfig.toml."""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.ports import FleetError
+from spotkeeper_operator.aws import Aws, OperatorError
+
+SECTION, KEY = "[default.deploy.parameters]", "parameter_overrides"
+# docs/operations.md#what-it-costs
+ITSELF_USD = 14
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What an account has: groups on spot and on demand by name, with their maximum and types."""
+
+    spot: Mapping[str, tuple[int, tuple[str, ...]]]
+    on_demand: Mapping[str, tuple[int, tuple[str, ...]]]
+    templates: Sequence[str]
+    subnets: Sequence[str]
+    queues: Sequence[str]
+
+
+type Ask = Callable[[str, str, str], str]
+"""Asks for a parameter: its name, what the account has, and the default."""
+
+
+def look(aws: Aws) -> Found:
+    """Read the groups, launch templates, subnets of the default VPC, and queues of a region."""
+    groups: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    for group in _all(aws.autoscaling, "describe_auto_scaling_groups", "AutoScalingGroups"):
+        policy = group.get("MixedInstancesPolicy", {})
+        share = policy.get("InstancesDistribution", {}).get("OnDemandPercentageAboveBaseCapacity")
+        overrides = policy.get("LaunchTemplate", {}).get("Overrides", [])
+        types = tuple(one["InstanceType"] for one in overrides if "InstanceType" in one)
+        groups[share != 0][group["AutoScalingGroupName"]] = (group["MaxSize"], types)
+    subnets = _all(aws.ec2, "describe_subnets", "Subnets")
+    return Found(
+        spot=groups[0],
+        on_demand=groups[1],
+        templates=[
+            one["LaunchTemplateId"]
+            for one in _all(aws.ec2, "describe_launch_templates", "LaunchTemplates")
+        ],
+        subnets=[one["SubnetId"] for one in subnets if one.get("DefaultForAz")],
+        queues=[
+            url.rpartition("/")[2] for url in _all(aws.client("sqs"), "list_queues", "QueueUrls")
+        ],
+    )
+
+
+def _all(client: Any, operation: str, items: str) -> Iterator[Any]:
+    with aws_errors(operation):
+        for page in client.get_paginator(operation).paginate():
+            yield from page.get(items, [])
+
+
+def parameters(found: Found, before: Mapping[str, str], ask: Ask) -> dict[str, str]:
+    """Ask for the parameters of a stack; `before` and the account give the defaults."""
+    answers = dict(before)
+
+    def wanted(name: str, has: Sequence[str] | Mapping[str, Any], default: str = "") -> str:
+        answers[name] = ask(name, ", ".join(has), before.get(name, default)).strip()
+        return answers[name]
+
+    adopts = bool(found.spot and found.on_demand) and "LaunchTemplateId" not in before
+    spot, back = next(iter(found.spot), ""), next(iter(found.on_demand), "")
+    most = "10"
+    if adopts and wanted("SpotGroupName", found.spot, spot):
+        most = str(found.spot.get(answers["SpotGroupName"], (10, ()))[0])
+        wanted("OnDemandGroupName", found.on_demand, back)
+    else:
+        wanted("LaunchTemplateId", found.templates, next(iter(found.templates), ""))
+        wanted("LaunchTemplateVersion", (), "1")
+        wanted("SubnetIds", found.subnets, ",".join(found.subnets))
+        wanted("InstanceTypes", (), "g5.xlarge,g6.xlarge")
+    wanted("SpotMax", (), most)
+    wanted("OnDemandMax", (), answers["SpotMax"])
+    wanted("RequestQueueName", found.queues)
+    wanted("ObjectiveWaitSeconds", (), "10")
+    wanted("AlarmEmail", ())
+    return {name: value for name, value in answers.items() if value}
+
+
+def cost_text(aws: Aws, found: Found, given: Mapping[str, str], now: datetime) -> str:
+    """Say what the stack will cost itself, and what its on-demand instances may cost an hour."""
+    _, types = found.on_demand.get(given.get("OnDemandGroupName", ""), (0, ()))
+    types = types or tuple(given.get("InstanceTypes", "").split(","))
+    text = f"Spotkeeper itself costs about {ITSELF_USD} USD a month"
+    try:
+        usd = aws.prices(frozenset(), {*types}, now, now).on_demand.values()
+    except FleetError as error:
+        return f"{text}; the prices of instances are not known: {error}"
+    most = int(given["OnDemandMax"])
+    dearest = f"{most * max(usd):.2f} USD" if usd else "an unknown price"
+    return f"{text}; {most} on-demand instances cost up to {dearest} an hour while they are needed"
+
+
+def overrides_of(text: str) -> dict[str, str]:
+    """Read the parameters out of samconfig.toml; raises `OperatorError`."""
+    try:
+        deploy = tomllib.loads(text).get("default", {}).get("deploy", {}).get("parameters", {})
+        each = deploy.get(KEY, "").split() if isinstance(deploy.get(KEY, ""), str) else deploy[KEY]
+        return dict(one.split("=", 1) for one in each)
+    except (tomllib.TOMLDecodeError, ValueError) as error:
+        raise OperatorError(f"samconfig.toml cannot be read: {error}") from error
+
+
+def with_overrides(text: str, given: Mapping[str, str]) -> str:
+    """Write parameters into samconfig.toml, and leave all else as it is."""
+    if overrides_of(text) == given:
+        return text
+    joined = " ".join(f"{name}={value}" for name, value in given.items())
+    line = f'{KEY} = "{joined}"'
+    if re.search(f"^{KEY} *=.*$", text, re.MULTILINE):
+        return re.sub(f"^{KEY} *=.*$", lambda _: line, text, count=1, flags=re.MULTILINE)
+    head = text if SECTION in text else f"{text}\n{SECTION}\n"
+    return head.replace(SECTION, f"{SECTION}\n{line}", 1)
