@@ -41,7 +41,7 @@ from spotkeeper.domain.jobs.steps import Step, TakeSnapshot, Write
 SILENT = timedelta(minutes=20)
 # A drained machine has two minutes to commit and leave.
 DRAIN = timedelta(minutes=3)
-# A machine on demand with the job's volume runs this long before spot is tried again.
+# With the job's volume or a deadline, a machine on demand runs this long before spot is tried.
 RETURN = timedelta(hours=1)
 # What AWS refused is requested again after 1, 2, 4 ... minutes.
 RETRY, LONGEST_RETRY = timedelta(minutes=1), timedelta(minutes=15)
@@ -353,7 +353,9 @@ def _needs_successor(spec: JobSpec, job: Job, machine: Machine, aws: JobResource
         return False
     if machine.market == SPOT:
         return is_urgent(spec, job, report.step, aws.now)
-    may_wait = not is_urgent(spec, job, report.step, aws.now, TO_RETURN)
+    # Each change of the machine costs minutes.
+    rested = spec.deadline is None or aws.now - job.machines[job.machine].at >= RETURN
+    may_wait = rested and not is_urgent(spec, job, report.step, aws.now, TO_RETURN)
     return bool(spec.return_to_spot and report.step and may_wait)
 
 
