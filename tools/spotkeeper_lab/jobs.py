@@ -520,7 +520,7 @@ class JobWorld:
             self.head = (name, Head(generation=generation, step=step, done=False, exit_code=None))
             agent.claimed, agent.step = True, int(step or 0)
             if self.spec.deadline:
-                self._tell(name, "running", uncommitted_s=0.0)
+                self._tell(name, "running", step=str(agent.step), uncommitted_s=0.0)
         if machine.root:
             self.top_root = self._written(machine.root, self.top_root)
         agent.step += 1

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.jobs.deadline import is_urgent, work_left
-from spotkeeper.domain.jobs.job import ON_DEMAND, SPOT, Job, JobSpec, Report, committed, merged
+from spotkeeper.domain.jobs.job import ON_DEMAND, SPOT, Job, JobSpec, Report, merged, step_number
 from spotkeeper.domain.jobs.job import OwnMachine as Own
 from spotkeeper_lab.jobs import NAME, JobWorld
 
@@ -37,7 +37,7 @@ JOB = Job(name=NAME, created_at=BEGAN)
 def test_a_job_is_urgent_once_no_more_restart_fits(
     spec: dict[str, Any], worked_h: float, step: str | None, at_h: float, urgent: bool
 ) -> None:
-    job = replace(JOB, worked_h=worked_h, paced=(0, 0.0) if step else None)
+    job = replace(JOB, worked_h=worked_h, paced=(step_number(step), worked_h))
     assert is_urgent(replace(SPEC, **spec), job, step, BEGAN + at_h * HOUR) is urgent
 
 
@@ -60,10 +60,9 @@ def test_work_is_what_was_committed_and_its_pace_is_that_of_steps() -> None:
     ]
     for each in (*reports, first, reports[1], report(4, 170, "running", "200", 2700)):
         job = merged(job, each)
-    assert (job.worked_h, job.commit_h, job.paced) == (2.0, 1.0, (100, 1.0))
+    assert (job.worked_h, job.commit_h, job.paced) == (2.0, 1.0, (200, 2.0))
     assert work_left(replace(SPEC, steps=500), job, "200") == 3 * HOUR
     assert work_left(SPEC, job, "200") == 18 * HOUR
-    assert committed(JOB, "final", 2.0).paced is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.sampled_from(("dry", "back", "loss")))))

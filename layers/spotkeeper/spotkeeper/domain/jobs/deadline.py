@@ -22,12 +22,11 @@ def ends_by(spec: JobSpec, job: Job) -> datetime | None:
 
 
 def work_left(spec: JobSpec, job: Job, step: str | None) -> timedelta:
-    """Forecast the machine time that is left: by the pace of steps, once two were committed."""
-    number = step_number(step)
-    if spec.steps and job.paced and number > job.paced[0]:
-        first, since_h = job.paced
-        left = max(0, spec.steps - number)
-        return timedelta(hours=left * (job.worked_h - since_h) / (number - first))
+    """Forecast the machine time that is left: by the pace of steps, once some were committed."""
+    paced_steps, paced_h = job.paced
+    if spec.steps and paced_steps:
+        left = max(0, spec.steps - step_number(step))
+        return timedelta(hours=left * paced_h / paced_steps)
     return max(timedelta(0), spec.work - timedelta(hours=job.worked_h))
 
 

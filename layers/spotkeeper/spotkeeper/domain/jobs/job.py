@@ -208,7 +208,7 @@ class Job:
     reminded    the last attempt of which a mail reported that it commits nothing
     worked_h    for how long machines had worked at the last commit: what was lost is left out
     commit_h    the longest time from one commit to the next; at first, what is assumed
-    paced       the number of the first step that was seen committed, and `worked_h` then
+    paced       how many steps were committed in how many hours, where both ends are known
     kept        whether a checkpoint was committed, at its end; None for a volume, and if not known
     requested   the last snapshot that was requested, and when: CreateSnapshot takes no token, and
                 one whose answer was lost may be listed late
@@ -257,7 +257,7 @@ class Job:
     on_demand_hours: float = 0.0
     worked_h: float = 0.0
     commit_h: float = 0.25
-    paced: tuple[int, float] | None = None
+    paced: tuple[int, float] = (0, 0.0)
     usd: float = 0.0
     looked_at: datetime | None = None
 
@@ -411,12 +411,16 @@ def step_number(step: str | None) -> int:
     return int((_NUMBER.findall(step or "") or ["0"])[-1])
 
 
-def committed(job: Job, step: str | None, since_commit_h: float) -> Job:
+def _committed(job: Job, steps: int, since_commit_h: float) -> Job:
     """Add the work of one machine up to a commit."""
     longest_h = max(job.commit_h, since_commit_h)
-    job = replace(job, worked_h=job.worked_h + since_commit_h, commit_h=longest_h)
-    number = step_number(step)
-    return replace(job, paced=(number, job.worked_h)) if number and not job.paced else job
+    paced_steps, paced_h = job.paced
+    return replace(
+        job,
+        worked_h=job.worked_h + since_commit_h,
+        commit_h=longest_h,
+        paced=(paced_steps + steps, paced_h + since_commit_h) if steps > 0 else job.paced,
+    )
 
 
 def merged(job: Job, report: Report) -> Job:
@@ -451,10 +455,11 @@ def merged(job: Job, report: Report) -> Job:
             uncommitted_s=report.uncommitted_s,
         )
         if report.uncommitted_s is not None:
-            began = report.at - timedelta(seconds=report.uncommitted_s)
-            since = before.worked_since or began
+            since = before.worked_since or report.at - timedelta(seconds=report.uncommitted_s)
             if report.event == "committed":
                 hours = max(timedelta(0), report.at - since) / timedelta(hours=1)
-                job, since = committed(job, report.step, hours), report.at
+                known = step_number(report.step) - step_number(before.step)
+                steps = known if before.worked_since else 0
+                job, since = _committed(job, steps, hours), report.at
             after = replace(after, worked_since=since)
     return replace(job, reports={**job.reports, report.attempt: after}) if after != before else job
