@@ -1,10 +1,13 @@
 """docs/rollouts.md on a simulated cloud: roll a version out, see it, end it; what AWS refuses."""
 
+from datetime import timedelta
 from typing import Any
 
 import boto3
 import pytest
 
+from spotkeeper_operator import rollout
+from tests.builders import NOON
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused, run
 from tests.operator.conftest import Days
@@ -83,8 +86,6 @@ def test_what_an_instance_refresh_cannot_roll_out_is_said(
     overrides: list[Any],
     why: str,
 ) -> None:
-    from spotkeeper_operator import rollout
-
     before = rollout._versions
 
     def changed(client: Any, group: Any) -> rollout.GroupVersions:
@@ -96,3 +97,28 @@ def test_what_an_instance_refresh_cannot_roll_out_is_said(
 
     monkeypatch.setattr(rollout, "_versions", changed)
     assert why in refused("rollout", "main", "--template-version", "8", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("status", "step"),
+    [
+        ("InProgress", rollout.Step.HOLD),
+        ("Cancelling", rollout.Step.WAIT),
+        ("RollbackInProgress", rollout.Step.WAIT),
+        ("RollbackSuccessful", rollout.Step.FAILED),
+    ],
+)
+def test_what_follows_a_canary_in_service(deployed: Stage, status: str, step: rollout.Step) -> None:
+    del deployed
+    refresh = rollout.Refresh(
+        status=status, started=NOON, version="8", percentage=10, to_update=9, why=""
+    )
+    group = rollout.GroupVersions(
+        name="spot", version="7", desired=10, present=10, serving={"7": 9, "8": 1}, launching={},
+        refresh=refresh, answer={},
+    )  # fmt: skip
+    wish = rollout.Wish(
+        version="8", canary=1, bake=timedelta(minutes=10), patience=timedelta(minutes=10),
+        began=NOON,
+    )  # fmt: skip
+    assert rollout.next_step(wish, [group], None, NOON + timedelta(minutes=2)).step is step

@@ -607,7 +607,7 @@ def rollout(
     wish = rolled.wish(template_version, canary, timedelta(seconds=bake))
     said = None
     while True:
-        plan = rolled.look(wish)
+        plan = patiently(lambda: rolled.look(wish), LOOK_EVERY_S)
         if said is None and plan.step in (Step.CANARY, Step.REST, Step.ROLL_BACK):
             confirm([f"{plan.step} of {plan.group}: {plan.why}"], "Begin?", yes)
         if plan != said:

@@ -29,8 +29,8 @@ LOOK_EVERY_S = 15.0
 UNATTENDED = timedelta(hours=48)
 # A canary may be lost, or be replaced because it hangs: this many are tried.
 CANARIES = 3
-_ROLLING_BACK = "RollbackInProgress"
-_ACTIVE = frozenset({"Pending", "InProgress", "Baking", "Cancelling", _ROLLING_BACK})
+_ON_ITS_WAY = frozenset({"Cancelling", "RollbackInProgress"})
+_ACTIVE = frozenset({"Pending", "InProgress", "Baking"}) | _ON_ITS_WAY
 _FAILED = frozenset({"Failed", "RollbackFailed", "RollbackSuccessful"})
 _SERVES = "InService"
 
@@ -124,7 +124,7 @@ def next_step(
     for group in groups:
         if (refresh := group.refresh) is None:
             continue
-        if refresh.active and refresh.status == _ROLLING_BACK:
+        if refresh.status in _ON_ITS_WAY:
             return Plan(step=Step.WAIT, group=group.name, why=refresh.text)
         if refresh.active and refresh.version != new:
             return Plan(step=Step.FAILED, group=group.name, why=f"somebody else's {refresh.text}")
@@ -226,12 +226,10 @@ class Rollout:
         """Cancel, or roll back, the active refreshes of both groups."""
         client = self._aws.autoscaling
         active = [g.name for g in self.groups() if g.refresh and g.refresh.active]
+        end = client.rollback_instance_refresh if roll_back else client.cancel_instance_refresh
         for name in active:
             with aws_errors(f"instance refresh of {name}"):
-                if roll_back:
-                    client.rollback_instance_refresh(AutoScalingGroupName=name)
-                else:
-                    client.cancel_instance_refresh(AutoScalingGroupName=name)
+                end(AutoScalingGroupName=name)
         step = Step.ROLL_BACK if roll_back else Step.CANCEL
         return Plan(step=step, group=", ".join(active), why="" if active else "no refresh runs")
 
