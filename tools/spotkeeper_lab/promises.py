@@ -622,6 +622,7 @@ class Cured(Check):
         self._unserved, self._due_s = 0.0, math.inf
         self._order: dict[str, int] = {}
         self._together_s: float | None = None
+        self._none_until_s = -math.inf
         self._failing_s: float | None = None
 
     def sampled(self) -> None:
@@ -636,12 +637,14 @@ class Cured(Check):
             self._order[name] = max(order, self._order.get(name, 0))
         if 3 * len(oldest) > len(there) + onprem:
             self._many(there)
+            self._none_until_s = self._none_until_s if self.world.working() else self.now_s
             return
         for name in oldest:
             # Two an hour; those of the hour before count, and those that were older at first.
             late_s = CURED_S + 3600.0 * (self._order[name] // REPLACED_AN_HOUR)
             late_s += 3600.0 * (len(self.world.replaced) >= REPLACED_AN_HOUR)
-            since_s = truth.idle_s[name]
+            # While none works, an alarm is all that is promised.
+            since_s = max(truth.idle_s[name], self._none_until_s)
             known = truth.missed[name] >= CURED_REQUESTS
             if known and self.now_s - since_s > late_s + truth.gap_s(CURED_REQUESTS):
                 minutes = (self.now_s - since_s) / 60
