@@ -312,6 +312,74 @@ def test_departures_cost_no_request_of_any_kind(tmp_path: Path) -> None:
     assert {kind for kind, _ in users.results} == {"http/1.1", "http/2", "events", "websocket"}
 
 
+@needs("haproxy")
+@needs("nginx")
+def test_nginx_drains_by_the_page_s_command(tmp_path: Path, machine: FakeMachine) -> None:
+    """Requests that take two seconds run when the group ends its machine."""
+    port, a, b = free_ports(3)
+    page = (ROOT / "docs" / "load-balancers.md").read_text()
+    ready = page.partition("```nginx")[2].partition("```")[0]
+    command = page.partition("on_drain = ")[2].partition("\n")[0]
+    for name, own in (("a", a), ("b", b)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "slow").write_text("x" * 4096)
+        locations = f"root {folder}; location = /slow {{ limit_rate 2k; }} {ready}"
+        text = PROXY.replace('location / {{ return 200 "text"; }}', "{log}").replace(
+            "  {log}\n", "", 1
+        )
+        config = text.format(folder=folder, port=own, log=locations)
+        # Its folder is the test's own.
+        own_config = "user root;\n" + config.replace("/run/", f"{folder}/")
+        (folder / "nginx.conf").write_text(own_config)
+    here = f"nginx -p {tmp_path}/a -c {tmp_path}/a/nginx.conf -s quit"
+    for before, after in {
+        "nginx -s quit": here, "/run/leaving": f"{tmp_path}/a/leaving", "sleep 20": "sleep 2",
+        "/run/nginx.pid": f"{tmp_path}/a/pid", "sleep 1": "sleep 0.1",
+    }.items():  # fmt: skip
+        assert before in command
+        command = command.replace(before, after)
+    balancer = BALANCER.format(port=port, a=a, b=b).replace("/spotkeeper/ready", "/ready")
+    (tmp_path / "haproxy.cfg").write_text(balancer)
+    answers: Counter[tuple[object, int]] = Counter()
+    over = threading.Event()
+
+    def load() -> None:
+        while not over.wait(0.02):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request("GET", "/slow")
+            answer = connection.getresponse()
+            answers[answer.status, len(answer.read())] += 1
+            connection.close()
+
+    machine.launch()
+    settings = {"on_drain": command, "ready": f'{{http = "http://127.0.0.1:{a}/ready"}}'}
+    with ExitStack() as ending:
+        server = ending.enter_context(FakeServer(machine))
+        nginx = [
+            ending.enter_context(running("nginx", "-c", tmp_path / name / "nginx.conf"))
+            for name in ("a", "b")
+        ]
+        agent = start_agent(tmp_path, server, **settings)
+        ending.callback(agent.wait)
+        ending.callback(agent.kill)
+        until(partial(_completed, machine, 1), "the launch hook is complete")
+        ending.enter_context(running("haproxy", "-f", tmp_path / "haproxy.cfg"))
+        until(lambda: ask(port, "/ready") == 200, "the load balancer answers")
+        users = [threading.Thread(target=load) for _ in range(8)]
+        for user in users:
+            user.start()
+        time.sleep(3)
+        machine.scale_in()
+        until(partial(_completed, machine, 2), "the terminate hook is complete")
+        assert nginx[0].poll() == 0, "the hook was early"
+        over.set()
+        for user in users:
+            user.join()
+    assert set(answers) == {(200, 4096)}
+    assert answers.total() > 20
+
+
 @pytest.mark.parametrize("proxy", ["nginx", "haproxy"])
 def test_no_client_sets_its_own_wait_or_costs_a_line_of_a_proxy(
     tmp_path: Path, machine: FakeMachine, proxy: str

@@ -50,11 +50,19 @@ class Place:
         self.busy = 0
         """Requests that run now."""
         self._begun = 0
-        self._slots = b" slots=%d" % slots if slots else b""
+        self._form = b"ready=%d busy=%05d begun=%010d" + (b" slots=%d" % slots if slots else b"")
+        line = self._form % (0, 0, 0)
+        self._size = len(line)
         # A write through the mapping costs no system call, of which each request would make two.
         # Whoever cuts the file short ends the worker (SIGBUS); only its own user and root may.
-        self._file = _taken(run_dir / FOLDER, name, self._line())
-        os.register_at_fork(after_in_child=self._file.close)
+        self._file = _taken(run_dir / FOLDER, name, line)
+        self.is_forked = False
+        """Whether this is a child of the process that took the name."""
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.is_forked = True
+        self._file.close()
 
     def ready(self) -> None:
         """Say that the model is loaded."""
@@ -80,14 +88,9 @@ class Place:
         with self._lock:
             self._file.close()
 
-    def _line(self) -> bytes:
-        line = b"ready=%d busy=%05d begun=%010d" % (self._ready, self.busy, self._begun)
-        return line + self._slots
-
     def _write(self) -> None:
         if not self._file.closed:
-            line = self._line()
-            self._file[: len(line)] = line
+            self._file[: self._size] = self._form % (self._ready, self.busy, self._begun)
 
 
 def _taken(folder: Path, name: str, line: bytes) -> mmap.mmap:

@@ -185,7 +185,7 @@ class Worker:
         return Request(self, self._place, self._emitter, request_id, enqueued_at)
 
     def _must_be_own(self) -> None:
-        if os.getpid() != self._made_in:
+        if self._place.is_forked:
             raise Forked(
                 f"process {self._made_in} made this Worker before a fork: make it in the process"
                 " that serves (gunicorn: without --preload, or in post_fork)"
@@ -220,6 +220,10 @@ def run_folder(run_dir: str | Path | None = None) -> Path:
 
 class Request:
     """One request; its status is `ok`, or `error` or `timeout` by what it raised or was set to."""
+
+    __slots__ = (
+        "_emitter", "_enqueued_at", "_place", "_request_id", "_started_at", "_worker", "status",
+    )  # fmt: skip
 
     def __init__(
         self, worker: Worker, place: Place, emitter: Emitter, request_id: str, enqueued_at: When
