@@ -12,6 +12,8 @@ from tests.endpoint.conftest import CHECKOUT, types
 from tests.worker.page import of
 
 MINE = CHECKOUT / ".venv/bin"
+CLIENTS = {"boto3": "boto3", "celery": "celery", "rabbitmq": "aio_pika", "sqs": "boto3"}
+"""What each extra installs."""
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +28,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_distribution_is_installed(line: str, empty: Path) -> None:
     types(line, dict(os.environ), empty)
     wanted = re.findall(r"\[(\w+)\]", line)
-    for name in ("spotkeeper_worker", *(one.replace("rabbitmq", "pika") for one in wanted)):
+    for name in ("spotkeeper_worker", *(CLIENTS[one] for one in wanted)):
         types(f"python -c 'import {name}'", dict(os.environ), empty)
     (example,) = of("python -m spotkeeper_worker.example")
     told = types(example, dict(os.environ), empty)

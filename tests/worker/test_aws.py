@@ -22,11 +22,11 @@ from spotkeeper_worker.agent.aws import (
     NoActiveAction,
     SearchLogQueue,
     endpoint_of,
-    region_of_queue,
     signed,
 )
 from spotkeeper_worker.agent.credentials import CredentialChain, Credentials, NoCredentials
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError, identity, look
+from spotkeeper_worker.extras import region_of_queue
 from spotkeeper_worker.logs.intake import take
 from spotkeeper_worker.logs.journal import Segment
 from spotkeeper_worker.states import Seen

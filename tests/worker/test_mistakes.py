@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from spotkeeper_worker import NoAgent, Worker
 from spotkeeper_worker.agent.cli import main
-from spotkeeper_worker.agent.settings import SettingsError, parse
+from spotkeeper_worker.agent.settings import Probe, SettingsError, parse
+from spotkeeper_worker.agent.web import connection_to_aws
 from spotkeeper_worker.alone import Alone
 from spotkeeper_worker.celery import install
 from spotkeeper_worker.log import Sometimes, get_logger
@@ -26,6 +28,14 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: Worker("a", "/nowhere"), NoAgent, "Start `spotkeeper-agent run`, mount its folder"),
     (lambda: Worker("a", "/nowhere", slots="many"), ValueError, "give a whole number"),  # type: ignore[arg-type]
     (lambda: install("x"), TypeError, r"install takes the Celery app itself, and not 'x'"),
+    (lambda: parse({"SPOTKEEPER_WORKERS": "two", "SPOTKEEPER_STACK": "s"}), SettingsError,
+     "SPOTKEEPER_WORKERS: 'two' should be a whole number from 0 to 200"),
+    (lambda: parse({"SPOTKEEPER_SEARCH_LOG_QUEUE_URL": "logs"}), SettingsError,
+     "^SPOTKEEPER_SEARCH_LOG_QUEUE_URL: 'logs' should be the URL of a queue[^;]*$"),
+    (lambda: parse({"SPOTKEEPER_ON_DRAIN": "stop it", "SPOTKEEPER_STACK": "s"}), SettingsError,
+     r'should be a command, such as \["systemctl"'),
+    (lambda: parse({"SPOTKEEPER_LOGS": "/a.json", "SPOTKEEPER_STACK": "s"}), SettingsError,
+     "should be {follow = "),
     (lambda: parse({"SPOTKEEPER_WORKER": "2", "SPOTKEEPER_STACK": "s"}), SettingsError,
      "did you mean SPOTKEEPER_WORKERS"),
 ]  # fmt: skip
@@ -36,6 +46,27 @@ def test_a_mistake_is_explained(call: Callable[[], object], kind: Any, why: str)
     with pytest.raises(kind, match=why) as raised:
         call()
     assert "\n" not in str(raised.value)
+
+
+def test_a_url_alone_is_a_probe() -> None:
+    given = {"SPOTKEEPER_READY": "http://127.0.0.1:8000/health", "SPOTKEEPER_STACK": "s"}
+    assert parse(given).ready == Probe("http://127.0.0.1:8000/health")
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        ({"AWS_CA_BUNDLE": "/nope.pem"}, "AWS_CA_BUNDLE: /nope.pem: No such file or directory"),
+        ({"HTTPS_PROXY": "proxy:3128"}, "HTTPS_PROXY: should be http://HOST:PORT"),
+    ],
+)
+def test_a_wrong_way_to_aws_is_named(
+    environment: dict[str, str], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in environment.items():
+        monkeypatch.setenv(name, text)
+    with pytest.raises(HTTPException, match=why):
+        connection_to_aws("https://sqs.us-east-1.amazonaws.com/", 1.0)
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,19 @@ def test_what_ends_the_thread_returns_what_runs(stage: Stage) -> None:
     assert stage.left() == (1, 0)
 
 
+def test_a_handle_of_the_other_loop_is_named(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coroutine that nobody awaits has served nothing."""
+    monkeypatch.setattr(stage, "handle", stage.handle_async)
+    monkeypatch.setattr(stage, "handle_async", stage.served.append)
+    stage.send("one")
+    stage.start()
+    assert stage.statuses(1) == ["error"]
+    until(lambda: "coroutine function" in caplog.text, "it is logged")
+    assert stage.left() == (0, 1)
+
+
 @of_threads
 def test_a_loop_that_fails_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage.worker, "request", lambda *_: 1 / 0)

@@ -1,8 +1,9 @@
-"""The name of an extra, where what it installs is missing."""
+"""What the clients of queues need: the name of an extra that is missing, and a queue's region."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,3 +19,9 @@ def needs(extra: str) -> Iterator[None]:
         raise ImportError(
             f"{error.name} is missing: pip install 'spotkeeper-worker[{extra}]'", name=error.name
         ) from None
+
+
+def region_of_queue(url: str) -> str:
+    """Give the region that a queue's URL names; empty where it names none."""
+    match = re.match(r"https://sqs\.([a-z0-9-]+)\.[a-z0-9-]+\.", url)
+    return match.group(1) if match else ""

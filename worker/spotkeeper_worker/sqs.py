@@ -18,7 +18,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable
 
-from spotkeeper_worker.extras import needs
+from spotkeeper_worker.extras import needs, region_of_queue
 
 with needs("sqs"):
     import boto3
@@ -47,7 +47,10 @@ def serve(
     is visible again after it. `wait_s` is the length of a long poll, and the longest that a stop
     takes.
     """
-    awaited = _Awaited(client or boto3.client("sqs"))
+    # A queue's URL names its region, which a machine may not have in its environment.
+    awaited = _Awaited(
+        client or boto3.client("sqs", region_name=region_of_queue(queue_url) or None)
+    )
     loop = SqsLoop(worker, queue_url, awaited, visibility_s, wait_s, at_once=1)
     serve_here(loop.messages(), handle)
 

@@ -19,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 from spotkeeper_worker.agent import web
 from spotkeeper_worker.agent.credentials import CredentialChain, Credentials, NoCredentials
+from spotkeeper_worker.extras import region_of_queue
 from spotkeeper_worker.logs.outbox import NotSent
 
 if TYPE_CHECKING:
@@ -222,9 +223,3 @@ def endpoint_of(service: str, region: str) -> str:
     """Give the URL of a service in a region."""
     suffix = next(both for begin, both in SUFFIXES.items() if region.startswith(begin))
     return f"https://{service}.{region}.{suffix[is_dual_stack()]}/"
-
-
-def region_of_queue(url: str) -> str:
-    """Give the region that a queue's URL names; empty where it names none."""
-    match = re.match(r"https://sqs\.([a-z0-9-]+)\.[a-z0-9-]+\.", url)
-    return match.group(1) if match else ""

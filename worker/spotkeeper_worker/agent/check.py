@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.agent.aws import AutoScaling, AwsError, SearchLogQueue
 from spotkeeper_worker.agent.credentials import CredentialChain, NoCredentials
-from spotkeeper_worker.agent.metadata import Identity, Metadata, MetadataError, identity
+from spotkeeper_worker.agent.metadata import ELSEWHERE, Identity, Metadata, MetadataError, identity
 from spotkeeper_worker.agent.settings import Settings, SettingsError, load
 from spotkeeper_worker.logs.server import NAME
 from spotkeeper_worker.notice import read_notice
@@ -51,8 +51,7 @@ def check(environment: Mapping[str, str], sender: Sender) -> int:
                 line("clock", far, "within 2 s of EC2's")
                 settings = settings._replace(region=settings.region or instance.region)
             except MetadataError as error:
-                why = f"{error}; on a machine that is not EC2's, set SPOTKEEPER_CLUSTER=onprem"
-                line("metadata", why)
+                line("metadata", f"{error}; {ELSEWHERE}")
         try:
             queue, chain = sender(settings)
             ending.callback(queue.close)

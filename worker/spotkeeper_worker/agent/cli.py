@@ -18,16 +18,16 @@ from spotkeeper_worker.agent.aws import (
     AwsError,
     Parameters,
     SearchLogQueue,
-    region_of_queue,
 )
 from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.gpu import Gpus, count_gpus, has_gpu
 from spotkeeper_worker.agent.loop import Agent, AnotherAgent, Parts, hold_machine, notify
-from spotkeeper_worker.agent.metadata import Metadata, MetadataError, NoAnswer, identity
+from spotkeeper_worker.agent.metadata import ELSEWHERE, Metadata, MetadataError, NoAnswer, identity
 from spotkeeper_worker.agent.queue_look import watch
 from spotkeeper_worker.agent.service import Service
 from spotkeeper_worker.agent.settings import GPUS, Settings, SettingsError, load
 from spotkeeper_worker.agent.web import ERRORS
+from spotkeeper_worker.extras import region_of_queue
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs import files
 from spotkeeper_worker.logs.intake import Origin
@@ -191,7 +191,7 @@ def looked_after(
                 except NoAnswer as error:
                     # A machine that boots may not have its network yet.
                     if tries == 1:
-                        raise
+                        raise NoAnswer(f"{error}; {ELSEWHERE}") from None
                     _LOG.warning("metadata: %s; trying again", error)
                     time.sleep(1.0)
         if instance and not settings.region:

@@ -21,6 +21,7 @@ from spotkeeper_worker.times import read_time
 ENDPOINT = "http://169.254.169.254"
 TOKEN_TTL_S = 21_600
 TAG = "spotkeeper:draining"
+ELSEWHERE = "on a machine that is not EC2's, set SPOTKEEPER_CLUSTER=onprem"
 _LONGEST = 16_384
 _LONGEST_TOKEN = 512
 # The answer's date has whole seconds, and the answer takes some time.

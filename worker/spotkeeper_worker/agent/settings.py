@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
@@ -198,6 +199,7 @@ def parse(
     wrong: list[str] = []
     known = set(Settings._fields)
     read: dict[str, Any] = {}
+    tried: set[str] = set()
     for name in known:
         names = (PREFIX + name.upper(), *_ALSO.get(name, ()))
         text = next((environment[n] for n in names if environment.get(n)), None)
@@ -210,6 +212,7 @@ def parse(
             read[name] = _read(name, given.get(name), text)
         except ValueError as error:
             shown = given.get(name) if text is None else text
+            tried.add(name)
             wrong.append(f"{names[0]}: {'' if name in _SECRET else repr(shown) + ' '}{error}")
     if job:
         if "jobs_parameter" not in read and not {"job_bucket", "job_queue_url"} <= set(read):
@@ -217,7 +220,7 @@ def parse(
                 f"{PREFIX}JOBS_PARAMETER: is missing; {PREFIX}JOB_BUCKET and {PREFIX}JOB_QUEUE_URL "
                 "would also do"
             )
-    elif not {"search_log_queue_url", "stack"} & set(read):
+    elif not {"search_log_queue_url", "stack"} & (set(read) | tried):
         wrong.append(f"{PREFIX}SEARCH_LOG_QUEUE_URL: is missing, and so is {PREFIX}STACK")
     named = {n[len(PREFIX) :].lower() for n in environment if n.startswith(PREFIX)}
     strange = (named - known - _OTHERS) | (set(given) - known)
@@ -240,7 +243,13 @@ def _meant(name: str) -> str:
 def _read(name: str, given: Any, text: str | None) -> Any:
     """Read one setting, of the environment if it has a text there; raises ValueError."""
     if name in _STRUCTURED:
-        return _STRUCTURED[name](given if text is None else read_value(text))
+        if text is not None:
+            try:
+                given = read_value(text)
+            except ValueError:
+                # A URL by itself; of anything else, the kind of setting knows what it should be.
+                given = text
+        return _STRUCTURED[name](given)
     text = str(given) if text is None else text
     if name == "request_queue":
         return parse_address(text)
@@ -253,9 +262,14 @@ def _read(name: str, given: Any, text: str | None) -> Any:
     default = Settings._field_defaults[name]
     if name in _RANGES:
         low, high = _RANGES[name]
-        value = int(text) if isinstance(default, int) else float(text)
+        whole = isinstance(default, int)
+        try:
+            value = int(text) if whole else float(text)
+        except ValueError:
+            value = math.nan
         if not low <= value <= high:
-            raise ValueError(f"should be from {low:g} to {high:g}")
+            kind = "a whole number" if whole else "a number"
+            raise ValueError(f"should be {kind} from {low:g} to {high:g}")
         return value
     return Path(text) if isinstance(default, Path) else text
 

@@ -41,7 +41,7 @@ def connection_to_aws(url: str, timeout_s: float) -> http.client.HTTPConnection:
     """Connect as AWS's SDKs do: by HTTPS_PROXY, but for NO_PROXY, and with AWS_CA_BUNDLE.
 
     The instance metadata and a machine's own services are never reached through a proxy. Raises
-    HTTPException for a proxy that is no URL, OSError for a bundle that cannot be read.
+    HTTPException for a proxy that is no URL, and for a bundle that cannot be read.
     """
     proxy, context, parts = "", None, urlsplit(url)
     if any(name.lower().endswith("_proxy") for name in os.environ):
@@ -57,7 +57,12 @@ def connection_to_aws(url: str, timeout_s: float) -> http.client.HTTPConnection:
     if os.environ.get("AWS_CA_BUNDLE") and parts.scheme == "https":
         import ssl
 
-        context = ssl.create_default_context(cafile=os.environ["AWS_CA_BUNDLE"])
+        bundle = os.environ["AWS_CA_BUNDLE"]
+        try:
+            context = ssl.create_default_context(cafile=bundle)
+        except OSError as error:
+            why = f"{error.strerror or error}; should be a file of certificates (PEM)"
+            raise http.client.InvalidURL(f"AWS_CA_BUNDLE: {bundle}: {why}") from None
     return connection_to(url, timeout_s, proxy, context)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
@@ -181,7 +182,10 @@ async def serve_each(
 
     async def one(message: Message[Body]) -> None:
         async with message:
-            await handle(message.body)
+            answer = handle(message.body)
+            if not inspect.isawaitable(answer):
+                raise TypeError(f"{handle!r} should be a coroutine function: async def")
+            await answer
 
     try:
         async for message in messages:
@@ -207,7 +211,7 @@ def serve_here(
     taken: SimpleQueue[tuple[Body, Future[Exception | None]] | None] = SimpleQueue()
     began: Future[tuple[asyncio.AbstractEventLoop, Any]] = Future()
 
-    async def answer(body: Body) -> None:
+    async def hand_over(body: Body) -> None:
         answered: Future[Exception | None] = Future()
         taken.put((body, answered))
         error = await asyncio.wrap_future(answered)
@@ -216,7 +220,7 @@ def serve_here(
 
     async def run() -> None:
         began.set_result((asyncio.get_running_loop(), asyncio.current_task()))
-        await serve_each(messages, answer)
+        await serve_each(messages, hand_over)
 
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="loop") as pool:
         ended = pool.submit(lambda: asyncio.run(run()))
@@ -226,7 +230,10 @@ def serve_here(
                 body, answered = one
                 error: Exception | None = None
                 try:
-                    handle(body)
+                    answer = handle(body)
+                    if inspect.iscoroutine(answer):
+                        answer.close()
+                        raise TypeError(f"{handle!r} is a coroutine function: see docs/asyncio.md")
                 except Exception as raised:  # noqa: BLE001 - the loop logs it, and goes on
                     error = raised
                 # A loop that has failed no longer waits for it.

@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable
 
 from spotkeeper_worker.aio.loops import Loop, Message, serve_each
-from spotkeeper_worker.extras import needs
+from spotkeeper_worker.extras import needs, region_of_queue
 from spotkeeper_worker.log import get_logger
 
 with needs("asyncio-sqs"):
@@ -86,7 +86,7 @@ class SqsLoop(Loop[str]):
         at_once: int = 0,
     ) -> None:
         super().__init__(worker, min(visibility_s / 3, 1.0), at_once)
-        self._queue = {"QueueUrl": queue_url}
+        self._queue, self._region = {"QueueUrl": queue_url}, region_of_queue(queue_url)
         self._client, self._visibility_s, self._wait_s = client, visibility_s, wait_s
         self._retry_s = _FIRST_RETRY_S
         self._served: deque[str] = deque(maxlen=_REMEMBERED)
@@ -97,7 +97,7 @@ class SqsLoop(Loop[str]):
         if self._client is None:
             with needs("asyncio-sqs"):
                 session = importlib.import_module("aiobotocore.session").get_session()
-            client = session.create_client("sqs")
+            client = session.create_client("sqs", region_name=self._region or None)
             self._client = await self._ending.enter_async_context(client)
         try:
             answer = await self._client.receive_message(

@@ -17,11 +17,11 @@ from spotkeeper_worker.agent.aws import (
     Parameters,
     SearchLogQueue,
     endpoint_of,
-    region_of_queue,
 )
 from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.gpu import ask
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError, identity
+from spotkeeper_worker.extras import region_of_queue
 from spotkeeper_worker.job.bucket import Bucket, BucketError
 from spotkeeper_worker.job.command import Command, LogStream, user_named
 from spotkeeper_worker.job.reports import Reporter

@@ -47,6 +47,7 @@ _GRACE_S = 10.0
 _TIMEOUTS = (408, 499, 504)
 _SERVER_ERROR = 500
 _UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_GO = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?([-+.\de]+)(ns|us|ms|s|)", re.ASCII)
 _LONGEST_NUMBER = 400
 
 
@@ -284,10 +285,11 @@ def skipped(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _duration(value: Any, unit: str) -> float:
-    """Read a duration in seconds: a number, or a text with a unit of its own, as Go writes it."""
+    """Read a duration in seconds: a number, or a text as Go writes it (`2500ms`, `1m2.5s`)."""
     text = str(value).strip().replace("µs", "us").replace("μs", "us")
-    own = next((name for name in ("ms", "us", "ns", "s") if text.endswith(name)), "")
-    return float(text.removesuffix(own) if own else text) / _UNITS[own or unit]
+    match = _GO.fullmatch(text)
+    hours, minutes, number, own = match.groups() if match else (0, 0, text, "")
+    return 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(number) / _UNITS[own or unit]
 
 
 def _field(entry: dict[str, Any], name: str) -> Any:
