@@ -5,13 +5,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from botocore.exceptions import ClientError
+from botocore.session import get_session
 
 from spotkeeper.adapters.ec2.auto_scaling import failure_from
 from spotkeeper.adapters.errors import End, end_of
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper_lab.aws import answers
 from spotkeeper_lab.aws.answers import Answers
+from spotkeeper_lab.aws.context import local_aws
+from spotkeeper_lab.aws.limits import beyond
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import REFRESHED, Physics, two_groups
 from spotkeeper_lab.fakes import TIME
@@ -22,6 +27,7 @@ from tests.builders import EVIDENCE, evidence
 
 POOL = "us-east-1a/g5.xlarge"
 TAKEN = {"aws", "unknown"}
+LIMITS = Path(answers.__file__).with_name("limits.tsv")
 
 
 def make() -> Cloud:
@@ -99,3 +105,40 @@ def test_the_lab_has_aws_s_table_of_spot_request_statuses() -> None:
     running = {it["status"]: it["instance"] for it in evidence(name.removesuffix(".tsv"))
                if it["instance state"] == "running"}  # fmt: skip
     assert {running[status] for status in TAKING} == {"goes"}
+
+
+def nested(path: list[str], value: object) -> Any:
+    """Parameters that have a value at a path."""
+    if not path:
+        return value
+    return [nested(path[1:], value)] if path[0] == "[]" else {path[0]: nested(path[1:], value)}
+
+
+@pytest.mark.parametrize(
+    "row", evidence("limits"), ids=lambda row: f"{row['operation']} {row['parameter']}"
+)
+def test_the_lab_refuses_a_call_beyond_aws_s_limits(row: dict[str, str]) -> None:
+    """Every call of the product in the lab is held against them, and against botocore's models."""
+    assert (EVIDENCE / "limits.tsv").read_bytes() == LIMITS.read_bytes()
+    model = get_session().get_service_model(row["service"]).operation_model(row["operation"])
+    most, path = int(row["most"]), row["parameter"].split(".")
+    shape: Any = model.input_shape
+    for name in path:
+        shape = shape.member if name == "[]" else shape.members[name]
+    for size, refused in ((most, False), (most + 1, True)):
+        value = size if shape.type_name == "integer" else "x" * size
+        value = ["x"] * size if shape.type_name == "list" else value
+        assert bool(beyond(model, nested(path, value))) is refused
+    assert row["source"]
+
+
+def test_a_client_of_the_lab_refuses_what_botocores_model_refuses() -> None:
+    names = [f"i-{number:017x}" for number in range(21)]
+    with local_aws(make(), TIME), pytest.raises(ClientError, match="20 at most"):
+        boto3.client("autoscaling").detach_instances(
+            AutoScalingGroupName="spot", InstanceIds=names, ShouldDecrementDesiredCapacity=False
+        )
+    with local_aws(make(), TIME), pytest.raises(ClientError, match="255 at most"):
+        boto3.client("autoscaling").set_desired_capacity(
+            AutoScalingGroupName="x" * 256, DesiredCapacity=1
+        )

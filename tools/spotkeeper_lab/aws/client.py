@@ -15,6 +15,7 @@ from botocore.model import OperationModel
 from botocore.paginate import Paginator
 from botocore.validate import ParamValidator
 
+from spotkeeper_lab.aws.limits import beyond
 from spotkeeper_lab.aws.wire import REGION, Respond
 from spotkeeper_lab.cloud.values import CloudError
 
@@ -65,6 +66,8 @@ class Client:
                 message = f"{self._service}.{operation.name}: {report.generate_report()}"
                 raise NotImplementedError(message)
             try:
+                if too_much := beyond(operation, params):
+                    raise CloudError("ValidationError", too_much)
                 return dict(respond(params))
             except CloudError as refusal:
                 error: Any = {"Error": {"Code": refusal.code, "Message": refusal.message}}

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import boto3
 from botocore import handlers, xform_name
+from botocore.exceptions import ClientError
 from botocore.model import OperationModel
 from moto import backend_index, mock_aws
 from moto.core import responses
@@ -19,6 +20,7 @@ from moto.sqs import models as sqs_models
 from spotkeeper_lab.aws.answers import Answers
 from spotkeeper_lab.aws.client import CREDENTIALS
 from spotkeeper_lab.aws.dynamodb import Tables
+from spotkeeper_lab.aws.limits import beyond
 from spotkeeper_lab.aws.wire import Respond, VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError
@@ -78,6 +80,9 @@ def answering(answers: Mapping[str, Mapping[str, Respond]]) -> Iterator[None]:
     def keep(params: object, model: OperationModel, context: dict[str, Any], **_: object) -> None:
         if known(model):
             context[_PARAMS] = params
+        if isinstance(params, dict) and (too_much := beyond(model, params)):
+            error: Any = {"Error": {"Code": "ValidationError", "Message": too_much}}
+            raise ClientError(error, model.name)
 
     def answer(model: OperationModel, context: dict[str, Any], **_: object) -> Any:
         if (respond := known(model)) is None:
