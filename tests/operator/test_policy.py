@@ -27,7 +27,7 @@ from tests.rights import ACCOUNT, ARNS, GROUP, REGION, Call, calls_of, permits
 from tests.template.stack import Stack, as_list, statements
 from tests.unit.doctor.good import FLEET
 
-POLICIES = {"SpotkeeperOperator", "Examine", "StartDrills"}
+POLICIES = {"SpotkeeperOperator", "Examine", "LookAtFleets", "KeepScores", "StartDrills"}
 # What moto does not know, or what only other groups and accounts have.
 ANSWERS: Mapping[str, Mapping[str, Any]] = {
     "cloudwatch": {"DescribeAlarmContributors": {"AlarmContributors": []}},

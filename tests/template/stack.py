@@ -49,5 +49,5 @@ def statements(stack: Stack) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, policy in stack.resources("AWS::IAM::ManagedPolicy").items():
         yield from ((name, statement) for statement in policy["PolicyDocument"]["Statement"])
     for name, role in stack.resources("AWS::IAM::Role").items():
-        for policy in role["Policies"]:
+        for policy in role.get("Policies", ()):
             yield from ((name, statement) for statement in policy["PolicyDocument"]["Statement"])

@@ -15,7 +15,7 @@ READING = re.compile(r"\w+:(Describe|Get|List|Query)\w*$")
 GROUP = re.compile(r"arn:aws:autoscaling:us-west-2:123456789012:autoScalingGroup:\*:(.+)$")
 OPERATOR = "SpotkeeperOperator"
 # The doctor's eyes: people's, and those of the daily look.
-EXAMINE = "Examine"
+EXAMINE, LOOK, SCORES = "Examine", "LookAtFleets", "KeepScores"
 # Their conditions: test_resources_of_jobs_are_changed_by_their_stacks_tag_only.
 OF_JOBS = {"JobMachines", "KeepJobsPolicy", "OperateJobs"}
 THERE = "arn:aws:dynamodb:us-east-2:123456789012:table/there"
@@ -142,7 +142,7 @@ def test_the_length_of_the_one_request_queue_is_read_only_when_one_is_given(
         if ":sqs:" in resource
     }
     arn = "arn:aws:sqs:us-west-2:123456789012:requests.fifo"
-    assert reads == {(owner, arn, "sqs:GetQueueAttributes") for owner in ("SizeSpot", OPERATOR)}
+    assert reads == {(owner, arn, "sqs:GetQueueAttributes") for owner in ("SizeSpot", LOOK)}
     assert ":sqs:" not in str(list(statements(adopted)))
 
 
@@ -185,7 +185,11 @@ def test_each_function_may_do_what_it_was_seen_to_do_and_nothing_else(
                    call.resource == it.resource for it in own)
     }  # fmt: skip
     # What the doctor reads is an operator's too: tests/operator/test_policy.py has all of it.
-    doctors = actions(of(whole[0], EXAMINE, "ExamineJobs")) if name == "examine_account" else set()
+    doctors = (
+        actions(of(whole[0], EXAMINE, SCORES, "ExamineJobs"))
+        if name == "examine_account"
+        else set()
+    )
     too_much = {call for call in others if any(permits(it, call) for it in found)}
     unseen = UNSEEN.get(name, set())
     assert {call for call in too_much if call.action not in doctors | unseen} == set()
@@ -318,7 +322,15 @@ def test_the_policy_is_attached_to_the_role_that_is_named() -> None:
         stack = Stack.with_parameters({**ADOPT, "WorkerRole": role})
         assert stack.resources("AWS::IAM::ManagedPolicy")["SendSearchLogs"].get("Roles") == roles
         operator = stack.resources("AWS::IAM::Role")[OPERATOR]
-        assert operator["ManagedPolicyArns"] == [EXAMINE]
+        assert operator["ManagedPolicyArns"] == [EXAMINE, LOOK, SCORES]
+
+
+def test_who_only_looks_may_change_nothing(stack: Stack) -> None:
+    """What the commands that look may read is what they do: tests/operator/test_policy.py."""
+    viewer = stack.resources("AWS::IAM::Role")["SpotkeeperViewer"]
+    assert viewer["ManagedPolicyArns"] == [EXAMINE, LOOK]
+    assert "Policies" not in viewer
+    assert not [it for it in actions(of(stack, EXAMINE, LOOK)) if not READING.match(it)]
 
 
 def camel(method: str) -> str:

@@ -126,7 +126,7 @@ def test_the_lab_refuses_a_call_beyond_aws_s_limits(row: dict[str, str]) -> None
     for name in path:
         shape = shape.member if name == "[]" else shape.members[name]
     for size, refused in ((most, False), (most + 1, True)):
-        value = size if shape.type_name == "integer" else "x" * size
+        value: Any = size if shape.type_name == "integer" else "x" * size
         value = ["x"] * size if shape.type_name == "list" else value
         assert bool(beyond(model, nested(path, value))) is refused
     assert row["source"]

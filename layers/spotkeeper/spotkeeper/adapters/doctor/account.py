@@ -1,5 +1,6 @@
 """What the account and region allow: quotas, instance types, roles, concurrency, keys, scores."""
 
+import contextlib
 import json
 import re
 from collections import defaultdict
@@ -17,6 +18,7 @@ from spotkeeper.adapters.table import Items, epoch
 from spotkeeper.domain.doctor.checks import ROLES
 from spotkeeper.domain.doctor.facts import AccountFacts, GroupFacts, LaunchTemplate, Unseen, known
 from spotkeeper.domain.fleet import Fleet
+from spotkeeper.ports import Refused
 
 _AUTO_SCALING = "AWSServiceRoleForAutoScaling"
 _DOCUMENT = re.compile(rf"{DOCUMENTS_ROOT}/[^/]+/fleets/[^/]+")
@@ -152,7 +154,9 @@ class _Scores(Items):
                 score: int = entry["Score"]
                 expires_at = epoch(now + SCORE_KEPT)
                 about = {"configuration": configuration, "at": now.isoformat()}
-                self._put(doing, at, "score", score=score, expires_at=expires_at, **about)
+                # A role that only looks remembers none.
+                with contextlib.suppress(Refused):
+                    self._put(doing, at, "score", score=score, expires_at=expires_at, **about)
                 return score
         return None
 
