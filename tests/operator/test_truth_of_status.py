@@ -66,7 +66,7 @@ NAMES: Mapping[Kind, str] = {
     Kind.LAUNCH_REFUSED: "LAUNCH since|has no|neither group has|throttles",
     Kind.OPERATOR_SUSPENDS: "SUSPENDED",
     Kind.OPERATOR_MAXIMUM: "at most",
-    Kind.HANG: "suspected|may not work|nobody serves|not known to serve",
+    Kind.HANG: "suspected|may not work|nobody|not known to serve|no worker|send search logs",
     Kind.BAD_SPOT_IMAGE: "suspected|may not work|nobody serves|not known to serve|launching",
     Kind.NO_TURNS: "no availability turn",
     Kind.FORBIDDEN: "FAILING|no availability turn",

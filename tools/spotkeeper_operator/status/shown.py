@@ -111,6 +111,9 @@ def _launches(status: FleetStatus) -> Iterator[str]:
         which = "SPOT" if short[0] is status.groups[0] else "ON-DEMAND"
         who = "NEITHER GROUP CAN" if len(short) > 1 else f"{which} CANNOT"
         yield f"{who} LAUNCH {since}: {text}: {advice}"
+        for other in failures:
+            if other not in by_person:
+                yield f"no {other.failure_class.value} either since {other.since:%H:%M}"
     else:
         who = "neither group has" if len(short) > 1 else f"{short[0].name} has no"
         pools = {pool for group in short for pool in group.offers}
@@ -160,6 +163,8 @@ def _also(status: FleetStatus) -> Iterator[str]:
     there, known = status.in_service or 0, status.known_to_serve or 0
     if known < there and _suspect(status) and status.cause is not Cause.SUSPECTS:
         yield f"{_suspect(status)} may not work"
+    if status.nobody_serves and status.cause is not Cause.NOBODY_SERVES:
+        yield status.nobody_serves
     if status.waiting and (count := status.waiting.requests):
         yield "1 request waits" if count == 1 else f"{count} requests wait"
     if (new := status.new_version) and new.verdict is not Verdict.NO_WORSE:
