@@ -149,6 +149,8 @@ def test_a_machine_leaves_and_no_job_is_lost(name: str, server: str, tmp_path: P
         say(tmp_path / "a", State.SERVING)
         until(lambda: len(answered()) > count + 3, "the warning was withdrawn")
         say(tmp_path / "a", State.DRAINING)
+        # What it has prefetched waits by now.
+        time.sleep(0.5)
         begun[0].terminate()
         assert begun[0].wait(30) == 0
         served = len(answered())
