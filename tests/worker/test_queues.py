@@ -55,6 +55,7 @@ else:
     "dramatiq": (
         "import dramatiq, dramatiq.brokers.redis\nfrom spotkeeper_worker import Worker",
         """
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 broker = dramatiq.brokers.redis.RedisBroker(url=url)
 broker.add_middleware(Fleet())
 dramatiq.set_broker(broker)
@@ -92,8 +93,6 @@ else:
 HEAD = """
 import asyncio, os, signal, sys, time
 url, what, jobs = sys.argv[1], sys.argv[2], int(sys.argv[3])
-if what == "serve":
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM] if DRAMATIQ else [])
 def say(n):
     with open(sys.argv[4], "a") as answers:
         answers.write(f"{n}\\n")
@@ -120,7 +119,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_a_machine_leaves_and_no_job_is_lost(name: str, server: str, tmp_path: Path) -> None:
     """A warning that is withdrawn, and then a departure, while two machines serve."""
     before, after = PROGRAMS[name]
-    program = before + HEAD.replace("DRAMATIQ", str(name == "dramatiq")) + block(name) + after
+    program = before + HEAD + block(name) + after
     begun: list[subprocess.Popen[bytes]] = []
     answers = tmp_path / "answers"
     answers.touch()

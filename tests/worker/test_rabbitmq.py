@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
@@ -179,26 +180,25 @@ def hand_back(stage: Stage, queue: Queue, body: bytes, **properties: str | None)
     stage.say(State.SERVING)
 
 
-@pytest.mark.parametrize("told", [None, "soon", -1, 10**18, 1_795_300_000, b"\xff", [1], {}])
+TIMES: list[Any] = [None, "soon", -1, 10**18, 1_795_300_000, b"\xff", [1], {}]
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        *(({"headers": {"timestamp_in_ms": each}}, "is not a time") for each in TIMES),
+        *(({"timestamp": each}, "no enqueue time") for each in (10**15, 10**18, 2**63 - 1)),
+    ],
+)
 def test_a_bad_time_stops_no_request(
-    stage: Stage, queue: Queue, told: object, caplog: pytest.LogCaptureFixture
+    stage: Stage, queue: Queue, sent: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    queue.send(b"one", message_id="r-0", headers={"timestamp_in_ms": told})
+    queue.send(b"one", message_id="r-0", **sent)
     stage.serves(b"one")
-    assert "is not a time" in caplog.text
+    assert why in caplog.text
     stage.worker.stop()
     until(lambda: queue.waiting == 0, "it is acknowledged")
     assert "failed" not in caplog.text
-
-
-@pytest.mark.parametrize("stamp", [10**15, 10**18, 2**63 - 1])
-def test_a_timestamp_that_is_no_date_stops_no_request(
-    stage: Stage, queue: Queue, stamp: int
-) -> None:
-    queue.send(b"one", message_id="r-0", timestamp=stamp)
-    stage.serves(b"one")
-    stage.worker.stop()
-    until(lambda: queue.waiting == 0, "it is acknowledged")
 
 
 def close_connections(broker: Rabbit, queue: Queue) -> None:

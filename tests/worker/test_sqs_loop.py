@@ -19,6 +19,7 @@ from spotkeeper_worker import AsyncWorker, Worker, sqs
 from spotkeeper_worker.aio import Change
 from spotkeeper_worker.aio.loops import Message
 from spotkeeper_worker.aio.sqs import serve, take
+from spotkeeper_worker.sqs import _Awaited as Awaited
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import until
 from tests.worker.logs import Taken, say
@@ -47,16 +48,6 @@ class Client:
             return answer
 
         return call
-
-
-class Awaited:
-    """What aiobotocore's client is."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        return lambda **asked: asyncio.to_thread(getattr(self._client, name), **asked)
 
 
 class Stage:
@@ -143,6 +134,7 @@ of_asyncio = pytest.mark.parametrize("stage", ["asyncio"], indirect=True)
 
 def test_all_are_served_once_as_many_at_once_as_slots(stage: Stage) -> None:
     bodies = [*map(str, range(20)), "last"]
+    stage.lasts_s = 0.15
     stage.send(*bodies)
     stage.serve()
     assert sorted(stage.served) == sorted(bodies)

@@ -152,41 +152,38 @@ class _Handler(BaseHTTPRequestHandler):
             self._auto_scaling(refuses, {name: v[0] for name, v in parse_qs(body).items()})
             return
         request = json.loads(body)
-        answer: dict[str, Any] = {}
+        answer: dict[str, Any] = {"MessageId": uuid.uuid4().hex}
         if called == "AmazonSSM.GetParameter":
             value = machine.parameters.get(request["Name"])
             answer = {"Parameter": {"Name": request["Name"], "Value": value}}
             refuses = refuses or ("ParameterNotFound" if value is None else "")
-        else:
-            answer = {"MessageId": uuid.uuid4().hex}
-            if not refuses and len(request["MessageBody"].encode()) > _LONGEST_MESSAGE:
-                refuses = "InvalidParameterValue"
-            if not refuses:
-                with machine.changed:
-                    machine.bodies.append(request["MessageBody"])
+        elif len(request["MessageBody"].encode()) > _LONGEST_MESSAGE:
+            refuses = refuses or "InvalidParameterValue"
+        elif not refuses:
+            with machine.changed:
+                machine.bodies.append(request["MessageBody"])
         if refuses:
             answer = {"__type": f"com.amazonaws#{refuses}", "message": "refused by the test"}
         self._answer(400 if refuses else 200, json.dumps(answer))
 
     def _auto_scaling(self, refuses: str, params: dict[str, str]) -> None:
-        action, hook = params.get("Action"), params.get("LifecycleHookName", "")
-        machine = self.machine
-        code, message = refuses or "ValidationError", ""
+        machine, action, hook = self.machine, params.get("Action"), params.get("LifecycleHookName")
+        message = ""
         if refuses:
             message = "refused by the test"
         elif action == "DescribeAutoScalingInstances":
             group = f"<AutoScalingGroupName>{machine.group}</AutoScalingGroupName>"
             self._answer(200, group if machine.target else "<AutoScalingInstances/>")
-            return
         elif params.get("AutoScalingGroupName") != machine.group:
             message = "AutoScalingGroup name not found"
-        elif machine.act(hook, heartbeat="Heartbeat" in str(action)):
+        elif machine.act(str(hook), heartbeat="Heartbeat" in str(action)):
             self._answer(200, f"<{action}Response/>")
-            return
         else:
             message = f"No active Lifecycle Action found with instance ID {machine.instance_id}"
-        error = f"<Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error>"
-        self._answer(400, f"<ErrorResponse>{error}</ErrorResponse>")
+        if message:
+            code = f"<Code>{refuses or 'ValidationError'}</Code>"
+            error = f"<Error><Type>Sender</Type>{code}<Message>{message}</Message></Error>"
+            self._answer(400, f"<ErrorResponse>{error}</ErrorResponse>")
 
     def _answer(self, status: int, body: str) -> None:
         data = body.encode()
