@@ -270,12 +270,12 @@ def bill(work: Work) -> Iterator[Item]:
 def _a_region(work: Work) -> Item:
     """Price what a further region adds to its stack, with a third of the fleet.
 
-    Its collector's digests: a message a batch, counted once more at home. A report each minute, and
-    a share every four at least; the region reads its share, and the home both.
+    Its collector's digests: a message of each slot, counted once more at home. A report each
+    minute, and a share every four at least; the region reads its share, and the home both.
     """
     turn, messages = work.turns["collect_search_logs"], MINUTES * 60 / WINDOW_OF_BATCH_S
     # A message is sent and received; what one call counts is deleted at once.
-    queue = messages * (2 + 1 / REGION_BATCH) * SQS_USD
+    queue = messages * work.items * (2 + 1 / REGION_BATCH) * SQS_USD
     seconds = turn.cpu_s * VCPU_GB / MEMORY_GB + turn.calls.total() * CALL_S
     call = seconds * MEMORY_GB * LAMBDA_GB_S_USD + LAMBDA_CALL_USD
     writes = work.items * ceil(work.sizes["load"] / 3)

@@ -57,10 +57,8 @@ class Endpoint(LabClient):
         """Run sam with what the lab printed to paste, and nothing else of AWS."""
         return types(shlex.join(["sam", *arguments]), self.environment | keys, SAM.parent)
 
-    def deploy(
-        self, *parameters: str, stack: str = "spotkeeper", region: str = REGION, **keys: str
-    ) -> None:
-        options = ("--resolve-s3", "--no-confirm-changeset", "--no-progressbar", "--region", region)
+    def deploy(self, *parameters: str, stack: str = "spotkeeper", **keys: str) -> None:
+        options = ("--resolve-s3", "--no-confirm-changeset", "--no-progressbar")
         name = ("--stack-name", stack, "--s3-prefix", stack)
         overrides = (*name, "--parameter-overrides", *parameters)
         self.sam("deploy", *options, *overrides, **keys)

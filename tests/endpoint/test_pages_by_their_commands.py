@@ -35,7 +35,7 @@ ELSEWHERE = {
     "docs/json.md": "tests/operator/test_json.py",
     "docs/model-servers.md": "tests/worker/test_model_servers.py",
     "docs/notify.md": "tests/template/test_notify.py",
-    "docs/regions.md": "tests/operator/test_regions.py",
+    "docs/regions.md": "tests/endpoint/test_regions.py",
     "docs/rollouts.md": "tests/operator/test_rollout.py",
     "docs/queues.md": "tests/worker/test_queues.py",
     **{f"docs/{name}.md": "tests/worker/page.py" for name in WORKER_PAGES},

@@ -17,10 +17,12 @@ from spotkeeper_lab.run.up import ELSEWHERE
 from tests.endpoint.conftest import CHECKOUT, Endpoint, create_function, types, until
 from tests.endpoint.test_stack import FLEET, STACK, desired, serving
 
-THERE = (
-    f"SpotGroupName=ocr-spot-{ELSEWHERE}", f"OnDemandGroupName=ocr-on-demand-{ELSEWHERE}",
-    "Mode=act", f"Home={REGION}", "SpotMin=0", "SizeByLoad=false",
-)  # fmt: skip
+# What `region add` leaves to the reader.
+THERE = {
+    "THE-SPOT-GROUP-THERE": f"ocr-spot-{ELSEWHERE}",
+    "THE-ON-DEMAND-GROUP-THERE": f"ocr-on-demand-{ELSEWHERE}",
+}
+SAM = CHECKOUT / ".venv-sam/bin"
 NEED = 3
 
 
@@ -45,8 +47,7 @@ class Regions:
 
     def known(self) -> dict[str, Any]:
         """What the home knows of each region, as the command answers it."""
-        sam = CHECKOUT / ".venv-sam/bin"
-        text = types(".venv/bin/spotkeeper regions --json", self.endpoint.environment, sam)
+        text = types(".venv/bin/spotkeeper regions --json", self.endpoint.environment, SAM)
         return {one["region"]: one for one in json.loads(text)["fleets"][0]["regions"]}
 
     def items(self, region: str, pk: str) -> list[Any]:
@@ -67,11 +68,17 @@ class Regions:
 
 @pytest.fixture(scope="module")
 def regions(endpoint: Endpoint) -> Iterator[Regions]:
+    """Added as a user adds a region: by the commands that `region add` prints."""
     both = Regions(endpoint)
-    endpoint.deploy(*THERE, region=ELSEWHERE)
-    stacks = endpoint.aws("cloudformation", ELSEWHERE).describe_stacks(StackName=STACK)["Stacks"]
-    [arn] = [o["OutputValue"] for o in stacks[0]["Outputs"] if o["OutputKey"] == "TableArn"]
-    endpoint.deploy(*FLEET, "SizeByLoad=false", f"Regions={arn}")
+    endpoint.deploy(*FLEET, "SizeByLoad=false")
+    for left in (2, 1):
+        add = f".venv/bin/spotkeeper region add {ELSEWHERE} --json"
+        plan = json.loads(types(add, endpoint.environment, SAM))
+        assert len(plan["commands"]) == left
+        command = plan["commands"][0]
+        for theirs, mine in THERE.items():
+            command = command.replace(theirs, mine)
+        types(f"{command} --no-confirm-changeset", endpoint.environment, SAM)
     yield both
     endpoint.order(do="load", value=0)
     endpoint.order(do="capacity", value=4)

@@ -142,10 +142,13 @@ def plan_region(aws: Aws, stack_name: str, fleet: Fleet, region: str) -> NewRegi
     arn = look("reading the stack there", lambda: _table_arn(aws, stack_name, region))
     there = arn if isinstance(arn, str) else "ARN-OF-ITS-OUTPUT-TableArn"
     bounds, deploy = fleet.bounds, ".venv-sam/bin/sam deploy --resolve-s3 --region"
+    groups = "SpotGroupName=THE-SPOT-GROUP-THERE OnDemandGroupName=THE-ON-DEMAND-GROUP-THERE"
+    if stack.parameters.get("LaunchTemplateId"):
+        groups = "LaunchTemplateId=THE-TEMPLATE-THERE SubnetIds=THE-SUBNETS-THERE"
     own = (
         f"{deploy} {region} --stack-name {stack_name} --parameter-overrides Home={aws.region} "
-        f"FleetName={name} SpotMin=0 SpotMax={bounds.spot_max} OnDemandMax={bounds.on_demand_max} "
-        "LaunchTemplateId=THE-TEMPLATE-THERE SubnetIds=THE-SUBNETS-THERE"
+        f"FleetName={name} Mode={fleet.mode} SpotMin=0 SpotMax={bounds.spot_max} "
+        f"OnDemandMax={bounds.on_demand_max} {groups}"
     )
     tables = ",".join([*[one for one in fleet.regions.split(",") if one], there])
     home = f"{deploy} {aws.region} --stack-name {stack_name} --parameter-overrides Regions={tables}"

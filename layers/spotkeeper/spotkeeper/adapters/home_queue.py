@@ -1,6 +1,6 @@
 """A region's digests on their way to its fleets' home: messages of a queue there.
 
-A message has what items of the load table have: fleet and region, key, and packed digests.
+A message has what an item of the load table has: fleet and region, key, and packed digests.
 """
 
 import json
@@ -30,30 +30,20 @@ class HomeQueue:
 
     def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
         """Send digests; raises where the home's queue does not take one."""
-        bodies, room = list[list[list[str]]](), 0
         for some in by_item(digests, WORKERS_A_MESSAGE):
-            item, workers = pack(*some), sum(len(digest.workers) for digest in some)
-            if room < workers or not bodies:
-                bodies.append([])
-                room = WORKERS_A_MESSAGE
-            room -= workers
+            item, fleet = pack(*some), f"{some[0].fleet}@{self._region}"
             name, packed = next((n, v["B"]) for n, v in item.items() if "B" in v)
-            fleet = f"{some[0].fleet}@{self._region}"
-            bodies[-1].append([fleet, item["sk"]["S"], name, b64encode(packed).decode()])
-        for body in bodies:
+            body = json.dumps([fleet, item["sk"]["S"], name, b64encode(packed).decode()])
             with aws_errors("forwarding search logs to the home"):
-                self._sqs.send_message(QueueUrl=self._url, MessageBody=json.dumps(body))
+                self._sqs.send_message(QueueUrl=self._url, MessageBody=body)
         return ()
 
 
 def unpacked(body: str) -> Sequence[LoadDigest]:
     """Read a message's digests; raises `Unreadable` for what no release of this format sent."""
     try:
-        digests = [
-            digest
-            for fleet, key, name, packed in json.loads(body)
-            for digest in unpack(str(fleet), {"sk": {"S": key}, name: {"B": b64decode(packed)}})
-        ]
+        fleet, key, name, packed = json.loads(body)
+        digests = unpack(str(fleet), {"sk": {"S": key}, name: {"B": b64decode(packed)}})
     except (KeyError, TypeError, ValueError, zlib.error) as error:
         raise Unreadable(f"not what a region's collector forwards: {error}") from error
     return digests

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from spotkeeper.adapters.table import LAST, Items, epoch, only_if
 from spotkeeper.domain.spread import Report, Share
-from spotkeeper.ports import Conflict, Unreadable
+from spotkeeper.ports import Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,34 +36,30 @@ class RegionTables:
         items = self._items(region, table)._query(
             doing, f"region#{fleet}", "report", f"share{LAST}", ConsistentRead=True
         )
-        said = {item["sk"]["S"]: item for item in items}
+        share: Share | None = None
+        report: Report | None = None
         try:
-            share, report = [
-                said[sk]["said"]["S"] if sk in said else None for sk in ("share", "report")
-            ]
-            return (
-                _SHARE.validate_json(share) if share else None,
-                _REPORT.validate_json(report) if report else None,
-            )
+            for item in items:
+                if item["sk"]["S"] == "share":
+                    share = _SHARE.validate_json(item["said"]["S"])
+                else:
+                    report = _REPORT.validate_json(item["said"]["S"])
         except (KeyError, ValidationError) as error:
             message = f"{doing}: an item of region#{fleet} cannot be read: delete it"
             raise Unreadable(message) from error
+        return share, report
 
     def give(self, fleet: str, region: str, table: str, share: Share, seen: int) -> None:
         """Write a share in the place of the one of term `seen`; raises `Conflict` if it is not."""
-        try:
-            self._items(region, table)._put(
-                f"writing the share of {fleet} in {region}",
-                f"region#{fleet}",
-                "share",
-                only_if("attribute_not_exists(term) OR term = :seen", seen=seen),
-                said=_SHARE.dump_json(share).decode(),
-                term=share.term,
-                expires_at=epoch(share.written + LIFETIME),
-            )
-        except Conflict as error:
-            message = f"another home has just written the share of {fleet} in {region}"
-            raise Conflict(message) from error
+        self._items(region, table)._put(
+            f"writing the share of {fleet} in {region}",
+            f"region#{fleet}",
+            "share",
+            only_if("attribute_not_exists(term) OR term = :seen", seen=seen),
+            said=_SHARE.dump_json(share).decode(),
+            term=share.term,
+            expires_at=epoch(share.written + LIFETIME),
+        )
 
     def report(self, fleet: str, report: Report) -> None:
         """Write what this region says."""
