@@ -2,15 +2,18 @@
 
 import json
 
+import boto3
 import pytest
 
 from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
 from functions.collect_search_logs.app import handler as collect_search_logs
 from functions.keep_ledger.app import handler as keep_ledger
+from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
+from spotkeeper.domain.decision import Controller
 from spotkeeper.observability import TurnFailed
 from spotkeeper_lab.cloud.values import Physics, two_groups
-from tests.functions.conftest import A, B, StageOf, document
+from tests.functions.conftest import A, B, TABLE, StageOf, document
 
 LOOK = {"vhost": "/", "name": "requests", "ready": 3, "unacknowledged": 0}
 THERE = "arn:aws:dynamodb:us-east-2:123456789012:table/there"
@@ -40,6 +43,18 @@ def test_regions_know_each_others_prices(stage_of: StageOf, where: dict[str, str
     stage.call(check_availability)
     assert stage.counted("ec2")["DescribeSpotPriceHistory"] == 1
     stage.call(check_health)
+
+
+def test_a_turn_that_another_met_at_work_is_followed_by_one_that_reads_notes(
+    stage_of: StageOf,
+) -> None:
+    stage = stage_of(("ocr",))
+    states = FleetStateTable(boto3.client("dynamodb"), TABLE)
+    lease = states.acquire("ocr", Controller.HEALTH, stage.now, None)
+    assert lease
+    stage.call(check_health)
+    states.release(lease)
+    assert stage.call(check_health).keys() == {"ocr"}
 
 
 def test_the_ledger_reads_aws_s_lists_of_prices(stage_of: StageOf) -> None:

@@ -153,12 +153,8 @@ LAMBDAS = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", 
 FOR_AWS = {"keep_jobs": {"ec2:RunInstances", "iam:PassRole", "s3:ListBucket"}}
 # They run the same turn.
 LIKE = {"handle_interruption": "check_availability", "check_availability": "handle_interruption"}
-# What no test has a function do: a volume that is of no use to its job, the price of spot, and a
-# share of the need that has changed.
-UNSEEN = {
-    "keep_jobs": {"ec2:DetachVolume", "ec2:DescribeSpotPriceHistory"},
-    "check_health": {"sqs:SendMessage"},
-}
+# What no test has a function do: a volume that is of no use to its job, and the price of spot.
+UNSEEN = {"keep_jobs": {"ec2:DetachVolume", "ec2:DescribeSpotPriceHistory"}}
 
 
 @pytest.fixture
