@@ -13,7 +13,7 @@ from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.domain.decision import Controller
 from spotkeeper.observability import TurnFailed
 from spotkeeper_lab.cloud.values import Physics, two_groups
-from tests.functions.conftest import A, B, TABLE, StageOf, document
+from tests.functions.conftest import TABLE, A, B, StageOf, document
 
 LOOK = {"vhost": "/", "name": "requests", "ready": 3, "unacknowledged": 0}
 THERE = "arn:aws:dynamodb:us-east-2:123456789012:table/there"
