@@ -76,7 +76,7 @@ const probe = setInterval(() => {
       buttons: buttons.length,
       groups,
       tiles: [...document.querySelectorAll(".group .one")].map(one => one.className),
-      reason: document.querySelector("tr.asked td:last-child").textContent,
+      reason: document.querySelector("tr.requested td:last-child").textContent,
       told: document.getElementById("told").textContent,
       overflow: Math.max(0, document.body.scrollWidth - room),
     };
