@@ -643,6 +643,10 @@ def test_a_dry_run_prints_what_the_machine_s_role_needs_for_data_and_secrets(
         ('outputs = "../up"', "outputs"),
         ('data = {s3 = "https://x"}', "data.s3"),
         ('setup = "pip install x"', "setup"),
+        ('end = {deadline = "36h"}', "needs end.work"),
+        ('end = {deadline = -5, work = "1h"}', "-5 is neither a time of 10 minutes"),
+        ('end = {deadline = 2026-12-01, work = "1h"}', "nor an instant with its zone"),
+        ('end = {deadline = 2020-12-01T08:00:00Z, work = "1h"}', "does not fit before"),
     ],
 )
 def test_a_document_says_what_is_wrong_with_what_surrounds_the_command(

@@ -586,12 +586,23 @@ def test_data_outputs_and_what_pip_downloaded_are_there_before_the_command(tmp_p
     script.code = 0
     scene.run(5)
     assert scene.bucket.keys("jobs/resnet/outputs/") == ["jobs/resnet/outputs/model.pt"]
+    scene.bucket.kept["jobs/resnet/outputs/model.pt"] = (b"an older one", "t")
+    (work / "out" / "model.pt").write_text("newer")
+    kept = Scene(tmp_path, scene.bucket, **parts)
+    del scene.bucket.kept[HEAD]
+    kept.attempt = 3
+    kept.grant(3).code = 0
+    kept.run(5)
+    assert scene.bucket.kept["jobs/resnet/outputs/model.pt"][0] == b"newer"
+    del scene.bucket.kept[HEAD]
+    scene.bucket.kept["jobs/resnet/outputs/model.pt"] = (b"1", "t")
     again = Scene(tmp_path / "next", scene.bucket, **parts)
     (tmp_path / "next").mkdir()
-    scene.bucket.kept.pop(HEAD)
     again.attempt, again.instance_id = 2, "i-2"
     again.grant(2)
     assert (tmp_path / "next/work/out/model.pt").read_text() == "1"
+    again.run(5)
+    assert again.bucket.kept["jobs/resnet/outputs/model.pt"] == (b"1", "t"), "it was sent again"
 
 
 def test_a_replaced_machine_does_not_write_over_outputs_of_its_successor(tmp_path: Path) -> None:
@@ -644,3 +655,23 @@ def test_a_machine_that_prepares_for_long_reports_what_it_does(tmp_path: Path) -
     scene.signs = Signs(1, draining=True)
     scene.run(10)
     assert (scene.reports.events[-1], scene.scripts[-1].closed) == ("left", True)
+
+
+def test_nothing_is_written_where_a_link_of_the_jobs_user_leads(tmp_path: Path) -> None:
+    """The agent is root, and a kept root has what the command of before left there."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "work" / "out").mkdir(parents=True)
+    (tmp_path / "work" / "out" / "sub").symlink_to(outside)
+    scene = Scene(tmp_path, outputs="out")
+    scene.bucket.kept["jobs/resnet/outputs/sub/passwd"] = (b"root", "t")
+    scene.grant()
+    assert [*outside.iterdir()] == []
+
+
+def test_an_agent_that_was_killed_after_the_setup_does_not_run_it_again(tmp_path: Path) -> None:
+    first = Scene(tmp_path, setup=["pip install x"])
+    first.grant()
+    again = Scene(tmp_path, first.bucket, setup=["pip install x"])
+    again.grant()
+    assert (len(first.scripts), len(again.scripts)) == (2, 1)

@@ -184,6 +184,9 @@ def test_values_of_secrets_are_in_no_output(tmp_path: Path) -> None:
     until(lambda: run.poll() is not None, "it ends")
     run.close()
     assert bytes(sent) == run.tail == b"a *** b\n***"
+    # Without an end of line, too, what is kept back is no more than the tail.
+    shown = b"".join([run._shown(b"x" * 70_000 + b"hun"), run._shown(b"ter2", end=True)])
+    assert shown == b"x" * 70_000 + b"***"
 
 
 @pytest.mark.make_e2e

@@ -94,6 +94,9 @@ class Jobs:
                 f"{name} has a result in the bucket: `spotkeeper job delete {name}`, or another"
                 " name"
             )
+        due = document.end.deadline
+        if isinstance(due, datetime) and (due - now).total_seconds() < (document.end.work or 0):
+            wrong.append(f"end.work does not fit before end.deadline, {due:%d %b %H:%M} UTC")
         archive = pack(path.parent / document.code) if document.code is not None else None
         if wrong:
             raise OperatorError("; ".join(wrong))

@@ -65,11 +65,20 @@ def test_work_is_what_was_committed_and_its_pace_is_that_of_steps() -> None:
     assert work_left(SPEC, job, "200") == 18 * HOUR
 
 
+def test_where_on_demand_is_refused_an_urgent_job_takes_spot() -> None:
+    spec = replace(SPEC, deadline=timedelta(minutes=60), work=timedelta(minutes=60))
+    world = JobWorld(spec=spec, work=60, interval=10)
+    world.capacity |= {("a", SPOT): True, ("a", ON_DEMAND): False}
+    assert world.live().mails
+    assert world.mailed_at < 90
+
+
 @given(st.lists(st.tuples(st.integers(0, 400), st.sampled_from(("dry", "back", "loss")))))
 def test_no_job_is_late_whatever_spot_does(changes: list[tuple[int, str]]) -> None:
     spec = replace(SPEC, deadline=timedelta(minutes=300), work=timedelta(minutes=200))
     world = JobWorld(spec=spec, work=200, interval=10, notice=1)
     world.capacity |= {("a", SPOT): True, ("a", ON_DEMAND): True}
     world.live([(at, what, "a") for at, what in sorted(changes)])
+    assert world.mails
     assert world.mailed_at <= 300
     assert not world.broken

@@ -95,12 +95,14 @@ class Command:
         """Return output without values of secrets: by whole lines, where there are any."""
         if not self._hidden:
             return block
-        lines, line_end, self._line = (self._line + block).rpartition(b"\n")
-        if end or len(self._line) > TAIL:
-            lines, line_end, self._line = lines + line_end + self._line, b"", b""
+        text = self._line + block
         for value in self._hidden:
-            lines = lines.replace(value, b"***")
-        return lines + line_end
+            text = text.replace(value, b"***")
+        # What is not a whole line yet may end within a value.
+        until = len(text) if end else text.rfind(b"\n") + 1
+        until = max(until, len(text) - TAIL)
+        self._line = text[until:]
+        return text[:until]
 
     def _take(self, block: bytes) -> None:
         self._tail += block

@@ -20,12 +20,17 @@ DRAFTS = f"{DRAFT}copy"
 
 
 def to_folder(
-    store: Bucket, prefix: str, folder: Path, show: Callable[[int, int], object] = lambda *_: None
+    store: Bucket,
+    prefix: str,
+    folder: Path,
+    show: Callable[[int, int], object] = lambda *_: None,
+    *,
+    keep: bool = False,
 ) -> None:
     """Copy what is under a prefix; `show` gets the bytes that are there, and those of all.
 
-    Raises BucketError, and OSError where the disk is full. Names that lead out of the folder are
-    left out.
+    With `keep` a file that is there stays, whatever its size: it may be newer. Raises BucketError,
+    and OSError where the disk is full. Names that lead out of the folder are left out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     sizes = {
@@ -34,9 +39,13 @@ def to_folder(
         if name and not name.endswith("/") and ".." not in name.split("/") and name[0] != "/"
     }
     done = 0
+    inside = folder.resolve()
     for name, size in sorted(sizes.items()):
         path = folder / name
-        if not (path.is_file() and path.stat().st_size == size):
+        if inside not in (path.parent.resolve(), *path.parent.resolve().parents):
+            # A link of the job's user leads elsewhere, and the agent is root.
+            continue
+        if not (path.is_file() and (keep or path.stat().st_size == size)):
             path.parent.mkdir(parents=True, exist_ok=True)
             draft = path.with_name(f"{DRAFTS}-{path.name}")
             store.download(f"{prefix}{name}", draft)
@@ -46,20 +55,25 @@ def to_folder(
 
 
 def to_bucket(store: Bucket, folder: Path, prefix: str, sent: dict[str, tuple[int, int]]) -> None:
-    """Copy the files that changed since they were `sent`, with what they were then.
+    """Copy the files that changed since they were `sent`, and note them; raises BucketError."""
+    for name, now in files_in(folder).items():
+        if sent.get(name) == now:
+            continue
+        try:
+            store.upload(folder / name, f"{prefix}{name}")
+        except FileNotFoundError:
+            continue
+        sent[name] = now
 
-    Links, and what is no file, are left out. Raises BucketError.
-    """
+
+def files_in(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of each file; links, and what is no file, are left out."""
+    files = {}
     for path in sorted(folder.rglob("*")):
         try:
             what = path.lstat()
         except FileNotFoundError:
             continue
-        name, now = path.relative_to(folder).as_posix(), (what.st_size, what.st_mtime_ns)
-        if not stat.S_ISREG(what.st_mode) or path.name.startswith(DRAFTS) or sent.get(name) == now:
-            continue
-        try:
-            store.upload(path, f"{prefix}{name}")
-        except FileNotFoundError:
-            continue
-        sent[name] = now
+        if stat.S_ISREG(what.st_mode) and not path.name.startswith(DRAFTS):
+            files[path.relative_to(folder).as_posix()] = (what.st_size, what.st_mtime_ns)
+    return files

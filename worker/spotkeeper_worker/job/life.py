@@ -19,7 +19,7 @@ from spotkeeper_worker.job.bucket import BucketError
 from spotkeeper_worker.job.commits import Keeper, NotLoaded, Owner, TakenOver, clear
 from spotkeeper_worker.job.disks import DiskError, Volume
 from spotkeeper_worker.job.entries import Entries, Entry, OutsideLink
-from spotkeeper_worker.job.folders import to_bucket, to_folder
+from spotkeeper_worker.job.folders import files_in, to_bucket, to_folder
 from spotkeeper_worker.job.machine import Document, FinalError, JobError, Machine, Signs
 from spotkeeper_worker.log import get_logger
 
@@ -319,9 +319,12 @@ class Life:
         if document.outputs:
             self._outputs = outputs = work / document.outputs
             environment["SPOTKEEPER_OUTPUTS"] = str(outputs)
-            yield from self._copied(
-                "outputs", machine.store, f"jobs/{machine.job}/outputs/", outputs
-            )
+            prefix = f"jobs/{machine.job}/outputs/"
+            before = files_in(outputs)
+            yield from self._copied("outputs", machine.store, prefix, outputs, keep=True)
+            # What was there before, on a kept root or by a killed agent, may be newer.
+            now = files_in(outputs)
+            self._outputs_sent = {name: now[name] for name in now if name not in before}
         if document.data:
             source, into = document.data
             environment["SPOTKEEPER_DATA"] = str(work / into)
@@ -333,9 +336,8 @@ class Life:
                     raise FinalError(f"data: there is nothing under {source}")
         if document.setup:
             environment["PIP_CACHE_DIR"] = str(work / CACHE)
-            yield from self._copied(
-                "cache", machine.store, f"jobs/{machine.job}/cache/", work / CACHE
-            )
+            prefix = f"jobs/{machine.job}/cache/"
+            yield from self._copied("cache", machine.store, prefix, work / CACHE, keep=True)
         yield from self._await(lambda: machine.hand_over(document, work, self._mounted))
         if document.data and document.mounts_data:
             into = document.data[1]
@@ -346,7 +348,9 @@ class Life:
         self._busy_at = self._report_at = self._committed_at = self._copied_at = self.now
         return machine.start(document, work, environment, secrets)
 
-    def _copied(self, what: str, store: Bucket, prefix: str, folder: Path) -> Ticks[None]:
+    def _copied(
+        self, what: str, store: Bucket, prefix: str, folder: Path, *, keep: bool = False
+    ) -> Ticks[None]:
         """Copy a prefix of a bucket into a folder, and say how far it is."""
         progress = [0, 0]
 
@@ -355,7 +359,7 @@ class Life:
             self._trouble_since = None
 
         yield from self._await(
-            lambda: to_folder(store, prefix, folder, show),
+            lambda: to_folder(store, prefix, folder, show, keep=keep),
             doing=lambda: f"{what}: {progress[0] / 1e9:.1f} of {progress[1] / 1e9:.1f} GB",
         )
 
@@ -364,6 +368,11 @@ class Life:
     ) -> Ticks[None]:
         """Run the setup, once on each machine, and keep what pip downloaded for the next one."""
         machine, since = self.machine, self.now
+        done = machine.folder / f"setup-{machine.attempt}"
+        if done.exists():
+            # The agent was killed after it.
+            return
+        known = files_in(work / CACHE)
         self._command = command = machine.start(document, work, environment, secrets, setup=True)
         while (code := command.poll()) is None:
             if self.now - since > document.setup_within:
@@ -377,8 +386,9 @@ class Life:
         yield from self._tried(lambda: machine.save_log(command.tail, "-setup"))
         prefix = f"jobs/{machine.job}/cache/"
         yield from self._tried(
-            lambda: to_bucket(machine.store, work / CACHE, prefix, {}), document.setup_within
+            lambda: to_bucket(machine.store, work / CACHE, prefix, known), document.setup_within
         )
+        done.touch()
 
     def _watched(self, command: Command, document: Document) -> Ticks[tuple[int, bool]]:
         """Look after the command until it ends; its exit code, and whether it had to leave."""

@@ -41,6 +41,8 @@ _TAGS = "meta-data/tags/instance/spotkeeper:"
 _PREPARED_WITHIN_S = 900.0
 _SHUTDOWN_WITHIN_S = 50.0
 _MOUNTED_WITHIN_S = 60.0
+# A shorter line of a secret, such as a bracket, is none by itself.
+_LONG_LINE = 8
 _LAST_LINES_S = 10.0
 
 
@@ -219,8 +221,13 @@ class Machine:
         sink = self.stream.take if self.stream else lambda _: None
         given = {"AWS_DEFAULT_REGION": self._region, **environment, **secrets}
         command = ("/bin/sh", "-ec", document.setup) if setup else document.command
-        hidden = tuple(text.encode() for text in secrets.values())
-        return Command(command, work, given, user_named(document.user), sink, hidden)
+        # A value of several lines is printed by lines, too.
+        hidden = {
+            part.encode()
+            for text in secrets.values()
+            for part in (text, *(each for each in text.splitlines() if len(each) >= _LONG_LINE))
+        }
+        return Command(command, work, given, user_named(document.user), sink, [*hidden])
 
     def mount_data(self, document: Document, folder: Path) -> None:
         """Mount the data, read-only, by mount-s3; raises FinalError where it cannot."""

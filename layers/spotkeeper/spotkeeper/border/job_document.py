@@ -5,11 +5,11 @@ Times may be given as text ("10m", "2h", "1d", "90s") or as seconds.
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -53,6 +53,25 @@ def _seconds(value: Any) -> Any:
 # A parameter of SSM, or a secret of Secrets Manager, by its name.
 SECRET = r"^(ssm|secretsmanager):[A-Za-z0-9/_+=.@-]{1,512}$"
 type Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+def _deadline(value: Any) -> Any:
+    """Read seconds after the start, or an instant with its zone."""
+    at: Any = value
+    with suppress(ValueError):
+        at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    with suppress(ValueError):
+        at = _seconds(at)
+    if isinstance(at, datetime) and at.tzinfo is not None:
+        return at
+    if isinstance(at, int) and 600 <= at <= 366 * 86400:  # noqa: PLR2004
+        return at
+    raise ValueError(
+        f'{value!r} is neither a time of 10 minutes to a year, such as "36h", nor an instant with'
+        " its zone, such as 2026-12-01T08:00:00Z"
+    )
+
+
 type Seconds = Annotated[int, BeforeValidator(_seconds)]
 
 
@@ -117,11 +136,7 @@ class End(_Strict):
     max_hours: Annotated[float, Field(gt=0, le=24 * 365, strict=False)] = 48.0
     max_usd: Annotated[float, Field(gt=0, le=1_000_000, strict=False)] | None = None
     on_done: Literal["keep", "snapshot", "image", "delete"] = "snapshot"
-    deadline: (
-        Annotated[AwareDatetime, Field(strict=False)]
-        | Annotated[Seconds, Field(ge=600, le=366 * 86400)]
-        | None
-    ) = None
+    deadline: Annotated[datetime | int, BeforeValidator(_deadline)] | None = None
     work: Annotated[Seconds, Field(ge=60, le=366 * 86400)] | None = None
     steps: Annotated[int, Field(ge=1)] | None = None
 

@@ -330,8 +330,10 @@ def _next_machine(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     is_due = wait is not None and (not spec.spot or (short and aws.now - short >= wait))
     if spec.deadline is not None and spec.spot:
         is_due = is_urgent(spec, job, _step(job), aws.now)
-        markets = [] if is_due else markets
-    markets += [ON_DEMAND] if is_due and not returning else []
+        # Spot is better than nothing, and no better than the spot that it would follow.
+        markets = [ON_DEMAND, *([] if job.machine else [SPOT])] if is_due else markets
+    elif is_due and not returning:
+        markets.append(ON_DEMAND)
     attempt, image = job.attempt + 1, job.image or spec.image
     for market in markets:
         for zones in filter(None, places):
