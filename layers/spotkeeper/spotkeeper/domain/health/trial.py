@@ -18,11 +18,11 @@ from spotkeeper.domain.load.load import LoadDigest, WorkerDigest, milliseconds
 _MINUTE_MS = 60_000
 # A difference is believed where chance explains it once in about a hundred times.
 EVIDENCE = 4.5
-# So much longer a request takes with a version that is worse; half of what must be noticed.
+# A version is worse when its requests take this many times as long. What must be noticed is 1.5.
 SLOWER = 1.25
-# Instances that serve less than this part of the others' requests hang.
+# Instances hang when they serve less than one in this many of their share of the requests.
 FEWER = 3
-# Fewer requests, times their squared variation, do not tell a version that is worse from another.
+# This many requests, times their squared variation, tell whether a version is worse.
 ENOUGH = 100
 
 
