@@ -583,9 +583,13 @@ def test_data_outputs_and_what_pip_downloaded_are_there_before_the_command(tmp_p
     (work / "out" / "model.pt").write_text("1")
     (work / "out" / "link").symlink_to("/etc/passwd")
     scene.run(310)
+    assert scene.bucket.keys("jobs/resnet/outputs/") == ["jobs/resnet/outputs/model.pt"]
+    first = dict(scene.bucket.kept)
+    scene.run(310)
     script.code = 0
     scene.run(5)
-    assert scene.bucket.keys("jobs/resnet/outputs/") == ["jobs/resnet/outputs/model.pt"]
+    sent = {key for key, kept in scene.bucket.kept.items() if first.get(key) != kept}
+    assert sent == {HEAD}, "what did not change is not sent again"
     scene.bucket.kept["jobs/resnet/outputs/model.pt"] = (b"an older one", "t")
     (work / "out" / "model.pt").write_text("newer")
     kept = Scene(tmp_path, scene.bucket, **parts)
@@ -675,3 +679,24 @@ def test_an_agent_that_was_killed_after_the_setup_does_not_run_it_again(tmp_path
     again = Scene(tmp_path, first.bucket, setup=["pip install x"])
     again.grant()
     assert (len(first.scripts), len(again.scripts)) == (2, 1)
+
+
+def test_a_copy_that_goes_on_may_fail_for_longer_than_a_call(tmp_path: Path) -> None:
+    """Each second download fails: all together for half an hour, and never two in a row."""
+
+    class Flaky(Objects):
+        calls = 0
+
+        def download(self, key: str, path: Path) -> None:
+            self.calls += 1
+            if self.calls % 2:
+                raise BucketError("503 Slow Down")
+            super().download(key, path)
+
+    scene = Scene(tmp_path, Flaky(), data={"s3": "s3://mine/a", "into": "data", "mount": False})
+    scene.bucket.kept |= {f"a/{number}": (b"x", "t") for number in range(200)}
+    scene.signs = Signs(1)
+    scene.run(3000)
+    assert len([*(tmp_path / "work" / "data").iterdir()]) == 200
+    assert len(scene.scripts) == 1
+    assert "failed" not in scene.reports.events

@@ -581,7 +581,7 @@ def status_text(document: JobDocument, job: Job) -> str:
         nothing = ", no checkpoint was committed" if job.kept is False else ""
         state = f"ended: {job.outcome}{code}{nothing}"
     elif job.granted:
-        step = f"step {report.step}" if report and report.step else "no checkpoint was committed"
+        step = f"step {job.step}" if job.step else "no checkpoint was committed"
         doing = report.doing if report else ""
         state = f"runs on {job.machine}{'' if document.state.volume else f', {step}'}"
         state = f"prepares {job.machine}: {doing}" if doing else state
@@ -592,7 +592,7 @@ def status_text(document: JobDocument, job: Job) -> str:
     lines = [f"{job.name}  {state}"]
     spec = document.spec(())
     if (by := ends_by(spec, job)) and not job.outcome:
-        left_h = work_left(spec, job, report.step if report else None) / timedelta(hours=1)
+        left_h = work_left(spec, job) / timedelta(hours=1)
         lines.append(f"  due {by:%d %b %H:%M} UTC; about {left_h:.1f} h of work are left")
     lines.append(f"  {job.story} of {document.end.max_restarts}")
     if report and (report.uncommitted_s or 0) >= document.state.commits_within and not job.outcome:
@@ -649,7 +649,6 @@ def answer_of(document: JobDocument, job: Job) -> JobAnswer:
         volume=job.home or None,
         zone=job.zone or None,
         image=job.image or None,
-        step=report.step if report else None,
         ignored=report.ignored if report else "",
         doing=report.doing if report else "",
         uncommitted_s=report.uncommitted_s if report else None,

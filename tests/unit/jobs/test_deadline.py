@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.jobs.deadline import is_urgent, work_left
-from spotkeeper.domain.jobs.job import ON_DEMAND, SPOT, Job, JobSpec, Report, merged, step_number
-from spotkeeper.domain.jobs.job import OwnMachine as Own
+from spotkeeper.domain.jobs.job import (
+    ON_DEMAND,
+    SPOT,
+    AttemptReport,
+    Job,
+    JobSpec,
+    OwnMachine,
+    Report,
+    merged,
+    step_number,
+)
 from spotkeeper_lab.jobs import NAME, JobWorld
 
 BEGAN = datetime(2026, 3, 2, tzinfo=UTC)
@@ -37,13 +46,14 @@ JOB = Job(name=NAME, created_at=BEGAN)
 def test_a_job_is_urgent_once_no_more_restart_fits(
     spec: dict[str, Any], worked_h: float, step: str | None, at_h: float, urgent: bool
 ) -> None:
-    job = replace(JOB, worked_h=worked_h, paced=(step_number(step), worked_h))
-    assert is_urgent(replace(SPEC, **spec), job, step, BEGAN + at_h * HOUR) is urgent
+    reports = {1: AttemptReport(step=step), 2: AttemptReport()}
+    job = replace(JOB, worked_h=worked_h, paced=(step_number(step), worked_h), reports=reports)
+    assert is_urgent(replace(SPEC, **spec), job, BEGAN + at_h * HOUR) is urgent
 
 
 def test_work_is_what_was_committed_and_its_pace_is_that_of_steps() -> None:
     """Reports repeat and overtake one another; what a machine lost was never work."""
-    job = replace(JOB, machines={"i-1": Own(attempt=1, at=BEGAN)}, machine="i-1", attempt=1)
+    job = replace(JOB, machines={"i-1": OwnMachine(attempt=1, at=BEGAN)}, machine="i-1", attempt=1)
 
     def report(seq: int, minutes: float, event: str, step: str | None, since_s: float) -> Report:
         at = BEGAN + timedelta(minutes=minutes)
@@ -61,8 +71,32 @@ def test_work_is_what_was_committed_and_its_pace_is_that_of_steps() -> None:
     for each in (*reports, first, reports[1], report(4, 170, "running", "200", 2700)):
         job = merged(job, each)
     assert (job.worked_h, job.commit_h, job.paced) == (2.0, 1.0, (200, 2.0))
-    assert work_left(replace(SPEC, steps=500), job, "200") == 3 * HOUR
-    assert work_left(SPEC, job, "200") == 18 * HOUR
+    assert work_left(replace(SPEC, steps=500), job) == 3 * HOUR
+    assert work_left(SPEC, job) == 18 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("expected", "deadline", "on_demand", "launches"),
+    [
+        pytest.param(200, 300, (0, 0), 1, id="there is time for spot"),
+        pytest.param(260, 280, (60, 90), 2, id="faster than expected: to spot, after an hour"),
+        pytest.param(260, 250, (200, 210), 1, id="faster, and no time for two restarts"),
+        pytest.param(60, 225, (170, 210), 2, id="slower than expected: off spot"),
+    ],
+)
+def test_the_pace_of_steps_moves_a_job_between_markets(
+    expected: int, deadline: int, on_demand: tuple[int, int], launches: int
+) -> None:
+    """200 minutes of work, and `expected` ones; spot and on-demand are there."""
+    due, work = timedelta(minutes=deadline), timedelta(minutes=expected)
+    spec = replace(SPEC, deadline=due, work=work, steps=200)
+    world = JobWorld(spec=spec, work=200, interval=10)
+    world.capacity |= {("a", SPOT): True, ("a", ON_DEMAND): True}
+    assert world.live().mails
+    assert world.mailed_at <= deadline
+    least, most = on_demand
+    assert least <= world.paid_on_demand <= most
+    assert world.item.job.attempt == launches
 
 
 def test_where_on_demand_is_refused_an_urgent_job_takes_spot() -> None:

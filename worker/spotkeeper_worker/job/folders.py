@@ -34,16 +34,14 @@ def to_folder(
     """
     folder.mkdir(parents=True, exist_ok=True)
     sizes = {
-        name: size
-        for name, size in store.sizes(prefix).items()
-        if name and not name.endswith("/") and ".." not in name.split("/") and name[0] != "/"
+        name: size for name, size in store.sizes(prefix).items() if name and not name.endswith("/")
     }
     done = 0
     inside = folder.resolve()
     for name, size in sorted(sizes.items()):
         path = folder / name
         if inside not in (path.parent.resolve(), *path.parent.resolve().parents):
-            # A link of the job's user leads elsewhere, and the agent is root.
+            # The agent is root, and a name or a link of the job's user leads elsewhere.
             continue
         if not (path.is_file() and (keep or path.stat().st_size == size)):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -359,13 +359,12 @@ class AwsJobs:
             result.append(f"Fetch it: spotkeeper job fetch {job.name} DIRECTORY")
         is_failed = job.outcome is Outcome.FAILED and job.failure
         code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
-        steps = [report.step for _, report in sorted(job.reports.items()) if report.step]
-        result += [f"The last commit is step {steps[-1]}."] if steps else []
+        result += [f"The last commit is step {job.step}."] if job.step else []
         if is_failed:
-            again = f" --from {steps[-1]}" if steps else ""
+            again = f"spotkeeper job recover {job.name} --from {job.step}"
             result.append(
                 f"What next: spotkeeper job logs {job.name}; when it is mended, "
-                + (f"spotkeeper job recover {job.name}{again}" if steps else "start it again")
+                + (again if job.step else "start it again")
             )
         return "\n".join((
             f"Job {job.name} ended: {_WHY[job.outcome or Outcome.STOPPED]}{code}.",

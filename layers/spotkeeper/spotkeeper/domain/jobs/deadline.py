@@ -21,19 +21,19 @@ def ends_by(spec: JobSpec, job: Job) -> datetime | None:
     return job.created_at + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
 
 
-def work_left(spec: JobSpec, job: Job, step: str | None) -> timedelta:
+def work_left(spec: JobSpec, job: Job) -> timedelta:
     """Forecast the machine time that is left: by the pace of steps, once some were committed."""
     paced_steps, paced_h = job.paced
     if spec.steps and paced_steps:
-        left = max(0, spec.steps - step_number(step))
+        left = max(0, spec.steps - step_number(job.step))
         return timedelta(hours=left * paced_h / paced_steps)
     return max(timedelta(0), spec.work - timedelta(hours=job.worked_h))
 
 
-def is_urgent(spec: JobSpec, job: Job, step: str | None, now: datetime, restarts: int = 1) -> bool:
+def is_urgent(spec: JobSpec, job: Job, now: datetime, restarts: int = 1) -> bool:
     """Say whether a job with a deadline has no time left for some more restarts."""
     by = ends_by(spec, job)
     if by is None:
         return False
-    left = work_left(spec, job, step) * (1 + UNSURE)
+    left = work_left(spec, job) * (1 + UNSURE)
     return by - now <= left + restarts * (RESTART + timedelta(hours=job.commit_h))

@@ -329,7 +329,7 @@ def _next_machine(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     returning = machine is not None and machine.market == ON_DEMAND and not machine.ends_at
     is_due = wait is not None and (not spec.spot or (short and aws.now - short >= wait))
     if spec.deadline is not None and spec.spot:
-        is_due = is_urgent(spec, job, _step(job), aws.now)
+        is_due = is_urgent(spec, job, aws.now)
         # Spot is better than nothing, and no better than the spot that it would follow.
         markets = [ON_DEMAND, *([] if job.machine else [SPOT])] if is_due else markets
     elif is_due and not returning:
@@ -354,16 +354,11 @@ def _needs_successor(spec: JobSpec, job: Job, machine: Machine, aws: JobResource
     if not spec.spot or job.granted != machine.attempt:
         return False
     if machine.market == SPOT:
-        return is_urgent(spec, job, report.step, aws.now)
+        return is_urgent(spec, job, aws.now)
     # Each change of the machine costs minutes.
     rested = spec.deadline is None or aws.now - job.machines[job.machine].at >= RETURN
-    may_wait = rested and not is_urgent(spec, job, report.step, aws.now, TO_RETURN)
+    may_wait = rested and not is_urgent(spec, job, aws.now, TO_RETURN)
     return bool(spec.return_to_spot and report.step and may_wait)
-
-
-def _step(job: Job) -> str | None:
-    """Return the newest step that any machine reported."""
-    return next((r.step for _, r in sorted(job.reports.items(), reverse=True) if r.step), None)
 
 
 # --- state

@@ -275,6 +275,12 @@ class Job:
         return ""
 
     @property
+    def step(self) -> str | None:
+        """Return the newest step that any of its machines reported."""
+        newest_first = sorted(self.reports.items(), reverse=True)
+        return next((report.step for _, report in newest_first if report.step), None)
+
+    @property
     def story(self) -> str:
         """What its machines were: hours by market, money, interruptions and restarts."""
         spot = self.hours - self.on_demand_hours
