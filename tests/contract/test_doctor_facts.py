@@ -212,6 +212,14 @@ TAGS = [
         ({"MetadataOptions": {"HttpEndpoint": "disabled"}}, {"metadata_enabled": False}),
         ({"InstanceMarketOptions": SPOT_OPTIONS}, {"max_price": "0.4"}),
         ({"TagSpecifications": TAGS}, {"tag_keys": ("kubernetes.io/cluster/a",)}),
+        ({"CapacityReservationSpecification": {"CapacityReservationPreference": "open"}}, {}),
+        *(
+            ({"CapacityReservationSpecification": specified}, {"reservations_only": True})
+            for specified in (
+                {"CapacityReservationPreference": "capacity-reservations-only"},
+                {"CapacityReservationTarget": {"CapacityReservationId": "cr-1"}},
+            )
+        ),
     ],
 )
 def test_how_a_launch_template_starts_instances(

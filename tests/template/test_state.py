@@ -119,6 +119,31 @@ def test_created_groups_have_bounded_hooks_and_adopted_ones_are_not_created(stac
         assert all(30 <= hook["HeartbeatTimeout"] <= 7200 for hook in hooks.values())
 
 
+RESERVATIONS = "arn:aws:resource-groups:us-east-1:123456789012:group/gpus"
+
+
+@pytest.mark.parametrize(
+    ("given", "preference", "target"),
+    [
+        ("", None, None),
+        ("none", "none", None),
+        ("open", "capacity-reservations-first", None),
+        (RESERVATIONS, "capacity-reservations-first", [RESERVATIONS]),
+    ],
+)
+def test_on_demand_takes_reservations_first_where_it_is_said(
+    given: str, preference: str | None, target: list[str] | None
+) -> None:
+    groups = Stack.with_parameters({**CREATE, "OnDemandReservations": given}).resources(
+        "AWS::AutoScaling::AutoScalingGroup"
+    )
+    specified = groups["OnDemandGroup"].get("CapacityReservationSpecification") or {}
+    targeted = specified.get("CapacityReservationTarget") or {}
+    assert specified.get("CapacityReservationPreference") == preference
+    assert targeted.get("CapacityReservationResourceGroupArns") == target
+    assert "CapacityReservationSpecification" not in groups["SpotGroup"]
+
+
 @pytest.mark.parametrize(
     "given",
     [

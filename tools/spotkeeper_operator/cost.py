@@ -365,7 +365,7 @@ def unread(
 
 NOT_IN_IT = (
     "disks, data transfer, the stack itself (about 12 a fleet and month: docs/operations.md, "
-    "What it costs), Savings Plans, reservations and other discounts"
+    "What it costs), capacity reservations, Savings Plans and other discounts"
 )
 
 
@@ -475,7 +475,7 @@ def _pairs(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
         interrupted = "not known"
     beside.append(("interrupted", interrupted))
     if cost.idle is not None:
-        hours = whole.spot_h + whole.on_demand_h
+        hours = whole.spot_h + whole.on_demand_h + whole.reserved_h
         idle = f"{cost.idle * hours:.1f} h of {hours:.1f} h: {cost.idle:.0%} of the workers' time"
         beside.append(("idle", f"{idle} had no request"))
     if actual is not None and not (actual.spot_usd or actual.on_demand_usd or actual.others_usd):
@@ -493,6 +493,9 @@ def _pairs(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
         beside.append(("actual", billed))
 
     notes = [("not in it", NOT_IN_IT)]
+    if whole.reserved_h:
+        paid = "which are paid for whether they are used or not"
+        notes.append(("reserved", f"{whole.reserved_h:.1f} h in capacity reservations, {paid}"))
     if whole.unpriced_h:
         named = ", ".join(f"{name} ({hours:.1f} h)" for name, hours in _unpriced(cost).items())
         unpriced = f"{whole.unpriced_h:.1f} h have no price and are not included"
@@ -611,7 +614,7 @@ def _over_time(cost: Cost) -> Timeline:
 
     paid = stacked(lambda s: s.spent_spot_usd, lambda s: s.paid)
     same = drawn("the same on demand", "target", lambda s: s.same_on_demand_usd)
-    running = stacked(lambda s: s.spot_h, lambda s: s.spot_h + s.on_demand_h)
+    running = stacked(lambda s: s.spot_h, lambda s: s.spot_h + s.on_demand_h + s.reserved_h)
     return Timeline(
         length_s=max(1.0, (cost.until - first).total_seconds()),
         clock_s=first.hour * 3600.0 + first.minute * 60.0 + first.second,

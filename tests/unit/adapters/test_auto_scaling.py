@@ -14,6 +14,7 @@ from spotkeeper.adapters.ec2.auto_scaling import (
     GROUP_TAG,
     AutoScalingReader,
 )
+from spotkeeper.adapters.ec2.lives import InstanceLives
 from spotkeeper.adapters.errors import SPOT_TROUBLED_STATUSES
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Phase
@@ -27,6 +28,18 @@ SINCE = at(-300)
 REFUSED = (
     "There is no Spot capacity available that matches your request. Launching EC2 instance failed."
 )
+
+
+def test_an_instance_in_a_reservation_is_marked() -> None:
+    ec2 = boto3.client("ec2")
+    instance = {
+        "InstanceId": "i-1", "InstanceType": "g5.xlarge", "State": {"Name": "running"},
+        "Placement": {"AvailabilityZone": "us-east-1a"}, "LaunchTime": at(0),
+        "CapacityReservationId": "cr-1",
+    }  # fmt: skip
+    with Stubber(ec2) as stub:
+        stub.add_response("describe_instances", {"Reservations": [{"Instances": [instance]}]})
+        assert InstanceLives(ec2).of(["i-1"], at(0))["i-1"].reservation == "cr-1"
 
 
 class Aws:

@@ -21,9 +21,17 @@ ZONE = "us-east-1a"
 ONE_ZONE = frozenset({ZONE})
 
 
-def mixed(*overrides: dict[str, str], **distribution: str) -> dict[str, Any]:
+def mixed(*overrides: dict[str, str], **distribution: object) -> dict[str, Any]:
     policy = {"LaunchTemplate": {"Overrides": overrides}, "InstancesDistribution": distribution}
     return {"MixedInstancesPolicy": policy}
+
+
+def reserved(preference: str) -> dict[str, Any]:
+    return {"CapacityReservationSpecification": {"CapacityReservationPreference": preference}}
+
+
+def segments(*kinds: str) -> dict[str, Any]:
+    return mixed(DistributionSegments=[{"TargetCapacityTypes": [*kinds]}])
 
 
 def hooks(ready_s: int, drain_s: int) -> tuple[dict[str, Any], ...]:
@@ -44,6 +52,7 @@ PROTECTED = [
     {"InstanceId": "i-1", "ProtectedFromScaleIn": True},
     {"InstanceId": "i-2", "ProtectedFromScaleIn": False},
 ]
+RESERVED = replace(good.TEMPLATE, reservations_only=True)
 RETAINED = {"RetentionTriggers": {"TerminateHookAbandon": "retain"}}
 
 
@@ -81,7 +90,11 @@ SEEDED: tuple[tuple[str, Facts, str], ...] = (
      but(spot={"InstanceMaintenancePolicy": {"MinHealthyPercentage": 100}}), "100 %"),
     ("launch-part-gone", but(template__missing=("the key pair gpu",)), "the key pair gpu"),
     ("not-for-spot", but(template__hibernates=True), "hibernates"),
-    ("not-for-spot", but(template__reservations_only=True), "capacity reservations only"),
+    ("not-for-spot", but(template__reservations_only=True), "the launch template allows"),
+    ("not-for-spot", but(spot=reserved("capacity-reservations-only")), "CapacityReservationSpec"),
+    ("only-reserved", but(on_demand=reserved("capacity-reservations-only")), "the group's Cap"),
+    ("only-reserved", but(on_demand__launch_template=RESERVED), "the launch template allows"),
+    ("only-reserved", but(on_demand=segments("capacity-block")), "DistributionSegments allows"),
     # The template of an override: its own image may fit, and its own mistakes count.
     ("no-instance-profile",
      but(spot__further_templates=(LaunchTemplate(profile_policies=None, types=("g6.xlarge",)),)),

@@ -95,6 +95,18 @@ def test_aws_charges_nothing_for_an_interrupted_first_hour_and_a_minute_at_least
     assert found.unpriced_h == 0
 
 
+def test_what_a_reservation_pays_for_is_in_no_sum() -> None:
+    """EC2 forgets the reservation of what has ended."""
+    began = replace(LIFE, option=PurchaseOption.ON_DEMAND, reservation="cr-1")
+    (item,) = entries("ocr", [], {"i-1": began}, hour(1))
+    (item,) = entries(
+        "ocr", [item], {"i-1": replace(began, until=hour(2), reservation="")}, hour(3)
+    )
+    found = savings(priced([item, ITEM], BOOK, hour(0), hour(2)), hour(0), hour(2))
+    assert (found.reserved_h, found.on_demand_h, found.spot_h) == (2, 0, 2)
+    assert (found.paid, found.same_on_demand_usd, found.unpriced_h) == (0.6, 2, 0)
+
+
 def test_what_the_group_terminated_ends_then_although_ec2_forgot_it() -> None:
     (item,) = entries("ocr", [ITEM], {}, hour(9), ends={"i-1": hour(2)})
     assert (item.until, item.ended_by) == (hour(2), EndedBy.UNKNOWN)

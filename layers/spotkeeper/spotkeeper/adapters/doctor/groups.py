@@ -163,6 +163,9 @@ def _spot_share(group: Mapping[str, Any], template: Template | Unseen) -> float 
             return None
         return float(template.get("InstanceMarketOptions", {}).get("MarketType") == "spot")
     distribution = mixed.get("InstancesDistribution", {})
+    # Segments name reservations and on-demand, and no spot.
+    if distribution.get("DistributionSegments"):
+        return 0.0
     above = 1 - distribution.get("OnDemandPercentageAboveBaseCapacity", 100) / 100
     most = max(1, group["MaxSize"])
     return float(above * (1 - min(1.0, distribution.get("OnDemandBaseCapacity", 0) / most)))
@@ -263,10 +266,7 @@ class LaunchTemplates:
             ),
             missing=tuple(self._missing(template)),
             hibernates=template.get("HibernationOptions", {}).get("Configured", False),
-            reservations_only=template.get("CapacityReservationSpecification", {}).get(
-                "CapacityReservationPreference"
-            )
-            == "capacity-reservations-only",
+            reservations_only=_only_reserved(template.get("CapacityReservationSpecification", {})),
         )
 
     def _missing(self, template: Template) -> Iterator[str]:
@@ -282,6 +282,13 @@ class LaunchTemplates:
         disks = [mapping.get("Ebs", {}) for mapping in template.get("BlockDeviceMappings", [])]
         disks += [known(self._snapshots, {}).get(s, {}) for s in _snapshots(image)]
         return tuple(dict.fromkeys(disk["KmsKeyId"] for disk in disks if disk.get("KmsKeyId")))
+
+
+def _only_reserved(specified: Mapping[str, Any]) -> bool:
+    """Say whether a launch fails without a reservation: named by its id, or by preference."""
+    by_id = specified.get("CapacityReservationTarget", {}).get("CapacityReservationId")
+    preference = specified.get("CapacityReservationPreference")
+    return bool(by_id) or preference == "capacity-reservations-only"
 
 
 def _snapshots_named(template: Template) -> list[str]:

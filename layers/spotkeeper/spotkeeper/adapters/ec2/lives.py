@@ -86,6 +86,7 @@ def _life(instance: "InstanceTypeDef", now: datetime) -> Life:
         since=instance["LaunchTime"],
         until=_ended(instance, now) if over else None,
         ended_by=_ended_by(instance) if over else EndedBy.NOBODY,
+        reservation=instance.get("CapacityReservationId", ""),
     )
 
 

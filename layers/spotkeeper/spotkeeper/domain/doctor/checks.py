@@ -98,6 +98,20 @@ class Member:
         return dict(policy.get("InstancesDistribution", {}))
 
     @property
+    def only_reserved(self) -> str:
+        """What keeps its launches within capacity reservations; empty where nothing does."""
+        segments = self.distribution.get("DistributionSegments", ())
+        kinds = {kind for each in segments for kind in each.get("TargetCapacityTypes", ())}
+        specified = self.aws.get("CapacityReservationSpecification", {})
+        preference = specified.get("CapacityReservationPreference", "default")
+        if preference == "capacity-reservations-only":
+            return "the group's CapacityReservationSpecification"
+        if kinds and "on-demand" not in kinds:
+            return "the group's DistributionSegments"
+        by_template = preference == "default" and self.template.reservations_only
+        return "the launch template" if by_template else ""
+
+    @property
     def suspended(self) -> Mapping[str, str]:
         """Its suspended processes, each with the reason that AWS reports."""
         processes = self.aws.get("SuspendedProcesses", [])
@@ -642,11 +656,16 @@ TEMPLATE_CHECKS: tuple[Check[Member], ...] = (
     Check("launch-part-gone", ERROR, "the launch template names {it}, which does not exist",
         "correct the launch template, and set its new version",
         lambda at: at.template.missing),
-    Check("not-for-spot", ERROR, "the launch template {it}: spot launches fail",
-        "remove that option from the launch template",
-        lambda at: at.is_spot and [text for text, holds in (
-            ("hibernates", at.template.hibernates),
-            ("uses capacity reservations only", at.template.reservations_only)) if holds]),
+    Check("not-for-spot", ERROR, "{it}: spot launches fail",
+        "remove that option",
+        lambda at: at.is_spot and [
+            *["the launch template hibernates"] * at.template.hibernates,
+            *[f"{at.only_reserved} allows capacity reservations only"] * bool(at.only_reserved)]),
+    Check("only-reserved", WARNING,
+        "{it} allows capacity reservations only: where they are used up, nothing stands in for "
+        "spot",
+        "prefer capacity-reservations-first, or name on-demand in the last segment",
+        lambda at: not at.is_spot and at.only_reserved),
     Check("wrong-architecture", ERROR, "{it}: launches of it fail",
         "remove it, or set a launch template with an image for it in the overrides",
         _foreign_architectures),

@@ -43,7 +43,8 @@ class LaunchTemplate:
     encrypt its disks. `tag_keys` are the keys of the tags that the template itself sets.
     `max_price` is the highest spot price that it pays. `types` are those that it launches, of a
     template of some overrides alone. `missing` is what it names and does not exist, such as its key
-    pair. Spot launches neither hibernate nor use capacity reservations only.
+    pair. Spot launches neither hibernate nor take `reservations_only`, those of capacity
+    reservations.
     """
 
     market_options: bool = False

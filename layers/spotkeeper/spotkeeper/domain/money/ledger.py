@@ -22,7 +22,8 @@ class EndedBy(StrEnum):
 class Life:
     """An instance as EC2 reports it: since when it is paid for, and until when if it has ended.
 
-    `pool` is zone/type.
+    `pool` is zone/type. `reservation` is the capacity reservation that it began in: it is paid for
+    whether an instance uses it or not.
     """
 
     instance_id: str
@@ -31,6 +32,7 @@ class Life:
     since: datetime
     until: datetime | None = None
     ended_by: EndedBy = EndedBy.NOBODY
+    reservation: str = ""
 
     @property
     def zone(self) -> str:
@@ -123,5 +125,6 @@ def entries(
         if known is None and life.until and (life.instance_id, life.since) in done:
             continue
         if known is None or life.until is not None:
-            changed.append(LedgerItem(fleet=fleet, **asdict(life)))
+            item = LedgerItem(fleet=fleet, **asdict(life))
+            changed.append(replace(item, reservation=known.reservation) if known else item)
     return tuple(changed)

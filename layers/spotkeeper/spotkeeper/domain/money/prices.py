@@ -48,7 +48,10 @@ class PriceBook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priced:
-    """One item within a time: hours, what was paid, the same on demand; hours without a price."""
+    """One item within a time: hours, what was paid, the same on demand; hours without a price.
+
+    Those of a capacity reservation are neither paid for nor saved.
+    """
 
     item: LedgerItem
     since: datetime
@@ -87,7 +90,9 @@ def _priced(item: LedgerItem, book: PriceBook, since: datetime, until: datetime)
         until = max(until, item.since + LEAST_BILLED)
     billed = (until - since) / _HOUR
     usd = book.on_demand.get(item.instance_type)
-    if item.option is PurchaseOption.ON_DEMAND:
+    if item.reservation:
+        usd, paid, unpriced = 0.0, 0.0, 0.0
+    elif item.option is PurchaseOption.ON_DEMAND:
         paid, unpriced = (0.0, hours) if usd is None else (billed * usd, 0.0)
     elif is_free(item):
         paid, unpriced = 0.0, 0.0

@@ -17,7 +17,7 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Savings:
-    """USD, hours and counts of a time; the `unpriced_h` are in no sum of USD."""
+    """USD, hours and counts of a time; `unpriced_h` and `reserved_h` are in no sum of USD."""
 
     spot_h: float
     on_demand_h: float
@@ -28,6 +28,7 @@ class Savings:
     fixed_fleet_usd: float | None
     interruptions: int
     unpriced_h: float
+    reserved_h: float
 
     @property
     def paid(self) -> float:
@@ -56,7 +57,8 @@ def savings(
     from them. It is None where it is not known.
     """
     spot = [p for p in lives if p.item.option is PurchaseOption.SPOT]
-    on_demand = [p for p in lives if p.item.option is PurchaseOption.ON_DEMAND]
+    by_the_hour = [p for p in lives if p.item.option is PurchaseOption.ON_DEMAND]
+    on_demand = [p for p in by_the_hour if not p.item.reservation]
     same = sum(p.on_demand for p in lives)
     priced_h = sum(p.hours for p in lives if p.on_demand)
     mean = same / priced_h if priced_h else 0.0
@@ -72,4 +74,5 @@ def savings(
             p.item.ended_by is EndedBy.AWS and p.item.until == p.until for p in lives
         ),
         unpriced_h=sum(p.unpriced_h for p in lives),
+        reserved_h=sum(p.hours for p in lives if p.item.reservation),
     )
