@@ -145,11 +145,8 @@ def permits(statement: Mapping[str, Any], call: Call) -> bool:
 def of_function(stack: Stack, name: str) -> list[dict[str, Any]]:
     """The statements of the role of a function, by the name of its folder."""
     by_folder = {snake(logical): it for logical, it in stack.functions().items()}
-    function = by_folder[name]
-    role = str(function.get("Role", "")).removesuffix(".Arn")
-    roles = stack.resources("AWS::IAM::Role")
-    owners = {role, *function.get("Policies", ())}
-    owners |= {*roles[role]["ManagedPolicyArns"]} if role else set()
+    role = by_folder[name]["Role"].removesuffix(".Arn")
+    owners = {role, *stack.resources("AWS::IAM::Role")[role]["ManagedPolicyArns"]}
     return [statement for owner, statement in statements(stack) if owner in owners]
 
 

@@ -1,14 +1,16 @@
 """What the functions may change is named: two groups, and instances by their tags."""
 
 import re
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import product
 from typing import Any
 
 import pytest
 
 from spotkeeper.border.fleet_document import parse_fleet
 from spotkeeper_lab.template import PSEUDO
-from tests.rights import REGION, of_function, permits, seen
+from tests.rights import REGION, Call, of_function, permits, seen
 from tests.template.stack import ADOPT, JOBS, ROOT, Stack, as_list, statements, template
 
 READING = re.compile(r"\w+:(Describe|Get|List|Query)\w*$")
@@ -55,44 +57,10 @@ def test_actions_are_written_out(stack: Stack) -> None:
 BOTH = {"ocr-spot", "ocr-on-demand"}
 
 
-@pytest.mark.parametrize(
-    ("owner", "action", "names"),
-    [
-        ("SizeSpot", "autoscaling:SetDesiredCapacity", {"ocr-spot"}),
-        ("SizeSpot", "autoscaling:TerminateInstanceInAutoScalingGroup", BOTH),
-        ("KeepAvailability", "autoscaling:SetDesiredCapacity", BOTH),
-        ("KeepAvailability", "autoscaling:TerminateInstanceInAutoScalingGroup", BOTH),
-        ("KeepAvailability", "autoscaling:CreateOrUpdateTags", BOTH),
-        ("KeepAvailability", "autoscaling:DetachInstances", {"ocr-spot"}),
-        ("KeepAvailability", "autoscaling:SuspendProcesses", BOTH),
-        ("KeepAvailability", "autoscaling:ResumeProcesses", BOTH),
-        ("KeepAvailability", "sqs:SendMessage", {"WakeUpQueue.Arn"}),
-        ("CheckAvailabilityRole", "sqs:SendMessage", {"FailedInvocations.Arn"}),
-        ("CheckAvailabilityRole", "sqs:ReceiveMessage", {"WakeUpQueue.Arn"}),
-        ("CheckAvailabilityRole", "sqs:DeleteMessage", {"WakeUpQueue.Arn"}),
-        ("CheckHealthRole", "sqs:SendMessage", {"HealthQueue.Arn", "FailedInvocations.Arn"}),
-        ("CheckHealthRole", "sqs:ReceiveMessage", {"HealthQueue.Arn"}),
-        ("CheckHealthRole", "sqs:DeleteMessage", {"HealthQueue.Arn"}),
-        ("CollectSearchLogsRole", "sqs:SendMessage", set()),
-        ("CollectSearchLogsRole", "sqs:DeleteMessage", {"SearchLogQueue.Arn"}),
-        ("SendSearchLogs", "sqs:SendMessage", {"SearchLogQueue.Arn"}),
-        ("SizeSpot", "sqs:SendMessage", set()),
-        ("ReadFleets", "sqs:SendMessage", set()),
-    ],
-)
-def test_each_controller_changes_only_the_groups_that_it_must(
-    stack: Stack, owner: str, action: str, names: set[str]
-) -> None:
-    """Each controller, and whoever else has a queue, only its queues."""
-    allowed = [it for it in of(stack, owner) if action in as_list(it["Action"])]
-    named = [resource for it in allowed for resource in as_list(it["Resource"])]
-    assert {resource.rpartition("/")[2] for resource in named} == names
-
-
 def test_check_availability_may_do_what_handle_interruption_may(stack: Stack) -> None:
-    role = stack.resources("AWS::IAM::Role")["CheckAvailabilityRole"]
-    policies = stack.functions()["HandleInterruption"]["Policies"]
-    assert set(policies) <= set(role["ManagedPolicyArns"])
+    roles = stack.resources("AWS::IAM::Role")
+    policies = roles["HandleInterruptionRole"]["ManagedPolicyArns"]
+    assert policies == roles["CheckAvailabilityRole"]["ManagedPolicyArns"]
 
 
 def test_only_instances_of_the_groups_are_marked_and_only_with_the_mark(adopted: Stack) -> None:
@@ -147,14 +115,19 @@ def test_the_length_of_the_one_request_queue_is_read_only_when_one_is_given(
 
 
 FUNCTIONS = sorted(seen())
-# Lambda reads a function's queue for it, and sends what failed.
-LAMBDAS = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:SendMessage"}
+# Lambda reads a function's queue for it, sends what failed, and writes its log.
+RECEIVING = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}
+LAMBDAS = RECEIVING | {"sqs:SendMessage", "logs:CreateLogStream", "logs:PutLogEvents"}
 # CreateFleet launches as its caller; without ListBucket a missing object is refused.
 FOR_AWS = {"keep_jobs": {"ec2:RunInstances", "iam:PassRole", "s3:ListBucket"}}
 # They run the same turn.
 LIKE = {"handle_interruption": "check_availability", "check_availability": "handle_interruption"}
-# What no test has a function do: a volume that is of no use to its job, and the price of spot.
-UNSEEN = {"keep_jobs": {"ec2:DetachVolume", "ec2:DescribeSpotPriceHistory"}}
+# What no test has a function do: a volume that is of no use to its job, the price of spot, and
+# launches of the on-demand group that AWS suspended.
+UNSEEN = {
+    "keep_jobs": {"ec2:DetachVolume", "ec2:DescribeSpotPriceHistory"},
+    **dict.fromkeys(LIKE, {"autoscaling:ResumeProcesses"}),
+}
 
 
 @pytest.fixture
@@ -167,6 +140,16 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> tuple[Stack, Stack]:
     return Stack.with_parameters(home, "test"), Stack.with_parameters(region, "test")
 
 
+def conceivable(calls: set[Call]) -> set[Call]:
+    """The calls, and each change of a group or a queue on every group or queue."""
+    changes = {call for call in calls if call.action.startswith(("autoscaling:", "sqs:"))}
+    return calls | {
+        replace(call, resource=other.resource)
+        for call, other in product(changes, repeat=2)
+        if not READING.match(call.action) and call.action[:4] == other.action[:4]
+    }
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_each_function_may_do_what_it_was_seen_to_do_and_nothing_else(
     whole: tuple[Stack, Stack], name: str
@@ -176,7 +159,7 @@ def test_each_function_may_do_what_it_was_seen_to_do_and_nothing_else(
     own = seen()[name] | seen().get(LIKE.get(name, ""), set())
     assert {call for call in own if not any(permits(it, call) for it in found)} == set()
     others = {
-        call for calls in seen().values() for call in calls
+        call for call in conceivable({call for calls in seen().values() for call in calls})
         if not any(call.action == it.action and {*call.keys} <= {*it.keys} and
                    call.resource == it.resource for it in own)
     }  # fmt: skip
@@ -236,8 +219,8 @@ def test_experiments_are_those_that_carry_the_stacks_name() -> None:
 
 
 def test_the_daily_look_writes_scores_and_nothing_else(stack: Stack) -> None:
-    policies = stack.functions()["ExamineAccount"]["Policies"]
-    found = of(stack, *policies)
+    role = stack.resources("AWS::IAM::Role")["ExamineAccountRole"]
+    found = of(stack, *{*role["ManagedPolicyArns"]} - {"WriteLogs"})
     assert [it for it in actions(found) if not READING.match(it)] == ["dynamodb:PutItem"]
     [writing] = [it for it in found if it["Action"] == "dynamodb:PutItem"]
     assert writing["Condition"] == {
@@ -334,13 +317,23 @@ def camel(method: str) -> str:
     return "".join(word.title() for word in method.split("_"))
 
 
-def test_each_reader_of_a_queue_has_its_own_role(stack: Stack) -> None:
+def test_each_function_has_its_own_role_of_the_stacks_own_policies(stack: Stack) -> None:
+    """SAM's roles may write to every log group, and delete the messages of every queue."""
+    roles = stack.resources("AWS::IAM::Role")
     policies = stack.resources("AWS::IAM::ManagedPolicy").keys()
-    for function in stack.functions().values():
-        reads_a_queue = any(event["Type"] == "SQS" for event in function["Events"].values())
-        # The role that SAM would make may delete the messages of every queue.
-        assert ("Role" in function) == reads_a_queue
-        assert set(function.get("Policies", [])) <= policies
+    for name, function in stack.functions().items():
+        assert (function["Role"], "Policies" in function) == (f"{name}Role.Arn", False)
+        assert policies >= {*roles[f"{name}Role"]["ManagedPolicyArns"]} >= {"WriteLogs"}
+        queues = {
+            resource for it in of(stack, f"{name}Role", *roles[f"{name}Role"]["ManagedPolicyArns"])
+            if RECEIVING & {*as_list(it["Action"])} for resource in as_list(it["Resource"])
+        }  # fmt: skip
+        read = [
+            it["Properties"]["Queue"] for it in function["Events"].values() if it["Type"] == "SQS"
+        ]
+        assert queues == {*read}
+    [writing] = of(stack, "WriteLogs")
+    assert writing["Resource"] == "LogGroup.Arn"
 
 
 def test_a_home_reaches_two_items_of_another_regions_table_and_nothing_else() -> None:
