@@ -126,7 +126,7 @@ LIKE = {"handle_interruption": "check_availability", "check_availability": "hand
 # launches of the on-demand group that AWS suspended.
 UNSEEN = {
     "keep_jobs": {"ec2:DetachVolume", "ec2:DescribeSpotPriceHistory"},
-    **dict.fromkeys(LIKE, {"autoscaling:ResumeProcesses"}),
+    **{name: {"autoscaling:ResumeProcesses"} for name in LIKE},
 }
 
 
