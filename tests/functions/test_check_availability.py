@@ -13,7 +13,7 @@ from functions.check_availability.app import handler
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
 from spotkeeper.ports import Gone
 from spotkeeper_lab.cloud.values import IN_SERVICE, LifecycleHook, Physics, Result, Transition
-from tests.builders import at
+from tests.builders import TABLE, at
 from tests.functions.conftest import ACCOUNT, Metrics, Stage, StageOf, document
 
 EVENTS = Path(__file__).parents[2] / "events"
@@ -21,6 +21,7 @@ SCHEDULE = json.loads((EVENTS / "schedule.json").read_text())
 WAKE_UP = json.loads((EVENTS / "wake_up.json").read_text().replace("main", "ocr"))
 # The control, the lease twice, the memories, the own memory, the record.
 TABLE_CALLS = {"GetItem": 1, "UpdateItem": 2, "Query": 1, "PutItem": 2}
+MEMORY = {"pk": {"S": "fleet#ocr"}, "sk": {"S": "memory#availability"}}
 NEVER_HAD_FOUR = ((0.0, 2),)
 
 
@@ -121,6 +122,22 @@ def test_a_lasting_shortage_calls_little_too(stage_of: StageOf) -> None:
     settle(stage)
     assert stage.counted("autoscaling", "ec2").total() <= 5
     assert stage.counted("dynamodb") == TABLE_CALLS
+
+
+def test_a_lost_memory_does_not_shorten_how_long_on_demand_has_been_in_use(
+    stage_of: StageOf, metrics: Metrics
+) -> None:
+    stage = stage_of(("ocr",), desired=4, spot=NEVER_HAD_FOUR)
+    settle(stage)
+    stage.at(3 * 3600)
+    stage.call(handler)
+    before = metrics("ocr")["OnDemandHours"]
+    assert before > 2
+    boto3.client("dynamodb").delete_item(TableName=TABLE, Key=MEMORY)
+    stage.call(handler)
+    stage.at(3 * 3600 + 60)
+    stage.call(handler)
+    assert metrics("ocr")["OnDemandHours"] == pytest.approx(before, abs=0.1)
 
 
 @pytest.mark.parametrize("many", [2, 5])

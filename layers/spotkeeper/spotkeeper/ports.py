@@ -130,6 +130,10 @@ class GroupReader(Protocol):
         """Name those of some instances that have not ended; false for one that stops."""
         ...
 
+    def oldest_launch(self, instance_ids: Sequence[str]) -> datetime | None:
+        """Say when the oldest of some instances was launched; None if all of them have ended."""
+        ...
+
     def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
         """List the running instances that carry this stack's mark of one of some groups."""
         ...

@@ -136,6 +136,7 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         logs_missing=waits and health.flow.is_missing(now),
         running=None if running is None else frozenset(running),
         sweep=_sweep(this, (spot, on_demand), running or ()),
+        on_demand_launched=None if looked_after else _launched(this, on_demand),
         claims=bool(ports.owner),
         left=_left(this) if memory.left or memory.groups != fleet.groups else {},
         health_lost=lease.other_unreadable or (stopped and fleet.worker_health.enabled),
@@ -173,6 +174,13 @@ def _failures(this: Round, group: Group) -> tuple[LaunchFailure, ...]:
     return this.optional(
         what, (), lambda: read.failures(group.name, since, longest), api=ACTIVITIES
     )
+
+
+def _launched(this: Round, group: Group) -> datetime | None:
+    """Read since when at least a group has been in use, from EC2, as no memory says it."""
+    ids, read = [each.instance_id for each in group.instances], this.ports.groups.oldest_launch
+    what = "since when on-demand is in use"
+    return this.optional(what, None, partial(read, ids), api=EC2) if ids else None
 
 
 def _left(this: Round) -> Mapping[str, int | None]:

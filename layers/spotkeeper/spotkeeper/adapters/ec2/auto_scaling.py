@@ -195,11 +195,12 @@ class AutoScalingReader:
 
         An unknown one has ended.
         """
-        return {
-            instance["InstanceId"]: instance["State"]["Name"] in _SERVING
-            for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False)
-            for instance in self._instances({"instance-id": some})
-        }
+        some = self._by_id(instance_ids)
+        return {one["InstanceId"]: one["State"]["Name"] in _SERVING for one in some}
+
+    def oldest_launch(self, instance_ids: Sequence[str]) -> datetime | None:
+        """Say when the oldest of some instances was launched, or started anew from a warm pool."""
+        return min((one["LaunchTime"] for one in self._by_id(instance_ids)), default=None)
 
     def marked(self, groups: Sequence[str]) -> tuple[Mark, ...]:
         """List the running instances that carry this stack's mark, or no stack's, of some groups.
@@ -241,6 +242,10 @@ class AutoScalingReader:
             )
             detached |= {i for a in history for i in detached_by(a)} & times.keys()
         return detached
+
+    def _by_id(self, instance_ids: Sequence[str]) -> "Iterator[InstanceTypeDef]":
+        for some in batched(sorted(set(instance_ids)), VALUES_A_FILTER, strict=False):
+            yield from self._instances({"instance-id": some})
 
     def _instances(self, filters: Mapping[str, Sequence[str]]) -> "Iterator[InstanceTypeDef]":
         """Describe the instances that have not ended and pass some filters."""

@@ -191,7 +191,9 @@ def remember_seen(assessment: Assessment, at_risk: Mapping[str, datetime]) -> Av
         resumed={g: at for g, at in old.resumed.items() if within(at, now, RESUME_AGAIN_S)},
         spot_missing=not group.exists or assessment.restored > 0,
         left=tuple(snapshot.left),
-        on_demand_since=(old.on_demand_since or now) if assessment.on_demand.target else None,
+        on_demand_since=(old.on_demand_since or snapshot.on_demand_launched or now)
+        if assessment.on_demand.target
+        else None,
         unsure=None,
     )
     memory = replace(memory, adoption=adopt(old, memory, assessment))

@@ -59,6 +59,8 @@ class Snapshot:
     * `sweep` is the result of a search for marked instances; `running` are those of the instances
       that AWS takes, or that are detached and overdue, that have not ended; both are None when they
       were not read.
+    * `on_demand_launched` is when the oldest on-demand instance was launched; read only where no
+      memory says since when on-demand is in use.
     * With `claims`, groups that no stack owns are claimed.
     * With `health_lost`, the health controller's memory is damaged, or its turns have stopped:
       nobody knows what serves.
@@ -85,6 +87,7 @@ class Snapshot:
     logs_missing: bool = False
     sweep: Sweep | None = None
     running: frozenset[str] | None = None
+    on_demand_launched: datetime | None = None
     claims: bool = False
     left: Mapping[str, int | None] = field(default_factory=dict)
     health_lost: bool = False
