@@ -95,7 +95,8 @@ def test_nothing_is_lost_by_an_upgrade_a_rollback_and_an_upgrade(
         standing_in = members(stack, 1)
         stack.deploy(*FLEET, **keys)
         both_turn(stack, str(stack.look("state")["at"]))
-        assert standing_in <= members(stack, 1)
+        turns = [(one["at"], one["controller"], one["reason"]) for one in records(stack)]
+        assert standing_in <= members(stack, 1), turns
         assert desired(stack, 0) >= ERLANGS
         assert document(stack)["availability"]["busy_patience_s"] == IMPATIENT["busy_patience_s"]
     stack.order(do="capacity", value=4)

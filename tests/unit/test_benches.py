@@ -13,7 +13,7 @@ def test_alarms_are_paid_for_each_metric_that_they_look_at() -> None:
     # turns, seldom functions and counts of dead letters; else one each.
     functions = len(stack.functions())
     assert (alarms, metrics) == (len(made), functions + functions - 1 + 6 + len(made) - 5)
-    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/bill.md").read_text(encoding="utf-8")
     assert f"once a stack: {alarms} alarms on {metrics} metrics" in page
 
 

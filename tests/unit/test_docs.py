@@ -22,7 +22,7 @@ DOCUMENTS = [*TOP, *sorted(ROOT.glob("docs/**/*.md"))]
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)")
 SETTINGS = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
 MONITORING = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")
-OPERATIONS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+BAD_DAYS = (ROOT / "docs/bad-days.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 
@@ -74,9 +74,9 @@ def test_the_page_of_findings_is_what_make_docs_writes() -> None:
 
 
 def test_every_failure_class_has_its_row() -> None:
-    table = OPERATIONS.split("\n## Failure classes\n")[1].split("\n## ")[0]
+    table = BAD_DAYS.split("\n## Failure classes\n")[1].split("\n## ")[0]
     described = [row[0] for row in rows(table)[2:]]
-    assert described == [*FailureClass], "docs/operations.md: one row for each, in the order here"
+    assert described == [*FailureClass], "docs/bad-days.md: one row for each, in the order here"
 
 
 def test_every_metric_is_described() -> None:

@@ -364,8 +364,8 @@ def unread(
 
 
 NOT_IN_IT = (
-    "disks, data transfer, the stack itself (about 12 a fleet and month: docs/operations.md, "
-    "What it costs), capacity reservations, Savings Plans and other discounts"
+    "disks, data transfer, the stack itself (about 14 a month: docs/bill.md), "
+    "capacity reservations, Savings Plans and other discounts"
 )
 
 

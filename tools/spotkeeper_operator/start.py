@@ -12,7 +12,7 @@ from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, OperatorError
 
 SECTION, KEY = "[default.deploy.parameters]", "parameter_overrides"
-# docs/operations.md#what-it-costs
+# docs/bill.md
 ITSELF_USD = 14
 
 

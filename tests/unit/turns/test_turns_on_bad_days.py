@@ -1,6 +1,6 @@
 """Bad days of the search logs, from the queue's messages to what the turn asks for.
 
-Each holds or degrades as docs/operations.md says: never in on missing data, never beyond the bound.
+Each holds or degrades as docs/bad-days.md says: never in on missing data, never beyond the bound.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """What a search log must be before the agent takes it: one that is wrong would cost 499 others.
 
-The collector refuses a message as a whole (docs/operations.md, Search logs); so each log is checked
+The collector refuses a message as a whole (docs/search-logs.md); so each log is checked
 here against the same limits, and refused by itself.
 """
 

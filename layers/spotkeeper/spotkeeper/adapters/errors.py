@@ -1,7 +1,7 @@
 """Every AWS code and text that the product understands, in named sets, and nowhere else.
 
 A launch failure is classified by the code in its message, else by the words that Auto Scaling
-uses; docs/operations.md lists the classes. An API error becomes one of the ports' errors:
+uses; docs/bad-days.md lists the classes. An API error becomes one of the ports' errors:
 
     FleetError
     ├─ Throttled    slow down; the next turn tries again, and nothing is concluded from it
