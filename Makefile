@@ -166,8 +166,9 @@ site: .venv-site/.installed ## the pages as a searched site that needs no networ
 	$(BIN)/python docs/site.py localise build/site
 
 .PHONY: release
-release: .venv/.installed .venv-release/.installed ## wheels with hashes and cloud-configs in dist (BUCKET=...)
-	$(BIN)/python .ci/release.py dist $(BUCKET)
+release: .venv/.installed .venv-release/.installed sam-build site ## what a release page needs, in dist (BUCKET=...)
+	cp samconfig.toml .aws-sam/build/
+	$(BIN)/python .ci/release.py dist $(BUCKET) --archive stack=.aws-sam/build --archive site=build/site
 	.venv-release/bin/twine check --strict dist/*.whl
 	.venv-release/bin/python -c 'import sys; from cyclonedx.schema import SchemaVersion; \
 		from cyclonedx.validation.json import JsonStrictValidator; \

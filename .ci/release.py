@@ -1,6 +1,9 @@
-"""What `make release` does: wheels, their hashes, an SBOM, and cloud-configs that pin a wheel.
+"""What `make release` does: all that the page of a release needs.
 
-    python .ci/release.py dist BUCKET
+    python .ci/release.py dist BUCKET --archive stack=.aws-sam/build --archive site=build/site
+
+Wheels, an SBOM, cloud-configs that pin a wheel, archives of folders (the built stack, which
+`sam deploy` takes without a build; the pages), and the hashes of wheels and archives.
 
 The same source gives the same wheels, byte for byte.
 """
@@ -11,6 +14,7 @@ import json
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -25,17 +29,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("bucket", nargs="?", default="my-bucket", help="S3 bucket of the wheel")
+    parser.add_argument("--archive", action="append", default=[], metavar="NAME=FOLDER")
     options = parser.parse_args()
     folder: Path = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    for old in (*folder.glob("*.whl"), *folder.glob("*.cloud-config.yaml")):
+    for old in (p for end in ("whl", "zip", "cloud-config.yaml") for p in folder.glob(f"*.{end}")):
         old.unlink()
     for project in (ROOT, ROOT / "worker"):
         build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
         subprocess.run(build, cwd=project, check=True, stdout=subprocess.DEVNULL)
     wheels = sorted(folder.glob("*.whl"))
     hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels}
-    lines = "".join(f"{digest}  {name}\n" for name, digest in hashes.items())
+    version = wheels[0].name.split("-")[1]
+    archives = {}
+    for name, _, source in (option.partition("=") for option in options.archive):
+        path = folder / f"spotkeeper-{version}-{name}.zip"
+        _archive(Path(source), path)
+        archives[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    lines = "".join(f"{digest}  {name}\n" for name, digest in (hashes | archives).items())
     (folder / "SHA256SUMS").write_text(lines)
     (folder / "sbom.cdx.json").write_text(json.dumps(_sbom(hashes), indent=2) + "\n")
     (wheel,) = (name for name in hashes if _WHEEL.fullmatch(name))
@@ -44,6 +55,17 @@ def main() -> int:
         (folder / config.name).write_text(_BUCKET.sub(options.bucket, text))
     sys.stdout.write(lines)
     return 0
+
+
+def _archive(source: Path, target: Path) -> None:
+    """Write the files of a folder in order and without times: the same files, the same bytes."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(path for path in source.rglob("*") if path.is_file()):
+            name = str(path.relative_to(source))
+            if "__pycache__" not in name:
+                info = zipfile.ZipInfo(name)
+                info.external_attr, info.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
+                archive.writestr(info, path.read_bytes())
 
 
 def _sbom(hashes: "dict[str, str]") -> "dict[str, object]":

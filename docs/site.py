@@ -1,4 +1,4 @@
-"""Put the pages of the site together: docs/, with the README as its home; `make site` builds it.
+"""Put the pages of the site together: docs/, README and SECURITY; `make site` builds it.
 
 .venv/bin/python docs/site.py assemble build/site-src
 .venv/bin/python docs/site.py localise build/site
@@ -10,13 +10,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+# Pages of the top folder, by their names in the site.
+TOP = {"README.md": "index.md", "SECURITY.md": "security.md"}
 SHIM = "https://unpkg.com/iframe-worker/shim"
 FETCHED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"?https?://[^>]*>")
 
 
-def home(readme: str) -> str:
-    """The README as a page beside the others; what is no page of the site is no link."""
-    pages = readme.replace("](docs/", "](")
+def top(text: str) -> str:
+    """A page of the top folder beside the others; what is no page of the site is no link."""
+    pages = text.replace("](docs/", "](")
 
     def linked(found: re.Match[str]) -> str:
         target = found[2].partition("#")[0]
@@ -41,9 +43,12 @@ def assemble(target: Path) -> None:
     shutil.copytree(ROOT / "docs", target, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     for page in target.rglob("*.md"):
         text = page.read_text(encoding="utf-8")
-        page.write_text(text.replace("](../README.md", "](index.md"), encoding="utf-8")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (target / "index.md").write_text(home(readme), encoding="utf-8")
+        for name, beside in TOP.items():
+            text = text.replace(f"](../{name}", f"]({beside}")
+        page.write_text(text, encoding="utf-8")
+    for name, beside in TOP.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        (target / beside).write_text(top(text), encoding="utf-8")
     folder = target / "decisions"
     (folder / "index.md").write_text(decisions(folder), encoding="utf-8")
 

@@ -6,19 +6,34 @@ The code of another stack with the same content would go with it (aws-sam-cli, `
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.template.stack import Stack, template
 
 ROOT = Path(__file__).parents[2]
+CONFIG = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
+CASES: dict[str, Any] = {name: of for name, of in CONFIG.items() if isinstance(of, dict)}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_each_stack_of_samconfig_uploads_under_its_own_name() -> None:
-    config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
-    prefixes = {
-        of["global"]["parameters"]["stack_name"]: of["deploy"]["parameters"]["s3_prefix"]
-        for of in config.values()
-        if isinstance(of, dict)
-    }
-    assert prefixes == {"spotkeeper": "spotkeeper"}
+    for of in CASES.values():
+        stack = of["global"]["parameters"]["stack_name"]
+        assert of["deploy"]["parameters"]["s3_prefix"] == stack
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_case_of_samconfig_has_parameters_that_the_template_takes(case: str) -> None:
+    given = CASES[case]["deploy"]["parameters"].get("parameter_overrides", [])
+    values = dict(one.split("=", 1) for one in given)
+    parameters = template()["Parameters"]
+    assert values.keys() <= parameters.keys()
+    for name, value in values.items():
+        assert re.fullmatch(parameters[name].get("AllowedPattern", ".*"), value), name
+    if case in ("adopt", "create", "jobs", "region"):
+        assert Stack.with_parameters(values).resources("AWS::Lambda::Function")
 
 
 def test_a_page_that_deploys_another_stack_gives_it_a_prefix_and_its_own_table() -> None:

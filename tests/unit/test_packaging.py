@@ -7,6 +7,7 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import spotkeeper_worker as worker
 from spotkeeper_cli.main import OF_THE_LAB
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
@@ -15,6 +16,16 @@ COMMANDS = ("status", "explain", "doctor", "cost")
 
 def test_what_is_deployed_is_among_what_is_installed() -> None:
     assert set(PROJECT["dependency-groups"]["functions"]) < set(PROJECT["project"]["dependencies"])
+
+
+def test_what_names_the_version_names_the_version_of_the_packages() -> None:
+    root = Path(__file__).parents[2]
+    wheel, version = "spotkeeper_worker-([0-9][0-9.]*[0-9])-py3", worker.__version__
+    named = re.findall("SemanticVersion: (.*)", (root / "template.yaml").read_text())
+    for path in (*root.glob("worker/examples/**/*.yaml"), root / "docs/ecs.md"):
+        named += re.findall(wheel, path.read_text())
+    assert len(named) > 5
+    assert {*named} == {version}
 
 
 def test_the_commands_on_a_stack_need_no_lab() -> None:

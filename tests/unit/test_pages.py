@@ -149,6 +149,7 @@ def test_the_site_has_every_page_and_no_link_out_of_itself(tmp_path: Path) -> No
     }
     for name, text in pages.items():
         assert "](../README" not in text
+        assert "](../SECURITY" not in text
         assert "](docs/" not in text, name
     nav = tomllib.loads((ROOT / "site.toml").read_text(encoding="utf-8"))["project"]["nav"]
     listed = {name for name in pages if "/" not in name} | {"decisions/index.md"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spotkeeper_worker import NoAgent, Worker
+from spotkeeper_worker import NoAgent, Worker, __version__
 from spotkeeper_worker.agent.cli import main
 from spotkeeper_worker.agent.settings import Probe, SettingsError, parse
 from spotkeeper_worker.agent.web import connection_to_aws
@@ -105,7 +105,7 @@ def test_the_agent_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(of("spotkeeper-agent --version")[0].split()[1:])
     assert ended.value.code == 0
-    assert capsys.readouterr().out == "spotkeeper-agent 0.2.0\n"
+    assert capsys.readouterr().out == f"spotkeeper-agent {__version__}\n"
 
 
 def test_refused_files_do_not_fill_the_disk(

@@ -38,16 +38,18 @@ def test_the_sbom_names_the_wheels_and_what_the_functions_layer_has(dist: Path) 
     assert {it["name"] for it in bom["components"]} == names | {"spotkeeper", "spotkeeper-worker"}
 
 
-def test_the_command_is_installed_without_a_clone(tmp_path: Path) -> None:
-    """By the README's three lines, from this repository in the place of a host's."""
+@pytest.mark.parametrize("source", [".", "wheel"])
+def test_the_command_is_installed_as_the_readme_says(
+    source: str, dist: Path, tmp_path: Path
+) -> None:
     readme = (ROOT / "README.md").read_text()
     begins = readme.index("    python3.13 -m venv ~/.spotkeeper")
     script = "\n".join(line.strip() for line in readme[begins:].splitlines()[:3])
-    assert "git+https://github.com/OWNER/spotkeeper\n" in script
-    script = script.replace("git+https://github.com/OWNER/spotkeeper", f"git+file://{ROOT}")
+    (wheel,) = dist.glob("spotkeeper-*.whl")
+    script = script.replace("install .", f"install {wheel}" if source == "wheel" else "install .")
     script = script.replace("python3.13", sys.executable)
     ran = subprocess.run(
-        ["bash", "-ec", script], env={**os.environ, "HOME": str(tmp_path)},
+        ["bash", "-ec", script], env={**os.environ, "HOME": str(tmp_path)}, cwd=ROOT,
         capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

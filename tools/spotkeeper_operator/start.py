@@ -117,8 +117,8 @@ def with_overrides(text: str, given: Mapping[str, str]) -> str:
     if overrides_of(text) == given:
         return text
     joined = " ".join(f"{name}={value}" for name, value in given.items())
-    line = f'{KEY} = "{joined}"'
-    if re.search(f"^{KEY} *=.*$", text, re.MULTILINE):
-        return re.sub(f"^{KEY} *=.*$", lambda _: line, text, count=1, flags=re.MULTILINE)
-    head = text if SECTION in text else f"{text}\n{SECTION}\n"
-    return head.replace(SECTION, f"{SECTION}\n{line}", 1)
+    head, section, rest = text.partition(SECTION)
+    own, table, others = rest.partition("\n[")
+    kept = re.sub(rf"^{KEY} *= *(\[.*?\]|.*?)$\n?", "", own, flags=re.MULTILINE | re.DOTALL)
+    written = f'{KEY} = "{joined}"'
+    return f"{head}{section or f'\n{SECTION}'}\n{written}\n{kept.lstrip(chr(10))}{table}{others}"

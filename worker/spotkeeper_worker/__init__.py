@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spotkeeper_worker.aio import AsyncWorker
 
 __all__ = ["AsyncWorker", "Forked", "NameTaken", "NoAgent", "Request", "Worker"]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def __getattr__(name: str) -> type[AsyncWorker]:
