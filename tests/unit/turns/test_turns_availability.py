@@ -102,6 +102,25 @@ def test_a_batch_that_is_throttled_is_not_sent_again_in_halves(error: FleetError
     assert all(fleet.cloud.instance(i).draining for i in warned)
 
 
+def test_warnings_that_arrive_one_by_one_during_a_turn_are_all_its_own() -> None:
+    """Each event of a storm finds the lease taken, and leaves a note for the turn that has it."""
+    fleet = FakeFleet(target=8)
+    fleet.to(600)
+    first, *others = fleet.spot_ids()
+
+    def next_warning() -> None:
+        if others:
+            handle_interruption(
+                warning(others.pop(), at_s=600), [fleet.fleet], fleet.ports, instant(600)
+            )
+            fleet.faults.meanwhile["drain"] = next_warning
+
+    fleet.faults.meanwhile["drain"] = next_warning
+    warned = fleet.spot_ids()
+    handle_interruption(warning(first, at_s=600), [fleet.fleet], fleet.ports, instant(600))
+    assert all(fleet.cloud.instance(i).draining for i in warned)
+
+
 class AnsweredLate(FakeGroups):
     """A group that detaches on a first attempt, whose answer is lost: the second is refused."""
 

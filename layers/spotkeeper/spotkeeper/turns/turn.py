@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import batched
+from itertools import batched, count
 from typing import NoReturn
 
 from spotkeeper.domain.availability.memory import AvailabilityMemory
@@ -58,8 +58,9 @@ FAULTS_A_HANG = 2
 MINUTE = timedelta(minutes=1)
 # Steps of this part of a circle are spread evenly over it, however many there are.
 GOLDEN = (5**0.5 - 1) / 2
-# A turn has at most this many rounds; the next turn takes the notes that are left.
-MOST_ROUNDS = 3
+# While notes arrive, a turn has this many rounds, and more within its fleet's share of the time; the
+# next turn takes the notes that are left. A storm of warnings lasts for seconds.
+ROUNDS = 3
 
 
 class NoState(FleetError):
@@ -343,7 +344,7 @@ class FleetTurns(Turns):
             ports, name = replace(ports, writer=_Observer(), owner=""), f"{name}/observed"
         if self.controller is Controller.AVAILABILITY:
             ports.last.permit(fleet.name, self.now, acts=permission is Permission.ACT)
-        for number in range(MOST_ROUNDS):
+        for number in count():
             # Other fleets had their turns before: the lease begins now, not with the invocation.
             at = self.now + timedelta(seconds=self.budget.spent_s())
             with self.budget.state():
@@ -373,7 +374,7 @@ class FleetTurns(Turns):
                 raise
             self._round = None
             self.report.records.append(this.record)
-            if is_last:
+            if is_last or (number + 1 >= ROUNDS and self.budget.is_shared_out()):
                 return
 
 
