@@ -82,6 +82,16 @@ def test_stale_logs_change_nothing_and_raise_alarms(known: bool, minute: int) ->
     assert (record.outcomes, stage.cloud.group("spot").desired) == ((), before)
 
 
+def test_no_logs_of_no_instances_are_not_missing() -> None:
+    """An operator sets the spot group's maximum to 0."""
+    stage = Stage()
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    stage.turn(0)
+    stage.cloud.set_bounds("spot", 0, 0)
+    (record,) = stage.turn(9).records
+    assert (record.rule, record.alarms) == ("stale search logs", ())
+
+
 def test_a_hung_worker_is_replaced_after_two_observations() -> None:
     stage = Stage(sizing=SizingPolicy(enabled=False))
     victim = hung(stage)
