@@ -89,7 +89,8 @@ def test_no_logs_of_no_instances_are_not_missing() -> None:
     stage.turn(0)
     stage.cloud.set_bounds("spot", 0, 0)
     (record,) = stage.turn(9).records
-    assert (record.rule, record.alarms) == ("stale search logs", ())
+    assert (record.rule, record.alarms) == ("spot maximum", ())
+    assert "Search logs are stale" in record.reason
 
 
 def test_a_hung_worker_is_replaced_after_two_observations() -> None:

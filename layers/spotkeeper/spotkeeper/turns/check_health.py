@@ -167,8 +167,8 @@ def _record_of(
     sizing, diagnosis, snapshot = wanted.sizing, wanted.diagnosis, wanted.assessment.snapshot
     fleet, queue = snapshot.fleet, sizing.memory.queue
     late = wanted.assessment.load.late if sizing.stale else 0
-    # Missing logs matter if they size the fleet and are expected: somebody could send some, and logs
-    # have arrived before, even too late, or the request queue is known.
+    # Missing logs matter if they size the fleet and are expected: something could send some, and
+    # logs have arrived before, even too late, or the request queue is known.
     elsewhere = snapshot.need is not None or any(one.workers for one in sizing.memory.onprem)
     senders = bool(sizing.memory.in_service_since) or elsewhere
     logged = late > 0 or sizing.memory.service_mean_s > 0 or known_length(queue) is not None

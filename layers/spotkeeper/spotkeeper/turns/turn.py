@@ -58,8 +58,8 @@ FAULTS_A_HANG = 2
 MINUTE = timedelta(minutes=1)
 # Steps of this part of a circle are spread evenly over it, however many there are.
 GOLDEN = (5**0.5 - 1) / 2
-# While notes arrive, a turn has this many rounds, and more within its fleet's share of the time; the
-# next turn takes the notes that are left. A storm of warnings lasts for seconds.
+# While notes arrive, a turn has this many rounds, and more within its fleet's share of the time;
+# the next turn takes the notes that are left. A storm of warnings lasts for seconds.
 ROUNDS = 3
 
 
