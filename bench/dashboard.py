@@ -1,7 +1,7 @@
 """The template's dashboard, drawn from the metrics of an outage.
 
-`python -m bench dashboard --out FILE`: FILE is a page, or with the ending .png a picture of it, which Chromium takes. Of log widgets only
-the titles are shown.
+`python -m bench dashboard --out FILE`: FILE is a page, or with the ending .png a picture of it,
+which Chromium takes. Of log widgets only the titles are shown.
 """
 
 import argparse
