@@ -58,13 +58,14 @@ def test_somebody_elses_refresh_is_shown_and_left_alone_and_one_is_cancelled_or_
     of_version_7: Stage,
 ) -> None:
     client = boto3.client("autoscaling")
-    client.start_instance_refresh(AutoScalingGroupName="main-spot")
-    assert "instance refresh since" in " ".join(run("status")[1].split())
+    theirs: Any = {"LaunchTemplate": {"LaunchTemplateId": "lt-0123456789abcdef0", "Version": "9"}}
+    client.start_instance_refresh(AutoScalingGroupName="main-spot", DesiredConfiguration=theirs)
+    assert "instance refresh to version 9 since" in " ".join(run("status")[1].split())
     code, out, _ = run("rollout", "main", "--template-version", "8", "--yes")
     assert (code, "somebody else's instance refresh" in out) == (1, True)
     assert answered("rollout", "main", "--cancel") == "main: cancel main-spot\n"
     assert answered("rollout", "main", "--roll-back") == "main: roll back: no refresh runs\n"
-    assert versions(of_version_7) == {"7"}
+    assert versions(of_version_7) == {"7", "9"}
 
 
 BY_TYPES: dict[str, Any] = {"InstanceRequirements": {"VCpuCount": {"Min": 4}}}
@@ -111,7 +112,7 @@ def test_what_an_instance_refresh_cannot_roll_out_is_said(
 def test_what_follows_a_canary_in_service(deployed: Stage, status: str, step: rollout.Step) -> None:
     del deployed
     refresh = rollout.Refresh(
-        status=status, started=NOON, version="8", percentage=10, to_update=9, why=""
+        status=status, started=NOON, version="8", percentage=10, to_update=9, why="", canary=True
     )
     group = rollout.GroupVersions(
         name="spot", version="7", desired=10, present=10, serving={"7": 9, "8": 1}, launching={},

@@ -120,6 +120,20 @@ def test_a_bad_image_is_never_more_than_the_canary(image: str) -> None:
     assert {v.template for v in world.group(world.spot).instances} == {"7"}
 
 
+@pytest.mark.parametrize("image", ["good", "does not start"])
+def test_a_loss_while_the_canary_starts_adds_none_and_is_not_the_versions_fault(image: str) -> None:
+    faults = (
+        Fault(kind=Kind.UNWARNED_LOSS, at_s=BEGINS_S + 60.0, value=0.9),
+        Fault(kind=Kind.LOSS, at_s=BEGINS_S + 900.0, value=0.9),
+    )
+    world = roll(replace(CALM, faults=(*faults, *CALM.faults)), image)
+    assert world.force.lost == []
+    if image == "good":
+        assert world.plan.step is Step.DONE, world.steps
+    else:
+        assert world.most_new == 1, world.steps
+
+
 @pytest.mark.skipif("SEEDS" not in os.environ, reason="minutes a seed: SEEDS=20")
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 @pytest.mark.parametrize("image", ["good", *IMAGES])
@@ -129,3 +143,8 @@ def test_a_roll_out_among_faults(seed: int, image: str, record_property: Any) ->
     short = f"short for {world.short_s:.0f} s, {without.short_s:.0f} s without it"
     record_property("seen", f"{world.plan.step}; {world.most_new} new; {short}")
     assert len(world.force.lost) <= len(without.force.lost)
+    never_serve = {Kind.BAD_SPOT_IMAGE, Kind.BAD_ON_DEMAND_IMAGE}
+    if image != "good":
+        assert world.most_new <= 1, world.steps
+    elif not never_serve & {fault.kind for fault in scenario.faults}:
+        assert world.plan.step is not Step.ROLL_BACK, world.steps

@@ -2,9 +2,9 @@
 
 All that a group launches while a refresh with a desired configuration is active has the new
 version (docs/truth.md), so a lost instance would make a second canary. The refresh is therefore
-cancelled once the canary serves, and the next one begins when the canary has proven itself. Where
-nobody runs this command any more, AWS waits for two days, and the alarm `new-version-worse` rolls
-the refresh back.
+cancelled once the canary is launching, and the next one begins when the canary has proven itself.
+A canary that is lost meanwhile proves nothing: there is another one. Where nobody runs this command
+any more, AWS waits for two days, and the alarm `new-version-worse` rolls the refresh back.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,13 @@ from enum import StrEnum
 from typing import Any
 
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.domain.decision import Controller, NewVersion, Verdict
+from spotkeeper.domain.decision import (
+    Controller,
+    DecisionRecord,
+    NewVersion,
+    RequestKind,
+    Verdict,
+)
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
@@ -24,11 +30,11 @@ from spotkeeper_operator.text import as_json
 
 ALARM = "new-version-worse"
 WARM_UP_S = 120
-LOOK_EVERY_S = 15.0
+LOOK_EVERY_S = 5.0
 # How long AWS waits with a canary that nobody looks at any more: as long as it can.
 UNATTENDED = timedelta(hours=48)
-# A canary may be lost, or be replaced because it hangs: this many are tried.
-CANARIES = 3
+# This many canaries did not work and were replaced: that is the version's fault.
+HUNG = 2
 _ON_ITS_WAY = frozenset({"Cancelling", "RollbackInProgress"})
 _ACTIVE = frozenset({"Pending", "InProgress", "Baking"}) | _ON_ITS_WAY
 _FAILED = frozenset({"Failed", "RollbackFailed", "RollbackSuccessful"})
@@ -37,7 +43,10 @@ _SERVES = "InService"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refresh:
-    """An instance refresh of a group; `version` is empty where it has no desired configuration."""
+    """An instance refresh of a group; `version` is empty where it has no desired configuration.
+
+    One of a `canary` waits for two days.
+    """
 
     status: str
     started: datetime
@@ -45,6 +54,7 @@ class Refresh:
     percentage: int
     to_update: int
     why: str
+    canary: bool = False
 
     @property
     def active(self) -> bool:
@@ -75,6 +85,14 @@ class GroupVersions:
     def of(self, version: str) -> int:
         """How many instances have a version."""
         return self.serving.get(version, 0) + self.launching.get(version, 0)
+
+    def instances(self, version: str) -> set[str]:
+        """The instances that have a version."""
+        return {
+            one["InstanceId"]
+            for one in self.answer["Instances"]
+            if one.get("LaunchTemplate", {}).get("Version", "") == version
+        }
 
     def has(self, version: str) -> bool:
         """Whether it launches a version, and has no other instance."""
@@ -124,22 +142,25 @@ def next_step(
     for group in groups:
         if (refresh := group.refresh) is None:
             continue
-        if refresh.status in _ON_ITS_WAY:
-            return Plan(step=Step.WAIT, group=group.name, why=refresh.text)
-        if refresh.active and refresh.version != new:
+        if refresh.active and refresh.version not in ("", new):
             return Plan(step=Step.FAILED, group=group.name, why=f"somebody else's {refresh.text}")
+        if refresh.status in _ON_ITS_WAY or (refresh.active and not refresh.version):
+            return Plan(step=Step.WAIT, group=group.name, why=refresh.text)
         if refresh.status in _FAILED and refresh.started >= wish.began:
             return Plan(step=Step.FAILED, group=group.name, why=refresh.text)
     if mine and mine.verdict is Verdict.WORSE and any(not g.has(new) for g in groups):
         return Plan(step=Step.ROLL_BACK, why=mine.text)
+    for group in groups:
+        if group.refresh and group.refresh.active and not group.refresh.canary:
+            return Plan(step=Step.WAIT, group=group.name, why=group.refresh.text)
     first = groups[0]
     baked = mine is not None and mine.since is not None and now - mine.since >= wish.bake
     proven = wish.canary == 0 or first.version == new or first.present == 0
     if not proven and not (baked and mine and mine.verdict is Verdict.NO_WORSE):
+        if sum(group.present for group in groups) <= wish.canary:
+            return Plan(step=Step.WAIT, why="no instance would be left to compare the canary with")
         return _of_canary(wish, first, mine, now)
     for group in groups:
-        if group.refresh and group.refresh.active:
-            return Plan(step=Step.WAIT, group=group.name, why=group.refresh.text)
         if not group.has(new):
             return Plan(step=Step.REST, group=group.name, why=mine.text if mine else "no canary")
     return Plan(step=Step.DONE, why=f"every instance has version {new}")
@@ -148,11 +169,13 @@ def next_step(
 def _of_canary(wish: Wish, group: GroupVersions, mine: NewVersion | None, now: datetime) -> Plan:
     new, since = wish.version, mine.since if mine else None
     running = group.refresh is not None and group.refresh.active
-    late = now - wish.began >= wish.bake + wish.patience
-    if late and (mine is None or not mine.requests):
+    if mine and since and not mine.requests and now - since >= wish.bake + wish.patience:
         return Plan(step=Step.ROLL_BACK, why=f"no instance of version {new} has served a request")
-    if running and group.serving.get(new, 0) >= wish.canary and group.present <= group.desired:
-        return Plan(step=Step.HOLD, group=group.name, why="the canary is in service")
+    # Of too many, AWS ends the oldest version.
+    newer = new.isdigit() and int(new) > int(group.version)
+    serves = group.serving.get(new, 0) >= wish.canary and group.present <= group.desired
+    if running and (serves or (newer and group.of(new) >= wish.canary)):
+        return Plan(step=Step.HOLD, group=group.name, why="the canary is there")
     if running or group.of(new):
         text = mine.text if mine else f"{group.of(new)} of version {new}, none is compared yet"
         until = f" (at least until {since + wish.bake:%H:%M})" if since else ""
@@ -169,7 +192,7 @@ class Rollout:
     def __init__(self, aws: Aws, stack: str, fleet: str, now: Callable[[], datetime]) -> None:
         """Look the fleet up; raises `Gone` and `OperatorError`."""
         self._aws, self._stack, self.now = aws, aws.stack(stack), now
-        self._canaries = 0
+        self._canaries, self._hung = set[str](), set[str]()
         (self.fleet,) = chosen(aws.documents(self._stack), fleet)
 
     def wish(self, version: int, canary: int, bake: timedelta) -> Wish:
@@ -186,16 +209,22 @@ class Rollout:
 
     def look(self, wish: Wish) -> Plan:
         """Decide the next step by what is there now."""
-        trial = None
+        trial, records = None, list[DecisionRecord]()
         # A canary is held also while nothing is known of it.
         with suppress(FleetError):
-            records = self._aws.records(self._stack).newest(self.fleet.name, 20)
-            trial = next((one.new_version for one in records.of(Controller.HEALTH)), None)
-        plan = next_step(wish, self.groups(), trial, self.now())
-        if plan.step is Step.CANARY:
-            self._canaries += 1
-        if self._canaries > CANARIES:
-            return replace(plan, step=Step.ROLL_BACK, why=f"{CANARIES} canaries went unproven")
+            newest = self._aws.records(self._stack).newest(self.fleet.name, 20)
+            records = list(newest.of(Controller.HEALTH))
+            trial = next((one.new_version for one in records), None)
+        groups = self.groups()
+        for group in groups:
+            self._canaries |= group.instances(wish.version)
+        for record in records:
+            for request in (outcome.request for outcome in record.outcomes):
+                if request.kind is RequestKind.REPLACE_WORKER:
+                    self._hung |= self._canaries & {*request.instances}
+        plan = next_step(wish, groups, trial, self.now())
+        if plan.step is Step.CANARY and len(self._hung) >= HUNG:
+            return replace(plan, step=Step.ROLL_BACK, why=f"{len(self._hung)} canaries hung")
         return plan
 
     def take(self, plan: Plan, wish: Wish) -> None:
@@ -225,7 +254,11 @@ class Rollout:
     def cancel(self, *, roll_back: bool) -> Plan:
         """Cancel, or roll back, the active refreshes of both groups."""
         client = self._aws.autoscaling
-        active = [g.name for g in self.groups() if g.refresh and g.refresh.active]
+        active = [
+            group.name
+            for group in self.groups()
+            if group.refresh and group.refresh.active and group.refresh.status not in _ON_ITS_WAY
+        ]
         end = client.rollback_instance_refresh if roll_back else client.cancel_instance_refresh
         for name in active:
             with aws_errors(f"instance refresh of {name}"):
@@ -331,6 +364,7 @@ def read_refresh(client: Any, group: str) -> Refresh | None:
             percentage=one.get("PercentageComplete", 0),
             to_update=one.get("InstancesToUpdate", 0),
             why=one.get("StatusReason", ""),
+            canary=one.get("Preferences", {}).get("CheckpointDelay") == UNATTENDED.total_seconds(),
         )
     return None
 

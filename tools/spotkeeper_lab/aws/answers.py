@@ -579,6 +579,7 @@ def _refresh_answer(refresh: Refresh, group: str, time: VirtualTime) -> dict[str
             "SkipMatching": wish.skip_matching,
             "AutoRollback": wish.auto_rollback,
             "CheckpointPercentages": list(wish.checkpoints),
+            **({} if wish.delay_s is None else {"CheckpointDelay": int(wish.delay_s)}),
             "AlarmSpecification": {"Alarms": list(wish.alarms)},
         },
     }

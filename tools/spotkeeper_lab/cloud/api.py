@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from spotkeeper_lab.cloud.group import GroupState, Refusal, SimulatedMachine
-from spotkeeper_lab.cloud.refresh import STEP_S, Preferences, Refresh, RefreshStatus
+from spotkeeper_lab.cloud.refresh import STEP_S, Preferences, Refresh
 from spotkeeper_lab.cloud.values import (
     ABANDONED,
     ADMINISTRATIVE,
@@ -541,7 +541,7 @@ class Cloud:
     def cancel_refresh(self, group: str) -> Refresh:
         """Stop replacing; what was replaced stays, and the group keeps its own configuration."""
         refresh = self._active(group)
-        refresh.finish(self.now_s, RefreshStatus.CANCELLED, "Cancelled due to user request.")
+        refresh.cancel()
         self._step(self._group(group), refresh)
         return refresh
 

@@ -88,6 +88,11 @@ class SimulatedMachine:
     def zone(self) -> str:
         return self.pool.partition("/")[0]
 
+    @property
+    def age(self) -> int:
+        """The version of its launch template: a scale-in ends the oldest first."""
+        return int(self.template) if self.template.isdigit() else 0
+
     def view(self) -> InstanceView:
         return InstanceView(*_SHOWN(self))
 
@@ -220,7 +225,7 @@ class GroupState:
     def surplus(self) -> list[SimulatedMachine]:
         """The instances that a scale-in ends: those that are launching first, then the newest.
 
-        None while Terminate is suspended.
+        None while Terminate is suspended. Those of the oldest template version go before others.
 
         AWS's own choice (`aws_scale_in`): one after the other, in the zone that has the most, any.
         """
@@ -229,12 +234,15 @@ class GroupState:
             return []
         left = [one for one in self.present() if one.instance_id not in self.waiting]
         if not self.physics.aws_scale_in:
-            return sorted(left, key=lambda m: (m.state not in LAUNCHING, -m.number))[:excess]
+            left.sort(key=lambda m: (m.age, m.state not in LAUNCHING, -m.number))
+            return left[:excess]
         chosen: list[SimulatedMachine] = []
         for _ in range(excess):
             held = Counter(machine.zone for machine in left)
             most = max(held.values())
-            chosen.append(self._chances.choice([m for m in left if held[m.zone] == most]))
+            fullest = [m for m in left if held[m.zone] == most]
+            oldest = min(m.age for m in fullest)
+            chosen.append(self._chances.choice([m for m in fullest if m.age == oldest]))
             left.remove(chosen[-1])
         return chosen
 

@@ -2,7 +2,8 @@
 
 Source: EC2 Auto Scaling guide, "How an instance refresh works", "Add checkpoints to an instance
 refresh", "Undo changes with a rollback"; API reference, RefreshPreferences. What they do not say is
-a belief: a step every `STEP_S`, percentages that are rounded up, and the words of the reasons.
+a belief: a step every `STEP_S`, percentages that are rounded up, the words of the reasons, and that
+a group whose refresh is being cancelled launches its own configuration.
 """
 
 import math
@@ -10,7 +11,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from spotkeeper_lab.cloud.group import GroupState, SimulatedMachine
-from spotkeeper_lab.cloud.values import IN_SERVICE, LAUNCH, REFRESH, TERMINATE, CloudError
+from spotkeeper_lab.cloud.values import (
+    IN_SERVICE,
+    LAUNCH,
+    LAUNCHING,
+    REFRESH,
+    TERMINATE,
+    CloudError,
+)
 
 STEP_S = 15.0
 STUCK_S = 3600.0
@@ -24,13 +32,17 @@ class RefreshStatus(StrEnum):
     BAKING = "Baking"
     SUCCESSFUL = "Successful"
     FAILED = "Failed"
+    CANCELLING = "Cancelling"
     CANCELLED = "Cancelled"
     ROLLING_BACK = "RollbackInProgress"
     ROLLED_BACK = "RollbackSuccessful"
     ROLLBACK_FAILED = "RollbackFailed"
 
 
-ACTIVE = frozenset({RefreshStatus.IN_PROGRESS, RefreshStatus.BAKING, RefreshStatus.ROLLING_BACK})
+ACTIVE = frozenset(
+    {RefreshStatus.IN_PROGRESS, RefreshStatus.BAKING, RefreshStatus.ROLLING_BACK,
+     RefreshStatus.CANCELLING}
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +115,18 @@ class Refresh:
     @property
     def launches(self) -> str | None:
         """The version that the group launches meanwhile; None is the group's own."""
-        back = self.status is RefreshStatus.ROLLING_BACK
+        back = self.status in {RefreshStatus.ROLLING_BACK, RefreshStatus.CANCELLING}
         return self.before if back else self.template
 
     def step(
         self, group: GroupState, now_s: float, ringing: frozenset[str]
     ) -> list[SimulatedMachine]:
         """Return the instances that end now, and set how many the group launches beyond desired."""
+        if self.status is RefreshStatus.CANCELLING:
+            there = group.present()
+            if any(one.template == self.template and one.state in LAUNCHING for one in there):
+                return []
+            self.finish(now_s, RefreshStatus.CANCELLED)
         group.extra = 0
         if ringing & {*self.preferences.alarms} and self.status is not RefreshStatus.ROLLING_BACK:
             self.fail(group, now_s, "A CloudWatch alarm of the instance refresh is in ALARM state")
@@ -142,6 +159,10 @@ class Refresh:
             beyond = max(ceiling - group.desired, int(floor >= group.desired))
             group.extra = min(beyond, replaced - len(ending))
         return ending
+
+    def cancel(self) -> None:
+        """Replace no more; the launches that are under way are completed first."""
+        self.status, self.reason = RefreshStatus.CANCELLING, "Cancelled due to user request."
 
     def roll_back(self, group: GroupState, now_s: float, reason: str) -> None:
         """Replace what was replaced; raises CloudError where AWS cannot."""

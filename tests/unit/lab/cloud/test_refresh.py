@@ -80,6 +80,18 @@ def test_a_checkpoint_waits_and_what_the_group_launches_meanwhile_has_the_new_ve
     assert cloud.group(SPOT).instances[-1].template == "7"
 
 
+def test_a_refresh_that_is_cancelled_completes_its_launch_and_the_oldest_version_is_ended() -> None:
+    cloud = make()
+    cloud.start_refresh(SPOT, replace(BOTH_100, checkpoints=(10, 100)), "8")
+    cloud.cancel_refresh(SPOT)
+    assert cloud.refreshes(SPOT)[0].status is RefreshStatus.CANCELLING
+    lost = next(one for one in cloud.group(SPOT).instances if one.template == "7")
+    cloud.kill(lost.instance_id)
+    seen = watch(cloud, 600.0)
+    assert {new for *_, new in seen} == {1}
+    assert (seen[-1], cloud.refreshes(SPOT)[0].status) == ((10, 10, 1), RefreshStatus.CANCELLED)
+
+
 @pytest.mark.parametrize("how", ["alarm", "call", "stuck"])
 def test_a_rollback_replaces_what_was_replaced(how: str) -> None:
     cloud = make()

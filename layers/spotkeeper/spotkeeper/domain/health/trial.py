@@ -22,7 +22,8 @@ EVIDENCE = 4.5
 SLOWER = 1.25
 # Instances hang when they serve less than one in this many of their share of the requests.
 FEWER = 3
-# This many requests, times their squared variation, tell whether a version is worse.
+# This many requests, times their squared variation, tell whether a version is worse; fewer than a
+# tenth of them do not tell how long they take.
 ENOUGH = 100
 
 
@@ -102,13 +103,16 @@ def judged(trial: VersionTrial, variation: float) -> NewVersion | None:
         slower = new.mean_s / others.mean_s if others.mean_s else 1.0
         error = math.sqrt(max(variation, 0.01) * (1 / new.requests + 1 / others.requests))
         slow = ((slower - 1) / error) ** 2 / 2
+        fewer = min(new.requests, others.requests)
+        enough = ENOUGH * max(1.0, variation)
+        slow = slow if 10 * fewer >= enough else 0.0
         few = trial.expected - new.requests
         few += new.requests * math.log(new.requests / max(1.0, trial.expected))
-        hangs = FEWER * new.requests < trial.expected and few >= EVIDENCE
-        enough = ENOUGH * max(1.0, variation)
+        # One that hangs may have a fault of its own: it is replaced, and another one is compared.
+        hangs = trial.instances > 1 and FEWER * new.requests < trial.expected and few >= EVIDENCE
         if (more and failing >= EVIDENCE) or (slower >= SLOWER and slow >= EVIDENCE) or hangs:
             verdict = Verdict.WORSE
-        elif min(new.requests, others.requests) >= enough and slower < SLOWER:
+        elif fewer >= enough and slower < SLOWER:
             verdict = Verdict.NO_WORSE
     return NewVersion(
         version=trial.version,
