@@ -18,6 +18,12 @@ ROWS = [
 ]
 
 
+def cells_of_truth() -> list[list[str]]:
+    lines = (ROOT / "docs/truth.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("|").split(" | ") for line in lines if re.match(r"\| (?!number)", line)]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
 def names_of_tests() -> set[str]:
     folders = (ROOT / "tests", ROOT / "worker")
     sources = (path for folder in folders for path in folder.rglob("test_*.py"))
@@ -36,3 +42,17 @@ def test_every_behaviour_that_hurt_has_its_row_and_its_test(number: int) -> None
     mine = [row for row in ROWS if str(number) in re.findall(r"\d+", row[0])]
     assert mine, f"docs/truth.md has no row for number {number}"
     assert any(re.search(r"test_\w+", " ".join(row[1:])) for row in mine), mine
+
+
+def test_every_row_names_its_evidence_or_the_experiment_of_a_belief() -> None:
+    """A belief that costs nothing says so; each experiment is one that a row names."""
+    experiments = set(re.findall(r"\*\*(E\d+)\.", (ROOT / "docs/live-account.md").read_text()))
+    rows = cells_of_truth()
+    assert all(len(row) == 4 and all(row) for row in rows)
+    named = {number for row in rows for number in re.findall(r"\bE\d+\b", row[2])}
+    assert named == experiments
+    beliefs = [row[2].partition("belief")[2] for row in rows if "belief" in row[2]]
+    assert all(re.match(r" E\d+|, harmless: ", rest) for rest in beliefs)
+    tables = {name for row in rows for name in re.findall(r"`(tests/evidence/.+?)`", row[2])}
+    assert len(tables) > 5
+    assert all((ROOT / name).exists() for name in tables)
