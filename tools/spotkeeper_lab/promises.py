@@ -62,6 +62,8 @@ REPLACED_AN_HOUR = 2
 ALARM_S = 600.0
 # Two turns of a controller of one fleet, or its failure, are this close.
 TURN_S = 180.0
+# What an instance logged is known after this: two turns of a controller are up to 119 s apart.
+KNOWN_S = 120.0
 # An instance that left its group ends within this.
 ORPHAN_S = 1500.0
 # Of the requests of an hour without a fault, this many more may be late than promised.
@@ -450,12 +452,15 @@ class Released(Check):
     def __init__(self, watch: Watch) -> None:
         super().__init__(watch)
         self._holes: deque[tuple[float, int]] = deque()
+        self._proven: deque[set[str]] = deque(maxlen=round(KNOWN_S / SAMPLE_S) + 1)
         self._since: float | None = None
 
     def sampled(self) -> None:
         truth, world, scenario = self.truth, self.world, self.scenario
         spot, on_demand = world.group(world.spot), world.group(world.on_demand).desired
-        proven = sum(truth.proven(view) for view in truth.spot())
+        # What has just served its first request is known after the next health turn.
+        self._proven.append({view.instance_id for view in truth.spot() if truth.proven(view)})
+        proven = len(self._proven[0] & self._proven[-1])
         # Where on-demand is warm, some of a pool's warnings may have been lost.
         warned = Counter([view.pool for view in truth.mine if truth.warned(view)])
         lost = sum([math.ceil(0.15 * count) for count in warned.values()])
