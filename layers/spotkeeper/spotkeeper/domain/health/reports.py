@@ -42,6 +42,8 @@ BUSY, WAITED_S = 0.8, 10.0
 TOGETHER = CERTAIN / 3
 # One of several silent instances is replaced if their logs are still missing after this time.
 TRIED_AFTER = timedelta(minutes=30)
+# A new worker takes a request that waits at once, and its log is known after this.
+FIRST_REQUEST = timedelta(minutes=2)
 TRIED_AFTER_SLOTS = round(TRIED_AFTER.total_seconds() / SLOT_S)
 # Silences are compared with those at the same time of the last two weeks, within an hour.
 ALIKE, DAYS, SILENCES = timedelta(hours=1), 14, 40
@@ -305,15 +307,17 @@ def unproven_of(memory: HealthMemory, now: datetime) -> tuple[str, ...]:
     """Return the instances that may serve or not: they never reported, or still launch.
 
     They are unproven until one of their requests is logged. Every instance in service counts as
-    serving where the requests of an hour are too few to show it, or where requests had stopped. In
-    a silence, an instance counts after an hour unless requests wait, and at once where the request
+    serving where the requests of an hour are too few to show it. Where requests had stopped, it
+    counts once it would have taken one that waited, and after an hour of silence at once. In a
+    silence, an instance counts after an hour unless requests wait, and at once where the request
     queue shows that none arrives.
     """
     missing = memory.flow.is_missing(now)
-    if _too_rare(memory, now) or requests_had_stopped(memory, CERTAIN, now):
+    if _nothing_to_prove(memory, now):
         return ()
-    if missing and quiet_s(memory.queue, now):
-        return ()
+    if requests_had_stopped(memory, CERTAIN, now):
+        there = memory.in_service_since
+        return tuple(i for i in memory.starting if now - there.get(i, now) < FIRST_REQUEST)
     stopped = missing and not known_waiting(memory.queue)
     return tuple(
         i
@@ -327,13 +331,21 @@ def not_met(memory: HealthMemory, in_service: Iterable[str], now: datetime) -> t
 
     Where turns have stopped, every instance in service counts as serving.
     """
-    if (
-        _too_rare(memory, now)
-        or requests_had_stopped(memory, CERTAIN, now)
-        or now - slot_begins(memory.flow.counted) > TURNS_STOPPED
-    ):
+    turns_stopped = now - slot_begins(memory.flow.counted) > TURNS_STOPPED
+    if turns_stopped or _nothing_to_prove(memory, now):
         return ()
     return tuple(i for i in in_service if i not in memory.in_service_since)
+
+
+def _nothing_to_prove(memory: HealthMemory, now: datetime) -> bool:
+    """Tell whether requests are rare, or there are none: by the queue, or for an hour."""
+    quiet = memory.flow.is_missing(now) and quiet_s(memory.queue, now)
+    long = memory.flow.newest is not None and now - memory.flow.newest >= HOUR
+    return (
+        _too_rare(memory, now)
+        or bool(quiet)
+        or (long and requests_had_stopped(memory, CERTAIN, now))
+    )
 
 
 def _too_rare(memory: HealthMemory, now: datetime) -> bool:
