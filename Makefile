@@ -92,7 +92,7 @@ check-contracts: .venv/.installed
 	$(BIN)/lint-imports --no-logo
 
 check-template: .venv/.installed
-	$(BIN)/cfn-lint template.yaml worker/examples/launch-template.yaml docs/events-example.yaml
+	$(BIN)/cfn-lint template.yaml worker/examples/launch-template.yaml worker/examples/jobs/launch-template.yaml docs/events-example.yaml
 
 check-prose: .venv/.installed
 	$(BIN)/python docs/prose.py

@@ -50,7 +50,7 @@ def main() -> int:
     (folder / "SHA256SUMS").write_text(lines)
     (folder / "sbom.cdx.json").write_text(json.dumps(_sbom(hashes), indent=2) + "\n")
     (wheel,) = (name for name in hashes if _WHEEL.fullmatch(name))
-    for config in EXAMPLES.glob("*.cloud-config.yaml"):
+    for config in EXAMPLES.rglob("*.cloud-config.yaml"):
         text = _HASH.sub(hashes[wheel], _WHEEL.sub(wheel, config.read_text()))
         (folder / config.name).write_text(_BUCKET.sub(options.bucket, text))
     sys.stdout.write(lines)

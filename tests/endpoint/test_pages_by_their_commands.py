@@ -30,7 +30,7 @@ ELSEWHERE = {
     "docs/asyncio.md": "tests/worker/test_aio.py",
     "docs/commands.md": "tests/unit/test_cli.py",
     "docs/fleet-documents.md": "tests/operator/test_fleets.py",
-    "docs/jobs.md": "tests/endpoint/job_as_a_user.py",
+    "docs/jobs.md": "tests/endpoint/test_jobs.py",
     "docs/hours.md": "the groups are the user's",
     "docs/json.md": "tests/operator/test_json.py",
     "docs/model-servers.md": "tests/worker/test_model_servers.py",

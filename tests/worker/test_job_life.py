@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from spotkeeper_worker.checkpoints import publish
+from spotkeeper_worker.job import commits, entries, folders
 from spotkeeper_worker.job.bucket import BucketError
 from spotkeeper_worker.job.commits import Head, Owner
 from spotkeeper_worker.job.life import Life
@@ -671,6 +672,41 @@ def test_nothing_is_written_where_a_link_of_the_jobs_user_leads(tmp_path: Path) 
     scene.bucket.kept["jobs/resnet/outputs/sub/passwd"] = (b"root", "t")
     scene.grant()
     assert [*outside.iterdir()] == []
+
+
+@pytest.mark.parametrize("swapped", ["out/model.pt", "out", "checkpoints/000001/model"])
+def test_a_link_that_takes_the_place_of_a_file_after_the_look_is_not_followed(
+    tmp_path: Path, swapped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent is root, and may read what the command's user may not."""
+    scene = Scene(tmp_path, outputs="out")
+    scene.grant()
+    work, secret = tmp_path / "work", tmp_path / "secret"
+    scene.publish(1)
+    (work / "out" / "model.pt").write_text("1")
+    target = work / swapped
+    is_folder = target.is_dir()
+    if is_folder:
+        secret.mkdir()
+    (secret / "model.pt" if is_folder else secret).write_text("2")
+
+    def after_a_swap(do: Callable[..., Any]) -> Callable[..., Any]:
+        def swapping(*given: Any) -> Any:
+            if not target.is_symlink():
+                target.rename(tmp_path / "aside")
+                target.symlink_to(secret)
+            return do(*given)
+
+        return swapping
+
+    if swapped.startswith("out"):
+        monkeypatch.setattr(folders, "opened", after_a_swap(entries.opened))
+        scene.life._copy_outputs()
+    else:
+        monkeypatch.setattr(commits, "hold", after_a_swap(entries.hold))
+    scene.run(10)
+    assert target.is_symlink()
+    assert b"2" not in [body for body, _ in scene.bucket.kept.values()]
 
 
 def test_an_agent_that_was_killed_after_the_setup_does_not_run_it_again(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
@@ -222,6 +222,47 @@ def keep_parameters(parameters: Mapping[str, str]) -> None:
     ssm._reserved_name_error = refusing
 
 
+def launch_template(named: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The data of a launch template's version; none where there is no such template."""
+    data, _template, _error = module("services.ec2")._resolve_launch_template_data(named)
+    return data or {}
+
+
+def machine_keys(template: Mapping[str, Any], instance_arn: str) -> dict[str, str]:
+    """What a machine's metadata has of the role in the profile of its launch template."""
+    named = template.get("IamInstanceProfile", {})
+    iam = module("services.iam")
+    profile = iam._lookup_instance_profile(named.get("Name", ""), named.get("Arn", ""))
+    role = next(iter((profile or {}).get("Roles", ())), "")
+    # A session of the role, as that of a function.
+    name = instance_arn.rpartition("/")[2]
+    arn = f"{instance_arn.partition(':instance/')[0].replace(':ec2:', ':lambda:')}:function:{name}"
+    keys = module("core.lambda_runtime").execution_credentials(
+        {"Role": f"role/{role}", "FunctionArn": arn, "FunctionName": name}
+    )
+    return {
+        "AccessKeyId": keys["AWS_ACCESS_KEY_ID"],
+        "SecretAccessKey": keys["AWS_SECRET_ACCESS_KEY"],
+        "Token": keys["AWS_SESSION_TOKEN"],
+    }
+
+
+mails: deque[dict[str, str]] = deque(maxlen=100)
+"""What topics sent to whoever subscribed, the newest last."""
+
+
+def mails_are_kept() -> None:
+    """Keep what is published to a topic."""
+    sns = module("services.sns")
+    publish = sns.publish_internal
+
+    def kept(topic_arn: str, message: Any, subject: str = "", **how: Any) -> Any:
+        mails.append({"topic": topic_arn, "subject": subject, "message": str(message)})
+        return publish(topic_arn, message, subject, **how)
+
+    sns.publish_internal = kept
+
+
 def service_linked_roles() -> None:
     """The account has launched instances before: AWS's own roles for that are there."""
     iam = module("services.iam")
@@ -271,6 +312,20 @@ def authorize_as_aws(tags_of: Callable[[str], Mapping[str, str]]) -> None:
     evaluator.enforce = enforce_each
 
 
+def conditional_writes_are_seen() -> None:
+    """Policies of buckets see on what condition an object is written."""
+    actions = module("core.iam_actions")
+    original = actions.s3_service_context
+
+    def context(action: str, query: Any, path: str, headers: Mapping[str, str]) -> Any:
+        sent = {name.lower(): value for name, value in headers.items()}
+        conditions = ("if-match", "if-none-match")
+        keys = {f"s3:{name}": sent[name] for name in conditions if name in sent}
+        return {**original(action, query, path, headers), **keys}
+
+    actions.s3_service_context = context
+
+
 def loopback_is_secure() -> None:
     """Buckets that refuse what is not encrypted take what never leaves this machine."""
     app = module("app")
@@ -290,6 +345,9 @@ def _name_resources(tags_of: Callable[[str], Mapping[str, str]]) -> None:
         if service == "ssm" and "GetParametersByPath" in headers.get("x-amz-target", ""):
             path = str(json.loads(body)["Path"]).rstrip("/")
             return f"arn:aws:ssm:{where}:parameter{path}"
+        if service == "logs":
+            # As policies name a group, all streams of it.
+            return f"{original(*call)}:*"
         if service == "autoscaling" and {"InstanceId", "Tags.member.1.ResourceId"} & query.keys():
             group = actions._query_param(query, "Tags.member.1.ResourceId")
             if "InstanceId" in query:

@@ -22,6 +22,7 @@ from werkzeug.datastructures import MultiDict
 from spotkeeper_lab.aws.answers import Answers, hook_of, warm_pool_of
 from spotkeeper_lab.aws.ministack import Response
 from spotkeeper_lab.aws.wire import (
+    Answer,
     Event,
     Events,
     Params,
@@ -145,17 +146,21 @@ def instance_tags(world: LiveWorld, instance_id: str) -> dict[str, str]:
 NOT_SIMULATED = frozenset({
     "RunInstances", "StartInstances", "StopInstances", "RebootInstances", "CreateFleet",
     "RequestSpotInstances", "CancelSpotInstanceRequests", "RequestSpotFleet",
-    "ModifyInstanceAttribute", "DescribeInstanceStatus", "DescribeTags",
+    "ModifyInstanceAttribute", "DescribeInstanceStatus", "DescribeTags", "CreateVolume",
+    "AttachVolume", "RegisterImage",
 })  # fmt: skip
 PROTOCOLS = {"autoscaling": "query", "ec2": "ec2"}
 model_of = cache(get_service_model)
 
 
 class ByMoto:
-    """Answers the calls that the cloud knows; each is answered as of now."""
+    """Answers the calls that the cloud knows; each is answered as of now.
 
-    def __init__(self, world: LiveWorld) -> None:
-        self._world = world
+    `more` are calls of EC2 beside the cloud's own.
+    """
+
+    def __init__(self, world: LiveWorld, more: Mapping[str, Respond]) -> None:
+        self._world, self._more = world, more
 
     def __call__(self, service: str, body: bytes) -> Response | None:
         """Answer a call from its body, or None for an action that is not the cloud's to answer.
@@ -164,7 +169,10 @@ class ByMoto:
         """
         values = MultiDict(parse_qsl(body.decode(), keep_blank_values=True))
         name = values.get("Action", "")
-        respond = self._world.actions[service].get(camelcase_to_underscores(name))
+        known = camelcase_to_underscores(name)
+        respond = self._world.actions[service].get(known)
+        if service == "ec2":
+            respond = respond or self._more.get(known)
         if respond is None and service == "ec2" and name not in NOT_SIMULATED:
             return None
         protocol, operation = PROTOCOLS[service], model_of(service).operation_model(name)
@@ -300,6 +308,29 @@ PRICE_PROTECTION = frozenset(
 """Accepted without an effect: the market has one price."""
 
 
+def offerings(params: Params, market: Iterable[str]) -> Answer:
+    """The types that EC2 has, in each zone of the market: DescribeInstanceTypeOfferings."""
+    wanted = {one["Name"]: one["Values"] for one in params.get("Filters", [])}
+    zones = sorted({pool.partition("/")[0] for pool in market})
+    return {
+        "InstanceTypeOfferings": [
+            {"InstanceType": kind, "LocationType": "availability-zone", "Location": zone}
+            for kind in sorted(_kinds())
+            for zone in zones
+            if kind in wanted.get("instance-type", [kind])
+            and zone in wanted.get("location", [zone])
+        ]
+    }
+
+
+def _kinds() -> Mapping[str, Any]:
+    """What moto knows of each instance type."""
+    known: Mapping[str, Any] = importlib.import_module(
+        "moto.ec2.models.instance_types"
+    ).INSTANCE_TYPES
+    return known
+
+
 def selected(attributes: Params, market: Iterable[str]) -> list[str]:
     """The types of the market's pools that have the attributes.
 
@@ -308,7 +339,7 @@ def selected(attributes: Params, market: Iterable[str]) -> list[str]:
     _refuse(attributes.keys() - ATTRIBUTES.keys() - PRICE_PROTECTION)
     if not (attributes.get("VCpuCount") and attributes.get("MemoryMiB")):
         raise CloudError("ValidationError", "VCpuCount and MemoryMiB are required")
-    known = importlib.import_module("moto.ec2.models.instance_types").INSTANCE_TYPES
+    known = _kinds()
     kinds = sorted({pool.partition("/")[2] for pool in market} & known.keys())
     wanted = [
         (ATTRIBUTES[name], values) for name, values in attributes.items() if name in ATTRIBUTES

@@ -283,6 +283,28 @@ class Cloud:
             self._die(machine, USER_SHUTDOWN)
         self._fill_dirty()
 
+    def run(
+        self, pools: Sequence[str], purchase: Purchase, tags: Mapping[str, str]
+    ) -> InstanceView:
+        """Launch an instance outside of groups, in the emptiest of the pools that give one out."""
+        is_spot = purchase is Purchase.SPOT
+        giving = [pool for pool in pools if not is_spot or self._offers(pool)]
+        if not giving:
+            raise CloudError("InsufficientInstanceCapacity", SPOT_DRY)
+        pool = min(giving, key=lambda each: len(self._held.get(each, ())))
+        self._numbered += 1
+        machine = SimulatedMachine(self._numbered, pool, purchase, self.now_s, None)
+        machine.tags = dict(tags)
+        self._machines[machine.instance_id] = machine
+        if is_spot:
+            self._held[pool][machine.instance_id] = machine
+        self._at(self.now_s + BOOT_S, START, lambda: self._runs(machine))
+        return machine.view()
+
+    def _runs(self, machine: SimulatedMachine) -> None:
+        if machine.ended_s is None:
+            machine.state = IN_SERVICE
+
     def tag(
         self, instance_ids: Sequence[str], tags: Mapping[str, str], gone_s: float | None = None
     ) -> None:

@@ -66,7 +66,8 @@ from spotkeeper_lab.cloud.values import (
     Transition,
 )
 from spotkeeper_lab.faults import LAUNCH_TEXTS, OF_AWS, Fault, Kind, hanging, refusal_of
-from spotkeeper_lab.run.up import ELSEWHERE, LabSettings
+from spotkeeper_lab.run.job_machines import JOB, JobMachines
+from spotkeeper_lab.run.up import ELSEWHERE, INSTALLING, LabSettings
 from spotkeeper_lab.workers import Machines, SearchLogs, Served, Workforce
 from spotkeeper_operator.watch import DECISIONS_SHOWN, html, picture
 from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
@@ -116,7 +117,7 @@ class Workers:
         self, to_s: float, instances: Iterable[InstanceView], notice_s: float = NOTICE_S
     ) -> None:
         """Serve until a moment on the instances that there are."""
-        there = [one for one in instances if one.state in _RUNS]
+        there = [one for one in instances if one.state in _RUNS and JOB not in one.tags]
         for gone in self.force.instances - {one.instance_id for one in there}:
             self._due += self._logs.dismiss(gone, self.force, self.force.now_s)
         self._machines.notice_s = notice_s
@@ -223,6 +224,7 @@ class Change(StrEnum):
 
     LOAD = "load"
     CAPACITY = "capacity"
+    JOB = "job-machine"
     KILL = "kill-function"
     PARTITION = "partition"
 
@@ -232,8 +234,9 @@ class Order(BaseModel):
 
     A loss takes `instances` where it names some. `load` offers `value` erlangs; `capacity` lets
     each pool hold `value` instances, in one `region` where it names one, a drop with the lab's
-    notice; `kill-function` ends the processes of the functions whose names contain `function`;
-    while a `partition` lasts, functions of a region reach no other.
+    notice; `job-machine` takes the newest machine of a job, with the lab's notice or, with a
+    `value` of 0, at once; `kill-function` ends the processes of the functions whose names contain
+    `function`; while a `partition` lasts, functions of a region reach no other.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -251,6 +254,8 @@ _BUTTONS = (
     ("Warn half of them", Kind.LOSS, 0, 0.5),
     ("Lose one at once", Kind.UNWARNED_LOSS, 0, 0),
     ("Recommend to rebalance one", Kind.REBALANCE, 0, 0),
+    ("Warn a job's machine", Change.JOB, 0, 1),
+    ("Lose a job's machine at once", Change.JOB, 0, 0),
     ("Spot runs dry", Change.CAPACITY, 0, 0),
     ("Spot is back", Change.CAPACITY, 0, 4),
     ("On-demand is dry, 3 min", Kind.ON_DEMAND_DRY, 180, 0),
@@ -307,6 +312,13 @@ class Faults:
                 pools = [one for one in self.world.capacities if one.startswith(order.region)]
                 self.world.set_capacity(pools, int(order.value), notice_s)
                 return f"each pool holds {order.value:g}"
+            case Change.JOB:
+                with self.world.now() as cloud:
+                    running = [one for one in cloud.instances() if JOB in one.tags]
+                    taken = [one.instance_id for one in running if one.warned_s is None][-1:]
+                    notice_s = self._settings.physics.notice_s if order.value else 0.0
+                    cloud.reclaim(taken, cloud.now_s + notice_s)
+                return ", ".join(taken) or "no job has a machine"
             case Change.PARTITION:
                 self.parted_until_s = self.world.seconds() + order.length_s
                 return f"no function reaches another region for {order.length_s:g} s"
@@ -487,6 +499,8 @@ class Front:
                     return 200, {"at": at, "lab": lab, **self.look()}
                 case "GET", "state":
                     return 200, self._state()
+                case "GET", "mails":
+                    return 200, [*ministack.mails]
                 case "GET", "permissions":
                     return 200, permissions(ACCOUNT)
                 case "POST", "faults":
@@ -625,7 +639,7 @@ def main() -> None:
     os.environ.update(environment(settings))
     world = make_world(settings, time.time, time.monotonic)
     metrics = Metrics()
-    join(world, settings, metrics)
+    machines = join(world, settings, metrics)
     workers = Workers(world.time)
     faults = Faults(settings, world, workers)
     endpoint = ministack.module("app").app
@@ -634,10 +648,13 @@ def main() -> None:
     there = frozenset(spec.name for spec in settings.groups()[2:])
     threading.Thread(target=_live, args=(world, workers, stop, there), daemon=True).start()
     threading.Thread(target=_ring, args=(world, metrics, stop), daemon=True).start()
+    running = threading.Thread(target=machines.run, args=(stop, TICK_S), daemon=True)
+    running.start()
     try:
         asyncio.run(_serve(front, settings.port))
     finally:
         stop.set()
+        running.join()
         ministack.end()
 
 
@@ -677,17 +694,27 @@ def make_world(
     )
 
 
-def join(world: LiveWorld, settings: LabSettings, metrics: Metrics) -> None:
-    """Put the world in the place of ministack's own capacity and mend what differs from AWS."""
-    by_moto = ByMoto(world)
+def join(world: LiveWorld, settings: LabSettings, metrics: Metrics) -> JobMachines:
+    """Put the world in the place of ministack's own capacity and mend what differs from AWS.
+
+    Return the machines of jobs, which are to run.
+    """
+    of_aws = {
+        "AWS_ENDPOINT_URL": f"http://{HOST}:{settings.port}",
+        **{name: text for name, text in os.environ.items() if name.startswith(INSTALLING)},
+    }
+    capacity = max(settings.pools.values(), default=0)
+    machines = JobMachines(world, Path("jobs").absolute(), of_aws, ministack.zone_of, capacity)
+    by_moto = ByMoto(world, machines.ec2())
     for service in ("autoscaling", "ec2"):
         ministack.answer_instead(service, by_moto)
-    groups = Groups(world, ministack.zone_of, max(settings.pools.values(), default=0))
+    groups = Groups(world, ministack.zone_of, capacity)
     ministack.provision("AWS::AutoScaling::AutoScalingGroup", groups)
     ministack.provision("AWS::AutoScaling::WarmPool", WarmPools(world))
     ministack.keep_parameters(IMAGES)
     ministack.service_linked_roles()
     ministack.alarms_ring(metrics, world.seconds)
+    ministack.mails_are_kept()
     ministack.conditions_on_lists()
     ministack.functions_have_only_their_layers()
     ministack.archives_are_unpacked_once()
@@ -695,10 +722,12 @@ def join(world: LiveWorld, settings: LabSettings, metrics: Metrics) -> None:
     ministack.exceptions_have_their_type()
     ministack.processes_start_in_turn()
     ministack.logs_end_with_their_function()
+    ministack.conditional_writes_are_seen()
     ministack.loopback_is_secure()
     ministack.functions_say_their_region()
     ministack.names_have_their_region()
     ministack.authorize_as_aws(partial(instance_tags, world))
+    return machines
 
 
 def _live(

@@ -71,6 +71,8 @@ BUILT = FOLDER / "sam/template.yaml"
 # What of a checkout a lab runs on: another folder that has these may have a lab of its own.
 PARTS = (PYTHON.parts[0], "tools", "layers", "worker")
 HOST = "127.0.0.1"
+# What a job's command may need to find programs, and to install packages.
+INSTALLING = ("PATH", "HOME", "PIP_", "SSL_CERT", "HTTPS_PROXY", "https_proxy")
 READY_WITHIN_S = 60.0
 END_WITHIN_S = 10.0
 LAST_LINES = 12
@@ -154,8 +156,7 @@ def running(settings: LabSettings, checkout: Path) -> Iterator[Lab]:
             [str(python), "-m", "spotkeeper_lab.run.serve", str(folder / "settings.json")],
             cwd=folder,
             env={
-                "PATH": os.environ.get("PATH", ""),
-                "HOME": os.environ.get("HOME", ""),
+                **{name: os.environ[name] for name in os.environ if name.startswith(INSTALLING)},
                 "PYTHONPATH": os.pathsep.join(map(str, sources)),
                 "TMPDIR": str(folder / "tmp"),
             },

@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 from spotkeeper_worker.checkpoints import DRAFT, compare, latest
 from spotkeeper_worker.job.bucket import Absent, Bucket, BucketError, Conflict
-from spotkeeper_worker.job.entries import Entry, hold, look_at, release
+from spotkeeper_worker.job.entries import Entry, hold, look_at, opened, release
 from spotkeeper_worker.times import as_text
 
 VERSION = 1
@@ -203,12 +203,14 @@ class Keeper:
         try:
             part = f"{entry.name}-{self.me.attempt}/{self.me.generation}.{secrets.token_hex(4)}"
             files = []
-            for path, file in held.files().items():
+            for path, size, at, inode in held.print:
                 name = entry.name if path == "." else path
                 key = self._key(f"steps/{part}/{name}")
-                size, digest = _digest(file)
-                self.store.upload(file, key)
-                files.append(File(path, key, size, digest))
+                with opened(held.path / path, (size, at, inode)) as file:
+                    if file is None:
+                        return False
+                    files.append(File(path, key, *_digest(file)))
+                    self.store.upload(file, key)
             if look_at(held.path) != held or look_at(entry.path) not in (entry, None):
                 return False
         except FileNotFoundError:

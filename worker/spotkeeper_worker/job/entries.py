@@ -8,13 +8,13 @@ import re
 import shutil
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spotkeeper_worker.checkpoints import DRAFT, MARKER, compare, form_of, is_published, newest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
 
 SETTLED_S = 5.0
 INCOMPLETE_S = 60.0
@@ -41,8 +41,10 @@ _STEP = re.compile("checkpoint|ckpt|step|epoch|iter", re.IGNORECASE)
 _SHARD = re.compile("-[0-9]+-of-[0-9]+")
 _HELD = f"{DRAFT}upload"
 _OLD = "older"
+Seen = tuple[int, int, int]
+"""A file as it was looked at: its bytes, time of the last write, and inode."""
 _Print = tuple[tuple[str, int, int, int], ...]
-"""Path below the entry, bytes, time of the last write, and inode of each file."""
+"""Path below the entry, and what was seen, of each file."""
 
 
 class OutsideLink(Exception):
@@ -211,6 +213,25 @@ class Entries:
         if entry.path.is_file():
             return entry.path.match(self._complete)
         return any(entry.path.glob(self._complete))
+
+
+@contextlib.contextmanager
+def opened(path: Path, seen: Seen) -> Iterator[Path | None]:
+    """Give an open file a path that always leads to it; None where another one is there now.
+
+    The agent is root: a job's user may put a link in the place of a file, or of its folder.
+    """
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        what = os.fstat(number)
+        is_same = (what.st_size, what.st_mtime_ns, what.st_ino) == seen
+        yield Path(f"/proc/self/fd/{number}") if is_same else None
+    finally:
+        os.close(number)
 
 
 def hold(entry: Entry) -> Entry | None:

@@ -10,6 +10,7 @@ import stat
 from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.checkpoints import DRAFT
+from spotkeeper_worker.job.entries import Seen, opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,20 +53,19 @@ def to_folder(
         show(done, sum(sizes.values()))
 
 
-def to_bucket(store: Bucket, folder: Path, prefix: str, sent: dict[str, tuple[int, int]]) -> None:
+def to_bucket(store: Bucket, folder: Path, prefix: str, sent: dict[str, Seen]) -> None:
     """Copy the files that changed since they were `sent`, and note them; raises BucketError."""
-    for name, now in files_in(folder).items():
-        if sent.get(name) == now:
+    for name, seen in files_in(folder).items():
+        if sent.get(name) == seen:
             continue
-        try:
-            store.upload(folder / name, f"{prefix}{name}")
-        except FileNotFoundError:
-            continue
-        sent[name] = now
+        with opened(folder / name, seen) as file:
+            if file:
+                store.upload(file, f"{prefix}{name}")
+                sent[name] = seen
 
 
-def files_in(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return size and time of each file; links, and what is no file, are left out."""
+def files_in(folder: Path) -> dict[str, Seen]:
+    """Look at each file; links, and what is no file, are left out."""
     files = {}
     for path in sorted(folder.rglob("*")):
         try:
@@ -73,5 +73,6 @@ def files_in(folder: Path) -> dict[str, tuple[int, int]]:
         except FileNotFoundError:
             continue
         if stat.S_ISREG(what.st_mode) and not path.name.startswith(DRAFTS):
-            files[path.relative_to(folder).as_posix()] = (what.st_size, what.st_mtime_ns)
+            seen = (what.st_size, what.st_mtime_ns, what.st_ino)
+            files[path.relative_to(folder).as_posix()] = seen
     return files

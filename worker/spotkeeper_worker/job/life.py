@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, TypeVar
 from spotkeeper_worker.job.bucket import BucketError
 from spotkeeper_worker.job.commits import Keeper, NotLoaded, Owner, TakenOver, clear
 from spotkeeper_worker.job.disks import DiskError, Volume
-from spotkeeper_worker.job.entries import Entries, Entry, OutsideLink
+from spotkeeper_worker.job.entries import Entries, Entry, OutsideLink, Seen
 from spotkeeper_worker.job.folders import files_in, to_bucket, to_folder
 from spotkeeper_worker.job.machine import Document, FinalError, JobError, Machine, Signs
 from spotkeeper_worker.log import get_logger
@@ -83,7 +83,7 @@ class Life:
     _wait_until: float = 0.0
     _gpu: Future[int | None] | None = None
     _outputs: Path | None = None
-    _outputs_sent: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _outputs_sent: dict[str, Seen] = field(default_factory=dict)
     _copy: Future[None] | None = None
     _copied_at: float = 0.0
     _began_at: float | None = None

@@ -53,6 +53,10 @@ class FakeMachine:
         """Every message that the queue took."""
         self.parameters: dict[str, str] = {}
         """Of SSM, by name."""
+        self.credentials = {
+            "AccessKeyId": "ASIATESTING", "SecretAccessKey": "testing", "Token": "testing",
+        }  # fmt: skip
+        """Of the role of its profile."""
         self.tokens: dict[str, float] = {}
         self._active: dict[str, float] = {}
         self.changed = threading.RLock()

@@ -118,9 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         machine = self.machine
         role = {
             "Code": "Success",
-            "AccessKeyId": "ASIATESTING",
-            "SecretAccessKey": "testing",
-            "Token": "testing",
+            **machine.credentials,
             "Expiration": as_text(machine.now + 6 * 3600),
         }
         with machine.changed:

@@ -1,6 +1,7 @@
 """The simulated AWS over the wire, and the groups that a stack makes in it."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -8,6 +9,7 @@ import botocore.session
 import pytest
 from botocore.parsers import create_parser
 
+from spotkeeper_lab.aws import ministack
 from spotkeeper_lab.aws.over_http import (
     PROTOCOLS,
     ByMoto,
@@ -17,6 +19,7 @@ from spotkeeper_lab.aws.over_http import (
 )
 from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.values import CloudError, GroupSpec, Physics, Purchase, Transition
+from spotkeeper_lab.run.job_machines import JOB, JobMachines
 from spotkeeper_lab.run.serve import make_world
 from spotkeeper_lab.run.up import LabSettings
 
@@ -42,7 +45,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.world = world()
-        self.by_moto = ByMoto(self.world)
+        self.by_moto = ByMoto(self.world, {})
 
     def call(self, action: str, service: str = "autoscaling", **params: str) -> Any:
         """The answer to a call; its error where it is refused."""
@@ -277,3 +280,41 @@ def test_a_fault_without_effect_is_refused_by_name(
     with pytest.raises(CloudError, match=named):
         groups.create("Spot", properties(**asked), "stack")
     assert groups.create("Spot", properties(CapacityRebalance="false"), "stack")[0] == "mine"
+
+
+def test_a_fleet_of_a_job_is_one_machine_outside_of_groups(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It takes spot capacity as groups do; a token makes one; a lost one is gone at once."""
+    wire = Wire()
+    monkeypatch.setattr(ministack, "launch_template", lambda _: {})
+    machines = JobMachines(wire.world, tmp_path, {}, lambda subnet: f"us-east-1{subnet}", 1)
+    wire.by_moto = ByMoto(wire.world, machines.ec2())
+
+    def fleet(token: str, capacity: str = "spot") -> Any:
+        config = "LaunchTemplateConfigs.1"
+        return wire.call("CreateFleet", "ec2", **{
+            "ClientToken": token, "Type": "instant",
+            f"{config}.LaunchTemplateSpecification.LaunchTemplateId": "lt-1",
+            f"{config}.Overrides.1.InstanceType": "g6.xlarge",
+            f"{config}.Overrides.1.SubnetId": "b",
+            "TargetCapacitySpecification.TotalTargetCapacity": "1",
+            "TargetCapacitySpecification.DefaultTargetCapacityType": capacity,
+            "TagSpecification.1.ResourceType": "instance",
+            "TagSpecification.1.Tag.1.Key": JOB, "TagSpecification.1.Tag.1.Value": "resnet",
+        })  # fmt: skip
+
+    made = fleet("1")["Instances"][0]["InstanceIds"]
+    assert fleet("1")["Instances"][0]["InstanceIds"] == made
+    (error,) = fleet("2")["Errors"]
+    assert error["ErrorCode"] == "InsufficientInstanceCapacity"
+    assert fleet("3", "on-demand")["Instances"]
+    with wire.world.now() as cloud:
+        cloud.reclaim(made, cloud.now_s)
+    (one,) = wire.call("DescribeInstances", "ec2", **{"InstanceId.1": made[0]})["Reservations"]
+    assert one["Instances"][0]["State"]["Name"] == "terminated"
+    assert fleet("4")["Instances"]
+    offered = wire.call("DescribeInstanceTypeOfferings", "ec2", **{
+        "Filter.1.Name": "instance-type", "Filter.1.Value.1": "g6.xlarge",
+    })["InstanceTypeOfferings"]  # fmt: skip
+    assert [one["Location"] for one in offered] == ["us-east-1a", "us-east-1b"]
