@@ -7,11 +7,14 @@ import pytest
 
 from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
+from spotkeeper.adapters.doctor.stack import regions_of
 from spotkeeper.adapters.dynamodb.regions import RegionTables
 from spotkeeper.domain.spread import RELEASE, Report
 from spotkeeper_lab.aws.context import create_table
+from spotkeeper_operator.aws import Aws
+from spotkeeper_operator.watch import Watch
 from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
-from tests.operator.command import answered, refused, words
+from tests.operator.command import STACK, answered, deploy, refused, run, words
 
 THERE = f"arn:aws:dynamodb:us-east-2:{ACCOUNT}:table/there"
 
@@ -82,8 +85,21 @@ def test_a_stack_of_one_region_says_so(deployed: Stage) -> None:
     assert "no fleet of this stack has several regions" in refused("regions")
 
 
-def test_status_and_explain_know_regions(home: Stage) -> None:
+def test_every_answer_knows_regions(home: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is on trial for another region is no part of what this one should have."""
+    [shown] = json.loads(Watch(Aws(), STACK, None, lambda: home.now)._state())["fleets"]
+    assert [row[0] for row in shown["status"]["rows"] if "cover" in row[1]] == [
+        "us-east-1", "us-east-2",
+    ]  # fmt: skip
+    records = Aws().records(Aws().stack(STACK)).newest("main", 20)
+    assert [*regions_of({"main": records})] == ["us-east-1", "us-east-2"]
+    cost = json.loads(run("cost", "--json")[1])
+    assert "there is no stack test in us-east-2" in str(cost["troubles"])
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-2")
+    deploy(TableName="there")
+    monkeypatch.undo()
+    assert json.loads(run("cost", "--json")[1])["regions_usd"] == {"us-east-2": 0.0}
+    assert "elsewhere us-east-2 0.00" in " ".join(run("cost")[1].split())
     [fleet] = json.loads(answered("status", "--json"))["fleets"]
     assert [one["region"] for one in fleet["regions"]] == ["us-east-1", "us-east-2"]
     assert fleet["wanted"] == fleet["regions"][0]["cover"]

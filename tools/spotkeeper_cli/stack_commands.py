@@ -649,7 +649,10 @@ def pause(
     lasting: Annotated[float, duration("End after this time; at most 24h.", "--for")],
     why: Annotated[str, option("The reason; status shows it.", "--why")],
 ) -> None:
-    """Leave a fleet as it is for a time; turns record what they would request."""
+    """Leave a fleet as it is for a time; turns record what they would request.
+
+    What a further region of a fleet covers moves to the other regions meanwhile.
+    """
     from spotkeeper_operator.control import control_json, pause_text
 
     paused = on.control(fleet).pause(timedelta(seconds=lasting), why)

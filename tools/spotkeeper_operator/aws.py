@@ -49,6 +49,7 @@ class Aws:
     def __init__(self, region: str | None = None, profile: str | None = None) -> None:
         """Find region and profile; raises `OperatorError` when there are none."""
         self.wrong_documents: Sequence[FleetError] = ()
+        self._profile = profile
         try:
             self.session = boto3.Session(region_name=region, profile_name=profile)
         except ProfileNotFound as error:
@@ -64,6 +65,10 @@ class Aws:
         """Make a client of any service, by its boto3 name."""
         make: Callable[..., Any] = self.session.client
         return make(service, region_name=region, config=CONFIG)
+
+    def there(self, region: str) -> "Aws":
+        """The same profile in another region."""
+        return Aws(region, self._profile)
 
     @cached_property
     def autoscaling(self) -> "AutoScalingClient":

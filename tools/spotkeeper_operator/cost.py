@@ -7,10 +7,10 @@ day later, and each request costs 0.01 USD.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import batched, groupby, pairwise
 from math import ceil
 from operator import attrgetter
@@ -224,7 +224,8 @@ class Cost:
     `peak` is the most instances that were needed. `unknown` names what is not included because it
     was never read. `noticed` is what users noticed of interruptions, `idle` the share of the live
     workers' time without a request, `actual` what AWS billed; None if not known or not requested.
-    `troubles` says what could not be read.
+    `troubles` says what could not be read. `regions` is what its fleets' other regions cost, USD,
+    where this one is their home.
     """
 
     items: tuple[LedgerItem, ...]
@@ -238,6 +239,7 @@ class Cost:
     idle: float | None = None
     actual: Actual | None = None
     troubles: tuple[str, ...] = ()
+    regions: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def begins(self) -> datetime:
@@ -280,11 +282,9 @@ def read_cost(
     ledger = LedgerTable(aws.dynamodb, stack.table)
     # What was billed is compared with the ledger of the same days.
     first = first_day(since) if billed else since
-    items = tuple(item for each in fleets for item in ledger.since(each.name, first))
+    items, book = _priced_ledger(aws, ledger, [each.name for each in fleets], first, until, own)
     pools = {item.pool for item in items if item.option == "spot"}
     types = {item.instance_type for item in items}
-    book = aws.prices(pools, types, first, until)
-    book = replace(book, on_demand={**book.on_demand, **(own or {})})
     missing = [f"spot {pool}" for pool in sorted(pools - book.spot.keys())]
     missing += [f"on-demand {kind}" for kind in sorted(types - book.on_demand.keys())]
     troubles: list[str] = []
@@ -306,7 +306,15 @@ def read_cost(
                 records.append(aws.records(stack).between(name, *span).of(Controller.HEALTH))
         return noticed(records, unread)
 
+    def elsewhere(region: str) -> float:
+        there = aws.there(region)
+        table = LedgerTable(there.dynamodb, there.stack(stack_name).table)
+        items, book = _priced_ledger(there, table, names, since, until, own)
+        lives = priced(items, book, since, until)
+        return sum(one.paid for one in lives)
+
     names = [each.name for each in fleets]
+    others = {r: ask(partial(elsewhere, r)) for each in fleets for r in each.elsewhere}
     use = ask(lambda: read_use(aws.cloudwatch, stack.name, names, since, until))
     idle, peak = use or (None, None)
     groups = [name for each in fleets for name in (each.spot_group, each.on_demand_group)]
@@ -327,7 +335,23 @@ def read_cost(
         if billed
         else None,
         troubles=tuple(dict.fromkeys(troubles)),
+        regions={region: usd for region, usd in others.items() if usd is not None},
     )
+
+
+def _priced_ledger(
+    aws: Aws,
+    ledger: LedgerTable,
+    fleets: Sequence[str],
+    since: datetime,
+    until: datetime,
+    own: Mapping[str, float] | None,
+) -> tuple[tuple[LedgerItem, ...], PriceBook]:
+    """Read the ledger of some fleets in a region, and the prices there."""
+    items = tuple(item for name in fleets for item in ledger.since(name, since))
+    pools = {item.pool for item in items if item.option == "spot"}
+    book = aws.prices(pools, {item.instance_type for item in items}, since, until)
+    return items, replace(book, on_demand={**book.on_demand, **(own or {})})
 
 
 def unread(
@@ -409,6 +433,7 @@ class CostAnswer(Savings):
     actual: Actual | None
     unknown: tuple[str, ...]
     troubles: tuple[str, ...]
+    regions_usd: Mapping[str, float]
     not_in_it: str
     by: By | None
     rows: tuple[Part, ...]
@@ -430,6 +455,7 @@ def cost_json(cost: Cost, by: By | None = None) -> str:
         actual=cost.actual,
         unknown=cost.unknown,
         troubles=cost.troubles,
+        regions_usd=cost.regions,
         not_in_it=NOT_IN_IT,
         by=by,
         rows=parts_of(cost, by) if by else (),
@@ -473,6 +499,9 @@ def _pairs(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
     if cost.unknown and not cost.lives:
         sums, beside = [("paid", "not known")], [("saved", "not known")]
         interrupted = "not known"
+    everywhere = whole.paid + sum(cost.regions.values())
+    for region, usd in cost.regions.items():
+        sums.append(("elsewhere", f"{region} {saved(usd, everywhere, 'what all regions cost')}"))
     beside.append(("interrupted", interrupted))
     if cost.idle is not None:
         hours = whole.spot_h + whole.on_demand_h + whole.reserved_h

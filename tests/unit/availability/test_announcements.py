@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from spotkeeper.domain.availability import announcements
 from spotkeeper.domain.availability.announcements import UNSENT_AT_MOST, Announced
 from spotkeeper.domain.decision import Alarm, AvailabilityFigures, Controller, DecisionRecord
+from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.permission import Control, Pause, Permission
+from spotkeeper.domain.spread import Place, Report, Standing
 from tests.builders import at, counted, held
 
 
@@ -27,7 +29,7 @@ def record(
 
 
 def announce(before: Announced, turn: DecisionRecord, control: Control) -> Announced:
-    return announcements.announce(before, turn, counted(turn), control)
+    return announcements.announce(before, turn, counted(turn), control, {})
 
 
 def announced(*records: DecisionRecord, control: Control | None = None) -> list[tuple[int, str]]:
@@ -74,6 +76,24 @@ STORIES = {
 def test_each_change_is_announced_once(story: str) -> None:
     records, events = STORIES[story]
     assert announced(record(), *records) == NEW + events
+
+
+def test_a_region_that_is_refused_or_gone_is_announced_once_and_when_it_serves_again() -> None:
+    """A rest of two minutes is followed by another try, which is the same trouble."""
+    report = Report(at=at(0), serving=1, refused={FailureClass.CAPACITY: at(0)}, release=1)
+    resting = Place(report=report, rests_until=at(120))
+    kept, events = announce(Announced(), record(), Control()), list[tuple[str, str]]()
+    for minute, place in enumerate(
+        (resting, replace(resting, rests_until=at(300)), resting, Place(standing=Standing.GONE),
+         replace(resting, rests_until=at(-600)))
+    ):  # fmt: skip
+        turn = record(minute)
+        places, kept = {"east": place, "west": Place()}, replace(kept, unsent=())
+        kept = announcements.announce(kept, turn, counted(turn), Control(), places)
+        events += [(e.region, e.state) for e in kept.unsent]
+    east = ("region-refused", "region-gone", "region-serves")
+    assert events == [("east", state) for state in east]
+    assert "east: cover 0, ask 0, 1 on spot" in kept.unsent[0].reason
 
 
 def test_a_pause_is_announced_once_and_the_states_after_it_again() -> None:

@@ -8,10 +8,13 @@ import pytest
 from spotkeeper.domain.doctor.checks import examine, quota_for
 from spotkeeper.domain.doctor.facts import Facts, LaunchTemplate, Unseen
 from spotkeeper.domain.doctor.finding import Severity, exit_code
+from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
+from spotkeeper.domain.spread import Place, Report, Standing
 from spotkeeper_operator.doctor import TABLES
+from tests.builders import NOON
 from tests.unit.doctor import good
 from tests.unit.doctor.good import DRAIN, FACTS, FLEET, ON_DEMAND, READY, SPOT, but, quota
 
@@ -19,6 +22,8 @@ DENIED = "Refused: AccessDenied: no"
 TWINS = replace(FLEET, name="night", bounds=Bounds(spot_min=0, spot_max=0, on_demand_max=0))
 ZONE = "us-east-1a"
 ONE_ZONE = frozenset({ZONE})
+LATE, NEWER = Report(at=NOON), Report(at=NOON, release=1)
+REFUSED = replace(NEWER, refused={FailureClass.QUOTA: NOON})
 
 
 def mixed(*overrides: dict[str, str], **distribution: object) -> dict[str, Any]:
@@ -178,6 +183,11 @@ SEEDED: tuple[tuple[str, Facts, str], ...] = (
     ("key-without-grant", but(account__key_grants=frozenset()), ""),
     ("e-mail-unconfirmed", but(stack__unconfirmed=("ops@example.org",)), "ops@example.org"),
     ("nobody-told", but(stack__nobody_told=True), ""),
+    ("region-silent", but(stack__regions={"us-east-2": Place()}), ""),
+    ("region-gone",
+     but(stack__regions={"us-east-2": Place(report=NEWER, standing=Standing.GONE)}), "12:00 UTC"),
+    ("region-older", but(stack__regions={"us-east-2": Place(report=LATE)}), "0 before 1"),
+    ("region-refused", but(stack__regions={"us-east-2": Place(report=REFUSED)}), "quota"),
     ("search-logs-stale", but(stack__search_log_ages={"main": 900.0}), "900 s old"),
     ("search-logs-stale", but(stack__search_log_ages={"main": None}), "none ever arrived"),
     ("schedule-disabled", but(stack__schedules_disabled=("spotkeeper-check",)), ""),

@@ -38,6 +38,7 @@ class EventBus:
                 "at": each.at.isoformat(),
                 "reason": each.reason,
                 "permission": each.permission,
+                **({"region": each.region} if each.region else {}),
             }
             entries.append({
                 "EventBusName": self._bus, "Source": SOURCE, "DetailType": each.state,

@@ -236,7 +236,8 @@ def _announced(
         return memory, record
     before = memory.announced
     permitted = replace(record, permission=this.permission)
-    announced = announce(before, permitted, figures, this.control)
+    places = this.lease.health.places
+    announced = announce(before, permitted, figures, this.control, places)
     noted, unsent = replace(memory, announced=announced), announced.unsent
 
     def send() -> AvailabilityMemory:

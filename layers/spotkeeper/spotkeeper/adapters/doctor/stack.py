@@ -12,6 +12,7 @@ from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.decision import FAILED, OF_FLEETS, Controller
 from spotkeeper.domain.doctor.facts import StackFacts, Unseen, known
 from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.spread import Place
 
 ALARMS_A_CALL = 100
 # Records of about an hour of both controllers.
@@ -89,6 +90,7 @@ def stack_facts(client: Clients, stack: Stack, fleets: Iterable[Fleet]) -> Stack
         sends_search_logs=stack.outputs.get("SendSearchLogsPolicy", ""),
         search_log_ages=records if isinstance(records, Unseen) else _ages(records),
         failed_turns=records if isinstance(records, Unseen) else tuple(_failed(records)),
+        regions=records if isinstance(records, Unseen) else regions_of(records),
         set_by_hand=look("ssm:GetParametersByPath", lambda: tuple(_set_by_hand(client, stack))),
     )
 
@@ -156,6 +158,15 @@ def _ages(records: Mapping[str, Records]) -> Mapping[str, float | None]:
         for fleet, mine in records.items()
         if (newest := next((r for r in mine.of(Controller.HEALTH) if r.rule != FAILED), None))
     }
+
+
+def regions_of(records: Mapping[str, Records]) -> Mapping[str, Place]:
+    """Return the regions of fleets whose home this stack is, as its newest turns know them."""
+    newest = (
+        next((record.regions for record in mine.of(Controller.HEALTH) if record.regions), {})
+        for mine in records.values()
+    )
+    return {region: place for each in newest for region, place in each.items()}
 
 
 def _failed(records: Mapping[str, Records]) -> Iterator[tuple[str, str]]:

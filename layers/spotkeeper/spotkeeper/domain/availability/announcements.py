@@ -1,12 +1,14 @@
 """Which changes of a fleet's state are announced: one event for each, with an id that stays."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
 from spotkeeper.domain.decision import Alarm, AvailabilityFigures, DecisionRecord
 from spotkeeper.domain.permission import Control, Permission
+from spotkeeper.domain.spread import STALE, Place, Standing
 
 # What one call of PutEvents takes.
 UNSENT_AT_MOST = 10
@@ -27,22 +29,26 @@ class State(StrEnum):
     PAUSED = "paused"
     COMMAND_FAILED = "command-failed"
     """Of a machine, `on_drain` or `on_return`; the fleet's state is what it was."""
+    REGION_REFUSED = "region-refused"
+    REGION_GONE = "region-gone"
+    REGION_SERVES = "region-serves"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """A fleet's new state; the decision record of the same instant says why."""
+    """A fleet's new state, or that of one `region`; the record of the same instant says why."""
 
     fleet: str
     state: State
     at: datetime
     reason: str
     permission: Permission = Permission.ACT
+    region: str = ""
 
     @property
     def id(self) -> str:
         """The same for every attempt to send it."""
-        text = f"{self.fleet}/{self.state}/{self.at.isoformat()}"
+        text = f"{self.fleet}/{self.state}/{self.at.isoformat()}{self.region}"
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -52,7 +58,8 @@ class Announced:
 
     `capacity` is whole, short or both-short; `on_demand` backfilled or released; `load` sleeping or
     awake; None before the first turn. `control` is the version of the operators' control then,
-    `paused_at` when the pause that was announced began.
+    `paused_at` when the pause that was announced began. `regions` are the states of those that a
+    home divides its need among.
     """
 
     capacity: State | None = None
@@ -61,14 +68,20 @@ class Announced:
     control: int = 0
     paused_at: datetime | None = None
     unsent: tuple[Announcement, ...] = ()
+    regions: Mapping[str, State] = field(default_factory=dict)
 
 
 def announce(
-    before: Announced, record: DecisionRecord, figures: AvailabilityFigures, control: Control
+    before: Announced,
+    record: DecisionRecord,
+    figures: AvailabilityFigures,
+    control: Control,
+    places: Mapping[str, Place],
 ) -> Announced:
     """Compare a turn's record with what was announced; what changed is to be sent.
 
-    After a pause, a change of mode or a lost memory, the states are announced again.
+    `places` are the regions as their home knows them. After a pause, a change of mode or a lost
+    memory, the states are announced again.
     """
     pause = control.pause
     if record.permission is Permission.PAUSED and pause:
@@ -91,6 +104,7 @@ def announce(
         on_demand=State.BACKFILLED if figures.on_demand_desired else State.RELEASED,
         load=State.SLEEPING if asleep else State.AWAKE,
         control=control.version,
+        regions={region: _of_region(place, record.at) for region, place in places.items()},
     )
     pairs = (
         (before.capacity, now.capacity),
@@ -105,7 +119,35 @@ def announce(
         for was, state in pairs
         if state and state is not was
     ]
+    new += [
+        Announcement(
+            fleet=record.fleet,
+            state=state,
+            at=at,
+            reason=_why(region, places[region]),
+            permission=record.permission,
+            region=region,
+        )
+        for region, state in now.regions.items()
+        if state is not before.regions.get(region, State.REGION_SERVES)
+    ]
     return _with(now, new)
+
+
+def _of_region(place: Place, now: datetime) -> State:
+    """Name whether a region can be reached, and serves its share."""
+    if place.standing is Standing.GONE:
+        return State.REGION_GONE
+    # Between two rests it is tried again.
+    rests = place.rests_until is not None and now < place.rests_until + STALE
+    return State.REGION_REFUSED if rests else State.REGION_SERVES
+
+
+def _why(region: str, place: Place) -> str:
+    report = place.report
+    refused = f"; refused: {', '.join(sorted(report.refused))}" if report.refused else ""
+    shared = f"cover {place.share.cover}, ask {place.share.ask}, {report.serving} on spot"
+    return f"{region}: {shared}, known at {report.at:%Y-%m-%d %H:%M} UTC{refused}"
 
 
 def _with(announced: Announced, new: list[Announcement]) -> Announced:

@@ -21,8 +21,10 @@ from spotkeeper.domain.doctor.facts import (
     known,
 )
 from spotkeeper.domain.doctor.finding import Finding, Severity, worst_first
+from spotkeeper.domain.failure import needs_operator
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.purchase import PurchaseOption
+from spotkeeper.domain.spread import NEVER, RELEASE, Place, Standing
 
 ERROR, WARNING, UNKNOWN, NOTE = Severity
 
@@ -727,6 +729,18 @@ def _each(names: tuple[str, ...] | Unseen) -> Found:
     return ((name, name) for name in known(names, ()))
 
 
+def _regions(stack: StackFacts, wrong: Callable[[Place], str]) -> Iterator[tuple[str, str]]:
+    """Return the regions of its fleets of which something is wrong, and what."""
+    for region, place in known(stack.regions, {}).items():
+        if it := wrong(place):
+            yield region, it
+
+
+def _stopped(place: Place) -> str:
+    """Say which refusals only an operator mends."""
+    return ", ".join(sorted(each for each in place.report.refused if needs_operator(each)))
+
+
 STACK_CHECKS: tuple[Check[StackFacts], ...] = (
     Check("schedule-disabled", ERROR, "it is disabled: this controller has no turns",
         "enable it in EventBridge Scheduler; `spotkeeper pause` pauses a fleet for a while",
@@ -759,6 +773,21 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
         "put them into {about}.overrides, which no deployment touches: "
         "aws ssm put-parameter --type String --name {about}.overrides --value '{it}'",
         lambda stack: known(stack.set_by_hand, ())),
+    Check("region-silent", ERROR, "no report of this region has ever arrived here",
+        "spotkeeper region add {about} prints how to deploy the stack there, with this Home",
+        lambda stack: _regions(stack, lambda p: "silent" if p.report.at == NEVER else "")),
+    Check("region-gone", ERROR,
+        "neither its report nor its search logs arrive: its cover has moved; last at {it}",
+        "spotkeeper doctor --region {about} says what runs there",
+        lambda stack: _regions(stack, lambda p: f"{p.report.at:%Y-%m-%d %H:%M} UTC"
+            if p.standing is Standing.GONE and p.report.at > NEVER else "")),
+    Check("region-older", WARNING, "it runs an older release than its home ({it}): no trials",
+        "deploy the same release there",
+        lambda stack: _regions(stack, lambda p: f"{p.report.release} before {RELEASE}"
+            if p.report.at > NEVER and p.report.release < RELEASE else "")),
+    Check("region-refused", WARNING, "it rests for an hour at a time: its spot is refused by {it}",
+        "spotkeeper doctor --region {about} names the quota or the launch template",
+        lambda stack: _regions(stack, _stopped)),
     Check("e-mail-unconfirmed", WARNING,
         "{it} has not confirmed its subscription: no alarm arrives there",
         "open the message from AWS Notifications and confirm the subscription",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.spread import Place
 
 GONE = "Gone"
 
@@ -132,6 +133,7 @@ class StackFacts:
     search_log_ages: Mapping[str, float | None] | Unseen = field(default_factory=dict)
     failed_turns: tuple[tuple[str, str], ...] | Unseen = ()
     set_by_hand: tuple[tuple[str, str], ...] | Unseen = ()
+    regions: Mapping[str, Place] | Unseen = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
