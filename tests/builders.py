@@ -4,6 +4,7 @@ import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,18 @@ from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 TABLE = "spotkeeper"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 EVIDENCE = Path(__file__).parent / "evidence"
+SUMS = EVIDENCE / "SHA256SUMS"
 
 
 def evidence(name: str) -> list[dict[str, str]]:
-    """The rows of a table of facts about AWS, each with its source."""
-    text = (EVIDENCE / f"{name}.tsv").read_text(encoding="utf-8")
-    lines = [line for line in text.split("\n") if not line.startswith("#")]
+    """The rows of a table of facts about AWS, each with its source, as they were read there.
+
+    No test runs on a row that was changed: `sha256sum *.tsv > SHA256SUMS` there after a new one.
+    """
+    content = (EVIDENCE / f"{name}.tsv").read_bytes()
+    known = f"{sha256(content).hexdigest()}  {name}.tsv" in SUMS.read_text(encoding="utf-8")
+    assert known or name == "rights", f"tests/evidence/{name}.tsv was changed"
+    lines = [line for line in content.decode().split("\n") if not line.startswith("#")]
     return list(csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE))
 
 
