@@ -7,7 +7,9 @@ stands for something of the reader's own is replaced. A command with the remark
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ PAGES = (
     "README.md", "docs/deploy.md", "docs/troubleshooting.md", "docs/first-week.md",
     "docs/savings.md", "docs/settings.md", "docs/sizing.md", "docs/monitoring.md",
     "docs/events.md", "docs/lab.md", "docs/backtest.md", "docs/ecs.md", "docs/moving.md",
+    "docs/fleet-documents.md", "docs/notify.md", "docs/hours.md", "docs/rollouts.md",
     "docs/second-fleet.md", "docs/ci.md", "docs/upgrading.md", "docs/leaving.md",
 )  # fmt: skip
 # Pages whose commands have tests of their own, and what is a list or a reference.
@@ -29,14 +32,10 @@ ELSEWHERE = {
     "docs/architecture.md": "a map",
     "docs/asyncio.md": "tests/worker/test_aio.py",
     "docs/commands.md": "tests/unit/test_cli.py",
-    "docs/fleet-documents.md": "tests/operator/test_fleets.py",
     "docs/jobs.md": "tests/endpoint/test_jobs.py",
-    "docs/hours.md": "the groups are the user's",
     "docs/json.md": "tests/operator/test_json.py",
     "docs/model-servers.md": "tests/worker/test_model_servers.py",
-    "docs/notify.md": "tests/template/test_notify.py",
     "docs/regions.md": "tests/endpoint/test_regions.py",
-    "docs/rollouts.md": "tests/operator/test_rollout.py",
     "docs/queues.md": "tests/worker/test_queues.py",
     **{f"docs/{name}.md": "tests/worker/page.py" for name in WORKER_PAGES},
 }
@@ -49,19 +48,28 @@ NOT_HERE = (
 OWN = {
     "STACK ": "spotkeeper ",
     "--fleet ocr ": "--fleet main ",
+    "spotkeeper init": "spotkeeper init --yes --file init.toml",
+    # A scheduled action, at its time.
+    "put-scheduled-update-group-action": "update-auto-scaling-group",
+    "group-name SPOT ": "group-name ocr-spot ",
+    "rollout main --template-version 8": "rollout main --template-version 8 --canary 0 --yes",
     "111122223333": "123456789012",
     # The AWS CLI 1 does not read AWS_ENDPOINT_URL for SQS (docs/lab.md).
     "aws sqs ": "aws sqs --endpoint-url $AWS_ENDPOINT_URL ",
 }
 # These say what they found by their exit code: no trouble, trouble, an error.
-REPORTS = re.compile(r"spotkeeper (doctor|status|cost|types|explain|observe|sizing)\b")
+REPORTS = re.compile(r"spotkeeper (doctor|status|cost|types|explain|observe|sizing|fleet diff)\b")
 # What these answer of a stack that is minutes old.
 YOUNG = re.compile(r"^error: .*(no turn in this time has the rule|less than half an hour)", re.M)
 # These go on until Ctrl-C.
-ENDLESS = re.compile(r"spotkeeper (watch|status --watch)\b")
+ENDLESS = re.compile(r"spotkeeper (watch|status --watch|rollout main --template)\b")
+# What is seen, some turns after a command.
+SEEN = {"--min-size 6": "explain --since 5m", "rollout main --template": "status"}
+WORDS = re.compile(r"group's MinSize is 6|instance refresh to version 8")
 _COMMAND = re.compile(r"(\.?~?[\w./-]*/)?(spotkeeper|make|aws|sam|git|python[\d.]*|pip|for)\s")
 # These ask at a terminal.
-_ASKS = re.compile(r"(spotkeeper (?:mode \w+ act|resume \w+|stop \w+))")
+_ASKS = re.compile(r"(spotkeeper (?:mode \w+ act|resume \w+|stop \w+|fleet apply \S+))")
+_SCHEDULE = re.compile(r"--(?:scheduled-action-name|time-zone) \S+ |--recurrence \"[^\"]+\" ")
 _REMARK = "# not on the local AWS: "
 # What one page ran, the next need not.
 RAN: set[str] = set()
@@ -90,6 +98,11 @@ def folder(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Path
     second = (CHECKOUT / "docs/second-fleet.md").read_text()
     (written,) = re.findall(r'^ +(\{"version": 1,.*\n.*\}\})$', second, re.M)
     (found / "asr.json").write_text(written)
+    (found / "fleets").mkdir()
+    (found / "fleets/main.overrides.json").write_text(
+        '{"worker_health": {"replacements_per_hour": 3}}'
+    )
+    shutil.copy(CHECKOUT / "samconfig.toml", found / "init.toml")
     subnet = endpoint.aws("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
     groups = {"Spot": _group("spot", subnet), "OnDemand": _group("on-demand", subnet)}
     endpoint.aws("cloudformation").create_stack(
@@ -128,6 +141,7 @@ def test_a_page_is_followed(page: str, endpoint: Endpoint, folder: Path) -> None
         command = _ASKS.sub(r"\1 --yes", line)
         for theirs, mine in (OWN | _of_the_stack(endpoint, command)).items():
             command = command.replace(theirs, mine)
+        command = _SCHEDULE.sub("", command)
         if "main.json" in command:
             (folder / "main.json").write_text(json.dumps(document(endpoint)))
         if "trace export" in command:
@@ -139,6 +153,9 @@ def test_a_page_is_followed(page: str, endpoint: Endpoint, folder: Path) -> None
         assert "not simulated" not in told or "doctor" in command, f"{line}\n{told}"
         if "sam deploy" in command:
             until(lambda: records(endpoint), within_s=150, what="a turn")
+        for _, answer in (one for one in SEEN.items() if one[0] in command):
+            shown = partial(_run, f"spotkeeper {answer}", endpoint, folder)
+            until(lambda: WORDS.search(" ".join(shown()[1].split())), within_s=100, what=answer)  # noqa: B023
 
 
 def _availability_turns(endpoint: Endpoint) -> int:
@@ -158,7 +175,7 @@ def _of_the_stack(endpoint: Endpoint, command: str) -> dict[str, str]:
 
 
 def _run(command: str, endpoint: Endpoint, folder: Path) -> tuple[int, str]:
-    line = f"timeout -s INT 5 {command}" if ENDLESS.search(command) else command
+    line = f"timeout -s INT 10 {command}" if ENDLESS.search(command) else command
     programs = f"{CHECKOUT}/.venv-sam/bin:{CHECKOUT}/.venv/bin"
     done = typed(line, endpoint.environment, programs, folder)
     code = 0 if ENDLESS.search(command) and done.returncode in (124, 130) else done.returncode

@@ -14,7 +14,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,15 @@ class LabSettings(BaseModel):
         most, names = self.maximum, (self.spot_group, self.on_demand_group)
         there = [f"{name}-{ELSEWHERE}" for name in names]
         pools = tuple(self.pools)
-        return (
+        groups = (
             *two_groups(*names, pools=pools, maximum=most, desired=self.desired),
             *two_groups(*there, pools=tuple(self.elsewhere), maximum=most),
         )
+        return tuple(replace(one, template=TEMPLATE) for one in groups)
 
 
+# The version of the launch template that groups begin with.
+TEMPLATE = "7"
 # The other region of a lab.
 ELSEWHERE = "us-east-2"
 FOLDER = Path("build/local-aws")
