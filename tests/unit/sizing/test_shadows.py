@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spotkeeper.domain.load.history import STEP_SLOTS, ArrivalLog, OwnStarts, Scores
 from spotkeeper.domain.sizing import shadows
 from spotkeeper.domain.sizing.shadows import (
+    DAY_S,
     FAMILY,
     PRUDENT,
     STEPS_A_TURN,
@@ -132,7 +133,17 @@ def known(late: Sequence[float], hours: Sequence[float], **more: float) -> Score
         ),
         pytest.param(known([900, 2_000], [60, 50]), 0, id="none keeps it"),
         pytest.param(known([100, 420], [60, 50]), 1, id="just kept over a day"),
-        pytest.param(known([100, 420], [60, 50], steps=60.0), 0, id="just kept over hours"),
+        pytest.param(
+            known([100, 420], [60, 50], own_late=320.0, own_expected=320.0, steps=90.0),
+            0,
+            id="just kept over hours",
+        ),
+        pytest.param(known([100, 420], [60, 50], steps=60.0), 1, id="doubt at its price"),
+        pytest.param(
+            known([100, 300], [60, 50], own_late=60.0, own_expected=20.0, own_requests=500.0),
+            1,
+            id="one surprise in the budget of hours",
+        ),
     ],
 )
 def test_the_cheapest_member_that_kept_the_promise_is_followed(scores: Scores, index: int) -> None:
@@ -141,6 +152,13 @@ def test_the_cheapest_member_that_kept_the_promise_is_followed(scores: Scores, i
     assert choice.hours_a_day >= choice.least_hours_a_day > 0
     assert f"{FAMILY[index]}" in str(choice)
     assert "worker-hours a day" in str(choice)
+
+
+def test_a_window_of_a_day_is_followed_once_hours_of_it_are_known() -> None:
+    hours = [40.0 if one.window_s == DAY_S else 50.0 for one in FAMILY]
+    kept = known([0.0] * len(FAMILY), hours)
+    assert choose(replace(kept, steps=60.0)).member.window_s < DAY_S
+    assert choose(kept).member.window_s == DAY_S
 
 
 def test_a_batch_of_yesterday_finds_workers_ready() -> None:

@@ -122,6 +122,20 @@ def test_a_load_behind_a_backlog_of_unknown_length_is_partly_known(
 
 
 @pytest.mark.parametrize(
+    ("window_s", "ago_s", "held"),
+    [(60, 299, True), (60, 301, False), (600, 599, True), (600, 601, False), (3_600, 901, False)],
+)
+def test_a_rule_holds_until_its_window_is_known_but_not_for_hours(
+    window_s: int, ago_s: int, held: bool
+) -> None:
+    flow = LogFlow(
+        known_since=at(-7200), newest=at(0), watched_since=at(-7200), partly_until=at(-ago_s)
+    )
+    why, _ = partly_known(load(1.0), HealthMemory(flow=flow), fleet(), window_s, at(0))
+    assert bool(why) == held
+
+
+@pytest.mark.parametrize(
     ("alive", "finished", "desired"),
     [
         pytest.param(4, 150, 5, id="all alive"),

@@ -1,26 +1,15 @@
 """The speeds of instance types: how they are learned, and what sizing makes of them."""
 
-import heapq
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from spotkeeper.domain.decision import Answer
 from spotkeeper.domain.fleet import Group, Instance, Phase
-from spotkeeper.domain.health.decide import (
-    EndInstance,
-    HealthSnapshot,
-    ResizeSpot,
-    apply,
-    assess,
-    plan,
-    read_from,
-)
-from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.health.decide import HealthSnapshot, assess, plan
+from spotkeeper.domain.health_memory import HealthMemory, Needed
 from spotkeeper.domain.load.digest import SearchLog, digest
 from spotkeeper.domain.load.load import Cluster, LoadDigest
 from spotkeeper.domain.load.speeds import TRUSTED, Speeds, at_speed_1, learn
@@ -28,14 +17,9 @@ from spotkeeper.domain.settings.sizing import Objective
 from tests.builders import at, fleet, group
 from tests.search_logs import log
 
-if TYPE_CHECKING:
-    from spotkeeper.domain.load.history import LoadHistory
-
 SPEEDS = {"g5.xlarge": 1.0, "g6.xlarge": 2.0, "g4dn.xlarge": 0.5}
 MEAN_S = 6.0
-ERLANGS = 8.0
 OURS = replace(fleet(spot_max=60), objective=Objective(wait_s=10, share=0.95))
-MINUTES = 110
 
 
 def served(instance_id: str, began: float, took: float, arrived: float) -> SearchLog:
@@ -109,114 +93,27 @@ def test_an_instance_that_left_keeps_its_type_while_its_logs_count() -> None:
     assert set(learn(left, (spot({"g5.xlarge": "g5.xlarge"}),), [], at(840)).kinds) <= {"g5.xlarge"}
 
 
-class Market:
-    """A fleet on a market that gives one type after another; `seen` names them to sizing.
+def test_a_need_is_in_workers_of_the_present_speed() -> None:
+    """Three types served; then the market has one of them, which has not served alone yet."""
+    digests = minutes_of(3, 3_000, SPEEDS)
+    known = learned(digests, Speeds(), {kind: kind for kind in SPEEDS})
 
-    Reclaimed instances leave once their successors serve, so that the market changes their speed
-    and not their number.
-    """
-
-    def __init__(self, seed: int, seen: Callable[[str], str]) -> None:
-        self.draw, self.seen = Random(seed), seen
-        self.memory, self.desired = HealthMemory(), 10
-        self.history: LoadHistory | None = None
-        self.reason = ""
-        self.kinds: dict[str, str] = {}
-        self.ready: dict[str, float] = {}
-        self.going: dict[str, float] = {}
-        self.free: list[tuple[float, str]] = []
-        self.logs: list[tuple[float, str, SearchLog]] = []
-        self.digests: list[LoadDigest] = []
-        self.late = self.started = 0
-        self.hours = self.arrived = 0.0
-
-    @staticmethod
-    def offered(minute: int) -> str | None:
-        """The type that the market has; all of them at first."""
-        return None if minute < 30 else list(SPEEDS)[(1, 0, 2, 0)[(minute - 30) // 20 % 4]]
-
-    def launch(self, minute: int) -> None:
-        name = f"i-{len(self.kinds):017x}"
-        self.kinds[name] = self.offered(minute) or list(SPEEDS)[len(self.kinds) % 3]
-        self.ready[name] = minute * 60 + (90.0 if minute else 0.0)
-        heapq.heappush(self.free, (self.ready[name], name))
-
-    def minute(self, minute: int) -> None:
-        now = minute * 60.0
-        for name in [each for each, gone_at in self.going.items() if gone_at <= now]:
-            self.ready.pop(name, None)
-            del self.going[name]
-        offered = self.offered(minute)
-        others = (i for i in self.ready if self.kinds[i] != offered and i not in self.going)
-        reclaimed = next(others, None)
-        if offered and reclaimed and minute % 3 == 0:
-            self.going[reclaimed] = now + 120
-            self.launch(minute)
-        while len(self.ready) - len(self.going) < self.desired:
-            self.launch(minute)
-        self.hours += len(self.ready) / 60
-        self.serve(now, counted=offered is not None)
-        self.turn(now + 60)
-
-    def serve(self, now: float, *, counted: bool) -> None:
-        """Give each request of a minute to the worker that is free first."""
-        while self.free:
-            begin, name = self.free[0]
-            if name not in self.ready:
-                heapq.heappop(self.free)
-                continue
-            start = max(begin, self.arrived)
-            if start >= now + 60:
-                return
-            took = self.draw.expovariate(SPEEDS[self.kinds[name]] / MEAN_S)
-            heapq.heapreplace(self.free, (start + took, name))
-            self.started += counted
-            self.late += counted and start - self.arrived > 10
-            log = served(name, start, took, self.arrived)
-            heapq.heappush(self.logs, (start + took, log.request_id, log))
-            self.arrived += self.draw.expovariate(ERLANGS / MEAN_S)
-
-    def turn(self, now: float) -> None:
-        by_instance = defaultdict(list)
-        while self.logs and self.logs[0][0] <= now - 5:
-            log = heapq.heappop(self.logs)[2]
-            by_instance[log.instance_id].append(log)
-        for logs in by_instance.values():
-            self.digests += digest(logs, at(now - 3), OURS.name)
-        since = read_from(OURS, at(now))
-        self.digests = [one for one in self.digests if one.sent_at >= since]
-        names = {name: self.seen(self.kinds[name]) for name in self.ready}
-        launching = frozenset(name for name in names if self.ready[name] > now)
+    def needed(kind: str, speeds: Speeds) -> int:
         snapshot = HealthSnapshot(
             fleet=OURS,
-            spot=replace(spot(names, launching), desired=self.desired),
+            spot=spot({f"i-{n}": kind for n in range(3)}),
             on_demand=group("on-demand", 0),
-            digests=tuple(self.digests),
+            digests=tuple(digests),
             queue=None,
-            history=self.history,
-            now=at(now),
+            history=None,
+            now=at(600),
         )
-        assessed = assess(snapshot, self.memory)
-        wanted = plan(assessed)
-        self.history, self.reason = assessed.history, wanted.sizing.reason
-        answers = [Answer.DONE] * len(wanted.actions)
-        self.memory = apply(wanted.memory, wanted.actions, answers, at(now))
-        for action in wanted.actions:
-            if isinstance(action, ResizeSpot):
-                self.desired = action.desired
-            elif isinstance(action, EndInstance):
-                self.ready.pop(action.instance_id, None)
-                self.going.pop(action.instance_id, None)
-                self.desired -= 1
+        memory = HealthMemory(speeds=speeds, needed=(Needed(at=at(-800), workers=1),))
+        sizing = plan(assess(snapshot, memory)).sizing
+        assert ("The mean speed of these types" in sizing.reason) == bool(speeds.types)
+        return sizing.workers
 
-
-def test_known_speeds_keep_the_promise_with_fewer_worker_hours() -> None:
-    knowing, blind = Market(5, str), Market(5, lambda _: "any.type")
-    for market in (knowing, blind):
-        for minute in range(MINUTES):
-            market.minute(minute)
-    assert knowing.late <= 0.05 * knowing.started
-    assert blind.late > 0.05 * blind.started
-    assert knowing.hours < blind.hours
-    assert "The mean speed of these types" in knowing.reason
-    assert "The mean speed of these types" not in blind.reason
+    slow, middle, fast = (needed(f"{kind}.xlarge", known) for kind in ("g4dn", "g5", "g6"))
+    assert middle == pytest.approx(2 * fast, rel=0.2)
+    assert slow == pytest.approx(4 * fast, rel=0.2)
+    assert needed("g4dn.xlarge", Speeds()) == needed("g6.xlarge", Speeds())

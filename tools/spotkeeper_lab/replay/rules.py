@@ -10,6 +10,7 @@ from collections import deque
 
 import numpy as np
 
+from spotkeeper.domain.sizing import shadows
 from spotkeeper_lab.replay.engine import Rule, slower
 from spotkeeper_lab.replay.seen import SLOT_S, Seen
 from spotkeeper_lab.replay.values import ReplaySettings
@@ -23,20 +24,9 @@ TOLERANCE = 0.1
 
 
 def erlang_workers(load: float, service_mean_s: float, settings: ReplaySettings) -> int:
-    """Return the fewest c with P(wait > wait_s) <= 1 - share in M/M/c (Erlang 1917).
-
-    At most `max_workers`, whatever the load.
-    """
-    blocked = 1.0
-    for count in range(1, settings.max_workers):
-        blocked = load * blocked / (count + load * blocked)
-        if count <= load:
-            continue
-        delayed = blocked / (1.0 - load / count * (1.0 - blocked))
-        late = delayed * math.exp(-(count - load) * settings.wait_s / max(service_mean_s, 1e-9))
-        if late <= 1.0 - settings.share:
-            return count
-    return settings.max_workers
+    """Return the workers of Erlang C for the promise, within the bound."""
+    most = shadows.erlang_workers(load, service_mean_s, settings.wait_s, settings.share)
+    return min(most, settings.max_workers)
 
 
 class Highest:

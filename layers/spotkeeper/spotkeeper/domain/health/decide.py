@@ -185,7 +185,6 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     served_s = load.service_mean_s or memory.service_mean_s
     memory = replace(memory, queue=queue, service_mean_s=served_s)
     full = slots_when_full(memory, load, snapshot.fleet)
-    memory = replace(memory, full=full, full_of=snapshot.fleet.slots)
     since = read_from(snapshot.fleet, now)
     memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now, since)
     # How long a request takes on a worker with slots depends on how many share it.
@@ -193,10 +192,10 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     speeds = learn(memory.speeds, snapshot.groups, digests, now) if comparable else Speeds()
     seen = memory.in_service_since
     trial = watch_versions(memory.trial, snapshot.groups, seen, digests, now)
-    memory = replace(memory, speeds=speeds, trial=trial)
+    memory = replace(memory, speeds=speeds, trial=trial, full=full, full_of=snapshot.fleet.slots)
     history, promised = _promised(snapshot, memory, load)
-    window_s = max(load.window_s, promised.choice.member.window_s if promised else 0)
-    partly, flow = partly_known(load, memory, snapshot.fleet, min(window_s, HOUR_S), now)
+    window_s = promised.choice.member.window_s if promised else 0
+    partly, flow = partly_known(load, memory, snapshot.fleet, window_s, now)
     return HealthAssessment(
         snapshot=snapshot,
         memory=replace(memory, flow=flow),

@@ -66,15 +66,15 @@ class ArrivalLog:
 
     def load(self, end: int, slots: int) -> float:
         """Return the offered load of a window in erlangs, as far as it is known."""
-        end = max(0, min(end, len(self.requests)))
+        sums = self.work_sums
+        end = max(0, min(end, len(sums) - 1))
         begin = max(0, end - slots)
-        work_s = self.work_sums[end] - self.work_sums[begin]
-        return max(0.0, work_s) / (SLOT_S * max(1, end - begin))
+        return max(0.0, sums[end] - sums[begin]) / (SLOT_S * max(1, end - begin))
 
     def count(self, begin: int, end: int) -> int:
         """Return the requests of the slots from one index to before another, as far as known."""
-        begin, end = (max(0, min(at, len(self))) for at in (begin, end))
-        return self.request_sums[end] - self.request_sums[begin]
+        sums, most = self.request_sums, len(self)
+        return sums[max(0, min(end, most))] - sums[max(0, min(begin, most))]
 
     def service_mean_s(self, end: int) -> float:
         """Return the mean service time of what arrived before an index; 0 of nothing."""
@@ -499,5 +499,5 @@ def _without_gap(log: ArrivalLog, end: int) -> ArrivalLog:
         begin -= 1
     if begin == end:
         return log
-    requests = [*log.requests[:begin], *log.requests[end:]]
-    return ArrivalLog(log.first + end - begin, requests, [*log.work_s[:begin], *log.work_s[end:]])
+    rest = log.requests[end:], log.work_s[end:]
+    return ArrivalLog(log.first + end - begin, *rest, before=(log, begin))

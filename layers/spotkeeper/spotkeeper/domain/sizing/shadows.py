@@ -8,7 +8,7 @@ forecast, and nothing is fitted to anybody else's traffic.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from heapq import heapify, heapreplace
@@ -163,6 +163,9 @@ LARGEST_CORRECTION, LEAST_CORRECTION = 3.0, 0.7
 SPENT = 0.8
 # A fleet in balance pays at most this much for a correction, as a share of the hours without it.
 SURCHARGE = 0.2
+# The budget is that of this part of a day at least: one surprise spends all of a shorter time's.
+# While less is known, doubt about the rest of the day costs no more than a correction.
+FIRST_HOURS = DAY_STEPS // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,17 +404,20 @@ def _requests(log: ArrivalLog, begin: int, end: int, variation: float) -> list[t
     return requests
 
 
-# A look of one step is a look of the next: the needs of the last hours are remembered.
-@lru_cache(20_000)
-def _by_margin(
-    load: float, least: float, mean_s: float, policy: ObjectivePolicy
-) -> tuple[int, ...]:
-    """Return the workers within the bounds that each margin finds on a window's load."""
-    if not mean_s:
-        return (in_bounds(0, policy),) * len(MARGINS)
-    loads = (max(least, load + roots * math.sqrt(load)) for roots in MARGINS)
-    found = (erlang_workers(one, mean_s, policy.wait_s, policy.share) for one in loads)
-    return tuple(in_bounds(one, policy) for one in found)
+@lru_cache(8)
+def _by_margin(policy: ObjectivePolicy) -> Callable[[float, float, float], tuple[int, ...]]:
+    """Return what finds each margin's workers within the bounds, on a window's load."""
+
+    # A look of one step is a look of the next: the needs of the last hours are remembered.
+    @lru_cache(20_000)
+    def found(load: float, least: float, mean_s: float) -> tuple[int, ...]:
+        if not mean_s:
+            return (in_bounds(0, policy),) * len(MARGINS)
+        loads = (max(least, load + roots * math.sqrt(load)) for roots in MARGINS)
+        counts = (erlang_workers(one, mean_s, policy.wait_s, policy.share) for one in loads)
+        return tuple(in_bounds(one, policy) for one in counts)
+
+    return found
 
 
 def _highest(base: Sequence[int], keep: int, count: int) -> tuple[int, ...]:
@@ -446,14 +452,14 @@ def judged(
         if a_day <= EXACT_A_DAY
         else partial(_flow, slots=list(zip(log.requests, log.work_s, strict=True))[begin:end])
     )
-    late, cost = [], []
+    late, cost, found = [], [], _by_margin(policy)
     known: dict[tuple[int, ...], tuple[float, int]] = {}
     for window_s, keeps_s, yesterday in GROUPS:
         slots = round(window_s / SLOT_S)
         rows = []
         for at, by, least in needs[LONGEST_KEEP - keeps_s[-1] // 60 :]:
             load = log.load(_window_end(at, slots, by, policy) if yesterday else at, slots)
-            rows.append(_by_margin(round(load, 6), least, by, policy))
+            rows.append(found(round(load, 6), least, by))
         for base in zip(*rows, strict=True):
             for keep_s in keeps_s:
                 wants = _highest(base, keep_s // 60, len(turns))
@@ -524,18 +530,20 @@ def choose(scores: Scores) -> Choice:
 
     Late requests are corrected by how the fleet itself did with its choices. A correction never
     buys hours without end: lateness that no member avoids would buy the dearest. While less than a
-    day is known, standard errors are added to late requests.
+    day is known, standard errors are added to late requests. In the first hours they have the price
+    of a correction, and no window of a day is known.
     """
     if scores.steps < YOUNG_STEPS - 0.5 or len(scores.late) != len(FAMILY):
         return Choice()
-    correction, surcharge = _correction(scores)
-    hours, members = scores.hours, range(len(FAMILY))
-    late, kept = _keeping(scores, correction)
-    if correction > 1:
-        _, uncorrected = _keeping(scores, 1.0)
+    (correction, surcharge), days, hours = _correction(scores), _days(scores), scores.hours
+    young, unknown = days * DAY_STEPS < FIRST_HOURS, UNKNOWN_ERRORS * (1.0 - min(1.0, days))
+    members = [one for one, rule in enumerate(FAMILY) if rule.window_s < DAY_S or not young]
+    late, kept = _keeping(scores, members, correction, unknown)
+    if correction > 1 or young:
+        _, uncorrected = _keeping(scores, members, 1.0, 0.0 if young else unknown)
         dearest = (1 + surcharge) * min(hours[one] for one in uncorrected)
-        near = 1.02 * min(late[one] for one in members if hours[one] <= dearest)
         within = [one for one in members if hours[one] <= dearest]
+        near = 1.02 * min(late[one] for one in within)
         kept = [one for one in within if one in kept] or [
             one for one in within if late[one] <= near
         ]
@@ -553,7 +561,8 @@ def _correction(scores: Scores) -> tuple[float, float]:
     correction. One that overspent pays more.
     """
     budget = 1.0 - scores.share
-    prior, allowed = PRIOR * budget, SPENT * budget * scores.own_requests
+    requests = max(scores.own_requests, FIRST_HOURS * scores.requests / scores.steps)
+    prior, allowed = PRIOR * budget, SPENT * budget * requests
     lucky = (scores.own_late + prior) / (scores.own_expected + prior)
     balance = max(-1.0, min(1.0, (scores.own_late - allowed) / (allowed + prior)))
     correction = min(LARGEST_CORRECTION, max(1.0, lucky)) * math.exp(balance)
@@ -561,16 +570,17 @@ def _correction(scores: Scores) -> tuple[float, float]:
     return correction, SURCHARGE * math.exp(2 * balance)
 
 
-def _keeping(scores: Scores, correction: float) -> tuple[list[float], list[int]]:
+def _keeping(
+    scores: Scores, members: Sequence[int], correction: float, unknown: float
+) -> tuple[list[float], list[int]]:
     """Return all members' share of late requests, and the members that keep the promise.
 
-    Fewer standard errors are added if none keeps it with them. If none keeps it at all, those near
-    the best do, without a negative margin if there is one: after an unforeseen step, a negative
-    margin would serve below the load.
+    Fewer than the `unknown` standard errors are added if none keeps it with them. If none keeps it
+    at all, those near the best do, without a negative margin if there is one: after an unforeseen
+    step, a negative margin would serve below the load.
     """
     budget = 1.0 - scores.share
     prior, total = PRIOR * budget, scores.requests + PRIOR
-    unknown, members = UNKNOWN_ERRORS * (1.0 - min(1.0, _days(scores))), range(len(FAMILY))
     late: list[float] = []
     for errors in (unknown, unknown / 2, 0.0):
         late = [
@@ -579,7 +589,8 @@ def _keeping(scores: Scores, correction: float) -> tuple[list[float], list[int]]
         ]
         if kept := [one for one in members if late[one] <= budget + 1e-9]:
             return late, kept
-    kept = [one for one in members if late[one] <= min(late) * 1.1 + 1e-9]
+    near = 1.1 * min(late[one] for one in members)
+    kept = [one for one in members if late[one] <= near + 1e-9]
     return late, [one for one in kept if FAMILY[one].roots >= 0] or kept
 
 

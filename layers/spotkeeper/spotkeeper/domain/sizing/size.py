@@ -557,9 +557,10 @@ def partly_known(
 ) -> tuple[str, LogFlow]:
     """Say why the load may be higher than its logs show, or "", and remember until when it was.
 
-    The last `window_s` seconds give the size: all of them must be known.
+    The load's window and the followed rule's `window_s` give the size: they must be known. What is
+    older than `WHOLE_S` may not be: no rule counts less than the last five minutes.
     """
-    flow = memory.flow
+    flow, window_s = memory.flow, max(load.window_s, min(window_s, WHOLE_S))
     if quiet_s(memory.queue, now) >= fleet.sizing.quiet_after_s:
         return "", flow
     if why := _partly_logged(load, memory, fleet):
