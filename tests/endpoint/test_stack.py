@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from spotkeeper_lab.faults import Kind
 from tests.endpoint.conftest import (
     CHECKOUT,
     SETTINGS,
@@ -22,6 +23,7 @@ from tests.template.stack import ADOPT, Stack
 
 STACK = "spotkeeper"
 FLEET = ("SpotGroupName=ocr-spot", "OnDemandGroupName=ocr-on-demand", "Mode=act")
+OPERATOR = "ops@example.org"
 ERLANGS = 2.0
 # By default a busy instance is waited for two minutes long.
 IMPATIENT = {"busy_patience_s": 15}
@@ -130,8 +132,21 @@ def test_4_spot_is_back_and_on_demand_goes(endpoint: Endpoint) -> None:
 
 
 def test_5_a_parameter_is_changed(endpoint: Endpoint, deployer: dict[str, str]) -> None:
-    endpoint.deploy(*FLEET, "OnDemandMax=7", **deployer)
+    endpoint.deploy(*FLEET, "OnDemandMax=7", f"AlarmEmail={OPERATOR}", **deployer)
     assert document(endpoint)["bounds"]["on_demand_max"] == 7
+
+
+def test_5_an_alarm_rings_and_its_mail_arrives(endpoint: Endpoint) -> None:
+    endpoint.order(do=Kind.LAUNCH_REFUSED, value=0.6, length_s=240)
+    endpoint.order(do=Kind.UNWARNED_LOSS)
+
+    def mailed() -> bool:
+        mails = [one["subject"] for one in endpoint.look("mails") if one["to"] == OPERATOR]
+        return any(it.startswith(f'ALARM: "{STACK}-configuration-failure"') for it in mails)
+
+    until(mailed, within_s=240, what="a mail of the alarm")
+    status = types(".venv/bin/spotkeeper status || true", endpoint.environment, CHECKOUT)
+    assert "configuration-failure" in status
 
 
 def test_6_nothing_failed_and_nothing_was_refused(endpoint: Endpoint) -> None:

@@ -248,19 +248,21 @@ def machine_keys(template: Mapping[str, Any], instance_arn: str) -> dict[str, st
 
 
 mails: deque[dict[str, str]] = deque(maxlen=100)
-"""What topics sent to whoever subscribed, the newest last."""
+"""What topics sent, functions' messages and alarms' alike, and to which addresses; newest last."""
 
 
 def mails_are_kept() -> None:
-    """Keep what is published to a topic."""
+    """Keep what a topic sends."""
     sns = module("services.sns")
-    publish = sns.publish_internal
+    send = sns._fanout
 
-    def kept(topic_arn: str, message: Any, subject: str = "", **how: Any) -> Any:
-        mails.append({"topic": topic_arn, "subject": subject, "message": str(message)})
-        return publish(topic_arn, message, subject, **how)
+    def kept(topic: str, number: str, message: Any, subject: str, *how: Any, **more: Any) -> None:
+        subscribed = sns._topic_by_arn_any_scope(topic)["subscriptions"]
+        to = ", ".join(one["endpoint"] for one in subscribed if one["protocol"] == "email")
+        mails.append({"topic": topic, "to": to, "subject": subject, "message": str(message)})
+        send(topic, number, message, subject, *how, **more)
 
-    sns.publish_internal = kept
+    sns._fanout = kept
 
 
 def service_linked_roles() -> None:
