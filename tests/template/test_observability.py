@@ -133,7 +133,7 @@ def looked_at(alarm: dict[str, Any], name: str) -> list[str]:
 
 def test_every_function_that_fails_or_is_throttled_rings_an_alarm(stack: Stack) -> None:
     """One that runs every five minutes or daily cannot fail in two of three minutes."""
-    every, watched = stack.functions().keys(), alarms(stack)
+    every, watched = {*stack.functions()}, alarms(stack)
     assert {*looked_at(watched["ThrottlesAlarm"], "Throttles")} == every
     often, seldom = (
         {*looked_at(watched[name], "Errors")} for name in ("ErrorsAlarm", "FailedInvocationsAlarm")
