@@ -87,16 +87,9 @@ def test_what_an_instance_refresh_cannot_roll_out_is_said(
     overrides: list[Any],
     why: str,
 ) -> None:
-    before = rollout._versions
-
-    def changed(client: Any, group: Any) -> rollout.GroupVersions:
-        group["MixedInstancesPolicy"]["LaunchTemplate"]["Overrides"] = overrides
-        group["MixedInstancesPolicy"]["LaunchTemplate"]["LaunchTemplateSpecification"] = {
-            "Version": version
-        }
-        return before(client, group)
-
-    monkeypatch.setattr(rollout, "_versions", changed)
+    template = {"Overrides": overrides, "LaunchTemplateSpecification": {"Version": version}}
+    answer = {"AutoScalingGroupName": "spot", "MixedInstancesPolicy": {"LaunchTemplate": template}}
+    monkeypatch.setattr(rollout, "read_versions", lambda *_: (rollout.GroupVersions(answer, None),))
     assert why in refused("rollout", "main", "--template-version", "8", "--yes")
 
 
@@ -111,15 +104,17 @@ def test_what_an_instance_refresh_cannot_roll_out_is_said(
 )
 def test_what_follows_a_canary_in_service(deployed: Stage, status: str, step: rollout.Step) -> None:
     del deployed
-    refresh = rollout.Refresh(
-        status=status, started=NOON, version="8", percentage=10, to_update=9, why="", canary=True
-    )
-    group = rollout.GroupVersions(
-        name="spot", version="7", desired=10, present=10, serving={"7": 9, "8": 1}, launching={},
-        refresh=refresh, answer={},
-    )  # fmt: skip
-    wish = rollout.Wish(
-        version="8", canary=1, bake=timedelta(minutes=10), patience=timedelta(minutes=10),
-        began=NOON,
-    )  # fmt: skip
+    refresh = rollout.Refresh(status=status, started=NOON, version="8", canary=True)
+    instances = [
+        {
+            "InstanceId": f"i-{n}",
+            "LifecycleState": "InService",
+            "LaunchTemplate": {"Version": "78"[n]},
+        }
+        for n in (0, 1)
+    ]
+    answer = {"AutoScalingGroupName": "spot", "DesiredCapacity": 2, "Instances": instances}
+    group = rollout.GroupVersions({**answer, "LaunchTemplate": {"Version": "7"}}, refresh)
+    bake = timedelta(minutes=10)
+    wish = rollout.Wish(version="8", canary=1, bake=bake, patience=bake, began=NOON)
     assert rollout.next_step(wish, [group], None, NOON + timedelta(minutes=2)).step is step

@@ -110,22 +110,6 @@ def test_what_one_region_loses_another_serves_on_spot() -> None:
     assert found.cost < 1.06 * limit(fleet.window, fleet.world).cost
 
 
-def test_the_covers_that_regions_accepted_are_the_need_and_what_moves() -> None:
-    steps = [(h * HOUR, 8 * (h % 2)) for h in range(8)]
-    other = [(h * HOUR, 8 * ((h + 1) % 2)) for h in range(8)]
-    fleet = Fleet(market(8, us_west_2=steps, us_east_1=other, eu_west_1=[(0.0, 1)]))
-    shares = fleet.replays[WEST].replay.ports.regions
-    assert shares
-
-    def check(at_s: float) -> None:
-        covers = [s.cover for r in fleet.replays if (s := shares.of("", r)[0])]
-        if at_s > HOUR / 2:
-            assert sum(covers) == NEED
-
-    fleet.run(8 * HOUR, check)
-    assert fleet.served(8 * HOUR) == 1.0
-
-
 def test_a_home_that_is_gone_for_an_hour_costs_no_request() -> None:
     fleet = Fleet(market(6, us_west_2=[(0.0, 2)], us_east_1=[(0.0, 8), (3 * HOUR, 0)]))
     fleet.run(1.5 * HOUR)
@@ -250,12 +234,3 @@ def test_where_on_demand_is_short_as_well_another_region_serves() -> None:
     fleet.run(4 * HOUR)
     # One region alone serves nothing from the second hour on.
     assert fleet.served(4 * HOUR) > 0.98
-
-
-def test_both_short_everywhere_keeps_the_covers_and_every_region_tries_on() -> None:
-    dry = [(0.0, 8), (HOUR, 0), (2 * HOUR, 8)]
-    fleet = Fleet(market(4, us_west_2=dry, us_east_1=dry), on_demand_short=True)
-    fleet.run(1.9 * HOUR)
-    assert sum(f.cover for f in fleet.known().values()) == NEED
-    fleet.run(2.2 * HOUR)
-    assert fleet.serving() >= NEED

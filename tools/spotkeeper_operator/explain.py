@@ -271,7 +271,8 @@ def explain_text(timeline: Decisions) -> str:
             if turn.controller is not Controller.JOBS:
                 rows.append(("seen", seen_words(turn)))
         rows += [("why", turn.reason)] if turn.reason else []
-        rows += (("failure", _words_of(failure)) for failure in turn.failures)
+        new = (one for one in turn.failures if one.message not in turn.reason)
+        rows += (("failure", _words_of(failure)) for failure in new)
         rows += (("requested", line) for line in answered(turn.outcomes))
         parts.append((entry.first, [when, *(line for row in rows for line in labelled(*row))]))
     for hole in timeline.holes:

@@ -38,7 +38,7 @@ HUNG = 2
 _ON_ITS_WAY = frozenset({"Cancelling", "RollbackInProgress"})
 _ACTIVE = frozenset({"Pending", "InProgress", "Baking"}) | _ON_ITS_WAY
 _FAILED = frozenset({"Failed", "RollbackFailed", "RollbackSuccessful"})
-_SERVES = "InService"
+_SERVES, _STARTS = "InService", "Pending"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +51,9 @@ class Refresh:
     status: str
     started: datetime
     version: str
-    percentage: int
-    to_update: int
-    why: str
+    percentage: int = 0
+    to_update: int = 0
+    why: str = ""
     canary: bool = False
 
     @property
@@ -69,34 +69,39 @@ class Refresh:
         return f"instance refresh{version} since {self.started:%H:%M}: {self.status}, {done}{why}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class GroupVersions:
-    """A group: the version that it launches, how many serve of each, and its newest refresh."""
+    """A group as AWS describes it, and its newest refresh."""
 
-    name: str
-    version: str
-    desired: int
-    present: int
-    serving: Mapping[str, int]
-    launching: Mapping[str, int]
-    refresh: Refresh | None
     answer: Mapping[str, Any]
+    refresh: Refresh | None
 
-    def of(self, version: str) -> int:
-        """How many instances have a version."""
-        return self.serving.get(version, 0) + self.launching.get(version, 0)
+    @property
+    def name(self) -> str:
+        return str(self.answer["AutoScalingGroupName"])
 
-    def instances(self, version: str) -> set[str]:
-        """The instances that have a version."""
+    @property
+    def version(self) -> str:
+        """What it launches."""
+        return str(_spec(self.answer).get("Version", ""))
+
+    def of(self, version: str | None = None, state: str = "") -> set[str]:
+        """The instances that serve or are launching, those of one version or state alone."""
         return {
             one["InstanceId"]
             for one in self.answer["Instances"]
-            if one.get("LaunchTemplate", {}).get("Version", "") == version
+            if one["LifecycleState"].startswith(state or (_SERVES, _STARTS))
+            and version in (None, one.get("LaunchTemplate", {}).get("Version", ""))
         }
+
+    @property
+    def beyond(self) -> int:
+        """How many instances more than desired; below 0, some are to be launched."""
+        return len(self.of()) - int(self.answer["DesiredCapacity"])
 
     def has(self, version: str) -> bool:
         """Whether it launches a version, and has no other instance."""
-        return self.version == version and self.of(version) == self.present
+        return self.version == version and self.of(version) == self.of()
 
 
 class Step(StrEnum):
@@ -138,7 +143,7 @@ def next_step(
     """Decide what a roll-out does next; the group with the canary, or the larger, goes first."""
     new = wish.version
     mine = trial if trial and trial.version.rpartition("/")[2] == new else None
-    groups = sorted(groups, key=lambda g: (g.of(new) > 0, g.present), reverse=True)
+    groups = sorted(groups, key=lambda g: (bool(g.of(new)), len(g.of())), reverse=True)
     for group in groups:
         if (refresh := group.refresh) is None:
             continue
@@ -155,9 +160,9 @@ def next_step(
             return Plan(step=Step.WAIT, group=group.name, why=group.refresh.text)
     first = groups[0]
     baked = mine is not None and mine.since is not None and now - mine.since >= wish.bake
-    proven = wish.canary == 0 or first.version == new or first.present == 0
+    proven = wish.canary == 0 or first.version == new or not first.of()
     if not proven and not (baked and mine and mine.verdict is Verdict.NO_WORSE):
-        if sum(group.present for group in groups) <= wish.canary:
+        if sum(len(group.of()) for group in groups) <= wish.canary:
             return Plan(step=Step.WAIT, why="no instance would be left to compare the canary with")
         return _of_canary(wish, first, mine, now)
     for group in groups:
@@ -173,17 +178,17 @@ def _of_canary(wish: Wish, group: GroupVersions, mine: NewVersion | None, now: d
         return Plan(step=Step.ROLL_BACK, why=f"no instance of version {new} has served a request")
     # Of too many, AWS ends the oldest version.
     newer = new.isdigit() and int(new) > int(group.version)
-    serves = group.serving.get(new, 0) >= wish.canary and group.present <= group.desired
-    if running and (serves or (newer and group.of(new) >= wish.canary)):
+    serves = len(group.of(new, _SERVES)) >= wish.canary and group.beyond <= 0
+    if running and (serves or (newer and len(group.of(new)) >= wish.canary)):
         return Plan(step=Step.HOLD, group=group.name, why="the canary is there")
     if running or group.of(new):
-        text = mine.text if mine else f"{group.of(new)} of version {new}, none is compared yet"
+        text = mine.text if mine else f"{len(group.of(new))} of version {new}, none is compared yet"
         until = f" (at least until {since + wish.bake:%H:%M})" if since else ""
         return Plan(step=Step.WAIT, group=group.name, why=f"{text}{until}")
-    if group.launching or group.present < group.desired:
+    if group.of(state=_STARTS) or group.beyond < 0:
         # What it launches beside the canary would have the new version, too.
         return Plan(step=Step.WAIT, group=group.name, why="the group is launching instances")
-    return Plan(step=Step.CANARY, group=group.name, why=f"{wish.canary} of {group.desired}")
+    return Plan(step=Step.CANARY, group=group.name, why=f"{wish.canary} of {len(group.of())}")
 
 
 class Rollout:
@@ -217,7 +222,7 @@ class Rollout:
             trial = next((one.new_version for one in records), None)
         groups = self.groups()
         for group in groups:
-            self._canaries |= group.instances(wish.version)
+            self._canaries |= group.of(wish.version)
         for record in records:
             for request in (outcome.request for outcome in record.outcomes):
                 if request.kind is RequestKind.REPLACE_WORKER:
@@ -237,7 +242,7 @@ class Rollout:
                     group = groups[plan.group]
                     share, waits = 50, wish.bake
                     if plan.step is Step.CANARY:
-                        share = max(1, min(99, 100 * wish.canary // max(1, group.desired)))
+                        share = max(1, min(99, 100 * wish.canary // max(1, len(group.of()))))
                         waits = UNATTENDED
                     self._start(group, wish.version, share, waits)
                 case Step.HOLD:
@@ -324,25 +329,10 @@ def read_versions(client: Any, fleet: Fleet) -> tuple[GroupVersions, ...]:
     with aws_errors("autoscaling:DescribeAutoScalingGroups"):
         answer = client.describe_auto_scaling_groups(AutoScalingGroupNames=[*fleet.groups])
     named = {group["AutoScalingGroupName"]: group for group in answer["AutoScalingGroups"]}
-    return tuple(_versions(client, named[name]) for name in fleet.groups if name in named)
-
-
-def _versions(client: Any, group: Mapping[str, Any]) -> GroupVersions:
-    counts: tuple[dict[str, int], dict[str, int]] = ({}, {})
-    for each in group["Instances"]:
-        state, version = each["LifecycleState"], each.get("LaunchTemplate", {}).get("Version", "")
-        if state == _SERVES or state.startswith("Pending"):
-            count = counts[state != _SERVES]
-            count[version] = count.get(version, 0) + 1
-    return GroupVersions(
-        name=group["AutoScalingGroupName"],
-        version=_spec(group).get("Version", ""),
-        desired=group["DesiredCapacity"],
-        present=sum(sum(count.values()) for count in counts),
-        serving=counts[0],
-        launching=counts[1],
-        refresh=read_refresh(client, group["AutoScalingGroupName"]),
-        answer=group,
+    return tuple(
+        GroupVersions(named[name], read_refresh(client, name))
+        for name in fleet.groups
+        if name in named
     )
 
 

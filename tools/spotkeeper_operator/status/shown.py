@@ -241,7 +241,8 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
         text = "" if load.busy is None else f"{100 * load.busy:.0f} % busy; "
         text += f"{load.workers_live} of {load.workers_expected} workers served in the last minute"
         if load.workers_leaving:
-            text += f"; {load.workers_leaving} more are draining"
+            are = "is" if load.workers_leaving == 1 else "are"
+            text += f"; {load.workers_leaving} more {are} draining"
     # Without search logs nothing is known to be needed: the size is held.
     silent = fleet.log_age_s is None or fleet.stale
     if needed is not None and (load is not None or not silent):
