@@ -23,11 +23,6 @@ UNUSED = {
     "s3files", "s3tables", "vpc-lattice", "iam:AttachGroupPolicy", "iam:AttachUserPolicy",
     "iam:DetachGroupPolicy", "iam:DetachUserPolicy", "iam:DeleteRolePermissionsBoundary",
 }  # fmt: skip
-# Of AWS's own policies that functions have: log lines and traces.
-TELEMETRY = {
-    "logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents",
-    "xray:PutTelemetryRecords", "xray:PutTraceSegments",
-}  # fmt: skip
 BOUNDARY = "arn:aws:iam::111122223333:policy/boundary-of-spotkeeper"
 OWN_ROLES = "arn:aws:iam::111122223333:role/spotkeeper-*"
 SERVICES_ROLES = "arn:aws:iam::111122223333:role/aws-service-role/*"
@@ -82,6 +77,6 @@ def test_the_boundary_has_what_the_roles_of_the_stack_have_and_no_more() -> None
     stacks = [Stack.with_parameters(given) for given in (ADOPT, CREATE, drills)]
     needed = {a for stack in stacks for _, one in statements(stack) for a in as_list(one["Action"])}
     boundary = policy("ci-boundary")
-    assert {a for one in boundary for a in as_list(one["Action"])} == needed | TELEMETRY
+    assert {a for one in boundary for a in as_list(one["Action"])} == needed
     [passed] = [one["Resource"] for one in boundary if "iam:PassRole" in as_list(one["Action"])]
     assert passed == OWN_ROLES
