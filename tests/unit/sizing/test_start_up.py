@@ -30,7 +30,7 @@ def watched(
 def start_up_s(memory: HealthMemory) -> float:
     """The start-up time that the sizing rule is given, 240 s by the document."""
     of = replace(fleet(), objective=Objective(wait_s=10, share=0.95, start_up_s=240))
-    return objective_policy(of, group("spot", 3), 0, memory).start_up_s
+    return objective_policy(of, 1, group("spot", 3), 0, memory).start_up_s
 
 
 def test_a_launch_takes_from_first_seen_to_in_service() -> None:

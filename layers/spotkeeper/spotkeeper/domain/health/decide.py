@@ -233,7 +233,7 @@ def _promised(
     history, window = as_if_full(history, window, slots, own)
     slots = history.sharing.at_once(slots)
     onprem, _ = recent_onprem(load, snapshot.fleet, memory, snapshot.now)
-    policy = objective_policy(replace(snapshot.fleet, slots=slots), snapshot.sized, onprem, memory)
+    policy = objective_policy(snapshot.fleet, slots, snapshot.sized, onprem, memory)
     history = extended(history, window)
     log = arrival_log(history, window)
     if history.work_ms:
@@ -248,9 +248,10 @@ def _promised(
     )
     # The need is then in workers like those of now.
     speed = memory.speeds.mean_of(snapshot.groups)
-    summary = at_speed(load_summary(log, window, until, flow.known_since), speed)
+    waiting = known_waiting(memory.queue)
+    summary = load_summary(log, window, until, flow.known_since, waiting)
     return history, ObjectiveInput(
-        summary=replace(summary, queued=known_waiting(memory.queue)),
+        summary=at_speed(summary, speed),
         serving=serving + memory.elsewhere,
         choice=choose(history.scores),
         slots=slots,

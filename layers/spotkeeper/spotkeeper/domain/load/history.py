@@ -42,8 +42,8 @@ class ArrivalLog:
     first: int
     requests: Sequence[int]
     work_s: Sequence[float]
-    request_sums: Sequence[int] = field(init=False, repr=False, compare=False)
-    work_sums: Sequence[float] = field(init=False, repr=False, compare=False)
+    request_sums: list[int] = field(init=False, repr=False, compare=False)
+    work_sums: list[float] = field(init=False, repr=False, compare=False)
     before: InitVar["tuple[ArrivalLog, int] | None"] = None
 
     def __post_init__(self, before: "tuple[ArrivalLog, int] | None") -> None:
@@ -54,8 +54,7 @@ class ArrivalLog:
             log, slots = before
             object.__setattr__(self, "requests", [*log.requests[:slots], *counts])
             object.__setattr__(self, "work_s", [*log.work_s[:slots], *works])
-            request_sums = [*log.request_sums[: slots + 1]]
-            work_sums = [*log.work_sums[: slots + 1]]
+            request_sums, work_sums = log.request_sums[: slots + 1], log.work_sums[: slots + 1]
         request_sums += accumulate(counts, initial=request_sums.pop())
         work_sums += accumulate(works, initial=work_sums.pop())
         object.__setattr__(self, "request_sums", request_sums)
@@ -470,7 +469,11 @@ def _spread(first: int, requests: tuple[int, ...], work_ms: tuple[int, ...]) -> 
 
 
 def load_summary(
-    log: ArrivalLog, window: ArrivalWindow, now: datetime, known_since: datetime | None = None
+    log: ArrivalLog,
+    window: ArrivalWindow,
+    now: datetime,
+    known_since: datetime | None = None,
+    queued: int | None = None,
 ) -> LoadSummary:
     """Put together what the sizing rule is given.
 
@@ -485,6 +488,7 @@ def load_summary(
         service_mean_s=window.service_mean_s,
         newest_start_age_s=max(0.0, (now - started).total_seconds()) if started else math.inf,
         newest_wait_s=window.newest_wait_s,
+        queued=queued,
         whole=log,
     )
 

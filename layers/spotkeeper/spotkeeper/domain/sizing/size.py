@@ -409,7 +409,7 @@ def _by_objective(turn: _Turn, promised: ObjectiveInput, onprem: int) -> Estimat
     """
     memory, now, declared = turn.memory, turn.now, turn.fleet.slots
     slots = promised.slots or declared
-    policy = objective_policy(replace(turn.fleet, slots=slots), turn.spot, onprem, memory)
+    policy = objective_policy(turn.fleet, slots, turn.spot, onprem, memory)
     serving = min(promised.serving, turn.current)
     live = policy.onprem + serving * policy.per_instance
     booting = (turn.current - serving) * policy.per_instance
@@ -447,21 +447,21 @@ def _by_objective(turn: _Turn, promised: ObjectiveInput, onprem: int) -> Estimat
 
 
 def objective_policy(
-    fleet: Fleet, spot: Group, onprem: int, memory: HealthMemory
+    fleet: Fleet, slots: int, spot: Group, onprem: int, memory: HealthMemory
 ) -> ObjectivePolicy:
-    """Return the promise, its bounds in workers, and how long a worker takes to start."""
+    """Return the promise, its bounds in slots, and how long a worker takes to start."""
     objective, (least, most) = fleet.objective, bounds(fleet, spot)
     assert objective is not None
-    per_instance = fleet.workers_per_instance * fleet.slots
+    per_instance = fleet.workers_per_instance * slots
     return ObjectivePolicy(
         wait_s=objective.wait_s,
         share=objective.share,
         min_workers=least * per_instance,
-        max_workers=most * per_instance + onprem * fleet.slots,
+        max_workers=most * per_instance + onprem * slots,
         start_up_s=median(memory.start_ups or (objective.start_up_s,)),
-        onprem=onprem * fleet.slots,
+        onprem=onprem * slots,
         per_instance=per_instance,
-        slots=fleet.slots,
+        slots=slots,
     )
 
 
