@@ -51,7 +51,7 @@ version = 1
 name = "{name}"
 command = ["{python}", "main.py"]
 code = "code"
-environment = {{EPOCHS = "{epochs}", HOW = "{how}", SLEEP_S = "{epoch_s}", HOLD = "{hold}"}}
+{needs}environment = {{EPOCHS = "{epochs}", HOW = "{how}", SLEEP_S = "{epoch_s}", HOLD = "{hold}"}}
 [machine]
 types = ["g5.xlarge"]
 on_demand = "never"
@@ -59,6 +59,23 @@ on_demand = "never"
 {state}
 [end]
 {end}
+"""
+# Each machine needs these of the account, and says so aloud.
+SECRET = "a secret of the team"
+NEEDS = f"""
+setup = ["touch set-up"]
+outputs = "out"
+secrets = {{TOKEN = "ssm:/team/token"}}
+data = {{s3 = "s3://{BUCKET}/sets/a", into = "data"}}
+"""
+CHECKED = f"""
+import os
+from pathlib import Path
+print("the token is", os.environ["TOKEN"])
+assert os.environ["TOKEN"] == "{SECRET}"
+assert Path("set-up").exists()
+assert (Path(os.environ["SPOTKEEPER_DATA"]) / "one" / "1").read_text() == "1"
+(Path(os.environ["SPOTKEEPER_OUTPUTS"]) / os.environ["SPOTKEEPER_ATTEMPT"]).write_text("ran")
 """
 
 # How each kind of job keeps its state: lines of the document, and its program. Only the first knows
@@ -126,8 +143,10 @@ class Place(JobAccount):
             "volume": f'[state]\nvolume = {{mount = "{mount}", size_gib = 10}}',
             "plain": '[state]\ncomplete = "done"',
         }
+        needs = kind in ("checkpoints", "plain") and not program
         text = DOCUMENT.format(
-            name=self.name, python=sys.executable, epochs=epochs, epoch_s=EPOCH_S, hold=self.hold,
+            needs=NEEDS if needs else "", name=self.name,
+            python=sys.executable, epochs=epochs, epoch_s=EPOCH_S, hold=self.hold,
             machine=machine or ('root = "keep"' if kind == "root" else ""), end=end,
             state=states.get(kind, ""), how="plain" if kind == "plain" else "publish",
         )  # fmt: skip
@@ -135,7 +154,9 @@ class Place(JobAccount):
         given = ELSEWHERE.format(folder=folder) if folder else CHECKPOINTS
         (self.folder / "code").mkdir(exist_ok=True)
         shutil.copy(TRAIN, self.folder / "code" / "train.py")
-        (self.folder / "code" / "main.py").write_text(program or given, encoding="utf-8")
+        text_of = CHECKED + given if needs else program or given
+        (self.folder / "code" / "main.py").write_text(text_of, encoding="utf-8")
+        self.s3.put_object(Bucket=BUCKET, Key="sets/a/one/1", Body=b"1")
         path = self.folder / "job.toml"
         path.write_text(text, encoding="utf-8")
         self.jobs.start(path, wiring.now(), dry_run=False)
@@ -196,6 +217,7 @@ class Place(JobAccount):
         # A root that is kept is a disk like others.
         folder = root if root.exists() else self.folder / name
         host = Host(self.endpoint, folder, self.folder / f"devices-{name}", name)
+        host.machine.parameters["/team/token"] = SECRET
         host.tag(tags)
         host.start()
         return host
@@ -263,8 +285,13 @@ class Place(JobAccount):
         prefix = f"jobs/{self.name}/steps/"
         kept = self.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix)
         assert {it["Key"] for it in kept.get("Contents", ())} <= named, "an object is left"
+        everything = self.s3.list_objects_v2(Bucket=BUCKET)["Contents"]
+        for key in (it["Key"] for it in everything if "code" not in it["Key"]):
+            body = self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+            assert SECRET.encode() not in body, f"{key} has the secret"
         [mail] = self._mails()
         assert mail.startswith(f"Job {self.name} ended: ")
+        assert SECRET not in mail
         assert (f"(exit code {code})" in mail) is (code is not None), mail
         return mail
 

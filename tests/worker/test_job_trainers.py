@@ -177,6 +177,18 @@ def test_what_is_not_committed_is_named_with_the_reason(
     )
 
 
+def test_a_checkpoint_that_is_soon_replaced_is_named(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for step in range(4):
+        (tmp_path / f"step_{step}.pt").write_text("x")
+        folder.entries.look(3.0 * step)
+        (tmp_path / f"step_{step}.pt").unlink()
+    folder.entries.look(20.0)
+    assert folder.entries.ignored["step_3.pt"] == "it was gone before it was 5 s old"
+    folder.do("step_9.pt")
+    assert (folder.commits, folder.entries.ignored) == (["step_9.pt"], {})
+
+
 def test_what_publish_made_counts_whatever_its_name(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for step in (9, 10, "final"):

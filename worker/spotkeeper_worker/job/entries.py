@@ -122,6 +122,7 @@ class Entries:
         self._complete = complete
         self._names = tuple(names)
         self._seen: dict[str, tuple[Entry, float]] = {}
+        self._replaced: dict[str, str] = {}
 
     def look(self, now: float, *, ended_well: bool = False) -> Entry | None:
         """Give the newest complete entry that the bucket does not have.
@@ -155,6 +156,12 @@ class Entries:
                 complete[path] = entry
             elif self._complete and (ended_well or unchanged_s >= INCOMPLETE_S):
                 self.ignored[path.name] = f"no file of it matches complete = {self._complete!r}"
+        if self.committed is None:
+            gone = [name for name in self._seen.keys() - entries.keys() if not self._complete]
+            self._replaced |= dict.fromkeys(
+                gone, f"it was gone before it was {SETTLED_S:.0f} s old"
+            )
+            self.ignored |= self._replaced
         self._seen = entries
         highest = max((entry.rank for entry in complete.values()), default=0)
         best = [path for path, entry in complete.items() if entry.rank == highest]
