@@ -3,15 +3,18 @@
 import asyncio
 import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
+import redis as client
 
 from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import until
@@ -37,8 +40,8 @@ PROGRAMS = {
         """
 settings = arq.connections.RedisSettings.from_dsn(url)
 async def answer(ctx, n):
+    await asyncio.sleep(0.1)
     say(n)
-    await asyncio.sleep(0.05)
 async def publish():
     pool = await arq.create_pool(settings)
     for n in range(jobs):
@@ -56,13 +59,14 @@ else:
         "import dramatiq, dramatiq.brokers.redis\nfrom spotkeeper_worker import Worker",
         """
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-broker = dramatiq.brokers.redis.RedisBroker(url=url)
+often = {"heartbeat_timeout": 2000, "maintenance_chance": 10**6}
+broker = dramatiq.brokers.redis.RedisBroker(url=url, **often)
 broker.add_middleware(Fleet())
 dramatiq.set_broker(broker)
 @dramatiq.actor
 def answer(n):
+    time.sleep(0.1)
     say(n)
-    time.sleep(0.05)
 if what == "publish":
     for n in range(jobs):
         answer.send(n)
@@ -78,15 +82,15 @@ else:
         "import redis, rq\nfrom spotkeeper_worker import Worker",
         """
 def answer(n):
+    time.sleep(0.1)
     say(n)
-    time.sleep(0.05)
 connection = redis.Redis.from_url(url)
 if what == "publish":
     for n in range(jobs):
-        rq.Queue(connection=connection).enqueue("jobs.answer", n)
+        rq.Queue(connection=connection).enqueue("jobs.answer", n, retry=rq.Retry(max=1))
 else:
     sys.modules["jobs"] = sys.modules["__main__"]
-    FleetWorker(["default"], connection=connection).work()
+    FleetWorker(["default"], connection=connection, maintenance_interval=2).work()
 """,
     ),
 }
@@ -114,31 +118,63 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.make_e2e
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_machine_leaves_and_no_job_is_lost(name: str, server: str, tmp_path: Path) -> None:
-    """A warning that is withdrawn, and then a departure, while two machines serve."""
-    before, after = PROGRAMS[name]
-    program = before + HEAD + block(name) + after
-    begun: list[subprocess.Popen[bytes]] = []
-    answers = tmp_path / "answers"
-    answers.touch()
+@dataclass
+class Shop:
+    """Jobs in Redis, and machines that serve them; a machine's folder has its name."""
 
-    def run(what: str, machine: str = "a") -> subprocess.Popen[bytes]:
-        command = [str(PYTHON), "-c", program, server, what, str(JOBS), str(answers)]
+    name: str
+    server: str
+    folder: Path
+    begun: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def run(self, what: str, machine: str = "a") -> subprocess.Popen[bytes]:
+        before, after = PROGRAMS[self.name]
+        program = before + HEAD + block(self.name) + after
+        answers = str(self.folder / "answers")
+        command = [str(PYTHON), "-c", program, self.server, what, str(JOBS), answers]
         environment = {"PYTHONPATH": f"{ROOT / 'worker'}", "PATH": os.environ["PATH"]}
-        environment["SPOTKEEPER_RUN_DIR"] = str(tmp_path / machine)
-        with (tmp_path / "output").open("ab") as output:
+        environment["SPOTKEEPER_RUN_DIR"] = str(self.folder / machine)
+        with (self.folder / "output").open("ab") as output:
             return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
 
-    def answered() -> list[str]:
-        return answers.read_text().split()
+    def serve(self, machine: str) -> subprocess.Popen[bytes]:
+        say(self.folder / machine, State.SERVING)
+        self.begun.append(self.run("serve", machine))
+        return self.begun[-1]
 
+    def answered(self) -> list[int]:
+        """The jobs that were done to their end."""
+        return [*map(int, (self.folder / "answers").read_text().split())]
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill a machine: the process and all that it began."""
+        stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat")]
+        parents = {int(each.split()[0]): int(each.rpartition(")")[2].split()[1]) for each in stats}
+        for pid in (process.pid, *(pid for pid, one in parents.items() if one == process.pid)):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest, server: str, tmp_path: Path) -> Iterator[Shop]:
+    (tmp_path / "answers").touch()
+    client.Redis.from_url(server).flushall()
+    shop = Shop(request.param, server, tmp_path)
     say(tmp_path / "a", State.SERVING)
-    taken = Taken(tmp_path / "a")
-    assert run("publish").wait(60) == 0
+    assert shop.run("publish").wait(60) == 0
+    yield shop
+    for process in shop.begun:
+        if process.poll() is None:
+            shop.kill(process)
+
+
+@pytest.mark.make_e2e
+@pytest.mark.parametrize("shop", PROGRAMS, indirect=True)
+def test_a_machine_leaves_and_no_job_is_lost(shop: Shop, tmp_path: Path) -> None:
+    """A warning that is withdrawn, and then a departure, while two machines serve."""
+    taken, answered = Taken(tmp_path / "a"), shop.answered
     try:
-        begun.append(run("serve"))
+        first = shop.serve("a")
         until(lambda: len(answered()) >= 4, "it serves")
         say(tmp_path / "a", State.DRAINING)
         time.sleep(0.5)
@@ -150,21 +186,41 @@ def test_a_machine_leaves_and_no_job_is_lost(name: str, server: str, tmp_path: P
         say(tmp_path / "a", State.DRAINING)
         # What it has prefetched waits by now.
         time.sleep(0.5)
-        begun[0].terminate()
-        assert begun[0].wait(30) == 0
+        first.terminate()
+        assert first.wait(30) == 0
         served = len(answered())
         until(lambda: len(taken.logs) == served, "each has a search log")
-        say(tmp_path / "b", State.SERVING)
-        begun.append(run("serve", "b"))
+        shop.serve("b")
         until(lambda: len(answered()) == JOBS, "another machine serves the others")
     finally:
-        for process in begun:
-            process.kill()
-            process.wait()
         taken.close()
-    assert sorted(map(int, answered())) == list(range(JOBS))
+    assert sorted(answered()) == list(range(JOBS))
     assert {log["status"] for log in taken.logs} == {"ok"}
     assert all(log["enqueued_at"] <= log["started_at"] for log in taken.logs)
+
+
+def _time_outs_end(server: str) -> None:
+    """Let what the libraries wait for after a kill be over: minutes, by their defaults."""
+    redis: Any = client.Redis.from_url(server)
+    for key in redis.scan_iter("arq:in-progress:*"):
+        redis.delete(key)
+    for job in redis.zrange("rq:wip:default", 0, -1):
+        redis.zadd("rq:wip:default", {job: 1})
+
+
+@pytest.mark.make_e2e
+@pytest.mark.parametrize("shop", PROGRAMS, indirect=True)
+def test_machines_are_killed_and_no_job_is_lost(shop: Shop) -> None:
+    """Three are killed in the midst of their jobs; another one does these to their end."""
+    for kills, machine in enumerate("abc", 1):
+        process = shop.serve(machine)
+        until(lambda enough=6 * kills: len(shop.answered()) >= enough, "it serves")  # type: ignore[misc]
+        time.sleep(0.03)
+        shop.kill(process)
+        _time_outs_end(shop.server)
+    shop.serve("d")
+    until(lambda: len({*shop.answered()}) == JOBS, "the others are served", 60)
+    assert sorted(shop.answered()) == list(range(JOBS))
 
 
 def test_a_replica_of_ray_serve_is_measured(tmp_path: Path) -> None:
