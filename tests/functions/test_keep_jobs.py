@@ -471,7 +471,7 @@ def test_a_launch_that_aws_refuses_is_shown_and_tried_again_later(account: Accou
     ("ends", "outcome", "waits"),
     [
         (lambda it: it.tick({"event": "idle", "generation": 1}), "idle", False),
-        (lambda it: it.tick(minutes=7), "max_hours", False),
+        (lambda it: it.tick(minutes=9), "max_hours", False),
         (lambda it: it.pay(2.5), "max_usd", False),
         (lambda it: it.stop(now=False), "stopped", True),
         (lambda it: (it.stop(now=False), it.pay(2.5)), "stopped", False),
@@ -481,7 +481,7 @@ def test_a_launch_that_aws_refuses_is_shown_and_tried_again_later(account: Accou
 def test_a_job_ends_and_only_a_stop_waits_for_a_checkpoint_until_a_limit_is_reached(
     account: Account, ends: Callable[[Account], object], outcome: str, waits: bool
 ) -> None:
-    account.start(DOCUMENT + "[end]\nmax_hours = 0.1\nmax_usd = 2\n")
+    account.start(DOCUMENT + "[end]\nmax_hours = 0.2\nmax_usd = 2\n")
     account.ticks(2)
     assert "spotkeeper:draining" not in account.machine["tags"]
     ends(account)
@@ -612,7 +612,7 @@ def test_mail_and_status_name_interruptions_and_hours_by_market(account: Account
     account.ticks(2)
     mail = account.mails[-1][1]
     assert "interruptions: 1; restarts after errors: 0" in mail
-    assert "0.2 h on spot, 0.0 h on demand" in mail
+    assert "0.5 h on spot, 0.0 h on demand" in mail
     assert "The last commit is step 9." in mail
 
 

@@ -76,6 +76,18 @@ class Free:
         return PriceBook()
 
 
+@dataclass(frozen=True)
+class ADollar:
+    """A price list on which each type costs a dollar an hour; a share of reads fails."""
+
+    fails: Callable[[], bool]
+
+    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
+        if self.fails():
+            raise Unavailable("pricing:GetProducts")
+        return PriceBook(on_demand={pool.partition("/")[2]: 1.0 for pool in pools})
+
+
 @dataclass
 class Agent:
     """The state of a machine's agent, and the minute in which the machine `dies`."""
@@ -93,7 +105,8 @@ class Agent:
 class JobWorld:
     """The job's world; `work` is in minutes. A `market` without capacity refuses launches.
 
-    `failing` is the share of images that fail.
+    `failing` is the share of images that fail, and `unread` that of reads that do: of machines, of
+    all but machines, and of prices.
     """
 
     spec: JobSpec
@@ -108,6 +121,7 @@ class JobWorld:
     refusals: float = 0.0
     forged: float = 0.0
     failing: float = 0.0
+    unread: float = 0.0
     snapshot: tuple[int, int] = (1, 5)
     late: int = 0
     kill_share: float = 0.0
@@ -197,6 +211,11 @@ class JobWorld:
                 name: each for name, each in all_.items() if name in mine and self.born[name] <= old
             }
 
+        if self.is_unread():
+            raise Unavailable("ec2:DescribeInstances")
+        if self.is_unread():
+            machines = listed(self.machines, job.machines)
+            return JobResources(now=now, machines=machines, unread="ec2:DescribeVolumes")
         return JobResources(
             now=now,
             machines=listed(self.machines, job.machines),
@@ -208,6 +227,10 @@ class JobWorld:
             images=listed(self.images, job.images),
             head=self.head[1] if self.head else None,
         )
+
+    def is_unread(self) -> bool:
+        """Whether this read fails."""
+        return self.unread > 0 and self.random.random() < self.unread
 
     def do(self, spec: JobSpec, job: Job, step: steps.Step) -> str:
         with self._call(step):
@@ -581,7 +604,8 @@ class JobWorld:
     def turn(self) -> None:
         """Run the keeper's turn of this minute; it may be killed."""
         reports = [report for due, report in self.queue if due <= self.t]
-        ports = JobPorts(table=self, cloud=self, prices=Free(), clock=lambda: self.now)
+        prices = ADollar(self.is_unread) if self.spec.max_usd else Free()
+        ports = JobPorts(table=self, cloud=self, prices=prices, clock=lambda: self.now)
         try:
             turn = keep_jobs(reports, {}, ports, self.now)
         except Killed:

@@ -41,8 +41,11 @@ def spec(kind: str, **more: Any) -> JobSpec:
     return JobSpec(name=NAME, zones=ZONES, max_restarts=50, **KINDS[kind], **more)
 
 
-def random_life(seed: int, kind: str) -> JobWorld:
-    """Live through a random market, with kills, lost answers, lag and stuck detachments."""
+def random_life(seed: int, kind: str, **limits: float) -> JobWorld:
+    """Live through a random market, with kills, lost answers, lag and stuck detachments.
+
+    With limits it never gets done, reads fail, kills are rarer, and only capacity refuses launches.
+    """
     draw = random.Random(seed)
     script = [
         (draw.randint(2, 70), draw.choice(("dry", "back", "loss")), draw.choice(ZONES))
@@ -51,7 +54,7 @@ def random_life(seed: int, kind: str) -> JobWorld:
     after = draw.choice((None, timedelta(minutes=10), timedelta(0)))
     ends = [it for it in OnDone if kind == "root" or it is not OnDone.IMAGE]
     world = JobWorld(
-        spec=spec(kind, on_done=draw.choice(ends), on_demand_after=after),
+        spec=spec(kind, on_done=draw.choice(ends), on_demand_after=after, **limits),
         seed=seed,
         lag=draw.randint(0, 3),
         notice=draw.choice((0, 0.5, 1)),
@@ -65,6 +68,9 @@ def random_life(seed: int, kind: str) -> JobWorld:
     )  # fmt: skip
     world.capacity |= {(zone, ON_DEMAND): draw.random() < 0.5 for zone in ZONES}
     world.failing = draw.choice((0, 0, 0.3))
+    if limits:
+        world.work, world.unread = 10_000, draw.choice((0, 0.1, 0.3))
+        world.kill_share, world.refusals = draw.choice((0, 0, 0.05)), 0.0
     return world.live([*script, *((75, "back", zone) for zone in ZONES)])
 
 
@@ -194,6 +200,19 @@ MUTANTS = {
         "continue",
     ),
 }
+
+
+@EACH_KIND
+@pytest.mark.parametrize("limit", ["max_hours", "max_usd"])
+@some(20, of_many=2_000)
+@given(seed=st.integers(0, 2**32), hours=st.floats(0.1, 2.0))
+def test_no_job_exceeds_its_limit_by_more_than_five_minutes_of_a_machine(
+    kind: str, limit: str, seed: int, hours: float
+) -> None:
+    """A machine costs a dollar an hour, and each read may fail."""
+    world = random_life(seed, kind, **{limit: hours})
+    assert world.paid <= 60 * hours + 5, world.story
+    assert {job.outcome for job in world.mails} == {limit}
 
 
 def mutant(old: str, new: str) -> Decide:

@@ -17,7 +17,14 @@ from spotkeeper.domain.decision import (
     RequestKind,
 )
 from spotkeeper.domain.jobs import steps
-from spotkeeper.domain.jobs.decide import YOUNG, answered, decide, refused, without_image
+from spotkeeper.domain.jobs.decide import (
+    YOUNG,
+    answered,
+    decide,
+    limit_of,
+    refused,
+    without_image,
+)
 from spotkeeper.domain.jobs.job import SPOT, Job, JobResources, JobSpec, Report, merged
 from spotkeeper.domain.jobs.steps import Step, Write
 from spotkeeper.domain.money.prices import PriceBook
@@ -109,7 +116,11 @@ def _turn(name: str, turns: JobTurns) -> None:
     try:
         # A report or an operator may change the job: the next turn continues from there.
         with suppress(Overtaken):
-            aws = ports.cloud.look(kept.spec, kept.job, at)
+            try:
+                aws = ports.cloud.look(kept.spec, kept.job, at)
+            except FleetError:
+                outcomes += _ended_blindly(kept, ports.cloud, at)
+                raise
             kept = ports.table.save(kept, spent(kept.job, aws, ports.prices))
             stuck_for = stuck(kept.spec, kept.job, aws)
             error = Unreadable(aws.unread) if aws.unread else None
@@ -159,6 +170,22 @@ def _steps(kept: Kept, aws: JobResources, turns: JobTurns, until_s: float) -> It
             return
         at = turns.now + timedelta(seconds=spent_s)
         before, aws = step, ports.cloud.look(kept.spec, kept.job, at)
+
+
+def _ended_blindly(kept: Kept, cloud: JobCloud, at: datetime) -> Iterator[Outcome]:
+    """End the machines of a job that has reached a limit if they still run; none can be read."""
+    spec, job = kept.spec, kept.job
+    running = {name: own for name, own in job.machines.items() if not own.is_paid}
+    ran = {
+        name: (at - (own.paid_until or own.at)).total_seconds() / 3600
+        for name, own in running.items()
+    }
+    usd = sum(hours * running[name].rate for name, hours in ran.items())
+    if limit_of(spec, replace(job, hours=job.hours + sum(ran.values()), usd=job.usd + usd)):
+        for name in running:
+            step = steps.End("a limit is reached, and the machines cannot be read", name)
+            cloud.do(spec, job, step)
+            yield _outcome(step, None)
 
 
 def _outcome(step: Step, failure: Failure | None) -> Outcome:
@@ -236,30 +263,41 @@ def stuck(spec: JobSpec, job: Job, aws: JobResources) -> str:
 
 
 def spent(job: Job, aws: JobResources, prices: Prices) -> Job:
-    """Add the hours and USD of the job's machines since the last look.
+    """Add the hours and USD of each of the job's machines since it was seen last.
 
-    A price that cannot be read costs nothing here: `max_hours` still ends the job.
+    A price that cannot be read is what it was last, or the highest of the job's others; where none
+    was read yet, hours wait for the first. One that is gone ran until now: its end is not known.
     """
-    running = [machine for machine in aws.machines.values() if not machine.is_gone]
-    pools = sorted({f"{machine.zone}/{machine.instance_type}" for machine in running})
+    unpaid = {
+        name: machine for name, machine in aws.machines.items() if not job.machines[name].is_paid
+    }
+    pools = sorted({f"{machine.zone}/{machine.instance_type}" for machine in unpaid.values()})
     try:
         book = prices.now(pools, aws.now) if pools else PriceBook()
     except FleetError:
         book = PriceBook()
-    hours = on_demand = usd = 0.0
-    for machine in running:
-        since = max(filter(None, (machine.launched_at, job.looked_at)), default=aws.now)
+    hours, on_demand, usd, unpriced = job.hours, job.on_demand_hours, job.usd, job.unpriced_h
+    owns, highest = dict(job.machines), max((own.rate for own in job.machines.values()), default=0)
+    for name, machine in unpaid.items():
+        own = owns[name]
+        since = own.paid_until or machine.launched_at or own.at
         ran = max(0.0, (aws.now - since).total_seconds() / 3600)
-        hours += ran
-        on_demand += ran if machine.market != SPOT else 0.0
         series = book.spot.get(f"{machine.zone}/{machine.instance_type}")
         listed = book.on_demand.get(machine.instance_type)
-        rate = series.usd[-1] if machine.market == SPOT and series and series.usd else listed
-        usd += ran * (rate or 0.0)
+        price = series.usd[-1] if machine.market == SPOT and series and series.usd else listed
+        rate = price or own.rate or highest
+        owns[name] = replace(own, paid_until=aws.now, is_paid=machine.is_gone, rate=rate)
+        highest = max(highest, rate)
+        hours += ran
+        on_demand += ran if machine.market != SPOT else 0.0
+        usd += ran * rate
+        unpriced += 0.0 if rate else ran
     return replace(
         job,
-        hours=job.hours + hours,
-        on_demand_hours=job.on_demand_hours + on_demand,
-        usd=job.usd + usd,
+        machines=owns,
+        hours=hours,
+        on_demand_hours=on_demand,
+        usd=usd + unpriced * highest,
+        unpriced_h=0.0 if highest else unpriced,
         looked_at=aws.now,
     )

@@ -41,6 +41,8 @@ from spotkeeper.domain.jobs.steps import Step, TakeSnapshot, Write
 SILENT = timedelta(minutes=20)
 # A drained machine has two minutes to commit and leave.
 DRAIN = timedelta(minutes=3)
+# At a limit a machine leaves in this time, although a look or two fail.
+LEAVES = DRAIN + timedelta(minutes=2)
 # With the job's volume or a deadline, a machine on demand runs this long before spot is tried.
 RETURN = timedelta(hours=1)
 # What AWS refused is requested again after 1, 2, 4 ... minutes.
@@ -184,7 +186,7 @@ def _end_of_job(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
         if again or erred.restarts > spec.max_restarts:
             return over(erred, Outcome.FAILED, report.exit_code)
         return Write(f"{error}: restart {erred.restarts} of {spec.max_restarts}", erred)
-    ending = job.ending or (Outcome.IDLE if report.idle else None) or _spent(spec, job)
+    ending = job.ending or (Outcome.IDLE if report.idle else None) or limit_of(spec, job)
     if ending is None:
         return None
     if not job.machine or (machine and (machine.is_gone or _is_done_with(job, machine, aws))):
@@ -192,11 +194,14 @@ def _end_of_job(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     return Write(f"ending: {ending}", replace(job, ending=ending)) if not job.ending else None
 
 
-def _spent(spec: JobSpec, job: Job) -> Outcome | None:
-    """Return which of its limits a job has reached."""
-    if job.hours >= spec.max_hours:
+def limit_of(spec: JobSpec, job: Job) -> Outcome | None:
+    """Return which of its limits a job reaches while its machines leave."""
+    running = [own for own in job.machines.values() if not own.is_paid]
+    leaves_h = LEAVES.total_seconds() / 3600
+    if job.hours + len(running) * leaves_h >= spec.max_hours:
         return Outcome.HOURS
-    return Outcome.USD if spec.max_usd is not None and job.usd >= spec.max_usd else None
+    usd = job.usd + sum(own.rate for own in running) * leaves_h
+    return Outcome.USD if spec.max_usd is not None and usd >= spec.max_usd else None
 
 
 def _after_the_end(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
@@ -235,7 +240,8 @@ def _reminder(spec: JobSpec, job: Job) -> Step | None:
 def _end_machines(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     """End machines that are not the job's or have no more work; forget those that are gone."""
     for instance_id, instance in sorted(aws.machines.items()):
-        mine = instance_id in (job.machine, job.successor)
+        # A job that ends needs no successor any more.
+        mine = instance_id in (job.machine, None if job.ending else job.successor)
         if instance.state in ("pending", "running") and (not mine or job.outcome):
             return steps.End("not the job's machine" if not mine else "the job ended", instance_id)
         if instance.state == "stopped":
@@ -256,7 +262,7 @@ def _end_machines(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     if is_done:
         return steps.End("it has left", job.machine)
     waits = not spec.has_volume and job.ending in (None, Outcome.STOPPED)
-    waits = waits and job.is_at_work and not _spent(spec, job)
+    waits = waits and job.is_at_work and not limit_of(spec, job)
     if machine.draining_since and machine.drains_at_checkpoint:
         # What stops for good waits for no checkpoint, nor does a machine that commits none.
         if waits and aws.now - machine.draining_since < spec.commits_within:

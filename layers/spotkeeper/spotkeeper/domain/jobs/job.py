@@ -99,10 +99,17 @@ class Making:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnMachine:
-    """A machine that AWS answered to one of the job's launches, and when."""
+    """A machine that AWS answered to one of the job's launches, and when.
+
+    It is paid for until `paid_until`, and to its end where `is_paid`; `rate` is its USD an hour, as
+    last known.
+    """
 
     attempt: int
     at: datetime
+    paid_until: datetime | None = None
+    is_paid: bool = False
+    rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +266,7 @@ class Job:
     commit_h: float = 0.25
     paced: tuple[int, float] = (0, 0.0)
     usd: float = 0.0
+    unpriced_h: float = 0.0
     looked_at: datetime | None = None
 
     @property
