@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
@@ -74,15 +74,6 @@ def fleet_of(settings: ReplaySettings) -> Fleet:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class KnownAfterwards(Choice):
-    """A member that is followed always."""
-
-    def __str__(self) -> str:
-        """Say which."""
-        return str(self.member)
-
-
 class Spotkeeper(Rule):
     """`spotkeeper`: the health turn of each minute, as it is deployed.
 
@@ -95,21 +86,13 @@ class Spotkeeper(Rule):
         super().__init__(settings)
         self.name = f"best member: {member}" if member else self.name
         self._fleet = fleet_of(settings)
-        self._known = KnownAfterwards(index=FAMILY.index(member)) if member else None
+        self._known = Choice(index=FAMILY.index(member)) if member else None
         self._memory = HealthMemory()
-        scores = Scores()
+        self._history = LoadHistory()
         if member:
-            none = (0.0,) * len(FAMILY)
-            scores = Scores(
-                family=NAME,
-                wait_s=settings.wait_s,
-                share=settings.share,
-                next_step=NEVER,
-                late=none,
-                squares=none,
-                hours=none,
-            )
-        self._history = LoadHistory(scores=scores)
+            wait_s, share, none = settings.wait_s, settings.share, (0.0,) * len(FAMILY)
+            scores = Scores(family=NAME, wait_s=wait_s, share=share, next_step=NEVER)
+            self._history = LoadHistory(scores=replace(scores, late=none, squares=none, hours=none))
         self._agents = _Agents(settings.log_batch_s)
         # What was sent in a slot of ten seconds, added up, oldest first.
         self._digests: deque[LoadDigest] = deque()
