@@ -780,6 +780,8 @@ def test_a_copy_that_is_pending_while_a_lost_item_is_rebuilt_is_not_left(account
         ("[end]\nmax_hours = -1", "greater than 0"),
         ("[end]\nidle_after = 'soon'", "is not a time"),
         ("[state]\nefs = 'fs-1'", "efs is not offered"),
+        ("image_uri = 'a.dkr.ecr/b'", "start the container by the command"),
+        ("[data]\nsnapshot = 'snap-1'", "give data.s3 with mount = true"),
         ("[end]\non_done = 'image'", 'needs machine.root = "keep"'),
         ("root = 'keep'\n[state]\nvolume={mount='/d',size_gib=1}", "not offered with state.volume"),
     ],

@@ -34,6 +34,8 @@ _REFUSED = {
     "fast_snapshot_restore": "it costs 0.75 USD an hour and zone",
     "hibernate": "a hibernated spot instance returns in its own zone and type only",
     "efs": "keep checkpoints in S3, or a volume",
+    "image_uri": 'start the container by the command: ["docker", "run", ...]',
+    "snapshot": "give data.s3 with mount = true, or a machine.image that has the data",
     "s3_files": "keep checkpoints in S3, or a volume",
 }
 
