@@ -284,6 +284,8 @@ class Truth(Observer):
         for view in self.mine:
             if view.state in (TERMINATING, STANDBY) or not view.group:
                 self.left_s.setdefault(view.instance_id, now_s)
+            else:
+                self.left_s.pop(view.instance_id, None)
         works = {i for i in world.force.instances if world.works(i)}
         if {Kind.LOGS_STOP, Kind.COLLECTOR_DOWN} & world.active.keys():
             world.muted |= works - world.logged_instances
