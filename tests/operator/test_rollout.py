@@ -104,7 +104,9 @@ def test_what_an_instance_refresh_cannot_roll_out_is_said(
 )
 def test_what_follows_a_canary_in_service(deployed: Stage, status: str, step: rollout.Step) -> None:
     del deployed
-    refresh = rollout.Refresh(status=status, started=NOON, version="8", canary=True)
+    refresh = rollout.Refresh(
+        status=status, started=NOON, version="8", percentage=10, to_update=9, why="", canary=True
+    )
     instances = [
         {
             "InstanceId": f"i-{n}",

@@ -51,9 +51,9 @@ class Refresh:
     status: str
     started: datetime
     version: str
-    percentage: int = 0
-    to_update: int = 0
-    why: str = ""
+    percentage: int
+    to_update: int
+    why: str
     canary: bool = False
 
     @property
