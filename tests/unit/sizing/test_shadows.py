@@ -138,7 +138,7 @@ def known(late: Sequence[float], hours: Sequence[float], **more: float) -> Score
             0,
             id="just kept over hours",
         ),
-        pytest.param(known([100, 420], [60, 50], steps=60.0), 1, id="doubt at its price"),
+        pytest.param(known([100, 420], [61, 50], steps=60.0), 1, id="doubt at its price"),
         pytest.param(
             known([100, 300], [60, 50], own_late=60.0, own_expected=20.0, own_requests=500.0),
             1,

@@ -539,6 +539,8 @@ def choose(scores: Scores) -> Choice:
     young, unknown = days * DAY_STEPS < FIRST_HOURS, UNKNOWN_ERRORS * (1.0 - min(1.0, days))
     members = [one for one, rule in enumerate(FAMILY) if rule.window_s < DAY_S or not young]
     late, kept = _keeping(scores, members, correction, unknown)
+    # In the first hours, doubt may cost as much as a correction in balance.
+    surcharge = max(SURCHARGE, surcharge) if young else surcharge
     if correction > 1 or young:
         _, uncorrected = _keeping(scores, members, 1.0, 0.0 if young else unknown)
         dearest = (1 + surcharge) * min(hours[one] for one in uncorrected)
