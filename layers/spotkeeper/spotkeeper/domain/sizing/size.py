@@ -249,6 +249,8 @@ def _held(turn: _Turn, waking: int, serving: int) -> tuple[Needed, ...]:
 QUEUE_WAIT_S, WAITED_S = 1.0, 10.0
 # A need that was held in a silence counts until the window is whole again.
 WHOLE_S = 900.0
+# What the workers of an instance are busy with is known after this time in service.
+BEGUN = timedelta(minutes=2)
 SHORTEST_SERVICE_S = 0.001  # logs are in milliseconds
 
 
@@ -569,6 +571,10 @@ def partly_known(
         return f"not all logs of the last {load.window_s} s are known yet", flow
     if flow.partly_until and now - flow.partly_until < timedelta(seconds=window_s):
         return f"the load of the last {window_s:.0f} s is only partly known", flow
+    there = memory.in_service_since.values()
+    new = sum(now - since < BEGUN for since in there)
+    if new > 1 and 2 * new > len(there):
+        return f"{new} of {len(there)} instances have just begun to serve", flow
     return "", flow
 
 
