@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -148,10 +149,14 @@ class Shop:
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """Kill a machine: the process and all that it began."""
-        stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat")]
+        stats: list[str] = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # some end meanwhile
+                stats.append(path.read_text())
         parents = {int(each.split()[0]): int(each.rpartition(")")[2].split()[1]) for each in stats}
         for pid in (process.pid, *(pid for pid, one in parents.items() if one == process.pid)):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
 
 
