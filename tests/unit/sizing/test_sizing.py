@@ -136,6 +136,20 @@ def test_a_rule_holds_until_its_window_is_known_but_not_for_hours(
 
 
 @pytest.mark.parametrize(
+    ("new", "age_s", "held"), [(11, 60, True), (11, 120, False), (2, 60, True), (1, 60, False)]
+)
+def test_the_first_logs_of_most_instances_make_no_fleet_smaller(
+    new: int, age_s: int, held: bool
+) -> None:
+    """After an outage of all but one: what has just begun looks idle, and the backlog gone."""
+    flow = LogFlow(known_since=at(-7200), newest=at(0), watched_since=at(-7200))
+    there = {"i-old": at(-3600)} | {f"i-{number}": at(-age_s) for number in range(new)}
+    memory = HealthMemory(flow=flow, in_service_since=there)
+    why, _ = partly_known(load(1.0), memory, fleet(), 300, at(0))
+    assert bool(why) == held
+
+
+@pytest.mark.parametrize(
     ("alive", "finished", "desired"),
     [
         pytest.param(4, 150, 5, id="all alive"),

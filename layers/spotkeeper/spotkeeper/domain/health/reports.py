@@ -42,9 +42,9 @@ BUSY, WAITED_S = 0.8, 10.0
 TOGETHER = CERTAIN / 3
 # One of several silent instances is replaced if their logs are still missing after this time.
 TRIED_AFTER = timedelta(minutes=30)
+TRIED_AFTER_SLOTS = round(TRIED_AFTER.total_seconds() / SLOT_S)
 # A new worker takes a request that waits at once, and its log is known after this.
 FIRST_REQUEST = timedelta(minutes=2)
-TRIED_AFTER_SLOTS = round(TRIED_AFTER.total_seconds() / SLOT_S)
 # Silences are compared with those at the same time of the last two weeks, within an hour.
 ALIKE, DAYS, SILENCES = timedelta(hours=1), 14, 40
 WEEK, WEEKEND = 7, 2
