@@ -103,7 +103,7 @@ def backtest(
     notice_lost: Annotated[float, share_of("Share of warnings that get lost.")] = 0.0,
     event_delay: Annotated[float, duration("The longest delay of an event.")] = 0.0,
     turn_jitter: Annotated[
-        float, duration("The longest delay of a minute's turn; on AWS 59s.", most=59)
+        float, duration("A minute's turn begins up to this late; on AWS 59s.", most=59)
     ] = 0.0,
     on_demand_failure: Annotated[float, share_of("Share of on-demand launches refused.")] = 0.0,
     windows: Annotated[
@@ -255,7 +255,7 @@ def demo(
         bool, option("Make a worker hang, launches fail, search logs stop.")
     ] = True,
     regions: Annotated[
-        int, option("One fleet in this many regions, without requests.", min=1, max=4)
+        int, option("Regions of the fleet; more than one draws no requests.", min=1, max=4)
     ] = 1,
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""
@@ -332,7 +332,7 @@ def replay(
     workers_per_instance: Annotated[
         int | None,
         option(
-            "Workers per instance. Default: 1; with --market, what fits the market.",
+            "Workers per instance. Default: 1; with --market, as many as fit the market.",
             min=1,
             metavar="<int>",
         ),
@@ -350,7 +350,7 @@ def replay(
     ] = 1,
     max_workers: Annotated[
         int,
-        option("Most workers of any rule; a fleet on a market has its own bound.", min=1),
+        option("The most workers of a rule. With --market, the fleet has its own bound.", min=1),
     ] = 1_000,
     mean_rate: MeanRate = None,
     seed: Seed = 0,

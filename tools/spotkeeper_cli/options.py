@@ -46,9 +46,12 @@ def option(help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, **more)
 
 
-def duration(help: str, *names: str, least: float = 0.0, most: float | None = None) -> Any:
-    """An option that is read as a duration, in seconds: 90s, 20m, 3h, 7d."""
-    return typer.Option(*names, parser=seconds(least, most), metavar="DURATION", help=help)
+def duration(
+    help: str, *names: str, least: float = 0.0, most: float | None = None, shown: str | bool = True
+) -> Any:
+    """An option that is read as seconds: 90s, 20m, 3h, 7d; `shown` is its default as text."""
+    parser = seconds(least, most)
+    return typer.Option(*names, parser=parser, metavar="DURATION", help=help, show_default=shown)
 
 
 Stack = Annotated[

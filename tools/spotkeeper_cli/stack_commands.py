@@ -322,7 +322,10 @@ def cost(
     on: OnStack,
     fleet: FleetName = None,
     since: Annotated[
-        float, duration("Start this long ago; at most 90d.", "--since", least=60, most=90 * 86_400)
+        float,
+        duration(
+            "Start this long ago; at most 90d.", "--since", least=60, most=90 * 86_400, shown="30d"
+        ),
     ] = MONTH_S,
     by: Annotated[str | None, option("Group the costs.", "--by", metavar="[day|zone|type]")] = None,
     actual: Annotated[
@@ -409,7 +412,9 @@ def regions_what_if(
         list[str] | None,
         option("A region to compare. Default: all of this part of the world.", "--with"),
     ] = None,
-    since: Annotated[float, duration("Start this long ago.", "--since", least=3600)] = WEEK_S,
+    since: Annotated[
+        float, duration("Start this long ago.", "--since", least=3600, shown="7d")
+    ] = WEEK_S,
 ) -> None:
     """Compare what a fleet paid with the public spot prices of its types in other regions."""
     from spotkeeper_operator.regions import read_regions_what_if, what_if_text
@@ -465,7 +470,9 @@ def _observe() -> None:
 def observed(
     on: OnStack,
     fleet: FleetName = None,
-    since: Annotated[float, duration("Start this long ago.", "--since", least=60)] = WEEK_S,
+    since: Annotated[
+        float, duration("Start this long ago.", "--since", least=60, shown="7d")
+    ] = WEEK_S,
     price_ratio: PriceRatio = 0.30,
 ) -> None:
     """Show what observing fleets would have requested, and compare their hours."""
@@ -546,7 +553,9 @@ def drill(
     count: Annotated[
         int, option("Spot instances to interrupt; at most 5.", "--count", min=1, max=5)
     ] = 1,
-    timeout: Annotated[float, duration("Wait at most this long.", "--timeout", least=60)] = 1800.0,
+    timeout: Annotated[
+        float, duration("Wait at most this long.", "--timeout", least=60, shown="30m")
+    ] = 1800.0,
     report: Report = None,
 ) -> None:
     """Have AWS interrupt spot instances, and show when the fleet has recovered.
@@ -580,7 +589,8 @@ def rollout(
         int, option("Compare this many instances first; 0: none.", "--canary", min=0)
     ] = 1,
     bake: Annotated[
-        float, duration("Compare for at least this long.", "--bake", least=60, most=172_800)
+        float,
+        duration("Compare for at least this long.", "--bake", least=60, most=172_800, shown="10m"),
     ] = 600.0,
     cancel: Annotated[
         bool, option("Cancel the instance refreshes that run; what is new stays.", "--cancel")
