@@ -126,8 +126,9 @@ def checkout_at(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Endpoint]:
+    """An account of its own for each file: what one leaves in a group, another would find."""
     assert (CHECKOUT / BUILT).exists(), "make e2e builds first"
     mine = checkout_at(tmp_path_factory.mktemp("lab"))
     (port,) = free_ports(1)
