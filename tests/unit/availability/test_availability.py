@@ -499,6 +499,16 @@ def test_a_boot_loop_is_not_launching_for_ever(period_s: int) -> None:
     assert shortfalls == [0] * short_at + [4] * (60 - short_at)
 
 
+def test_an_hour_without_capacity_is_no_time_of_launching() -> None:
+    take = Turns()
+    take(0, spot(0, launching=SPOT[:4]))
+    for minute in range(1, 60):
+        take(60 * minute, spot(0, desired=4), back(4), spot_failures=(failure(DRY),))
+    heirs = take(3600, spot(0, launching=SPOT[4:8]), back(4))
+    assert (heirs.spot.late, heirs.spot.launching, heirs.alarms) == (0, 4, ())
+    assert take(4200, spot(0, launching=SPOT[4:8]), back(4)).alarms == ("bootstrap",)
+
+
 def test_in_service_without_a_log_while_requests_flow_is_launching() -> None:
     take, unreported = Turns(), dict.fromkeys(SPOT[:4], at(0))
     first = take(0, spot(), back(4), unreported=unreported)

@@ -116,7 +116,8 @@ class Launching:
     """The launching instances, with since when; `spot` are those of the spot group.
 
     `heirs` are those that have the age of one that vanished before it served, with their own.
-    `unserved` has the launch times of such instances that no later instance replaces yet.
+    `unserved` has since when such instances would be launching that nothing replaces yet: their
+    time stands still meanwhile.
     `unproven` has since when those of the spot group are in service that may serve.
     """
 
@@ -131,13 +132,15 @@ def find_launching(memory: AvailabilityMemory, snapshot: Snapshot) -> Launching:
     """Note since when each instance is launching, and forget those that serve or are gone.
 
     A replacement of an instance that vanished before it served inherits its age. Otherwise a boot
-    loop, or spot that is taken before it serves, would be launching for ever.
+    loop, or spot that is taken before it serves, would be launching for ever. The time without any
+    replacement does not count: nothing was launching in it.
     """
     spot = _launching(snapshot.groups.spot, snapshot)
     on_demand = _launching(snapshot.groups.on_demand, snapshot)
     heirs = [i for i in spot if i not in memory.launching_since]
     vanished = _vanished(memory, snapshot) if memory.spot_launching else ()
-    ages = sorted([*memory.unserved, *vanished])
+    waited = snapshot.now - (memory.seen_at or snapshot.now)
+    ages = sorted([*[at + waited for at in memory.unserved], *vanished])
     inherited = dict(zip(heirs, ages, strict=False))
     known = memory.launching_since
     since = {**spot, **on_demand}

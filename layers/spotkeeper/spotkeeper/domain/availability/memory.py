@@ -114,8 +114,9 @@ class AvailabilityMemory:
     * `risky`, the instances at risk, and `gap_since`, when the first instance was missing;
     * `pending_increases` that launches may still fill;
     * `launching_since` and `at_risk` with since when, `spot_launching` those of the spot group, and
-      `unserved` since when those were launching that vanished before they served, and `heirs` when
-      those themselves were seen first that have the age of such an instance;
+      `unserved` since when those would be launching that vanished before they served (the time
+      without a replacement moves it), and `heirs` when those themselves were seen first that have
+      the age of such an instance;
     * `levels`, how many served from when on;
     * `spot_failures` and `on_demand_failures`, which explain a gap while it lasts, and how many
       launches are `unexplained`;
