@@ -76,11 +76,12 @@ def test_sqs_takes_a_message_and_names_a_queue_that_is_not_there(moto_url: str) 
 
 
 def test_hooks_by_the_machine_s_role(
-    machine: FakeMachine, server: FakeServer, metadata: Metadata
+    machine: FakeMachine, server: FakeServer, metadata: Metadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain = CredentialChain(metadata, {"AWS_SHARED_CREDENTIALS_FILE": "/dev/null"})
     mine = (machine.group, "spotkeeper-ready", machine.instance_id)
-    with closing(AutoScaling(server.endpoint, "us-east-1", chain)) as scaling:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+    with closing(AutoScaling("us-east-1", chain)) as scaling:
         with pytest.raises(NoActiveAction):
             scaling.act(*mine)
         machine.launch()

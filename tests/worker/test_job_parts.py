@@ -308,7 +308,7 @@ def test_reports_go_on_counting_after_a_full_disk_and_a_kill(
     ("group", "expected"), [("/spotkeeper/s/jobs", "/spotkeeper/s/jobs"), (None, "")]
 )
 def test_the_parameter_of_the_stack_names_bucket_queue_and_log_group(
-    group: str | None, expected: str
+    group: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = FakeMachine()
     body = {"bucket": "b", "queue_url": "q", **({"log_group": group} if group else {})}
@@ -316,6 +316,7 @@ def test_the_parameter_of_the_stack_names_bucket_queue_and_log_group(
     with FakeServer(machine) as server:
         given = {**server.environment(), "SPOTKEEPER_JOBS_PARAMETER": "/spotkeeper/s/jobs"}
         given.pop("SPOTKEEPER_SEARCH_LOG_QUEUE_URL")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SSM", server.endpoint)
         read = settings.load(given, job=True)
         assert where(read, "us-east-1", CredentialChain(None, KEYS)) == ("b", "q", expected)
 
@@ -327,7 +328,7 @@ class Posts(Caller):
     """CloudWatch Logs, in place of its connection."""
 
     def __init__(self) -> None:
-        super().__init__("logs", "", "", CredentialChain(None, KEYS))
+        super().__init__("logs", "us-east-1", CredentialChain(None, KEYS))
         self.fails = threading.Event()
         self.asked: list[tuple[str, Any]] = []
 

@@ -97,7 +97,7 @@ def authority(tmp_path: Path) -> Path:
 
 
 def parameter() -> str:
-    with closing(Parameters("", "eu-central-1", CHAIN)) as parameters:
+    with closing(Parameters("eu-central-1", CHAIN)) as parameters:
         return parameters.get("/spotkeeper/s/search-log-queue-url")
 
 
@@ -164,9 +164,13 @@ def test_a_queue_is_asked_by_the_endpoint_of_the_network(monkeypatch: pytest.Mon
     both = SearchLogQueue(url, "eu-central-1", CHAIN)
     assert both._endpoint == "https://sqs.eu-central-1.api.aws/"
     vpce = "https://vpce-1.sqs.eu-central-1.vpce.amazonaws.com"
-    settings = parse({"SPOTKEEPER_STACK": "s", "AWS_ENDPOINT_URL_SQS": vpce})
-    own = SearchLogQueue(url, "eu-central-1", CHAIN, settings.sqs_endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", vpce)
+    own = SearchLogQueue(url, "eu-central-1", CHAIN)
     assert (own._endpoint, own.url) == (vpce, url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://a")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_AUTO_SCALING", "http://b")
+    found = [endpoint_of(service, "eu-central-1") for service in ("ssm", "autoscaling", "logs")]
+    assert found == ["http://a", "http://b", "http://a"]
 
 
 def test_the_metadata_is_asked_by_ipv6() -> None:

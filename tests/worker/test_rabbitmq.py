@@ -23,7 +23,6 @@ import pytest
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent import forward
 from spotkeeper_worker.agent.aws import AwsError
-from spotkeeper_worker.agent.forward import LONGEST, as_sqs_text
 from spotkeeper_worker.aio import AsyncWorker
 from spotkeeper_worker.aio.rabbitmq import serve as serve_async
 from spotkeeper_worker.amqp import FIRST_RETRY_S, Consumer
@@ -302,27 +301,16 @@ def forwarder(broker: Rabbit, queue: Queue, server: FakeServer) -> subprocess.Po
 # --- what SQS never takes does not block what it takes --------------------------------------------
 
 
-NOT_FOR_SQS = [
-    "{}".encode("utf-16-le"), b"\x00", b"a \x1f", "\ufffe".encode(), "\uffff".encode(), b"\xff",
-    b"\xed\xa0\x80", b"", b"x" * (LONGEST + 1),
-]  # fmt: skip
-FOR_SQS = ["\t\r\n ", "\x7f\x85", "\ue000\ufffd", "\U0001f600", "ü", "x" * LONGEST]
-
-
-def test_which_messages_sqs_takes() -> None:
-    """Those of the SQS API reference, SendMessage."""
-    assert [as_sqs_text(body) for body in NOT_FOR_SQS] == [None] * len(NOT_FOR_SQS)
-    assert [as_sqs_text(text.encode()) for text in FOR_SQS] == FOR_SQS
-
-
 @pytest.mark.parametrize(
     ("body", "codes", "then"),
     [
         (b"log", [], "acknowledged"),
         (b"\xff", [], "rejected"),
+        (b"x" * (forward.LONGEST + 1), [], "rejected"),
         (b"log", ["InvalidMessageContents"], "rejected"),
         (b"log", ["InvalidParameterValueException"], "rejected"),
         (b"log", ["MessageTooLong"], "rejected"),
+        (b"", ["MissingParameter"], "rejected"),
         (b"log", ["AccessDenied", "MessageTooLong"], "rejected"),
         (b"log", ["AccessDenied"], "acknowledged"),
         # A stop does not wait for it.

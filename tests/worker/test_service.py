@@ -132,12 +132,13 @@ def test_an_agent_stopped_at_its_start_ends_in_order(
 
 
 def test_the_environment_gives_settings(tmp_path: Path) -> None:
-    given = {"SPOTKEEPER_STACK": "s", "SPOTKEEPER_WORKERS": "gpus", "AWS_ENDPOINT_URL": "http://a"}
-    found = parse(given | {"AWS_ENDPOINT_URL_SSM": "http://b"})
+    given = {"SPOTKEEPER_STACK": "s", "SPOTKEEPER_WORKERS": "gpus"}
+    found = parse(given)
     assert (found.workers, found.metadata_endpoint) == (GPUS, "http://169.254.169.254")
-    assert (found.auto_scaling_endpoint, found.ssm_endpoint) == ("http://a", "http://b")
     with pytest.raises(SettingsError, match=r"_URL: is missing.*; SPOTKEEPER_WORKER: is not a set"):
         parse({"SPOTKEEPER_WORKER": "2"})
+    with pytest.raises(SettingsError, match=r"not a setting; AWS's own is AWS_ENDPOINT_URL_SSM"):
+        parse({"SPOTKEEPER_SSM_ENDPOINT": "http://a"})
     with pytest.raises(SettingsError, match=r"none\.toml is not there"):
         load(given | {"SPOTKEEPER_CONFIG": str(tmp_path / "none.toml")})
 

@@ -13,7 +13,6 @@ from spotkeeper_worker.states import (
     TARGETS,
     Hook,
     Leave,
-    Local,
     Seen,
     State,
     Workers,
@@ -24,7 +23,7 @@ from spotkeeper_worker.states import (
 ALL = Workers(expected=2, ready=("a", "b"))
 ONE = Workers(expected=2, ready=("a",), not_ready=("b",))
 BUSY = Workers(expected=2, ready=("a", "b"), busy=1)
-WELL, STOPPED, ILL = Local(), Local(stopping=True), Local(ill="Xid 79 of PCI:0")
+WELL, STOPPED, ILL = "", "stopping", "gpu: Xid 79 of PCI:0"
 
 LEAVES = [
     (Seen(), WELL, None),
@@ -56,12 +55,12 @@ LEAVES = [
 ]
 
 
-@pytest.mark.parametrize(("seen", "local", "leave"), LEAVES)
-def test_a_machine_leaves_for_a_reason(seen: Seen, local: Local, leave: Leave | None) -> None:
-    assert leaving(seen, local, rebalance_drains=False) == leave
+@pytest.mark.parametrize(("seen", "own", "leave"), LEAVES)
+def test_a_machine_leaves_for_a_reason(seen: Seen, own: str, leave: Leave | None) -> None:
+    assert leaving(seen, own, rebalance_drains=False) == leave
     # A recommendation to rebalance drains only where that is set.
     if seen.rebalance:
-        assert leaving(seen, local, rebalance_drains=True) == Leave("rebalance recommendation")
+        assert leaving(seen, own, rebalance_drains=True) == Leave("rebalance recommendation")
 
 
 TERMINATED = Leave("terminated")

@@ -382,8 +382,9 @@ class OnEc2:
 @pytest.fixture
 def on_ec2(server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OnEc2]:
     monkeypatch.setattr("spotkeeper_worker.agent.loop.bytes_loaded", lambda: 0)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
+    keys = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "testing")
+    for name, text in (server.environment() | keys).items():
+        monkeypatch.setenv(name, text)
     with ExitStack() as ending:
         yield OnEc2(server, tmp_path / "ec2", ending)
 

@@ -22,7 +22,7 @@ from spotkeeper_worker.logs.intake import Origin, take
 from spotkeeper_worker.logs.journal import Segment
 from spotkeeper_worker.logs.pace import MOST_LOGS, Pace, PaceSettings
 from spotkeeper_worker.notice import Notice
-from spotkeeper_worker.states import Leave, Local, Seen, State, leaving
+from spotkeeper_worker.states import Leave, Seen, State, leaving
 from spotkeeper_worker.worker import LAST_REQUESTS, MARGIN_S
 
 
@@ -108,7 +108,7 @@ class Machines:
 
 
 def _leave(seen: Seen) -> Leave | None:
-    return leaving(seen, Local(), rebalance_drains=False)
+    return leaving(seen, "", rebalance_drains=False)
 
 
 CLAMP_S = Settings().clamp_s

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _LOG = get_logger("worker")
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 30.0
-LOOK_S = 0.2
 _TIMEOUT_S = 10.0
 # Ten digits, from 2001 to 2286: a number outside is in another unit than seconds.
 _SECONDS = (1e9, 1e10)

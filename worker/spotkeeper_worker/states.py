@@ -112,23 +112,15 @@ class Leave(NamedTuple):
     serve_until: float | None = None
 
 
-class Local(NamedTuple):
-    """What the machine knows without metadata: an order to stop, an ill GPU, a dead service."""
-
-    stopping: bool = False
-    ill: str = ""
-    dead: str = ""
-    """Why the machine's service does not answer its live probe."""
-
-
 def meaning(target: str | None) -> Target:
     """Give what a target state means; raises KeyError for one that is not known."""
     return NO_GROUP if target is None else TARGETS[target]
 
 
-def leaving(notices: Seen, local: Local, rebalance_drains: bool) -> Leave | None:
+def leaving(notices: Seen, own: str, rebalance_drains: bool) -> Leave | None:
     """Say whether the machine is to drain, and why; None while it may serve.
 
+    `own` is a reason that metadata does not know: an order to stop, an ill GPU, a dead service.
     What ends its serving at once has priority over what leaves it some time.
     """
     ends = (notices.taken_at, notices.tagged_until, notices.maintained_at)
@@ -137,10 +129,8 @@ def leaving(notices: Seen, local: Local, rebalance_drains: bool) -> Leave | None
     target = meaning(notices.target)
     if not target.serves and not (notices.target == "Detached" and timed):
         return Leave(target.reason, until)
-    if local.stopping or local.ill:
-        return Leave("stopping" if local.stopping else f"gpu: {local.ill}", until)
-    if local.dead:
-        return Leave(f"not alive: {local.dead}", until)
+    if own:
+        return Leave(own, until)
     if until is not None:
         reason = (
             "tagged" if notices.tagged_until is not None else f"maintenance: {notices.maintenance}"

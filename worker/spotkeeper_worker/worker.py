@@ -146,12 +146,6 @@ class Worker:
         return max(list(self._took), default=0.0)
 
     @property
-    def must_end_at(self) -> float | None:
-        """When the machine will be gone, in seconds since the epoch; None: not in sight."""
-        notice = self.notice
-        return notice.until if notice is not None and notice.draining else None
-
-    @property
     def must_hand_back(self) -> bool:
         """Whether what runs now will not be done: it goes back while the machine can hand it."""
         notice = self.notice

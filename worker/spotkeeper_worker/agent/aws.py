@@ -37,7 +37,6 @@ class AwsError(NotSent):
     def __init__(self, what: str, code: str, message: str) -> None:
         super().__init__(f"{what}: {code or 'no answer'}: {message}")
         self.code = code
-        self.message = message
 
 
 class NoActiveAction(AwsError):
@@ -80,12 +79,12 @@ def signed(
 class Caller:
     """Posts signed bodies to one service over one connection. Not for two threads at once."""
 
-    def __init__(self, service: str, endpoint: str, region: str, chain: CredentialChain) -> None:
+    def __init__(self, service: str, region: str, chain: CredentialChain, url: str = "") -> None:
         self._service = service
-        self._endpoint = endpoint
+        self._endpoint = url or endpoint_of(service, region)
         self._region = region
         self._chain = chain
-        self._connection = web.connection_to_aws(endpoint, TIMEOUT_S)
+        self._connection = web.connection_to_aws(self._endpoint, TIMEOUT_S)
         self._used_at = 0.0
 
     def ask(self, version: str, target: str, body: Mapping[str, object]) -> str:
@@ -135,11 +134,12 @@ def _error_of(text: str) -> tuple[str, str]:
 class SearchLogQueue(Caller):
     """The queue of search logs, by SendMessage alone."""
 
-    def __init__(self, url: str, region: str, chain: CredentialChain, endpoint: str = "") -> None:
+    def __init__(self, url: str, region: str, chain: CredentialChain) -> None:
         parts = urlsplit(url)
-        if not endpoint and is_dual_stack() and region_of_queue(url):
-            endpoint = endpoint_of("sqs", region)
-        super().__init__("sqs", endpoint or f"{parts.scheme}://{parts.netloc}/", region, chain)
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_SQS", "")
+        if not endpoint and not (is_dual_stack() and region_of_queue(url)):
+            endpoint = f"{parts.scheme}://{parts.netloc}/"
+        super().__init__("sqs", region, chain, endpoint)
         self.url = url
 
     def send(self, body: str) -> None:
@@ -153,8 +153,8 @@ class SearchLogQueue(Caller):
 class Parameters(Caller):
     """The stack's parameters, by GetParameter alone."""
 
-    def __init__(self, endpoint: str, region: str, chain: CredentialChain) -> None:
-        super().__init__("ssm", endpoint or endpoint_of("ssm", region), region, chain)
+    def __init__(self, region: str, chain: CredentialChain) -> None:
+        super().__init__("ssm", region, chain)
 
     def get(self, name: str) -> str:
         """Read a parameter; raises AwsError."""
@@ -170,9 +170,8 @@ class Parameters(Caller):
 class AutoScaling(Caller):
     """The machine's own group: its hooks, and its name where metadata does not tell it."""
 
-    def __init__(self, endpoint: str, region: str, chain: CredentialChain) -> None:
-        endpoint = endpoint or endpoint_of("autoscaling", region)
-        super().__init__("autoscaling", endpoint, region, chain)
+    def __init__(self, region: str, chain: CredentialChain) -> None:
+        super().__init__("autoscaling", region, chain)
 
     def act(self, group: str, hook: str, instance_id: str, *, heartbeat: bool = False) -> None:
         """Complete a hook, or have it wait for its whole time-out again.
@@ -201,6 +200,7 @@ class AutoScaling(Caller):
         return self.post(action, headers, body)
 
 
+_NAMES = {"autoscaling": "AUTO_SCALING"}
 # By how regions of a partition begin, as botocore's partitions.json has it: the suffix of IPv4, and
 # that of both.
 SUFFIXES = {
@@ -220,6 +220,10 @@ def is_dual_stack() -> bool:
 
 
 def endpoint_of(service: str, region: str) -> str:
-    """Give the URL of a service in a region."""
+    """Give the URL of a service in a region, as SDKs find it: AWS_ENDPOINT_URL_SSM, and so on."""
+    named = _NAMES.get(service, service.upper())
+    own = os.environ.get(f"AWS_ENDPOINT_URL_{named}") or os.environ.get("AWS_ENDPOINT_URL")
+    if own:
+        return own
     suffix = next(both for begin, both in SUFFIXES.items() if region.startswith(begin))
     return f"https://{service}.{region}.{suffix[is_dual_stack()]}/"

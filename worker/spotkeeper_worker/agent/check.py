@@ -59,8 +59,7 @@ def check(environment: Mapping[str, str], sender: Sender) -> int:
             line("queue", "", queue.url)
             chain.get(time.time())
             if instance:
-                endpoint = settings.auto_scaling_endpoint
-                auto_scaling = AutoScaling(endpoint, settings.region, chain)
+                auto_scaling = AutoScaling(settings.region, chain)
                 ending.callback(auto_scaling.close)
                 group = settings.group or instance.group
                 group = group or auto_scaling.group_of(instance.instance_id)

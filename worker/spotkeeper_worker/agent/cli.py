@@ -142,9 +142,9 @@ def sender(
     url = settings.search_log_queue_url
     if not url:
         name = f"/spotkeeper/{settings.stack}/search-log-queue-url"
-        url = Parameters(settings.ssm_endpoint, region, chain).get(name)
+        url = Parameters(region, chain).get(name)
     region = region_of_queue(url) or region
-    return SearchLogQueue(url, region, chain, settings.sqs_endpoint), chain
+    return SearchLogQueue(url, region, chain), chain
 
 
 def make_folders(settings: Settings) -> int | None:
@@ -203,7 +203,7 @@ def looked_after(
             )
         queue, chain = sender(settings, kind)
         if instance:
-            auto_scaling = AutoScaling(settings.auto_scaling_endpoint, settings.region, chain)
+            auto_scaling = AutoScaling(settings.region, chain)
         outbox = Outbox(
             Journal(settings.spool_dir / "journal", settings.keep_logs),
             queue.send,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.agent.aws import AwsError
@@ -17,13 +16,14 @@ if TYPE_CHECKING:
     from spotkeeper_worker.stop import Stop
 
 _LOG = get_logger("agent")
-LONGEST = 256 * 1024
+# Of bytes that any queue takes.
+LONGEST = 1 << 20
 PREFETCH = 50
 _LAST_RETRY_S = 60.0
+# What is wrong with a message for good: characters, size, or that it is empty. What else is refused
+# may be taken later.
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
-_NOT_FOR_SQS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# What is wrong with a message for good; what else is refused may be taken later.
-_NEVER = ("InvalidMessageContents", "InvalidParameterValue", "MessageTooLong")
+_NEVER = ("InvalidMessageContents", "InvalidParameterValue", "MessageTooLong", "MissingParameter")
 
 
 async def forward(consumer: Consumer, send: Callable[[str], None], stopping: Stop) -> None:
@@ -44,17 +44,19 @@ async def forward(consumer: Consumer, send: Callable[[str], None], stopping: Sto
 async def _move(
     message: AbstractIncomingMessage, send: Callable[[str], None], change: Change
 ) -> None:
-    text, retry_s = as_sqs_text(message.body), FIRST_RETRY_S
-    why = f"{len(message.body)} bytes that are not valid text for SQS"
-    while text is not None:
+    retry_s = FIRST_RETRY_S
+    while True:
         try:
+            if len(message.body) > LONGEST:
+                raise ValueError(f"it has {len(message.body)} bytes")
+            text = message.body.decode("utf-8")
             await asyncio.get_running_loop().run_in_executor(None, send, text)
             with reported():
                 await message.ack()
             return
-        except AwsError as error:
+        except (AwsError, ValueError) as error:
             why = str(error)
-            if error.code.startswith(_NEVER):
+            if not isinstance(error, AwsError) or error.code.startswith(_NEVER):
                 break
         _LOG.warning("search logs wait: %s", why)
         if not await change.pause(retry_s):
@@ -64,13 +66,3 @@ async def _move(
     _LOG.error("SQS cannot take a message, so it is rejected: %s", why)
     with reported():
         await message.reject(requeue=False)
-
-
-def as_sqs_text(body: bytes) -> str | None:
-    """Give a body as SQS may have it; None where it may not."""
-    try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    fits = 0 < len(body) <= LONGEST and not _NOT_FOR_SQS.search(text)
-    return text if fits else None

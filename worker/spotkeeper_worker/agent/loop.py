@@ -16,10 +16,11 @@ from spotkeeper_worker import roster
 from spotkeeper_worker.agent.aws import AutoScaling, AwsError, NoActiveAction
 from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
 from spotkeeper_worker.agent.metadata import Identity, Metadata, look
+from spotkeeper_worker.agent.service import NOT_ALIVE
 from spotkeeper_worker.log import get_logger
 from spotkeeper_worker.logs.files import collect
 from spotkeeper_worker.notice import NAME, Notice, read_notice, write_notice
-from spotkeeper_worker.states import Hook, Leave, Local, Seen, State, Workers, leaving, state_of
+from spotkeeper_worker.states import Hook, Leave, Seen, State, Workers, leaving, state_of
 from spotkeeper_worker.times import as_text
 
 if TYPE_CHECKING:
@@ -275,8 +276,10 @@ class Agent:
             and notices.maintained_at - wall > _MAINTENANCE_AHEAD_S
         ):
             notices = notices._replace(maintained_at=None)
-        local = Local(self.stopping.is_set(), ill, self._parts.service.ill)
-        leave = leaving(notices, local, self._settings.rebalance == "drain")
+        dead = self._parts.service.ill
+        own = f"gpu: {ill}" if ill else dead and NOT_ALIVE + dead
+        own = "stopping" if self.stopping.is_set() else own
+        leave = leaving(notices, own, self._settings.rebalance == "drain")
         ends_at = self._hooks.drain_ends_at(self._policy)
         if leave is None or leave.until is not None or ends_at is None:
             return leave

@@ -35,7 +35,7 @@ RABBITMQ = "rabbitmq"
 _SEP, _PRIORITIES = "\x06\x16", 256
 KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     "list": (["LLEN {name}"], ["LLEN {processing}"], {"processing": ""}),
-    "stream": (["XINFO {name} {group} lag"], ["XINFO {name} {group} pending"], {"group": ""}),
+    "stream": ([], [], {"group": ""}),
     "celery": (
         ["LLEN {prefix}{name}"], ["HLEN {prefix}{unacked}"],
         {"prefix": "", "sep": "", "steps": "", "exchange": "", "unacked": "unacked"},
@@ -164,18 +164,21 @@ def _count_in_redis(address: Address) -> tuple[int, int]:
         if address.vhost != "0":
             redis.ask("SELECT", address.vhost)
 
-        def total(commands: list[str]) -> int:
+        if address.kind == "stream":
+            return redis.of_group(address.queue, words["group"])
+
+        def total(commands: list[str], *more: list[str]) -> int:
             filled = ([word.format_map(words) for word in text.split(" ")] for text in commands)
             # An option that was not given leaves a key empty: there is nothing to count.
-            return sum(redis.count(*command) for command in filled if all(command))
+            return redis.total([*filter(all, filled), *more])
 
-        ready = total(waiting)
+        steps: list[list[str]] = []
         if address.kind == "celery":
             sep = _sep_of_celery(redis, words)
-            steps = {*map(str, range(_PRIORITIES)), *filter(None, words["steps"].split(","))}
+            numbers = {*map(str, range(_PRIORITIES)), *filter(None, words["steps"].split(","))}
             plain = f"{words['prefix']}{address.queue}"
-            ready += redis.lengths([f"{plain}{sep}{step}" for step in sorted(steps)])
-        return ready, total(in_flight)
+            steps = [["LLEN", f"{plain}{sep}{number}"] for number in sorted(numbers)]
+        return total(waiting, *steps), total(in_flight)
 
 
 def _sep_of_celery(redis: _Redis, words: dict[str, str]) -> str:
@@ -211,30 +214,18 @@ class _Redis(NamedTuple):
     connection: socket.socket
     answers: Any
 
-    def count(self, command: str, *keys: str) -> int:
-        """Ask for a length; of a stream's group, for one of its figures."""
-        if command != "XINFO":
-            length = self.ask(command, *keys)
-        else:
-            stream, group, figure = keys
-            groups = [
-                dict(zip(each[::2], each[1::2])) for each in self.ask("XINFO", "GROUPS", stream)
-            ]
-            mine = [each for each in groups if each.get("name") == group]
-            if not mine:
-                raise RedisError(f"the stream has no group {group}")
-            length = mine[0].get(figure)
-        if not isinstance(length, int):
-            raise RedisError("it does not know the length")
-        return length
+    def of_group(self, stream: str, group: str) -> tuple[int, int]:
+        """Ask how far a stream's group lags behind, and what of it is being served."""
+        groups = [dict(zip(each[::2], each[1::2])) for each in self.ask("XINFO", "GROUPS", stream)]
+        mine = [each for each in groups if each.get("name") == group]
+        if not mine:
+            raise RedisError(f"the stream has no group {group}")
+        return _length(mine[0].get("lag")), _length(mine[0].get("pending"))
 
-    def lengths(self, keys: list[str]) -> int:
-        """Ask for the lengths of many lists at once; gives their sum."""
-        self.connection.sendall(b"".join(_command("LLEN", key) for key in keys))
-        lengths = [self._answer() for _ in keys]
-        if not all(isinstance(length, int) for length in lengths):
-            raise RedisError("it does not know the length")
-        return sum(lengths)
+    def total(self, commands: list[list[str]]) -> int:
+        """Ask for many lengths at once; gives their sum."""
+        self.connection.sendall(b"".join(_command(*each) for each in commands))
+        return sum(_length(self._answer()) for _ in commands)
 
     def ask(self, *words: str) -> Any:
         self.connection.sendall(_command(*words))
@@ -259,6 +250,12 @@ class _Redis(NamedTuple):
         if kind == b"*" and int(text) <= _LONGEST:
             return [self._answer() for _ in range(int(text))]
         raise RedisError("it does not speak Redis")
+
+
+def _length(answer: object) -> int:
+    if not isinstance(answer, int):
+        raise RedisError("it does not know the length")
+    return answer
 
 
 def _command(*words: str) -> bytes:

@@ -87,9 +87,6 @@ class Settings(NamedTuple):
     hung_after_s: float = 900.0
     unix_group: str = "spotkeeper"
     metadata_endpoint: str = "http://169.254.169.254"
-    auto_scaling_endpoint: str = ""
-    ssm_endpoint: str = ""
-    sqs_endpoint: str = ""
     request_queue: Address | None = None
     look_every_s: float = 15.0
     on_drain: tuple[str, ...] = ()
@@ -104,7 +101,6 @@ class Settings(NamedTuple):
     job_folder: Path = Path("/var/lib/spotkeeper-job")
     job_shutdown: tuple[str, ...] = ("systemctl", "poweroff")
     job_tick_s: float = 1.0
-    logs_endpoint: str = ""
 
     @property
     def on_ec2(self) -> bool:
@@ -165,10 +161,6 @@ _SECRET = {"request_queue"}
 _ALSO = {
     "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
     "metadata_endpoint": ("AWS_EC2_METADATA_SERVICE_ENDPOINT",),
-    "auto_scaling_endpoint": ("AWS_ENDPOINT_URL_AUTO_SCALING", "AWS_ENDPOINT_URL"),
-    "ssm_endpoint": ("AWS_ENDPOINT_URL_SSM", "AWS_ENDPOINT_URL"),
-    "sqs_endpoint": ("AWS_ENDPOINT_URL_SQS",),
-    "logs_endpoint": ("AWS_ENDPOINT_URL_LOGS", "AWS_ENDPOINT_URL"),
 }
 # Of the library, which may share an environment with the agent.
 _OTHERS = {"worker_id", "config"}
@@ -236,6 +228,8 @@ def parse(
 def _meant(name: str) -> str:
     import difflib
 
+    if name.endswith("_endpoint"):
+        return f"; AWS's own is AWS_ENDPOINT_URL_{name[: -len('_endpoint')].upper()}"
     near = difflib.get_close_matches(name, Settings._fields, 1)
     return f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
 

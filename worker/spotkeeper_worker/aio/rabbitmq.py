@@ -19,8 +19,9 @@ import uuid
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Callable
 
+from spotkeeper_worker.aio import LOOK_S
 from spotkeeper_worker.aio.loops import Loop, Message, serve_each
-from spotkeeper_worker.amqp import LOOK_S, Consumer, identity, reported, waits_since
+from spotkeeper_worker.amqp import Consumer, identity, reported, waits_since
 from spotkeeper_worker.log import Sometimes, get_logger
 
 if TYPE_CHECKING:

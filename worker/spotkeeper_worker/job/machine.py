@@ -16,7 +16,6 @@ from spotkeeper_worker.agent.aws import (
     Caller,
     Parameters,
     SearchLogQueue,
-    endpoint_of,
 )
 from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.gpu import ask
@@ -124,9 +123,7 @@ class Machine:
         seq_file = settings.job_folder / f"seq-{number}"
         self.report = Reporter(queue.send, job, self.attempt, here.instance_id, seq_file)
         if log_group:
-            caller = Caller(
-                "logs", settings.logs_endpoint or endpoint_of("logs", region), region, chain
-            )
+            caller = Caller("logs", region, chain)
             self.stream = LogStream(caller, log_group, f"{job}/{number}")
         self.disks = disks
 
@@ -272,7 +269,7 @@ def _where(settings: Settings, region: str, chain: CredentialChain) -> tuple[str
     group = settings.job_log_group
     if not settings.jobs_parameter:
         return settings.job_bucket, settings.job_queue_url, group
-    text = Parameters(settings.ssm_endpoint, region, chain).get(settings.jobs_parameter)
+    text = Parameters(region, chain).get(settings.jobs_parameter)
     try:
         body = json.loads(text)
         return str(body["bucket"]), str(body["queue_url"]), group or str(body.get("log_group", ""))
