@@ -9,9 +9,11 @@ from spotkeeper.domain.decision import AvailabilityFigures, Controller, HealthFi
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.observability import COUNTS, DAILY, LEVELS, ZEROS_SENT
 from spotkeeper_lab.alarms import EXTRA_PERIODS
+from spotkeeper_lab.template import PSEUDO
 from spotkeeper_operator.status.looked import ALARMS
-from tests.template.stack import Stack
+from tests.template.stack import ADOPT, Stack
 
+BOARD, REGION = "AWS::CloudWatch::Dashboard", PSEUDO["AWS::Region"]
 FIGURES = (AvailabilityFigures, HealthFigures)
 OF_JOBS = "JobsStuck"
 """The metric of a stack with jobs."""
@@ -38,7 +40,7 @@ def own_metric(alarm: dict[str, Any]) -> str | None:
 
 
 def dashboard(stack: Stack) -> list[dict[str, Any]]:
-    [board] = stack.resources("AWS::CloudWatch::Dashboard").values()
+    [board] = stack.resources(BOARD).values()
     widgets: list[dict[str, Any]] = json.loads(board["DashboardBody"])["widgets"]
     return widgets
 
@@ -121,6 +123,21 @@ def test_the_widgets_lie_side_by_side_and_never_on_each_other(stack: Stack) -> N
 def test_the_dashboard_has_every_alarm(stack: Stack) -> None:
     [shown] = [it["properties"] for it in dashboard(stack) if it["type"] == "alarm"]
     assert {name.removesuffix(".Arn") for name in shown["alarms"]} == alarms(stack).keys()
+
+
+def test_stacks_of_one_name_have_dashboards_in_each_region_and_the_homes_shows_any(
+    stack: Stack,
+) -> None:
+    """A dashboard is global in its account; a variable changes the region of every widget."""
+    there = "arn:aws:dynamodb:us-east-2:123456789012:table/there"
+    home = Stack.with_parameters({**ADOPT, "Regions": there}).resources(BOARD)["Dashboard"]
+    assert home["DashboardName"] == f"ocr-{REGION}"
+    [variable] = json.loads(home["DashboardBody"])["variables"]
+    assert (variable["property"], variable["defaultValue"]) == ("region", REGION)
+    of = [widget["properties"].get("region") for widget in dashboard(stack)[1:]]
+    assert of == [REGION] * len(of)
+    [alone] = stack.resources(BOARD).values()
+    assert "variables" not in json.loads(alone["DashboardBody"])
 
 
 def looked_at(alarm: dict[str, Any], name: str) -> list[str]:
