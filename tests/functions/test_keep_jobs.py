@@ -111,7 +111,7 @@ class Account(JobAccount):
         self.tick()
 
     def pay(self, usd: float) -> None:
-        self.jobs._table.change("resnet", lambda job: replace(job, usd=usd))
+        self.jobs._table.change("resnet", lambda job: replace(job, usd=usd, rate=1.0))
         self.tick()
 
     @property
@@ -471,7 +471,7 @@ def test_a_launch_that_aws_refuses_is_shown_and_tried_again_later(account: Accou
     ("ends", "outcome", "waits"),
     [
         (lambda it: it.tick({"event": "idle", "generation": 1}), "idle", False),
-        (lambda it: it.tick(minutes=9), "max_hours", False),
+        (lambda it: it.tick(minutes=11), "max_hours", False),
         (lambda it: it.pay(2.5), "max_usd", False),
         (lambda it: it.stop(now=False), "stopped", True),
         (lambda it: (it.stop(now=False), it.pay(2.5)), "stopped", False),
@@ -481,8 +481,10 @@ def test_a_launch_that_aws_refuses_is_shown_and_tried_again_later(account: Accou
 def test_a_job_ends_and_only_a_stop_waits_for_a_checkpoint_until_a_limit_is_reached(
     account: Account, ends: Callable[[Account], object], outcome: str, waits: bool
 ) -> None:
-    account.start(DOCUMENT + "[end]\nmax_hours = 0.2\nmax_usd = 2\n")
-    account.ticks(2)
+    account.start(DOCUMENT + "[end]\nmax_hours = 0.25\nmax_usd = 2\n")
+    assert account.tick() == ["Write: no price can be read, and max_usd needs one"]
+    account.pay(0)
+    account.tick()
     assert "spotkeeper:draining" not in account.machine["tags"]
     ends(account)
     assert account.machine["tags"]["spotkeeper:draining"].endswith(" checkpoint") is waits

@@ -139,6 +139,7 @@ class JobWorld:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
+        self.spec = replace(self.spec, types=self.spec.types or ("g5.xlarge",))
         # What exists, by its id, as a listing shows it.
         self.machines: dict[str, Machine] = {}
         self.disks: dict[str, Volume] = {}
@@ -349,6 +350,7 @@ class JobWorld:
             zone=zone,
             market=launch.market,
             state="pending",
+            instance_type=self.spec.types[0],
             launched_at=self.now,
             image=launch.image or BASE_IMAGE,
             root=root,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import spotkeeper.domain.jobs.decide as module
@@ -69,7 +69,7 @@ def random_life(seed: int, kind: str, **limits: float) -> JobWorld:
     world.capacity |= {(zone, ON_DEMAND): draw.random() < 0.5 for zone in ZONES}
     world.failing = draw.choice((0, 0, 0.3))
     if limits:
-        world.work, world.unread = 10_000, draw.choice((0, 0.1, 0.2))
+        world.work, world.unread = 10_000, draw.choice((0, 0.1, 0.5))
         world.kill_share, world.refusals = draw.choice((0, 0, 0.05)), 0.0
     return world.live([*script, *((75, "back", zone) for zone in ZONES)])
 
@@ -205,7 +205,8 @@ MUTANTS = {
 @EACH_KIND
 @pytest.mark.parametrize("limit", ["max_hours", "max_usd"])
 @some(20, of_many=2_000)
-@given(seed=st.integers(0, 2**32), hours=st.floats(0.3, 2.0))
+@given(seed=st.integers(0, 2**32), hours=st.floats(0.1, 2.0))
+@example(seed=9075, hours=0.4182173153913894)
 def test_no_job_exceeds_its_limit_by_more_than_five_minutes_of_a_machine(
     kind: str, limit: str, seed: int, hours: float
 ) -> None:

@@ -119,9 +119,9 @@ def _turn(name: str, turns: JobTurns) -> None:
             try:
                 aws = ports.cloud.look(kept.spec, kept.job, at)
             except FleetError:
-                outcomes += _ended_blindly(kept, ports.cloud, at)
+                outcomes += _blindly(kept, ports, at)
                 raise
-            kept = ports.table.save(kept, spent(kept.job, aws, ports.prices))
+            kept = ports.table.save(kept, spent(kept.spec, kept.job, aws, ports.prices))
             stuck_for = stuck(kept.spec, kept.job, aws)
             error = Unreadable(aws.unread) if aws.unread else None
             for outcome in _steps(kept, aws, turns, min(STEPS_S, began_s + ASK_UNTIL_S)):
@@ -172,8 +172,15 @@ def _steps(kept: Kept, aws: JobResources, turns: JobTurns, until_s: float) -> It
         before, aws = step, ports.cloud.look(kept.spec, kept.job, at)
 
 
-def _ended_blindly(kept: Kept, cloud: JobCloud, at: datetime) -> Iterator[Outcome]:
-    """End the machines of a job that has reached a limit if they still run; none can be read."""
+def _blindly(kept: Kept, ports: JobPorts, at: datetime) -> Iterator[Outcome]:
+    """Do what needs no look: learn what was launched, and end what runs beyond a limit."""
+    if kept.job.launch:
+        step = steps.Start("its answer is not known", kept.job.launch)
+        try:
+            kept, refusal = _taken(kept, step, ports, at, is_first=False)
+            yield _outcome(step, Failure(kind="", text=refusal) if refusal else None)
+        except FleetError as error:
+            yield _outcome(step, failure_of(error))
     spec, job = kept.spec, kept.job
     running = {name: own for name, own in job.machines.items() if not own.is_paid}
     ran = {
@@ -181,11 +188,15 @@ def _ended_blindly(kept: Kept, cloud: JobCloud, at: datetime) -> Iterator[Outcom
         for name, own in running.items()
     }
     usd = sum(hours * running[name].rate for name, hours in ran.items())
-    if limit_of(spec, replace(job, hours=job.hours + sum(ran.values()), usd=job.usd + usd)):
-        for name in running:
-            step = steps.End("a limit is reached, and the machines cannot be read", name)
-            cloud.do(spec, job, step)
-            yield _outcome(step, None)
+    if not limit_of(spec, replace(job, hours=job.hours + sum(ran.values()), usd=job.usd + usd)):
+        return
+    for name in running:
+        end = steps.End("a limit is reached, and the machines cannot be read", name)
+        try:
+            ports.cloud.do(spec, job, end)
+            yield _outcome(end, None)
+        except FleetError as error:
+            yield _outcome(end, failure_of(error))
 
 
 def _outcome(step: Step, failure: Failure | None) -> Outcome:
@@ -262,22 +273,25 @@ def stuck(spec: JobSpec, job: Job, aws: JobResources) -> str:
     return ""
 
 
-def spent(job: Job, aws: JobResources, prices: Prices) -> Job:
+def spent(spec: JobSpec, job: Job, aws: JobResources, prices: Prices) -> Job:
     """Add the hours and USD of each of the job's machines since it was seen last.
 
-    A price that cannot be read is what it was last, or the highest of the job's others; where none
-    was read yet, hours wait for the first. One that is gone ran until now: its end is not known.
+    A price that cannot be read is what it was last, or the highest that was read for the job; where
+    none was, hours wait for the first. One that is gone ran until now: its end is not known.
     """
     unpaid = {
         name: machine for name, machine in aws.machines.items() if not job.machines[name].is_paid
     }
-    pools = sorted({f"{machine.zone}/{machine.instance_type}" for machine in unpaid.values()})
+    pools = {f"{machine.zone}/{machine.instance_type}" for machine in unpaid.values()}
+    if spec.max_usd is not None and not job.rate:
+        pools |= {f"{zone}/{kind}" for zone in spec.zones for kind in spec.types}
     try:
-        book = prices.now(pools, aws.now) if pools else PriceBook()
+        book = prices.now(sorted(pools), aws.now) if pools else PriceBook()
     except FleetError:
         book = PriceBook()
     hours, on_demand, usd, unpriced = job.hours, job.on_demand_hours, job.usd, job.unpriced_h
-    owns, highest = dict(job.machines), max((own.rate for own in job.machines.values()), default=0)
+    spot = [series.usd[-1] for series in book.spot.values() if series.usd]
+    owns, highest = dict(job.machines), max([job.rate, *book.on_demand.values(), *spot])
     for name, machine in unpaid.items():
         own = owns[name]
         since = own.paid_until or machine.launched_at or own.at
@@ -287,7 +301,6 @@ def spent(job: Job, aws: JobResources, prices: Prices) -> Job:
         price = series.usd[-1] if machine.market == SPOT and series and series.usd else listed
         rate = price or own.rate or highest
         owns[name] = replace(own, paid_until=aws.now, is_paid=machine.is_gone, rate=rate)
-        highest = max(highest, rate)
         hours += ran
         on_demand += ran if machine.market != SPOT else 0.0
         usd += ran * rate
@@ -297,6 +310,7 @@ def spent(job: Job, aws: JobResources, prices: Prices) -> Job:
         machines=owns,
         hours=hours,
         on_demand_hours=on_demand,
+        rate=highest,
         usd=usd + unpriced * highest,
         unpriced_h=0.0 if highest else unpriced,
         looked_at=aws.now,

@@ -195,12 +195,14 @@ def _end_of_job(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
 
 
 def limit_of(spec: JobSpec, job: Job) -> Outcome | None:
-    """Return which of its limits a job reaches while its machines leave."""
-    running = [own for own in job.machines.values() if not own.is_paid]
+    """Return which of its limits a job reaches while its machines, or the next one, leave."""
+    rates = [own.rate for own in job.machines.values() if not own.is_paid]
+    if job.launch or not rates:
+        rates.append(job.rate)
     leaves_h = LEAVES.total_seconds() / 3600
-    if job.hours + len(running) * leaves_h >= spec.max_hours:
+    if job.hours + len(rates) * leaves_h >= spec.max_hours:
         return Outcome.HOURS
-    usd = job.usd + sum(own.rate for own in running) * leaves_h
+    usd = job.usd + sum(rates) * leaves_h
     return Outcome.USD if spec.max_usd is not None and usd >= spec.max_usd else None
 
 
@@ -344,9 +346,13 @@ def _next_machine(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     for market in markets:
         for zones in filter(None, places):
             launch = Launch(attempt=attempt, market=market, zones=zones, image=image)
-            if not _is_refused(job, _kind(launch), aws):
-                decided = replace(job, launch=launch, attempt=attempt)
-                return Write(f"{market} in {', '.join(zones)}", decided)
+            if _is_refused(job, _kind(launch), aws):
+                continue
+            if spec.max_usd is not None and not job.rate:
+                why = "no price can be read, and max_usd needs one"
+                return Write(why, _back_off(job, _kind(launch), why, aws.now))
+            decided = replace(job, launch=launch, attempt=attempt)
+            return Write(f"{market} in {', '.join(zones)}", decided)
     return None
 
 

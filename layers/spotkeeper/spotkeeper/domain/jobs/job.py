@@ -216,6 +216,7 @@ class Job:
     worked_h    for how long machines had worked at the last commit: what was lost is left out
     commit_h    the longest time from one commit to the next; at first, what is assumed
     paced       how many steps were committed in how many hours, where both ends are known
+    rate        the highest USD an hour that was read for it; unpriced_h waits for the first
     kept        whether a checkpoint was committed, at its end; None for a volume, and if not known
     requested   the last snapshot that was requested, and when: CreateSnapshot takes no token, and
                 one whose answer was lost may be listed late
@@ -266,6 +267,7 @@ class Job:
     commit_h: float = 0.25
     paced: tuple[int, float] = (0, 0.0)
     usd: float = 0.0
+    rate: float = 0.0
     unpriced_h: float = 0.0
     looked_at: datetime | None = None
 
