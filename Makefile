@@ -119,10 +119,11 @@ format: .venv/.installed ## format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: .venv/.installed ## write what the documents take from the code: settings, the doctor's findings, the JSON schema
+docs: .venv/.installed ## write what the documents take from the code: settings, findings, the JSON schema, what AWS does
 	$(BIN)/python -m spotkeeper_operator.settings_table docs/settings.md
 	$(BIN)/python -m spotkeeper_operator.doctor docs/findings.md
 	$(BIN)/python -m spotkeeper_operator.answers docs/json.schema.json
+	$(BIN)/python docs/truth.py
 
 test: .venv/.installed ## every test but those of make e2e (RUN="tests/unit -k load" for some)
 	$(BIN)/pytest -n $(WORKERS) -q $(RUN)
