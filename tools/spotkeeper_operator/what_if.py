@@ -137,7 +137,7 @@ def _cheapest(history: LoadHistory, policy: ObjectivePolicy) -> Price:
             late[at] += each
             slot_hours = minutes[at] / 60 - policy.onprem * STEP_SLOTS * 10 / 3600
             hours[at] += slot_hours / policy.slots
-    requests = max(1, log.request_sums[-1] - log.request_sums[ends[0] - STEP_SLOTS])
+    requests = max(1, log.count(ends[0] - STEP_SLOTS, len(log)))
     budget = (1 - policy.share) * requests + 1e-9
     members = range(len(FAMILY))
     kept = [at for at in members if late[at] <= budget]

@@ -81,8 +81,9 @@ def test_the_summary_says_what_the_logs_say() -> None:
     digests = steady(15, waited=3)
     seen = arrival_window(digests, SENT, 900)
     summary = load_summary(arrival_log(after(digests), seen), seen, SENT)
-    assert list(summary.log.requests[-88:]) == [2] * 88
-    assert sum(summary.log.work_s) == pytest.approx(180)
+    requests, work_s = summary.log.slots()
+    assert requests[-88:] == [2] * 88
+    assert sum(work_s) == pytest.approx(180)
     assert summary.log.first + len(summary.log) == slot_of(SENT)
     assert summary.service_mean_s == 1
     assert (summary.newest_start_age_s, summary.newest_wait_s) == (1, 3)
@@ -93,7 +94,7 @@ def test_minutes_before_the_window_are_taken_from_the_history() -> None:
     history = after(steady(15))
     log = arrival_log(history, arrival_window(steady(15, later), later, 900))
     assert log.first + len(log) == slot_of(later)
-    assert sum(log.requests) == sum(history.requests) + 180
+    assert log.count(0, len(log)) == sum(history.requests) + 180
     assert log.load(len(log), 90) == pytest.approx(0.2)
     assert log.load(len(log) - 210, 30) == pytest.approx(0.2)
 
@@ -103,6 +104,34 @@ def test_the_load_of_a_log_covers_its_slots_only() -> None:
     assert log.load(3, 100) == pytest.approx(0.2)
     assert (log.load(2, 1), log.load(-5, 3)) == (0.0, 0.0)
     assert (log.service_mean_s(3), log.service_mean_s(0)) == (1.5, 0.0)
+
+
+counts = st.lists(st.integers(0, 9), max_size=9)
+
+
+@given(counts, counts, counts, st.integers(0, 9), st.integers(0, 18))
+def test_slots_that_follow_another_log_are_as_if_copied(
+    old: list[int], more: list[int], most: list[int], kept: int, again: int
+) -> None:
+    def times(requests: list[int]) -> list[float]:
+        return [2.0 * count for count in requests]
+
+    log = ArrivalLog(7, old, times(old))
+    requests = old
+    for new, keep in ((more, kept), (most, again)):
+        keep = min(keep, len(log))
+        log = ArrivalLog(7, new, times(new), log, keep)
+        requests = [*requests[:keep], *new]
+    copy = ArrivalLog(7, requests, times(requests))
+    assert (len(log), log.slots(), log.worked_s()) == (len(copy), copy.slots(), copy.worked_s())
+    for end in range(len(requests) + 1):
+        assert log.slots(3, end) == (requests[3:end], times(requests[3:end]))
+        assert log.load(end, 4) == copy.load(end, 4)
+        assert log.count(end - 4, end) == sum(requests[max(0, end - 4) : end])
+        assert log.service_mean_s(end) == copy.service_mean_s(end)
+        quiet = log.quiet_since(end)
+        assert not any(requests[quiet:end])
+        assert not quiet or requests[quiet - 1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 60_000)), max_size=9))
@@ -122,7 +151,7 @@ def test_a_gap_in_the_logs_is_not_known_to_be_quiet() -> None:
     log_ = arrival_log(history, seen)
     gap, quiet = (load_summary(log_, seen, later, known) for known in (since, None))
     assert gap.log.first + len(gap.log) == quiet.log.first + len(quiet.log)
-    assert sum(gap.log.requests) == sum(quiet.log.requests)
+    assert gap.log.count(0, 999) == quiet.log.count(0, 999) > 0
     assert gap.log.load(len(gap.log), 180) == pytest.approx(0.2, rel=0.1)
     assert quiet.log.load(len(quiet.log), 180) < 0.08
 

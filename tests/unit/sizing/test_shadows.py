@@ -187,7 +187,7 @@ def test_a_lost_memory_is_rebuilt_some_steps_a_turn() -> None:
     log = steady(2.0, 2.0, 30 * STEP_SLOTS, first=600)
     scores = advanced(Scores(), log, 20 + 30, POLICY, 0.5, {})
     assert scores.next_step == 20 + 3 + STEPS_A_TURN
-    whole = scores_of(ArrivalLog(0, log.requests, log.work_s))
+    whole = scores_of(ArrivalLog(0, *log.slots()))
     again = Scores()
     while again.next_step < 50:
         again = advanced(again, log, 50, POLICY, 0.5, {})

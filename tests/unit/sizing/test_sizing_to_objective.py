@@ -247,7 +247,7 @@ def test_a_young_fleet_keeps_what_a_spike_needed_for_the_next_one(
     calm: float, high: float, begins: int, ends: int, fewest: int, most: int
 ) -> None:
     load = summary(calm, slots=186)
-    requests = [*load.log.requests]
+    requests, _ = load.log.slots()
     requests[begins:ends] = [round(high / calm * n) for n in requests[begins:ends]]
     log = ArrivalLog(0, requests, [2.0 * n for n in requests])
     need = size_to_objective(replace(load, log=log), round(calm) + 2, 0, [LONG_AGO], POLICY)
@@ -282,7 +282,7 @@ def test_workers_are_erlangs(load: float, wait_s: float, share: float, workers: 
 
 def test_a_need_is_kept_as_long_as_the_member_keeps_it() -> None:
     busy, calm = summary(9.0, slots=30).log, summary(2.0, slots=48).log
-    log = ArrivalLog(0, [*busy.requests, *calm.requests], [*busy.work_s, *calm.work_s])
+    log = ArrivalLog(0, *calm.slots(), busy, 30)
     load = replace(summary(2.0), log=log)
     short, long = (needed(load, member=Member(120, 0.0, keep_s)) for keep_s in (180, 1_800))
     assert short.workers == 3

@@ -75,7 +75,7 @@ def test_more_load_never_needs_fewer(case: Case, data: st.DataObject) -> None:
     load = case.load
     slots = len(load.log)
     added = data.draw(series(30, min_size=slots, max_size=slots))
-    requests = [old + new for old, new in zip(load.log.requests, added, strict=True)]
+    requests = [old + new for old, new in zip(load.log.slots()[0], added, strict=True)]
     work_s = [count * load.service_mean_s for count in requests]
     more = replace(load, log=ArrivalLog(0, requests, work_s))
     assert case.need(load=more).workers >= case.need().workers

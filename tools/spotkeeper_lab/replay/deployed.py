@@ -204,6 +204,7 @@ class _Agents:
         self._looked_s = 0.0
         self._logs: list[Finished] = []
         self._machines: dict[int, tuple[Pace, list[Finished]]] = {}
+        self._holding = set[int]()
         self._messages: deque[tuple[float, list[Finished]]] = deque()
 
     def sent(
@@ -217,8 +218,8 @@ class _Agents:
             while at < len(logs) and logs[at].end_s <= self._looked_s:
                 self._written(logs[at])
                 at += 1
-            for machine, (pace, _) in self._machines.items():
-                if pace.due(self._looked_s):
+            for machine in sorted(self._holding):
+                if self._machines[machine][0].due(self._looked_s):
                     self._ship(machine, self._looked_s)
         self._logs = logs[at:]
         read = []
@@ -230,6 +231,7 @@ class _Agents:
         machine, worker = log.slot
         pace, waiting = self._machines.setdefault(machine, (Pace(PaceSettings(), log.end_s), []))
         waiting.append(log)
+        self._holding.add(machine)
         pace.add(LINE_BYTES, log.start_s - log.arrival_s, log.end_s, str(worker))
         if pace.due(log.end_s):
             self._ship(machine, log.end_s)
@@ -239,6 +241,7 @@ class _Agents:
         pace.sent(now_s)
         self._messages.append((now_s, [*waiting]))
         waiting.clear()
+        self._holding.discard(machine)
 
 
 def _id_of(name: int) -> str:

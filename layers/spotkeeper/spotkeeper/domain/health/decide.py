@@ -173,17 +173,17 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     flow = follow(before, digests, now)
     silent_s = (now - flow.newest).total_seconds() if flow.newest else 0.0
     late = silent_s > (LATE_S if before.rate else 0.0)
-    if flow.newest and late:
+    if flow.newest and flow.newest != before.newest and late:
         # Memory was lost or turns were missed: a silence since then does not slow the pace.
         flow = paced(before, flow, _load(snapshot, flow, flow.newest))
     load = _load(snapshot, flow, flow.ends_at(now))
     flow = flow if late else paced(before, flow, load)
-    memory = with_silence(replace(memory, flow=flow), before, load, now)
-    memory, queue = watch_starts(memory, *snapshot.groups, load, now), None
+    queue, served_s = None, load.service_mean_s or memory.service_mean_s
     if snapshot.queue is not None:
         queue = watch_queue(memory.queue, snapshot.queue, load.newest, load.offered, now)
-    served_s = load.service_mean_s or memory.service_mean_s
-    memory = replace(memory, queue=queue, service_mean_s=served_s)
+    memory = replace(memory, flow=flow, queue=queue, service_mean_s=served_s)
+    memory = with_silence(memory, before, load, now)
+    memory = watch_starts(memory, *snapshot.groups, load, now)
     full = slots_when_full(memory, load, snapshot.fleet)
     since = read_from(snapshot.fleet, now)
     memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now, since)
@@ -198,7 +198,7 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     partly, flow = partly_known(load, memory, snapshot.fleet, window_s, now)
     return HealthAssessment(
         snapshot=snapshot,
-        memory=replace(memory, flow=flow),
+        memory=memory if flow is memory.flow else replace(memory, flow=flow),
         load=load,
         history=history,
         promised=promised,

@@ -84,7 +84,8 @@ def diagnose(
     policy = fleet.worker_health
     of_last_day = [at for at in memory.replaced if now - at < timedelta(days=1)]
     of_last_hour = [at for at in of_last_day if now - at < timedelta(hours=1) + LONGEST_TURN]
-    memory = replace(memory, replaced=tuple(of_last_day))
+    if len(of_last_day) != len(memory.replaced):
+        memory = replace(memory, replaced=tuple(of_last_day))
     budget = max(0, policy.replacements_per_hour - len(of_last_hour))
     quiet = silent(memory, fleet, now) if policy.enabled else {}
     missing = logs_rather_missing(quiet, memory, load, fleet)

@@ -436,11 +436,13 @@ def _could_log_since(memory: HealthMemory, newest: datetime) -> datetime:
 def with_silence(memory: HealthMemory, before: LogFlow, load: Load, now: datetime) -> HealthMemory:
     """Remember a silence that has ended, if requests had stopped: none of them had to wait."""
     since, until = before.newest, memory.flow.known_since
-    kept = [one for one in memory.silences if now - one.until <= timedelta(days=DAYS)]
+    oldest = now - timedelta(days=DAYS)
+    kept = [one for one in memory.silences if one.until >= oldest]
     ended = since and until and until != before.known_since and until - since >= STOPPED_AFTER
     if since and until and ended and load.waits.quantile_s(0.5) < WAITED_S:
         kept.append(Silence(since=since, until=until))
-    return replace(memory, silences=tuple(kept[-SILENCES:]))
+    silences = tuple(kept[-SILENCES:])
+    return memory if silences == memory.silences else replace(memory, silences=silences)
 
 
 def requests_had_stopped(memory: HealthMemory, expected: float, now: datetime) -> bool:

@@ -6,12 +6,13 @@ window again.
 """
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
 from spotkeeper.domain.load.digest import workers_of
@@ -31,70 +32,97 @@ MINUTE_SLOTS = 6
 MEAN_SLOTS, DAY_SLOTS, ENOUGH = 90, 8_640, 20
 
 
-@dataclass(frozen=True, slots=True)
 class ArrivalLog:
     """Requests and their service times by the slot of 10 s in which they arrived, oldest first.
 
-    The slot at index 0 is `first`, counted from the Unix epoch. With `before`, they follow the
-    first slots of a log that begins there.
+    The slot at index 0 is `first`, counted from the Unix epoch. The slots may follow the first
+    `kept` ones of another log, which are not copied.
     """
 
-    first: int
-    requests: Sequence[int]
-    work_s: Sequence[float]
-    request_sums: list[int] = field(init=False, repr=False, compare=False)
-    work_sums: list[float] = field(init=False, repr=False, compare=False)
-    before: InitVar["tuple[ArrivalLog, int] | None"] = None
+    _before: "ArrivalLog | None"
+    _kept: int
+    _requests: Sequence[int]
+    _work_s: Sequence[float]
+    _counts: list[int]
+    _works: list[float]
 
-    def __post_init__(self, before: "tuple[ArrivalLog, int] | None") -> None:
+    def __init__(
+        self,
+        first: int,
+        requests: Sequence[int],
+        work_s: Sequence[float],
+        before: "ArrivalLog | None" = None,
+        kept: int = 0,
+    ) -> None:
         """Add up, so that any window costs the same."""
-        counts, works = self.requests, self.work_s
-        request_sums, work_sums = [0], [0.0]
-        if before:
-            log, slots = before
-            object.__setattr__(self, "requests", [*log.requests[:slots], *counts])
-            object.__setattr__(self, "work_s", [*log.work_s[:slots], *works])
-            request_sums, work_sums = log.request_sums[: slots + 1], log.work_sums[: slots + 1]
-        request_sums += accumulate(counts, initial=request_sums.pop())
-        work_sums += accumulate(works, initial=work_sums.pop())
-        object.__setattr__(self, "request_sums", request_sums)
-        object.__setattr__(self, "work_sums", work_sums)
+        if before and before._before:
+            own = max(0, kept - before._kept)
+            requests = [*before._requests[:own], *requests]
+            work_s = [*before._work_s[:own], *work_s]
+            before, kept = before._before, min(kept, before._kept)
+        self.first, self._before, self._kept = first, before, kept
+        self._requests, self._work_s = requests, work_s
+        self._old_counts = before._counts if before else [0]
+        self._old_works = before._works if before else [0.0]
+        self._counts = [*accumulate(requests, initial=self._old_counts[kept])]
+        self._works = [*accumulate(work_s, initial=self._old_works[kept])]
+        self._length = kept + len(requests)
 
     def __len__(self) -> int:
-        return len(self.requests)
+        return self._length
+
+    def slots(self, begin: int = 0, end: int | None = None) -> tuple[list[int], list[float]]:
+        """Return the requests and the service times of slots."""
+        end = self._length if end is None else end
+        old, kept, before = slice(begin, min(end, self._kept)), self._kept, self._before
+        own = slice(max(0, begin - kept), max(0, end - kept))
+        requests, work_s = (before._requests, before._work_s) if before else ((), ())
+        return [*requests[old], *self._requests[own]], [*work_s[old], *self._work_s[own]]
 
     def load(self, end: int, slots: int) -> float:
         """Return the offered load of a window in erlangs, as far as it is known."""
-        sums = self.work_sums
-        end = max(0, min(end, len(sums) - 1))
+        end = max(0, min(end, self._length))
         begin = max(0, end - slots)
-        return max(0.0, sums[end] - sums[begin]) / (SLOT_S * max(1, end - begin))
+        work_s = self._worked_s(end) - self._worked_s(begin)
+        return max(0.0, work_s) / (SLOT_S * max(1, end - begin))
 
     def count(self, begin: int, end: int) -> int:
         """Return the requests of the slots from one index to before another, as far as known."""
-        sums, most = self.request_sums, len(self)
-        return sums[max(0, min(end, most))] - sums[max(0, min(begin, most))]
+        begin, end = (max(0, min(at, self._length)) for at in (begin, end))
+        return self._counted(end) - self._counted(begin)
 
     def service_mean_s(self, end: int) -> float:
         """Return the mean service time of what arrived before an index; 0 of nothing."""
-        end = max(0, min(end, len(self)))
+        end = max(0, min(end, self._length))
         for slots in (MEAN_SLOTS, DAY_SLOTS):
             begin = max(0, end - slots)
-            count = self.count(begin, end)
+            count = self._counted(end) - self._counted(begin)
             if count >= ENOUGH or (count and slots == DAY_SLOTS):
-                return (self.work_sums[end] - self.work_sums[begin]) / count
+                return (self._worked_s(end) - self._worked_s(begin)) / count
         return 0.0
+
+    def quiet_since(self, end: int) -> int:
+        """Return the index since which no request arrived before another index."""
+        return bisect_left(range(end), self._counted(end), key=self._counted)
+
+    def worked_s(self) -> list[float]:
+        """Return the service time of what arrived before each index."""
+        return [*self._old_works[: self._kept], *self._works]
+
+    def _counted(self, end: int) -> int:
+        kept = self._kept
+        return self._counts[end - kept] if end >= kept else self._old_counts[end]
+
+    def _worked_s(self, end: int) -> float:
+        kept = self._kept
+        return self._works[end - kept] if end >= kept else self._old_works[end]
 
 
 def spread(minutes: Iterable[tuple[int, int]]) -> tuple[list[int], list[float]]:
     """Spread requests and their work in ms, known by minute, evenly over slots."""
-    requests: list[int] = []
-    work_s: list[float] = []
-    for count, work_ms in minutes:
-        counts, works = _in_slots(count, work_ms)
-        requests += counts
-        work_s += works
-    return requests, work_s
+    slots = [_in_slots(count, work_ms) for count, work_ms in minutes]
+    requests = chain.from_iterable(counts for counts, _ in slots)
+    return [*requests], [*chain.from_iterable(works for _, works in slots)]
 
 
 # Each turn spreads the minutes of a day, and the next turn the same ones.
@@ -129,7 +157,8 @@ def at_speed(load: LoadSummary, speed: float) -> LoadSummary:
         return load
 
     def served(log: ArrivalLog) -> ArrivalLog:
-        return replace(log, work_s=[work_s / speed for work_s in log.work_s])
+        requests, work_s = log.slots()
+        return ArrivalLog(log.first, requests, [each / speed for each in work_s])
 
     whole = load.whole and served(load.whole)
     mean_s = load.service_mean_s / speed
@@ -456,10 +485,10 @@ def arrival_log(history: LoadHistory, window: ArrivalWindow) -> ArrivalLog:
         first = min(first, (history.next_step * STEP_MINUTES - len(history.work_ms)) * MINUTE_SLOTS)
     before, cut = max(0, window.first_slot - first), max(0, first - window.first_slot)
     known = _spread(first, history.requests, history.work_ms)
-    gap = max(0, before - len(known))
-    requests = [*[0] * gap, *window.requests[cut:]]
-    work_s = [*[0.0] * gap, *(work / 1000 for work in window.work_ms[cut:])]
-    return ArrivalLog(first, requests, work_s, before=(known, before))
+    kept = min(before, len(known))
+    requests = [*[0] * (before - kept), *window.requests[cut:]]
+    work_s = [*[0.0] * (before - kept), *(work / 1000 for work in window.work_ms[cut:])]
+    return ArrivalLog(first, requests, work_s, known, kept)
 
 
 # The history changes once in five turns.
@@ -497,11 +526,8 @@ def _without_gap(log: ArrivalLog, end: int) -> ArrivalLog:
     """Leave out the silence that ended about an index; the first served arrived before that."""
     end = max(0, min(end, len(log)))
     for _ in range(SETTLED_SLOTS):
-        end -= end > 0 and log.requests[end - 1] > 0
-    begin = end
-    while begin > 0 and not log.requests[begin - 1]:
-        begin -= 1
+        end -= log.count(end - 1, end) > 0
+    begin = log.quiet_since(end)
     if begin == end:
         return log
-    rest = log.requests[end:], log.work_s[end:]
-    return ArrivalLog(log.first + end - begin, *rest, before=(log, begin))
+    return ArrivalLog(log.first + end - begin, *log.slots(end), log, begin)

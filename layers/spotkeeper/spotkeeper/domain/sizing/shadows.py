@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from heapq import heapify, heapreplace
-from itertools import accumulate, islice, product
+from itertools import accumulate, islice, product, repeat
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -248,7 +248,11 @@ def is_burst(log: ArrivalLog, end: int, mean_s: float) -> bool:
 
 def least_load(log: ArrivalLog, end: int, mean_s: float) -> float:
     """Return the least load that a member counts."""
-    lately = log.load(end, STEP_SLOTS)
+    return least_of(log.load(end, STEP_SLOTS), mean_s)
+
+
+def least_of(lately: float, mean_s: float) -> float:
+    """Return the load of the last five minutes, less what chance adds to it."""
     return max(0.0, lately - LEAST_ERRORS * chance(lately, mean_s, STEP_S))
 
 
@@ -387,15 +391,14 @@ def _drawn(seed: int) -> Iterator[float]:
 def _requests(log: ArrivalLog, begin: int, end: int, variation: float) -> list[tuple[float, float]]:
     """Draw single requests: of each slot, only their number and the sum of their work are known."""
     spread, requests = math.sqrt(math.log1p(variation)), []
-    for slot in range(begin, end):
-        count = log.requests[slot]
+    for slot, (count, work_s) in enumerate(zip(*log.slots(begin, end), strict=True)):
+        start = slot * SLOT_S
         if not count:
             continue
-        start, work_s = (slot - begin) * SLOT_S, log.work_s[slot]
         if count == 1:
             requests.append((start + SLOT_S / 2, work_s))
             continue
-        draw = _drawn(log.first + slot)
+        draw = _drawn(log.first + begin + slot)
         times = sorted(islice(draw, count))
         sizes = [math.exp(spread * NORMAL.inv_cdf(at)) for at in islice(draw, count)]
         each_s = work_s / sum(sizes)
@@ -414,13 +417,15 @@ def _by_margin(policy: ObjectivePolicy) -> Callable[[float, float, float], tuple
         if not mean_s:
             return (in_bounds(0, policy),) * len(MARGINS)
         loads = (max(least, load + roots * math.sqrt(load)) for roots in MARGINS)
-        counts = (erlang_workers(one, mean_s, policy.wait_s, policy.share) for one in loads)
+        counts = (_fewest(_rounded(one), mean_s, policy.wait_s, policy.share) for one in loads)
         return tuple(in_bounds(one, policy) for one in counts)
 
     return found
 
 
-def _highest(base: Sequence[int], keep: int, count: int) -> tuple[int, ...]:
+# Where the load is low, most members need the same.
+@lru_cache(2_000)
+def _highest(base: tuple[int, ...], keep: int, count: int) -> tuple[int, ...]:
     """Return the highest of each `keep` minutes that end in the last `count` minutes."""
     first = len(base) - count
     if keep < count:
@@ -438,29 +443,36 @@ def judged(
     turns = range(begin, end, MINUTE_SLOTS)
     looks = range(begin - LONGEST_KEEP * MINUTE_SLOTS, end, MINUTE_SLOTS)
     means = [log.service_mean_s(look) for look in looks]
-    ends = [look - lag_slots(mean_s) for look, mean_s in zip(looks, means, strict=True)]
-    needs = [
-        (at, _rounded(by), round(least_load(log, at, by), 6))
-        for at, by in zip(ends, means, strict=True)
-    ]
-    loads = [log.load(at, STEP_SLOTS) for at in ends[LONGEST_KEEP:]]
-    world = _World(policy, loads, log.service_mean_s(end), warm)
+    ends = [max(0, at - lag_slots(mean_s)) for at, mean_s in zip(looks, means, strict=True)]
+    worked_s = log.worked_s()
+
+    def loads(until: Sequence[int], slots: int) -> list[float]:
+        windows = ((at, max(0, at - slots)) for at in until)
+        return [
+            max(0.0, worked_s[at] - worked_s[since]) / (SLOT_S * max(1, at - since))
+            for at, since in windows
+        ]
+
+    lately, by = loads(ends, STEP_SLOTS), [*map(_rounded, means)]
+    least = [round(least_of(load, mean_s), 6) for load, mean_s in zip(lately, means, strict=True)]
+    world = _World(policy, lately[LONGEST_KEEP:], log.service_mean_s(end), warm)
     requests = log.count(begin, end)
     a_day = log.count(end - DAY_SLOTS, end) * DAY_SLOTS / min(end, DAY_SLOTS)
     served = (
         partial(_exact, requests=_requests(log, begin, end, variation))
         if a_day <= EXACT_A_DAY
-        else partial(_flow, slots=list(zip(log.requests, log.work_s, strict=True))[begin:end])
+        else partial(_flow, slots=list(zip(*log.slots(begin, end), strict=True)))
     )
     late, cost, found = [], [], _by_margin(policy)
     known: dict[tuple[int, ...], tuple[float, int]] = {}
     for window_s, keeps_s, yesterday in GROUPS:
-        slots = round(window_s / SLOT_S)
-        rows = []
-        for at, by, least in needs[LONGEST_KEEP - keeps_s[-1] // 60 :]:
-            load = log.load(_window_end(at, slots, by, policy) if yesterday else at, slots)
-            rows.append(found(round(load, 6), least, by))
-        for base in zip(*rows, strict=True):
+        slots, first = round(window_s / SLOT_S), LONGEST_KEEP - keeps_s[-1] // 60
+        until = ends[first:]
+        if yesterday:
+            windows = map(_window_end, until, repeat(slots), by[first:], repeat(policy))
+            until = [max(0, min(at, len(log))) for at in windows]
+        each = (round(load, 6) for load in loads(until, slots))
+        for base in zip(*map(found, each, least[first:], by[first:]), strict=True):
             for keep_s in keeps_s:
                 wants = _highest(base, keep_s // 60, len(turns))
                 if wants not in known:
@@ -520,7 +532,7 @@ def advanced(
 
 
 def _faded(before: float, now: float) -> float:
-    return float(f"{before * MEMORY_FADE + now:.4g}")
+    return float(f"{before * MEMORY_FADE + now:.4g}") if before or now else 0.0
 
 
 # Four of five turns judge no step, and choose again what they chose.

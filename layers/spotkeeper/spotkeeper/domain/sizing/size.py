@@ -265,7 +265,7 @@ def size_to_objective(
     """Return the fewest workers that keep the policy's promise by a member's rule, and why."""
     have = live + booting
     mean_s = load.log.service_mean_s(len(load.log)) or load.service_mean_s
-    if not (mean_s or any(load.log.requests)):
+    if not (mean_s or load.log.count(0, len(load.log))):
         return _bounded(
             have, have, policy, f"no request is known yet: the fleet keeps {have} workers"
         )
@@ -525,7 +525,8 @@ def size(
         return sizing if sizing.action is Action.RESIZE else replace(sizing, limited=None)
     else:
         onprem, counts = recent_onprem(load, fleet, memory, now)
-        turn = replace(turn, memory=replace(memory, onprem=counts))
+        if counts != memory.onprem:
+            turn = replace(turn, memory=replace(memory, onprem=counts))
         if fleet.objective is None or outlook is None:
             estimate = _by_load_rate(turn, onprem)
         else:
