@@ -135,6 +135,8 @@ class Scene(Machine):
         return self.scripts[-1]
 
     def save_log(self, tail: bytes, part: str = "") -> None:
+        # A job that is done loses its machine at once, and its mail has the log.
+        assert part or HEAD not in self.bucket.kept or not self.head.done
         self.logs.append(part.encode() + tail)
 
     def gpu(self) -> int | None:

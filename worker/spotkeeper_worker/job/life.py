@@ -84,6 +84,7 @@ class Life:
     _gpu: Future[int | None] | None = None
     _outputs: Path | None = None
     _outputs_sent: dict[str, Seen] = field(default_factory=dict)
+    _log_kept: bool = False
     _copy: Future[None] | None = None
     _copied_at: float = 0.0
     _began_at: float | None = None
@@ -250,6 +251,8 @@ class Life:
         yield from self._await(
             self._copy_outputs, may_leave=False, doing=lambda: "copies its outputs"
         )
+        # Whoever reads that the job is done may end this machine at once, and mails the output.
+        yield from self._keep_log()
         yield from self._await(lambda: keeper.finish(code), may_leave=False)
         yield from self._tried(keeper.clean)
         return {"event": "exited", "exit_code": code, "ran_s": ran_s, **event}
@@ -258,6 +261,13 @@ class Life:
     def _ran_s(self) -> float:
         """For how long the command has run; 0 before it."""
         return 0.0 if self._began_at is None else self.now - self._began_at
+
+    def _keep_log(self) -> Ticks[None]:
+        command = self._command
+        if command is not None and not self._log_kept:
+            yield from self._tried(command.close)
+            tail = command.tail
+            self._log_kept = yield from self._tried(lambda: self.machine.save_log(tail))
 
     def _copy_outputs(self) -> None:
         keeper, folder = self._keeper, self._outputs
@@ -475,9 +485,9 @@ class Life:
 
     def _close(self, event: dict[str, Any] | None) -> Ticks[None]:
         """Leave nothing behind, report, and shut the machine down."""
-        machine, command = self.machine, self._command
-        if command is not None:
-            yield from self._tried(command.close)
+        machine = self.machine
+        if self._command is not None and not self._log_kept:
+            yield from self._tried(self._command.close)
         if self._mounted is not None:
             mount, until = self._mounted, self.now + FLUSH_S
             while not (yield from self._tried(lambda: machine.disks.unmount(mount))):
@@ -488,9 +498,8 @@ class Life:
         # The time of a machine that leaves is short. After `exited` nobody keeps it on.
         if event and event["event"] == "left":
             machine.report(**event)
-        if event and command is not None:
-            tail = command.tail
-            yield from self._tried(lambda: machine.save_log(tail))
+        if event:
+            yield from self._keep_log()
         if event and event["event"] != "left":
             machine.report(**event)
         yield from self._tried(lambda: machine.report.flush(FLUSH_S))

@@ -3,6 +3,7 @@ import os
 import signal
 import socket
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -76,11 +77,21 @@ def test_make_local_aws_comes_up_and_ends_with_ctrl_c() -> None:
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", 4566)) == 0:
             pytest.skip("a local AWS runs on this machine already")
+    # As from a terminal: a suite that runs in the background ignores SIGINT, and passes that on.
     with subprocess.Popen(
-        ["make", "local-aws"], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ["make", "local-aws"],
+        cwd=ROOT,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as lab:
         assert lab.stdout is not None
         shown = next((line for line in lab.stdout if "The local AWS is up" in line), "")
         os.killpg(lab.pid, signal.SIGINT)
-        lab.wait(60)
+        try:
+            lab.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(lab.pid, signal.SIGKILL)
+            raise
     assert shown
