@@ -39,7 +39,7 @@ def start(
         bool, typer.Option("--dry-run", help="Check everything, and start nothing.")
     ] = False,
 ) -> None:
-    """Start a job: check its document and machine, upload its code, and let keep_jobs launch it."""
+    """Check a job's document and machine, upload its code, and start it."""
     _say(on, *_jobs(on).start(file, on.now, dry_run=dry_run))
 
 

@@ -68,14 +68,14 @@ OnPrem = Annotated[int, option("Workers of your own, outside AWS.", min=0)]
 def backtest(
     market: Annotated[
         list[Path] | None,
-        option("Market trace; may be given again. Default: 14 days by --seed."),
+        option("Market trace; may be given again. Default: 14 generated days."),
     ] = None,
     region: Annotated[
         str | None,
         option("Use only the pools of this region; a group spans one region."),
     ] = None,
     regions: Annotated[
-        bool, option("Use all regions as one fleet, beside one region and other ways.", "--regions")
+        bool, option("Compare all regions as one fleet with one region alone.", "--regions")
     ] = False,
     target: Annotated[
         int, option("Instances that should serve.", min=1, max=MOST_INSTANCES, metavar="<int>")
@@ -93,7 +93,9 @@ def backtest(
             metavar="<float>",
         ),
     ] = None,
-    tick: Annotated[float, duration("Resolution; at most 10m.", least=1, most=600)] = 30.0,
+    tick: Annotated[
+        float, duration("Length of a time step; at most 10m.", least=1, most=600)
+    ] = 30.0,
     cold_start: ColdStart = 120.0,
     warm_start: Annotated[float | None, duration("Launch to serving, from the warm pool.")] = None,
     warm_pool: Annotated[
@@ -337,9 +339,7 @@ def replay(
             metavar="<int>",
         ),
     ] = None,
-    slots: Annotated[
-        int, option("Requests that a worker serves at once, which slows each.", min=1)
-    ] = 1,
+    slots: Annotated[int, option("Requests that a worker serves at once.", min=1)] = 1,
     onprem: OnPrem = 0,
     queue_known: Annotated[
         bool, option("Spotkeeper sees the length of the request queue.", "--queue-known")
@@ -350,7 +350,7 @@ def replay(
     ] = 1,
     max_workers: Annotated[
         int,
-        option("The most workers of a rule. With --market, the fleet has its own bound.", min=1),
+        option("Most workers of a rule. With --market, the fleet's own bound.", min=1),
     ] = 1_000,
     mean_rate: MeanRate = None,
     seed: Seed = 0,
@@ -441,7 +441,7 @@ def convert(
         bool | None, option("Whether 1 means not available. Default: by the file.")
     ] = None,
 ) -> None:
-    """Convert public recordings, the zones of one market together, to a market trace."""
+    """Convert public recordings of one market's zones to a market trace."""
     from spotkeeper_lab.files import name_of
     from spotkeeper_lab.traces.export import read_public_traces
     from spotkeeper_lab.traces.market import MarketError

@@ -166,9 +166,9 @@ def init(
     profile: Profile = None,
     yes: Yes = False,
 ) -> None:
-    """Look at the account, ask for what it does not say, and write samconfig.toml for sam deploy.
+    """Ask for the parameters of a stack, and write samconfig.toml for sam deploy.
 
-    What the file has, and what the account has, is the default of each question.
+    The defaults are what the file and the account have.
     """
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws, OperatorError
@@ -232,7 +232,7 @@ def explain(
 ) -> None:
     """Show what each turn saw, which rule decided, the requests to AWS and the answers.
 
-    Without --at or --since: the last 20 minutes. Holds that repeat are folded.
+    Without --at or --since: the last 20 minutes. Equal turns in a row are one entry.
     """
     from spotkeeper_operator import explain as explained
     from spotkeeper_operator.aws import OperatorError
@@ -445,7 +445,7 @@ def add_region(on: OnStack, name: Annotated[str, NewRegionName], fleet: FleetNam
 def remove_region(
     on: OnStack, name: Annotated[str, NewRegionName], fleet: FleetName = None
 ) -> None:
-    """Have a region give its cover away, trials first; `regions` shows when it has none."""
+    """Move a region's share of a fleet to the other regions; `regions` shows what is left."""
     from spotkeeper_operator.control import control_json
     from spotkeeper_operator.regions import only
 
@@ -596,7 +596,7 @@ def rollout(
         bool, option("Cancel the instance refreshes that run; what is new stays.", "--cancel")
     ] = False,
     roll_back: Annotated[
-        bool, option("Roll the instance refreshes back that run.", "--roll-back")
+        bool, option("Roll back the instance refreshes that run.", "--roll-back")
     ] = False,
     yes: Yes = False,
 ) -> None:
@@ -661,7 +661,7 @@ def pause(
 ) -> None:
     """Leave a fleet as it is for a time; turns record what they would request.
 
-    What a further region of a fleet covers moves to the other regions meanwhile.
+    In a further region, other regions serve the fleet's share meanwhile.
     """
     from spotkeeper_operator.control import control_json, pause_text
 

@@ -453,7 +453,7 @@ def decided(entries: Sequence[Entry], first: datetime) -> page.Table:
         rows.append(page.Row(cells=cells, at_s=_seconds(entry.first, first)))
     return page.Table(
         caption="What was decided",
-        intro="Holds that repeat are one row. Press a row to see it in the picture.",
+        intro="Equal turns in a row are one row. Press a row to see it in the picture.",
         columns=("time", "controller", "decision", "why", "requests to AWS"),
         rows=rows,
     )
