@@ -7,15 +7,19 @@ from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from spotkeeper.border.search_log import read
 from spotkeeper_worker import NoAgent, Worker, __version__
+from spotkeeper_worker.agent import cli
 from spotkeeper_worker.agent.cli import main
 from spotkeeper_worker.agent.settings import Probe, SettingsError, parse
 from spotkeeper_worker.agent.web import connection_to_aws
 from spotkeeper_worker.alone import Alone
 from spotkeeper_worker.celery import install
+from spotkeeper_worker.extras import region_of_queue
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs import files
 from spotkeeper_worker.states import State
@@ -38,6 +42,10 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
      "should be {follow = "),
     (lambda: parse({"SPOTKEEPER_WORKER": "2", "SPOTKEEPER_STACK": "s"}), SettingsError,
      "did you mean SPOTKEEPER_WORKERS"),
+    (lambda: parse({"SPOTKEEPER_RUN_DIR": f"/{'x' * 99}", "SPOTKEEPER_STACK": "s"}), SettingsError,
+     "should be an absolute path of at most 96"),
+    (lambda: region_of_queue("requests"), ValueError, "'requests' should be a queue's URL: https"),
+    (lambda: region_of_queue(None), ValueError, "None should be a queue's URL"),  # type: ignore[arg-type]
 ]  # fmt: skip
 
 
@@ -46,6 +54,28 @@ def test_a_mistake_is_explained(call: Callable[[], object], kind: Any, why: str)
     with pytest.raises(kind, match=why) as raised:
         call()
     assert "\n" not in str(raised.value)
+
+
+def test_who_may_not_join_or_begin_learns_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("spotkeeper_worker.worker.Place", Mock(side_effect=PermissionError))
+    with pytest.raises(PermissionError, match="add it to the group of that folder"):
+        Worker("a", tmp_path)
+    monkeypatch.setattr(cli, "_run", Mock(side_effect=PermissionError))
+    assert main(["run"]) == 2
+    assert "run it as root, or set SPOTKEEPER_RUN_DIR" in capsys.readouterr().err
+
+
+def test_a_worker_that_waits_for_an_agent_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "workers").mkdir()
+    with Worker("gpu-0", tmp_path) as worker:
+        assert not worker.may_take and "notice" not in caplog.text
+        monkeypatch.setattr("spotkeeper_worker.worker._NOTICE_WITHIN_S", 0.0)
+        assert not worker.may_take and not worker.may_take
+    assert caplog.text.count("notice.json: start `spotkeeper-agent run`") == 1
 
 
 def test_a_url_alone_is_a_probe() -> None:
@@ -152,6 +182,10 @@ def test_check_names_what_is_wrong(
         names = ["settings", "agent", "metadata", "clock", "queue", "group", "permissions"]
         assert (code, list(lines)) == (0, [f"ok    {name}" for name in names])
         assert lines["ok    metadata"] == machine.instance_id
+        assert {len(read(body).logs) for body in machine.bodies} == {0}
+        machine.refuses = "AccessDenied"
+        code, lines = checked(capsys, **here)
+        assert "give the machine's role to the stack as WorkerRole (us-e" in lines["WRONG queue"]
     finally:
         agent.kill()
         agent.wait()

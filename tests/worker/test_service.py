@@ -64,8 +64,10 @@ poll_s = 2.5
 
 
 def test_a_file_gives_settings(tmp_path: Path) -> None:
-    (tmp_path / "agent.toml").write_text(FILE)
-    found = load({"SPOTKEEPER_CONFIG": str(tmp_path / "agent.toml"), "SPOTKEEPER_POLL_S": "3"})
+    windows = "\ufeff" + FILE.replace("stack", "SPOTKEEPER_STACK").replace("\n", "\r\n")
+    (tmp_path / "agent.toml").write_text(windows)
+    environment = {"SPOTKEEPER_POLL_S": "3", "SPOTKEEPER_SLOTS": "4"}
+    found = load({"SPOTKEEPER_CONFIG": str(tmp_path / "agent.toml"), **environment})
     assert found.on_drain == ("systemctl", "stop", "vllm")
     assert found.ready == Probe("http://127.0.0.1:8000/health")
     assert found.live == Probe("http://127.0.0.1:8000/live", 5.0, 1.5)
@@ -83,7 +85,7 @@ def test_a_file_gives_settings(tmp_path: Path) -> None:
         ('ready = {http = "127.0.0.1:8000"}', "should be {http"),
         ('ready = {http = "http://h/", often = 1}', "and nothing else"),
         ('logs = {file = "x"}', "should be {follow"),
-        ('logs = {follow = "x", colour = "red"}', "colour should be one of"),
+        ('logs = {follow = "x", colour = "red"}', "colour: should be one of"),
         ("poll_s = often", "line 2: 'often' is not a value"),
         ('poll_s = "often"', "SPOTKEEPER_POLL_S: 'often'"),
         ('cluster = "gcp"', "should be one of aws, onprem"),
@@ -185,7 +187,10 @@ def test_a_probe_makes_a_service_ready(web: Web, caplog: pytest.LogCaptureFixtur
     web.status = 503
     made.probe()
     found = made.counted(Workers(expected=0))
-    assert (found.all_ready, found.missing()) == (False, "service has not loaded its model")
+    assert (found.all_ready, found.missing()) == (
+        False,
+        "service has not called ready(), or its probe fails",
+    )
     web.status = 204
     made.probe()
     assert made.counted(Workers(expected=0)).all_ready
@@ -403,6 +408,7 @@ READ: list[Any] = [
     "t=1763632800250",
     "2025-11-20T10:00:00.25Z",
     "2025-11-20T11:00:00.250+01:00",
+    "2025-11-20T11:00:00.250+0100",
     " t=1763632800.250, t=1763632800.9",
     "1.76363280025e12",
 ]
@@ -471,8 +477,19 @@ UNREADABLE: list[Any] = ["-", "nan", "inf", "1e999", None, [], {}, "yesterday", 
     [{"request_time": it} for it in UNREADABLE] + [{"time": it} for it in (*UNREADABLE[:-1], HUGE)],
 )
 def test_without_time_or_duration_there_is_no_log(changed: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"time|number|duration|NoneType|float"):
+    (name,) = changed
+    with pytest.raises(
+        ValueError, match=rf"^({name} is .*should be a|has no {name}; set \w+ to one)"
+    ):
         Follow(Path("x")).log_of(json.loads(entry(1, **changed)), "web")
+
+
+@pytest.mark.parametrize(
+    "line", ['::1 - - "GET /{a} HTTP/1.1" 200', '{"time":', "[]", "7", "\x1f\x8b"]
+)
+def test_a_line_that_is_no_json_says_what_the_format_needs(line: str) -> None:
+    with pytest.raises(ValueError, match="it is no JSON, as format=nginx needs: docs/access-logs"):
+        Follow(Path("x")).entry_of(line.encode())
 
 
 ALB = (
@@ -498,6 +515,14 @@ PROXIES: list[tuple[str, object, str]] = [
     ("envoy", {**ENVOY, "duration": 2500, "response_code": 200}, "ok"),
     ("envoy", {**ENVOY, "duration": "2500", "response_code": "0"}, "timeout"),
     ("haproxy", {"time": 1763632803500, "request_time": 2500, "status": -1}, "timeout"),
+    # By rsyslog, and as a container's runtime writes it.
+    (
+        "haproxy",
+        '<134>Nov 20 10:00:03 web haproxy[7]: {"time":1763632803500,"request_time":2500,'
+        '"status":200,"uri":"/v1"}',
+        "ok",
+    ),
+    ("nginx", '2025-11-20T10:00:03Z stdout F {"time":1763632803.5,"request_time":2.5}', "ok"),
     ("alb", ALB.format("0.500 1.999 0.001", 200, "/v1?x=%22"), "ok"),
     ("alb", ALB.format("2.500 -1 -1", 504, "/v1"), "timeout"),
     ("alb", ALB.format("-1 2.5 -1", 460, ""), "ok"),
@@ -555,9 +580,9 @@ def test_a_nested_name_is_found(entry: dict[str, Any], name: str) -> None:
         ),
         ({"format": "uvicorn"}, "has no durations; add SpotkeeperMiddleware"),
         ({"skip": [""]}, "would leave every request out"),
-        ({"skip": "/health"}, "skip should be one of"),
+        ({"skip": 5}, "skip: should be a text"),
         ({"unit": "min"}, "unit should be one of s, ms, us, ns"),
-        ({"pathh": "uri"}, "pathh should be one of"),
+        ({"pathh": "uri"}, "pathh: should be one of"),
     ],
 )
 def test_a_wrong_format_says_what_to_write(wrong: dict[str, object], why: str) -> None:

@@ -99,7 +99,9 @@ def test_a_state_follows_another(
 
 def test_workers_that_are_not_ready_are_named() -> None:
     found = Workers(expected=3, not_ready=("a",))
-    assert found.missing() == "a has not loaded its model; 2 of 3 workers are not running"
+    assert found.missing() == (
+        "a has not called ready(), or its probe fails; 2 of 3 workers are not running"
+    )
 
 
 # --- hooks ----------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ STATUSES = [
     (TimeoutError(), "timeout"),
     (subprocess.TimeoutExpired("x", 1), "error"),
 ]
-TIMES = [
+TIMES: list[Any] = [
     AT,
     datetime.fromtimestamp(AT, UTC),
     "2025-11-20T10:00:00.250Z",
@@ -64,7 +64,7 @@ TIMES = [
 # The number is an unconverted SentTimestamp of SQS, in milliseconds.
 NO_TIMES: list[Any] = [
     "yesterday", None, [], "2025-11-20T10:00:00", 1763632800120, float("nan"), float("inf"),
-    datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
+    datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))), TIMES[1].replace(tzinfo=None),
 ]  # fmt: skip
 
 

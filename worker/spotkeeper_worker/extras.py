@@ -22,6 +22,13 @@ def needs(extra: str) -> Iterator[None]:
 
 
 def region_of_queue(url: str) -> str:
-    """Give the region that a queue's URL names; empty where it names none."""
+    """Give the region that a queue's URL names; empty where it names none.
+
+    Raises ValueError for what is no URL of a queue.
+    """
+    if not re.match(r"https?://[^/]+/.", str(url)):
+        raise ValueError(
+            f"{url!r} should be a queue's URL: https://sqs.REGION.amazonaws.com/…/NAME"
+        )
     match = re.match(r"https://sqs\.([a-z0-9-]+)\.[a-z0-9-]+\.", url)
     return match.group(1) if match else ""

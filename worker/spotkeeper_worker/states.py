@@ -95,7 +95,7 @@ class Workers(NamedTuple):
 
     def missing(self) -> str:
         """Name the workers that are not ready."""
-        named = [f"{name} has not loaded its model" for name in self.not_ready]
+        named = [f"{name} has not called ready(), or its probe fails" for name in self.not_ready]
         if self.alive < self.expected:
             named.append(f"{self.expected - self.alive} of {self.expected} workers are not running")
         return "; ".join(named)

@@ -6,6 +6,7 @@ docs/own-loop.md shows the loop to write around it.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import socket
 import time
@@ -14,20 +15,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Union
 
-from spotkeeper_worker.log import get_logger
+from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.emitter import Emitter
 from spotkeeper_worker.logs.intake import LONGEST_ID, STATUSES
-from spotkeeper_worker.notice import Notice, NoticeReader
+from spotkeeper_worker.notice import NAME, Notice, NoticeReader
 from spotkeeper_worker.roster import Place
 from spotkeeper_worker.states import State
 from spotkeeper_worker.stop import Stop, on_signals
 from spotkeeper_worker.times import read_time
 
 _LOG = get_logger("worker")
+_SAY = Sometimes(_LOG)
 RUN_DIR = Path("/run/spotkeeper")
 # Beside the longest of the last requests: what a request may take longer, and a look at the clock.
 MARGIN_S = 5.0
 LAST_REQUESTS = 100
+# An agent that starts has written its notice by then.
+_NOTICE_WITHIN_S = 5.0
 # The years 1 to 9999, which a search log can name.
 _FIRST_S, _END_S = -62_135_596_800, 253_402_300_799
 
@@ -83,8 +87,13 @@ class Worker:
                 f" {self.run_dir}:{self.run_dir}), name it with SPOTKEEPER_RUN_DIR, or use"
                 " spotkeeper_worker.alone.Alone"
             ) from None
+        except PermissionError:
+            raise PermissionError(
+                f"this user may not join {self.run_dir}: add it to the group of that folder"
+                " (usermod --append --groups spotkeeper USER)"
+            ) from None
         self._emitter = Emitter(self.run_dir, self.worker_id, send_every_s)
-        self._made_in = os.getpid()
+        self._made_in, self._joined_at = os.getpid(), time.monotonic()
         self._took: deque[float] = deque(maxlen=LAST_REQUESTS)
         self._stop = Stop()
 
@@ -96,7 +105,11 @@ class Worker:
     @property
     def notice(self) -> Notice | None:
         """The agent's last notice; None until there is one."""
-        return self._reader.read()
+        notice = self._reader.read()
+        if notice is None and time.monotonic() - self._joined_at > _NOTICE_WITHIN_S:
+            where = self.run_dir / NAME
+            _SAY.warn("notice", f"no request is taken before {where}: start `spotkeeper-agent run`")
+        return notice
 
     @property
     def draining(self) -> bool:
@@ -254,7 +267,8 @@ class Request:
         enqueued_at = _seconds(self._enqueued_at, self._started_at)
         request_id, status = str(self._request_id), self.status
         if status not in STATUSES:
-            _LOG.error("status %r is none of ok, error, timeout; it counts as error", status)
+            text = f"status {status!r} is none of ok, error, timeout; it counts as error"
+            _SAY.warn("status", text)
             status = "error"
         if len(request_id) > LONGEST_ID:
             # Of a length that the collector takes; two long ones stay two.
@@ -276,12 +290,18 @@ def _seconds(when: When, otherwise: float) -> float:
     try:
         if isinstance(when, (int, float)):
             seconds = float(when)
+        elif isinstance(when, datetime):
+            # Without a zone it would count as local time, which utcnow() is not.
+            seconds = when.timestamp() if when.tzinfo else math.nan
         else:
-            seconds = when.timestamp() if isinstance(when, datetime) else read_time(when)
-        if not _FIRST_S <= seconds < _END_S:
-            raise ValueError("it is outside of the years 1 to 9999")
-        return seconds
-    except (ValueError, TypeError, OverflowError) as error:
-        message = "enqueued_at %r is not a time in seconds, so the wait counts as 0: %s"
-        _LOG.error(message, when, error)
-        return otherwise
+            seconds = read_time(when)
+        if _FIRST_S <= seconds < _END_S:
+            return seconds
+    except (ValueError, TypeError, OverflowError):
+        pass
+    _SAY.warn(
+        "enqueued_at",
+        "an enqueued_at is not seconds since the epoch (SQS has milliseconds),"
+        " RFC 3339, or a datetime with a zone: its wait counts as 0",
+    )
+    return otherwise

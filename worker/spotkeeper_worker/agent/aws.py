@@ -29,6 +29,15 @@ TIMEOUT_S = 5.0
 # AWS closes what is idle; a call on a connection that is being closed would fail for nothing.
 _IDLE_S = 4.0
 _NO_ACTION = "No active Lifecycle Action"
+# By what a code holds: what to do.
+_TO_DO = {
+    "ParameterNotFound": "compare the name of the stack, and the region",
+    "DoesNotExist": "compare the URL with the stack's output SearchLogQueueUrl",
+    "NonExistentQueue": "compare the URL with the stack's output SearchLogQueueUrl",
+    "AccessDenied": "give the machine's role to the stack as WorkerRole",
+    "Token": "replace the keys of this machine",
+    "Signature": "compare the secret key, and this machine's clock",
+}
 
 
 class AwsError(NotSent):
@@ -113,7 +122,12 @@ class Caller:
             return text
         code, message = _error_of(text)
         kind = NoActiveAction if _NO_ACTION in message else AwsError
-        raise kind(what, code or str(answer.status), message or text[:200])
+        to_do = [f"; {to_do} ({self._region})" for part, to_do in _TO_DO.items() if part in code]
+        raise kind(
+            what,
+            code or str(answer.status),
+            (message or text[:200]).rstrip(".") + "".join(to_do[:1]),
+        )
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
 from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.agent.aws import AutoScaling, AwsError, SearchLogQueue
 from spotkeeper_worker.agent.credentials import CredentialChain, NoCredentials
 from spotkeeper_worker.agent.metadata import ELSEWHERE, Identity, Metadata, MetadataError, identity
 from spotkeeper_worker.agent.settings import Settings, SettingsError, load
+from spotkeeper_worker.logs.journal import Segment
 from spotkeeper_worker.logs.server import NAME
 from spotkeeper_worker.notice import read_notice
 
@@ -35,8 +35,9 @@ def check(environment: Mapping[str, str], sender: Sender) -> int:
     except SettingsError as error:
         line("settings", str(error))
         return 1
-    line("settings", "", f"stack {settings.stack or settings.search_log_queue_url}")
+    line("settings", "", settings.stack or settings.search_log_queue_url)
     line("agent", *_agent(settings))
+    about = "queue"
     with contextlib.ExitStack() as ending:
         instance: Identity | None = None
         if settings.on_ec2:
@@ -56,8 +57,10 @@ def check(environment: Mapping[str, str], sender: Sender) -> int:
             queue, chain = sender(settings)
             ending.callback(queue.close)
             ending.callback(chain.close)
-            line("queue", "", queue.url)
-            chain.get(time.time())
+            # A message without a log tells nobody anything.
+            queue.send(Segment(None, (), '{"lost":0}').body())
+            line(about, "", queue.url)
+            about = "permissions"
             if instance:
                 auto_scaling = AutoScaling(settings.region, chain)
                 ending.callback(auto_scaling.close)
@@ -66,7 +69,7 @@ def check(environment: Mapping[str, str], sender: Sender) -> int:
                 line("group", "", group or "none: this machine has no hooks")
             line("permissions", "", "found; WorkerRole of the stack has those of hooks and logs")
         except (AwsError, NoCredentials) as error:
-            line("permissions", f"{error}; give the machine's role to the stack as WorkerRole")
+            line(about, str(error))
     return 0 if all(results) else 1
 
 

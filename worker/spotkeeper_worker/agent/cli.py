@@ -55,7 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return command()
     except (*_EXPECTED, *ERRORS) as error:
-        print(f"spotkeeper-agent: {error}", file=sys.stderr)
+        owner = "; run it as root, or set SPOTKEEPER_RUN_DIR and SPOTKEEPER_SPOOL_DIR"
+        to_do = owner if isinstance(error, PermissionError) else ""
+        print(f"spotkeeper-agent: {error}{to_do}", file=sys.stderr)
         return 2
 
 

@@ -118,6 +118,8 @@ def _command(value: Any) -> tuple[str, ...]:
 _QUEUE_URL = (r"https?://[^/\s]+/\S+", "the URL of a queue, as the stack's output names it")
 _PATTERNS = {
     "search_log_queue_url": _QUEUE_URL,
+    # The path of a unix socket has at most 107 bytes.
+    "run_dir": (r"/.{1,95}", "an absolute path of at most 96 characters"),
     "stack": (r"[A-Za-z][A-Za-z0-9-]{0,127}", "a stack's name"),
     "fleet": (r"[A-Za-z0-9_.-]{0,64}", "a fleet's name"),
     "metadata_endpoint": (r"http://[^/\s]+/?", "an address such as http://127.0.0.1:1338"),
@@ -163,14 +165,16 @@ _ALSO = {
     "metadata_endpoint": ("AWS_EC2_METADATA_SERVICE_ENDPOINT",),
 }
 # Of the library, which may share an environment with the agent.
-_OTHERS = {"worker_id", "config"}
+_OTHERS = {"worker_id", "slots", "checkpoints", "config"}
 
 
 def load(environment: Mapping[str, str], *, job: bool = False) -> Settings:
     """Read the settings of a machine; raises SettingsError. One with a `job` needs others."""
     path = Path(environment.get("SPOTKEEPER_CONFIG") or CONFIG)
     try:
-        given = read_file(path.read_text(encoding="utf-8"))
+        # Editors of Windows begin a file with a mark. Names may be those of the environment, too.
+        read = read_file(path.read_text(encoding="utf-8-sig"))
+        given = {name.lower().removeprefix(PREFIX.lower()): read[name] for name in read}
     except FileNotFoundError:
         if environment.get("SPOTKEEPER_CONFIG"):
             raise SettingsError(f"{path} is not there") from None
@@ -213,7 +217,7 @@ def parse(
                 "would also do"
             )
     elif not {"search_log_queue_url", "stack"} & (set(read) | tried):
-        wrong.append(f"{PREFIX}SEARCH_LOG_QUEUE_URL: is missing, and so is {PREFIX}STACK")
+        wrong.append(f"{PREFIX}SEARCH_LOG_QUEUE_URL: is missing, and so is {PREFIX}STACK: set one")
     named = {n[len(PREFIX) :].lower() for n in environment if n.startswith(PREFIX)}
     strange = (named - known - _OTHERS) | (set(given) - known)
     wrong += [f"{PREFIX}{name.upper()}: is not a setting{_meant(name)}" for name in sorted(strange)]
@@ -293,7 +297,7 @@ def read_file(text: str) -> dict[str, Any]:
         name, equals, rest = line.partition("=")
         try:
             if not equals or not _NAME.fullmatch(name.strip()):
-                raise ValueError("should be NAME = VALUE")
+                raise ValueError("should be NAME = VALUE, on one line, in no [section]")
             if name.strip() in values:
                 raise ValueError(f"{name.strip()} appears twice")
             values[name.strip()] = read_value(rest)
@@ -329,6 +333,6 @@ def read_value(text: str) -> Any:
                 parts.append(":" if word == "=" else word)
         return json.loads(" ".join(parts))
     except json.JSONDecodeError as error:
-        raise ValueError(f"is not a value: {error.msg}") from None
+        raise ValueError(f"is not a value: {error.msg} (it is on one line)") from None
     except ValueError:
         raise ValueError(f"{word[:40]!r} is not a value") from None

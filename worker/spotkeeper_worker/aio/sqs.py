@@ -109,7 +109,8 @@ class SqsLoop(Loop[str]):
             )
         except Exception as error:  # noqa: BLE001 - aiohttp's own, too
             wait_s, self._retry_s = self._retry_s, min(2 * self._retry_s, _LAST_RETRY_S)
-            _LOG.error("no request could be received; retrying in %g s: %s", wait_s, error)
+            where = self._queue["QueueUrl"]
+            _LOG.error("no request from %s; retrying in %g s: %s", where, wait_s, error)
             await self.change.pause(wait_s)
             return []
         self._retry_s = _FIRST_RETRY_S

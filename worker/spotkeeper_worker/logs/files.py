@@ -151,8 +151,10 @@ class Follow(NamedTuple):
             raise ValueError(f"format should be one of {', '.join(FORMATS)}")
         known = ", ".join(sorted(cls._fields))
         for name, named in value.items():
-            if name not in cls._fields or not isinstance(named, list if name == "skip" else str):
-                raise ValueError(f"{name} should be one of {known}, and a text")
+            if name not in cls._fields:
+                raise ValueError(f"{name}: should be one of {known}")
+            if not isinstance(named, (str, list) if name == "skip" else str):
+                raise ValueError(f"{name}: should be a text")
         if value.get("unit", "s") not in _UNITS:
             raise ValueError(f"unit should be one of {', '.join(_UNITS)}")
         named = FORMATS[value.get("format", "nginx")]
@@ -164,12 +166,22 @@ class Follow(NamedTuple):
         return cls(**given)
 
     def entry_of(self, line: bytes) -> Any:
-        """Read a line; None if it is empty. Raises ValueError or RecursionError."""
+        """Read a line; None if it is empty. Raises ValueError or RecursionError.
+
+        What a syslog or a container's runtime writes before the JSON is left out.
+        """
         # nginx writes `GET /%ff` as that byte.
         text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
-        if text and self.format == "alb":
+        if not text:
+            return None
+        if self.format == "alb":
             return _alb_entry(text)
-        return json.loads(text, parse_int=_whole) if text else None
+        entry: Any = None
+        with contextlib.suppress(ValueError):
+            entry = json.loads(text[max(text.find("{"), 0) :], parse_int=_whole)
+        if not isinstance(entry, dict):
+            raise ValueError(f"it is no JSON, as format={self.format} needs: docs/access-logs.md")
+        return entry
 
     def log_of(
         self,
@@ -185,21 +197,24 @@ class Follow(NamedTuple):
         """
         if str(_field(entry, self.path)).startswith(self.skip):
             return None
-        moment = self.started_at or self.finished_at
-        for name in (moment, self.seconds):
-            if _field(entry, name) is None:
-                raise ValueError(f"has no {name}")
+        moment = "started_at" if self.started_at else "finished_at"
+        name, should_be = self.seconds, f"a duration below a day ({self.unit})"
+        for key in (moment, "seconds"):
+            if _field(entry, getattr(self, key)) is None:
+                known = ", ".join(each for each in entry if entry[each] is not None)[:200]
+                raise ValueError(f"has no {getattr(self, key)}; set {key} to one of {known}")
         try:
-            took = _duration(_field(entry, self.seconds), self.unit)
-            if not math.isfinite(took):
-                raise ValueError(f"{self.seconds}: {took} is no duration")
-            # A clock that was set back.
-            took = max(0.0, took)
-            at = read_moment(_field(entry, moment))
+            # A clock may have been set back. What is no number stays none.
+            took = max(_duration(_field(entry, name), self.unit), 0.0)
+            if not took < MOST_HOURS * 3600:
+                raise ValueError
+            name, should_be = getattr(self, moment), "a time with a zone, or since the epoch"
+            at = read_moment(_field(entry, name))
             started, finished = (at, at + took) if self.started_at else (at - took, at)
             texts = as_text(started), as_text(finished)
-        except (TypeError, OverflowError) as error:
-            raise ValueError(str(error)) from None
+        except (TypeError, ValueError, OverflowError):
+            shown = str(_field(entry, name))[:40]
+            raise ValueError(f"{name} is {shown!r}, and should be {should_be}") from None
         code, waited_from = _field(entry, self.status), _field(entry, self.enqueued_at)
         enqueued, status = started, "ok"
         try:
@@ -477,8 +492,10 @@ class Follower:
             try:
                 entry = self._follow.entry_of(line)
                 own_id = f"{self._session.rpartition(':')[2]}-{at}"
-                log = self._follow.log_of(entry, self._worker_id, own_id, wrong) if entry else None
-            except (ValueError, AttributeError, RecursionError) as error:
+                log = None
+                if entry is not None:
+                    log = self._follow.log_of(entry, self._worker_id, own_id, wrong)
+            except (ValueError, RecursionError) as error:
                 self._say.warn("entry", f"{self._path}: a line is not a search log: {error}")
                 continue
             logs += [log] if log is not None else []
