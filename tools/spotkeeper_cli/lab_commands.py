@@ -257,7 +257,7 @@ def demo(
         bool, option("Make a worker hang, launches fail, search logs stop.")
     ] = True,
     regions: Annotated[
-        int, option("Regions of the fleet; more than one draws no requests.", min=1, max=4)
+        int, option("Regions of the fleet; several run without requests.", min=1, max=4)
     ] = 1,
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""

@@ -145,7 +145,7 @@ def findings_page() -> str:
 _WHOLE = {
     "{it}": "the problem",
     "{it[what]}": "what could not be read, and why",
-    "{it[fix]}": "the permission, or what else helps",
+    "{it[fix]}": "what it says: often a permission",
 }
 _NAMES = {"{most}": "the bound", "{group.name}": "GROUP", "{fleet.name}": "the fleet"}
 

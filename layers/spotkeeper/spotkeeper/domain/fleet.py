@@ -105,8 +105,8 @@ class Fleet:
         default=1,
     )
     onprem_workers: int = setting(
-        "workers on machines of your own, which are used before the cloud: at most this many "
-        "count, and missing ones raise an alarm. 0: all that send logs count, without this alarm",
+        "workers on machines of your own, which are used first: at most this many count, and "
+        "missing ones raise an alarm. 0: all that send logs count, and none is missed",
         "you have machines of your own",
         unit="workers",
         least=0,
@@ -147,16 +147,16 @@ class Fleet:
         default="",
     )
     egress_usd: float = setting(
-        "what 1,000 requests cost that another region's workers serve: transfer between regions. "
-        "It counts in the price of [other regions](regions.md)",
+        "what the transfer of 1,000 requests to another region costs. It counts in the price of "
+        "[other regions](regions.md)",
         "requests or results are large",
         unit="USD",
         least=0,
         default=0.0,
     )
     maintenance: str = setting(
-        "times in UTC, such as `Sat 22:00-02:00, 03:00-03:30`, at which nothing is replaced for "
-        "health, and no warned instance before its end. Without a day: each day",
+        "times in UTC at which nothing is replaced for health, and no warned instance before its "
+        "end, such as `Sat 22:00-02:00, 03:00-03:30`. A time without a day is each day's",
         "you work on workers, queues or networks at fixed times",
         unit="times",
         pattern=f"^({_TIME}(, ?{_TIME})*)?$",

@@ -26,7 +26,7 @@ class AvailabilityPolicy:
         default=600,
     )
     request_grace_s: int = seconds(
-        "how long an increase of desired counts as launching without a launch", default=120
+        "how long a requested instance counts as launching before its launch begins", default=120
     )
     configuration_cap: int = instances(
         "most backfill for instances that are missing because of configuration, permissions or "
@@ -62,23 +62,22 @@ class AvailabilityPolicy:
         default=True,
     )
     lost_notice_share: float = setting(
-        "where on-demand is warm: while instances of a pool are warned, add this share of them, "
-        "rounded up, to the backfill, because some warnings are lost; 0: no warning is lost",
-        "your workers count more or fewer losses without warning",
+        "where on-demand is warm: while a pool has warnings, backfill grows by this share of the "
+        "warned instances, rounded up, because some warnings are lost",
+        "more or fewer instances of yours go without a warning",
         least=0,
         most=1,
         default=0.15,
     )
     on_demand_warm: bool = setting(
-        "the on-demand group has a warm pool and serves sooner than spot that is "
-        "launching; set by the stack's `WarmPoolSize`",
+        "the on-demand group has a warm pool, and serves sooner than new spot instances; set by "
+        "the stack's `WarmPoolSize`",
         "an adopted group has one",
         default=False,
     )
     deferral_margin_s: int = seconds(
-        "where on-demand is warm: backfill should serve this long before the warned instance is "
-        "gone. It starts earlier by the longest of the last five warm starts "
-        "([why](decisions/0007-backfill-just-in-time.md)). 120 or more: at once",
+        "where on-demand is warm: how long before a warned instance's end its backfill should "
+        "serve ([why](decisions/0007-backfill-just-in-time.md)). 120 or more: request it at once",
         "workers stop accepting requests earlier (longer)",
         default=15,
     )
