@@ -521,7 +521,7 @@ def _pairs(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
         )
         beside.append(("actual", billed))
 
-    notes = [("not in it", NOT_IN_IT)]
+    notes = [("not included", NOT_IN_IT)]
     if whole.reserved_h:
         paid = "which are paid for whether they are used or not"
         notes.append(("reserved", f"{whole.reserved_h:.1f} h in capacity reservations, {paid}"))

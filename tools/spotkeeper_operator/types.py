@@ -149,7 +149,7 @@ def types_text(fleets: list[FleetTypes]) -> str:
         blocks.append([f"fleet {each.name}", *columns(rows, _RIGHT)])
         if each.unknown:
             text = f"{each.unknown} search logs of instances that the ledger does not have yet"
-            blocks.append(labelled("not in it", text, indent=0))
+            blocks.append(labelled("not included", text, indent=0))
     blocks += [] if fleets else [["no instance of this time is in the ledger"]]
     meanings = {
         "speed": "service times of the same minutes, against the type with the most logs. Below "
