@@ -196,7 +196,7 @@ def seen_words(turn: DecisionRecord) -> str:
             (figures.spot_at_risk, "at risk"),
             (figures.shortfall, "short"),
             (figures.on_demand_desired, "on-demand"),
-            (figures.on_demand_serving, "on-demand serving"),
+            (figures.on_demand_serving, "of these serving"),
         ]
     if load := known(turn):
         pairs = [
