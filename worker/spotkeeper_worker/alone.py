@@ -1,13 +1,7 @@
 """A worker without an agent beside it: what the agent does, in threads of the worker's own process.
 
-    from spotkeeper_worker.alone import Alone
-
-    with Alone(stack="spotkeeper", cluster="onprem") as worker:
-        load_model()
-        worker.ready()
-
-For one worker a machine, or a container that shares nothing. With boto3
-(`pip install 'spotkeeper-worker[boto3]'`) permissions are found wherever boto3 finds them.
+For one worker a machine, or a container that shares nothing (docs/alone.md). With boto3 permissions
+are found wherever boto3 finds them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Middleware for FastAPI, Starlette and every other ASGI application.
-
-    from spotkeeper_worker.asgi import SpotkeeperMiddleware
-
-    app.add_middleware(SpotkeeperMiddleware)
+"""Middleware for FastAPI, Starlette and every other ASGI application (docs/service.md).
 
 Each server process is a worker of the machine: set SPOTKEEPER_WORKERS to their number.
 """

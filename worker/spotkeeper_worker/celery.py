@@ -1,11 +1,7 @@
-"""Celery workers of a fleet: search logs, and a drain that loses and delays no task.
+"""Celery workers of a fleet: search logs, and a drain that loses no task (docs/celery.md).
 
-    from spotkeeper_worker.celery import install
-
-    install(app)
-
-Call it where the app is made, so that producers stamp their tasks, too. On a machine without an
-agent it changes nothing but that stamp. Needs Celery 5.3 or newer.
+Call `install(app)` where the app is made, so that producers stamp their tasks, too. On a machine
+without an agent it changes nothing but that stamp. Needs Celery 5.3 or newer.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ with needs("celery"):
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spotkeeper_worker.worker import Request, Status
+    from spotkeeper_worker.worker import Request
 
 _LOG = get_logger("worker")
 STAMP = "spotkeeper_enqueued_at"
@@ -149,7 +145,7 @@ def _begun(task_id: str = "", task: Any = None, **_: Any) -> None:
 
 def _failed(task_id: str = "", exception: Any = None, **_: Any) -> None:
     if task_id in _HERE.running:
-        _HERE.running[task_id].status = status_of(exception)
+        _HERE.running[task_id].status = "timeout" if is_timeout(type(exception)) else "error"
 
 
 def _retried(request: Any = None, reason: Any = None, **_: Any) -> None:
@@ -167,14 +163,6 @@ def _ended(task_id: str = "", state: str | None = None, **_: Any) -> None:
     if log.status == "ok" and state not in _DONE:
         log.status = "error"
     log.__exit__(None)
-
-
-def status_of(error: Any) -> Status:
-    """Return the status of a task that ended so; both of Celery's time limits are time-outs."""
-    names = {base.__name__ for base in type(error).__mro__}
-    if names & {"SoftTimeLimitExceeded", "TimeLimitExceeded"} or is_timeout(type(error)):
-        return "timeout"
-    return "error"
 
 
 # --- the process that takes tasks -----------------------------------------------------------------
@@ -349,8 +337,8 @@ class _Drain(bootsteps.StartStopStep):  # type: ignore[misc]
         now = time.time()
         pool = getattr(getattr(consumer.pool, "_pool", None), "_pool", ())
         _HERE.indexes.update({each.pid: each.index for each in pool})
-        active = {each.id: (each.name, each.time_start) for each in list(state.active_requests)}
-        self.gate.learn({i: (n, at) for i, (n, at) in active.items() if at}, now)
+        active = [each for each in list(state.active_requests) if each.time_start]
+        self.gate.learn({each.id: (each.name, each.time_start) for each in active}, now)
         if self.gate.may_take_any(now):
             self._resume(consumer)
             return

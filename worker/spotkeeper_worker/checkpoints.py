@@ -1,17 +1,9 @@
 """Checkpoints that are whole or not there: `publish` and `latest`, for a training script.
 
-    from spotkeeper_worker.checkpoints import latest, publish
-
-    found = latest()
-    if found:
-        model.load(found / "model.pt")
-    ...
-    with publish(epoch) as folder:
-        model.save(folder / "model.pt")
-
 They use the folder in `SPOTKEEPER_CHECKPOINTS`, or `checkpoints` where that is not set. A kill or a
 power failure at any moment leaves the checkpoints before it, and possibly a draft, whose name
-begins with a dot. The module needs Python alone: a script without an agent may use it, too.
+begins with a dot. The module needs Python alone: a script without an agent may use it, too
+(docs/jobs.md).
 """
 
 from __future__ import annotations

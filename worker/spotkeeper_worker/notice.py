@@ -17,6 +17,7 @@ VERSION = 1
 # A request is handed back this long before the machine is gone.
 HAND_BACK_S = 2.0
 NAME = "notice.json"
+_TIMES = ("seen_at", "until", "serve_until")
 
 
 class Notice(NamedTuple):
@@ -47,10 +48,9 @@ class Notice(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Give the notice as it is written and as the socket answers it."""
-        body = dict(self._asdict(), version=VERSION, state=self.state.value)
-        for name in ("seen_at", "until", "serve_until"):
-            body[name] = None if body[name] is None else as_text(body[name])
-        return body
+        body = self._asdict()
+        times = {name: as_text(body[name]) for name in _TIMES if body[name] is not None}
+        return {**body, **times, "version": VERSION, "state": self.state.value}
 
 
 def write_notice(folder: Path, notice: Notice) -> None:
@@ -68,18 +68,10 @@ def read_notice(folder: Path) -> Notice | None:
     except FileNotFoundError:
         return None
     try:
-        texts = body["until"], body.get("serve_until")
-        times = [None if text is None else read_time(text) for text in texts]
-        return Notice(
-            state=State(body["state"]),
-            seen_at=read_time(body["seen_at"]),
-            draining=bool(body["draining"]),
-            reason=str(body["reason"]),
-            until=times[0],
-            serve_until=times[1],
-            target=body.get("target"),
-        )
-    except (KeyError, TypeError) as error:
+        times = {name: read_time(body[name]) for name in _TIMES if body.get(name) is not None}
+        known = {name: body[name] for name in Notice._fields if name in body}
+        return Notice(**{**known, **times, "state": State(body["state"])})
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / NAME} is not a notice: {error!r}") from None
 
 

@@ -1,8 +1,4 @@
-"""The loop over a RabbitMQ request queue: manual acknowledgement, a prefetch of one, requeue.
-
-    from spotkeeper_worker.rabbitmq import serve
-
-    serve(worker, "amqps://user:password@host/vhost", "requests", lambda body: answer(body))
+"""The loop over a RabbitMQ request queue: manual acknowledgement, requeue (docs/rabbitmq.md).
 
 Needs aio-pika (`pip install 'spotkeeper-worker[rabbitmq]'`).
 """

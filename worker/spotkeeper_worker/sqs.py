@@ -1,13 +1,4 @@
-"""The loop over an SQS request queue: take one, serve it, delete it.
-
-    from spotkeeper_worker import Worker
-    from spotkeeper_worker.sqs import serve
-
-    with Worker() as worker:
-        load_model()
-        worker.ready()
-        worker.stop_on_signals()
-        serve(worker, QUEUE_URL, lambda body: answer(body))
+"""The loop over an SQS request queue: take one, serve it, delete it (docs/sqs.md).
 
 Needs boto3 (`pip install 'spotkeeper-worker[sqs]'`).
 """

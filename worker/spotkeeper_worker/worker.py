@@ -159,6 +159,12 @@ class Worker:
         return max(list(self._took), default=0.0)
 
     @property
+    def must_end_at(self) -> float | None:
+        """When the machine will be gone, in seconds since the epoch; None: not in sight."""
+        notice = self.notice
+        return notice.until if notice is not None and notice.draining else None
+
+    @property
     def must_hand_back(self) -> bool:
         """Whether what runs now will not be done: it goes back while the machine can hand it."""
         notice = self.notice
@@ -189,7 +195,7 @@ class Worker:
         Forked in a child: nothing there would be logged, and the machine would not wait for it.
         """
         self._must_be_own()
-        return Request(self, self._place, self._emitter, request_id, enqueued_at)
+        return Request(self, request_id, enqueued_at)
 
     def _must_be_own(self) -> None:
         if self._place.is_forked:
@@ -228,17 +234,11 @@ def run_folder(run_dir: str | Path | None = None) -> Path:
 class Request:
     """One request; its status is `ok`, or `error` or `timeout` by what it raised or was set to."""
 
-    __slots__ = (
-        "_emitter", "_enqueued_at", "_place", "_request_id", "_started_at", "_worker", "status",
-    )  # fmt: skip
+    __slots__ = ("_emit", "_enqueued_at", "_place", "_request_id", "_started_at", "_took", "status")
 
-    def __init__(
-        self, worker: Worker, place: Place, emitter: Emitter, request_id: str, enqueued_at: When
-    ) -> None:
+    def __init__(self, worker: Worker, request_id: str, enqueued_at: When) -> None:
         self.status: Status = "ok"
-        self._worker = worker
-        self._place = place
-        self._emitter = emitter
+        self._took, self._place, self._emit = worker.took, worker._place, worker._emitter.emit
         self._request_id = request_id
         self._enqueued_at = enqueued_at
         self._started_at = 0.0
@@ -263,7 +263,7 @@ class Request:
         self._place.end()
         if kind is not None and self.status == "ok":
             self.status = "timeout" if is_timeout(kind) else "error"
-        self._worker.took(finished_at - self._started_at)
+        self._took(finished_at - self._started_at)
         enqueued_at = _seconds(self._enqueued_at, self._started_at)
         request_id, status = str(self._request_id), self.status
         if status not in STATUSES:
@@ -274,12 +274,13 @@ class Request:
             # Of a length that the collector takes; two long ones stay two.
             digest = hashlib.sha256(request_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
             request_id = f"{request_id[: LONGEST_ID - len(digest) - 1]}~{digest}"
-        self._emitter.emit((request_id, enqueued_at, self._started_at, finished_at, status))
+        self._emit((request_id, enqueued_at, self._started_at, finished_at, status))
 
 
 def is_timeout(kind: type[BaseException]) -> bool:
-    """Before Python 3.11 asyncio's and a socket's time-outs are no TimeoutError."""
-    return any(base.__name__.lower().endswith(("timeout", "timeouterror")) for base in kind.__mro__)
+    """Celery's time-outs are no TimeoutError, nor asyncio's and a socket's before Python 3.11."""
+    ends = ("timeout", "timeouterror", "timelimitexceeded")
+    return any(base.__name__.lower().endswith(ends) for base in kind.__mro__)
 
 
 def _seconds(when: When, otherwise: float) -> float:

@@ -33,7 +33,6 @@ _NO_ACTION = "No active Lifecycle Action"
 _TO_DO = {
     "ParameterNotFound": "compare the name of the stack, and the region",
     "DoesNotExist": "compare the URL with the stack's output SearchLogQueueUrl",
-    "NonExistentQueue": "compare the URL with the stack's output SearchLogQueueUrl",
     "AccessDenied": "give the machine's role to the stack as WorkerRole",
     "Token": "replace the keys of this machine",
     "Signature": "compare the secret key, and this machine's clock",
@@ -122,12 +121,10 @@ class Caller:
             return text
         code, message = _error_of(text)
         kind = NoActiveAction if _NO_ACTION in message else AwsError
-        to_do = [f"; {to_do} ({self._region})" for part, to_do in _TO_DO.items() if part in code]
-        raise kind(
-            what,
-            code or str(answer.status),
-            (message or text[:200]).rstrip(".") + "".join(to_do[:1]),
-        )
+        to_do = next((each for part, each in _TO_DO.items() if part in code), "")
+        why = message.rstrip(".") or text[:200]
+        why += f"; {to_do} ({self._region})" if to_do else ""
+        raise kind(what, code or str(answer.status), why)
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""

@@ -124,29 +124,21 @@ _PATTERNS = {
     "fleet": (r"[A-Za-z0-9_.-]{0,64}", "a fleet's name"),
     "metadata_endpoint": (r"http://[^/\s]+/?", "an address such as http://127.0.0.1:1338"),
     "job_queue_url": _QUEUE_URL,
-}
-_WORDS = {
-    "cluster": ("aws", "onprem"),
-    "rebalance": ("inform", "drain"),
-    "gpu": ("auto", "on", "off"),
+    "cluster": ("aws|onprem", "one of aws, onprem"),
+    "rebalance": ("inform|drain", "one of inform, drain"),
+    "gpu": ("auto|on|off", "one of auto, on, off"),
 }
 _RANGES: dict[str, tuple[float, float]] = {
     "workers": (0, 200),
-    "hook_timeout_s": (1, 7200),
-    "drain_at_most_s": (0, 172_800),
-    "hook_settles_s": (0, 3600),
-    "poll_s": (0.01, 60),
-    "tick_s": (0.01, 5),
-    "settle_s": (0, 60),
-    "send_after_s": (0.01, 60),
-    "send_at_most_s": (0.01, 60),
     "keep_logs": (500, 1_000_000),
-    "clamp_s": (0, 60),
-    "stop_within_s": (0, 7200),
-    "boot_at_most_s": (0, 172_800),
+    "hook_timeout_s": (1, 7200),
+    "hook_settles_s": (0, 3600),
     "hung_after_s": (1, 172_800),
-    "look_every_s": (0.01, 60),
-    "job_tick_s": (0.01, 5),
+    "stop_within_s": (0, 7200),
+    **dict.fromkeys(("drain_at_most_s", "boot_at_most_s"), (0, 172_800)),
+    **dict.fromkeys(("settle_s", "clamp_s"), (0, 60)),
+    **dict.fromkeys(("tick_s", "job_tick_s"), (0.01, 5)),
+    **dict.fromkeys(("poll_s", "look_every_s", "send_after_s", "send_at_most_s"), (0.01, 60)),
 }
 # These are values of TOML, also in the environment.
 _STRUCTURED: dict[str, Callable[[Any], Any]] = {
@@ -253,8 +245,6 @@ def _read(name: str, given: Any, text: str | None) -> Any:
         return parse_address(text)
     if name == "workers" and text == "gpus":
         return GPUS
-    if name in _WORDS and text not in _WORDS[name]:
-        raise ValueError(f"should be one of {', '.join(_WORDS[name])}")
     if name in _PATTERNS and not re.fullmatch(_PATTERNS[name][0], text):
         raise ValueError(f"should be {_PATTERNS[name][1]}")
     default = Settings._field_defaults[name]

@@ -1,14 +1,4 @@
-"""A worker of asyncio, which serves many requests at once in one process.
-
-from spotkeeper_worker.aio import AsyncWorker
-from spotkeeper_worker.aio.sqs import serve
-
-async with AsyncWorker(slots=16) as worker:
-    await load_model()
-    worker.ready()
-    worker.stop_on_signals()
-    await serve(worker, QUEUE_URL, answer)
-"""
+"""A worker of asyncio, which serves many requests at once in one process (docs/asyncio.md)."""
 
 from __future__ import annotations
 

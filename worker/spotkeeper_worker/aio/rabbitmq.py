@@ -1,11 +1,4 @@
-"""The loop of asyncio over a RabbitMQ request queue: manual acknowledgement, requeue in a drain.
-
-    await serve(worker, "amqps://user:password@host/vhost", "requests", answer)
-
-or, with a task for each message:
-
-    async for message in take(worker, "amqps://user:password@host/vhost", "requests"):
-        group.create_task(one(message))  # `async with message: await answer(message.body)`
+"""The loop of asyncio over a RabbitMQ request queue: manual acknowledgement (docs/asyncio.md).
 
 Needs aio-pika (`pip install 'spotkeeper-worker[rabbitmq]'`).
 """

@@ -1,11 +1,4 @@
-"""The loop over an SQS request queue: take messages, serve them, delete them.
-
-    await serve(worker, QUEUE_URL, answer)
-
-or, with a task for each message:
-
-    async for message in take(worker, QUEUE_URL):
-        group.create_task(one(message))  # `async with message: await answer(message.body)`
+"""The loop over an SQS request queue: take messages, serve them, delete them (docs/asyncio.md).
 
 Needs aiobotocore (`pip install 'spotkeeper-worker[asyncio-sqs]'`).
 """

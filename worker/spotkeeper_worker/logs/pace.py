@@ -48,7 +48,10 @@ class Pace:
         self._settings = settings
         # What is usual, and since when that is known.
         self._rate = self._usual_wait = self._usual_square = self._known_s = 0.0
-        # What waits since the last message.
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        """Begin to count what waits since the last message."""
         self._since = self._first_at = now
         self.logs = self._bytes = 0
         self._workers: set[str] = set()
@@ -104,7 +107,4 @@ class Pace:
             self._usual_wait += weight * (self._wait_s / self.logs - self._usual_wait)
             self._usual_square += weight * (self._squares / self.logs - self._usual_square)
         self._known_s += age
-        self._since, self.logs, self._bytes = now, 0, 0
-        self._workers.clear()
-        self._failed = False
-        self._wait_s = self._squares = 0.0
+        self._begin(now)
