@@ -171,14 +171,15 @@ def test_scheduled_maintenance_is_read(machine: FakeMachine, metadata: Metadata)
     machine.schedule(60, "system-reboot", "completed")
     machine.schedule(60, "instance-dance")
     seen = look(metadata, Seen())[0]
-    assert seen.maintained_at == pytest.approx(time.time() + 7200, abs=60)
-    assert seen.maintenance == "system-reboot"
+    at, code = seen.maintenance or (0.0, "")
+    assert at == pytest.approx(time.time() + 7200, abs=60)
+    assert code == "system-reboot"
     machine.maintenance = [{"Code": "system-reboot", "State": "active"}]
     found, (trouble,) = look(metadata, seen)
     assert found == seen
     assert "events/maintenance/scheduled" in trouble
     machine.maintenance = []
-    assert look(metadata, seen)[0].maintained_at is None
+    assert look(metadata, seen)[0].maintenance is None
 
 
 @pytest.mark.parametrize(

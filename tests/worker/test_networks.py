@@ -16,7 +16,7 @@ import pytest
 from botocore.config import Config
 
 from spotkeeper_worker.agent import web
-from spotkeeper_worker.agent.aws import AwsError, Parameters, SearchLogQueue, endpoint_of
+from spotkeeper_worker.agent.aws import AwsError, SearchLogQueue, endpoint_of, parameter
 from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.metadata import Metadata, identity
 from spotkeeper_worker.agent.settings import IPV6_METADATA, parse
@@ -96,9 +96,7 @@ def authority(tmp_path: Path) -> Path:
     return tmp_path / "ca.pem"
 
 
-def parameter() -> str:
-    with closing(Parameters("eu-central-1", CHAIN)) as parameters:
-        return parameters.get("/spotkeeper/s/search-log-queue-url")
+NAMED = ("/spotkeeper/s/search-log-queue-url", "eu-central-1", CHAIN)
 
 
 def test_aws_is_asked_through_the_proxy_and_by_the_bundle(
@@ -114,9 +112,9 @@ def test_aws_is_asked_through_the_proxy_and_by_the_bundle(
         where = f"http://us%40er:p%3Aw@127.0.0.1:{proxy.server_port}"
         monkeypatch.setenv("HTTPS_PROXY", where)
         with pytest.raises(AwsError, match="certificate verify failed"):
-            parameter()
+            parameter(*NAMED)
         monkeypatch.setenv("AWS_CA_BUNDLE", str(authority))
-        assert parameter() == "the-value"
+        assert parameter(*NAMED) == "the-value"
     basic = f"Basic {base64.b64encode(b'us@er:p:w').decode()}"
     assert set(asked) == {("ssm.eu-central-1.amazonaws.com:443", basic)}
 
@@ -142,7 +140,7 @@ def test_the_metadata_and_what_no_proxy_names_are_asked_without(
 def test_a_proxy_that_is_no_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "proxy.example.com:3128")
     with pytest.raises(web.ERRORS, match="HTTPS_PROXY: should be http://HOST:PORT"):
-        parameter()
+        parameter(*NAMED)
 
 
 @pytest.mark.parametrize("dual", [False, True])

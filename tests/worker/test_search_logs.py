@@ -167,7 +167,13 @@ def test_a_full_disk_costs_only_safety(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "write", write)
     journal.append(lines(4, 2), "a", 3)
     assert journal.disk_trouble == ""
-    assert sorted(kept(journal)) == lines(0, 6)
+    journal.seal()
+    # A part of a message would be another message.
+    assert Journal(tmp_path).waiting == 0
+    assert kept(journal) == lines(0, 6)
+    # Who sent what was sent so is known to the next agent.
+    after = Journal(tmp_path)
+    assert (after.waiting, after.last_of("a")) == (0, 3)
 
 
 # --- the folder for shell scripts -----------------------------------------------------------------

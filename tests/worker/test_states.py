@@ -36,7 +36,7 @@ LEAVES = [
     # Tags are off: the notice of EC2 alone says until when a detached machine serves.
     (Seen(target="Detached", taken_at=300.0), WELL, Leave("interruption", 300.0, 300.0)),
     (
-        Seen(target="InService", maintained_at=300.0, maintenance="system-reboot"),
+        Seen(target="InService", maintenance=(300.0, "system-reboot")),
         WELL,
         Leave("maintenance: system-reboot", 300.0, 300.0),
     ),

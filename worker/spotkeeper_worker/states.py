@@ -63,10 +63,8 @@ class Seen(NamedTuple):
     rebalance: bool = False
     tagged_until: float | None = None
     """Spotkeeper counts it out and ends it then (the tag `spotkeeper:draining`)."""
-    maintained_at: float | None = None
-    """EC2 stops, retires or reboots it then (`events/maintenance/scheduled`)."""
-    maintenance: str = ""
-    """The code of that event."""
+    maintenance: tuple[float, str] | None = None
+    """When EC2 stops, retires or reboots it, and the code (`events/maintenance/scheduled`)."""
 
 
 class Workers(NamedTuple):
@@ -123,7 +121,8 @@ def leaving(notices: Seen, own: str, rebalance_drains: bool) -> Leave | None:
     `own` is a reason that metadata does not know: an order to stop, an ill GPU, a dead service.
     What ends its serving at once has priority over what leaves it some time.
     """
-    ends = (notices.taken_at, notices.tagged_until, notices.maintained_at)
+    maintained_at, code = notices.maintenance or (None, "")
+    ends = (notices.taken_at, notices.tagged_until, maintained_at)
     timed = [at for at in ends if at is not None]
     until = min(timed) if timed else None
     target = meaning(notices.target)
@@ -132,9 +131,7 @@ def leaving(notices: Seen, own: str, rebalance_drains: bool) -> Leave | None:
     if own:
         return Leave(own, until)
     if until is not None:
-        reason = (
-            "tagged" if notices.tagged_until is not None else f"maintenance: {notices.maintenance}"
-        )
+        reason = "tagged" if notices.tagged_until is not None else f"maintenance: {code}"
         return Leave("interruption" if notices.taken_at is not None else reason, until, until)
     if notices.rebalance and rebalance_drains:
         return Leave("rebalance recommendation")

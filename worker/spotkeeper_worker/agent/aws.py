@@ -7,6 +7,7 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/create-signed-request.html
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -161,21 +162,14 @@ class SearchLogQueue(Caller):
             raise AwsError("SendMessage", "", f"answered without a MessageId: {text[:80]}")
 
 
-class Parameters(Caller):
-    """The stack's parameters, by GetParameter alone."""
-
-    def __init__(self, region: str, chain: CredentialChain) -> None:
-        super().__init__("ssm", region, chain)
-
-    def get(self, name: str) -> str:
-        """Read a parameter; raises AwsError."""
-        text = self.ask("1.1", "AmazonSSM.GetParameter", {"Name": name})
-        try:
-            return str(json.loads(text)["Parameter"]["Value"])
-        except (ValueError, KeyError, TypeError):
-            raise AwsError("GetParameter", "", f"answered {text[:80]}") from None
-        finally:
-            self.close()
+def parameter(name: str, region: str, chain: CredentialChain) -> str:
+    """Read a parameter of the stack; raises AwsError."""
+    with contextlib.closing(Caller("ssm", region, chain)) as caller:
+        text = caller.ask("1.1", "AmazonSSM.GetParameter", {"Name": name})
+    try:
+        return str(json.loads(text)["Parameter"]["Value"])
+    except (ValueError, KeyError, TypeError):
+        raise AwsError("GetParameter", "", f"answered {text[:80]}") from None
 
 
 class AutoScaling(Caller):

@@ -6,7 +6,7 @@ import contextlib
 import socket
 from typing import TYPE_CHECKING, Callable
 
-from spotkeeper_worker.agent.aws import AutoScaling, AwsError, SearchLogQueue
+from spotkeeper_worker.agent.aws import AwsError, SearchLogQueue
 from spotkeeper_worker.agent.credentials import CredentialChain, NoCredentials
 from spotkeeper_worker.agent.metadata import ELSEWHERE, Identity, Metadata, MetadataError, identity
 from spotkeeper_worker.agent.settings import Settings, SettingsError, load
@@ -62,11 +62,8 @@ def check(environment: Mapping[str, str], sender: Sender) -> int:
             line(about, "", queue.url)
             about = "permissions"
             if instance:
-                auto_scaling = AutoScaling(settings.region, chain)
-                ending.callback(auto_scaling.close)
                 group = settings.group or instance.group
-                group = group or auto_scaling.group_of(instance.instance_id)
-                line("group", "", group or "none: this machine has no hooks")
+                line("group", "", group or "not in the tags: the agent asks for it")
             line("permissions", "", "found; WorkerRole of the stack has those of hooks and logs")
         except (AwsError, NoCredentials) as error:
             line(about, str(error))

@@ -16,8 +16,8 @@ from spotkeeper_worker import __version__, roster
 from spotkeeper_worker.agent.aws import (
     AutoScaling,
     AwsError,
-    Parameters,
     SearchLogQueue,
+    parameter,
 )
 from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.gpu import Gpus, count_gpus, has_gpu
@@ -144,7 +144,7 @@ def sender(
     url = settings.search_log_queue_url
     if not url:
         name = f"/spotkeeper/{settings.stack}/search-log-queue-url"
-        url = Parameters(region, chain).get(name)
+        url = parameter(name, region, chain)
     region = region_of_queue(url) or region
     return SearchLogQueue(url, region, chain), chain
 

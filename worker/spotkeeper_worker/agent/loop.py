@@ -217,9 +217,9 @@ class Agent:
         if not troubles:
             self._say.over("metadata", "metadata answers again")
             self._known = True
-        if notices.maintained_at is not None and notices != before:
-            at = as_text(notices.maintained_at)
-            _LOG.warning("EC2 will maintain this instance (%s) from %s", notices.maintenance, at)
+        if notices.maintenance and notices != before:
+            at, code = notices.maintenance
+            _LOG.warning("EC2 will maintain this instance (%s) from %s", code, as_text(at))
         if notices.rebalance and not before.rebalance:
             _LOG.info("EC2 recommends to rebalance; SPOTKEEPER_REBALANCE sets what follows")
         if metadata.clock_offset_s:
@@ -271,11 +271,8 @@ class Agent:
 
     def _leaving(self, ill: str, now: float, wall: float) -> Leave | None:
         notices = self._seen
-        if (
-            notices.maintained_at is not None
-            and notices.maintained_at - wall > _MAINTENANCE_AHEAD_S
-        ):
-            notices = notices._replace(maintained_at=None)
+        if notices.maintenance and notices.maintenance[0] - wall > _MAINTENANCE_AHEAD_S:
+            notices = notices._replace(maintenance=None)
         dead = self._parts.service.ill
         own = f"gpu: {ill}" if ill else dead and NOT_ALIVE + dead
         own = "stopping" if self.stopping.is_set() else own

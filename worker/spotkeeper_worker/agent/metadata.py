@@ -12,7 +12,7 @@ import json
 import time
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from spotkeeper_worker.agent import web
 from spotkeeper_worker.states import TARGETS, Seen
@@ -90,16 +90,36 @@ class Metadata:
 
 # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/viewing_scheduled_events.html: what is not one
 # of these does not end what the instance serves.
-_MAINTENANCE = ("instance-stop", "instance-retirement", "instance-reboot", "system-reboot",
+_ENDS_IT = ("instance-stop", "instance-retirement", "instance-reboot", "system-reboot",
     "system-maintenance")  # fmt: skip
-_PATHS = {
-    "autoscaling/target-lifecycle-state": "a known state",
-    "spot/instance-action": "an action with a time",
-    "events/recommendations/rebalance": "a recommendation",
-    f"tags/instance/{TAG}": "an RFC 3339 time with a zone",
-}
-_MAINTAINED = {"events/maintenance/scheduled": "a list of events"}
-"""The notices, and what each of them should be."""
+
+
+def _target(body: str, _: float) -> str:
+    TARGETS[body.strip()]
+    return body.strip()
+
+
+def _maintenance(body: str, offset_s: float) -> tuple[float, str] | None:
+    # Canceled and completed events stay listed.
+    events = [
+        (parsedate_to_datetime(event["NotBefore"]).timestamp() - offset_s, event["Code"])
+        for event in json.loads(body)
+        if event["State"] == "active" and event["Code"] in _ENDS_IT
+    ]
+    return min(events, default=None)
+
+
+# The notices by their fields: what each should be, and how it is read by this machine's clock.
+_NOTICES: dict[str, tuple[str, str, Callable[[str, float], Any]]] = {
+    "target": ("autoscaling/target-lifecycle-state", "a known state", _target),
+    "taken_at": ("spot/instance-action", "an action with a time",
+        lambda body, offset_s: read_time(json.loads(body)["time"]) - offset_s),
+    "rebalance": ("events/recommendations/rebalance", "a recommendation",
+        lambda body, _: bool(json.loads(body)["noticeTime"])),
+    "tagged_until": (f"tags/instance/{TAG}", "an RFC 3339 time with a zone",
+        lambda body, offset_s: read_time(body.strip()) - offset_s),
+    "maintenance": ("events/maintenance/scheduled", "a list of events", _maintenance),
+}  # fmt: skip
 
 
 def look(
@@ -110,7 +130,9 @@ def look(
     Maintenance is announced days before: `urgent_only` leaves it out.
     """
     notices, troubles = before, []
-    for path, should_be in (_PATHS if urgent_only else {**_PATHS, **_MAINTAINED}).items():
+    for field, (path, should_be, read) in _NOTICES.items():
+        if urgent_only and field == "maintenance":
+            continue
         try:
             body = metadata.get(f"meta-data/{path}")
         except (MetadataError, ValueError) as error:
@@ -119,38 +141,13 @@ def look(
             if isinstance(error, NoAnswer):
                 break
             continue
+        value = Seen._field_defaults[field]
         try:
-            notices = _read(notices, path, body, metadata.clock_offset_s)
+            value = value if body is None else read(body, metadata.clock_offset_s)
+            notices = notices._replace(**{field: value})
         except (KeyError, TypeError, ValueError):
             troubles.append(f"{path}: {(body or '')[:40]!r} is not {should_be}")
     return notices, tuple(troubles)
-
-
-def _read(notices: Seen, path: str, body: str | None, offset_s: float) -> Seen:
-    """Read one notice, times by this machine's clock; raises KeyError, TypeError or ValueError."""
-    if path.endswith("state"):
-        target = None if body is None else body.strip()
-        if target is not None:
-            TARGETS[target]
-        return notices._replace(target=target)
-    if path.endswith("action"):
-        taken_at = None if body is None else read_time(json.loads(body)["time"]) - offset_s
-        return notices._replace(taken_at=taken_at)
-    if path.endswith("rebalance"):
-        if body is not None and "noticeTime" not in body:
-            raise ValueError(body)
-        return notices._replace(rebalance=body is not None)
-    if path.endswith(TAG):
-        tagged_until = None if body is None else read_time(body.strip()) - offset_s
-        return notices._replace(tagged_until=tagged_until)
-    # Canceled and completed events stay listed.
-    events = [
-        (parsedate_to_datetime(event["NotBefore"]).timestamp() - offset_s, event["Code"])
-        for event in json.loads(body or "[]")
-        if event["State"] == "active" and event["Code"] in _MAINTENANCE
-    ]
-    at, code = min(events) if events else (None, "")
-    return notices._replace(maintained_at=at, maintenance=code)
 
 
 class Identity(NamedTuple):

@@ -114,16 +114,15 @@ def parse_address(url: str) -> Address:
 
 def look(address: Address, now: Callable[[], float] = time.time) -> dict[str, Any]:
     """Take one look, as it travels in the field `agent` of a search log; raises LookFailed."""
-    named: dict[str, Any] = {"vhost": address.vhost, "name": address.queue}
+    of_rabbitmq = address.kind == RABBITMQ
     try:
-        if address.kind == RABBITMQ:
-            ready, unacknowledged = _count_in_rabbitmq(address)
-        else:
-            named["kind"] = "redis"
-            ready, unacknowledged = _count_in_redis(address)
+        counts = _count_in_rabbitmq(address) if of_rabbitmq else _count_in_redis(address)
     except (*web.ERRORS, RedisError, ValueError) as error:
         raise LookFailed(f"{address}: {type(error).__name__} {error}".rstrip()) from None
-    return {**named, "ready": ready, "unacknowledged": unacknowledged, "at": as_text(now())}
+    named = {"vhost": address.vhost, "name": address.queue} | (
+        {} if of_rabbitmq else {"kind": "redis"}
+    )
+    return {**named, **dict(zip(("ready", "unacknowledged"), counts)), "at": as_text(now())}
 
 
 def _count_in_rabbitmq(address: Address) -> tuple[int, int]:

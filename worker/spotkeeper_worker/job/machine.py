@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from spotkeeper_worker.agent.aws import (
     Caller,
-    Parameters,
     SearchLogQueue,
+    parameter,
 )
 from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.gpu import ask
@@ -269,7 +269,7 @@ def _where(settings: Settings, region: str, chain: CredentialChain) -> tuple[str
     group = settings.job_log_group
     if not settings.jobs_parameter:
         return settings.job_bucket, settings.job_queue_url, group
-    text = Parameters(region, chain).get(settings.jobs_parameter)
+    text = parameter(settings.jobs_parameter, region, chain)
     try:
         body = json.loads(text)
         return str(body["bucket"]), str(body["queue_url"]), group or str(body.get("log_group", ""))

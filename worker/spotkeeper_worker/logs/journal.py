@@ -52,6 +52,8 @@ class Journal:
         self.counts = dict.fromkeys(COUNTED, 0)
         """What happened to logs that were not sent as they arrived; the next message has it."""
         self._unwritten = self._unsealed = ""
+        self._is_torn = False
+        """Whether the open segment has a batch that the disk did not take."""
         self._folder = folder
         self._most_logs = most_logs
         self._sessions: dict[str, int] = {}
@@ -59,7 +61,6 @@ class Journal:
             self._sessions = json.loads((folder / SESSIONS).read_text(encoding="utf-8"))
         self._sealed: deque[Segment] = deque()
         self._in_flight: Segment | None = None
-        self._memory: list[str] = []
         numbers = sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
         for number in numbers:
             lines, counts, _ = self._read_segment(folder / f"{number:012d}")
@@ -112,45 +113,42 @@ class Journal:
         return error and f"{self._folder}: {error}; logs are kept in memory"
 
     @property
-    def open_logs(self) -> int:
-        """Logs that are not sealed."""
-        return len(self._lines) + len(self._memory)
-
-    @property
     def waiting(self) -> int:
         """Logs that are not sent."""
-        return self.open_logs + sum(len(segment.lines) for segment in self._sealed)
+        return len(self._lines) + sum(len(segment.lines) for segment in self._sealed)
 
     def append(self, lines: Sequence[str], session: str, batch: int) -> None:
         """Accept a batch: once this returns it survives the end of the process."""
         text = "".join(f"{line}\n" for line in (*lines, f"# batch {session} {batch}"))
         try:
             self._write(text)
-            self._lines.extend(lines)
             self._unwritten = ""
         except OSError as error:
-            self._unwritten = error.strerror or str(error)
-            self._memory.extend(lines)
+            self._is_torn, self._unwritten = True, error.strerror or str(error)
+        self._lines.extend(lines)
         _remember(self._sessions, session, batch)
         self._drop_oldest()
 
     def seal(self, news: Mapping[str, object] | None = None) -> None:
         """End the open segment, which tells the news, too; the next log begins another."""
-        if self._memory:
-            self._sealed.append(Segment(None, tuple(self._memory), self._counts_text(news)))
-            self._memory = []
         if not self._lines:
             return
         counts = self._counts_text(news)
         if counts:
             with contextlib.suppress(OSError):
                 self._write(f"# counts {counts}\n")
-        number: int | None = self._next
+        number: int | None = None
         try:
-            self._begin_another()
+            if self._is_torn:
+                # What is on disk would be another message than the one that is sent.
+                os.ftruncate(self._fd, 0)
+            else:
+                self._begin_another()
+                number = self._next - 1
             self._unsealed = ""
         except OSError as error:
-            number, self._unsealed = None, error.strerror or str(error)
+            self._unsealed = error.strerror or str(error)
+        self._is_torn = False
         self._sealed.append(Segment(number, tuple(self._lines), counts))
         self._lines = []
 
@@ -200,7 +198,7 @@ class Journal:
         """Drop the oldest segments over the limit, except the one being sent."""
         while self.waiting > self._most_logs:
             lost = next((each for each in self._sealed if each is not self._in_flight), None)
-            if lost is None and not self.open_logs:
+            if lost is None and not self._lines:
                 return
             if lost is None:
                 self.seal()
@@ -212,9 +210,8 @@ class Journal:
 
     def _remove(self, segment: Segment) -> None:
         """Delete a segment once its senders' batches are known without it."""
-        if segment.number is None:
-            return
-        path = self._folder / f"{segment.number:012d}"
+        # What was in memory alone has no file, and no segment has the number 0.
+        path = self._folder / f"{segment.number or 0:012d}"
 
         def write_sessions() -> None:
             draft = self._folder / f".{SESSIONS}.new"
@@ -223,11 +220,11 @@ class Journal:
 
         try:
             write_sessions()
-            path.unlink()
+            path.unlink(missing_ok=True)
         except OSError:
             # On a full disk it makes room for them first: left there, it would be sent again.
             with contextlib.suppress(OSError):
-                path.unlink()
+                path.unlink(missing_ok=True)
                 write_sessions()
 
     def _write(self, text: str) -> None:
