@@ -350,7 +350,7 @@ def replay(
     ] = 1,
     max_workers: Annotated[
         int,
-        option("Most workers of a rule. With --market, the fleet's own bound.", min=1),
+        option("Most workers that a rule may use; with --market, the fleet's bound.", min=1),
     ] = 1_000,
     mean_rate: MeanRate = None,
     seed: Seed = 0,

@@ -106,7 +106,7 @@ class Fleet:
     )
     onprem_workers: int = setting(
         "workers on machines of your own, which are used first: at most this many count, and "
-        "missing ones raise an alarm. 0: all that send logs count, and none is missed",
+        "missing ones raise an alarm. 0: all that send logs count, without this alarm",
         "you have machines of your own",
         unit="workers",
         least=0,
@@ -156,7 +156,7 @@ class Fleet:
     )
     maintenance: str = setting(
         "times in UTC at which nothing is replaced for health, and no warned instance before its "
-        "end, such as `Sat 22:00-02:00, 03:00-03:30`. A time without a day is each day's",
+        "end, such as `Sat 22:00-02:00, 03:00-03:30`. A time without a day is for each day",
         "you work on workers, queues or networks at fixed times",
         unit="times",
         pattern=f"^({_TIME}(, ?{_TIME})*)?$",
