@@ -356,7 +356,7 @@ def replay(
     seed: Seed = 0,
     json: JsonFile = None,
     report: ReportFile = None,
-    market: Annotated[Path | None, option("Spot market; both checkers run on it.")] = None,
+    market: Annotated[Path | None, option("Spot market, on which both controllers run.")] = None,
 ) -> None:
     """Replay requests with every sizing rule: which keep the promise, with how many workers."""
     from spotkeeper_lab.backtest.policies import UnknownNameError
