@@ -87,7 +87,7 @@ def emit_us(kind: type[Worker] = Worker) -> float:
             began = time.perf_counter()
             asyncio.run(serve(host.worker))
             best = min(best, (time.perf_counter() - began) / (EMITTED // rounds))
-            until(lambda: host.worker.unsent == 0, "the agent has them", 60)
+            until(lambda: host.worker._emitter.waiting == 0, "the agent has them", 60)
     return best * 1e6
 
 

@@ -81,7 +81,7 @@ def test_hooks_by_the_machine_s_role(
     chain = CredentialChain(metadata, {"AWS_SHARED_CREDENTIALS_FILE": "/dev/null"})
     mine = (machine.group, "spotkeeper-ready", machine.instance_id)
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
-    with closing(AutoScaling("us-east-1", chain)) as scaling:
+    with closing(AutoScaling("autoscaling", "us-east-1", chain)) as scaling:
         with pytest.raises(NoActiveAction):
             scaling.act(*mine)
         machine.launch()

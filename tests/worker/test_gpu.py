@@ -46,7 +46,7 @@ def test_a_hung_nvidia_smi_blocks_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(subprocess.Popen, "kill", lambda process: asked.append(process))
     gpus = look_of(tmp_path, "exec sleep 60", timeout_s=0.1)
     monkeypatch.undo()
-    assert gpus.ill == "nvidia-smi did not answer within 0.1 s"
+    assert gpus.ill == "nvidia-smi: did not answer within 0.1 s"
     (process,) = asked
     process.kill()
     process.communicate()

@@ -63,7 +63,7 @@ def test_a_flood_of_files_does_not_hold_the_agent_up(tmp_path: Path) -> None:
     for number in range(3 * files.MOST_FILES):
         (tmp_path / "in" / f"{number:05d}.json").write_text("[]")
     say = Sometimes(get_logger("agent"))
-    assert files.collect(tmp_path, lambda *_: [], say) == files.MOST_FILES
+    files.collect(tmp_path, lambda *_: [], say)
     assert len(list((tmp_path / "in").iterdir())) == 2 * files.MOST_FILES
 
 

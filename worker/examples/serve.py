@@ -9,15 +9,9 @@ import os
 from spotkeeper_worker import Worker
 from spotkeeper_worker.sqs import serve
 
-
-def load_model():
-    """Load what serves; here it counts letters."""
-    return len
-
-
 logging.basicConfig(level=logging.INFO)
 with Worker() as worker:
-    model = load_model()
+    model = len  # load what serves; this counts letters
     worker.ready()
     worker.stop_on_signals()
     serve(worker, os.environ["REQUEST_QUEUE_URL"], model)

@@ -80,7 +80,6 @@ class NoticeReader:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
-        self._folder = folder
         # Replaced as one: of two threads that read, the slower has the older notice.
         self._last: tuple[object, Notice | None] = (None, None)
 
@@ -90,5 +89,5 @@ class NoticeReader:
             stat = self._path.stat()
             stamp = (stat.st_ino, stat.st_mtime_ns)
             if stamp != self._last[0]:
-                self._last = (stamp, read_notice(self._folder))
+                self._last = (stamp, read_notice(self._path.parent))
         return self._last[1]

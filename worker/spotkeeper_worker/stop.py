@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import signal
 import threading
@@ -14,31 +15,20 @@ def on_signals(stop: Callable[[], None]) -> None:
         signal.signal(number, lambda *_: stop())
 
 
-class Stop:
-    """What `threading.Event` is, but for handlers of signals: `set` waits for no lock.
+class Stop(threading.Event):
+    """An event that a handler of signals may set: `set` waits for no lock.
 
     A handler runs in the main thread, so it would wait for ever for a lock which that holds.
     """
 
-    def __init__(self) -> None:
-        self._given = False
-        # Locked until the order.
-        self._gate = threading.Lock()
-        self._gate.acquire()
+    _is_given = False
 
     def is_set(self) -> bool:
         """Whether the order was given."""
-        return self._given
+        return self._is_given
 
     def set(self) -> None:
         """Give the order, from any thread or handler; more than once does no harm."""
-        self._given = True
-        with contextlib.suppress(RuntimeError):
-            self._gate.release()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait, at most until the order; return whether it was given."""
-        if self._gate.acquire(timeout=max(0.0, seconds)):
-            # Others wait, too.
-            self.set()
-        return self._given
+        self._is_given = True
+        with contextlib.suppress(RuntimeError):  # at the interpreter's exit nobody waits
+            _thread.start_new_thread(super().set, ())

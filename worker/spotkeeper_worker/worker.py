@@ -208,11 +208,6 @@ class Worker:
         """Learn how long a request took, for `stop_taking_at`."""
         self._took.append(seconds)
 
-    @property
-    def unsent(self) -> int:
-        """Logs that the agent does not have yet."""
-        return self._emitter.waiting
-
     def close(self, timeout_s: float = 2.0) -> None:
         """Leave the roster, and hand over the last logs within `timeout_s`."""
         self._stop.set()
@@ -289,13 +284,11 @@ def _seconds(when: When, otherwise: float) -> float:
     Nor is what cannot be written as one: milliseconds, say, as SQS tells them.
     """
     try:
-        if isinstance(when, (int, float)):
-            seconds = float(when)
-        elif isinstance(when, datetime):
+        if isinstance(when, datetime):
             # Without a zone it would count as local time, which utcnow() is not.
             seconds = when.timestamp() if when.tzinfo else math.nan
         else:
-            seconds = read_time(when)
+            seconds = float(when) if isinstance(when, (int, float)) else read_time(when)
         if _FIRST_S <= seconds < _END_S:
             return seconds
     except (ValueError, TypeError, OverflowError):

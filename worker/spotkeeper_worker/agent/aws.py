@@ -175,9 +175,6 @@ def parameter(name: str, region: str, chain: CredentialChain) -> str:
 class AutoScaling(Caller):
     """The machine's own group: its hooks, and its name where metadata does not tell it."""
 
-    def __init__(self, region: str, chain: CredentialChain) -> None:
-        super().__init__("autoscaling", region, chain)
-
     def act(self, group: str, hook: str, instance_id: str, *, heartbeat: bool = False) -> None:
         """Complete a hook, or have it wait for its whole time-out again.
 

@@ -40,7 +40,7 @@ def check(environment: Mapping[str, str], sender: Sender) -> int:
     about = "queue"
     with contextlib.ExitStack() as ending:
         instance: Identity | None = None
-        if settings.on_ec2:
+        if settings.cluster == "aws":
             metadata = Metadata(settings.metadata_endpoint)
             ending.callback(metadata.close)
             try:

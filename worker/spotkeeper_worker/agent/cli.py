@@ -138,7 +138,7 @@ def sender(
     settings: Settings, kind: type[CredentialChain] = CredentialChain
 ) -> tuple[SearchLogQueue, CredentialChain]:
     """Give the queue of search logs, and the permissions to use it; raises AwsError."""
-    metadata = Metadata(settings.metadata_endpoint) if settings.on_ec2 else None
+    metadata = Metadata(settings.metadata_endpoint) if settings.cluster == "aws" else None
     chain = kind(metadata, os.environ)
     region = settings.region or "us-east-1"
     url = settings.search_log_queue_url
@@ -183,7 +183,7 @@ def looked_after(
         if settings.workers == GPUS:
             settings = settings._replace(workers=max(1, count_gpus()[0]))
         metadata = instance = auto_scaling = None
-        if settings.on_ec2:
+        if settings.cluster == "aws":
             metadata = Metadata(settings.metadata_endpoint)
             ending.callback(metadata.close)
             for tries in range(_TRIES, 0, -1):
@@ -205,7 +205,7 @@ def looked_after(
             )
         queue, chain = sender(settings, kind)
         if instance:
-            auto_scaling = AutoScaling(settings.region, chain)
+            auto_scaling = AutoScaling("autoscaling", settings.region, chain)
         outbox = Outbox(
             Journal(settings.spool_dir / "journal", settings.keep_logs),
             queue.send,

@@ -102,11 +102,6 @@ class Settings(NamedTuple):
     job_shutdown: tuple[str, ...] = ("systemctl", "poweroff")
     job_tick_s: float = 1.0
 
-    @property
-    def on_ec2(self) -> bool:
-        """Whether there is instance metadata to ask."""
-        return self.cluster == "aws"
-
 
 def _command(value: Any) -> tuple[str, ...]:
     """Read `["systemctl", "stop", "vllm"]`; raises ValueError."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import time
 from functools import cached_property
 from typing import Callable
@@ -68,11 +67,6 @@ class AsyncWorker(Worker):
         """Learn how long a request took, and that a slot is free."""
         super().took(seconds)
         self._change.wake()
-
-    def stop_on_signals(self) -> None:
-        """Have SIGTERM and SIGINT do what `stop` does; call it in the main thread's event loop."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self.stop)
 
     async def aclose(self, timeout_s: float = 2.0) -> None:
         """Leave the roster, and hand over the last logs within `timeout_s`."""

@@ -108,10 +108,11 @@ class Loop(ABC, Generic[Body]):
 
     async def look(self) -> None:
         """Look at the machine, and at every message that runs."""
-        running = [each for each in self.running if not each.is_returned]
-        await asyncio.gather(*(self._look_after(each) for each in running))
+        await asyncio.gather(*map(self._look_after, self.running))
 
     async def _look_after(self, message: Message[Body]) -> None:
+        if message.is_returned:
+            return
         if self.worker.must_hand_back:
             message.log.status = "timeout"
             _LOG.warning("%s was returned to the queue: the machine goes", message.id)

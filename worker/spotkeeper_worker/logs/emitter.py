@@ -134,26 +134,26 @@ class Emitter:
 
     def _answered(self, line: bytes) -> bytes:
         """Ask the agent; one that was started again meanwhile is connected to again."""
-        if self._connection is not None:
-            with contextlib.suppress(OSError):
-                return _exchanged(self._connection, line)
+        is_new = self._connection is None
+        if self._connection is None:
+            self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._connection.settimeout(TIMEOUT_S)
+            self._connection.connect(str(self._run_dir / NAME))
+        try:
+            self._connection.sendall(line)
+            with self._connection.makefile("rb") as answers:
+                received = answers.readline()
+            if not received.endswith(b"\n"):
+                raise ConnectionResetError("the agent went away")
+        except OSError:
             self._disconnect()
-        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._connection.settimeout(TIMEOUT_S)
-        self._connection.connect(str(self._run_dir / NAME))
-        return _exchanged(self._connection, line)
+            if is_new:
+                raise
+            return self._answered(line)
+        return received
 
     def _disconnect(self) -> None:
         if self._connection is not None:
             with contextlib.suppress(OSError):
                 self._connection.close()
             self._connection = None
-
-
-def _exchanged(connection: socket.socket, line: bytes) -> bytes:
-    connection.sendall(line)
-    with connection.makefile("rb") as answers:
-        received = answers.readline()
-    if not received.endswith(b"\n"):
-        raise ConnectionResetError("the agent went away")
-    return received

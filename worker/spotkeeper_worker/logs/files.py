@@ -51,8 +51,8 @@ _GO = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?([-+.\de]+)(ns|us|ms|s|)", re.ASCII)
 _LONGEST_NUMBER = 400
 
 
-def collect(spool_dir: Path, accept: Accept, say: Sometimes) -> int:
-    """Accept the scripts' files once and remove them; answers how many it dealt with.
+def collect(spool_dir: Path, accept: Accept, say: Sometimes) -> None:
+    """Accept the scripts' files once and remove them.
 
     A file that is found again after a kill is known by its inode and time, not by its name. One
     that cannot be read is kept for the operator; what is no file is only a trap.
@@ -63,8 +63,7 @@ def collect(spool_dir: Path, accept: Accept, say: Sometimes) -> int:
             path for path in folder.iterdir()
             if path.suffix in (".json", ".jsonl") and not path.name.startswith(".")
         )  # fmt: skip
-        paths = sorted(islice(ours, MOST_FILES))
-        for path in paths:
+        for path in sorted(islice(ours, MOST_FILES)):
             try:
                 session, logs = _read_logs(path)
             except FileNotFoundError:
@@ -76,8 +75,6 @@ def collect(spool_dir: Path, accept: Accept, say: Sometimes) -> int:
                 accept(logs[first : first + MOST_LOGS], session, first // MOST_LOGS + 1)
             with contextlib.suppress(OSError):
                 path.unlink()
-        return len(paths)
-    return 0
 
 
 def _read_logs(path: Path) -> tuple[str, list[object]]:
@@ -147,16 +144,15 @@ class Follow(NamedTuple):
             raise ValueError(
                 "format: uvicorn's access log has no durations; add SpotkeeperMiddleware instead"
             )
-        if value.get("format", "nginx") not in FORMATS:
-            raise ValueError(f"format should be one of {', '.join(FORMATS)}")
+        for name, choices in (("format", FORMATS), ("unit", _UNITS)):
+            if name in value and value[name] not in choices:
+                raise ValueError(f"{name} should be one of {', '.join(choices)}")
         known = ", ".join(sorted(cls._fields))
         for name, named in value.items():
             if name not in cls._fields:
                 raise ValueError(f"{name}: should be one of {known}")
             if not isinstance(named, (str, list) if name == "skip" else str):
                 raise ValueError(f"{name}: should be a text")
-        if value.get("unit", "s") not in _UNITS:
-            raise ValueError(f"unit should be one of {', '.join(_UNITS)}")
         named = FORMATS[value.get("format", "nginx")]
         given = {**named, **value, "follow": Path(value["follow"])}
         if "finished_at" in value and "started_at" not in value:
