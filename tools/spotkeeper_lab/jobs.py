@@ -106,7 +106,7 @@ class JobWorld:
     """The job's world; `work` is in minutes. A `market` without capacity refuses launches.
 
     `failing` is the share of images that fail, and `unread` that of reads that do: of machines, of
-    all but machines, and of prices.
+    all but machines, and of prices. In the minutes of `blind` each read does.
     """
 
     spec: JobSpec
@@ -122,6 +122,7 @@ class JobWorld:
     forged: float = 0.0
     failing: float = 0.0
     unread: float = 0.0
+    blind: range = range(0)
     snapshot: tuple[int, int] = (1, 5)
     late: int = 0
     kill_share: float = 0.0
@@ -231,7 +232,8 @@ class JobWorld:
 
     def is_unread(self) -> bool:
         """Whether this read fails."""
-        return self.unread > 0 and self.random.random() < self.unread
+        is_unread = self.unread > 0 and self.random.random() < self.unread
+        return is_unread or self.t in self.blind
 
     def do(self, spec: JobSpec, job: Job, step: steps.Step) -> str:
         with self._call(step):
