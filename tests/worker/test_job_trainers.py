@@ -197,3 +197,37 @@ def test_what_publish_made_counts_whatever_its_name(tmp_path: Path) -> None:
         folder.look()
     assert folder.commits == ["000009", "000010", "final"]
     assert (latest(tmp_path) or SimpleNamespace(name="")).name == "final"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("latest", "-> epoch_9", "epoch_9"),
+        ("last.ckpt", "-> epoch_8", "epoch_9"),
+        ("best.ckpt", "-> epoch_8", None),
+        ("latest", "-> /tmp", None),
+        # DeepSpeed, mmengine, TensorFlow.
+        ("latest", "epoch_8\n", "epoch_9"),
+        ("last_checkpoint", "{folder}/epoch_9", "{folder}/epoch_9"),
+        ("checkpoint", 'model_checkpoint_path: "epoch_9"', None),
+    ],
+)
+def test_what_names_the_newest_checkpoint_is_there_on_the_next_machine(
+    tmp_path: Path, name: str, text: str, expected: str | None
+) -> None:
+    folder, there = Folder(tmp_path / "a"), tmp_path / "b"
+    folder.do("epoch_8/")
+    _, is_link, target = text.rpartition("-> ")
+    if is_link:
+        (tmp_path / "a" / name).symlink_to(target)
+    else:
+        (tmp_path / "a" / name).write_text(text.format(folder=tmp_path / "a"))
+    folder.do("epoch_9/")
+    again = keeper_of(folder.keeper.store, generation=2)
+    again.claim()
+    again.load(there)
+    pointer = there / name
+    seen = pointer.read_text() if pointer.is_file() else None
+    if pointer.is_symlink():
+        seen = str(pointer.readlink())
+    assert seen == (expected and expected.format(folder=there))

@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 from spotkeeper_worker.checkpoints import DRAFT, compare, latest
 from spotkeeper_worker.job.bucket import Absent, Bucket, BucketError, Conflict
-from spotkeeper_worker.job.entries import Entry, hold, look_at, opened, release
+from spotkeeper_worker.job.entries import Entry, hold, look_at, opened, point, pointers_at, release
 from spotkeeper_worker.times import as_text
 
 VERSION = 1
@@ -44,10 +44,11 @@ class File:
 
 @dataclass(frozen=True)
 class Step:
-    """A checkpoint in the bucket."""
+    """A checkpoint in the bucket, and what named it beside it."""
 
     step: str
     files: tuple[File, ...]
+    pointers: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, body: Any) -> Step | None:
@@ -56,7 +57,7 @@ class Step:
             return None
         names = ("path", "key", "bytes", "sha256")
         files = tuple(File(**{name: each[name] for name in names}) for each in body["files"])
-        return cls(str(body["step"]), files)
+        return cls(str(body["step"]), files, dict(body.get("pointers", {})))
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Head:
 
     def as_json(self) -> bytes:
         """Write it."""
-        newest = asdict(self.newest) if self.newest else {"step": None, "files": []}
+        newest = asdict(self.newest or Step("", ())) | {"step": self.step}
         body = {
             "version": VERSION, "job": self.job, "generation": self.owner.generation,
             "attempt": self.owner.attempt, "owner": self.owner.instance_id, **newest,
@@ -211,6 +212,7 @@ class Keeper:
                         return False
                     files.append(File(path, key, *_digest(file)))
                     self.store.upload(file, key)
+            pointers = pointers_at(entry)
             if look_at(held.path) != held or look_at(entry.path) not in (entry, None):
                 return False
         except FileNotFoundError:
@@ -218,7 +220,7 @@ class Keeper:
         finally:
             release(entry.path.parent)
         previous = self.head.newest if self.keep > 1 else None
-        newest = Step(entry.name, tuple(files))
+        newest = Step(entry.name, tuple(files), pointers)
         try:
             self._write(replace(self.head, newest=newest, previous=previous))
         except TakenOver:
@@ -304,6 +306,7 @@ class Keeper:
             place = folder / step.step
             (draft / step.step).rename(place)
             draft.rmdir()
+            point(step.pointers, place)
             return look_at(place), "; ".join(wrong)
         if wrong:
             raise NotLoaded("; ".join(wrong))

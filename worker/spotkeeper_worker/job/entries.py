@@ -37,6 +37,7 @@ _FILES_BESIDE = (
 )  # fmt: skip
 # Files that name the newest checkpoint: DeepSpeed, TensorFlow, mmengine.
 _POINTERS, _POINTER_BYTES = ("latest", "checkpoint", "last_checkpoint"), 4096
+_IS_LAST = re.compile("last|latest|newest|current", re.IGNORECASE)
 _STEP = re.compile("checkpoint|ckpt|step|epoch|iter", re.IGNORECASE)
 _SHARD = re.compile("-[0-9]+-of-[0-9]+")
 _HELD = f"{DRAFT}upload"
@@ -220,6 +221,42 @@ class Entries:
         if entry.path.is_file():
             return entry.path.match(self._complete)
         return any(entry.path.glob(self._complete))
+
+
+def pointers_at(entry: Entry) -> dict[str, str]:
+    """Return what names a checkpoint, or one beside it, and how: a `link`, its `name`, its `path`.
+
+    A script may continue from what they name, and from nothing else.
+    """
+    folder, pointers = entry.path.parent, {}
+    for path in folder.iterdir():
+        if path.is_symlink():
+            is_last = path.resolve() == entry.path.resolve() or _IS_LAST.search(path.name)
+            if is_last and path.resolve().parent == folder.resolve():
+                pointers[path.name] = "link"
+        elif text := _named_in(path):
+            pointers[path.name] = "path" if Path(text).is_absolute() else "name"
+    return pointers
+
+
+def _named_in(path: Path) -> str:
+    """Return the text of a file that names an entry beside it and nothing else."""
+    with contextlib.suppress(OSError, ValueError):
+        if path.name in _POINTERS and path.is_file() and path.stat().st_size < _POINTER_BYTES:
+            text = path.read_text(encoding="utf-8").strip()
+            named = path.parent / text
+            return text if named.parent == path.parent and named.exists() else ""
+    return ""
+
+
+def point(pointers: dict[str, str], place: Path) -> None:
+    """Have what named a checkpoint name the one that was loaded."""
+    for name, how in pointers.items():
+        path = place.parent / Path(name).name
+        if how == "link":
+            path.symlink_to(place.name)
+        else:
+            path.write_text(place.name if how == "name" else str(place), encoding="utf-8")
 
 
 @contextlib.contextmanager
