@@ -345,26 +345,6 @@ def test_a_subnet_that_was_deleted_stops_no_job(account: Account) -> None:
     assert account.machine["SubnetId"] in others
 
 
-def test_a_defect_in_one_job_stops_no_other(
-    account: Account, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    account.start(DOCUMENT.replace("resnet", "a-broken"))
-    account.start(DOCUMENT)
-    cloud = wiring.job_ports().cloud
-    look = cloud.look
-
-    def broken(spec: JobSpec, job: Job, now: datetime) -> Any:
-        if job.name == "a-broken":
-            raise OverflowError("cannot convert float infinity to integer")
-        return look(spec, job, now)
-
-    monkeypatch.setattr(cloud, "look", broken)
-    with pytest.raises(ExceptionGroup) as raised:
-        account.tick()
-    assert raised.group_contains(OverflowError)
-    assert account.machine["tags"]["spotkeeper:job"] == "resnet"
-
-
 OF_EC2 = {"source": "aws.ec2", "account": "123456789012"}
 KINDS: dict[str, dict[str, Any]] = {
     "EC2 Instance State-change Notification": {
@@ -797,13 +777,6 @@ def test_a_wrong_document_is_refused_with_its_fields(
     path.write_text(f"{head}{first}\n[machine]{machine}{rest}\n", encoding="utf-8")
     with pytest.raises(OperatorError, match=message):
         read_document(path)
-
-
-def test_the_folder_of_checkpoints_has_a_default_name_beside_other_settings(tmp_path: Path) -> None:
-    path = tmp_path / "job.toml"
-    path.write_text(DOCUMENT + "[state]\ncomplete = 'done'\n", encoding="utf-8")
-    state = read_document(path).state
-    assert (state.checkpoints, state.complete) == ("checkpoints", "done")
 
 
 def test_start_names_everything_that_is_wrong_with_the_machine(account: Account) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import itertools
-import os
 import shutil
 import tempfile
 import threading
@@ -435,47 +434,6 @@ def test_a_script_that_removes_old_checkpoints_takes_none_out_of_an_upload(tmp_p
 
 
 # --- which entry ----------------------------------------------------------------------------------
-
-
-def seen(folder: Path, complete: str | None = None) -> tuple[Entries, Callable[[float], str]]:
-    entries = Entries(folder, complete)
-
-    def at(now: float) -> str:
-        found = entries.look(now)
-        return found.name if found else "-"
-
-    return entries, at
-
-
-def test_with_a_glob_nothing_else_makes_an_entry_complete(tmp_path: Path) -> None:
-    _, at = seen(tmp_path, "*.done")
-    entry_in(tmp_path, 1)
-    assert [at(0.0), at(60.0)] == ["-", "-"]
-    (tmp_path / "000001" / "all.done").touch()
-    assert at(60.0) == "000001"
-
-
-@pytest.mark.parametrize(
-    ("names", "committed", "found"),
-    [
-        (("checkpoint-9", "checkpoint-10"), "", "checkpoint-10"),
-        (("checkpoint-9", "checkpoint-8"), "checkpoint-9", "-"),
-        (("checkpoint-9", "last.ckpt"), "", "checkpoint-9"),
-        (("checkpoint-9", "last.ckpt"), "checkpoint-9", "-"),
-        (("last.ckpt", "checkpoint-9"), "last.ckpt", "checkpoint-9"),
-        ((".hidden", "a"), "", "a"),
-    ],
-)
-def test_the_newest_entry_counts(
-    tmp_path: Path, names: tuple[str, ...], committed: str, found: str
-) -> None:
-    entries, at = seen(tmp_path)
-    for number, name in enumerate(names, 1):
-        (tmp_path / name).write_text(name)
-        os.utime(tmp_path / name, (number, number))
-    entries.committed = look_at(tmp_path / committed) if committed else None
-    at(0.0)
-    assert at(5.0) == found
 
 
 def test_a_folder_that_is_none_is_an_error_and_a_missing_one_is_empty(tmp_path: Path) -> None:

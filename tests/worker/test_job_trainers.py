@@ -120,6 +120,7 @@ STORIES = {
             " events.out.tfevents.1731084143.ip-10-0-0-1.12.0",
         "step_9.pt",
     ),
+    "a hidden one": ({}, ".hidden a", "a"),
     "mmengine": (
         {}, "20240101_120000/ epoch_1.pth last_checkpoint epoch_2.pth 20240101_120000/",
         "20240101_120000 epoch_1.pth epoch_2.pth",

@@ -11,7 +11,7 @@ from spotkeeper.domain.decision import DecisionRecord
 from spotkeeper.domain.jobs.job import Job, JobResources, JobSpec, OwnMachine, Report
 from spotkeeper.domain.jobs.steps import Start, Step
 from spotkeeper.job_ports import Kept, NotMade
-from spotkeeper.ports import FleetError, TimedOut, Unavailable, Unreadable
+from spotkeeper.ports import TimedOut, Unavailable, Unreadable
 from spotkeeper.turns.keep_jobs import JobPorts, keep_jobs
 from spotkeeper.turns.turn import TurnReport
 from spotkeeper_lab.jobs import BEGAN, MINUTE, Free
@@ -25,7 +25,7 @@ class Many:
 
     count: int
     look_s: float
-    wrong: dict[str, FleetError] = field(default_factory=dict)
+    wrong: dict[str, Exception] = field(default_factory=dict)
     now: datetime = BEGAN
     turned: dict[str, list[datetime]] = field(default_factory=lambda: defaultdict(list))
 
@@ -71,7 +71,7 @@ class Many:
 
     def look(self, spec: JobSpec, job: Job, now: datetime) -> JobResources:
         self.now += timedelta(seconds=self.look_s)
-        if error := self.wrong.get("look"):
+        if error := self.wrong.get("look") or self.wrong.get(f"look {job.name}"):
             raise error
         return JobResources(now=now)
 
@@ -104,13 +104,15 @@ def test_reports_of_all_jobs_are_kept_and_their_jobs_are_first() -> None:
     assert {*many.turned} <= {it.job for it in reports}
 
 
-@pytest.mark.parametrize("what", ["acquire", "release"])
+@pytest.mark.parametrize("what", ["acquire", "release", "look"])
 def test_one_job_never_stops_another(what: str) -> None:
     many = Many(count=3, look_s=0.1)
-    many.wrong = {f"{what} job-0": Unreadable("a document"), "acquire job-1": Unavailable("table")}
+    wrong = OverflowError("a defect") if what == "look" else Unreadable("a document")
+    many.wrong = {f"{what} job-0": wrong, "acquire job-1": Unavailable("table")}
     report = many.turn()
     failed = {record.fleet for record in report.records if record.error}
-    assert failed == ({"job-0", "job-1"} if what == "acquire" else {"job-1"})
+    assert failed == ({"job-1"} if what == "release" else {"job-0", "job-1"})
+    assert report.defects == ([wrong] if what == "look" else [])
     assert all(record.outcomes for record in report.records if not record.error)
     assert "job-2" in [record.fleet for record in report.records]
 

@@ -111,8 +111,8 @@ def answered(job: Job, what: Launch | Making, name: str, now: datetime) -> Job:
         job, refused={k: refusal for k, refusal in job.refused.items() if k != _kind(what)}
     )
     if isinstance(what, Launch):
-        own = OwnMachine(attempt=what.attempt, at=now, rate=job.rate)
-        machines = {**job.machines, name: own}
+        machine = OwnMachine(attempt=what.attempt, at=now, rate=job.rate)
+        machines = {**job.machines, name: machine}
         job = replace(job, launch=None, machines=machines)
         return replace(job, successor=name) if job.machine else replace(job, machine=name)
     job = replace(job, making=None)
