@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto import mock_aws
 
+from spotkeeper_worker.job import folders
 from spotkeeper_worker.job.bucket import Absent, Bucket, BucketError, Conflict
 from spotkeeper_worker.job.commits import Head, Keeper, NotLoaded, Owner, TakenOver
 from spotkeeper_worker.job.entries import Entries, Entry, look_at
@@ -156,6 +157,7 @@ class Machine:
     def _work(self) -> None:
         mine: Any = self
         keeper = keeper_of(mine, self.number, self.generation)
+        keeper.at_once = 1
         _again(keeper.claim)
         if keeper.head.done:
             _again(keeper.clean)
@@ -371,6 +373,40 @@ def test_a_checkpoint_of_one_name_is_not_written_over_while_the_head_names_it(
         keeper.commit(changed)
     loaded, wrong = keeper.load(tmp_path / "two")
     assert (loaded is not None, wrong) == (True, "")
+
+
+class AtOnce(Objects):
+    """A bucket that answers only when eight calls wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eight = threading.Barrier(8, timeout=10)
+
+    def upload(self, path: Path, key: str) -> None:
+        self.eight.wait()
+        super().upload(path, key)
+
+    def download(self, key: str, path: Path) -> None:
+        self.eight.wait()
+        super().download(key, path)
+
+
+def test_many_small_files_are_copied_at_once(tmp_path: Path) -> None:
+    keeper = keeper_of(AtOnce())
+    keeper.claim()
+    (tmp_path / "one" / "9").mkdir(parents=True)
+    for number in range(80):
+        (tmp_path / "one" / "9" / f"shard{number}").write_text(f"{number}")
+    entry = look_at(tmp_path / "one" / "9")
+    assert entry
+    assert keeper.commit(entry)
+    loaded, _ = keeper.load(tmp_path / "two")
+    assert loaded
+    assert {name: path.read_text() for name, path in loaded.files().items()} == {
+        f"shard{number}": f"{number}" for number in range(80)
+    }
+    folders.to_folder(keeper.store, "jobs/resnet/steps/", tmp_path / "three")
+    assert len(folders.files_in(tmp_path / "three")) == 80
 
 
 def test_of_one_generation_the_newest_machine_is_the_owner() -> None:

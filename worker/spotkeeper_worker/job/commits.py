@@ -12,16 +12,23 @@ import json
 import secrets
 import shutil
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from spotkeeper_worker.checkpoints import DRAFT, compare, latest
-from spotkeeper_worker.job.bucket import Absent, Bucket, BucketError, Conflict
+from spotkeeper_worker.job.bucket import AT_ONCE, Absent, Bucket, BucketError, Conflict, each_of
 from spotkeeper_worker.job.entries import Entry, hold, look_at, opened, point, pointers_at, release
 from spotkeeper_worker.times import as_text
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 VERSION = 1
 _BLOCK = 256 * 1024
+LARGE = 32 * 1024 * 1024
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
 
 
 class TakenOver(Exception):
@@ -133,6 +140,7 @@ class Keeper:
     keep: int
     clock: Callable[[], float]
     """Seconds since the epoch."""
+    at_once: int = AT_ONCE
     head: Head = field(init=False)
     was_mine: bool = False
     """Whether this machine owned the head before this claim: the agent was started again."""
@@ -203,15 +211,18 @@ class Keeper:
             return False
         try:
             part = f"{entry.name}-{self.me.attempt}/{self.me.generation}.{secrets.token_hex(4)}"
-            files = []
-            for path, size, at, inode in held.print:
-                name = entry.name if path == "." else path
-                key = self._key(f"steps/{part}/{name}")
+
+            def send(seen: tuple[str, int, int, int]) -> File:
+                path, size, at, inode = seen
+                key = self._key(f"steps/{part}/{entry.name if path == '.' else path}")
                 with opened(held.path / path, (size, at, inode)) as file:
                     if file is None:
-                        return False
-                    files.append(File(path, key, *_digest(file)))
+                        raise FileNotFoundError(path)
+                    sent = File(path, key, *_digest(file))
                     self.store.upload(file, key)
+                return sent
+
+            files = self._each(held.print, send, lambda seen: seen[1])
             pointers = pointers_at(entry)
             if look_at(held.path) != held or look_at(entry.path) not in (entry, None):
                 return False
@@ -220,7 +231,7 @@ class Keeper:
         finally:
             release(entry.path.parent)
         previous = self.head.newest if self.keep > 1 else None
-        newest = Step(entry.name, tuple(files), pointers)
+        newest = Step(entry.name, tuple(sorted(files, key=lambda file: file.path)), pointers)
         try:
             self._write(replace(self.head, newest=newest, previous=previous))
         except TakenOver:
@@ -228,6 +239,16 @@ class Keeper:
             raise
         self.clean()
         return True
+
+    def _each(
+        self, files: Iterable[_Item], call: Callable[[_Item], _Answer], size: Callable[[_Item], int]
+    ) -> list[_Answer]:
+        """Copy small files at once; a large one has several connections, and much memory."""
+        parts: tuple[list[_Item], list[_Item]] = ([], [])
+        for file in files:
+            parts[size(file) >= LARGE].append(file)
+        small, large = parts
+        return [*each_of(small, call, self.at_once), *each_of(large, call, 1)]
 
     def owns(self) -> bool:
         """Say whether no other machine has claimed the head."""
@@ -247,6 +268,7 @@ class Keeper:
         prefix = self._key("steps/")
         try:
             head = (self._read()[0] if too_late else None) or self.head
+            spare = []
             for key in self.store.keys(prefix):
                 step, upload, *_ = [*key[len(prefix) :].split("/"), ""]
                 numbers = (step.rpartition("-")[2], upload.partition(".")[0])
@@ -255,7 +277,8 @@ class Keeper:
                 attempt, generation = map(int, numbers)
                 is_own = Owner("", attempt, generation).rank == self.me.rank
                 if is_own if too_late else generation <= self.me.generation:
-                    self.store.delete(key)
+                    spare.append(key)
+            each_of(spare, self.store.delete, self.at_once)
         except (BucketError, ValueError):
             return
 
@@ -270,6 +293,15 @@ class Keeper:
             if entry:
                 self.commit(entry)
         clear(folder)
+
+    def _fetch(self, entry: Path, file: File) -> None:
+        path = entry / file.path
+        if entry not in (path, *path.parents) or ".." in Path(file.path).parts:
+            raise NotLoaded(f"{file.path} is not a path below a checkpoint")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.store.download(file.key, path)
+        if _digest(path) != (file.bytes, file.sha256):
+            raise NotLoaded(f"{file.key} is not what was uploaded")
 
     def load(self, folder: Path) -> tuple[Entry | None, str]:
         """Have the newest whole checkpoint in a folder, and nothing else.
@@ -289,14 +321,8 @@ class Keeper:
             _removed(draft)
             draft.mkdir()
             try:
-                for file in step.files:
-                    entry, path = draft / step.step, draft / step.step / file.path
-                    if entry not in (path, *path.parents) or ".." in Path(file.path).parts:
-                        raise NotLoaded(f"{file.path} is not a path below a checkpoint")
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    self.store.download(file.key, path)
-                    if _digest(path) != (file.bytes, file.sha256):
-                        raise NotLoaded(f"{file.key} is not what was uploaded")
+                fetch = partial(self._fetch, draft / step.step)
+                self._each(step.files, fetch, lambda file: file.bytes)
             except (NotLoaded, Absent) as error:
                 head, _ = self._read()
                 if head is None or head.owner != self.me:

@@ -7,9 +7,11 @@ renamed, so that a copy that ends half-way is continued with the next file.
 from __future__ import annotations
 
 import stat
+from threading import Lock
 from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.checkpoints import DRAFT
+from spotkeeper_worker.job.bucket import each_of
 from spotkeeper_worker.job.entries import Seen, opened
 
 if TYPE_CHECKING:
@@ -37,20 +39,25 @@ def to_folder(
     sizes = {
         name: size for name, size in store.sizes(prefix).items() if name and not name.endswith("/")
     }
-    done = 0
-    inside = folder.resolve()
-    for name, size in sorted(sizes.items()):
+    inside, whole, done, lock = folder.resolve(), sum(sizes.values()), 0, Lock()
+
+    def fetch(named: tuple[str, int]) -> None:
+        nonlocal done
+        name, size = named
         path = folder / name
         if inside not in (path.parent.resolve(), *path.parent.resolve().parents):
             # The agent is root, and a name or a link of the job's user leads elsewhere.
-            continue
+            return
         if not (path.is_file() and (keep or path.stat().st_size == size)):
             path.parent.mkdir(parents=True, exist_ok=True)
             draft = path.with_name(f"{DRAFTS}-{path.name}")
             store.download(f"{prefix}{name}", draft)
             draft.replace(path)
-        done += size
-        show(done, sum(sizes.values()))
+        with lock:
+            done += size
+            show(done, whole)
+
+    each_of(sorted(sizes.items()), fetch)
 
 
 def to_bucket(store: Bucket, folder: Path, prefix: str, sent: dict[str, Seen]) -> None:

@@ -365,8 +365,9 @@ class Life:
         progress = [0, 0]
 
         def show(done: int, total: int) -> None:
-            progress[:] = done, total
-            self._trouble_since = None
+            if done > progress[0]:
+                progress[:] = done, total
+                self._trouble_since = None
 
         yield from self._await(
             lambda: to_folder(store, prefix, folder, show, keep=keep),
