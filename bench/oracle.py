@@ -24,7 +24,7 @@ from spotkeeper_cli.options import counted, screen
 from spotkeeper_lab.run.chaos import run
 from spotkeeper_lab.scenario import draw
 
-SEEDS, NOTICED = 20, 38
+SEEDS, NOTICED = 20, 39
 DOMAIN, TURNS, ADAPTERS = "spotkeeper.domain", "spotkeeper.turns", "spotkeeper.adapters"
 BACKFILL, DECIDE = f"{DOMAIN}.availability.backfill", f"{DOMAIN}.availability.decide"
 READING, HEALTH = f"{TURNS}.reading", f"{DOMAIN}.health"
@@ -183,6 +183,7 @@ FAULTS = (
     Planted(
         "the fleet does not grow", SIZE, "_sizing_of", instances(lambda n, t: min(n, t.current))
     ),
+    Planted("own machines are not counted", SIZE, "recent_onprem", answers((0, ()))),
     Planted("two more than the load needs", SIZE, "_sizing_of", instances(lambda n, _: n + 4)),
     # The health of workers.
     Planted("hung workers stay", DIAGNOSIS, "silent", answers({})),

@@ -135,6 +135,9 @@ class Scenario:
 
 # --- drawing and keeping ---
 
+# Those beside the fleet of a drill that has some.
+OWN_MACHINES = 6
+
 
 def draw(seed: int) -> Scenario:
     """Draw a run of several faults; each second one is a drill, of one situation alone."""
@@ -151,8 +154,12 @@ def draw(seed: int) -> Scenario:
         )
         for kind, value, after_s in DRILLS[seed // 2 % len(DRILLS)]
     ]
-    loads = [(0.0, round(rng.uniform(4.0, 6.0), 1))]
-    if {fault.kind for fault in faults} == {Kind.BAD_SPOT_IMAGE}:
+    loads, kinds = [(0.0, round(rng.uniform(4.0, 6.0), 1))], {fault.kind for fault in faults}
+    own = OWN_MACHINES if kinds == {Kind.LOSS} else 0
+    if own:
+        # Machines of one's own serve more than half of it.
+        loads = [(0.0, loads[0][1] + own / 2)]
+    if kinds == {Kind.BAD_SPOT_IMAGE}:
         loads = [(0.0, 2.0), (WARM_UP_S + 900.0, loads[0][1])]
     return replace(
         plain,
@@ -160,7 +167,7 @@ def draw(seed: int) -> Scenario:
         loads=tuple(loads),
         sized=True,
         faults=tuple(faults),
-        onprem_workers=0,
+        onprem_workers=own,
     )
 
 
