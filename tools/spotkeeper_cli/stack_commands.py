@@ -335,7 +335,7 @@ def cost(
     prices: Annotated[
         list[str] | None,
         option(
-            "On-demand USD an hour of your own, such as g5.xlarge=0.62.",
+            "Your own on-demand price in USD an hour, such as g5.xlarge=0.62.",
             "--price",
             metavar="TYPE=USD",
         ),
@@ -593,7 +593,7 @@ def rollout(
         duration("Compare for at least this long.", "--bake", least=60, most=172_800, shown="10m"),
     ] = 600.0,
     cancel: Annotated[
-        bool, option("Cancel the instance refreshes that run; what is new stays.", "--cancel")
+        bool, option("Cancel the instance refreshes that run; new instances stay.", "--cancel")
     ] = False,
     roll_back: Annotated[
         bool, option("Roll back the instance refreshes that run.", "--roll-back")
