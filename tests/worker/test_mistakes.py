@@ -40,8 +40,6 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
      r'should be a command, such as \["systemctl"'),
     (lambda: parse({"SPOTKEEPER_LOGS": "/a.json", "SPOTKEEPER_STACK": "s"}), SettingsError,
      "should be {follow = "),
-    (lambda: parse({"SPOTKEEPER_WORKER": "2", "SPOTKEEPER_STACK": "s"}), SettingsError,
-     "did you mean SPOTKEEPER_WORKERS"),
     (lambda: parse({"SPOTKEEPER_RUN_DIR": f"/{'x' * 99}", "SPOTKEEPER_STACK": "s"}), SettingsError,
      "should be an absolute path of at most 96"),
     (lambda: region_of_queue("requests"), ValueError, "'requests' should be a queue's URL: https"),

@@ -137,12 +137,6 @@ def test_the_metadata_and_what_no_proxy_names_are_asked_without(
     assert machine.bodies == ["{}"]
 
 
-def test_a_proxy_that_is_no_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "proxy.example.com:3128")
-    with pytest.raises(web.ERRORS, match="HTTPS_PROXY: should be http://HOST:PORT"):
-        parameter(*NAMED)
-
-
 @pytest.mark.parametrize("dual", [False, True])
 @pytest.mark.parametrize("region", ["eu-central-1", "us-gov-west-1", "cn-north-1"])
 @pytest.mark.parametrize("service", ["sqs", "ssm", "autoscaling"])

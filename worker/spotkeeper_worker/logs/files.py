@@ -233,8 +233,6 @@ class Follow(NamedTuple):
             wrong(f"{self.status}: {str(code)[:40]!r} is no status; it counts as ok")
         named = _field(entry, self.request_id)
         request_id = str(named if named not in (None, "", "-") else own_id)[:LONGEST_ID]
-        if not request_id:
-            request_id = _digest(json.dumps(entry, sort_keys=True).encode())
         return {
             # A half of a character is no UTF-8.
             "request_id": request_id.encode("utf-8", "replace").decode(),
