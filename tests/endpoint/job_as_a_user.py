@@ -465,14 +465,6 @@ def stopped(epochs: int, expected: str) -> str:
         return f"stopped at {step}, recovered, bit-equal"
 
 
-def too_expensive() -> str:
-    """A job ends at its limit of money."""
-    with account(6) as place:
-        place.start(program="import time\ntime.sleep(3600)\n", end="max_usd = 0.000000001")
-        place.ended("max_usd", None)
-        return f"{place.job.usd:.9f} USD"
-
-
 def root_to_next_job(kills: int, epochs: int, expected: str) -> str:
     """What a job wrote anywhere on its root is in the image that it leaves, for the next job."""
     with account(7) as place:
@@ -506,7 +498,6 @@ def main() -> int:
         "exit 3": failed,
         "idle": idle,
         "stop": lambda: stopped(epochs, expected),
-        "max_usd": too_expensive,
         "root to image to next job": lambda: root_to_next_job(few, epochs, expected),
         "lost table, checkpoints": lambda: lost("checkpoints", epochs, expected),
         "lost table, volume": lambda: lost("volume", epochs, expected),

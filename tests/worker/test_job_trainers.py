@@ -182,9 +182,12 @@ def test_a_checkpoint_that_is_soon_replaced_is_named(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for step in range(4):
         (tmp_path / f"step_{step}.pt").write_text("x")
+        (tmp_path / "last.pt").write_text("x" * step)
         folder.entries.look(3.0 * step)
         (tmp_path / f"step_{step}.pt").unlink()
-    folder.entries.look(20.0)
+    assert folder.entries.ignored["last.pt"] == "it changed before it was 5 s old"
+    (tmp_path / "last.pt").unlink()
+    folder.entries.look(12.0)
     assert folder.entries.ignored["step_3.pt"] == "it was gone before it was 5 s old"
     folder.do("step_9.pt")
     assert (folder.commits, folder.entries.ignored) == (["step_9.pt"], {})

@@ -158,10 +158,10 @@ class Entries:
             elif self._complete and (ended_well or unchanged_s >= INCOMPLETE_S):
                 self.ignored[path.name] = f"no file of it matches complete = {self._complete!r}"
         if self.committed is None:
-            gone = [name for name in self._seen.keys() - entries.keys() if not self._complete]
-            self._replaced |= dict.fromkeys(
-                gone, f"it was gone before it was {SETTLED_S:.0f} s old"
-            )
+            for name, (entry, _) in self._seen.items():
+                if not self._complete and entries.get(name, (None,))[0] != entry:
+                    what = "changed" if name in entries else "was gone"
+                    self._replaced[name] = f"it {what} before it was {SETTLED_S:.0f} s old"
             self.ignored |= self._replaced
         self._seen = entries
         highest = max((entry.rank for entry in complete.values()), default=0)
