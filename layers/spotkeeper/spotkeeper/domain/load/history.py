@@ -39,13 +39,6 @@ class ArrivalLog:
     `kept` ones of another log, which are not copied.
     """
 
-    _before: "ArrivalLog | None"
-    _kept: int
-    _requests: Sequence[int]
-    _work_s: Sequence[float]
-    _counts: list[int]
-    _works: list[float]
-
     def __init__(
         self,
         first: int,
@@ -55,29 +48,21 @@ class ArrivalLog:
         kept: int = 0,
     ) -> None:
         """Add up, so that any window costs the same."""
-        if before and before._before:
-            own = max(0, kept - before._kept)
-            requests = [*before._requests[:own], *requests]
-            work_s = [*before._work_s[:own], *work_s]
-            before, kept = before._before, min(kept, before._kept)
         self.first, self._before, self._kept = first, before, kept
-        self._requests, self._work_s = requests, work_s
-        self._old_counts = before._counts if before else [0]
-        self._old_works = before._works if before else [0.0]
-        self._counts = [*accumulate(requests, initial=self._old_counts[kept])]
-        self._works = [*accumulate(work_s, initial=self._old_works[kept])]
-        self._length = kept + len(requests)
+        self._requests, self._work_s, self._length = requests, work_s, kept + len(requests)
+        counted, worked_s = (before._counted(kept), before._worked_s(kept)) if before else (0, 0.0)
+        self._counts = [*accumulate(requests, initial=counted)]
+        self._works = [*accumulate(work_s, initial=worked_s)]
 
     def __len__(self) -> int:
         return self._length
 
     def slots(self, begin: int = 0, end: int | None = None) -> tuple[list[int], list[float]]:
         """Return the requests and the service times of slots."""
-        end = self._length if end is None else end
-        old, kept, before = slice(begin, min(end, self._kept)), self._kept, self._before
+        end, kept = self._length if end is None else end, self._kept
         own = slice(max(0, begin - kept), max(0, end - kept))
-        requests, work_s = (before._requests, before._work_s) if before else ((), ())
-        return [*requests[old], *self._requests[own]], [*work_s[old], *self._work_s[own]]
+        requests, work_s = self._before.slots(begin, min(end, kept)) if self._before else ([], [])
+        return [*requests, *self._requests[own]], [*work_s, *self._work_s[own]]
 
     def load(self, end: int, slots: int) -> float:
         """Return the offered load of a window in erlangs, as far as it is known."""
@@ -107,15 +92,18 @@ class ArrivalLog:
 
     def worked_s(self) -> list[float]:
         """Return the service time of what arrived before each index."""
-        return [*self._old_works[: self._kept], *self._works]
+        old = self._before.worked_s()[: self._kept] if self._before else []
+        return [*old, *self._works]
 
     def _counted(self, end: int) -> int:
-        kept = self._kept
-        return self._counts[end - kept] if end >= kept else self._old_counts[end]
+        if self._before is not None and end < self._kept:
+            return self._before._counted(end)
+        return self._counts[end - self._kept]
 
     def _worked_s(self, end: int) -> float:
-        kept = self._kept
-        return self._works[end - kept] if end >= kept else self._old_works[end]
+        if self._before is not None and end < self._kept:
+            return self._before._worked_s(end)
+        return self._works[end - self._kept]
 
 
 def spread(minutes: Iterable[tuple[int, int]]) -> tuple[list[int], list[float]]:
