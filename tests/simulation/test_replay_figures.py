@@ -107,7 +107,10 @@ def test_bursts_of_a_minute_are_in_time_once_they_are_known() -> None:
 
 
 def test_sudden_batches_are_mostly_in_time_once_they_are_known() -> None:
-    """Ten to sixty requests of three seconds within five, every two to twenty minutes."""
+    """Ten to sixty requests of three seconds within five, every two to twenty minutes.
+
+    No rule keeps the promise, and a dear one is not followed for it.
+    """
     draw = np.random.default_rng(0)
     starts_s = np.cumsum(draw.uniform(120.0, 1_200.0, 20))
     batches = [at + draw.uniform(0.0, 5.0, draw.integers(10, 61)) for at in starts_s]
@@ -116,7 +119,8 @@ def test_sudden_batches_are_mostly_in_time_once_they_are_known() -> None:
     end_s = float(starts_s[-1]) + 600.0
     row = sized(arrival_s, service_s, end_s, replace(SETTINGS, warmup_s=3_600.0)).row
     assert row.lost == 0
-    assert row.share_in_time > 0.6
+    assert row.share_in_time > 0.55
+    assert row.worker_hours < 17
 
 
 def test_a_pause_of_all_traffic_keeps_the_fleet() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from spotkeeper.domain.load.history import STEP_SLOTS, ArrivalLog, OwnStarts, Scores
 from spotkeeper.domain.sizing import shadows
 from spotkeeper.domain.sizing.shadows import (
-    DAY_S,
     FAMILY,
     PRUDENT,
     STEPS_A_TURN,
@@ -92,13 +91,6 @@ def test_a_young_fleet_follows_the_prudent_rule() -> None:
     assert choose(scores_of(steady(2.0, 2.0, 12 * STEP_SLOTS))).index >= 0
 
 
-def test_no_rule_below_the_load_is_followed_while_none_kept_the_promise() -> None:
-    """Nobody foresees a first step: all miss it, and the cheapest of all serves below the load."""
-    missed = known([5_000.0] * len(FAMILY), [float(at) for at in range(len(FAMILY))])
-    assert FAMILY[0].roots < 0
-    assert choose(missed).member == next(one for one in FAMILY if one.roots >= 0)
-
-
 def known(late: Sequence[float], hours: Sequence[float], **more: float) -> Scores:
     """Scores of a day in which two members are better than all others."""
     rest = len(FAMILY) - len(late)
@@ -152,13 +144,6 @@ def test_the_cheapest_member_that_kept_the_promise_is_followed(scores: Scores, i
     assert choice.hours_a_day >= choice.least_hours_a_day > 0
     assert f"{FAMILY[index]}" in str(choice)
     assert "worker-hours a day" in str(choice)
-
-
-def test_a_window_of_a_day_is_followed_once_hours_of_it_are_known() -> None:
-    hours = [40.0 if one.window_s == DAY_S else 50.0 for one in FAMILY]
-    kept = known([0.0] * len(FAMILY), hours)
-    assert choose(replace(kept, steps=60.0)).member.window_s < DAY_S
-    assert choose(kept).member.window_s == DAY_S
 
 
 def test_a_batch_of_yesterday_finds_workers_ready() -> None:

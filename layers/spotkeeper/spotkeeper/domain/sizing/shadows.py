@@ -116,17 +116,17 @@ KEEPS_S = (300, 900, 1_800)
 BURST_S, BURST_KEPT_S = 60, 7_200
 DAY_S = 86_400
 YESTERDAY_S = (120, 1_800)
-# The windows, for how long their needs are kept (the longest last), and whether of yesterday.
+# The windows, their margins, how long needs are kept (the longest last), and whether of yesterday.
 GROUPS = (
-    *((window_s, KEEPS_S, False) for window_s in WINDOWS_S),
-    (BURST_S, (BURST_KEPT_S,), False),
-    (DAY_S, KEEPS_S[:1], False),
-    *((window_s, KEEPS_S[:1], True) for window_s in YESTERDAY_S),
+    *((window_s, MARGINS, KEEPS_S, False) for window_s in WINDOWS_S),
+    (BURST_S, (0.0,), (BURST_KEPT_S,), False),
+    (DAY_S, MARGINS, KEEPS_S[:1], False),
+    *((window_s, MARGINS, KEEPS_S[:1], True) for window_s in YESTERDAY_S),
 )
 FAMILY = tuple(
     Member(*each)
-    for window_s, keeps_s, yesterday in GROUPS
-    for each in product((window_s,), MARGINS, keeps_s, (yesterday,))
+    for window_s, margins, keeps_s, yesterday in GROUPS
+    for each in product((window_s,), margins, keeps_s, (yesterday,))
 )
 # A fleet whose own log says little follows this one.
 PRUDENT = Member(300, 0.0, 900, bursts=True)
@@ -136,7 +136,7 @@ BURST = Member(BURST_S, 0.0, BURST_KEPT_S)
 # By chance, the load of five minutes is up to this many standard deviations above its mean.
 LEAST_ERRORS = 2.0
 # The name of this family; scores of another one are not read.
-NAME = "2"
+NAME = "3"
 LONGEST_KEEP = BURST_KEPT_S // 60
 
 # A shadow starts this long before the five minutes that it is judged by.
@@ -219,14 +219,13 @@ def needed(
     end: int,
     mean_s: float,
     want: ObjectivePolicy,
-    least: float | None = None,
+    least: float = 0.0,
 ) -> int:
     """Return the workers that a member finds at an index of the log.
 
     Fewer workers than the load are never enough, so the load of a long window is at least that of
     the last five minutes, minus what chance adds to it (`least`).
     """
-    least = least_load(log, end, mean_s) if least is None else least
     slots = round(member.window_s / SLOT_S)
     load = log.load(_window_end(end, slots, mean_s, want) if member.yesterday else end, slots)
     margin = member.roots * math.sqrt(load)
@@ -246,13 +245,8 @@ def is_burst(log: ArrivalLog, end: int, mean_s: float) -> bool:
     return end >= STEP_SLOTS and above > BURST_ERRORS * chance(load, mean_s, MINUTE_S)
 
 
-def least_load(log: ArrivalLog, end: int, mean_s: float) -> float:
-    """Return the least load that a member counts."""
-    return least_of(log.load(end, STEP_SLOTS), mean_s)
-
-
-def least_of(lately: float, mean_s: float) -> float:
-    """Return the load of the last five minutes, less what chance adds to it."""
+def least_load(lately: float, mean_s: float) -> float:
+    """Return the least load that a member counts: of five minutes, less what chance adds."""
     return max(0.0, lately - LEAST_ERRORS * chance(lately, mean_s, STEP_S))
 
 
@@ -454,7 +448,7 @@ def judged(
         ]
 
     lately, by = loads(ends, STEP_SLOTS), [*map(_rounded, means)]
-    least = [round(least_of(load, mean_s), 6) for load, mean_s in zip(lately, means, strict=True)]
+    least = [round(least_load(load, mean_s), 6) for load, mean_s in zip(lately, means, strict=True)]
     world = _World(policy, lately[LONGEST_KEEP:], log.service_mean_s(end), warm)
     requests = log.count(begin, end)
     a_day = log.count(end - DAY_SLOTS, end) * DAY_SLOTS / min(end, DAY_SLOTS)
@@ -465,15 +459,16 @@ def judged(
     )
     late, cost, found = [], [], _by_margin(policy)
     known: dict[tuple[int, ...], tuple[float, int]] = {}
-    for window_s, keeps_s, yesterday in GROUPS:
+    for window_s, margins, keeps_s, yesterday in GROUPS:
         slots, first = round(window_s / SLOT_S), LONGEST_KEEP - keeps_s[-1] // 60
         until = ends[first:]
         if yesterday:
             windows = map(_window_end, until, repeat(slots), by[first:], repeat(policy))
             until = [max(0, min(at, len(log))) for at in windows]
         each = (round(load, 6) for load in loads(until, slots))
-        for base in zip(*map(found, each, least[first:], by[first:]), strict=True):
-            for keep_s in keeps_s:
+        bases = zip(*map(found, each, least[first:], by[first:]), strict=True)
+        for roots, base in zip(MARGINS, bases, strict=True):
+            for keep_s in keeps_s if roots in margins else ():
                 wants = _highest(base, keep_s // 60, len(turns))
                 if wants not in known:
                     idle = (0.0, sum(wants[warm:]))
@@ -543,20 +538,19 @@ def choose(scores: Scores) -> Choice:
     Late requests are corrected by how the fleet itself did with its choices. A correction never
     buys hours without end: lateness that no member avoids would buy the dearest. While less than a
     day is known, standard errors are added to late requests. In the first hours they have the price
-    of a correction, and no window of a day is known.
+    of a correction.
     """
     if scores.steps < YOUNG_STEPS - 0.5 or len(scores.late) != len(FAMILY):
         return Choice()
     (correction, surcharge), days, hours = _correction(scores), _days(scores), scores.hours
     young, unknown = days * DAY_STEPS < FIRST_HOURS, UNKNOWN_ERRORS * (1.0 - min(1.0, days))
-    members = [one for one, rule in enumerate(FAMILY) if rule.window_s < DAY_S or not young]
-    late, kept = _keeping(scores, members, correction, unknown)
+    late, kept = _keeping(scores, correction, unknown)
     # In the first hours, doubt may cost as much as a correction in balance.
     surcharge = max(SURCHARGE, surcharge) if young else surcharge
     if correction > 1 or young:
-        _, uncorrected = _keeping(scores, members, 1.0, 0.0 if young else unknown)
+        _, uncorrected = _keeping(scores, 1.0, 0.0 if young else unknown)
         dearest = (1 + surcharge) * min(hours[one] for one in uncorrected)
-        within = [one for one in members if hours[one] <= dearest]
+        within = [one for one, each in enumerate(hours) if each <= dearest]
         near = 1.02 * min(late[one] for one in within)
         kept = [one for one in within if one in kept] or [
             one for one in within if late[one] <= near
@@ -584,28 +578,24 @@ def _correction(scores: Scores) -> tuple[float, float]:
     return correction, SURCHARGE * math.exp(2 * balance)
 
 
-def _keeping(
-    scores: Scores, members: Sequence[int], correction: float, unknown: float
-) -> tuple[list[float], list[int]]:
+def _keeping(scores: Scores, correction: float, unknown: float) -> tuple[list[float], list[int]]:
     """Return all members' share of late requests, and the members that keep the promise.
 
-    Fewer than the `unknown` standard errors are added if none keeps it with them. If none keeps it
-    at all, those near the best do, without a negative margin if there is one: after an unforeseen
-    step, a negative margin would serve below the load.
+    The `unknown` standard errors are added if any keeps it with them. If none keeps it at all,
+    those near the best count.
     """
     budget = 1.0 - scores.share
     prior, total = PRIOR * budget, scores.requests + PRIOR
     late: list[float] = []
-    for errors in (unknown, unknown / 2, 0.0):
+    for errors in (unknown, 0.0):
         late = [
             ((one + errors * math.sqrt(square)) * correction + prior) / total
             for one, square in zip(scores.late, scores.squares, strict=True)
         ]
-        if kept := [one for one in members if late[one] <= budget + 1e-9]:
+        if kept := [one for one, share in enumerate(late) if share <= budget + 1e-9]:
             return late, kept
-    near = 1.1 * min(late[one] for one in members)
-    kept = [one for one in members if late[one] <= near + 1e-9]
-    return late, [one for one in kept if FAMILY[one].roots >= 0] or kept
+    near = 1.1 * min(late) + 1e-9
+    return late, [one for one, share in enumerate(late) if share <= near]
 
 
 def _choice_of(scores: Scores, index: int, kept: Sequence[int]) -> Choice:

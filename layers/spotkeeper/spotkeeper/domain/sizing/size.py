@@ -326,7 +326,7 @@ def found_by(
     before = load.whole if member.yesterday and load.whole else log
 
     def need(end: int) -> int:
-        least = least_load(log, end, mean_s)
+        least = least_load(log.load(end, STEP_SLOTS), mean_s)
         return needed(member, before, end + len(before) - len(log), mean_s, policy, least)
 
     now = max(map(need, ends))
