@@ -229,11 +229,11 @@ def run_folder(run_dir: str | Path | None = None) -> Path:
 class Request:
     """One request; its status is `ok`, or `error` or `timeout` by what it raised or was set to."""
 
-    __slots__ = ("_emit", "_enqueued_at", "_place", "_request_id", "_started_at", "_took", "status")
+    __slots__ = ("_enqueued_at", "_place", "_request_id", "_started_at", "_worker", "status")
 
     def __init__(self, worker: Worker, request_id: str, enqueued_at: When) -> None:
         self.status: Status = "ok"
-        self._took, self._place, self._emit = worker.took, worker._place, worker._emitter.emit
+        self._worker, self._place = worker, worker._place
         self._request_id = request_id
         self._enqueued_at = enqueued_at
         self._started_at = 0.0
@@ -258,7 +258,7 @@ class Request:
         self._place.end()
         if kind is not None and self.status == "ok":
             self.status = "timeout" if is_timeout(kind) else "error"
-        self._took(finished_at - self._started_at)
+        self._worker.took(finished_at - self._started_at)
         enqueued_at = _seconds(self._enqueued_at, self._started_at)
         request_id, status = str(self._request_id), self.status
         if status not in STATUSES:
@@ -269,7 +269,7 @@ class Request:
             # Of a length that the collector takes; two long ones stay two.
             digest = hashlib.sha256(request_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
             request_id = f"{request_id[: LONGEST_ID - len(digest) - 1]}~{digest}"
-        self._emit((request_id, enqueued_at, self._started_at, finished_at, status))
+        self._worker._emitter.emit((request_id, enqueued_at, self._started_at, finished_at, status))
 
 
 def is_timeout(kind: type[BaseException]) -> bool:
