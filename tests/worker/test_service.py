@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent import cli
+from spotkeeper_worker.agent.aws import endpoint_of
 from spotkeeper_worker.agent.service import Service
 from spotkeeper_worker.agent.settings import (
     GPUS,
@@ -132,6 +133,20 @@ def test_an_agent_stopped_at_its_start_ends_in_order(
     assert systemd.recv(1000).startswith(b"WATCHDOG=1\nSTATUS=")
 
 
+def test_endpoints_of_0_2_are_those_of_aws_s_own_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL_SSM", raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", "http://own")
+    (tmp_path / "agent.toml").write_text('stack = "s"\nssm_endpoint = "http://a"\n')
+    load({
+        "SPOTKEEPER_CONFIG": str(tmp_path / "agent.toml"), "SPOTKEEPER_SQS_ENDPOINT": "http://b",
+    })  # fmt: skip
+    assert endpoint_of("ssm", "us-east-1") == "http://a"
+    assert endpoint_of("sqs", "us-east-1") == "http://own"
+    os.environ.pop("AWS_ENDPOINT_URL_SSM")
+
+
 def test_the_environment_gives_settings(tmp_path: Path) -> None:
     given = {"SPOTKEEPER_STACK": "s", "SPOTKEEPER_WORKERS": "gpus"}
     found = parse(given)
@@ -140,8 +155,6 @@ def test_the_environment_gives_settings(tmp_path: Path) -> None:
         SettingsError, match=r"_URL: is missing.*_WORKER: is not a setting; did you mean"
     ):
         parse({"SPOTKEEPER_WORKER": "2"})
-    with pytest.raises(SettingsError, match=r"not a setting; AWS's own is AWS_ENDPOINT_URL_SSM"):
-        parse({"SPOTKEEPER_SSM_ENDPOINT": "http://a"})
     with pytest.raises(SettingsError, match=r"none\.toml is not there"):
         load(given | {"SPOTKEEPER_CONFIG": str(tmp_path / "none.toml")})
 

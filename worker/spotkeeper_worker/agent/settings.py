@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
@@ -153,6 +154,8 @@ _ALSO = {
 }
 # Of the library, which may share an environment with the agent.
 _OTHERS = {"worker_id", "slots", "checkpoints", "config"}
+# Of 0.2: each is AWS_ENDPOINT_URL_SSM and so on, as every SDK reads it.
+_RETIRED = {f"{service}_endpoint" for service in ("ssm", "sqs", "auto_scaling", "logs")}
 
 
 def load(environment: Mapping[str, str], *, job: bool = False) -> Settings:
@@ -168,6 +171,10 @@ def load(environment: Mapping[str, str], *, job: bool = False) -> Settings:
         given = {}
     except (OSError, ValueError) as error:
         raise SettingsError(f"{path}: {error}") from None
+    for name in _RETIRED:
+        own = given.pop(name, "") or environment.get(PREFIX + name.upper())
+        if own:
+            os.environ.setdefault(f"AWS_ENDPOINT_URL_{name[: -len('_endpoint')].upper()}", str(own))
     return parse(environment, given, job=job)
 
 
@@ -206,7 +213,7 @@ def parse(
     elif not {"search_log_queue_url", "stack"} & (set(read) | tried):
         wrong.append(f"{PREFIX}SEARCH_LOG_QUEUE_URL: is missing, and so is {PREFIX}STACK: set one")
     named = {n[len(PREFIX) :].lower() for n in environment if n.startswith(PREFIX)}
-    strange = (named - known - _OTHERS) | (set(given) - known)
+    strange = (named - known - _OTHERS - _RETIRED) | (set(given) - known)
     wrong += [f"{PREFIX}{name.upper()}: is not a setting{_meant(name)}" for name in sorted(strange)]
     if wrong:
         raise SettingsError("; ".join(sorted(wrong)))
@@ -219,8 +226,6 @@ def parse(
 def _meant(name: str) -> str:
     import difflib
 
-    if name.endswith("_endpoint"):
-        return f"; AWS's own is AWS_ENDPOINT_URL_{name[: -len('_endpoint')].upper()}"
     near = difflib.get_close_matches(name, Settings._fields, 1)
     return f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
 
