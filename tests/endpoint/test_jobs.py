@@ -1,4 +1,4 @@
-"""A job as a user has it: by its page, and with fewer interruptions than `job_as_a_user` has."""
+"""A job as a user has it: by its page, and with fewer interruptions than `python -m bench jobs` makes."""
 
 import re
 import textwrap
@@ -27,6 +27,10 @@ def test_the_weights_are_those_of_a_run_that_nobody_interrupts(kind: str, kills:
 
 def test_a_root_is_kept_for_the_next_machine_and_the_next_job() -> None:
     stories.root_to_next_job(1, EPOCHS, expected())
+
+
+def test_a_job_that_was_stopped_goes_on_from_its_last_checkpoint() -> None:
+    stories.stopped(EPOCHS, expected())
 
 
 def test_a_lost_item_is_rebuilt() -> None:
