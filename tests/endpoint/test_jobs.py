@@ -1,4 +1,4 @@
-"""A job as a user has it: by its page, and with fewer interruptions than `python -m bench jobs` makes."""
+"""A job as a user has it: by its page, and with fewer interruptions than in `bench jobs`."""
 
 import re
 import textwrap

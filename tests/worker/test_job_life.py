@@ -135,7 +135,7 @@ class Scene(Machine):
         return self.scripts[-1]
 
     def save_log(self, tail: bytes, part: str = "") -> None:
-        # A job that is done loses its machine at once, and its mail has the log.
+        # A job that is done loses its machine at once: the log of its mail has to be there.
         assert part or HEAD not in self.bucket.kept or not self.head.done
         self.logs.append(part.encode() + tail)
 

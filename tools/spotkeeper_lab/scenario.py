@@ -135,7 +135,7 @@ class Scenario:
 
 # --- drawing and keeping ---
 
-# Those beside the fleet of a drill that has some.
+# How many a drill has, if it has any.
 OWN_MACHINES = 6
 
 

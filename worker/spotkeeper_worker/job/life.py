@@ -251,7 +251,7 @@ class Life:
         yield from self._await(
             self._copy_outputs, may_leave=False, doing=lambda: "copies its outputs"
         )
-        # Whoever reads that the job is done may end this machine at once, and mails the output.
+        # A turn that reads that the job is done ends this machine, and mails the output.
         yield from self._keep_log()
         yield from self._await(lambda: keeper.finish(code), may_leave=False)
         yield from self._tried(keeper.clean)

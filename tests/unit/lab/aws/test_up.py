@@ -77,8 +77,8 @@ def test_make_local_aws_comes_up_and_ends_with_ctrl_c() -> None:
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", 4566)) == 0:
             pytest.skip("a local AWS runs on this machine already")
-    # It is built, and other tests use the build. A suite in the background would pass on that it
-    # ignores SIGINT.
+    # `make e2e` has built it, and other tests use that build. A suite in the background ignores
+    # SIGINT, and so would its children.
     with subprocess.Popen(
         ["make", "--assume-old=local-build", "local-aws"],
         cwd=ROOT,

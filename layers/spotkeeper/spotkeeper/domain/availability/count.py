@@ -116,8 +116,8 @@ class Launching:
     """The launching instances, with since when; `spot` are those of the spot group.
 
     `heirs` are those that have the age of one that vanished before it served, with their own.
-    `unserved` has since when such instances would be launching that nothing replaces yet: their
-    time stands still meanwhile.
+    `unserved` has an instant for each of those that nothing replaces yet: now, less the time for
+    which it launched.
     `unproven` has since when those of the spot group are in service that may serve.
     """
 

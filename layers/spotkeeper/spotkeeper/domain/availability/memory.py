@@ -113,10 +113,9 @@ class AvailabilityMemory:
     * `groups`, at `seen_at`; the `need`, and `spot_seen`, the spot group's desired capacity;
     * `risky`, the instances at risk, and `gap_since`, when the first instance was missing;
     * `pending_increases` that launches may still fill;
-    * `launching_since` and `at_risk` with since when, `spot_launching` those of the spot group, and
-      `unserved` since when those would be launching that vanished before they served (the time
-      without a replacement moves it), and `heirs` when those themselves were seen first that have
-      the age of such an instance;
+    * `launching_since` and `at_risk` with since when, and `spot_launching` of the spot group;
+    * `unserved`, for each instance that vanished before it served and has no replacement: `seen_at`
+      less the time for which it launched; `heirs`, when those with such an age were seen first;
     * `levels`, how many served from when on;
     * `spot_failures` and `on_demand_failures`, which explain a gap while it lasts, and how many
       launches are `unexplained`;
