@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spotkeeper.domain.load.history import STEP_SLOTS, ArrivalLog, OwnStarts, Scores
 from spotkeeper.domain.sizing import shadows
 from spotkeeper.domain.sizing.shadows import (
+    DAY_S,
     FAMILY,
     PRUDENT,
     STEPS_A_TURN,
@@ -144,6 +145,13 @@ def test_the_cheapest_member_that_kept_the_promise_is_followed(scores: Scores, i
     assert choice.hours_a_day >= choice.least_hours_a_day > 0
     assert f"{FAMILY[index]}" in str(choice)
     assert "worker-hours a day" in str(choice)
+
+
+def test_a_window_of_a_day_is_followed_once_hours_of_it_are_known() -> None:
+    hours = [40.0 if one.window_s == DAY_S else 50.0 for one in FAMILY]
+    kept = known([0.0] * len(FAMILY), hours)
+    assert choose(replace(kept, steps=60.0)).member.window_s < DAY_S
+    assert choose(kept).member.window_s == DAY_S
 
 
 def test_a_batch_of_yesterday_finds_workers_ready() -> None:

@@ -538,19 +538,20 @@ def choose(scores: Scores) -> Choice:
     Late requests are corrected by how the fleet itself did with its choices. A correction never
     buys hours without end: lateness that no member avoids would buy the dearest. While less than a
     day is known, standard errors are added to late requests. In the first hours they have the price
-    of a correction.
+    of a correction, and no window of a day is followed: it remembers a load that has gone.
     """
     if scores.steps < YOUNG_STEPS - 0.5 or len(scores.late) != len(FAMILY):
         return Choice()
     (correction, surcharge), days, hours = _correction(scores), _days(scores), scores.hours
     young, unknown = days * DAY_STEPS < FIRST_HOURS, UNKNOWN_ERRORS * (1.0 - min(1.0, days))
-    late, kept = _keeping(scores, correction, unknown)
+    members = [one for one, rule in enumerate(FAMILY) if rule.window_s < DAY_S or not young]
+    late, kept = _keeping(scores, members, correction, unknown)
     # In the first hours, doubt may cost as much as a correction in balance.
     surcharge = max(SURCHARGE, surcharge) if young else surcharge
     if correction > 1 or young:
-        _, uncorrected = _keeping(scores, 1.0, 0.0 if young else unknown)
+        _, uncorrected = _keeping(scores, members, 1.0, 0.0 if young else unknown)
         dearest = (1 + surcharge) * min(hours[one] for one in uncorrected)
-        within = [one for one, each in enumerate(hours) if each <= dearest]
+        within = [one for one in members if hours[one] <= dearest]
         near = 1.02 * min(late[one] for one in within)
         kept = [one for one in within if one in kept] or [
             one for one in within if late[one] <= near
@@ -578,7 +579,9 @@ def _correction(scores: Scores) -> tuple[float, float]:
     return correction, SURCHARGE * math.exp(2 * balance)
 
 
-def _keeping(scores: Scores, correction: float, unknown: float) -> tuple[list[float], list[int]]:
+def _keeping(
+    scores: Scores, members: Sequence[int], correction: float, unknown: float
+) -> tuple[list[float], list[int]]:
     """Return all members' share of late requests, and the members that keep the promise.
 
     The `unknown` standard errors are added if any keeps it with them. If none keeps it at all,
@@ -592,10 +595,10 @@ def _keeping(scores: Scores, correction: float, unknown: float) -> tuple[list[fl
             ((one + errors * math.sqrt(square)) * correction + prior) / total
             for one, square in zip(scores.late, scores.squares, strict=True)
         ]
-        if kept := [one for one, share in enumerate(late) if share <= budget + 1e-9]:
+        if kept := [one for one in members if late[one] <= budget + 1e-9]:
             return late, kept
-    near = 1.1 * min(late) + 1e-9
-    return late, [one for one, share in enumerate(late) if share <= near]
+    near = 1.1 * min(late[one] for one in members) + 1e-9
+    return late, [one for one in members if late[one] <= near]
 
 
 def _choice_of(scores: Scores, index: int, kept: Sequence[int]) -> Choice:
