@@ -36,7 +36,7 @@ class ArrivalLog:
     """Requests and their service times by the slot of 10 s in which they arrived, oldest first.
 
     The slot at index 0 is `first`, counted from the Unix epoch. The slots may follow the first
-    `kept` ones of another log, which are not copied.
+    `kept` ones of another log.
     """
 
     def __init__(
@@ -48,62 +48,48 @@ class ArrivalLog:
         kept: int = 0,
     ) -> None:
         """Add up, so that any window costs the same."""
-        self.first, self._before, self._kept = first, before, kept
-        self._requests, self._work_s, self._length = requests, work_s, kept + len(requests)
-        counted, worked_s = (before._counted(kept), before._worked_s(kept)) if before else (0, 0.0)
-        self._counts = [*accumulate(requests, initial=counted)]
-        self._works = [*accumulate(work_s, initial=worked_s)]
+        self.first, self._requests, self._work_s = first, [*requests], [*work_s]
+        counted, worked_s = (before._counts[kept], before._works[kept]) if before else (0, 0.0)
+        self._counts: list[int] = [*accumulate(requests, initial=counted)]
+        self._works: list[float] = [*accumulate(work_s, initial=worked_s)]
+        if before:
+            self._requests[:0], self._work_s[:0] = before.slots(0, kept)
+            self._counts[:0], self._works[:0] = before._counts[:kept], before._works[:kept]
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._requests)
 
     def slots(self, begin: int = 0, end: int | None = None) -> tuple[list[int], list[float]]:
         """Return the requests and the service times of slots."""
-        end, kept = self._length if end is None else end, self._kept
-        own = slice(max(0, begin - kept), max(0, end - kept))
-        requests, work_s = self._before.slots(begin, min(end, kept)) if self._before else ([], [])
-        return [*requests, *self._requests[own]], [*work_s, *self._work_s[own]]
+        return self._requests[begin:end], self._work_s[begin:end]
 
     def load(self, end: int, slots: int) -> float:
         """Return the offered load of a window in erlangs, as far as it is known."""
-        end = max(0, min(end, self._length))
+        end = max(0, min(end, len(self)))
         begin = max(0, end - slots)
-        work_s = self._worked_s(end) - self._worked_s(begin)
-        return max(0.0, work_s) / (SLOT_S * max(1, end - begin))
+        return max(0.0, self._work(begin, end)) / (SLOT_S * max(1, end - begin))
 
     def count(self, begin: int, end: int) -> int:
         """Return the requests of the slots from one index to before another, as far as known."""
-        begin, end = (max(0, min(at, self._length)) for at in (begin, end))
-        return self._counted(end) - self._counted(begin)
+        begin, end = (max(0, min(at, len(self))) for at in (begin, end))
+        return self._counts[end] - self._counts[begin]
 
     def service_mean_s(self, end: int) -> float:
         """Return the mean service time of what arrived before an index; 0 of nothing."""
-        end = max(0, min(end, self._length))
+        end = max(0, min(end, len(self)))
         for slots in (MEAN_SLOTS, DAY_SLOTS):
             begin = max(0, end - slots)
-            count = self._counted(end) - self._counted(begin)
+            count = self.count(begin, end)
             if count >= ENOUGH or (count and slots == DAY_SLOTS):
-                return (self._worked_s(end) - self._worked_s(begin)) / count
+                return self._work(begin, end) / count
         return 0.0
 
     def quiet_since(self, end: int) -> int:
         """Return the index since which no request arrived before another index."""
-        return bisect_left(range(end), self._counted(end), key=self._counted)
+        return bisect_left(self._counts, self._counts[end], hi=end)
 
-    def worked_s(self) -> list[float]:
-        """Return the service time of what arrived before each index."""
-        old = self._before.worked_s()[: self._kept] if self._before else []
-        return [*old, *self._works]
-
-    def _counted(self, end: int) -> int:
-        if self._before is not None and end < self._kept:
-            return self._before._counted(end)
-        return self._counts[end - self._kept]
-
-    def _worked_s(self, end: int) -> float:
-        if self._before is not None and end < self._kept:
-            return self._before._worked_s(end)
-        return self._works[end - self._kept]
+    def _work(self, begin: int, end: int) -> float:
+        return self._works[end] - self._works[begin]
 
 
 def spread(minutes: Iterable[tuple[int, int]]) -> tuple[list[int], list[float]]:

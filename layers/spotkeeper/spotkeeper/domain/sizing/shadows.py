@@ -8,6 +8,7 @@ forecast, and nothing is fitted to anybody else's traffic.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -283,10 +284,8 @@ def _exact(
         now, want = minute * MINUTE_S, wanted
         booting = [ready for ready in booting if ready > now]
         if at < count and requests[at][0] < now:
-            waiting_s, one = 0.0, at
-            while one < count and requests[one][0] < now:
-                waiting_s += requests[one][1]
-                one += 1
+            waiting = islice(requests, at, bisect_left(requests, (now,)))
+            waiting_s = sum(service_s for _, service_s in waiting)
             live = have - len(booting)
             want = max(want, _drained(waiting_s, live, have, world, minute))
         if want > have:
@@ -333,25 +332,18 @@ def _flow(
     """Serve slots as a flow: exact enough where requests are many."""
     policy, mean_s, late, cost = world.policy, world.mean_s, 0.0, 0
     decay, have = math.exp(-SLOT_S / mean_s), wants[0]
-    live, booting, inside = have, [(math.inf, 0)][:0], world.loads[0]
+    live, booting, inside = have, [math.inf][:0], world.loads[0]
     for minute, wanted in enumerate(wants):
         now, want = minute * MINUTE_S, wanted
         if inside > live:
             want = max(want, _drained((inside - live) * mean_s, live, have, world, minute))
-        if want > have:
-            booting.append((now + policy.start_up_s, want - have))
-        drop = have - want
-        while drop > 0 and booting:
-            ready, count = booting.pop()
-            gone = min(drop, count)
-            drop -= gone
-            if count > gone:
-                booting.append((ready, count - gone))
-        live, have = live - max(0, drop), want
+        booting = [ready for ready in booting if ready > now]
+        del booting[max(0, len(booting) - max(0, have - want)) :]
+        booting += [now + policy.start_up_s] * (want - have)
+        have = want
         cost += have if minute >= world.warm else 0
         for slot in range(MINUTE_SLOTS):
-            while booting and booting[0][0] <= now + slot * SLOT_S:
-                live += booting.pop(0)[1]
+            live = have - len(booting) + bisect_right(booting, now + slot * SLOT_S)
             requests, work_s = slots[minute * MINUTE_SLOTS + slot]
             serving, before, offered = max(live, 1e-9), inside, work_s / SLOT_S
             settled = offered + (min(inside, serving) - offered) * decay
@@ -437,17 +429,8 @@ def judged(
     turns = range(begin, end, MINUTE_SLOTS)
     looks = range(begin - LONGEST_KEEP * MINUTE_SLOTS, end, MINUTE_SLOTS)
     means = [log.service_mean_s(look) for look in looks]
-    ends = [max(0, at - lag_slots(mean_s)) for at, mean_s in zip(looks, means, strict=True)]
-    worked_s = log.worked_s()
-
-    def loads(until: Sequence[int], slots: int) -> list[float]:
-        windows = ((at, max(0, at - slots)) for at in until)
-        return [
-            max(0.0, worked_s[at] - worked_s[since]) / (SLOT_S * max(1, at - since))
-            for at, since in windows
-        ]
-
-    lately, by = loads(ends, STEP_SLOTS), [*map(_rounded, means)]
+    ends = [at - lag_slots(mean_s) for at, mean_s in zip(looks, means, strict=True)]
+    lately, by = [log.load(at, STEP_SLOTS) for at in ends], [*map(_rounded, means)]
     least = [round(least_load(load, mean_s), 6) for load, mean_s in zip(lately, means, strict=True)]
     world = _World(policy, lately[LONGEST_KEEP:], log.service_mean_s(end), warm)
     requests = log.count(begin, end)
@@ -463,9 +446,8 @@ def judged(
         slots, first = round(window_s / SLOT_S), LONGEST_KEEP - keeps_s[-1] // 60
         until = ends[first:]
         if yesterday:
-            windows = map(_window_end, until, repeat(slots), by[first:], repeat(policy))
-            until = [max(0, min(at, len(log))) for at in windows]
-        each = (round(load, 6) for load in loads(until, slots))
+            until = [*map(_window_end, until, repeat(slots), by[first:], repeat(policy))]
+        each = (round(log.load(at, slots), 6) for at in until)
         bases = zip(*map(found, each, least[first:], by[first:]), strict=True)
         for roots, base in zip(MARGINS, bases, strict=True):
             for keep_s in keeps_s if roots in margins else ():
