@@ -128,7 +128,8 @@ class _Turn:
 class Estimate:
     """What a rule found: the need of now, the workers to have, and what it remembers.
 
-    `bound` names what keeps the size from the need; with `stale`, expected logs are missing.
+    `instances` are within the bounds. `bound` names what keeps them from the need; with `stale`,
+    expected logs are missing.
     """
 
     rule: str
@@ -136,6 +137,7 @@ class Estimate:
     workers: int
     steady: int
     needed: tuple[Needed, ...]
+    instances: int = 0
     missing: int = 0
     bound: str = ""
     stale: bool = False
@@ -177,16 +179,8 @@ def recent_onprem(
     return least, (*kept, OnPremCount(at=now, workers=live))
 
 
-def to_drain(waiting: int | None, service_mean_s: float) -> int:
-    """Return the workers that clear the queue within `DRAIN_S`; 0 if nothing is known to wait."""
-    return max(1, math.ceil(waiting * service_mean_s / DRAIN_S)) if waiting else 0
-
-
-def _in_silence(turn: _Turn, serving: int) -> tuple[Estimate, int]:
-    """Hold the size within the bounds, or wake the fleet: waiting requests have no logs yet.
-
-    Returns the estimate, and its number of instances.
-    """
+def _in_silence(turn: _Turn, serving: int) -> Estimate:
+    """Hold the size within the bounds, or wake the fleet: waiting requests have no logs yet."""
     fleet, memory, current = turn.fleet, turn.memory, turn.current
     least, most = bounds(fleet, turn.spot)
     waking = _waking(turn)
@@ -197,17 +191,17 @@ def _in_silence(turn: _Turn, serving: int) -> tuple[Estimate, int]:
     age = f"the newest is {age_s:.0f} s old" if newest else "none ever arrived"
     stale = expects_logs(memory.queue, serving)
     bound = "spot maximum" if wanted > most else "stale search logs" if stale else "quiet"
-    estimate = Estimate(
+    return Estimate(
         rule="wake" if waking else "spot minimum",
         reason=f"search logs are stale ({age}){queue_text(memory.queue)}",
         workers=max(waking, memory.needed[-1].workers if memory.needed else 0),
         steady=waking,
         needed=_held(turn, waking, serving),
+        instances=instances,
         missing=max(0, waking - instances * fleet.workers_per_instance) if fleet.objective else 0,
         bound="" if instances > current else bound,
         stale=stale,
     )
-    return estimate, instances
 
 
 def _waking(turn: _Turn) -> int:
@@ -215,8 +209,8 @@ def _waking(turn: _Turn) -> int:
 
     A fleet at zero has no logs. Without a queue, only a worker shows whether requests wait.
     """
-    memory = turn.memory
-    slots = to_drain(known_waiting(memory.queue), memory.service_mean_s)
+    memory, waiting = turn.memory, known_waiting(turn.memory.queue)
+    slots = max(1, math.ceil(waiting * memory.service_mean_s / DRAIN_S)) if waiting else 0
     unseen = memory.queue is None and memory.flow.newest is not None
     alone = not turn.current and known_length(memory.queue) is None
     least = alone and (unseen or is_blind(memory.queue, turn.now))
@@ -517,11 +511,11 @@ def size(
         reason = f"no request for {turn.quiet_s:.0f} s, nothing waits or is in flight"
         needed = (Needed(at=now, workers=0),)
         estimate = Estimate(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
-        estimate, instances = _in_instances(turn, estimate, onprem_at_once(load))
+        estimate = _in_instances(turn, estimate, onprem_at_once(load))
     elif silent and not rare:
         in_service = sum(i.phase is Phase.IN_SERVICE for i in spot.instances)
-        estimate, instances = _in_silence(turn, in_service if serving is None else serving)
-        sizing = _sizing_of(turn, *_limited(turn, estimate, instances))
+        estimate = _in_silence(turn, in_service if serving is None else serving)
+        sizing = _sizing_of(turn, _limited(turn, estimate))
         return sizing if sizing.action is Action.RESIZE else replace(sizing, limited=None)
     else:
         onprem, counts = recent_onprem(load, fleet, memory, now)
@@ -531,13 +525,14 @@ def size(
             estimate = _by_load_rate(turn, onprem)
         else:
             estimate = _by_objective(turn, outlook, onprem)
-        estimate, instances = _in_instances(turn, estimate, onprem)
+        estimate = _in_instances(turn, estimate, onprem)
         if silent:
-            instances = min(instances, max(turn.current, bounds(fleet, spot)[0]))
-    return _sizing_of(turn, *_limited(turn, *_held_back(turn, estimate, instances, partly)))
+            most = max(turn.current, bounds(fleet, spot)[0])
+            estimate = replace(estimate, instances=min(estimate.instances, most))
+    return _sizing_of(turn, _limited(turn, _held_back(turn, estimate, partly)))
 
 
-def _in_instances(turn: _Turn, estimate: Estimate, onprem: int) -> tuple[Estimate, int]:
+def _in_instances(turn: _Turn, estimate: Estimate, onprem: int) -> Estimate:
     """Turn workers into instances within the bounds, and name the bound that mattered."""
     per_instance, spot_min = turn.fleet.workers_per_instance, turn.spot.minimum
     wanted = math.ceil(max(0, estimate.steady - onprem) / per_instance)
@@ -552,7 +547,7 @@ def _in_instances(turn: _Turn, estimate: Estimate, onprem: int) -> tuple[Estimat
         reason = f"{reason}. The group's MinSize is {spot_min}"
     if wanted > most == turn.spot.maximum < turn.fleet.bounds.spot_max:
         reason = f"{reason}. The group's MaxSize is {most}"
-    return replace(estimate, reason=reason, bound=bound), min(max(wanted, least), most)
+    return replace(estimate, reason=reason, bound=bound, instances=min(max(wanted, least), most))
 
 
 def partly_known(
@@ -604,7 +599,7 @@ def _passed_by(memory: HealthMemory, expected: float) -> int:
     return sum(memory.expected.get(i, 0.0) >= expected for i in memory.in_service_since)
 
 
-def _held_back(turn: _Turn, estimate: Estimate, instances: int, why: str) -> tuple[Estimate, int]:
+def _held_back(turn: _Turn, estimate: Estimate, why: str) -> Estimate:
     """Do not scale in on a load that is only partly known, except to the bounds.
 
     A few silent instances may serve as much as the others do: the capacity for that is kept.
@@ -614,14 +609,14 @@ def _held_back(turn: _Turn, estimate: Estimate, instances: int, why: str) -> tup
     silent = _passed_by(turn.memory, CERTAIN / 2)
     if not why and silent and not turn.quiet_s:
         why = f"{silent} of {serving} instances in service logged none of the requests"
-        kept = min(kept, math.ceil(instances * serving / max(1, serving - silent)))
-    if not why or instances >= kept:
-        return estimate, instances
+        kept = min(kept, math.ceil(estimate.instances * serving / max(1, serving - silent)))
+    if not why or estimate.instances >= kept:
+        return estimate
     reason = f"{estimate.reason}. Held at {kept}: {why}"
-    return replace(estimate, bound="partly known load", reason=reason), kept
+    return replace(estimate, bound="partly known load", reason=reason, instances=kept)
 
 
-def _limited(turn: _Turn, estimate: Estimate, instances: int) -> tuple[Estimate, int]:
+def _limited(turn: _Turn, estimate: Estimate) -> Estimate:
     """Limit the growth of one turn; the minimum of the operator and the group is exempt.
 
     Anyone who sends search logs can claim any load: the limit leaves time to notice it.
@@ -629,15 +624,15 @@ def _limited(turn: _Turn, estimate: Estimate, instances: int) -> tuple[Estimate,
     current, growth = turn.current, turn.fleet.sizing.growth_per_turn
     most = current + max(ADDED_AT_ONCE, math.ceil(current * growth))
     most = max(most, bounds(turn.fleet, turn.spot)[0])
-    if instances <= most:
-        return estimate, instances
+    if estimate.instances <= most:
+        return estimate
     reason = f"{estimate.reason}. `growth_per_turn` limits this turn to {most}"
-    return replace(estimate, bound=LIMITED, reason=reason), most
+    return replace(estimate, bound=LIMITED, reason=reason, instances=most)
 
 
-def _sizing_of(turn: _Turn, estimate: Estimate, instances: int) -> Sizing:
-    """Return the sizing for some instances."""
-    hold, why = instances == turn.current, estimate.reason
+def _sizing_of(turn: _Turn, estimate: Estimate) -> Sizing:
+    instances, why = estimate.instances, estimate.reason
+    hold = instances == turn.current
     return Sizing(
         action=Action.HOLD if hold else Action.RESIZE,
         rule=estimate.bound or ("at target" if hold else estimate.rule),
