@@ -136,7 +136,8 @@ def test_slots_that_follow_another_log_are_as_if_copied(
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 60_000)), max_size=9))
 def test_minutes_that_are_spread_keep_their_sums(minutes: list[tuple[int, int]]) -> None:
-    requests, work_s = spread(minutes)
+    counts, works = zip(*minutes, strict=True) if minutes else ((), ())
+    requests, work_s = spread(0, counts, works).slots()
     assert len(requests) == len(work_s) == 6 * len(minutes)
     assert sum(requests) == sum(count for count, _ in minutes)
     assert sum(work_s) == pytest.approx(sum(work for _, work in minutes) / 1000)

@@ -25,7 +25,6 @@ from spotkeeper.domain.load.history import (
     arrival_log,
     arrival_window,
     as_if_full,
-    at_speed,
     extended,
     load_summary,
     own_starts,
@@ -249,9 +248,8 @@ def _promised(
     # The need is then in workers like those of now.
     speed = memory.speeds.mean_of(snapshot.groups)
     waiting = known_waiting(memory.queue)
-    summary = load_summary(log, window, until, flow.known_since, waiting)
     return history, ObjectiveInput(
-        summary=at_speed(summary, speed),
+        summary=load_summary(log, window, until, flow.known_since, waiting, speed),
         serving=serving + memory.elsewhere,
         choice=choose(history.scores),
         slots=slots,

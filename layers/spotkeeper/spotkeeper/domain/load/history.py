@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from spotkeeper.domain.load.digest import workers_of
@@ -92,14 +92,7 @@ class ArrivalLog:
         return self._works[end] - self._works[begin]
 
 
-def spread(minutes: Iterable[tuple[int, int]]) -> tuple[list[int], list[float]]:
-    """Spread requests and their work in ms, known by minute, evenly over slots."""
-    slots = [_in_slots(count, work_ms) for count, work_ms in minutes]
-    requests = chain.from_iterable(counts for counts, _ in slots)
-    return [*requests], [*chain.from_iterable(works for _, works in slots)]
-
-
-# Each turn spreads the minutes of a day, and the next turn the same ones.
+# The minutes of a day are spread over slots again and again.
 @lru_cache(maxsize=4 * 1_440)
 def _in_slots(count: int, work_ms: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
     sums = [count * at // MINUTE_SLOTS for at in range(MINUTE_SLOTS + 1)]
@@ -123,20 +116,6 @@ class LoadSummary:
     newest_wait_s: float
     queued: int | None = None
     whole: ArrivalLog | None = None
-
-
-def at_speed(load: LoadSummary, speed: float) -> LoadSummary:
-    """Return the load of workers of speed 1 as workers of another speed would serve it."""
-    if speed == 1.0:
-        return load
-
-    def served(log: ArrivalLog) -> ArrivalLog:
-        requests, work_s = log.slots()
-        return ArrivalLog(log.first, requests, [each / speed for each in work_s])
-
-    whole = load.whole and served(load.whole)
-    mean_s = load.service_mean_s / speed
-    return replace(load, log=served(load.log), whole=whole, service_mean_s=mean_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -458,7 +437,7 @@ def arrival_log(history: LoadHistory, window: ArrivalWindow) -> ArrivalLog:
     if history.work_ms:
         first = min(first, (history.next_step * STEP_MINUTES - len(history.work_ms)) * MINUTE_SLOTS)
     before, cut = max(0, window.first_slot - first), max(0, first - window.first_slot)
-    known = _spread(first, history.requests, history.work_ms)
+    known = spread(first, history.requests, history.work_ms)
     kept = min(before, len(known))
     requests = [*[0] * (before - kept), *window.requests[cut:]]
     work_s = [*[0.0] * (before - kept), *(work / 1000 for work in window.work_ms[cut:])]
@@ -467,8 +446,14 @@ def arrival_log(history: LoadHistory, window: ArrivalWindow) -> ArrivalLog:
 
 # The history changes once in five turns.
 @lru_cache(32)
-def _spread(first: int, requests: tuple[int, ...], work_ms: tuple[int, ...]) -> ArrivalLog:
-    return ArrivalLog(first, *spread(zip(requests, work_ms, strict=True)))
+def spread(first: int, requests: tuple[int, ...], work_ms: tuple[int, ...]) -> ArrivalLog:
+    """Spread requests and their work in ms, known by minute, evenly over slots."""
+    counts: list[int] = []
+    works: list[float] = []
+    for each, work_s in map(_in_slots, requests, work_ms):
+        counts += each
+        works += work_s
+    return ArrivalLog(first, counts, works)
 
 
 def load_summary(
@@ -477,18 +462,22 @@ def load_summary(
     now: datetime,
     known_since: datetime | None = None,
     queued: int | None = None,
+    speed: float = 1.0,
 ) -> LoadSummary:
-    """Put together what the sizing rule is given.
+    """Put together what the sizing rule is given, as workers of a speed would serve it.
 
     A silence that ended `known_since` is a gap in the logs, and not known to be quiet: left out.
     """
+    if speed != 1.0:
+        requests, work_s = log.slots()
+        log = ArrivalLog(log.first, requests, [each / speed for each in work_s])
     known = log
     if known_since is not None:
         known = _without_gap(log, milliseconds(known_since) // SLOT_MS - log.first)
     started = window.newest_start
     return LoadSummary(
         log=known,
-        service_mean_s=window.service_mean_s,
+        service_mean_s=window.service_mean_s / speed,
         newest_start_age_s=max(0.0, (now - started).total_seconds()) if started else math.inf,
         newest_wait_s=window.newest_wait_s,
         queued=queued,

@@ -474,9 +474,8 @@ def advanced(
     """
     first = -(-log.first // STEP_SLOTS) + FIRST_STEPS
     none = (0.0,) * len(FAMILY)
-    wait_s, share = policy.wait_s, policy.share
-    begun = Scores(family=NAME, wait_s=wait_s, share=share, next_step=first)
-    same = (scores.family, scores.wait_s, scores.share) == (NAME, wait_s, share)
+    begun = Scores(family=NAME, wait_s=policy.wait_s, share=policy.share, next_step=first)
+    same = (scores.family, scores.wait_s, scores.share) == (NAME, policy.wait_s, policy.share)
     if not same or len(scores.late) != len(FAMILY):
         scores = replace(begun, late=none, squares=none, hours=none)
     # In a silence the log may end before the steps that are known.
