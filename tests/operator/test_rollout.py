@@ -118,5 +118,5 @@ def test_what_follows_a_canary_in_service(deployed: Stage, status: str, step: ro
     answer = {"AutoScalingGroupName": "spot", "DesiredCapacity": 2, "Instances": instances}
     group = rollout.GroupVersions({**answer, "LaunchTemplate": {"Version": "7"}}, refresh)
     bake = timedelta(minutes=10)
-    wish = rollout.Wish(version="8", canary=1, bake=bake, patience=bake, began=NOON)
+    wish = rollout.Wish(version="8", canary=1, bake=bake, began=NOON, until=NOON + 9 * bake)
     assert rollout.next_step(wish, [group], None, NOON + timedelta(minutes=2)).step is step

@@ -3,26 +3,20 @@
 All that a group launches while a refresh with a desired configuration is active has the new
 version (docs/truth.md), so a lost instance would make a second canary. The refresh is therefore
 cancelled once the canary is launching, and the next one begins when the canary has proven itself.
-A canary that is lost meanwhile proves nothing: there is another one. Where nobody runs this command
-any more, AWS waits for two days, and the alarm `new-version-worse` rolls the refresh back.
+A canary that is lost meanwhile is followed by another one. Where nobody runs this command any more,
+AWS waits for two days, and the alarm `new-version-worse` rolls the refresh back.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.domain.decision import (
-    Controller,
-    DecisionRecord,
-    NewVersion,
-    RequestKind,
-    Verdict,
-)
+from spotkeeper.domain.decision import Controller, NewVersion, Verdict
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
@@ -33,8 +27,8 @@ WARM_UP_S = 120
 LOOK_EVERY_S = 5.0
 # How long AWS waits with a canary that nobody looks at any more: as long as it can.
 UNATTENDED = timedelta(hours=48)
-# This many canaries did not work and were replaced: that is the version's fault.
-HUNG = 2
+# A version that is not proven within this many bake times, and the start of an instance, goes back.
+BAKES = 12
 _ON_ITS_WAY = frozenset({"Cancelling", "RollbackInProgress"})
 _ACTIVE = frozenset({"Pending", "InProgress", "Baking"}) | _ON_ITS_WAY
 _FAILED = frozenset({"Failed", "RollbackFailed", "RollbackSuccessful"})
@@ -128,13 +122,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What is rolled out; without a `canary` nothing is compared first. `began` is the command."""
+    """What is rolled out; without a `canary` nothing is compared first.
+
+    The command `began`; what is not proven `until` then is rolled back.
+    """
 
     version: str
     canary: int
     bake: timedelta
-    patience: timedelta
     began: datetime
+    until: datetime
 
 
 def next_step(
@@ -162,20 +159,22 @@ def next_step(
     baked = mine is not None and mine.since is not None and now - mine.since >= wish.bake
     proven = wish.canary == 0 or first.version == new or not first.of()
     if not proven and not (baked and mine and mine.verdict is Verdict.NO_WORSE):
+        plan = _of_canary(wish, first, mine)
         if sum(len(group.of()) for group in groups) <= wish.canary:
-            return Plan(step=Step.WAIT, why="no instance would be left to compare the canary with")
-        return _of_canary(wish, first, mine, now)
+            plan = Plan(step=Step.WAIT, why="no instance would be left to compare the canary with")
+        if now >= wish.until:
+            why = f"not proven since {wish.began:%H:%M}: {plan.why}"
+            return Plan(step=Step.ROLL_BACK, why=why)
+        return plan
     for group in groups:
         if not group.has(new):
             return Plan(step=Step.REST, group=group.name, why=mine.text if mine else "no canary")
     return Plan(step=Step.DONE, why=f"every instance has version {new}")
 
 
-def _of_canary(wish: Wish, group: GroupVersions, mine: NewVersion | None, now: datetime) -> Plan:
+def _of_canary(wish: Wish, group: GroupVersions, mine: NewVersion | None) -> Plan:
     new, since = wish.version, mine.since if mine else None
     running = group.refresh is not None and group.refresh.active
-    if mine and since and not mine.requests and now - since >= wish.bake + wish.patience:
-        return Plan(step=Step.ROLL_BACK, why=f"no instance of version {new} has served a request")
     # Of too many, AWS ends the oldest version.
     newer = new.isdigit() and int(new) > int(group.version)
     serves = len(group.of(new, _SERVES)) >= wish.canary and group.beyond <= 0
@@ -197,40 +196,27 @@ class Rollout:
     def __init__(self, aws: Aws, stack: str, fleet: str, now: Callable[[], datetime]) -> None:
         """Look the fleet up; raises `Gone` and `OperatorError`."""
         self._aws, self._stack, self.now = aws, aws.stack(stack), now
-        self._canaries, self._hung = set[str](), set[str]()
         (self.fleet,) = chosen(aws.documents(self._stack), fleet)
 
     def wish(self, version: int, canary: int, bake: timedelta) -> Wish:
         """Say what is to be rolled out; raises `OperatorError` where AWS cannot."""
         for group in self.groups():
             cannot(group)
-        deadline = timedelta(seconds=self.fleet.availability.launch_deadline_s)
-        return Wish(
-            version=str(version), canary=canary, bake=bake, patience=deadline, began=self.now()
-        )
+        began, start = self.now(), timedelta(seconds=self.fleet.availability.launch_deadline_s)
+        until = began + BAKES * bake + start
+        return Wish(version=str(version), canary=canary, bake=bake, began=began, until=until)
 
     def groups(self) -> tuple[GroupVersions, ...]:
         return read_versions(self._aws.autoscaling, self.fleet)
 
     def look(self, wish: Wish) -> Plan:
         """Decide the next step by what is there now."""
-        trial, records = None, list[DecisionRecord]()
+        trial = None
         # A canary is held also while nothing is known of it.
         with suppress(FleetError):
             newest = self._aws.records(self._stack).newest(self.fleet.name, 20)
-            records = list(newest.of(Controller.HEALTH))
-            trial = next((one.new_version for one in records), None)
-        groups = self.groups()
-        for group in groups:
-            self._canaries |= group.of(wish.version)
-        for record in records:
-            for request in (outcome.request for outcome in record.outcomes):
-                if request.kind is RequestKind.REPLACE_WORKER:
-                    self._hung |= self._canaries & {*request.instances}
-        plan = next_step(wish, groups, trial, self.now())
-        if plan.step is Step.CANARY and len(self._hung) >= HUNG:
-            return replace(plan, step=Step.ROLL_BACK, why=f"{len(self._hung)} canaries hung")
-        return plan
+            trial = next((one.new_version for one in newest.of(Controller.HEALTH)), None)
+        return next_step(wish, self.groups(), trial, self.now())
 
     def take(self, plan: Plan, wish: Wish) -> None:
         """Request a step of AWS."""
@@ -238,13 +224,19 @@ class Rollout:
         groups = {group.name: group for group in self.groups()}
         with aws_errors(f"instance refresh of {plan.group or self.fleet.name}"):
             match plan.step:
-                case Step.CANARY | Step.REST:
+                case Step.CANARY:
                     group = groups[plan.group]
-                    share, waits = 50, wish.bake
-                    if plan.step is Step.CANARY:
-                        share = max(1, min(99, 100 * wish.canary // max(1, len(group.of()))))
-                        waits = UNATTENDED
-                    self._start(group, wish.version, share, waits)
+                    share = max(1, min(99, 100 * wish.canary // max(1, len(group.of()))))
+                    self._start(
+                        group,
+                        wish.version,
+                        MaxHealthyPercentage=100 if share < 50 else 110,  # noqa: PLR2004
+                        CheckpointPercentages=[share, 100],
+                        CheckpointDelay=int(UNATTENDED.total_seconds()),
+                        **self._guard,
+                    )
+                case Step.REST:
+                    self._start(groups[plan.group], wish.version, **self._guard)
                 case Step.HOLD:
                     client.cancel_instance_refresh(AutoScalingGroupName=plan.group)
                 case Step.ROLL_BACK:
@@ -252,7 +244,7 @@ class Rollout:
                         if group.refresh and group.refresh.active:
                             client.rollback_instance_refresh(AutoScalingGroupName=group.name)
                         elif group.of(wish.version) and group.version != wish.version:
-                            self._start(group, group.version, 0, wish.bake)
+                            self._start(group, group.version)
                 case _:
                     pass
 
@@ -271,28 +263,25 @@ class Rollout:
         step = Step.ROLL_BACK if roll_back else Step.CANCEL
         return Plan(step=step, group=", ".join(active), why="" if active else "no refresh runs")
 
-    def _start(self, group: GroupVersions, version: str, share: int, waits: timedelta) -> None:
-        """Start a refresh that launches a successor before an instance ends; none for share 0."""
+    @property
+    def _guard(self) -> dict[str, Any]:
+        alarms = {"Alarms": [f"{self._stack.name}-{ALARM}"]}
+        return {"AutoRollback": True, "AlarmSpecification": alarms}
+
+    def _start(self, group: GroupVersions, version: str, **preferences: Any) -> None:
+        """Start a refresh that launches a successor before an instance ends."""
         wish: Any = {
             "MinHealthyPercentage": 100,
-            "MaxHealthyPercentage": 110,
+            "MaxHealthyPercentage": 125,
             "InstanceWarmup": WARM_UP_S,
             "SkipMatching": True,
             "ScaleInProtectedInstances": "Refresh",
             "StandbyInstances": "Ignore",
         }
-        if share:
-            wish |= {
-                "MaxHealthyPercentage": 100 if share < 50 else 110,  # noqa: PLR2004
-                "CheckpointPercentages": [share, 100],
-                "CheckpointDelay": int(waits.total_seconds()),
-                "AutoRollback": True,
-                "AlarmSpecification": {"Alarms": [f"{self._stack.name}-{ALARM}"]},
-            }
         self._aws.autoscaling.start_instance_refresh(
             AutoScalingGroupName=group.name,
             DesiredConfiguration=configuration(group.answer, version),
-            Preferences=wish,
+            Preferences=wish | preferences,
         )
 
 

@@ -211,7 +211,7 @@ class Verdict(StrEnum):
 class NewVersion:
     """The launch template version that began last, beside the others: their requests so far.
 
-    Means are in seconds.
+    Means are in seconds; as many requests as each other instance served were `expected` of it.
     """
 
     version: str
@@ -224,6 +224,7 @@ class NewVersion:
     others_failed: int
     others_mean_s: float
     verdict: Verdict
+    expected: int = 0
 
     @property
     def text(self) -> str:
@@ -236,6 +237,8 @@ class NewVersion:
             )
         new, others = f"{self.failed} of {self.requests}", f"{self.others_failed} of "
         text += f": {new} requests failed, {others}{self.others_requests} elsewhere"
+        if 2 * self.requests < self.expected:
+            text += f"; {self.expected} were expected of it"
         if self.requests and self.others_requests:
             text += f"; they took {self.mean_s:.2f} s, {self.others_mean_s:.2f} s elsewhere"
         return text

@@ -43,6 +43,12 @@ class VersionSums:
     failed: int = 0
     served_s: float = 0.0
 
+    def __add__(self, more: "VersionSums") -> "VersionSums":
+        served_s = self.served_s + more.served_s
+        return VersionSums(
+            ok=self.ok + more.ok, failed=self.failed + more.failed, served_s=served_s
+        )
+
     @property
     def requests(self) -> int:
         return self.ok + self.failed
@@ -56,9 +62,9 @@ class VersionSums:
 class VersionTrial:
     """The version of the launch template that began last, and what it and the others served.
 
-    Logs are those of the minutes since it first served, before `until`, counted from the Unix
-    epoch; its instances were `expected` to serve as many as each other one. An empty version: all
-    instances have one.
+    Logs are those of the minutes in which it had instances, before `until`, counted from the Unix
+    epoch; those were `expected` to serve as many as each other one. A version without instances was
+    lost lately. An empty version: all instances have one.
     """
 
     version: str = ""

@@ -16,15 +16,19 @@ from spotkeeper.domain.health_memory import VersionSums, VersionTrial
 from spotkeeper.domain.load.load import LoadDigest, WorkerDigest, milliseconds
 
 _MINUTE_MS = 60_000
-# A difference is believed where chance explains it once in about a hundred times.
-EVIDENCE = 4.5
+# A difference is believed where chance explains it once in about a hundred times; one of durations,
+# which vary with the requests, where it explains it once in thousands of looks.
+EVIDENCE, OF_DURATIONS = 4.5, 8.0
 # A version is worse when its requests take this many times as long. What must be noticed is 1.5.
 SLOWER = 1.25
-# Instances hang when they serve less than one in this many of their share of the requests.
-FEWER = 3
+# Instances hang when they serve less than one in this many of their share of the requests. One
+# alone may be starting, or have a fault of its own: it has this many minutes.
+FEWER, ALONE = 3, 20
 # This many requests, times their squared variation, tell whether a version is worse; fewer than a
 # tenth of them do not tell how long they take.
 ENOUGH = 100
+# What a lost instance has shown is remembered for this many minutes.
+KEPT = 15
 
 
 def watch_versions(
@@ -50,15 +54,19 @@ def watch_versions(
         begun[one.template] = min(first, begun.get(one.template, first))
     begun.pop("", None)
     newest = max(begun, key=lambda version: begun[version], default="")
+    until = milliseconds(now) // _MINUTE_MS - 1
+    kept = before.version not in begun and until - before.until < KEPT
     if len(begun) < 2 or min(begun.values()) == begun[newest]:  # noqa: PLR2004 - nothing to compare
-        return VersionTrial()
+        return replace(before, instances=0) if kept else VersionTrial()
     if before.version not in begun:
         minute = milliseconds(begun[newest]) // _MINUTE_MS
         before = VersionTrial(version=newest, since=begun[newest], until=minute)
+    if not before.instances:
+        minute = milliseconds(begun[before.version]) // _MINUTE_MS
+        before = replace(before, until=max(before.until, minute))
     new = {i.instance_id: i.pool.rpartition("/")[2] for i in there if i.template == before.version}
     rest = {i.instance_id: i.pool.rpartition("/")[2] for i in there if i.instance_id not in new}
     alike = {i for i, kind in rest.items() if kind in new.values()} or rest.keys()
-    until = milliseconds(now) // _MINUTE_MS - 1
     workers = [
         worker
         for digest in digests
@@ -66,33 +74,30 @@ def watch_versions(
         for worker in digest.workers
     ]
     ours = _added(before.new, (w for w in workers if w.instance_id in new))
+    theirs = _added(VersionSums(), (w for w in workers if w.instance_id in alike))
     # While it starts, it is not compared with those that serve.
-    compared = [w for w in workers if w.instance_id in alike] if ours.requests else []
-    others = _added(before.others, compared)
+    others = before.others + theirs if ours.requests else before.others
     share = len(new) / max(1, len(alike))
     return replace(
         before,
         instances=len(new),
         new=ours,
         others=others,
-        expected=before.expected + share * (others.requests - before.others.requests),
+        expected=before.expected + share * theirs.requests,
         until=max(before.until, until),
     )
 
 
 def _added(sums: VersionSums, workers: Iterable[WorkerDigest]) -> VersionSums:
     for each in workers:
-        sums = VersionSums(
-            ok=sums.ok + each.ok,
-            failed=sums.failed + each.error + each.timeout,
-            served_s=sums.served_s + sum(each.busy_ms.values()) / 1000,
-        )
+        served_s = sum(each.busy_ms.values()) / 1000
+        sums += VersionSums(ok=each.ok, failed=each.error + each.timeout, served_s=served_s)
     return sums
 
 
 def judged(trial: VersionTrial, variation: float) -> NewVersion | None:
     """Judge the new version by what is known; `variation` is the squared one of service times."""
-    if not trial.version:
+    if not trial.instances:
         return None
     new, others = trial.new, trial.others
     verdict = Verdict.UNKNOWN
@@ -106,14 +111,17 @@ def judged(trial: VersionTrial, variation: float) -> NewVersion | None:
         fewer = min(new.requests, others.requests)
         enough = ENOUGH * max(1.0, variation)
         slow = slow if 10 * fewer >= enough else 0.0
-        few = trial.expected - new.requests
-        few += new.requests * math.log(new.requests / max(1.0, trial.expected))
-        # One that hangs may have a fault of its own: it is replaced, and another one is compared.
-        hangs = trial.instances > 1 and FEWER * new.requests < trial.expected and few >= EVIDENCE
-        if (more and failing >= EVIDENCE) or (slower >= SLOWER and slow >= EVIDENCE) or hangs:
+        if (more and failing >= EVIDENCE) or (slower >= SLOWER and slow >= OF_DURATIONS):
             verdict = Verdict.WORSE
         elif fewer >= enough and slower < SLOWER:
             verdict = Verdict.NO_WORSE
+    few = trial.expected - new.requests
+    few += new.requests * math.log(max(1, new.requests) / max(1.0, trial.expected))
+    known = trial.instances > 1 or (
+        trial.since is not None and trial.until - milliseconds(trial.since) // _MINUTE_MS >= ALONE
+    )
+    if known and FEWER * new.requests < trial.expected and few >= EVIDENCE:
+        verdict = Verdict.WORSE
     return NewVersion(
         version=trial.version,
         instances=trial.instances,
@@ -124,6 +132,7 @@ def judged(trial: VersionTrial, variation: float) -> NewVersion | None:
         others_requests=others.requests,
         others_failed=others.failed,
         others_mean_s=others.mean_s,
+        expected=round(trial.expected),
         verdict=verdict,
     )
 

@@ -1,0 +1,74 @@
+"""A new version beside the others, minute by minute: what it takes to call it worse, or not."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from spotkeeper.domain.decision import NewVersion, Verdict
+from spotkeeper.domain.fleet import Instance
+from spotkeeper.domain.health.trial import judged, watch_versions
+from spotkeeper.domain.health_memory import VersionTrial
+from spotkeeper.domain.load.load import LoadDigest, WorkerDigest
+from tests.builders import at, group, ids, instances
+from tests.search_logs import shipped
+
+OLD, NEW = ids("a", 5), "b-0"
+WORSE, NO_WORSE, UNKNOWN = Verdict.WORSE, Verdict.NO_WORSE, Verdict.UNKNOWN
+# How many requests of how many seconds a canary serves in a minute, and how many fail.
+type Minute = tuple[int, float, int]
+HEALTHY, SILENT, TENTH, SLOWER = (6, 5.0, 0), (0, 0.0, 0), (6, 5.0, 1), (6, 7.5, 0)
+CANARY: Sequence[Instance] = [replace(i, template="8") for i in instances([NEW])]
+
+
+def sent(minute: int, served: dict[str, Minute]) -> LoadDigest:
+    ended = at(60 * minute)
+    one = shipped(ended, sum(n for n, _, _ in served.values()), dict.fromkeys(served, ended))
+    workers: list[WorkerDigest] = [
+        replace(w, ok=n - failed, error=failed, busy_ms={0: round(1000 * n * mean_s)})
+        for w, (n, mean_s, failed) in zip(one.workers, served.values(), strict=True)
+    ]
+    return replace(one, workers=tuple(workers))
+
+
+def after(*minutes: Minute | None, logs: bool = True) -> NewVersion | None:
+    """What is known after minutes in which a canary served, or was not there (None)."""
+    trial, since = VersionTrial(), {**dict.fromkeys(OLD, at(-3600)), NEW: at(0)}
+    there = [replace(one, template="7") for one in instances(OLD)]
+    for number, served in enumerate([*minutes, minutes[-1], minutes[-1]]):
+        all_of = {**dict.fromkeys(OLD, HEALTHY), **({NEW: served} if served else {})}
+        members = (*there, *(CANARY if served else []))
+        digests = [sent(n, all_of) for n in (number - 2,) if n >= 0 and logs]
+        of = [group("spot", 6, members)]
+        trial = watch_versions(trial, of, since, digests, at(60 * number))
+    return judged(trial, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "verdict"),
+    [
+        pytest.param([HEALTHY] * 10, UNKNOWN, id="sixty requests are too few"),
+        pytest.param([HEALTHY] * 18, NO_WORSE, id="a hundred are enough"),
+        pytest.param([TENTH] * 10, WORSE, id="some fail"),
+        pytest.param([SLOWER] * 10, WORSE, id="slower"),
+        pytest.param([(6, 7.0, 0)] * 3, UNKNOWN, id="a few long requests are chance"),
+        pytest.param([SILENT] * 18, UNKNOWN, id="silent: it may be starting"),
+        pytest.param([SILENT] * 22, WORSE, id="silent for twenty minutes"),
+        pytest.param([HEALTHY] * 5 + [SILENT] * 12, UNKNOWN, id="hangs: it may be replaced"),
+        pytest.param([HEALTHY] * 5 + [SILENT] * 17, WORSE, id="hangs for long"),
+        pytest.param([HEALTHY] * 9 + [None] * 5 + [HEALTHY] * 9, NO_WORSE, id="another follows"),
+        pytest.param([HEALTHY] * 9 + [None] * 20 + [HEALTHY] * 9, UNKNOWN, id="much later"),
+    ],
+)
+def test_a_canary_is_judged_by_what_it_and_those_before_it_served(
+    minutes: list[Minute | None], verdict: Verdict
+) -> None:
+    known = after(*minutes)
+    assert known is not None
+    assert known.verdict is verdict, known.text
+
+
+def test_nothing_is_held_against_it_without_logs_or_instances() -> None:
+    blind = after(*[SILENT] * 40, logs=False)
+    assert blind is not None and blind.verdict is UNKNOWN
+    assert after(*[SILENT] * 30, None) is None
