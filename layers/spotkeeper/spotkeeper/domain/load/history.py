@@ -48,48 +48,46 @@ class ArrivalLog:
         kept: int = 0,
     ) -> None:
         """Add up, so that any window costs the same."""
-        self.first, self._requests, self._work_s = first, [*requests], [*work_s]
-        counted, worked_s = (before._counts[kept], before._works[kept]) if before else (0, 0.0)
-        self._counts: list[int] = [*accumulate(requests, initial=counted)]
-        self._works: list[float] = [*accumulate(work_s, initial=worked_s)]
-        if before:
-            self._requests[:0], self._work_s[:0] = before.slots(0, kept)
-            self._counts[:0], self._works[:0] = before._counts[:kept], before._works[:kept]
+        self.first = first
+        self._work_s: list[float] = before._work_s[:kept] if before else []
+        self._counts: list[int] = before._counts[: kept + 1] if before else [0]
+        self._works: list[float] = before._works[: kept + 1] if before else [0.0]
+        self._work_s += work_s
+        self._counts += accumulate(requests, initial=self._counts.pop())
+        self._works += accumulate(work_s, initial=self._works.pop())
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self._work_s)
 
     def slots(self, begin: int = 0, end: int | None = None) -> tuple[list[int], list[float]]:
         """Return the requests and the service times of slots."""
-        return self._requests[begin:end], self._work_s[begin:end]
+        counts = self._counts[begin : None if end is None else end + 1]
+        return [until - before for before, until in pairwise(counts)], self._work_s[begin:end]
 
     def load(self, end: int, slots: int) -> float:
         """Return the offered load of a window in erlangs, as far as it is known."""
-        end = max(0, min(end, len(self)))
+        end = max(0, min(end, len(self._work_s)))
         begin = max(0, end - slots)
-        return max(0.0, self._work(begin, end)) / (SLOT_S * max(1, end - begin))
+        return max(0.0, self._works[end] - self._works[begin]) / (SLOT_S * max(1, end - begin))
 
     def count(self, begin: int, end: int) -> int:
         """Return the requests of the slots from one index to before another, as far as known."""
-        begin, end = (max(0, min(at, len(self))) for at in (begin, end))
-        return self._counts[end] - self._counts[begin]
+        last = len(self._work_s)
+        return self._counts[max(0, min(end, last))] - self._counts[max(0, min(begin, last))]
 
     def service_mean_s(self, end: int) -> float:
         """Return the mean service time of what arrived before an index; 0 of nothing."""
-        end = max(0, min(end, len(self)))
+        end = max(0, min(end, len(self._work_s)))
         for slots in (MEAN_SLOTS, DAY_SLOTS):
             begin = max(0, end - slots)
-            count = self.count(begin, end)
+            count = self._counts[end] - self._counts[begin]
             if count >= ENOUGH or (count and slots == DAY_SLOTS):
-                return self._work(begin, end) / count
+                return (self._works[end] - self._works[begin]) / count
         return 0.0
 
     def quiet_since(self, end: int) -> int:
         """Return the index since which no request arrived before another index."""
         return bisect_left(self._counts, self._counts[end], hi=end)
-
-    def _work(self, begin: int, end: int) -> float:
-        return self._works[end] - self._works[begin]
 
 
 # The minutes of a day are spread over slots again and again.
