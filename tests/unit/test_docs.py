@@ -17,7 +17,7 @@ from spotkeeper_operator.settings_table import settings_table, written
 from tests.template.stack import JOBS, ROOT, Stack, template
 
 PACKAGE = ROOT / "layers/spotkeeper/spotkeeper"
-TOP = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")]
+TOP = sorted(ROOT.glob("*.md"))
 DOCUMENTS = [*TOP, *sorted(ROOT.glob("docs/**/*.md"))]
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)")
 SETTINGS = (ROOT / "docs/settings.md").read_text(encoding="utf-8")

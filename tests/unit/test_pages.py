@@ -19,13 +19,30 @@ from spotkeeper_cli.main import app
 from spotkeeper_cli.reference import reference
 from tests.template.stack import ROOT, template
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")]
+PAGES = [*TOP, *sorted((ROOT / "docs").glob("*.md"))]
 SHOWN = re.compile(r"^ {4,}((?:.*\\\n)*.+)$", re.MULTILINE)
 IN_TEXT = re.compile(r"`([^`\n]+)`")
 # Options of the aws command itself; those of paginators.
 AWS_OPTIONS = {"region", "profile", "query", "output", "max-items", "cli-input-json"}
 # Of the aws command alone, no operation of the API.
-CUSTOMISED = {("configure", "set"), ("cloudformation", "deploy"), ("s3", "cp")}
+CUSTOMISED = {
+    ("configure", "set"): set[str](),
+    ("cloudformation", "deploy"): {
+        "stack-name", "template-file", "capabilities", "parameter-overrides"
+    },
+    ("s3", "cp"): {"recursive", "exclude", "include"},
+}  # fmt: skip
+SAM_OPTIONS = {
+    "resolve-s3", "parameter-overrides", "stack-name", "region", "config-env", "role-arn", "tags",
+    "no-confirm-changeset", "no-fail-on-empty-changeset",
+}  # fmt: skip
+PROGRAMS = {
+    "aws", "curl", "docker", "for", "git", "make", "pip", "python", "python3.13", "sam",
+    "spotkeeper", "spotkeeper-agent", "vllm",
+}  # fmt: skip
+# Shown lines that are no commands: documents, a tree of folders, a query.
+DATA = re.compile(r"\W*[\"\[{]|\w+ = |\S+(, _cli)? {2,}|groups, |filter message")
 RULES = {"make before break"}
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
@@ -37,7 +54,11 @@ def commands(program: str, *, in_text: bool = True) -> list[Any]:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for line in (*SHOWN.findall(text), *(IN_TEXT.findall(text) if in_text else ())):
-            words = shlex.split(line.replace("\\\n", " "), comments=True) if "'" not in line else []
+            words = (
+                shlex.split(line.replace("\\\n", " "), comments=True)
+                if line.count("'") % 2 == 0
+                else []
+            )
             if words[1:] and words[0].rpartition("/")[2] == program and line not in RULES:
                 found.append(pytest.param(words[1:], id=f"{page.name}: {' '.join(words)[:50]}"))
     return found
@@ -46,14 +67,15 @@ def commands(program: str, *, in_text: bool = True) -> list[Any]:
 @pytest.mark.parametrize("words", commands("aws"))
 def test_a_call_of_aws_is_one_with_such_options(words: list[str]) -> None:
     service, operation, *rest = words
+    given = {word[2:].removeprefix("no-") for word in rest if word.startswith("--")}
     if (service, operation) in CUSTOMISED:
+        assert given <= CUSTOMISED[service, operation] | AWS_OPTIONS
         return
     model = botocore.session.get_session().get_service_model(service)
     names = {xform_name(name, "-"): name for name in model.operation_names}
     assert operation in names, f"aws {service} has no {operation}"
     shape = model.operation_model(names[operation]).input_shape
     members = {xform_name(name, "-") for name in (shape.members if shape else ())}
-    given = {word[2:].removeprefix("no-") for word in rest if word.startswith("--")}
     assert given <= members | AWS_OPTIONS
 
 
@@ -79,7 +101,7 @@ def test_each_make_target_that_a_page_names_is_run_by_ci_or_by_a_test() -> None:
     by_ci = made(" ".join(re.findall(r"^make (.*)$", runs, re.MULTILINE)))
     # The environment of every other target; the commands of docs/workers.md; the local AWS.
     by_tests = {"bootstrap", "release", "sam-build", "local-aws"}
-    pages = [*PAGES, ROOT / "SECURITY.md", *(ROOT / "docs" / "decisions").glob("*.md")]
+    pages = [*PAGES, *(ROOT / "docs" / "decisions").glob("*.md")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     named = {word for found in re.findall(r"\bmake ((?:[a-z0-9-]+ ?)+)", text)
              for word in found.split()[:1]} & TARGETS  # fmt: skip
@@ -91,6 +113,7 @@ def test_each_make_target_that_a_page_names_is_run_by_ci_or_by_a_test() -> None:
 def test_a_parameter_of_a_deployment_is_the_templates(words: list[str]) -> None:
     given = [word.partition("=")[0] for word in words if re.match(r"[A-Z]\w+=", word)]
     assert set(given) <= template()["Parameters"].keys()
+    assert {word[2:] for word in words if word.startswith("--")} <= SAM_OPTIONS
 
 
 # The command reference shows what may be typed, not what is.
@@ -110,6 +133,27 @@ def test_a_command_of_ours_is_understood(words: list[str]) -> None:
         name = words.pop(0)
         command = known[name]
     command.make_context(name, words, parent=context)
+
+
+IN_SENTENCES = [it for it in commands("spotkeeper") if it not in OURS]
+
+
+@pytest.mark.parametrize("words", [it for it in IN_SENTENCES if it.values[0][0] != "COMMAND"])
+def test_a_command_in_a_sentence_has_a_name_and_options_of_ours(words: list[str]) -> None:
+    words, command = list(words), typer.main.get_command(app)
+    while words and words[0][0] != "-" and (known := getattr(command, "commands", None)):
+        command = known[words.pop(0)]
+    options = {name for it in command.params for name in (*it.opts, *it.secondary_opts, "--help")}
+    assert {word for word in words if word[0] == "-"} <= options
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda it: str(it.name))
+def test_a_shown_line_begins_with_a_program_or_is_no_command(page: Path) -> None:
+    """A misspelt program would be a command that no test looks at."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for line in SHOWN.findall(text):
+        first = re.sub(r"^([A-Z_]+=\S+ )+", "", line.strip()).split()[0]
+        assert first.rpartition("/")[2] in PROGRAMS or DATA.match(line.strip()), line
 
 
 def test_documented_commands_exist() -> None:
