@@ -17,7 +17,6 @@ import typer
 from spotkeeper_cli.options import (
     STANDARD_OUTPUT,
     WIDE,
-    ColdStart,
     JsonFile,
     MeanRate,
     OutputError,
@@ -75,7 +74,7 @@ def backtest(
         option("Use only the pools of this region; a group spans one region."),
     ] = None,
     regions: Annotated[
-        bool, option("Compare all regions as one fleet with one region alone.", "--regions")
+        bool, option("Compare one fleet over all regions with fleets of one region.", "--regions")
     ] = False,
     target: Annotated[
         int, option("Instances that should serve.", min=1, max=MOST_INSTANCES, metavar="<int>")
@@ -87,29 +86,32 @@ def backtest(
     price_ratio: Annotated[
         float | None,
         option(
-            "Spot over on-demand. Default: the trace's prices, else 0.30.",
+            "Spot price over on-demand price. Default: as in the trace, else 0.30.",
             min=0.0,
             max=10.0,
             metavar="<float>",
         ),
     ] = None,
     tick: Annotated[
-        float, duration("Length of a time step; at most 10m.", least=1, most=600)
+        float, duration("Length of a time step; at most 10m.", least=1, most=600, shown="30s")
     ] = 30.0,
-    cold_start: ColdStart = 120.0,
-    warm_start: Annotated[float | None, duration("Launch to serving, from the warm pool.")] = None,
+    cold_start: Annotated[float, duration("Time from launch to serving.", shown="2m")] = 120.0,
+    warm_start: Annotated[float | None, duration("The same from the warm pool.")] = None,
     warm_pool: Annotated[
-        int, option("Stopped on-demand instances.", min=0, max=MOST_INSTANCES, metavar="<int>")
+        int, option("Instances in the warm pool.", min=0, max=MOST_INSTANCES, metavar="<int>")
     ] = 0,
-    notice: Annotated[float, duration("Warning before a loss; 0 is none.")] = 0.0,
-    notice_lost: Annotated[float, share_of("Share of warnings that get lost.")] = 0.0,
-    event_delay: Annotated[float, duration("The longest delay of an event.")] = 0.0,
+    notice: Annotated[
+        float, duration("Time from warning to loss; 0: no warnings.", shown="0s")
+    ] = 0.0,
+    notice_lost: Annotated[float, share_of("Share of warnings that are lost.")] = 0.0,
+    event_delay: Annotated[float, duration("The longest delay of an event.", shown="0s")] = 0.0,
     turn_jitter: Annotated[
-        float, duration("A minute's turn begins up to this late; on AWS 59s.", most=59)
+        float, duration("A turn begins up to this late; on AWS 59s.", most=59, shown="0s")
     ] = 0.0,
     on_demand_failure: Annotated[float, share_of("Share of on-demand launches refused.")] = 0.0,
     windows: Annotated[
-        int | None, option("Random windows. Default: the whole trace.", min=1, metavar="<int>")
+        int | None,
+        option("How many windows to draw. Default: the whole trace.", min=1, metavar="<int>"),
     ] = None,
     window_hours: Annotated[
         float | None, option("Length of a window. Default: 24.", min=0.01, metavar="<float>")
@@ -117,13 +119,15 @@ def backtest(
     seed: Seed = 0,
     json: JsonFile = None,
     report: ReportFile = None,
-    set: Annotated[list[str] | None, option("Setting of a policy.", metavar="NAME=VALUE")] = None,
+    set: Annotated[
+        list[str] | None, option("A setting of the policy.", metavar="NAME=VALUE")
+    ] = None,
     job: Annotated[
         bool,
-        option("Try a job that takes --window-hours, from --windows starts.", "--job"),
+        option("Run a job of --window-hours instead of a fleet, --windows times.", "--job"),
     ] = False,
     deadline: Annotated[
-        float, option("With --job: hours after its start in which it must end.", min=0.0)
+        float, option("With --job: hours from its start to its deadline; 0: none.", min=0.0)
     ] = 0.0,
 ) -> None:
     """Try policies on recorded spot markets: what each would have served and cost."""
@@ -320,7 +324,7 @@ def replay(
         list[str] | None,
         option(f"Rule; may be given again. Default: all of {RULE_NAMES}."),
     ] = None,
-    wait: Annotated[float, duration("The promised wait.")] = 10.0,
+    wait: Annotated[float, duration("The promised wait.", shown="10s")] = 10.0,
     share: Annotated[
         float,
         option(
@@ -330,7 +334,7 @@ def replay(
             metavar="<float>",
         ),
     ] = 0.95,
-    cold_start: ColdStart = 240.0,
+    cold_start: Annotated[float, duration("Time from launch to serving.", shown="4m")] = 240.0,
     workers_per_instance: Annotated[
         int | None,
         option(
@@ -436,7 +440,9 @@ def convert(
     pool: Annotated[
         str | None, option("Pool of a single file, ZONE/TYPE. Default: from its name.")
     ] = None,
-    gap: Annotated[float | None, duration("Step of a JSON file whose own step is wrong.")] = None,
+    gap: Annotated[
+        float | None, duration("Time step of a JSON file that states a wrong one.")
+    ] = None,
     inverted: Annotated[
         bool | None, option("Whether 1 means not available. Default: by the file.")
     ] = None,

@@ -69,7 +69,6 @@ Report = Annotated[Path | None, option("Write an HTML page, too.", "--report", m
 
 Fleet = Annotated[str, typer.Argument(help="The fleet's name.", metavar="FLEET")]
 # Of the lab's runs.
-ColdStart = Annotated[float, duration("Launch to serving.")]
 JsonFile = Annotated[Path | None, option("Write the rows as JSON; - is standard output.", "--json")]
 ReportFile = Annotated[Path | None, option("Write an HTML report.", "--report")]
 MeanRate = Annotated[

@@ -1,5 +1,6 @@
 """The command reference, docs/commands.md, from the commands themselves: `make reference`."""
 
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -29,10 +30,9 @@ def reference() -> str:
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     inner = getattr(command, "commands", None)
-    if inner is None:
+    if inner is None or command.invoke_without_command:
         yield name, command
-        return
-    for each, below in sorted(inner.items()):
+    for each, below in sorted((inner or {}).items()):
         yield from _commands(below, f"{name} {each}")
 
 
@@ -46,7 +46,8 @@ def _section(name: str, command: Any) -> str:
         each for each in command.params if each.param_type_name == "option" and not each.hidden
     ):
         names = ", ".join([*option.opts, *option.secondary_opts])
-        names += "" if option.is_flag else f" {option.metavar or option.display_type(context)}"
+        kind = re.sub(r"list\[(\w+)\]| range", r"\1", option.display_type(context)).lower()
+        names += "" if option.is_flag else f" {option.metavar or kind}"
         parts = [_prose(option.help)]
         if option.required:
             parts.append("Required.")

@@ -373,7 +373,11 @@ def types(
     since: Annotated[
         float,
         duration(
-            "Start this long ago; search logs are kept for 2h.", "--since", least=60, most=7200
+            "Start this long ago; search logs are kept for 2h.",
+            "--since",
+            least=60,
+            most=7200,
+            shown="1h",
         ),
     ] = 3600.0,
 ) -> None:
