@@ -26,10 +26,12 @@ import boto3
 
 from spotkeeper import wiring
 from spotkeeper.adapters.ec2.jobs import AwsJobs
+from spotkeeper.border.job_report import WARNING
 from spotkeeper.domain.jobs.job import Job, JobSpec
 from spotkeeper.domain.jobs.steps import Start, Step
 from spotkeeper.job_ports import NotMade
 from spotkeeper.observability import logger
+from spotkeeper_lab.aws.wire import ACCOUNT
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws
 from tests.endpoint.job_host import Host, processes, s3
@@ -220,6 +222,7 @@ class Place(JobAccount):
         """Take the machine in one of `WAYS`, and leave its zone without capacity."""
         [instance, *_] = self.machines
         name, host = instance["InstanceId"], self.hosts[instance["InstanceId"]]
+        before = [*self.hosts]
         if how == "agent":
             host.kill()
             host.start()
@@ -228,8 +231,9 @@ class Place(JobAccount):
         if how == "warning":
             host.machine.interrupt(WARNED_S)
             now = wiring.now().isoformat()
-            warning = "EC2 Spot Instance Interruption Warning"
-            self.step({"detail-type": warning, "time": now, "detail": {"instance-id": name}})
+            warning = {"detail-type": WARNING, "source": "aws.ec2", "account": ACCOUNT}
+            self.step({**warning, "time": now, "detail": {"instance-id": name}})
+            assert name in self.job.warned
             with suppress(TimeoutError):
                 self._until(lambda: host.is_off, "the end of its machine", WARNED_S)
             last = json.loads(host.machine.bodies[-1])
@@ -241,7 +245,8 @@ class Place(JobAccount):
         # What was mounted goes with the machine.
         (self.folder / "data").unlink(missing_ok=True)
         self.ec2.terminate_instances(InstanceIds=[name])
-        self.step()
+        # The training may end once the last machine is taken, and the next one is to be there.
+        self._until(lambda: [*self.hosts] != before, "the next machine")
 
     def take_machines(self, kills: int, epochs: int, ways: Sequence[str]) -> None:
         """Take one machine after the other, each after a checkpoint, and let the training end."""
@@ -328,6 +333,15 @@ class Place(JobAccount):
             self.jobs.fetch(self.name, folder)
         return str(json.loads((folder / "state.json").read_text())["weights"])
 
+    def story(self) -> str:
+        """Return all that explains a failure: the job, its objects, and what each machine did."""
+        lines = [f"{self.job}", f"{self.head()}"]
+        for name, host in self.hosts.items():
+            log = (host.folder / "agent.log").read_text(errors="replace")
+            lines += [f"--- {name}, off: {host.is_off}", *host.machine.bodies, log]
+        found = self.s3.list_objects_v2(Bucket=BUCKET).get("Contents", ())
+        return "\n".join([*lines, *(it["Key"] for it in found)])
+
     def close(self) -> None:
         """End what is left."""
         for host in self.hosts.values():
@@ -375,6 +389,9 @@ def account(seed: int) -> Iterator[Place]:
             forget_clients()
             try:
                 yield place
+            except BaseException as error:
+                error.add_note(place.story())
+                raise
             finally:
                 place.close()
                 forget_clients()

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from spotkeeper_worker.agent import settings
@@ -20,6 +21,7 @@ from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.metadata import Metadata
 from spotkeeper_worker.job import command as command_
 from spotkeeper_worker.job import reports as reports_
+from spotkeeper_worker.job.bucket import Bucket, BucketError
 from spotkeeper_worker.job.command import Command, LogStream, user_named
 from spotkeeper_worker.job.machine import Document, JobError, Machine, Signs
 from spotkeeper_worker.job.machine import _where as where
@@ -47,6 +49,25 @@ class Bare(Machine):
         self.store = Objects()
         self._metadata: Any = metadata
         self._say = Sometimes(get_logger("agent"))
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_credentials_that_are_late_at_the_boot_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a client that was made without any, each call would fail for ever."""
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "EC2_METADATA_DISABLED"):
+        monkeypatch.delenv(f"AWS_{name}")
+    machine = FakeMachine()
+    machine.fault = "503"
+    with FakeServer(machine) as server:
+        for name, text in server.environment().items():
+            monkeypatch.setenv(name, text)
+        with pytest.raises(BucketError, match="credentials"):
+            Bucket("the-jobs", "us-east-1")
+        machine.fault = ""
+        Bucket("the-jobs", "us-east-1")
 
 
 # --- tags -----------------------------------------------------------------------------------------

@@ -85,6 +85,12 @@ class Bucket:
             retries=retries,
             max_pool_connections=3 * AT_ONCE,
         )
+        if boto3.DEFAULT_SESSION is None:
+            boto3.setup_default_session()
+        session: Any = boto3.DEFAULT_SESSION
+        # A client that is made while the metadata service is slow would never have credentials.
+        if session.get_credentials() is None:
+            raise BucketError("there are no credentials: the machine needs an instance profile")
         self._s3: Any = boto3.client("s3", region_name=region or None, config=config)
         shape = self._s3.meta.service_model.operation_model("PutObject").input_shape
         if "IfMatch" not in shape.members:
