@@ -18,13 +18,14 @@ from unittest.mock import patch
 
 from rich.table import Table
 
+from spotkeeper.domain.availability.actions import Drain
 from spotkeeper.domain.interruption import InterruptionAction
 from spotkeeper.turns.turn import TurnReport
 from spotkeeper_cli.options import counted, screen
 from spotkeeper_lab.run.chaos import run
 from spotkeeper_lab.scenario import draw
 
-SEEDS, NOTICED = 20, 39
+SEEDS, NOTICED = 20, 43
 DOMAIN, TURNS, ADAPTERS = "spotkeeper.domain", "spotkeeper.turns", "spotkeeper.adapters"
 BACKFILL, DECIDE = f"{DOMAIN}.availability.backfill", f"{DOMAIN}.availability.decide"
 READING, HEALTH = f"{TURNS}.reading", f"{DOMAIN}.health"
@@ -99,6 +100,28 @@ def suspecting(original: Function) -> Function:
     return fault
 
 
+def draining(original: Function) -> Function:
+    """Mark every instance when one is warned."""
+
+    def fault(seen: Any) -> Any:
+        marked: list[Any] = original(seen)
+        groups, first = seen.snapshot.groups, next(filter(is_mark, marked), None)
+        members = [i for group in (groups.spot, groups.on_demand) for i in group.instances]
+        return marked + [replace(first, instance_id=i.instance_id) for i in members if first]
+
+    return fault
+
+
+def is_mark(action: Any) -> bool:
+    """Say whether an action marks an instance."""
+    return isinstance(action, Drain)
+
+
+def serving(original: Function) -> Function:
+    """Count what logs no requests as serving."""
+    return lambda seen, *more: original(replace(seen, silent=frozenset()), *more)
+
+
 def twice(original: Function) -> Function:
     """Add up each digest two times."""
     return lambda digests: 2 * original(digests)
@@ -155,6 +178,8 @@ FAULTS = (
     Planted("launching counts for ever", COUNT, "count", undated),
     Planted("at risk counts as serving", DECIDE, "at_risk", answers({})),
     Planted("nothing is replaced early", DECIDE, "early_replacements", answers([])),
+    Planted("a warning drains every instance", DECIDE, "marks", draining),
+    Planted("a mark stays", DECIDE, "marks", result(lambda found: [*filter(is_mark, found)])),
     Planted("what AWS left running stays", DECIDE, "left_running", answers([])),
     Planted(
         "most events do nothing",
@@ -184,8 +209,10 @@ FAULTS = (
         "the fleet does not grow", SIZE, "_sizing_of", instances(lambda n, t: min(n, t.current))
     ),
     Planted("own machines are not counted", SIZE, "recent_onprem", answers((0, ()))),
+    Planted("a fleet never wakes", SIZE, "_waking", answers(0)),
     Planted("two more than the load needs", SIZE, "_sizing_of", instances(lambda n, _: n + 4)),
     # The health of workers.
+    Planted("what hangs counts as serving", DECIDE, "count_groups", serving),
     Planted("hung workers stay", DIAGNOSIS, "silent", answers({})),
     Planted("a working instance is suspected", DIAGNOSIS, "silent", suspecting),
     Planted("nobody serves, and no alarm", DIAGNOSIS, "nobody_serves", answers("")),

@@ -104,14 +104,15 @@ DRILLS = (
     ((Kind.LAUNCH_REFUSED, KEY_PAIR, 0.0),),
     ((Kind.SPOT_DRY, 0.9, 0.0), (Kind.ON_DEMAND_DRY, 0.5, 0.0)),
     ((Kind.HANG, 2.0, 0.0), (Kind.LAUNCH_REFUSED, KEY_PAIR, 0.0), (Kind.ON_DEMAND_DRY, 0.5, 0.0)),
-    ((Kind.HALF_LOGS, 0.5, 0.0),),
+    ((Kind.HALF_LOGS, 0.5, 0.0), (Kind.EMPTY_WARNING, 0.4, 3000.0)),
     ((Kind.BAD_SPOT_IMAGE, 0.5, 0.0), (Kind.UNWARNED_LOSS, 0.9, 60.0)),
     ((Kind.LOSS, 0.9, 0.0), (Kind.LOSS, 0.9, 900.0)),
     ((Kind.TABLE_DOWN, 0.5, 0.0), (Kind.LOSS, 0.9, 600.0)),
 )  # fmt: skip
 """Situations in which only these faults happen: kind, value, and when, in seconds.
 
-Where launches never serve, the load grows meanwhile.
+Where launches never serve, the load grows meanwhile. After a warning that nothing follows comes a
+night without requests, for which the fleet may go to zero.
 """
 WIDE = (
     Kind.HANGING, Kind.TABLE_THROTTLED, Kind.GROUP_DELETED, Kind.ON_DEMAND_DELETED, Kind.CLOCKS_FAR,

@@ -32,6 +32,8 @@ from spotkeeper_lab.workers import Served
 from spotkeeper_lab.world import AVAILABILITY, HEALTH, Invocation, Observer
 
 SAMPLE_S = 15.0
+# The tag that workers read.
+MARK = "spotkeeper:draining"
 
 # --- the numbers ----------------------------------------------------------------------------------
 
@@ -39,6 +41,10 @@ SAMPLE_S = 15.0
 WARNED_S = 75.0
 # From a warning that arrived to the mark that its workers read.
 MARKED_S = 30.0
+# From a warning that nothing follows to the end of the mark.
+UNMARKED_S = 1200.0
+# From the first request that waits for a fleet without instances to the first that launches.
+WOKEN_S = 300.0
 # From a loss to that request: the minute of a turn, its jitter, its run, and what AWS shows late.
 LOST_S = 165.0
 # The desired capacity counts once it has stood for this long: growth has time to launch.
@@ -81,6 +87,9 @@ class Promise(StrEnum):
     SIZED = "spot no larger than the load needs"
     DRAINED = "a warned worker is drained before its end"
     EARLY = "a warned instance is replaced before its end"
+    SPARED = "nothing else is drained, and what AWS does not take serves again"
+    COVERED = "on-demand serves for what hangs"
+    WOKEN = "requests wake a fleet"
     CALM = "a calm fleet is no larger than the load needs"
     MENDED = "an alarm when only a person can mend the launches"
     SERVED = "requests are in time where capacity exists"
@@ -147,6 +156,9 @@ EXCUSES: Mapping[Promise, Mapping[Kind, float]] = {
     Promise.DRAINED: _AWS | _for(_FORGOTTEN, 60.0),
     Promise.EARLY: _AWS
     | _for((*_FORGOTTEN, Kind.ON_DEMAND_DRY, Kind.ON_DEMAND_DELETED, Kind.WRONG_DOCUMENT), 240.0),
+    Promise.SPARED: _AWS | _for(_FORGOTTEN, 1800.0),
+    Promise.COVERED: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES,
+    Promise.WOKEN: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES | {Kind.QUEUE_DOWN: 300.0},
     Promise.CALM: {},
     Promise.MENDED: _AWS,
     Promise.SERVED: {},
@@ -248,6 +260,8 @@ class Truth(Observer):
         self.world, self.scenario = world, world.scenario
         self.warned_s: dict[str, float] = {}
         """When the warning of an instance was delivered."""
+        self.empty_s: dict[str, float] = {}
+        """When one came that nothing follows."""
         self.left_s: dict[str, float] = {}
         """When an instance was first seen outside of its group, or on its way out."""
         self.served: Counter[str] = Counter()
@@ -286,6 +300,9 @@ class Truth(Observer):
                 self.left_s.setdefault(view.instance_id, now_s)
             else:
                 self.left_s.pop(view.instance_id, None)
+        empty = world.active.get(Kind.EMPTY_WARNING)
+        if empty and now_s - empty.at_s <= SAMPLE_S:
+            self.empty_s |= dict.fromkeys(world.hit[Kind.EMPTY_WARNING], now_s)
         works = {i for i in world.force.instances if world.works(i)}
         if {Kind.LOGS_STOP, Kind.COLLECTOR_DOWN} & world.active.keys():
             world.muted |= works - world.logged_instances
@@ -570,8 +587,24 @@ class Drained(Check):
             if warned.purchase is Purchase.SPOT and warned.in_service_s is not None:
                 how = f"{name} was warned at {arrived_s:.0f} s and has no mark"
                 self.watch.broken(Promise.DRAINED, how, arrived_s)
+        for name, warned_s in truth.empty_s.items():
+            kept = views.get(name)
+            if kept is None or kept.warned_s is not None or kept.state != IN_SERVICE:
+                continue
+            if kept.draining and self.now_s > warned_s + UNMARKED_S:
+                how = f"{name} has its mark for {(self.now_s - warned_s) / 60:.0f} min"
+                self.watch.broken(Promise.SPARED, how, warned_s)
         if self.scenario.early_replacement:
             self._early(views)
+
+    def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
+        """Only what was warned is marked."""
+        if operation != "create_tags" or all(tag["Key"] != MARK for tag in params["Tags"]):
+            return
+        empty = {*self.truth.empty_s, *self.world.hit.get(Kind.EMPTY_WARNING, ())}
+        for name in {*params["Resources"]} - empty:
+            if self.world.cloud.instance(name).warned_s is None:
+                self.watch.broken(Promise.SPARED, f"{name} is marked and was never warned")
 
     def _early(self, views: Mapping[str, InstanceView]) -> None:
         """Its group replaces it while it still serves."""
@@ -644,9 +677,11 @@ class Cured(Check):
         self._together_s: float | None = None
         self._none_until_s = -math.inf
         self._failing_s: float | None = None
+        self._asleep_s: float | None = None
 
     def sampled(self) -> None:
         truth = self.truth
+        self._woken()
         there, onprem = truth.in_service(), self.scenario.onprem_workers
         self._nobody(there)
         self._failing(there)
@@ -659,6 +694,7 @@ class Cured(Check):
             self._many(there)
             self._none_until_s = self._none_until_s if self.world.working() else self.now_s
             return
+        self._covered(there)
         for name in oldest:
             # Two an hour; those of the hour before count, and those that were older at first.
             late_s = CURED_S + 3600.0 * (self._order[name] // REPLACED_AN_HOUR)
@@ -670,6 +706,32 @@ class Cured(Check):
                 minutes = (self.now_s - since_s) / 60
                 how = f"{name} is in service for {minutes:.0f} min and does not work"
                 self.watch.broken(Promise.CURED, how, since_s)
+
+    def _woken(self) -> None:
+        world, scenario = self.world, self.scenario
+        groups = (world.group(name) for name in (world.spot, world.on_demand))
+        asleep = not any(group.desired for group in groups) and not scenario.onprem_workers
+        waits = asleep and world.force.queued and scenario.sized and scenario.queue_known
+        self._asleep_s = (self._asleep_s or self.now_s) if waits else None
+        if self._asleep_s is not None and self.now_s - self._asleep_s > WOKEN_S:
+            how = f"{world.force.queued} requests wait, and nothing launches"
+            self.watch.broken(Promise.WOKEN, how, self._asleep_s)
+
+    def _covered(self, there: list[InstanceView]) -> None:
+        """What hangs counts as missing from its due time on, replaced or not."""
+        truth, world = self.truth, self.world
+        hang = [
+            since_s
+            for name, since_s in truth.idle_s.items()
+            if truth.missed[name] >= CURED_REQUESTS
+            and self.now_s - since_s > CURED_S + truth.gap_s(CURED_REQUESTS)
+            and world.cloud.instance(name).group == world.spot
+        ]
+        serve = len(list(truth.spot())) - len(hang)
+        on_demand = world.group(world.on_demand).desired
+        if hang and serve + on_demand < truth.stood():
+            how = f"{len(hang)} hang, {serve} of {truth.stood()} serve, on-demand {on_demand}"
+            self.watch.broken(Promise.COVERED, how, min(hang))
 
     def _many(self, there: list[InstanceView]) -> None:
         """Many that hang look like missing logs: on-demand, a replacement or an alarm follows."""

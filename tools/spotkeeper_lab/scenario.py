@@ -137,6 +137,7 @@ class Scenario:
 
 # How many a drill has, if it has any.
 OWN_MACHINES = 6
+NIGHT_S = 5400.0
 
 
 def draw(seed: int) -> Scenario:
@@ -159,6 +160,10 @@ def draw(seed: int) -> Scenario:
     if own:
         # Machines of one's own serve more than half of it.
         loads = [(0.0, loads[0][1] + own / 2)]
+    if Kind.EMPTY_WARNING in kinds:
+        night_s = max(fault.end_s for fault in faults)
+        loads += [(night_s, 0.0), (night_s + NIGHT_S, loads[0][1])]
+        plain = replace(plain, early_replacement=False, queue_known=True, spot_min=0)
     if kinds == {Kind.BAD_SPOT_IMAGE}:
         loads = [(0.0, 2.0), (WARM_UP_S + 900.0, loads[0][1])]
     return replace(
