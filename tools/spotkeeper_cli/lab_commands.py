@@ -243,25 +243,27 @@ def _backtest_job(
 
 
 def demo(
-    market: Annotated[Path | None, option("Market trace; without it one is generated.")] = None,
-    requests: Annotated[Path | None, option("Request trace; repeated if it is too short.")] = None,
+    market: Annotated[Path | None, option("Market trace. Default: a generated one.")] = None,
+    requests: Annotated[
+        Path | None, option("Request trace; a short one is repeated. Default: a generated one.")
+    ] = None,
     mean_rate: MeanRate = None,
     hours: Annotated[float, option("How many virtual hours.", min=0.1)] = 24.0,
-    start: Annotated[float, option("First hour of the traces.", min=0.0)] = 0.0,
+    start: Annotated[float, option("Hour of the traces at which the run starts.", min=0.0)] = 0.0,
     seed: Seed = 0,
     out: Annotated[Path, option("Folder of the results.")] = Path("demo-out"),
     dashboard: Annotated[Path | None, option("Ignored.", hidden=True)] = None,
     onprem: OnPrem = 0,
     warm_pool: Annotated[
         int | None,
-        option("Stopped on-demand instances. Default: the peak's need.", min=0),
+        option("Instances in the warm pool. Default: as many as the peak needs.", min=0),
     ] = None,
     price_ratio: PriceRatio = 0.30,
     incidents: Annotated[
-        bool, option("Make a worker hang, launches fail, search logs stop.")
+        bool, option("Let a worker hang, launches fail and search logs stop.")
     ] = True,
     regions: Annotated[
-        int, option("Regions of the fleet; several run without requests.", min=1, max=4)
+        int, option("Regions of the fleet. With several, no requests are simulated.", min=1, max=4)
     ] = 1,
 ) -> None:
     """Run a virtual day of spot capacity and requests through the deployed functions."""
@@ -360,7 +362,7 @@ def replay(
     seed: Seed = 0,
     json: JsonFile = None,
     report: ReportFile = None,
-    market: Annotated[Path | None, option("Spot market, on which both controllers run.")] = None,
+    market: Annotated[Path | None, option("Market trace: run both controllers on it.")] = None,
 ) -> None:
     """Replay requests with every sizing rule: which keep the promise, with how many workers."""
     from spotkeeper_lab.backtest.policies import UnknownNameError
@@ -444,7 +446,7 @@ def convert(
         float | None, duration("Time step of a JSON file that states a wrong one.")
     ] = None,
     inverted: Annotated[
-        bool | None, option("Whether 1 means not available. Default: by the file.")
+        bool | None, option("In the files, 1 means not available. Default: read from the file.")
     ] = None,
 ) -> None:
     """Convert public recordings of one market's zones to a market trace."""
@@ -462,7 +464,7 @@ def convert(
 def export(
     out: TraceOut,
     records: Annotated[
-        Path | None, option("Decision records, one a line, as the demo writes them.")
+        Path | None, option("A file of decision records, one per line, as the demo writes it.")
     ] = None,
     fleet: Annotated[
         str | None, option("A fleet of a deployed stack, instead of --records.")

@@ -168,7 +168,7 @@ def init(
 ) -> None:
     """Ask for the parameters of a stack, and write samconfig.toml for sam deploy.
 
-    The defaults are what the file and the account have.
+    It proposes what the file and the account have.
     """
     from spotkeeper import wiring
     from spotkeeper_operator.aws import Aws, OperatorError
@@ -381,7 +381,7 @@ def types(
         ),
     ] = 3600.0,
 ) -> None:
-    """Compare the instance types of the fleets: speed, prices, USD for 1,000 requests, share."""
+    """Compare the fleets' instance types by speed, price and cost of 1,000 requests."""
     from spotkeeper_operator.types import read_types, types_text
 
     answer = read_types(on.aws, on.stack, fleet, on.now, timedelta(seconds=since))
@@ -491,7 +491,7 @@ def observed(
 Files = Annotated[
     list[Path],
     typer.Argument(
-        help="Documents: NAME.json, and NAME.overrides.json for what is laid over it.",
+        help="Fleet documents: NAME.json, and NAME.overrides.json for overrides.",
         metavar="FILE...",
     ),
 ]

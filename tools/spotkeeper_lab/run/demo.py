@@ -702,34 +702,34 @@ HEADLINE = (
 )
 """The labels of the figures above the picture begin with these."""
 FIGURES = (
-    ("time fully served", "{served_share:.2%}", "share of time in which all instances served that "
-     "were requested at least a start-up time before; a lost one counts as missing at once"),
+    ("time fully served", "{served_share:.2%}", "share of time in which every requested instance "
+     "served; a new instance is given the start-up time"),
     ("instance time served", "{served_instance_share:.2%}",
-     "instance hours that served, as a share of those that should have served"),
+     "instance hours served, as a share of the instance hours requested"),
     ("cost of all on demand", "{cost_vs_on_demand:.1%}",
-     "share of the cost of the same target on demand, with spot at {price_ratio:.2f} of on demand; "
-     "includes start-up time and the warm pool's disks"),
-    ("saved", "{saved:.1%}", "the rest of the cost of the same target on demand"),
+     "as a share of the same instances on demand, with spot at {price_ratio:.2f} of on demand; "
+     "start-up time and the warm pool's disks are included"),
+    ("saved", "{saved:.1%}", "against the same instances on demand"),
     ("cost of a fixed fleet", "{cost_vs_fixed_on_demand:.1%}",
-     "share of the cost of {target_peak} on-demand instances, the peak, all day"),
+     "as a share of {target_peak} on-demand instances (the peak) all day"),
     ("instance hours", "{spot_hours:.1f} spot, {on_demand_hours:.1f} on demand",
      "{target_hours:.1f} were requested"),
     ("interruptions, losses", "{interruptions}, {losses}",
      "warnings of AWS, and spot instances that it took"),
     ("replacement requested", "{replacement_asked_s}",
-     "from a warning until serving, launching and requested instances reach the target"),
+     "from a warning until a replacement for each missing instance was requested"),
     ("whole again", "{whole_again_s}",
-     "from when a warned instance stops serving until the others reach the target"),
+     "from when a warned instance stops serving until enough others serve"),
     ("back on spot", "{back_on_spot_s}",
-     "from a warning until spot alone reaches the target, without backfill"),
+     "from a warning until enough spot instances serve again"),
     ("backfills, releases", "{backfills}, {releases}",
      "turns that requested on-demand ({instances_backfilled} instances) and that released it "
      "({instances_released})"),
     ("requests late", "{late_requests:,} of {requests:,}",
-     "started more than {wait_objective_s:g} s after their arrival; {retried_requests} were served "
+     "started more than {wait_objective_s:g} s after they arrived; {retried_requests} were served "
      "again because their worker was lost"),
     ("in time, promised {promised:g} %", "{in_time_share:.1%} kept",
-     "share of all requests that started in time; lost ones did not"),
+     "share of requests that started in time; lost requests count as late"),
     ("requests lost", "{lost_requests:,}", "given up after their last try"),
     ("wait", "{wait_p50_s:g} / {wait_p95_s:g} / {wait_p99_s:g} s",
      "median, 95th and 99th percentile"),
@@ -769,7 +769,7 @@ def table(values: dict[str, Any], *, wide: bool) -> Grid:
     rows = [(figure.label, figure.value, figure.meaning) for figure in figures(values)]
     for story in values["incidents"]:
         outcome = f"[{'green' if story['ended_well'] else 'red'}]{story['outcome']}[/]"
-        rows.append((f"made to fail: {story['name']}", outcome, story["what"]))
+        rows.append((f"incident: {story['name']}", outcome, story["what"]))
     for row in rows:
         shown.add_row(*row[: 3 if wide else 2])
     return shown
@@ -854,7 +854,7 @@ def _timeline(day: Day, figures: Results) -> Timeline:
     return replace(
         drawn,
         start_at=min((at_s for at_s in lost_s if at_s >= 0), default=drawn.start_at),
-        bands=Spans(label="made to fail", colour="band", spans=failing),
+        bands=Spans(label="incident", colour="band", spans=failing),
         charts=[drawn.charts[0], below, *drawn.charts[1:]],
     )
 
