@@ -96,7 +96,9 @@ def backtest(
         float, duration("Length of a time step; at most 10m.", least=1, most=600, shown="30s")
     ] = 30.0,
     cold_start: Annotated[float, duration("Time from launch to serving.", shown="2m")] = 120.0,
-    warm_start: Annotated[float | None, duration("The same from the warm pool.")] = None,
+    warm_start: Annotated[
+        float | None, duration("Time from launch to serving, from the warm pool.")
+    ] = None,
     warm_pool: Annotated[
         int, option("Instances in the warm pool.", min=0, max=MOST_INSTANCES, metavar="<int>")
     ] = 0,
@@ -124,7 +126,7 @@ def backtest(
     ] = None,
     job: Annotated[
         bool,
-        option("Run a job of --window-hours instead of a fleet, --windows times.", "--job"),
+        option("Run a job instead of a fleet: --window-hours long, --windows times.", "--job"),
     ] = False,
     deadline: Annotated[
         float, option("With --job: hours from its start to its deadline; 0: none.", min=0.0)
@@ -434,9 +436,7 @@ trace = typer.Typer(
 def convert(
     files: Annotated[
         list[Path],
-        typer.Argument(
-            help="SkyPilot JSON (one file per zone), SkyNomad CSV (the same) or Bamboo events."
-        ),
+        typer.Argument(help="One JSON (SkyPilot) or CSV (SkyNomad) per zone, or Bamboo events."),
     ],
     out: TraceOut,
     pool: Annotated[

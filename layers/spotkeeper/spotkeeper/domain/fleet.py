@@ -105,8 +105,8 @@ class Fleet:
         default=1,
     )
     onprem_workers: int = setting(
-        "workers on machines of your own, which are used first: at most this many count, and "
-        "missing ones raise an alarm. 0: all that send logs count, without this alarm",
+        "how many workers run on machines of your own. They are used first; no more than these "
+        "count, and an alarm rings when one is missing. 0: all that send logs count, and no alarm",
         "you have machines of your own",
         unit="workers",
         least=0,
