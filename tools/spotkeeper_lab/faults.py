@@ -111,7 +111,7 @@ DRILLS = (
 )  # fmt: skip
 """Situations in which only these faults happen: kind, value, and when, in seconds.
 
-Where launches never serve, the load grows meanwhile. After a warning that nothing follows comes a
+Where launches never serve, the load grows meanwhile. After a warning without a loss there is a
 night without requests, for which the fleet may go to zero.
 """
 WIDE = (

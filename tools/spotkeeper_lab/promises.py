@@ -261,7 +261,7 @@ class Truth(Observer):
         self.warned_s: dict[str, float] = {}
         """When the warning of an instance was delivered."""
         self.empty_s: dict[str, float] = {}
-        """When one came that nothing follows."""
+        """When a warning without a loss was delivered."""
         self.left_s: dict[str, float] = {}
         """When an instance was first seen outside of its group, or on its way out."""
         self.served: Counter[str] = Counter()
