@@ -366,7 +366,7 @@ def replay(
     report: ReportFile = None,
     market: Annotated[Path | None, option("Market trace: run both controllers on it.")] = None,
 ) -> None:
-    """Replay requests with every sizing rule: which keep the promise, with how many workers."""
+    """Replay requests with every sizing rule, and show waits and worker-hours of each."""
     from spotkeeper_lab.backtest.policies import UnknownNameError
     from spotkeeper_lab.checkout import NotACheckout
     from spotkeeper_lab.replay.report import as_json, choices_table, report_html, table
