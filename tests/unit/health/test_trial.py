@@ -31,17 +31,18 @@ def sent(minute: int, served: dict[str, Minute]) -> LoadDigest:
     return replace(one, workers=tuple(workers))
 
 
-def after(*minutes: Minute | None, logs: bool = True) -> NewVersion | None:
+def after(*minutes: Minute | None, logs: bool = True, seen_s: float = -3600) -> NewVersion | None:
     """What is known after minutes in which a canary served, or was not there (None)."""
-    trial, since = VersionTrial(), {**dict.fromkeys(OLD, at(-3600)), NEW: at(0)}
+    trial, since = VersionTrial(), {**dict.fromkeys(OLD, at(seen_s)), NEW: at(0)}
     there = [replace(one, template="7") for one in instances(OLD)]
     for number, served in enumerate([*minutes, minutes[-1], minutes[-1]]):
+        starting = [NEW] if not any(m and m[0] for m in minutes[:number]) and number < 5 else []
         all_of = {**dict.fromkeys(OLD, HEALTHY), **({NEW: served} if served else {})}
         members = (*there, *(CANARY if served else []))
         digests = [sent(n, all_of) for n in (number - 2,) if n >= 0 and logs]
         of = [group("spot", 6, members)]
-        trial = watch_versions(trial, of, since, digests, at(60 * number))
-    return judged(trial, 0.25)
+        trial = watch_versions(trial, of, since, starting, digests, at(60 * number))
+    return judged(trial, 0.25, 600)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +53,10 @@ def after(*minutes: Minute | None, logs: bool = True) -> NewVersion | None:
         pytest.param([TENTH] * 10, WORSE, id="some fail"),
         pytest.param([SLOWER] * 10, WORSE, id="slower"),
         pytest.param([(6, 7.0, 0)] * 3, UNKNOWN, id="a few long requests are chance"),
-        pytest.param([SILENT] * 18, UNKNOWN, id="silent: it may be starting"),
-        pytest.param([SILENT] * 22, WORSE, id="silent for twenty minutes"),
-        pytest.param([HEALTHY] * 5 + [SILENT] * 12, UNKNOWN, id="hangs: it may be replaced"),
-        pytest.param([HEALTHY] * 5 + [SILENT] * 17, WORSE, id="hangs for long"),
+        pytest.param([SILENT] * 13, UNKNOWN, id="silent: it may be starting"),
+        pytest.param([SILENT] * 16, WORSE, id="silent for longer than any start"),
+        pytest.param([SILENT] * 9 + [HEALTHY] * 7, UNKNOWN, id="slow to start"),
+        pytest.param([HEALTHY] * 4 + [SILENT] * 12, WORSE, id="hangs for long"),
         pytest.param([HEALTHY] * 9 + [None] * 5 + [HEALTHY] * 9, NO_WORSE, id="another follows"),
         pytest.param([HEALTHY] * 9 + [None] * 20 + [HEALTHY] * 9, UNKNOWN, id="much later"),
     ],
@@ -66,6 +67,12 @@ def test_a_canary_is_judged_by_what_it_and_those_before_it_served(
     known = after(*minutes)
     assert known is not None
     assert known.verdict is verdict, known.text
+
+
+def test_where_memory_was_lost_the_highest_number_began_last() -> None:
+    known = after(*[HEALTHY] * 18, seen_s=0)
+    assert known is not None
+    assert (known.version, known.verdict) == ("8", NO_WORSE)
 
 
 def test_nothing_is_held_against_it_without_logs_or_instances() -> None:

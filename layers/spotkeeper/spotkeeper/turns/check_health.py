@@ -183,7 +183,8 @@ def _record_of(
     reasons += [diagnosis.nobody_serves] if diagnosis.nobody_serves else []
     reasons += [suspect.text for suspect in diagnosis.suspects]
     variation = wanted.assessment.load.service.squared_variation
-    new_version = judged(wanted.memory.trial, variation)
+    deadline_s = fleet.availability.launch_deadline_s
+    new_version = judged(wanted.memory.trial, variation, deadline_s)
     reasons += [new_version.text] if new_version else []
     if regions := wanted.memory.places:
         shares = {region: place.share for region, place in regions.items()}

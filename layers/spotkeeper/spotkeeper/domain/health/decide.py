@@ -190,7 +190,9 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     comparable = snapshot.fleet.objective is not None and snapshot.fleet.slots == 1
     speeds = learn(memory.speeds, snapshot.groups, digests, now) if comparable else Speeds()
     seen = memory.in_service_since
-    trial = watch_versions(memory.trial, snapshot.groups, seen, digests, now)
+    half = timedelta(seconds=snapshot.fleet.availability.launch_deadline_s / 2)
+    starting = [i for i, first in memory.starting.items() if now - first < half]
+    trial = watch_versions(memory.trial, snapshot.groups, seen, starting, digests, now)
     memory = replace(memory, speeds=speeds, trial=trial, full=full, full_of=snapshot.fleet.slots)
     history, promised = _promised(snapshot, memory, load)
     window_s = promised.choice.member.window_s if promised else 0

@@ -6,7 +6,7 @@ and how many each serves.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -21,9 +21,9 @@ _MINUTE_MS = 60_000
 EVIDENCE, OF_DURATIONS = 4.5, 8.0
 # A version is worse when its requests take this many times as long. What must be noticed is 1.5.
 SLOWER = 1.25
-# Instances hang when they serve less than one in this many of their share of the requests. One
-# alone may be starting, or have a fault of its own: it has this many minutes.
-FEWER, ALONE = 3, 20
+# Instances hang when they serve less than one in this many of their share of the requests, once
+# they have had this many times the launch deadline: one that starts late would reach a third.
+FEWER, DEADLINES = 3, 1.5
 # This many requests, times their squared variation, tell whether a version is worse; fewer than a
 # tenth of them do not tell how long they take.
 ENOUGH = 100
@@ -35,12 +35,14 @@ def watch_versions(
     before: VersionTrial,
     groups: Sequence[Group],
     since: Mapping[str, datetime],
+    starting: Collection[str],
     digests: Iterable[LoadDigest],
     now: datetime,
 ) -> VersionTrial:
     """Add the minutes that have passed, up to one minute ago; `since` has when each was first seen.
 
-    Nothing is compared while all instances have one version.
+    Nothing is compared while all instances have one version, and nothing is expected of `starting`
+    ones.
     """
     there = [
         i
@@ -53,10 +55,12 @@ def watch_versions(
         first = since[one.instance_id]
         begun[one.template] = min(first, begun.get(one.template, first))
     begun.pop("", None)
-    newest = max(begun, key=lambda version: begun[version], default="")
+    # Where memory was lost, all were first seen at once: the highest number began last.
+    order = sorted((first, _number(version), version) for version, first in begun.items())
+    newest = order[-1][-1] if order else ""
     until = milliseconds(now) // _MINUTE_MS - 1
     kept = before.version not in begun and until - before.until < KEPT
-    if len(begun) < 2 or min(begun.values()) == begun[newest]:  # noqa: PLR2004 - nothing to compare
+    if len(order) < 2 or order[0][:2] == order[-1][:2]:  # noqa: PLR2004 - nothing to compare
         return replace(before, instances=0) if kept else VersionTrial()
     if before.version not in begun:
         minute = milliseconds(begun[newest]) // _MINUTE_MS
@@ -77,7 +81,7 @@ def watch_versions(
     theirs = _added(VersionSums(), (w for w in workers if w.instance_id in alike))
     # While it starts, it is not compared with those that serve.
     others = before.others + theirs if ours.requests else before.others
-    share = len(new) / max(1, len(alike))
+    share = len(new.keys() - {*starting}) / max(1, len(alike))
     return replace(
         before,
         instances=len(new),
@@ -88,6 +92,11 @@ def watch_versions(
     )
 
 
+def _number(version: str) -> int:
+    number = version.rpartition("/")[2]
+    return int(number) if number.isdigit() else 0
+
+
 def _added(sums: VersionSums, workers: Iterable[WorkerDigest]) -> VersionSums:
     for each in workers:
         served_s = sum(each.busy_ms.values()) / 1000
@@ -95,8 +104,11 @@ def _added(sums: VersionSums, workers: Iterable[WorkerDigest]) -> VersionSums:
     return sums
 
 
-def judged(trial: VersionTrial, variation: float) -> NewVersion | None:
-    """Judge the new version by what is known; `variation` is the squared one of service times."""
+def judged(trial: VersionTrial, variation: float, deadline_s: float) -> NewVersion | None:
+    """Judge the new version by what is known, or return None where there is none.
+
+    `variation` is the squared one of service times, `deadline_s` that of a launch.
+    """
     if not trial.instances:
         return None
     new, others = trial.new, trial.others
@@ -117,10 +129,11 @@ def judged(trial: VersionTrial, variation: float) -> NewVersion | None:
             verdict = Verdict.NO_WORSE
     few = trial.expected - new.requests
     few += new.requests * math.log(max(1, new.requests) / max(1.0, trial.expected))
-    known = trial.instances > 1 or (
-        trial.since is not None and trial.until - milliseconds(trial.since) // _MINUTE_MS >= ALONE
+    minutes = trial.until - (
+        milliseconds(trial.since) // _MINUTE_MS if trial.since else trial.until
     )
-    if known and FEWER * new.requests < trial.expected and few >= EVIDENCE:
+    started = 60 * minutes >= DEADLINES * deadline_s
+    if started and FEWER * new.requests < trial.expected and few >= EVIDENCE:
         verdict = Verdict.WORSE
     return NewVersion(
         version=trial.version,
