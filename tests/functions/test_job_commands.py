@@ -15,7 +15,7 @@ from spotkeeper_operator.aws import OperatorError
 from tests.builders import TABLE
 from tests.functions.test_keep_jobs import DOCUMENT, Account, account
 from tests.jobs_account import BUCKET
-from tests.operator.command import intercept, refused, run
+from tests.operator.command import intercept, refused, run, sleeps
 
 __all__ = ["account"]
 
@@ -158,7 +158,7 @@ def test_following_a_job_continues_when_aws_answers_again(
         account.tick()
         away.append(True)
 
-    monkeypatch.setattr("spotkeeper_cli.job_commands.time.sleep", sleep)
+    sleeps(monkeypatch, sleep)
     intercept(monkeypatch, throttled)
     code, _, err = run(*line.split())
     assert code == (1 if "status" in line else 0), err

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -109,3 +110,9 @@ def matches(name: str, answer: str) -> None:
     assert answer == path.read_text(encoding="utf-8")
     if path.suffix == ".txt":
         assert max(map(len, answer.splitlines())) <= 80
+
+
+def sleeps(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], None]) -> None:
+    """Have commands sleep so; threads of other tests, which share `time`, sleep as ever."""
+    for module in ("stack_commands", "job_commands"):
+        monkeypatch.setattr(f"spotkeeper_cli.{module}.time", SimpleNamespace(sleep=sleep))

@@ -1,7 +1,6 @@
 """A drill on a stack that works: the simulated cloud takes the instances that FIS interrupts."""
 
 import json
-import time
 from collections import Counter
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.functions.conftest import Stage, StageOf, document
-from tests.operator.command import deploy, matches, refused, run
+from tests.operator.command import deploy, matches, refused, run, sleeps
 from tests.operator.conftest import Days
 from tests.operator.fis import EXPERIMENT, ROLE, Experiments
 
@@ -24,7 +23,7 @@ def whole(
     put(stage)
     day = Days(stage)
     day.minutes(3)
-    monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", day.sleep)
+    sleeps(monkeypatch, day.sleep)
     capsys.readouterr()
     return stage
 
@@ -58,12 +57,12 @@ def test_the_report_names_what_did_not_happen_in_time(whole: Stage, fis: Experim
 
 
 def test_a_call_that_is_throttled_ends_no_drill(
-    fis: Experiments, monkeypatch: pytest.MonkeyPatch
+    whole: Stage, fis: Experiments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The instances are interrupted by then."""
     answer: Any = {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}
     fis.fails["GetExperiment"] = ClientError(answer, "GetExperiment")
-    sleep, waited = time.sleep, Counter[str]()
+    sleep, waited = Days(whole).sleep, Counter[str]()
 
     def wait(seconds: float) -> None:
         sleep(seconds)
@@ -71,7 +70,7 @@ def test_a_call_that_is_throttled_ends_no_drill(
         if waited["times"] == 3:
             fis.fails.clear()
 
-    monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", wait)
+    sleeps(monkeypatch, wait)
     code, out, err = run("drill", "main")
     assert code == 0, out + err
     throttled = "error: fis:GetExperiment: ThrottlingException: Rate exceeded"

@@ -23,7 +23,7 @@ from spotkeeper_operator.status.looked import Looked
 from spotkeeper_operator.status.shown import details_text
 from tests.builders import NOON, fleet, group, held
 from tests.functions.conftest import PATH, Stage, StageOf, document
-from tests.operator.command import answered, deploy, matches, record, refused, run, words
+from tests.operator.command import answered, deploy, matches, record, refused, run, sleeps, words
 from tests.operator.conftest import ring
 from tests.unit.operator.test_status import logs
 from tests.worker.page import of
@@ -152,7 +152,7 @@ def test_a_call_that_is_throttled_does_not_end_the_watch(
         if len(waits) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", wait)
+    sleeps(monkeypatch, wait)
     code, out, err = run("status", "--watch", "10s")
     assert (code, len(waits), out.count("(main-spot)")) == (130, 3, 1)
     assert err.count("error: describing stack test in us-east-1: Throttling") == 2

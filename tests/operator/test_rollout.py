@@ -9,7 +9,7 @@ import pytest
 from spotkeeper_operator import rollout
 from tests.builders import NOON
 from tests.functions.conftest import Stage
-from tests.operator.command import answered, refused, run
+from tests.operator.command import answered, refused, run, sleeps
 from tests.operator.conftest import Days
 
 # There is spot again, two minutes later.
@@ -43,7 +43,7 @@ def test_a_version_is_rolled_out_and_status_shows_it(
         days.sleep(seconds)
         seen.add(" ".join(run("status")[1].split()))
 
-    monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", sleep)
+    sleeps(monkeypatch, sleep)
     line = ("rollout", "main", "--template-version", "8", "--canary", "0")
     would = "would replace the others of main-spot: no canary"
     assert refused(*line).startswith(f"{would} error: cannot ask for confirmation")

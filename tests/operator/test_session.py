@@ -10,7 +10,7 @@ import pytest
 
 from functions.keep_ledger.app import handler as keep_ledger
 from tests.functions.conftest import Stage
-from tests.operator.command import KEPT, STACK, deploy, matches, run
+from tests.operator.command import KEPT, STACK, deploy, matches, run, sleeps
 from tests.operator.conftest import Days
 from tests.operator.fis import ROLE, Experiments
 
@@ -22,7 +22,7 @@ PAUSE = "pause main --for 2h --why new-image"
 def test_a_session(kept: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     Experiments(kept, monkeypatch)
     days = Days(kept)
-    monkeypatch.setattr("spotkeeper_cli.stack_commands.time.sleep", days.sleep)
+    sleeps(monkeypatch, days.sleep)
     answers: set[str] = set()
 
     def pass_minutes(count: int) -> None:
