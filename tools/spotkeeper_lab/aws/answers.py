@@ -481,7 +481,6 @@ def _preferences(given: Mapping[str, Any]) -> Preferences:
         skip_matching=_true(given.get("SkipMatching")),
         auto_rollback=_true(given.get("AutoRollback")),
         alarms=tuple(given.get("AlarmSpecification", {}).get("Alarms", ())),
-        bake_s=float(given.get("BakeTime", 0.0)),
     )
 
 

@@ -29,7 +29,6 @@ class RefreshStatus(StrEnum):
     """What a refresh is doing, in AWS's words."""
 
     IN_PROGRESS = "InProgress"
-    BAKING = "Baking"
     SUCCESSFUL = "Successful"
     FAILED = "Failed"
     CANCELLING = "Cancelling"
@@ -40,9 +39,8 @@ class RefreshStatus(StrEnum):
 
 
 ACTIVE = frozenset(
-    {RefreshStatus.IN_PROGRESS, RefreshStatus.BAKING, RefreshStatus.ROLLING_BACK,
-     RefreshStatus.CANCELLING}
-)  # fmt: skip
+    {RefreshStatus.IN_PROGRESS, RefreshStatus.ROLLING_BACK, RefreshStatus.CANCELLING}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +59,6 @@ class Preferences:
     skip_matching: bool = False
     auto_rollback: bool = False
     alarms: tuple[str, ...] = ()
-    bake_s: float = 0.0
 
     def __post_init__(self) -> None:
         most = self.max_healthy
@@ -73,7 +70,6 @@ class Preferences:
             or not all(1 <= each <= 100 for each in self.checkpoints),  # noqa: PLR2004
             "CheckpointDelay": self.delay_s is not None
             and (not self.checkpoints or not 0 <= self.delay_s <= 172_800),  # noqa: PLR2004
-            "BakeTime": not 0 <= self.bake_s <= 172_800,  # noqa: PLR2004
             "Alarms": len(self.alarms) > 10,  # noqa: PLR2004
         }
         for name, wrong in refused.items():
@@ -207,7 +203,7 @@ class Refresh:
         return old if percentage == 100 else max(0, old - max(0, desired - new))  # noqa: PLR2004
 
     def _pass(self, group: GroupState, now_s: float, *, last: bool) -> None:
-        """Pass a checkpoint, bake, or succeed."""
+        """Pass a checkpoint, or succeed."""
         if self.status is RefreshStatus.ROLLING_BACK:
             self.finish(now_s, RefreshStatus.ROLLED_BACK)
             return
@@ -217,11 +213,6 @@ class Refresh:
             self.waits_until_s = now_s + (3600.0 if delay_s is None else delay_s)
             self._reached += 1
             return
-        if self.status is RefreshStatus.IN_PROGRESS and self.preferences.bake_s:
-            self.status = RefreshStatus.BAKING
-            self.waits_until_s = now_s + self.preferences.bake_s
-        self._progress_s = now_s
-        if self.status is RefreshStatus.IN_PROGRESS or now_s >= (self.waits_until_s or 0.0):
-            self.percentage = 100
-            self.finish(now_s, RefreshStatus.SUCCESSFUL)
-            group.template = group.template if self.template is None else self.template
+        self.percentage = 100
+        self.finish(now_s, RefreshStatus.SUCCESSFUL)
+        group.template = group.template if self.template is None else self.template

@@ -13,7 +13,7 @@ from spotkeeper_lab.aws.client import Client
 from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.refresh import Preferences, RefreshStatus
-from spotkeeper_lab.cloud.values import CloudError, Physics, two_groups
+from spotkeeper_lab.cloud.values import Physics, two_groups
 from spotkeeper_lab.traces.market import market_of
 
 POOL, SPOT = "us-east-1a/g5.xlarge", "spot"
@@ -145,5 +145,3 @@ def test_the_api_refuses_what_aws_refuses_and_describes_what_it_does() -> None:
         client.rollback_instance_refresh(**group)
     (shown,) = client.describe_instance_refreshes(**group)["InstanceRefreshes"]
     assert (shown["Status"], shown["InstancesToUpdate"]) == ("InProgress", 10)
-    with pytest.raises(CloudError):
-        Preferences(bake_s=-1.0)
