@@ -446,7 +446,7 @@ def convert(
         float | None, duration("Time step of a JSON file that states a wrong one.")
     ] = None,
     inverted: Annotated[
-        bool | None, option("In the files, 1 means not available. Default: read from the file.")
+        bool | None, option("In the files, 1 means not available. Default: detected.")
     ] = None,
 ) -> None:
     """Convert public recordings of one market's zones to a market trace."""
