@@ -153,13 +153,6 @@ def test_a_shown_line_begins_with_a_program_or_is_no_command(page: Path) -> None
         assert first.rpartition("/")[2] in PROGRAMS or DATA.match(line.strip()), line
 
 
-def test_documented_commands_exist() -> None:
-    assert len(OURS) > 10
-    assert len(commands("aws")) >= 8
-    assert len(commands("make")) >= 20
-    assert len(commands("sam")) >= 4
-
-
 def test_the_command_reference_is_that_of_the_commands() -> None:
     written = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
     assert written == reference(), "docs/commands.md is out of date: run make reference"

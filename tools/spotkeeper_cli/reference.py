@@ -63,12 +63,7 @@ def _section(name: str, command: Any) -> str:
 
 def _default_of(option: Any) -> str:
     """A default as one would type it."""
-    value = option.default
-    if option.metavar == "DURATION":
-        for unit, seconds in (("d", 86400), ("h", 3600), ("m", 60)):
-            if value >= seconds and value % seconds == 0:
-                return f"{value / seconds:g}{unit}"
-        return f"{value:g}s"
+    value = option.show_default if isinstance(option.show_default, str) else option.default
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
