@@ -22,6 +22,7 @@ from spotkeeper.domain.availability.actions import Drain
 from spotkeeper.domain.interruption import InterruptionAction
 from spotkeeper.turns.turn import TurnReport
 from spotkeeper_cli.options import counted, screen
+from spotkeeper_lab.promises import Promise
 from spotkeeper_lab.run.chaos import run
 from spotkeeper_lab.scenario import draw
 
@@ -134,7 +135,16 @@ def later(at: Any) -> Any:
 
 def instances(change: Callable[[int, Any], int]) -> Callable[[Function], Function]:
     """Change the instances that a sizing requests."""
-    return lambda original: lambda turn, found, count: original(turn, found, change(count, turn))
+
+    def plant(original: Function) -> Function:
+        return lambda turn, estimate: original(turn, resized(estimate, change, turn))
+
+    return plant
+
+
+def resized(estimate: Any, change: Callable[[int, Any], int], turn: Any = None) -> Any:
+    """Return an estimate of another number of instances."""
+    return replace(estimate, instances=change(estimate.instances, turn))
 
 
 def every(times: int, instead: Any) -> Callable[[Function], Function]:
@@ -198,12 +208,14 @@ FAULTS = (
         "partly_known",
         lambda _: lambda load, memory, *_: ("", memory.flow),
     ),
-    Planted("a silence is no load", SIZE, "_in_silence", result(lambda found: (found[0], 1))),
+    Planted(
+        "a silence is no load", SIZE, "_in_silence", result(lambda e: resized(e, lambda *_: 1))
+    ),
     Planted(
         "growth without a limit",
         SIZE,
         "_limited",
-        lambda _: lambda turn, found, count: (found, 3 * count),
+        lambda _: lambda _turn, estimate: resized(estimate, lambda n, _: 3 * n),
     ),
     Planted(
         "the fleet does not grow", SIZE, "_sizing_of", instances(lambda n, t: min(n, t.current))
@@ -253,6 +265,8 @@ def noticed(number: int, seeds: Sequence[int]) -> tuple[int, int | None, str]:
     with planted(FAULTS[number]):
         for runs, seed in enumerate(seeds, 1):
             if violations := run(draw(seed)).violations:
+                if bugs := [one.how for one in violations if one.promise is Promise.NO_BUG]:
+                    raise TypeError(f"{FAULTS[number].name} does not fit the product: {bugs[0]}")
                 return number, runs, f"{violations[0].promise}: {violations[0].how}"
     return number, None, ""
 

@@ -1,4 +1,4 @@
-"""The promises see what a broken product does; `python -m bench oracle` plants forty such faults.
+"""The promises see what a broken product does; `python -m bench oracle` plants more of them.
 
 Kept stories break nothing without the faults: `tests/simulation/test_chaos.py` runs them.
 """
