@@ -37,7 +37,7 @@ class Objective:
         "share of requests that should start within `wait_s`", least=0.5, most=0.9999
     )
     start_up_s: int = seconds(
-        "time from launch to serving, until launches of the fleet show it",
+        "time from launch to serving, until the fleet's own launches show it",
         "the first launches take longer",
         least=1,
         most=3600,
