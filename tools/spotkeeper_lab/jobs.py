@@ -42,6 +42,8 @@ MINUTE = timedelta(minutes=1)
 NAME = "resnet"
 # Late effects of calls happen within these minutes after the end.
 QUIET = 15
+# An agent without a grant ends its machine after these minutes.
+UNGRANTED = 15
 # The share of calls without an answer that have their effect.
 HAS_EFFECT = 0.7
 # EBS makes this many snapshots of a volume at once.
@@ -106,7 +108,8 @@ class JobWorld:
     """The job's world; `work` is in minutes. A `market` without capacity refuses launches.
 
     `failing` is the share of images that fail, and `unread` that of reads that do: of machines, of
-    all but machines, and of prices. In the minutes of `blind` each read does.
+    all but machines, and of prices. In minutes of `blind` each read does, and in those of `away`
+    the table is away.
     """
 
     spec: JobSpec
@@ -123,6 +126,7 @@ class JobWorld:
     failing: float = 0.0
     unread: float = 0.0
     blind: range = range(0)
+    away: range = range(0)
     snapshot: tuple[int, int] = (1, 5)
     late: int = 0
     kill_share: float = 0.0
@@ -173,6 +177,8 @@ class JobWorld:
         return BEGAN + self.t * MINUTE
 
     def names(self) -> Sequence[str]:
+        if self.t in self.away:
+            raise Unavailable("dynamodb:Query")
         return [] if self.is_closed else [NAME]
 
     def naming(self, ids: Set[str], now: datetime) -> Sequence[str]:
@@ -279,6 +285,8 @@ class JobWorld:
                     draining_since=self.now,
                     drains_at_checkpoint=step.at_checkpoint,
                 )
+            case steps.Limit():
+                self._change(self.machines, step.instance_id, until=step.until)
             case steps.Point():
                 self._change(self.machines, step.instance_id, volume=step.volume)
             case steps.Grant():
@@ -494,6 +502,12 @@ class JobWorld:
         self.paid_on_demand += machine.market == ON_DEMAND
         if agent.useless:
             return False
+        is_over = machine.until is not None and self.now >= machine.until
+        if is_over or (not machine.grant and self.t - self.born[name] >= UNGRANTED):
+            if not agent.stopped:
+                self._leave(name)
+            self._end(name)
+            return False
         if agent.seq == 0:
             self._tell(name, "booted")
         mine = self.head is not None and self.head[0] == name
@@ -612,8 +626,8 @@ class JobWorld:
         ports = JobPorts(table=self, cloud=self, prices=prices, clock=lambda: self.now)
         try:
             turn = keep_jobs(reports, {}, ports, self.now)
-        except Killed:
-            self.story.append(f"{self.t}: killed")
+        except (Killed, FleetError) as error:
+            self.story.append(f"{self.t}: killed, or without the table: {error!r}")
             # The messages of an invocation that died are delivered again.
             return
         self.queue = [each for each in self.queue if each[0] > self.t]

@@ -163,10 +163,19 @@ class Machine:
             named = grant[1] if len(grant) > 1 else volume or None
             waits = draining is not None and draining.endswith(" checkpoint")
             number = int(grant[0]) if grant else 0
-            return Signs(number, named, draining is not None, waits, taken_in_s)
+            is_over = self._is_over(get(f"{_TAGS}until"))
+            waits = waits and not is_over
+            return Signs(number, named, draining is not None or is_over, waits, taken_in_s)
         except (MetadataError, ValueError) as error:
             self._say.warn("metadata", f"metadata: {error}")
             return None
+
+    def _is_over(self, until: str | None) -> bool:
+        """Say whether the job has reached a limit; a tag that is no time says nothing."""
+        try:
+            return bool(until) and read_time(str(until)) <= time.time()
+        except ValueError:
+            return False
 
     def document(self) -> Mapping[str, Any]:
         """Read the job's document."""

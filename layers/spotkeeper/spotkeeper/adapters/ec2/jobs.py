@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 JOB, ATTEMPT, NONCE = "spotkeeper:job", "spotkeeper:attempt", "spotkeeper:nonce"
 GRANT, VOLUME, DRAINING = "spotkeeper:grant", "spotkeeper:volume", "spotkeeper:draining"
+UNTIL = "spotkeeper:until"
 GENERATION, EPOCH, MOVE, SEAL = (
     "spotkeeper:generation", "spotkeeper:epoch", "spotkeeper:move", "spotkeeper:seal",
 )  # fmt: skip
@@ -206,6 +207,8 @@ class AwsJobs:
                     self._tag(step.instance_id, DRAINING, f"{at}{waits}")
                 case steps.Point():
                     self._tag(step.instance_id, VOLUME, step.volume)
+                case steps.Limit():
+                    self._tag(step.instance_id, UNTIL, step.until.isoformat(timespec="seconds"))
                 case steps.Grant():
                     self._tag(step.instance_id, GRANT, step.grant)
                 case steps.Attach():
@@ -442,11 +445,6 @@ def _machine(instance: "InstanceTypeDef", job: Job) -> Machine:
         (disk.get("Ebs", {}) for disk in disks if disk.get("DeviceName") == device), {}
     )
     since, _, waits = tags.get(DRAINING, "").partition(" ")
-    try:
-        draining_since = datetime.fromisoformat(since)
-    except ValueError:
-        # Not a value of Spotkeeper's: the tag is written again.
-        draining_since = None
     return Machine(
         attempt=job.machines[instance["InstanceId"]].attempt,
         zone=instance.get("Placement", {}).get("AvailabilityZone", ""),
@@ -456,7 +454,8 @@ def _machine(instance: "InstanceTypeDef", job: Job) -> Machine:
         launched_at=instance.get("LaunchTime"),
         grant=tags.get(GRANT, ""),
         volume=tags.get(VOLUME, ""),
-        draining_since=draining_since if draining_since and draining_since.tzinfo else None,
+        draining_since=_time_of(since),
+        until=_time_of(tags.get(UNTIL, "")),
         drains_at_checkpoint=waits == AT_CHECKPOINT,
         ends_at=job.warned.get(instance["InstanceId"]),
         image=instance.get("ImageId", ""),
@@ -464,6 +463,15 @@ def _machine(instance: "InstanceTypeDef", job: Job) -> Machine:
         root_device=device,
         keeps_root=root.get("DeleteOnTermination") is False,
     )
+
+
+def _time_of(tag: str) -> datetime | None:
+    """Read a time; None for what is no value of Spotkeeper's: the tag is written again."""
+    try:
+        time = datetime.fromisoformat(tag)
+    except ValueError:
+        return None
+    return time if time.tzinfo else None
 
 
 def _volume(volume: Mapping[str, Any]) -> Volume:

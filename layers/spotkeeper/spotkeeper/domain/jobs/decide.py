@@ -51,6 +51,8 @@ RETRY, LONGEST_RETRY = timedelta(minutes=1), timedelta(minutes=15)
 LISTED = timedelta(minutes=5)
 # An id that EC2 does not list proves nothing while it is young (EC2 API, "Eventual consistency").
 YOUNG = timedelta(minutes=10)
+# A machine has the time of a limit in a tag once it is nearer than this.
+LIMIT_WITHIN_H = 1_000
 # The clocks of AWS and of the function differ by less.
 SKEW = timedelta(minutes=1)
 # New seals wait while this number of snapshots is pending.
@@ -207,6 +209,15 @@ def limit_of(spec: JobSpec, job: Job) -> Outcome | None:
     return Outcome.USD if spec.max_usd is not None and usd >= spec.max_usd else None
 
 
+def limit_at(spec: JobSpec, job: Job, now: datetime) -> datetime | None:
+    """Return when a job reaches a limit with the machines of now; None if not for weeks."""
+    rates = [own.rate for own in job.machines.values() if not own.is_paid]
+    left_h = (spec.max_hours - job.hours) / max(1, len(rates))
+    if spec.max_usd is not None and sum(rates) > 0:
+        left_h = min(left_h, (spec.max_usd - job.usd) / sum(rates))
+    return now + timedelta(hours=left_h) if left_h < LIMIT_WITHIN_H else None
+
+
 def _after_the_end(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     if any(not machine.is_gone for machine in aws.machines.values()):
         return None
@@ -249,6 +260,9 @@ def _end_machines(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
             return steps.End("not the job's machine" if not mine else "the job ended", instance_id)
         if instance.state == "stopped":
             return steps.End("it was stopped", instance_id)
+        until = limit_at(spec, job, aws.now)
+        if instance.is_running and until and abs(until - (instance.until or aws.now)) > SKEW:
+            return steps.Limit("its agent keeps to it without the table", instance_id, until)
     machine, successor = (aws.machines.get(i) for i in (job.machine, job.successor))
     if successor and successor.is_gone:
         return Write("the successor is gone", replace(job, successor=""))

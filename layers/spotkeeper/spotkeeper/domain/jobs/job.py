@@ -309,7 +309,8 @@ class Job:
 class Machine:
     """An instance of the job; only `gone` (EC2's `terminated`) proves that it writes no more.
 
-    If it `drains_at_checkpoint`, its agent lets the command run until its next commit.
+    If it `drains_at_checkpoint`, its agent lets the command run until its next commit. It leaves
+    `until` then by itself, where nobody drains it before.
     Its `root` volume stays after its end if it `keeps_root`.
     """
 
@@ -323,6 +324,7 @@ class Machine:
     volume: str = ""
     draining_since: datetime | None = None
     drains_at_checkpoint: bool = False
+    until: datetime | None = None
     ends_at: datetime | None = None
     image: str = ""
     root: str = ""

@@ -1,6 +1,7 @@
 """The steps that a job may take: each is safe to repeat, and safe to lose."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from spotkeeper.domain.jobs.job import Job, Launch, Making
 
@@ -60,6 +61,13 @@ class Point(OfMachine):
     """Tag a machine with the volume that it must find."""
 
     volume: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limit(OfMachine):
+    """Tell a machine when the job reaches a limit: its agent leaves then by itself."""
+
+    until: datetime
 
 
 @dataclass(frozen=True, slots=True)
