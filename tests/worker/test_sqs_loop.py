@@ -12,7 +12,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 from moto import mock_aws
 
 from spotkeeper_worker import AsyncWorker, Worker, sqs
@@ -229,6 +229,12 @@ def test_a_refusing_queue_is_polled_again(
     assert (waits, stage.served) == ([1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0], ["last"])
     assert f"no request from {stage.url}; retrying in 1 s" in caplog.text
     assert "AccessDenied" in caplog.text
+
+
+def test_a_client_without_credentials_ends_the_worker(stage: Stage) -> None:
+    stage.client.fails["receive_message"] = NoCredentialsError()
+    with pytest.raises(NoCredentialsError):
+        stage.serve()
 
 
 @of_threads

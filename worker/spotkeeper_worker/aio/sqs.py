@@ -16,7 +16,7 @@ from spotkeeper_worker.extras import needs, region_of_queue
 from spotkeeper_worker.log import get_logger
 
 with needs("asyncio-sqs"):
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Iterator
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from spotkeeper_worker.worker import Worker
 
 _LOG = get_logger("worker")
-_FIRST_RETRY_S = 1.0
-_LAST_RETRY_S = 30.0
+_FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 30.0
 _REMEMBERED = 1000
 _MOST_AT_ONCE = 10
 VISIBILITY_S = 60.0
@@ -100,6 +99,8 @@ class SqsLoop(Loop[str]):
                 WaitTimeSeconds=self._wait_s,
                 VisibilityTimeout=int(self._visibility_s),
             )
+        except NoCredentialsError:
+            raise  # This client never has any: the next process has another.
         except Exception as error:  # noqa: BLE001 - aiohttp's own, too
             wait_s, self._retry_s = self._retry_s, min(2 * self._retry_s, _LAST_RETRY_S)
             where = self._queue["QueueUrl"]
@@ -112,8 +113,7 @@ class SqsLoop(Loop[str]):
         for raw in answer.get("Messages", []):
             sent_at = int(raw["Attributes"]["SentTimestamp"]) / 1000
             message = Message(self, raw["MessageId"], sent_at, raw["Body"], raw)
-            # When its visibility was set.
-            message.hold = time.monotonic()
+            message.hold = time.monotonic()  # When its visibility was set.
             if message.id in own:
                 # Its hold ran out: it is served already, and its newest handle is the one to use.
                 own[message.id].raw.update(raw)
