@@ -32,11 +32,7 @@ from spotkeeper_lab.replay.values import MarketRow, ReplaySettings, Row, Run
 from spotkeeper_lab.run.on_market import on_market
 from spotkeeper_lab.run.replay import RULE_NAMES, best_member, run_rule
 from spotkeeper_lab.traces.market import read_market
-from spotkeeper_lab.traces.requests import (
-    Floats,
-    RequestTrace,
-    read_requests,
-)
+from spotkeeper_lab.traces.requests import Floats, RequestTrace, read_requests
 
 TRACES = Path(os.environ.get("TRACES") or Path(__file__).parents[2] / "shared" / "traces")
 MARKET = "aws-p3.2xlarge-4-2023-08.csv.gz"
@@ -115,9 +111,7 @@ def main() -> None:
         show("Speed of the rule", [step()])
 
 
-def _replayed(
-    paths: Sequence[Path],
-) -> tuple[Mapping[Path, Rows], MarketRow | None, list[Figure]]:
+def _replayed(paths: Sequence[Path]) -> tuple[Mapping[Path, Rows], MarketRow | None, list[Figure]]:
     """Run every rule on every trace, and both checkers on one, in processes; longest first."""
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("forkserver")) as pool:
         both = [pool.submit(_on_market, path) for path in paths if path.name.startswith(ON_MARKET)]

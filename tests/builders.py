@@ -104,11 +104,7 @@ def backfilled(desired: int, error: Failure | None = None, group: str = "on-dema
 def instances(
     serving: Iterable[str] = (), launching: Iterable[str] = (), leaving: Iterable[str] = ()
 ) -> tuple[Instance, ...]:
-    phases = (
-        (Phase.IN_SERVICE, serving),
-        (Phase.LAUNCHING, launching),
-        (Phase.LEAVING, leaving),
-    )
+    phases = ((Phase.IN_SERVICE, serving), (Phase.LAUNCHING, launching), (Phase.LEAVING, leaving))
     return tuple(
         Instance(instance_id=i, pool="us-east-1a/g4dn.xlarge", phase=phase)
         for phase, members in phases

@@ -165,8 +165,7 @@ def test_a_group_as_it_is_set_up() -> None:
         BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": {"KmsKeyId": "key-1"}}],
     )  # fmt: skip
     make(
-        "spot",
-        **mixed({"InstanceType": "g5.xlarge"}, {"InstanceType": "g6.xlarge"}, launch=launch),
+        "spot", **mixed({"InstanceType": "g5.xlarge"}, {"InstanceType": "g6.xlarge"}, launch=launch)
     )
     autoscaling = boto3.client("autoscaling")
     autoscaling.put_lifecycle_hook(

@@ -19,15 +19,7 @@ import pytest
 
 from spotkeeper_lab.aws.wire import ACCOUNT, REGION
 from spotkeeper_lab.cloud.values import Physics
-from spotkeeper_lab.run.up import (
-    BUILT,
-    FOLDER,
-    PARTS,
-    LabClient,
-    LabSettings,
-    environment,
-    running,
-)
+from spotkeeper_lab.run.up import BUILT, FOLDER, PARTS, LabClient, LabSettings, environment, running
 from tests.ports import free_ports
 
 CHECKOUT = Path(__file__).parents[2]

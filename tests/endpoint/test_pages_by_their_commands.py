@@ -168,10 +168,7 @@ def _of_the_stack(endpoint: Endpoint, command: str) -> dict[str, str]:
         return {}
     url = outputs(endpoint)["SearchLogDeadLettersUrl"]
     asked = endpoint.aws("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
-    return {
-        "SEARCH_LOG_DEAD_LETTERS_URL": url,
-        "QUEUE_ARN ": f"{asked['Attributes']['QueueArn']} ",
-    }
+    return {"SEARCH_LOG_DEAD_LETTERS_URL": url, "QUEUE_ARN ": f"{asked['Attributes']['QueueArn']} "}
 
 
 def _run(command: str, endpoint: Endpoint, folder: Path) -> tuple[int, str]:

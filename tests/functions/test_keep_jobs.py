@@ -30,12 +30,7 @@ from spotkeeper.turns.keep_jobs import _turn
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.explain import decisions, explain_text
-from spotkeeper_operator.jobs import (
-    exit_code,
-    pack,
-    read_document,
-    status_text,
-)
+from spotkeeper_operator.jobs import exit_code, pack, read_document, status_text
 from tests.builders import TABLE
 from tests.jobs_account import NONCE, JobAccount, deploy, forget_clients, strict_images
 

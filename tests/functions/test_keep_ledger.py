@@ -65,9 +65,7 @@ def test_an_instance_that_lived_between_two_looks_is_booked(restless: Stage) -> 
     assert found.paid == pytest.approx(usd, rel=0.01)
 
 
-def test_instances_of_hours_without_a_ledger_are_booked_or_named(
-    restless: Stage,
-) -> None:
+def test_instances_of_hours_without_a_ledger_are_booked_or_named(restless: Stage) -> None:
     """EC2 knows a terminated instance for an hour; the group's activities name it for weeks."""
     restless.call(keep_ledger)
     began = restless.now

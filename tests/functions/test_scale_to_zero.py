@@ -163,9 +163,7 @@ def test_a_redis_fleet_sleeps_and_wakes(stage_of: StageOf, tmp_path: Path) -> No
             assert quiet.desired == 0
 
 
-def test_the_first_requests_after_a_night_ring_no_alarm_unless_no_log_follows(
-    quiet: Quiet,
-) -> None:
+def test_the_first_requests_after_a_night_ring_no_alarm_unless_no_log_follows(quiet: Quiet) -> None:
     """The first worker takes one while the others wait; its log is a service and a minute away."""
     quiet.turns(6, busy=True)
     quiet.turns(60)

@@ -134,9 +134,7 @@ def test_a_function_that_starts_without_the_parameter_store_takes_the_copy(
     assert on_demand(stage, "ocr") == [4]
 
 
-def test_a_large_release_takes_several_turns_and_delays_no_other_fleet(
-    stage_of: StageOf,
-) -> None:
+def test_a_large_release_takes_several_turns_and_delays_no_other_fleet(stage_of: StageOf) -> None:
     stage = stage_of(desired=80, spot=((0.0, 200), (960.0, 0), (2400.0, 200)))
     for minute in range(10, 40):
         turn(stage, 60 * minute)
@@ -149,9 +147,7 @@ def test_a_large_release_takes_several_turns_and_delays_no_other_fleet(
     assert len({ocr for ocr, _ in left}) > 4
 
 
-def test_a_large_scale_in_takes_several_turns_and_delays_no_other_fleet(
-    stage_of: StageOf,
-) -> None:
+def test_a_large_scale_in_takes_several_turns_and_delays_no_other_fleet(stage_of: StageOf) -> None:
     stage = stage_of(desired=80)
     bounds = {"spot_min": 2, "spot_max": 2, "on_demand_max": 9}
     for name in ("ocr", "search"):

@@ -319,9 +319,7 @@ def test_a_stack_that_was_made_again_says_how_to_take_its_groups_over(
         )
 
 
-def test_documents_are_copied_also_after_a_read_that_copies_nothing(
-    stage_of: StageOf,
-) -> None:
+def test_documents_are_copied_also_after_a_read_that_copies_nothing(stage_of: StageOf) -> None:
     stage_of(("main",))
     copy = DocumentCopy(boto3.client("dynamodb"), TABLE)
     store = FleetDocumentStore(boto3.client("ssm"), PATH, copy)

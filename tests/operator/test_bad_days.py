@@ -164,9 +164,7 @@ NEEDED = (
 )  # fmt: skip
 
 
-def test_one_denied_action_is_named_and_the_rest_is_shown(
-    denied: Callable[[str], None],
-) -> None:
+def test_one_denied_action_is_named_and_the_rest_is_shown(denied: Callable[[str], None]) -> None:
     for line, operation, expected in DENIED:
         denied(operation)
         code, out, err = run(*line.split())

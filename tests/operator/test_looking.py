@@ -203,9 +203,7 @@ def test_a_fleet_whose_document_has_a_mistake_is_shown_and_controlled_as_before(
     assert run("mode", "main", "observe", "--yes")[0] == 0
 
 
-def test_a_fleet_with_an_invalid_document_is_named_and_not_called_unknown(
-    deployed: Stage,
-) -> None:
+def test_a_fleet_with_an_invalid_document_is_named_and_not_called_unknown(deployed: Stage) -> None:
     wrong = "fleet document night: bounds: Field required"
     deployed.put("night", '{"version": 1}')
     assert f"trouble {wrong}" in words("status")

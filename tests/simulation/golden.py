@@ -10,14 +10,7 @@ from spotkeeper.domain.settings.sizing import Bounds
 from spotkeeper_lab.backtest.deployed import Replay
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Physics, two_groups
-from spotkeeper_lab.fakes import (
-    FakeStates,
-    FakeWakeUps,
-    Faults,
-    fake_ports,
-    instant,
-    seconds,
-)
+from spotkeeper_lab.fakes import FakeStates, FakeWakeUps, Faults, fake_ports, instant, seconds
 from spotkeeper_lab.traces.market import market_of
 from tests.builders import counted
 

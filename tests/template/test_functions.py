@@ -69,9 +69,7 @@ def longest_s(config: Any) -> float:
     return float(tries * (config.connect_timeout + config.read_timeout) + pauses_s)
 
 
-def test_final_failures_are_kept_and_events_are_retried_only_while_fresh(
-    stack: Stack,
-) -> None:
+def test_final_failures_are_kept_and_events_are_retried_only_while_fresh(stack: Stack) -> None:
     events = stack.sources("ScheduleV2") + stack.sources("EventBridgeRule")
     for name in {name for name, _ in events}:
         config = stack.functions()[name]["EventInvokeConfig"]

@@ -161,9 +161,7 @@ def test_a_story_of_a_job_prints_its_promises() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_traces_of_one_name_have_rows_of_their_own() -> None:
-    found = rows(
-        "backtest --policy spot --json - --market mon/trace.csv --market tue/trace.csv",
-    )
+    found = rows("backtest --policy spot --json - --market mon/trace.csv --market tue/trace.csv")
     assert [row["market"] for row in found] == ["mon/trace", "tue/trace"]
 
 

@@ -579,10 +579,7 @@ def test_a_nested_name_is_found(entry: dict[str, Any], name: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        (
-            {"format": "apache"},
-            "should be one of nginx, caddy, traefik, envoy, haproxy, alb",
-        ),
+        ({"format": "apache"}, "should be one of nginx, caddy, traefik, envoy, haproxy, alb"),
         ({"format": "uvicorn"}, "has no durations; add SpotkeeperMiddleware"),
         ({"skip": [""]}, "would leave every request out"),
         ({"skip": 5}, "skip: should be a text"),

@@ -9,16 +9,7 @@ from hypothesis import strategies as st
 
 from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
 from spotkeeper_worker.agent.loop import bytes_loaded
-from spotkeeper_worker.states import (
-    TARGETS,
-    Hook,
-    Leave,
-    Seen,
-    State,
-    Workers,
-    leaving,
-    state_of,
-)
+from spotkeeper_worker.states import TARGETS, Hook, Leave, Seen, State, Workers, leaving, state_of
 
 ALL = Workers(expected=2, ready=("a", "b"))
 ONE = Workers(expected=2, ready=("a",), not_ready=("b",))

@@ -123,8 +123,7 @@ def recover(
     on: OnStack,
     name: Name,
     source: Annotated[
-        str,
-        typer.Option("--from", metavar="SNAPSHOT|STEP|tags", help="The state to go back to."),
+        str, typer.Option("--from", metavar="SNAPSHOT|STEP|tags", help="The state to go back to.")
     ],
     yes: Yes = False,
 ) -> None:

@@ -66,12 +66,10 @@ OnPrem = Annotated[int, option("Workers of your own, outside AWS.", min=0)]
 
 def backtest(
     market: Annotated[
-        list[Path] | None,
-        option("Market trace; may be given again. Default: 14 generated days."),
+        list[Path] | None, option("Market trace; may be given again. Default: 14 generated days.")
     ] = None,
     region: Annotated[
-        str | None,
-        option("Use only the pools of this region; a group spans one region."),
+        str | None, option("Use only the pools of this region; a group spans one region.")
     ] = None,
     regions: Annotated[
         bool, option("Compare one fleet over all regions with fleets of one region.", "--regions")
@@ -80,8 +78,7 @@ def backtest(
         int, option("Instances that should serve.", min=1, max=MOST_INSTANCES, metavar="<int>")
     ] = 3,
     policy: Annotated[
-        list[str] | None,
-        option(f"Policy; may be given again. Default: all of {POLICY_NAMES}."),
+        list[str] | None, option(f"Policy; may be given again. Default: all of {POLICY_NAMES}.")
     ] = None,
     price_ratio: Annotated[
         float | None,
@@ -125,8 +122,7 @@ def backtest(
         list[str] | None, option("A setting of the policy.", metavar="NAME=VALUE")
     ] = None,
     job: Annotated[
-        bool,
-        option("Run a job instead of a fleet: --window-hours long, --windows times.", "--job"),
+        bool, option("Run a job instead of a fleet: --window-hours long, --windows times.", "--job")
     ] = False,
     deadline: Annotated[
         float, option("With --job: hours from its start to its deadline; 0: none.", min=0.0)
@@ -257,8 +253,7 @@ def demo(
     dashboard: Annotated[Path | None, option("Ignored.", hidden=True)] = None,
     onprem: OnPrem = 0,
     warm_pool: Annotated[
-        int | None,
-        option("Instances in the warm pool. Default: as many as the peak needs.", min=0),
+        int | None, option("Instances in the warm pool. Default: as many as the peak needs.", min=0)
     ] = None,
     price_ratio: PriceRatio = 0.30,
     incidents: Annotated[
@@ -325,8 +320,7 @@ def _demo_of_regions(
 def replay(
     requests: Annotated[list[Path], option("Request trace; may be given again.")],
     rule: Annotated[
-        list[str] | None,
-        option(f"Rule; may be given again. Default: all of {RULE_NAMES}."),
+        list[str] | None, option(f"Rule; may be given again. Default: all of {RULE_NAMES}.")
     ] = None,
     wait: Annotated[float, duration("The promised wait.", shown="10s")] = 10.0,
     share: Annotated[
@@ -357,8 +351,7 @@ def replay(
         option("Fewest workers of Spotkeeper; 0: it may scale to zero.", min=0, metavar="<int>"),
     ] = 1,
     max_workers: Annotated[
-        int,
-        option("Most workers that a rule may use; with --market, the fleet's bound.", min=1),
+        int, option("Most workers that a rule may use; with --market, the fleet's bound.", min=1)
     ] = 1_000,
     mean_rate: MeanRate = None,
     seed: Seed = 0,
@@ -424,8 +417,7 @@ def replay(
 
 
 TraceOut = Annotated[
-    Path,
-    option("The market trace; gzip when it ends in .gz, - is standard output.", "--out"),
+    Path, option("The market trace; gzip when it ends in .gz, - is standard output.", "--out")
 ]
 trace = typer.Typer(
     name="trace", no_args_is_help=True, help="Make market traces from recordings or a fleet."
@@ -471,8 +463,7 @@ def export(
     ] = None,
     table: Annotated[str | None, option("The name of the table, instead of the stack's.")] = None,
     activities: Annotated[
-        Path | None,
-        option("Output of `aws autoscaling describe-scaling-activities`, for zones."),
+        Path | None, option("Output of `aws autoscaling describe-scaling-activities`, for zones.")
     ] = None,
     group: Annotated[str | None, option("Read the activities of this spot group instead.")] = None,
     instance_type: Annotated[str, option("Type in the names of the pools, ZONE/TYPE.")] = "any",

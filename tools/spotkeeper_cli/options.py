@@ -55,13 +55,11 @@ def duration(
 
 
 Stack = Annotated[
-    str,
-    option("The stack's name.", "--stack", envvar="SPOTKEEPER_STACK", callback=_named),
+    str, option("The stack's name.", "--stack", envvar="SPOTKEEPER_STACK", callback=_named)
 ]
 Region = Annotated[str | None, option("Default: the profile's.", "--region", envvar="AWS_REGION")]
 Profile = Annotated[
-    str | None,
-    option("Profile of your AWS configuration.", "--profile", envvar="AWS_PROFILE"),
+    str | None, option("Profile of your AWS configuration.", "--profile", envvar="AWS_PROFILE")
 ]
 FleetName = Annotated[str | None, option("One fleet. Default: all.", "--fleet")]
 Report = Annotated[Path | None, option("Write an HTML page, too.", "--report", metavar="FILE")]

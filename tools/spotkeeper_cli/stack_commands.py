@@ -222,8 +222,7 @@ def explain(
     on: OnStack,
     fleet: FleetName = None,
     at: Annotated[
-        str | None,
-        option("Around 15:10 or 2026-11-20T15:10 (UTC).", "--at", metavar="TIME"),
+        str | None, option("Around 15:10 or 2026-11-20T15:10 (UTC).", "--at", metavar="TIME")
     ] = None,
     since: Since = None,
     rule: Annotated[str | None, option("Only turns that this rule decided.", "--rule")] = None,
@@ -329,8 +328,7 @@ def cost(
     ] = MONTH_S,
     by: Annotated[str | None, option("Group the costs.", "--by", metavar="[day|zone|type]")] = None,
     actual: Annotated[
-        bool,
-        option("Also ask Cost Explorer for the bill (0.01 USD a request).", "--actual"),
+        bool, option("Also ask Cost Explorer for the bill (0.01 USD a request).", "--actual")
     ] = False,
     prices: Annotated[
         list[str] | None,
@@ -491,8 +489,7 @@ def observed(
 Files = Annotated[
     list[Path],
     typer.Argument(
-        help="Fleet documents: NAME.json, and NAME.overrides.json for overrides.",
-        metavar="FILE...",
+        help="Fleet documents: NAME.json, and NAME.overrides.json for overrides.", metavar="FILE..."
     ),
 ]
 fleet = typer.Typer(
@@ -693,8 +690,7 @@ def stop(
     on: OnStack,
     fleet: Fleet,
     anyway: Annotated[
-        bool,
-        option("Stop while on-demand replaces spot: the fleet shrinks.", "--anyway"),
+        bool, option("Stop while on-demand replaces spot: the fleet shrinks.", "--anyway")
     ] = False,
     keep_hooks: Annotated[
         bool, option("Keep the hooks spotkeeper-* of adopted groups.", "--keep-hooks")

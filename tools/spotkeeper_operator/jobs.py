@@ -35,14 +35,7 @@ from spotkeeper.domain.doctor.checks import JOB_CHECKS
 from spotkeeper.domain.doctor.facts import GONE, Unseen
 from spotkeeper.domain.doctor.finding import Severity
 from spotkeeper.domain.jobs.deadline import ends_by, work_left
-from spotkeeper.domain.jobs.job import (
-    Job,
-    Outcome,
-    OwnImage,
-    OwnMachine,
-    OwnVolume,
-    explained,
-)
+from spotkeeper.domain.jobs.job import Job, Outcome, OwnImage, OwnMachine, OwnVolume, explained
 from spotkeeper.ports import Gone, Unreadable
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.text import extended

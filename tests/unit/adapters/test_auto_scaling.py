@@ -9,11 +9,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from spotkeeper.adapters.ec2.auto_scaling import (
-    DRAINING_TAG,
-    GROUP_TAG,
-    AutoScalingReader,
-)
+from spotkeeper.adapters.ec2.auto_scaling import DRAINING_TAG, GROUP_TAG, AutoScalingReader
 from spotkeeper.adapters.ec2.lives import InstanceLives
 from spotkeeper.adapters.errors import SPOT_TROUBLED_STATUSES
 from spotkeeper.domain.failure import FailureClass

@@ -13,13 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.border.search_log import (
-    MAX_BODY_BYTES,
-    MAX_ERRORS,
-    MAX_LOGS,
-    MessageRefused,
-    read,
-)
+from spotkeeper.border.search_log import MAX_BODY_BYTES, MAX_ERRORS, MAX_LOGS, MessageRefused, read
 from spotkeeper.domain.load.load import Cluster
 from tests.search_logs import SENT, before, lines, packed, sent_log
 

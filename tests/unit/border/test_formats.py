@@ -20,13 +20,7 @@ from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
 from spotkeeper.adapters.fleet_documents import DocumentCopy, InForce
 from spotkeeper.border.fleet_document import parse_fleet
 from spotkeeper.domain.availability.memory import AvailabilityMemory
-from spotkeeper.domain.decision import (
-    OF_FLEETS,
-    Action,
-    AvailabilityFigures,
-    Failure,
-    RequestKind,
-)
+from spotkeeper.domain.decision import OF_FLEETS, Action, AvailabilityFigures, Failure, RequestKind
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.money.ledger import EndedBy, Gap, LedgerItem

@@ -20,15 +20,7 @@ from spotkeeper.domain.decision import (
     Failure,
 )
 from spotkeeper.domain.permission import Permission
-from spotkeeper.observability import (
-    COUNTS,
-    LEVELS,
-    TurnFailed,
-    _zeros,
-    emit,
-    report,
-    tell_unused,
-)
+from spotkeeper.observability import COUNTS, LEVELS, TurnFailed, _zeros, emit, report, tell_unused
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns.turn import TurnReport
 from tests.builders import backfilled, held

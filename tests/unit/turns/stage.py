@@ -21,13 +21,7 @@ from spotkeeper.turns.collect_search_logs import collect
 from spotkeeper.turns.turn import TurnReport
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Physics, two_groups
-from spotkeeper_lab.fakes import (
-    FakeLoadTable,
-    FakeStates,
-    Faults,
-    fake_ports,
-    instant,
-)
+from spotkeeper_lab.fakes import FakeLoadTable, FakeStates, Faults, fake_ports, instant
 from spotkeeper_lab.traces.market import market_of
 from tests import search_logs
 from tests.builders import fleet

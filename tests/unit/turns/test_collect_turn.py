@@ -132,8 +132,7 @@ def test_a_table_that_fails_fails_every_message_that_was_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("logs", "messages", "failed"),
-    [(201, 2, 2), (200, BATCH_LOGS // MAX_LOGS + 1, 2)],
+    ("logs", "messages", "failed"), [(201, 2, 2), (200, BATCH_LOGS // MAX_LOGS + 1, 2)]
 )
 def test_small_messages_of_very_many_logs_cost_the_honest_ones_nothing(
     monkeypatch: pytest.MonkeyPatch, logs: int, messages: int, failed: int

@@ -21,23 +21,9 @@ from werkzeug.datastructures import MultiDict
 
 from spotkeeper_lab.aws.answers import Answers, hook_of, warm_pool_of
 from spotkeeper_lab.aws.ministack import Response
-from spotkeeper_lab.aws.wire import (
-    Answer,
-    Event,
-    Events,
-    Params,
-    Respond,
-    VirtualTime,
-    group_arn,
-)
+from spotkeeper_lab.aws.wire import Answer, Event, Events, Params, Respond, VirtualTime, group_arn
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import (
-    CloudError,
-    CloudEvent,
-    GroupSpec,
-    Physics,
-    Purchase,
-)
+from spotkeeper_lab.cloud.values import CloudError, CloudEvent, GroupSpec, Physics, Purchase
 from spotkeeper_lab.traces.market import market_of
 
 # The market of a cloud ends; no lab is up for a month.
@@ -79,10 +65,7 @@ class LiveWorld:
             answers = Answers(self._cloud, self.time)
             self.actions: Mapping[str, Mapping[str, Respond]] = {
                 "autoscaling": answers.auto_scaling(),
-                "ec2": {
-                    **answers.ec2(),
-                    "describe_spot_price_history": answers.describe_prices,
-                },
+                "ec2": {**answers.ec2(), "describe_spot_price_history": answers.describe_prices},
             }
 
     @contextmanager

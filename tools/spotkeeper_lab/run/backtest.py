@@ -349,8 +349,7 @@ def _section(
         numbers=tuple(FIGURES),
         rows=[
             page.Row(
-                cells=(row.policy, *cells.values()),
-                style="ours" if row.policy in OURS else "",
+                cells=(row.policy, *cells.values()), style="ours" if row.policy in OURS else ""
             )
             for row, cells in zip(rows, figures, strict=True)
         ],

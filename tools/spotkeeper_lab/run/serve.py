@@ -44,13 +44,7 @@ from spotkeeper.ports import FleetError, Gone
 from spotkeeper_lab.alarms import MINUTE_S, Alarm, Metrics
 from spotkeeper_lab.aws import ministack
 from spotkeeper_lab.aws.ministack import kill_workers, permissions
-from spotkeeper_lab.aws.over_http import (
-    ByMoto,
-    Groups,
-    LiveWorld,
-    WarmPools,
-    instance_tags,
-)
+from spotkeeper_lab.aws.over_http import ByMoto, Groups, LiveWorld, WarmPools, instance_tags
 from spotkeeper_lab.aws.wire import ACCOUNT, REGION, VirtualTime
 from spotkeeper_lab.cloud.api import Cloud, Held
 from spotkeeper_lab.cloud.values import (

@@ -9,14 +9,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from spotkeeper.border import wrong_fields
 from spotkeeper.domain.jobs.job import JobSpec, OnDone

@@ -13,12 +13,7 @@ from datetime import datetime
 from spotkeeper.border.events import Message
 from spotkeeper.border.search_log import Body, MessageRefused, read, unpacked_bytes, without_future
 from spotkeeper.domain.availability.announcements import UNSENT_AT_MOST, Announcement, State
-from spotkeeper.domain.load.digest import (
-    FleetBatch,
-    NotDigestible,
-    build_digest,
-    fleet_batches,
-)
+from spotkeeper.domain.load.digest import FleetBatch, NotDigestible, build_digest, fleet_batches
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLook
 from spotkeeper.ports import FleetError, LoadTable, QueueLooks

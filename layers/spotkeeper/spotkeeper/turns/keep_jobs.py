@@ -17,14 +17,7 @@ from spotkeeper.domain.decision import (
     RequestKind,
 )
 from spotkeeper.domain.jobs import steps
-from spotkeeper.domain.jobs.decide import (
-    YOUNG,
-    answered,
-    decide,
-    limit_of,
-    refused,
-    without_image,
-)
+from spotkeeper.domain.jobs.decide import YOUNG, answered, decide, limit_of, refused, without_image
 from spotkeeper.domain.jobs.job import SPOT, Job, JobResources, JobSpec, Report, merged
 from spotkeeper.domain.jobs.steps import Step, Write
 from spotkeeper.domain.money.prices import PriceBook

@@ -10,13 +10,7 @@ import pytest
 from botocore.parsers import create_parser
 
 from spotkeeper_lab.aws import ministack
-from spotkeeper_lab.aws.over_http import (
-    PROTOCOLS,
-    ByMoto,
-    Groups,
-    LiveWorld,
-    group_spec,
-)
+from spotkeeper_lab.aws.over_http import PROTOCOLS, ByMoto, Groups, LiveWorld, group_spec
 from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.values import CloudError, GroupSpec, Physics, Purchase, Transition
 from spotkeeper_lab.run.job_machines import JOB, JobMachines

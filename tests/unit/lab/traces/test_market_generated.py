@@ -17,9 +17,7 @@ def markets() -> list[Market]:
     return [generate(seed, hours=FORTNIGHT_H) for seed in range(8)]
 
 
-def test_single_zones_fail_but_some_zone_nearly_always_has_capacity(
-    markets: list[Market],
-) -> None:
+def test_single_zones_fail_but_some_zone_nearly_always_has_capacity(markets: list[Market]) -> None:
     obtainable = [
         [[market.capacity(pool, at) > 0 for at in range(0, int(market.end_s), STEP_S)]
          for pool in market.pools]

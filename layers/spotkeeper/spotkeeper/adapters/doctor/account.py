@@ -60,8 +60,7 @@ def account_facts(
         metadata_defaults=defaults,
         offered=look("ec2:DescribeInstanceTypeOfferings", lambda: offers(ec2, types)),
         roles=look(
-            "iam:GetRole",
-            lambda: frozenset(role for role in ROLES if _exists(client("iam"), role)),
+            "iam:GetRole", lambda: frozenset(role for role in ROLES if _exists(client("iam"), role))
         ),
         unreserved_concurrency=limits
         if isinstance(limits, Unseen)

@@ -36,15 +36,7 @@ from spotkeeper.adapters.dynamodb.leases import (
     lease_of,
 )
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.adapters.table import (
-    ITEMS_A_CALL,
-    LAST,
-    Item,
-    Value,
-    epoch,
-    key,
-    only_if,
-)
+from spotkeeper.adapters.table import ITEMS_A_CALL, LAST, Item, Value, epoch, key, only_if
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.health_memory import HealthMemory

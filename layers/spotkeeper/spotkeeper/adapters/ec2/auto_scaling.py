@@ -22,10 +22,7 @@ from spotkeeper.ports import LONGEST_LAUNCH, OWNER_TAG, Mark, SpotRequest
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
-    from mypy_boto3_autoscaling.type_defs import (
-        ActivityTypeDef,
-        AutoScalingGroupTypeDef,
-    )
+    from mypy_boto3_autoscaling.type_defs import ActivityTypeDef, AutoScalingGroupTypeDef
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import InstanceTypeDef, SpotInstanceRequestTypeDef
 
@@ -130,8 +127,7 @@ class AutoScalingReader:
         for some in batched(sorted(set(names)), GROUPS_A_CALL, strict=False):
             with aws_errors("describing Auto Scaling groups"):
                 for page in pages.paginate(
-                    AutoScalingGroupNames=list(some),
-                    PaginationConfig={"PageSize": GROUPS_A_CALL},
+                    AutoScalingGroupNames=list(some), PaginationConfig={"PageSize": GROUPS_A_CALL}
                 ):
                     for group in page["AutoScalingGroups"]:
                         groups[group["AutoScalingGroupName"]] = group_from(group)
