@@ -239,7 +239,3 @@ def main() -> None:
     """Run both and print them; exits with 1 when a goal is missed."""
     if not all([hundred_fleets(), one_of_a_thousand()]):
         sys.exit("a goal was missed")
-
-
-if __name__ == "__main__":
-    main()

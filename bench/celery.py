@@ -146,7 +146,3 @@ def of(where: str, events: int, published: int, lost: int, waited_s: float) -> l
         Figure(name=name, value=lost, unit="", limit=0),
         Figure(name=last, value=waited_s, unit="s", limit=60),
     ]
-
-
-if __name__ == "__main__":
-    main()

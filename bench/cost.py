@@ -425,7 +425,3 @@ def main() -> None:
     title = f"Search-log messages of {WORKERS} workers"
     caption = f"goal: below {GOAL_USD:g} USD"
     console.print(table(heads, rows, title=title, caption=caption))
-
-
-if __name__ == "__main__":
-    main()

@@ -34,7 +34,3 @@ def main() -> None:
         name=f"jobs that broke a promise, {kills} kills", value=len(wrong), unit="", limit=0
     )
     show("Jobs", [figure], "\n".join(["real processes on this machine", *wrong]))
-
-
-if __name__ == "__main__":
-    main()

@@ -74,7 +74,3 @@ def measured() -> dict[str, list[str]]:
         name = str(Path(code.co_filename).relative_to(ROOT))
         by_file.setdefault(name, []).append(code.co_qualname)
     return by_file
-
-
-if __name__ == "__main__":
-    main()

@@ -196,7 +196,3 @@ def main() -> None:
         )
     ]
     show("The worker side", figures, "real processes on this machine")
-
-
-if __name__ == "__main__":
-    main()

@@ -75,10 +75,7 @@ def records(endpoint: Endpoint) -> list[dict[str, Any]]:
     found = endpoint.aws("dynamodb").query(
         TableName=outputs(endpoint)["TableName"],
         KeyConditionExpression="pk = :fleet AND begins_with(sk, :decision)",
-        ExpressionAttributeValues={
-            ":fleet": {"S": "fleet#main"},
-            ":decision": {"S": "decision#"},
-        },
+        ExpressionAttributeValues={":fleet": {"S": "fleet#main"}, ":decision": {"S": "decision#"}},
     )["Items"]
     return [json.loads(one["record"]["S"]) for one in found]
 

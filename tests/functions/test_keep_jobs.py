@@ -309,10 +309,7 @@ def test_a_job_ends_at_its_limit_whatever_its_head_says(account: Account, head: 
 
 @pytest.mark.parametrize("read", ["describe_volumes", "describe_snapshots", "describe_subnets"])
 def test_a_job_ends_at_its_limit_although_its_disks_and_subnets_cannot_be_read(
-    account: Account,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    read: str,
+    account: Account, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], read: str
 ) -> None:
     """No volume is called lost of which nothing was read."""
     account.start(VOLUME + LIMITED)
@@ -500,15 +497,8 @@ def test_a_job_that_kept_nothing_says_so_everywhere(account: Account) -> None:
     assert "no checkpoint was committed" in shown
     assert "warning: nothing was committed for 3700 s" in shown
     assert f"not committed: {ignored}" in shown
-    head: dict[str, Any] = {
-        "generation": 1,
-        "attempt": 1,
-        "step": None,
-        "files": [],
-        "done": True,
-        "exit_code": 0,
-    }
-    account.put("head.json", head)
+    ended: dict[str, Any] = {"attempt": 1, "step": None, "files": [], "done": True, "exit_code": 0}
+    account.put("head.json", HEAD | ended)
     account.tick({"event": "exited", "exit_code": 0, "generation": 1, "ignored": ignored})
     account.ticks(2)
     mail = account.mails[-1][1]

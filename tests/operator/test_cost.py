@@ -146,10 +146,7 @@ ITEM = LedgerItem(
         ("2h", [[]], f"nothing is billed under the tag {GROUP_TAG}"),
         (
             "2d",
-            [
-                [a_day(spot=1.5, on_demand=2.0)],
-                [a_day(estimated=True, spot=0.5, others=0.25)],
-            ],
+            [[a_day(spot=1.5, on_demand=2.0)], [a_day(estimated=True, spot=0.5, others=0.25)]],
             "4.00 billed for instances from 2026-11-18 to 2026-11-20 (spot 2.00, on demand 2.00), "
             "0.25 for other items with the tag, not final yet; by the ledger 0.00",
         ),

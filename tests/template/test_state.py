@@ -306,14 +306,8 @@ def test_a_number_that_the_document_would_refuse_is_refused_at_the_deployment() 
         ({**ADOPT, "OnDemandGroupName": "ocr-spot"}, "two different ones"),
         ({"LaunchTemplateId": "lt-0"}, "give SubnetIds"),
         ({**CREATE, **ADOPT}, "leave their names empty"),
-        (
-            {**ADOPT, "NotifyBy": "pagerduty"},
-            "NotifyBy needs NotifySecret",
-        ),
-        (
-            {**ADOPT, "NotifyBy": "slack", "NotifySecret": "s"},
-            "NotifyBy slack needs NotifyChannel",
-        ),
+        ({**ADOPT, "NotifyBy": "pagerduty"}, "NotifyBy needs NotifySecret"),
+        ({**ADOPT, "NotifyBy": "slack", "NotifySecret": "s"}, "NotifyBy slack needs NotifyChannel"),
         (
             {**ADOPT, "AlarmTopicArn": "arn:aws:sns:eu-west-1:1:t", "AlarmEmail": "a@b.org"},
             "AlarmEmail empty",

@@ -54,11 +54,8 @@ def commands(program: str, *, in_text: bool = True) -> list[Any]:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for line in (*SHOWN.findall(text), *(IN_TEXT.findall(text) if in_text else ())):
-            words = (
-                shlex.split(line.replace("\\\n", " "), comments=True)
-                if line.count("'") % 2 == 0
-                else []
-            )
+            whole = line.replace("\\\n", " ") if line.count("'") % 2 == 0 else ""
+            words = shlex.split(whole, comments=True)
             if words[1:] and words[0].rpartition("/")[2] == program and line not in RULES:
                 found.append(pytest.param(words[1:], id=f"{page.name}: {' '.join(words)[:50]}"))
     return found

@@ -271,10 +271,7 @@ def another(run_dir: Path) -> Iterator[Callable[[], Future[Worker]]]:
 
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_new_worker_keeps_its_file_while_that_of_a_dead_one_is_removed(
-    run_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    another: Callable[[], Future[Worker]],
-    at: int,
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, another: Callable[[], Future[Worker]], at: int
 ) -> None:
     """It starts after the agent's lock number `at`."""
     (run_dir / "workers" / "gpu-0").touch()

@@ -250,7 +250,6 @@ def demo(
     start: Annotated[float, option("Hour of the traces at which the run starts.", min=0.0)] = 0.0,
     seed: Seed = 0,
     out: Annotated[Path, option("Folder of the results.")] = Path("demo-out"),
-    dashboard: Annotated[Path | None, option("Ignored.", hidden=True)] = None,
     onprem: OnPrem = 0,
     warm_pool: Annotated[
         int | None, option("Instances in the warm pool. Default: as many as the peak needs.", min=0)
@@ -276,8 +275,6 @@ def demo(
         read_request_traces,
     )
 
-    if dashboard:
-        remark(["--dashboard is ignored: the stack's dashboard is no longer drawn by the demo"])
     with exits_on(MarketError, NotACheckout, OutputError, RequestTraceError):
         end_h = start + hours
         traces = [requests] if requests else []
@@ -551,7 +548,6 @@ def up(
 @lab.command()
 def run(
     scenario: Annotated[str, typer.Argument(help="Name of a scenario, or a YAML file.")],
-    port: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a scenario of faults in virtual time and check every promise.
 
@@ -564,8 +560,6 @@ def run(
     from spotkeeper_lab.run.chaos import story_of
     from spotkeeper_lab.scenario import ScenarioError, find, read
 
-    if port is not None:
-        typer.echo("Ignoring --port: a scenario runs in virtual time, without it.", err=True)
     if scenario in STORIES:
         world = STORIES[scenario].live()
         typer.echo("\n".join(f"minute {line}" for line in world.story))

@@ -269,8 +269,7 @@ def explain(
 def sizing(
     on: OnStack,
     what_if: Annotated[
-        str,
-        option("Another promise, like wait_s=30,share=0.9.", "--what-if", metavar="PROMISE"),
+        str, option("Another promise, like wait_s=30,share=0.9.", "--what-if", metavar="PROMISE")
     ],
     fleet: FleetName = None,
 ) -> None:

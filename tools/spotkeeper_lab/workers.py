@@ -283,10 +283,7 @@ def sqs_record(
         "messageId": message_id,
         "receiptHandle": message_id,
         "body": body,
-        "attributes": {
-            "ApproximateReceiveCount": str(receives),
-            "SentTimestamp": str(sent_ms),
-        },
+        "attributes": {"ApproximateReceiveCount": str(receives), "SentTimestamp": str(sent_ms)},
         "messageAttributes": {},
         "eventSource": "aws:sqs",
         "eventSourceARN": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}",

@@ -126,10 +126,7 @@ class Story:
 
 
 def updated(
-    story: Story,
-    records: Iterable[DecisionRecord],
-    lives: Iterable[Life],
-    stood_in: float,
+    story: Story, records: Iterable[DecisionRecord], lives: Iterable[Life], stood_in: float
 ) -> Story:
     """Tell a story as far as records and instances go; `stood_in` served on demand before it."""
     turns = [(r.at, r.availability) for r in records if r.availability and r.at >= story.started]

@@ -53,6 +53,15 @@ class Aws:
             "describe_scaling_activities", page | ({"NextToken": token} if token else {})
         )
 
+    def spot_requests(self, ids: list[str], *answered: dict[str, Any]) -> None:
+        """Expect a look at these spot requests."""
+        filters = [{"Name": "spot-instance-request-id", "Values": ids}]
+        self.ec2.add_response(
+            "describe_spot_instance_requests",
+            {"SpotInstanceRequests": list(answered)},
+            {"Filters": filters, "MaxResults": 500},
+        )
+
 
 @pytest.fixture
 def aws() -> Iterator[Aws]:
@@ -142,13 +151,9 @@ def test_reading_stops_after_two_hundred_activities(aws: Aws) -> None:
     assert len(aws.reader.failures("spot", SINCE)) == 200
 
 
-def spot_request(status: str, instance_id: str = "") -> dict[str, Any]:
-    named = {"InstanceId": instance_id} if instance_id else {}
-    return {
-        "SpotInstanceRequestId": "sir-1a2b3c4d",
-        "CreateTime": at(-3600),
-        "Status": {"Code": status, "UpdateTime": at(-10)},
-    } | named
+def spot_request(status: str) -> dict[str, Any]:
+    code = {"Code": status, "UpdateTime": at(-10)}
+    return {"SpotInstanceRequestId": "sir-1a2b3c4d", "CreateTime": at(-3600), "Status": code}
 
 
 def test_a_launch_that_waits_for_spot_is_looked_up_by_its_request(aws: Aws) -> None:
@@ -156,14 +161,7 @@ def test_a_launch_that_waits_for_spot_is_looked_up_by_its_request(aws: Aws) -> N
     aws.activities(
         activity(at(0), StatusCode="WaitingForSpotInstanceId", StatusMessage=text, Progress=30)
     )
-    aws.ec2.add_response(
-        "describe_spot_instance_requests",
-        {"SpotInstanceRequests": [spot_request("capacity-not-available")]},
-        {
-            "Filters": [{"Name": "spot-instance-request-id", "Values": ["sir-1a2b3c4d"]}],
-            "MaxResults": 500,
-        },
-    )
+    aws.spot_requests(["sir-1a2b3c4d"], spot_request("capacity-not-available"))
     (failure,) = aws.reader.failures("spot", SINCE)
     assert (failure.failure_class, failure.at) == (FailureClass.CAPACITY, at(-10))
     assert failure.message == "spot request sir-1a2b3c4d: capacity-not-available"
@@ -193,24 +191,20 @@ def test_a_look_up_asks_for_as_many_as_a_filter_takes(aws: Aws) -> None:
     ]
     aws.activities(*waiting)
     for some in (ids[:200], ids[200:]):
-        aws.ec2.add_response(
-            "describe_spot_instance_requests",
-            {"SpotInstanceRequests": []},
-            {
-                "Filters": [{"Name": "spot-instance-request-id", "Values": some}],
-                "MaxResults": 500,
-            },
-        )
+        aws.spot_requests(some)
     assert aws.reader.failures("spot", SINCE) == ()
+
+
+MEMBER = {
+    "InstanceId": "i-0a", "AvailabilityZone": "us-east-1a", "LifecycleState": "InService",
+    "HealthStatus": "Healthy", "ProtectedFromScaleIn": False,
+}  # fmt: skip
 
 
 def test_the_groups_of_instances_are_read_page_by_page(aws: Aws) -> None:
     """A page may have fewer than it could."""
     for one, token in (("i-0a", {"NextToken": "more"}), ("i-0b", {})):
-        member = {
-            "InstanceId": one, "AutoScalingGroupName": "spot", "AvailabilityZone": "a",
-            "LifecycleState": "InService", "HealthStatus": "HEALTHY", "ProtectedFromScaleIn": False,
-        }  # fmt: skip
+        member = {**MEMBER, "InstanceId": one, "AutoScalingGroupName": "spot"}
         answer = {"AutoScalingInstances": [member], **token}
         aws.autoscaling.add_response("describe_auto_scaling_instances", answer)
     assert aws.reader.groups_of(["i-0a", "i-0b"]) == {"i-0a": "spot", "i-0b": "spot"}
@@ -238,14 +232,7 @@ def test_a_mark_without_an_instant_is_passed_over(aws: Aws, gone_at: str) -> Non
 def test_a_lifecycle_state_that_nobody_knows_is_not_serving(
     aws: Aws, state: str, phase: Phase
 ) -> None:
-    instance = {
-        "InstanceId": "i-0a",
-        "AvailabilityZone": "us-east-1a",
-        "InstanceType": "g5.xlarge",
-        "LifecycleState": state,
-        "HealthStatus": "Healthy",
-        "ProtectedFromScaleIn": False,
-    }
+    instance = {**MEMBER, "InstanceType": "g5.xlarge", "LifecycleState": state}
     group = {
         "AutoScalingGroupName": "spot", "MinSize": 0, "MaxSize": 9, "DesiredCapacity": 1,
         "DefaultCooldown": 300, "AvailabilityZones": ["us-east-1a"], "HealthCheckType": "EC2",

@@ -131,40 +131,30 @@ def test_aws_health_of_other_services_needs_no_field_of_ours() -> None:
     assert named_none.instance_ids == ()
 
 
+ENTITIES = [{"entityValue": None}, {}, 5, {"entityValue": "i-X"}, {"entityValue": OTHER}]
+
+
 @pytest.mark.parametrize(
-    ("entities", "ids"),
+    ("field", "written", "expected"),
     [
-        ([{"entityValue": None}, {}, 5, {"entityValue": "i-X"}, {"entityValue": OTHER}], (OTHER,)),
-        ([], ()),
-        (None, ()),
-        ("no list", ()),
+        ("affectedEntities", ENTITIES, (OTHER,)),
+        ("affectedEntities", [], ()),
+        ("affectedEntities", None, ()),
+        ("affectedEntities", "no list", ()),
+        ("startTime", "Sat, 05 Jun 2016 15:10:09 GMT", datetime(2016, 6, 5, 15, 10, 9, tzinfo=UTC)),
+        ("startTime", "2026-11-21T15:10:09Z", DUE),
+        ("startTime", "2026-11-21T15:10:09", DUE),
+        ("startTime", "2026-11-21T16:10:09+01:00", DUE),
     ],
 )
-def test_an_entity_that_cannot_be_read_costs_none_of_the_others(
-    entities: object, ids: tuple[str, ...]
+def test_aws_health_writes_times_in_two_ways_and_a_wrong_entity_costs_no_other(
+    field: str, written: object, expected: object
 ) -> None:
     told = event(CHANGE)
-    told["detail"]["affectedEntities"] = entities
+    told["detail"][field] = written
     parsed = parse_event(told, ACCOUNT)
     assert parsed is not None
-    assert parsed.instance_ids == ids
-
-
-@pytest.mark.parametrize(
-    ("text", "due"),
-    [
-        ("Sat, 05 Jun 2016 15:10:09 GMT", datetime(2016, 6, 5, 15, 10, 9, tzinfo=UTC)),
-        ("2026-11-21T15:10:09Z", DUE),
-        ("2026-11-21T15:10:09", DUE),
-        ("2026-11-21T16:10:09+01:00", DUE),
-    ],
-)
-def test_aws_health_writes_times_in_two_ways(text: str, due: datetime) -> None:
-    told = event(CHANGE)
-    told["detail"]["startTime"] = text
-    parsed = parse_event(told, ACCOUNT)
-    assert parsed is not None
-    assert parsed.due == due
+    assert {"affectedEntities": parsed.instance_ids, "startTime": parsed.due}[field] == expected
 
 
 @given(JSON)

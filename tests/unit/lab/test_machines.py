@@ -63,10 +63,7 @@ def test_a_request_of_a_lost_worker_is_delivered_again(end: str) -> None:
 CHANGES = [(number, change) for number in range(4) for change in ("join", "lose", "hang")]
 
 
-@given(
-    seed=st.integers(0, 1000),
-    changes=st.lists(st.sampled_from(CHANGES), max_size=20),
-)
+@given(seed=st.integers(0, 1000), changes=st.lists(st.sampled_from(CHANGES), max_size=20))
 def test_every_request_is_served_once_lost_or_still_there(
     seed: int, changes: list[tuple[int, str]]
 ) -> None:

@@ -48,12 +48,7 @@ def availability(
     age_s: float = 20, figures: AvailabilityFigures = SIX_SERVE, **changes: Any
 ) -> DecisionRecord:
     changes.setdefault("reason", "spot 6 of 6 serving; nothing is missing")
-    return held(
-        controller=Controller.AVAILABILITY,
-        at=ago(age_s),
-        availability=figures,
-        **changes,
-    )
+    return held(controller=Controller.AVAILABILITY, at=ago(age_s), availability=figures, **changes)
 
 
 NEEDED = HealthFigures(

@@ -46,13 +46,6 @@ def test_a_refused_backfill_counts_once_it_is_done(error: FleetError) -> None:
     assert (fleet.on_demand, fleet.total(lambda seen: seen.backfilled)) == (2, 2)
 
 
-def test_launches_that_aws_suspended_are_resumed() -> None:
-    fleet = FakeFleet(a=((0.0, 0), (1200.0, 9)), physics=Physics(suspend_after_s=600))
-    fleet.to(1800)
-    assert "ocr-spot: resume Launch" in fleet.asked()
-    assert fleet.cloud.group("ocr-spot").suspensions.keys() == {"AZRebalance"}
-
-
 # --- all or nothing ---------------------------------------------------------------------------
 
 

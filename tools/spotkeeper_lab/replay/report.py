@@ -178,11 +178,7 @@ def _chapter(pairs: Sequence[tuple[RequestTrace, Run]]) -> Iterator[Block]:
         "tap, a moment to read every rule's workers, and Spotkeeper's reason.",
         charts=[_chart(trace, run) for run in runs],
         notes=[
-            Notes(
-                name="spotkeeper's reason",
-                t=run.time_s.tolist(),
-                texts=run.reasons,
-            )
+            Notes(name="spotkeeper's reason", t=run.time_s.tolist(), texts=run.reasons)
             for run in runs
             if run.row.rule == "spotkeeper"
         ],

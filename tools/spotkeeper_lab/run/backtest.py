@@ -405,12 +405,7 @@ def _chart(name: str, run: RunResult, end_s: float) -> Chart:
         series=[
             Series(label="spot held", colour="spot", kind="area", t=t, values=spot),
             Series(
-                label="on demand held",
-                colour="on-demand",
-                kind="area",
-                t=t,
-                values=both,
-                base=spot,
+                label="on demand held", colour="on-demand", kind="area", t=t, values=both, base=spot
             ),
             Series(label="target", colour="target", t=[0.0], values=[run.target], width=1.2),
         ],

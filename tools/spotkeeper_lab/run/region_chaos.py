@@ -112,12 +112,7 @@ class RegionRun:
         self.scenario, self.at_s = scenario, 0.0
         pools = [f"{region}{zone}/g5.xlarge" for region in scenario.regions for zone in "ab"]
         self.market: Market = generate(scenario.seed, pools, HOURS)
-        world = World(
-            target=scenario.need,
-            price_ratio=1 / 3,
-            notice_s=120.0,
-            seed=scenario.seed,
-        )
+        world = World(target=scenario.need, price_ratio=1 / 3, notice_s=120.0, seed=scenario.seed)
         self.replays: dict[str, RegionReplay] = replays_of(self.market, world, {})
         for one in self.replays.values():
             port = one.replay.ports.regions

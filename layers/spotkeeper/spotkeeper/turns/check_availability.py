@@ -221,10 +221,7 @@ def _only_backfill(
 
 
 def _announced(
-    memory: AvailabilityMemory,
-    record: DecisionRecord,
-    figures: AvailabilityFigures,
-    this: Round,
+    memory: AvailabilityMemory, record: DecisionRecord, figures: AvailabilityFigures, this: Round
 ) -> tuple[AvailabilityMemory, DecisionRecord]:
     """Send events of what changed, and of what an earlier turn could not send.
 

@@ -160,6 +160,8 @@ def test_held_never_exceeds_the_market_and_time_is_in_order(seed: int, notice: f
 
 def test_the_verbs_keep_aws_bounds() -> None:
     cloud = make(minimum=2)
+    with pytest.raises(CloudError, match="not in InService"):
+        cloud.detach("spot", ids(cloud))
     cloud.advance(600)
     with pytest.raises(CloudError, match="above max value 10"):
         cloud.set_desired("spot", 11)
@@ -171,12 +173,6 @@ def test_the_verbs_keep_aws_bounds() -> None:
         cloud.end("i-00000000000000fff")
     with pytest.raises(CloudError, match="not found"):
         cloud.group("gone")
-
-
-def test_a_pending_instance_cannot_be_detached() -> None:
-    cloud = make()
-    with pytest.raises(CloudError, match="not in InService"):
-        cloud.detach("spot", ids(cloud))
 
 
 def test_a_mark_is_needed_to_terminate_and_what_ended_has_none() -> None:
@@ -296,10 +292,6 @@ def test_aws_suspends_a_group_that_launched_nothing_for_a_day_until_it_is_resume
     assert ids(cloud) == []
     cloud.resume("spot", "Launch")
     assert len(ids(cloud)) == 1
-
-
-def test_a_suspension_of_a_user_says_so() -> None:
-    cloud = make()
     cloud.suspend("spot", "AZRebalance")
     assert cloud.group("spot").suspensions == {"AZRebalance": "User suspended"}
 

@@ -326,11 +326,7 @@ def failure_from(activity: "ActivityTypeDef") -> LaunchFailure:
     except (json.JSONDecodeError, AttributeError):
         zone = ""
     return LaunchFailure(
-        at=has_ended(activity),
-        failure_class=failure_class,
-        message=message,
-        pool=zone,
-        known=known,
+        at=has_ended(activity), failure_class=failure_class, message=message, pool=zone, known=known
     )
 
 

@@ -181,10 +181,7 @@ def _end_of_job(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
         soon = error if report.ran_s is not None and report.ran_s < SOON_S else ""
         again = report.final or (soon and soon == job.failed_soon)
         erred = replace(
-            job,
-            errors_until=job.machine_attempt,
-            restarts=job.restarts + 1,
-            failed_soon=soon,
+            job, errors_until=job.machine_attempt, restarts=job.restarts + 1, failed_soon=soon
         )
         if again or erred.restarts > spec.max_restarts:
             return over(erred, Outcome.FAILED, report.exit_code)
