@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -19,8 +19,7 @@ from spotkeeper.adapters.request_queues import EveryRequestQueue
 from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.domain.load.history import LoadHistory
-from spotkeeper.domain.permission import Control, Mode
+from spotkeeper.domain.permission import Mode
 from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper.turns.check_health import check_health
@@ -141,7 +140,8 @@ class Deployed:
     def next_turns(self) -> list[str]:
         """Say what the next turns would request with the settings of the files compared last."""
         ports = _looking(self._aws, self._stack.table, self._stack.nonce, self._now)
-        reports = [check(self._fleets, ports, self._now) for check in (check_health, _availability)]
+        fleets = [replace(fleet, mode=Mode.OBSERVE) for fleet in self._fleets]
+        reports = [check(fleets, ports, self._now) for check in (check_health, _availability)]
         return [_next(record) for report in reports for record in report.records]
 
     def apply(self, files: Mapping[str, str], differences: Sequence[Difference]) -> None:
@@ -230,16 +230,12 @@ def _looking(aws: Aws, table: str, nonce: str, now: datetime) -> Ports:
         histories=_Histories(aws.dynamodb, table),
         queues=EveryRequestQueue(lambda: sqs, lambda: cloudwatch, aws.dynamodb, table, lambda: now),
         wake_ups=_NoWakeUps(),
-        controls=_Observing(),
     )
 
 
-class _Observing:
-    """Lets no fleet act."""
-
-    def of(self, fleet: str) -> Control:
-        del fleet
-        return Control(mode=Mode.OBSERVE)
+def _nothing(*_: Any, **__: Any) -> Any:
+    """Write nothing; a commit is whole."""
+    return True
 
 
 class _States(FleetStateTable):
@@ -251,19 +247,11 @@ class _States(FleetStateTable):
         del note
         return self.look(fleet.removesuffix("/observed"), controller, now)
 
-    def commit(self, *_: Any, **__: Any) -> bool:
-        return True
-
-    def release(self, lease: Lease) -> None:
-        del lease
-
-    def record(self, record: DecisionRecord) -> None:
-        del record
+    commit = release = record = _nothing
 
 
 class _Histories(LoadHistoryTable):
-    def write(self, fleet: str, history: LoadHistory, now: datetime) -> None:
-        del fleet, history, now
+    write = _nothing
 
 
 class _NoWakeUps:
