@@ -602,29 +602,6 @@ def test_a_dry_run_prints_what_the_machine_s_role_needs_for_data_and_secrets(
     }
 
 
-@pytest.mark.parametrize(
-    ("line", "wrong"),
-    [
-        ('secrets = {A = "my-password"}', "secrets"),
-        ('secrets = {EPOCHS = "ssm:epochs"}', "in environment and in secrets"),
-        ('secrets = {SPOTKEEPER_JOB = "ssm:x"}', "is set by Spotkeeper"),
-        ('outputs = "checkpoints"', "folders of their own"),
-        ('outputs = "../up"', "outputs"),
-        ('data = {s3 = "https://x"}', "data.s3"),
-        ('setup = "pip install x"', "setup"),
-        ('end = {deadline = "36h"}', "needs end.work"),
-        ('end = {deadline = -5, work = "1h"}', "-5 is neither a time of 10 minutes"),
-        ('end = {deadline = 2026-12-01, work = "1h"}', "nor an instant with its zone"),
-        ('end = {deadline = 2020-12-01T08:00:00Z, work = "1h"}', "does not fit before"),
-    ],
-)
-def test_a_document_says_what_is_wrong_with_what_surrounds_the_command(
-    account: Account, line: str, wrong: str
-) -> None:
-    with pytest.raises(OperatorError, match=wrong):
-        account.start(DOCUMENT.replace("[machine]", f"{line}\n[machine]"))
-
-
 def test_a_job_goes_on_from_the_step_that_is_named(account: Account) -> None:
     account.start(DOCUMENT)
     account.tick()
@@ -753,6 +730,16 @@ def test_a_copy_that_is_pending_while_a_lost_item_is_rebuilt_is_not_left(account
         ("[data]\nsnapshot = 'snap-1'", "give data.s3 with mount = true"),
         ("[end]\non_done = 'image'", 'needs machine.root = "keep"'),
         ("root = 'keep'\n[state]\nvolume={mount='/d',size_gib=1}", "not offered with state.volume"),
+        ('secrets = {A = "my-password"}', "secrets"),
+        ('secrets = {EPOCHS = "ssm:epochs"}', "in environment and in secrets"),
+        ('secrets = {SPOTKEEPER_JOB = "ssm:x"}', "is set by Spotkeeper"),
+        ('outputs = "checkpoints"', "folders of their own"),
+        ('outputs = "../up"', "outputs"),
+        ('data = {s3 = "https://x"}', "data.s3"),
+        ('setup = "pip install x"', "setup"),
+        ('end = {deadline = "36h"}', "needs end.work"),
+        ('end = {deadline = -5, work = "1h"}', "-5 is neither a time of 10 minutes"),
+        ('end = {deadline = 2026-12-01, work = "1h"}', "nor an instant with its zone"),
     ],
 )
 def test_a_wrong_document_is_refused_with_its_fields(
@@ -814,6 +801,12 @@ def test_the_output_of_a_job_is_followed_from_machine_to_machine(
     waits = iter((lambda: printed(1, "more"), next_machine, over))
     found = [*jobs.logs("resnet", lambda: next(waits)())]
     assert found[200:] == ["more", "second", "done"]
+
+
+def test_a_job_that_does_not_fit_before_its_deadline_is_not_started(account: Account) -> None:
+    end = 'end = {deadline = 2020-12-01T08:00:00Z, work = "1h"}'
+    with pytest.raises(OperatorError, match="does not fit before"):
+        account.start(DOCUMENT.replace("[machine]", f"{end}\n[machine]"))
 
 
 def test_one_name_is_one_job(account: Account) -> None:

@@ -57,9 +57,8 @@ def test_a_file_is_compared_shown_and_written(deployed: Stage, tmp_path: Path) -
     """The next turns are those of the deployed code on the files' settings; none leaves a trace."""
     same = json.dumps(document("main", sizing={"enabled": False}))
     assert run("fleet", "diff", _written(tmp_path, "main", same))[0] == 0
-    larger = _written(
-        tmp_path, "main.overrides", {"sizing": {"enabled": True}, "bounds": {"spot_min": 6}}
-    )
+    sized = {"sizing": {"enabled": True}, "objective": {"wait_s": 10, "share": 0.95}}
+    larger = _written(tmp_path, "main.overrides", {**sized, "bounds": {"spot_min": 6}})
     code, out, _ = run("fleet", "diff", larger, "--json")
     (found,) = json.loads(out)["fleets"]
     changes = {each["setting"]: (each["deployed"], each["file"]) for each in found["changes"]}

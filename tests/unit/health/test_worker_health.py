@@ -152,12 +152,10 @@ MOST = load(*(worker(i, 10, 10) for i in SPOT[:4]), *busy(*SPOT[4:]))
 def test_of_most_that_fail_the_next_is_tried_after_the_launch_deadline() -> None:
     for ago_s, tried in ((599, set()), (600, {SPOT[0]})):
         assert diagnosed(MOST, replace(OLD, replaced=(at(-ago_s),))).reasons.keys() == tried
-
-
-def test_of_most_that_fail_none_is_tried_once_a_new_instance_fails_as_well() -> None:
+    # Once a new instance fails as well, no other is tried.
     since = {**OLD.in_service_since, SPOT[3]: at(-900)}
-    tried = replace(OLD, in_service_since=since, replaced=(at(-1200),))
-    assert not diagnosed(MOST, tried).reasons
+    tried_before = replace(OLD, in_service_since=since, replaced=(at(-1200),))
+    assert not diagnosed(MOST, tried_before).reasons
 
 
 @pytest.mark.parametrize(
