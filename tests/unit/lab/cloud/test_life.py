@@ -172,6 +172,8 @@ def test_a_group_that_buys_spot_gets_no_warm_pool() -> None:
 
 def test_a_suspended_process_is_not_done_until_it_is_resumed() -> None:
     cloud = make(desired=2)
+    with pytest.raises(CloudError, match="AZRebalance"):
+        cloud.suspend(ON_DEMAND, "Luanch")
     cloud.advance(60.0)
     cloud.suspend(ON_DEMAND, "Terminate")
     cloud.set_desired(ON_DEMAND, 1)
@@ -197,11 +199,6 @@ def test_while_health_is_not_checked_the_dead_stay() -> None:
     assert (first(cloud), states(cloud)) == (dead, ["InService"])
     cloud.resume(ON_DEMAND, "HealthCheck")
     assert first(cloud) != dead
-
-
-def test_an_unknown_process_is_refused() -> None:
-    with pytest.raises(CloudError, match="AZRebalance"):
-        make().suspend(SPOT, "Luanch")
 
 
 def test_a_recommendation_is_reported_and_changes_nothing() -> None:
