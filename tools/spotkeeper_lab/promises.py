@@ -678,6 +678,7 @@ class Cured(Check):
         self._none_until_s = -math.inf
         self._failing_s: float | None = None
         self._asleep_s: float | None = None
+        self._many_until_s = -math.inf
 
     def sampled(self) -> None:
         truth = self.truth
@@ -692,6 +693,7 @@ class Cured(Check):
             self._order[name] = max(order, self._order.get(name, 0))
         if 3 * len(oldest) > len(there) + onprem:
             self._many(there)
+            self._many_until_s = self.now_s
             self._none_until_s = self._none_until_s if self.world.working() else self.now_s
             return
         self._covered(there)
@@ -718,8 +720,13 @@ class Cured(Check):
             self.watch.broken(Promise.WOKEN, how, self._asleep_s)
 
     def _covered(self, there: list[InstanceView]) -> None:
-        """What hangs counts as missing from its due time on, replaced or not."""
+        """What hangs counts as missing from its due time on, replaced or not.
+
+        Many that hang look like missing logs, of which nothing follows.
+        """
         truth, world = self.truth, self.world
+        if self.now_s - self._many_until_s <= ALARM_S:
+            return
         hang = [
             since_s
             for name, since_s in truth.idle_s.items()
