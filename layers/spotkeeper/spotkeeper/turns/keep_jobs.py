@@ -157,12 +157,16 @@ def _steps(kept: Kept, aws: JobResources, turns: JobTurns, until_s: float) -> It
             kept, refusal = _taken(kept, step, ports, aws.now, is_first=is_first)
         except (FleetError, Overtaken) as error:
             yield _outcome(step, failure_of(error))
-            raise
+            if not isinstance(step, steps.Limit):
+                raise
+            aws = replace(aws, limit_refused=True)
+            continue
         yield _outcome(step, Failure(kind="", text=refusal) if refusal else None)
         if (spent_s := turns.budget.spent_s()) > until_s:
             return
         at = turns.now + timedelta(seconds=spent_s)
-        before, aws = step, ports.cloud.look(kept.spec, kept.job, at)
+        look = ports.cloud.look(kept.spec, kept.job, at)
+        before, aws = step, replace(look, limit_refused=aws.limit_refused)
 
 
 def _blindly(kept: Kept, ports: JobPorts, at: datetime) -> Iterator[Outcome]:

@@ -82,10 +82,12 @@ def decide(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     aws = replace(aws, machines={**gone, **aws.machines})
     if aws.unread and spec.has_disk:
         # Limits hold; what to do with disks is not known.
-        return _end_of_job(spec, job, aws) or _end_machines(spec, job, aws)
+        ends = _end_of_job(spec, job, aws) or _end_machines(spec, job, aws)
+        return ends or _limit(spec, job, aws)
     return (
         _end_of_job(spec, job, aws)
         or _end_machines(spec, job, aws)
+        or _limit(spec, job, aws)
         or (_tidy(spec, job, aws) if spec.has_disk else None)
         or (_after_the_end(spec, job, aws) if job.outcome else _go_on(spec, job, aws))
         or _reminder(spec, job)
@@ -215,6 +217,15 @@ def limit_at(spec: JobSpec, job: Job, now: datetime) -> datetime | None:
     return now + timedelta(hours=left_h) if left_h < LIMIT_WITHIN_H else None
 
 
+def _limit(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
+    """Write the time of a limit; where AWS refuses the tag, the job goes on without it."""
+    until = None if aws.limit_refused else limit_at(spec, job, aws.now)
+    for name, machine in sorted(aws.machines.items()):
+        if machine.is_running and until and abs(until - (machine.until or aws.now)) > SKEW:
+            return steps.Limit("its agent keeps to it without the table", name, until)
+    return None
+
+
 def _after_the_end(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     if any(not machine.is_gone for machine in aws.machines.values()):
         return None
@@ -257,9 +268,6 @@ def _end_machines(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
             return steps.End("not the job's machine" if not mine else "the job ended", instance_id)
         if instance.state == "stopped":
             return steps.End("it was stopped", instance_id)
-        until = limit_at(spec, job, aws.now)
-        if instance.is_running and until and abs(until - (instance.until or aws.now)) > SKEW:
-            return steps.Limit("its agent keeps to it without the table", instance_id, until)
     machine, successor = (aws.machines.get(i) for i in (job.machine, job.successor))
     if successor and successor.is_gone:
         return Write("the successor is gone", replace(job, successor=""))

@@ -397,6 +397,7 @@ class JobResources:
     images: Mapping[str, str] = field(default_factory=dict)
     head: Head | None = None
     unread: str = ""
+    limit_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
