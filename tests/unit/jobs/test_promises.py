@@ -13,10 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import spotkeeper.domain.jobs.decide as module
-from spotkeeper.domain.jobs.job import ON_DEMAND, Job, JobResources, JobSpec, OnDone
+from spotkeeper.domain.jobs import steps
+from spotkeeper.domain.jobs.job import ON_DEMAND, Job, JobResources, JobSpec, OnDone, Outcome
 from spotkeeper.domain.jobs.steps import Step
 from spotkeeper.job_ports import Denied
-from spotkeeper.ports import TimedOut
+from spotkeeper.ports import FleetError, Refused, Throttled, TimedOut, Unavailable
 from spotkeeper.turns import keep_jobs
 from spotkeeper_lab.jobs import NAME, PROMISES, STORIES, UNGRANTED, JobWorld, on_market
 from spotkeeper_lab.traces.market import Market, Steps
@@ -232,6 +233,22 @@ def test_while_the_table_is_away_the_agents_keep_the_limit(
     young = [it for n, it in world.machines.items() if world.born[n] >= begins - 2]
     slack = UNGRANTED if any(it.until is None for it in young) else 5
     assert world.paid <= 60 * hours + slack, world.story
+
+
+@pytest.mark.parametrize("error", [Refused, Throttled, Unavailable])
+def test_a_limit_whose_tag_aws_refuses_does_not_stop_the_job(
+    error: type[FleetError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do = JobWorld.do
+
+    def refusing(world: JobWorld, spec: JobSpec, job: Job, step: Step) -> Any:
+        if isinstance(step, steps.Limit):
+            raise error("ec2:CreateTags")
+        return do(world, spec, job, step)
+
+    monkeypatch.setattr(JobWorld, "do", refusing)
+    world = JobWorld(spec=spec("volume"), work=60).live()
+    assert [job.outcome for job in world.mails] == [Outcome.DONE]
 
 
 def mutant(old: str, new: str) -> Decide:
