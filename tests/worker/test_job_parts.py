@@ -83,6 +83,10 @@ def test_credentials_that_are_late_at_the_boot_are_waited_for(
         ({"grant": "3 vol-2", "volume": "vol-1"}, Signs(3, "vol-2")),
         ({"grant": "3", "draining": "now"}, Signs(3, draining=True)),
         ({"draining": "2026-11-26T12:00:00+00:00 checkpoint"}, Signs(0, None, True, True)),
+        ({"until": "2026-01-01T00:00:00+00:00"}, Signs(0, draining=True)),
+        ({"until": "2026-01-01T00:00:00+00:00", "draining": "x checkpoint"}, Signs(draining=True)),
+        ({"grant": "3", "until": "2999-01-01T00:00:00+00:00"}, Signs(3)),
+        ({"grant": "3", "until": "soon"}, Signs(3)),
         ({"grant": "yes"}, None),
     ],
 )

@@ -173,7 +173,8 @@ class Machine:
     def _is_over(self, until: str | None) -> bool:
         """Say whether the job has reached a limit; a tag that is no time says nothing."""
         try:
-            return bool(until) and read_time(str(until)) <= time.time()
+            ahead_s = self._metadata.clock_offset_s
+            return bool(until) and read_time(str(until)) - ahead_s <= time.time()
         except ValueError:
             return False
 
