@@ -90,9 +90,9 @@ class Account(JobAccount):
         self.turned = {call.args[0] for call in turns.call_args_list}
         reports = [call.args[1].report for call in turns.call_args_list[:1]]
         mine = [it for report in reports for it in report.records if it.fleet == "resnet"]
-        texts = [outcome.request.text() for record in mine for outcome in record.outcomes]
+        requests = [outcome.request for record in mine for outcome in record.outcomes]
         # The time of a limit is written at any time, beside the other steps.
-        return [text for text in texts if not text.startswith("Limit: ")]
+        return [request.text() for request in requests if request.step != "Limit"]
 
     def ticks(self, number: int) -> list[str]:
         return [step for _ in range(number) for step in self.tick()]
