@@ -532,8 +532,8 @@ class Sized(Check):
 class Calm(Check):
     """Over the last half an hour, in which nothing is wrong, a fleet is as large as its load.
 
-    A fleet whose load rose many times is larger until, of all its requests, as many were in time
-    as promised.
+    A fleet whose load rose many times, or while launches failed, is larger until, of all its
+    requests, as many were in time as promised.
     """
 
     def __init__(self, watch: Watch) -> None:
@@ -555,7 +555,11 @@ class Calm(Check):
         scenario, load = self.scenario, self.world.load()
         if not (self._sizes and load and scenario.sized) or self.world.adopted:
             return
-        rose = any(new > SURPRISE * old for (_, old), (_, new) in pairwise(scenario.loads))
+        failing = [f for f in scenario.faults if f.kind in _NEVER_SERVES]
+        rose = any(
+            new > SURPRISE * old or (new > old and any(f.at_s <= at_s <= f.end_s for f in failing))
+            for (_, old), (at_s, new) in pairwise(scenario.loads)
+        )
         if scenario.objective and rose and sum(self._in_time) < 0.95 * len(self._in_time):
             return
         needed = max(workers_for(load, scenario) - scenario.onprem_workers, scenario.spot_min)
@@ -753,7 +757,10 @@ class Cured(Check):
         rang_s = max(truth.rang_s[alarm] for alarm in SERVES_NOTHING)
         acted = world.replaced or world.group(world.on_demand).desired
         acted = acted or rang_s >= (self._together_s or self.now_s)
-        if self._together_s and not acted and self.now_s - self._together_s > 300.0:
+        # While none works, no request that others finish shows what hangs.
+        apart_s = PROVEN_REQUESTS * len(there) * self.scenario.service_s / (world.load() or 1.0)
+        since_s = max(self._together_s or 0.0, self._none_until_s + apart_s)
+        if self._together_s and not acted and self.now_s - since_s > 300.0:
             how = f"{len(truth.idle_s)} hang for 5 min longer than requests show it"
             self.watch.broken(Promise.FOUND, how, self._together_s)
 
@@ -1033,12 +1040,18 @@ class Acting(Check):
         )
         spot = world.group(world.spot)
         needed = min(load, spot.maximum if world.adopted else spot.desired)
-        # That some hang is seen once they have missed enough requests.
+        # That some hang is seen once they have missed enough requests. What somebody ended is
+        # in service for its group until the next health check.
         unseen = sum(missed < 1.5 * CURED_REQUESTS for missed in self.truth.missed.values())
+        unseen += sum(map(self._just_ended, (*spot.instances, *view.instances)))
         left = working + unseen - ended + scenario.onprem_workers
         if ended and left < needed:
             how = f"on-demand {view.desired} -> {view.desired - by}: {left} of {needed} serve"
             self.watch.broken(Promise.MAKE_BEFORE_BREAK, how)
+
+    def _just_ended(self, view: InstanceView) -> bool:
+        shown = view.ended_s is not None and view.state == IN_SERVICE and not view.lost
+        return shown and self.now_s - (view.ended_s or 0.0) < self.scenario.ghost_s
 
     def _working(self, members: Iterable[InstanceView]) -> int:
         stay = (v.instance_id for v in members if v.state != TERMINATING)
