@@ -62,11 +62,13 @@ def test_a_long_name_does_not_run_into_its_text() -> None:
     assert labelled(name, "whole", indent=0) == [name, "              whole"]
     assert labelled("twelve-chars", "whole") == ["  twelve-chars", "              whole"]
     assert labelled("main", "whole") == ["  main        whole"]
+    arn = "arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/gpus/0123456789abcdef"
+    assert f"{' ' * 14}{arn}" in labelled("main", f"see {arn}")
 
 
 @pytest.mark.parametrize(
     ("terminal", "columns", "longest"),
-    [(False, 200, 80), (True, 100, 100), (True, 200, 120), (True, 80, 80), (True, 20, 60)],
+    [(False, 200, 80), (True, 100, 100), (True, 250, 200), (True, 80, 80), (True, 20, 60)],
 )
 def test_text_is_as_wide_as_the_terminal(
     monkeypatch: pytest.MonkeyPatch, terminal: bool, columns: int, longest: int

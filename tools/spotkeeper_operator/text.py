@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# The width where the text goes to no terminal; wider than the widest, lines are hard to read.
-WIDTH, NARROWEST, WIDEST = 80, 60, 120
+# The width where the text goes to no terminal.
+WIDTH, NARROWEST, WIDEST = 80, 60, 200
 # A number and its unit stay on one line.
 _UNIT = re.compile(r"(?<=\d) (?=(?:s|min|h|d|USD)\b|%)| (?=ago\b)")
 _JOINED = "\N{NO-BREAK SPACE}"
@@ -43,9 +43,13 @@ def width() -> int:
 
 
 def labelled(label: str, text: str, indent: int = 2, hang: int = 14) -> list[str]:
-    """Lay a text out behind its label, wrapped under itself; below a label that is too long."""
+    """Lay a text out behind its label, wrapped under itself; below a label that is too long.
+
+    A longer word, such as an ARN, stays whole: people copy it.
+    """
     head = f"{' ' * indent}{label}".ljust(hang)
-    lines = wrap(_UNIT.sub(_JOINED, text), width() - hang, break_on_hyphens=False) or [""]
+    text, room = _UNIT.sub(_JOINED, text), width() - hang
+    lines = wrap(text, room, break_on_hyphens=False, break_long_words=False) or [""]
     lines = [line.replace(_JOINED, " ") for line in lines]
     if len(head) >= hang and not head.endswith(" ") and any(lines):
         lines = ["", *lines]

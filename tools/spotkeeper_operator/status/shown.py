@@ -20,7 +20,15 @@ from spotkeeper_operator.status.known import (
     StackStatus,
     State,
 )
-from spotkeeper_operator.text import as_json, extended, labelled, paragraphs, spoken
+from spotkeeper_operator.text import (
+    as_json,
+    columns,
+    extended,
+    labelled,
+    paragraphs,
+    spoken,
+    width,
+)
 
 
 def why_of(status: FleetStatus) -> str:
@@ -309,34 +317,50 @@ def details_text(details: Details[FleetInstances] | Details[FleetEvents]) -> str
     blocks = [[f"{details.stack}  {details.at:%Y-%m-%d %H:%M:%S} UTC"]]
     known = "known " if details.troubles else ""
     for fleet in details.fleets:
-        rows: Sequence[InstanceStatus | Event]
         if isinstance(fleet, FleetEvents):
-            rows = fleet.events
-            count = len(rows) + fleet.left_out
+            lines = [line for each in fleet.events for line in _event_lines(each)]
+            count = len(fleet.events) + fleet.left_out
             what = f"{count or 'no'} {known}event{'s' * (count > 1)}"
             text = f"{what} in {spoken(EVENTS_OF.total_seconds())}"
-            text += f"; the last {len(rows)} of them" if fleet.left_out else ""
+            text += f"; the last {len(fleet.events)} of them" if fleet.left_out else ""
         else:
-            rows = fleet.instances
-            counted = sum(row.counted for row in fleet.instances)
+            lines, rows = _instance_lines(fleet.instances), fleet.instances
+            counted = sum(row.counted for row in rows)
             text = f"no {known}instance"
             text = f"{counted} of {len(rows)} instances count" if rows else text
-        blocks.append([f"{fleet.name}: {text}", *(line for row in rows for line in _lines(row))])
+        blocks.append([f"{fleet.name}: {text}", *lines])
     blocks += [] if details.fleets else [["no fleet"]]
     troubles = [line for each in details.troubles for line in labelled("trouble", each, indent=0)]
     return paragraphs([*blocks, *([troubles] if troubles else [])])
 
 
-def _lines(row: InstanceStatus | Event) -> list[str]:
-    if isinstance(row, Event):
-        many = f" ({row.times} times until {row.last:%H:%M:%S})" if row.times > 1 else ""
-        mark = "FAILED " if row.failed else ""
-        return labelled(f"{row.at:%H:%M:%S}", f"{mark}{row.what}{many}")
-    age = "age unknown" if row.age_s is None else spoken(row.age_s)
-    cost = "cost unknown" if row.cost_usd is None else f"{row.cost_usd:.2f} USD so far"
-    state = row.state.replace("_", " ")
-    live = "?" if row.workers_live is None else f"{row.workers_live}"
-    first = f"{row.market}  {row.zone}  {row.instance_type}  {state}  {age}"
-    counted = "counts" if row.counted else "does not count"
-    second = f"{counted}: {row.why}; {live} of {row.workers_expected} workers live; {cost}"
-    return [*labelled(row.instance_id, first, hang=23), *labelled("", second, hang=23)]
+def _event_lines(event: Event) -> list[str]:
+    many = f" ({event.times} times until {event.last:%H:%M:%S})" if event.times > 1 else ""
+    return labelled(f"{event.at:%H:%M:%S}", f"{'FAILED ' * event.failed}{event.what}{many}")
+
+
+def _instance_lines(rows: Sequence[InstanceStatus]) -> list[str]:
+    """Set each instance's facts in columns, and why it counts beside them where there is room."""
+    facts = [
+        {
+            "instance": row.instance_id,
+            "market": row.market,
+            "zone": row.zone,
+            "type": row.instance_type,
+            "state": row.state.replace("_", " "),
+            "age": "unknown" if row.age_s is None else spoken(row.age_s),
+        }
+        for row in rows
+    ]
+    head, *table = columns(facts) or [""]
+    lines = [f"  {head}"] if rows else []
+    longest = max(map(len, table), default=0)
+    for row, line in zip(rows, table, strict=True):
+        live = "?" if row.workers_live is None else row.workers_live
+        cost = "cost unknown" if row.cost_usd is None else f"{row.cost_usd:.2f} USD so far"
+        why = f"{'counts' if row.counted else 'does not count'}: {row.why}; "
+        why += f"{live} of {row.workers_expected} workers live; {cost}"
+        beside = f"  {line:{longest}}  {why}"
+        short = len(beside) <= width()
+        lines += [beside] if short else [f"  {line}", *labelled("", why, hang=23)]
+    return lines
