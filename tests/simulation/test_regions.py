@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from spotkeeper.domain.decision import Alarm, Controller, DecisionRecord
-from spotkeeper.domain.permission import Control, Pause
+from spotkeeper.domain.decision import Alarm, Controller, DecisionRecord, RequestKind
+from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper_lab.backtest import regions
 from spotkeeper_lab.backtest.bounds import limit
 from spotkeeper_lab.backtest.world import World, account
@@ -146,6 +146,20 @@ def test_a_home_that_is_paused_renews_what_it_gave() -> None:
     fleet.run(6 * HOUR)
     assert {r: f.cover for r, f in fleet.known().items()} == {WEST: 2, EAST: 1}
     assert not {Alarm.SHARE_EXPIRED, Alarm.TWO_HOMES} & (fleet.alarms(EAST) | fleet.alarms(WEST))
+
+
+def test_a_home_that_observes_would_hold_what_it_divides_and_writes_nothing() -> None:
+    fleet = Fleet(market(2, us_west_2=PLENTY, us_east_1=PLENTY))
+    fleet.controls[WEST].control = Control(mode=Mode.OBSERVE)
+    home = fleet.replays[WEST].replay
+    bounds, sizing = replace(home.fleet.bounds, spot_min=0), replace(home.fleet.sizing, enabled=False)
+    home.fleet = replace(home.fleet, bounds=bounds, sizing=sizing)
+    fleet.run(HOUR)
+    assert home.ports.regions
+    assert [home.ports.regions.of("", region)[0] for region in (WEST, EAST)] == [None, None]
+    assert fleet.known()[WEST].cover == home.cloud.group("spot").desired
+    asked = [outcome.request for record in fleet.records(WEST) for outcome in record.outcomes]
+    assert RequestKind.RESIZE_SPOT not in {request.kind for request in asked}
 
 
 def test_one_table_that_does_not_answer_for_a_minute_moves_nothing() -> None:

@@ -94,7 +94,10 @@ def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, Deci
     answers = [_ask(action, this) for action in wanted.actions]
     memory = apply(wanted.memory, wanted.actions, answers, now)
     record = _record_of(wanted, answers, tuple(this.outcomes))
-    return memory, replace(record, unread=tuple(this.unread)) if fleet.is_shared else record
+    if fleet.is_shared:
+        alarms = (*record.alarms, *sorted(this.alarms))
+        record = replace(record, unread=tuple(this.unread), alarms=alarms)
+    return memory, record
 
 
 def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
@@ -227,7 +230,7 @@ def _record_of(
             *([Awaited(what=Awaiting.SEARCH_LOGS)] if stale else []),
             *([Awaited(what=Awaiting.REPLACEMENT, until=again)] if again else []),
         ),
-        alarms=(*[name for name, raised in alarms.items() if raised], *wanted.alarms),
+        alarms=tuple([name for name, raised in alarms.items() if raised]),
         regions=regions,
         new_version=new_version,
     )

@@ -12,7 +12,6 @@ from spotkeeper.domain.availability.count import Assessment
 from spotkeeper.domain.availability.memory import AvailabilityMemory, within
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.decision import Alarm
-from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.health.decide import HealthPlan, by_share
 from spotkeeper.domain.permission import Permission
 from spotkeeper.domain.spread import EXPIRES, RELEASE, STALE, Place, Report, Share, Standing, spread
@@ -29,19 +28,12 @@ type Places = Mapping[str, Place]
 
 def with_share(snapshot: Snapshot, this: Round) -> Snapshot:
     """The share that the last health turn knew is the need, and limits on-demand."""
-    share = _in_force(this, snapshot.groups.spot, this.lease.health.share)
-    most = min(this.fleet.bounds.on_demand_max, share.on_demand_max)
-    bounds = replace(snapshot.fleet.bounds, on_demand_max=most)
-    return replace(snapshot, fleet=replace(snapshot.fleet, bounds=bounds), share=share)
-
-
-def _in_force(this: Round, spot: Group, share: Share | None) -> Share:
-    """Return what of a share holds now; without any, the group as it is."""
-    bounds, now = this.fleet.bounds, this.now
-    as_it_is = Share(
-        cover=spot.desired, ask=spot.desired, on_demand_max=bounds.on_demand_max, written=now
-    )
-    return (share or as_it_is).in_force(bounds.spot_min, now)
+    share, bounds = this.lease.health.share, this.fleet.bounds
+    if share is None:
+        return snapshot
+    bounds = replace(bounds, on_demand_max=min(bounds.on_demand_max, share.on_demand_max))
+    fleet = replace(snapshot.fleet, bounds=bounds)
+    return replace(snapshot, fleet=fleet, share=share.in_force(bounds.spot_min, this.now))
 
 
 def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) -> AvailabilityMemory:
@@ -87,44 +79,42 @@ def _regions(this: Round) -> Regions:
 def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
     """Size the spot group by the share; at home, divide the need among the regions first."""
     fleet, regions, memory = this.fleet, _regions(this), wanted.memory
-    snapshot, alarms = wanted.assessment.snapshot, set[Alarm]()
     if fleet.regions:
-        need = wanted.sizing.spot_desired if fleet.sizing.enabled else snapshot.need or 0
-        places = _divided(this, wanted, need, alarms)
-        share: Share | None = places[regions.here].share
+        need = wanted.sizing.spot_desired
+        if not fleet.sizing.enabled:
+            need = wanted.assessment.snapshot.need or 0
+        places = _divided(this, wanted, need)
         there = [p.report for r, p in places.items() if r != regions.here]
         elsewhere = sum(report.serving + report.on_demand for report in there)
+        share: Share | None = places[regions.here].share
         memory = replace(memory, places=places, divided=need, elsewhere=elsewhere)
     else:
         read = partial(regions.of, fleet.name, regions.here)
         share = this.optional("share", UNREAD, read, api=TABLE)[0] or memory.share
         if share and this.now - share.written > EXPIRES:
-            alarms.add(Alarm.SHARE_EXPIRED)
-    ask = _in_force(this, snapshot.spot, share).ask
-    memory = replace(memory, share=share)
-    return replace(by_share(replace(wanted, memory=memory), ask), alarms=tuple(sorted(alarms)))
+            this.alarms.add(Alarm.SHARE_EXPIRED)
+    if share is None:
+        return wanted
+    ask = share.in_force(fleet.bounds.spot_min, this.now).ask
+    return by_share(replace(wanted, memory=replace(memory, share=share)), ask)
 
 
-def _divided(this: Round, wanted: HealthPlan, need: int, alarms: set[Alarm]) -> Places:
+def _divided(this: Round, wanted: HealthPlan, need: int) -> Places:
     """Read each region, divide the need, and write what has changed."""
     home, before = this.ports.owner, _read(this, wanted)
-    trial = timedelta(seconds=this.fleet.availability.launch_deadline_s)
     own = [p.share.term for p in wanted.memory.places.values() if p.share.home == home]
     if any(p.standing is Standing.GONE and p.report.release for p in before.values()):
-        alarms.add(Alarm.REGION_GONE)
-    for place in before.values():
-        share, of_another = place.share, home and place.share.home not in ("", home)
+        this.alarms.add(Alarm.REGION_GONE)
+    for share in [place.share for place in before.values()]:
         # Of two homes, the higher term stays. A turn that only observes has no name of its own.
-        newer = share.term >= max(own, default=0)
-        if of_another and newer and this.now - share.written < EXPIRES:
-            alarms.add(Alarm.TWO_HOMES)
+        theirs = home and share.home not in ("", home) and share.term >= max(own, default=0)
+        if theirs and this.now - share.written < EXPIRES:
+            this.alarms.add(Alarm.TWO_HOMES)
             return before
     # A home that is paused only renews what it gave.
-    paused = this.permission is Permission.PAUSED
-    division = before if paused else spread(need, _regions(this).here, before, this.now, trial)
-    if this.permission is Permission.OBSERVE:
-        return division
-    return _given(this, before, division, alarms)
+    paused, here = this.permission is Permission.PAUSED, _regions(this).here
+    trial = timedelta(seconds=this.fleet.availability.launch_deadline_s)
+    return _given(this, before, before if paused else spread(need, here, before, this.now, trial))
 
 
 def _read(this: Round, wanted: HealthPlan) -> Places:
@@ -159,7 +149,7 @@ def _read(this: Round, wanted: HealthPlan) -> Places:
     return places
 
 
-def _given(this: Round, before: Places, division: Places, alarms: set[Alarm]) -> Places:
+def _given(this: Round, before: Places, division: Places) -> Places:
     """Write the shares, higher covers first: none is lowered unless another has been raised."""
     term = 1 + max(place.share.term for place in before.values())
     raised, left, given = True, this.fleet.bounds.on_demand_max, dict(division)
@@ -167,7 +157,6 @@ def _given(this: Round, before: Places, division: Places, alarms: set[Alarm]) ->
     for region, place in division.items():
         most[region] = min(place.share.cover, left)
         left -= most[region]
-    tables = this.fleet.elsewhere
     for region in sorted(division, key=lambda r: before[r].share.cover - division[r].share.cover):
         old, new = before[region].share, division[region].share
         cover = new.cover if raised else max(old.cover, new.cover)
@@ -176,18 +165,18 @@ def _given(this: Round, before: Places, division: Places, alarms: set[Alarm]) ->
             cover=cover,
             ask=max(cover, new.ask),
             on_demand_max=most[region],
-            # A turn that only observes has no name of its own.
             home=this.ports.owner or old.home,
         )
         if share == old and this.now - old.written < RENEWED:
             continue
         share = replace(share, term=term, written=this.now)
         try:
-            with this.budget.watched(f"the table of {region}"):
-                give = _regions(this).give
-                give(this.fleet.name, region, tables.get(region, ""), share, old.term)
+            if this.permission is not Permission.OBSERVE:
+                with this.budget.watched(f"the table of {region}"):
+                    table = this.fleet.elsewhere.get(region, "")
+                    _regions(this).give(this.fleet.name, region, table, share, old.term)
         except FleetError as error:
-            alarms |= {Alarm.TWO_HOMES} if isinstance(error, Conflict) else set()
+            this.alarms |= {Alarm.TWO_HOMES} if isinstance(error, Conflict) else set()
             this.unread.append(f"share of {region}: {type(error).__name__}: {error}")
             raised &= cover <= old.cover
             # What is gone has given its cover away, whatever its table says.

@@ -17,6 +17,7 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import (
     FAILED,
     Action,
+    Alarm,
     Answer,
     Controller,
     DecisionRecord,
@@ -182,8 +183,8 @@ class Round:
 
     A fleet that observes, or is paused, has rounds too. Their `ports` refuse each change, which is
     handled like any refusal: the change has not happened. `taken` are the groups of all fleets.
-    `outcomes` are those of the requests so far, and `unread` is what could not be read. `record` is
-    the record of a round whose memory was written.
+    `outcomes` are those of the requests so far, `unread` is what could not be read, and `alarms`
+    are those of a fleet in several regions. `record` is that of a round whose memory was written.
     """
 
     fleet: Fleet
@@ -197,6 +198,7 @@ class Round:
     taken: frozenset[str] = frozenset()
     outcomes: list[Outcome] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    alarms: set[Alarm] = field(default_factory=set)
     record: DecisionRecord | None = None
 
     def optional[T](self, what: str, without: T, read: Callable[[], T], *, api: str) -> T:

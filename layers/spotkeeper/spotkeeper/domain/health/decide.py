@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 
 from spotkeeper.domain.decision import (
     Action,
-    Alarm,
     Answer,
     Request,
     RequestKind,
@@ -142,17 +141,13 @@ class HealthAssessment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthPlan:
-    """The actions of a turn, in order; `memory` holds what was seen, before any request.
-
-    `alarms` are those of a fleet in several regions.
-    """
+    """The actions of a turn, in order; `memory` holds what was seen, before any request."""
 
     assessment: HealthAssessment
     sizing: Sizing
     diagnosis: Diagnosis
     actions: tuple[HealthAction, ...]
     memory: HealthMemory
-    alarms: tuple[Alarm, ...] = ()
 
 
 def read_from(fleet: Fleet, now: datetime, *, lost: bool = False) -> datetime:
