@@ -17,12 +17,11 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str
     # A fleet keeps its search logs while its document is wrong.
     known_fleets = wiring.fleet_documents().names
     messages, looks = read_messages(event), wiring.queue_looks()
-    table, home = wiring.load_table(), wiring.home_queue()
+    table, home = wiring.load_table(), wiring.to_home()
     if messages and messages[0].forwarded:
         done = receive(messages, table, wiring.unpacked)
     else:
-        add = home.add if home else None
-        done = collect(messages, table, known_fleets, default_fleet, looks, add)
+        done = collect(messages, table, known_fleets, default_fleet, looks, home)
     for message_id, why in done.failed.items():
         logger.error("search logs not counted", message_id=message_id, why=why)
     for message_id, left_out in done.left_out.items():

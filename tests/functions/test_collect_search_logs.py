@@ -3,6 +3,7 @@
 import json
 import logging
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -12,7 +13,7 @@ import pytest
 
 from functions.collect_search_logs.app import handler
 from spotkeeper import wiring
-from spotkeeper.adapters.home_queue import HomeQueue
+from spotkeeper.adapters.home_queue import forward
 from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.load import milliseconds
 from spotkeeper.domain.load.summarise import summarise
@@ -110,11 +111,11 @@ def test_a_region_forwards_what_it_has_counted_and_its_home_keeps_it_apart(
     """The home counts by the time of the region's queue; digests of a workers' queue are none."""
     sqs = boto3.client("sqs")
     url = sqs.create_queue(QueueName="spotkeeper-regions")["QueueUrl"]
-    monkeypatch.setattr(wiring, "home_queue", lambda: HomeQueue(sqs, url, "us-east-2"))
+    monkeypatch.setattr(wiring, "to_home", lambda: partial(forward, sqs, url, "us-east-2"))
     body = json.dumps([sent_log()])
     assert deliver(record("1", body), record("2", "{")) == ["2"]
     [message] = sqs.receive_message(QueueUrl=url)["Messages"]
-    monkeypatch.setattr(wiring, "home_queue", lambda: None)
+    monkeypatch.setattr(wiring, "to_home", lambda: None)
     for source, refused, kept in (("logs", ["3", "4"], []), ("regions", ["4"], [(SENT, 1)])):
         arn = {"eventSourceARN": f"arn:aws:sqs:us-west-2:123456789012:spotkeeper-{source}"}
         sent = record("3", message["Body"], SENT + timedelta(seconds=240)) | arn
@@ -128,6 +129,6 @@ def test_what_the_home_does_not_take_is_delivered_again(
 ) -> None:
     sqs = boto3.client("sqs")
     gone = "https://sqs.us-east-1.amazonaws.com/123456789012/spotkeeper-regions"
-    monkeypatch.setattr(wiring, "home_queue", lambda: HomeQueue(sqs, gone, "us-east-2"))
+    monkeypatch.setattr(wiring, "to_home", lambda: partial(forward, sqs, gone, "us-east-2"))
     assert deliver(record("1", json.dumps([sent_log()]))) == ["1"]
     assert wiring.load_table().since(FLEET, SENT - timedelta(hours=1))

@@ -92,7 +92,7 @@ def test_every_answer_knows_regions(home: Stage, monkeypatch: pytest.MonkeyPatch
         "us-east-1", "us-east-2",
     ]  # fmt: skip
     records = Aws().records(Aws().stack(STACK)).newest("main", 20)
-    assert [*regions_of({"main": records})] == ["us-east-1", "us-east-2"]
+    assert [*dict(regions_of({"main": records}))] == ["us-east-1", "us-east-2"]
     cost = json.loads(run("cost", "--json")[1])
     assert "there is no stack test in us-east-2" in str(cost["troubles"])
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-2")

@@ -152,7 +152,10 @@ def test_a_home_that_observes_would_hold_what_it_divides_and_writes_nothing() ->
     fleet = Fleet(market(2, us_west_2=PLENTY, us_east_1=PLENTY))
     fleet.controls[WEST].control = Control(mode=Mode.OBSERVE)
     home = fleet.replays[WEST].replay
-    bounds, sizing = replace(home.fleet.bounds, spot_min=0), replace(home.fleet.sizing, enabled=False)
+    bounds, sizing = (
+        replace(home.fleet.bounds, spot_min=0),
+        replace(home.fleet.sizing, enabled=False),
+    )
     home.fleet = replace(home.fleet, bounds=bounds, sizing=sizing)
     fleet.run(HOUR)
     assert home.ports.regions

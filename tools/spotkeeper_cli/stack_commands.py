@@ -399,7 +399,7 @@ def show_regions(on: OnStack, context: typer.Context, fleet: FleetName = None) -
 
     if context.invoked_subcommand is not None:
         return
-    answer = read_regions(on.aws, on.stack, fleet, on.now)
+    answer = read_regions(on.aws, on.stack, fleet)
     on.say(partial(regions_text, now=on.now), lambda fleets: as_json(fleets=fleets), answer)
     on.name_left_out(fleet)
 

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 from spotkeeper.adapters.doctor.account import offers
 from spotkeeper.adapters.doctor.looking import look, pages
-from spotkeeper.adapters.dynamodb.regions import RegionTables
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.prices import spot_prices
 from spotkeeper.adapters.stacks import Stack, StackReader
@@ -15,7 +14,6 @@ from spotkeeper.domain.doctor.checks import quota_for
 from spotkeeper.domain.doctor.facts import Unseen
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.purchase import PurchaseOption
-from spotkeeper.domain.spread import NEVER, Place, Report
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
 from spotkeeper_operator.cost import read_cost
@@ -31,8 +29,8 @@ HOUR = timedelta(hours=1)
 class FleetRegions:
     """The regions of one fleet, as its home's turn `at` knew them.
 
-    In another region than the home, that is this region alone. `spot_shares` are the shares of what
-    the fleet's spot instances cost an hour, of regions whose price is known.
+    `spot_shares` are the shares of what the fleet's spot instances cost an hour, of regions whose
+    price is known.
     """
 
     fleet: str
@@ -51,34 +49,27 @@ class FleetRegions:
         return {r: usd / whole for r, usd in costs.items()} if len(costs) == len(serving) else {}
 
 
-def read_regions(aws: Aws, stack_name: str, fleet: str | None, now: datetime) -> list[FleetRegions]:
+def read_regions(aws: Aws, stack_name: str, fleet: str | None) -> list[FleetRegions]:
     """Read the fleets in several regions; raises `OperatorError` where there is none."""
     stack = aws.stack(stack_name)
     shared = [one for one in chosen(aws.documents(stack), fleet) if one.is_shared]
     if not shared:
         raise OperatorError("no fleet of this stack has several regions: spotkeeper region add R")
-    return [_read(aws, stack, one, now) for one in shared]
+    return [_read(aws, stack, one) for one in shared]
 
 
-def _read(aws: Aws, stack: Stack, fleet: Fleet, now: datetime) -> FleetRegions:
-    if fleet.regions:
-        newest = aws.records(stack).newest(fleet.name, RECENT).of(Controller.HEALTH)
-        last = next((record for record in newest if record.regions), None)
-        if last is None:
-            raise OperatorError(f"{fleet.name}: no turn has divided the need yet")
-        figures = region_figures(last.regions)
-        return FleetRegions(fleet=fleet.name, at=last.at, home=aws.region, regions=figures)
-    tables = RegionTables(aws.region, stack.table, lambda region: aws.dynamodb)
-    share, report = tables.of(fleet.name, aws.region)
-    if share is None:
+def _read(aws: Aws, stack: Stack, fleet: Fleet) -> FleetRegions:
+    if fleet.home:
         raise OperatorError(
-            f"{fleet.name}: its home {fleet.home} has written no share yet: deploy the home with "
-            f"Regions={stack.outputs.get('TableArn', 'the ARN of the table')}"
+            f"{fleet.name}: spotkeeper regions --region {fleet.home} shows all. Its home needs "
+            f"Regions={stack.outputs.get('TableArn', 'the ARN of the table of this stack')}"
         )
-    report = report or Report(at=NEVER)
-    here = Place(share=share, report=report, price=report.price or 0.0)
-    figures = region_figures({aws.region: here})
-    return FleetRegions(fleet=fleet.name, at=now, home=fleet.home or "", regions=figures)
+    newest = aws.records(stack).newest(fleet.name, RECENT).of(Controller.HEALTH)
+    last = next((record for record in newest if record.regions), None)
+    if last is None:
+        raise OperatorError(f"{fleet.name}: no turn has divided the need yet")
+    figures = region_figures(last.regions)
+    return FleetRegions(fleet=fleet.name, at=last.at, home=aws.region, regions=figures)
 
 
 def regions_text(fleets: Sequence[FleetRegions], now: datetime) -> str:

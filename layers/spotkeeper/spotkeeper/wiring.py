@@ -20,7 +20,7 @@ from spotkeeper.adapters.ec2.lives import InstanceLives, ScalingActivities
 from spotkeeper.adapters.ec2.prices import MarketPrices, price_list_region
 from spotkeeper.adapters.event_bus import EventBus
 from spotkeeper.adapters.fleet_documents import DocumentCopy, FleetDocuments, FleetDocumentStore
-from spotkeeper.adapters.home_queue import HomeQueue
+from spotkeeper.adapters.home_queue import forward
 from spotkeeper.adapters.home_queue import unpacked as unpacked
 from spotkeeper.adapters.request_queues import EveryRequestQueue
 from spotkeeper.adapters.wake_ups import TurnQueue
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spotkeeper.domain.doctor.facts import Facts
+    from spotkeeper.turns.collect_search_logs import Add
 
 
 def _config(*, connect_s: int, read_s: int, attempts: int) -> Config:
@@ -196,14 +197,13 @@ def queue_looks() -> EveryRequestQueue:
 
 
 @cache
-def home_queue() -> HomeQueue | None:
+def to_home() -> "Add | None":
     """Put together what forwards search logs home; None where this stack is at home."""
     url = collect_settings().home_queue_url
     if not url:
         return None
-    return HomeQueue(
-        _client("sqs", OPTIONAL, region_name=url.split(".")[1]), url, _sqs().meta.region_name
-    )
+    there = _client("sqs", OPTIONAL, region_name=url.split(".")[1])
+    return partial(forward, there, url, _sqs().meta.region_name)
 
 
 def announcements(settings: EventSettings) -> EventBus | None:

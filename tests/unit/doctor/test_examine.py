@@ -22,8 +22,7 @@ DENIED = "Refused: AccessDenied: no"
 TWINS = replace(FLEET, name="night", bounds=Bounds(spot_min=0, spot_max=0, on_demand_max=0))
 ZONE = "us-east-1a"
 ONE_ZONE = frozenset({ZONE})
-LATE, NEWER = Report(at=NOON), Report(at=NOON, release=1)
-REFUSED = replace(NEWER, refused={FailureClass.QUOTA: NOON})
+REFUSED = Report(at=NOON, refused={FailureClass.QUOTA: NOON})
 
 
 def mixed(*overrides: dict[str, str], **distribution: object) -> dict[str, Any]:
@@ -183,11 +182,10 @@ SEEDED: tuple[tuple[str, Facts, str], ...] = (
     ("key-without-grant", but(account__key_grants=frozenset()), ""),
     ("e-mail-unconfirmed", but(stack__unconfirmed=("ops@example.org",)), "ops@example.org"),
     ("nobody-told", but(stack__nobody_told=True), ""),
-    ("region-silent", but(stack__regions={"us-east-2": Place()}), ""),
-    ("region-gone",
-     but(stack__regions={"us-east-2": Place(report=NEWER, standing=Standing.GONE)}), "12:00 UTC"),
-    ("region-older", but(stack__regions={"us-east-2": Place(report=LATE)}), "0 before 1"),
-    ("region-refused", but(stack__regions={"us-east-2": Place(report=REFUSED)}), "quota"),
+    ("region-gone", but(stack__regions=(("us-east-2", Place(standing=Standing.GONE)),)), "no time"),
+    ("region-untried",
+     but(stack__regions=(("us-east-2", Place(standing=Standing.STALE)),)), "older release"),
+    ("region-untried", but(stack__regions=(("us-east-2", Place(report=REFUSED)),)), "quota"),
     ("search-logs-stale", but(stack__search_log_ages={"main": 900.0}), "900 s old"),
     ("search-logs-stale", but(stack__search_log_ages={"main": None}), "none ever arrived"),
     ("schedule-disabled", but(stack__schedules_disabled=("spotkeeper-check",)), ""),

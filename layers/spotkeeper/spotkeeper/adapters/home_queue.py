@@ -21,22 +21,17 @@ if TYPE_CHECKING:
 WORKERS_A_MESSAGE = 75
 
 
-class HomeQueue:
-    """Sends digests to the queue of their fleets' home."""
-
-    def __init__(self, sqs: "SQSClient", url: str, region: str) -> None:
-        """Take a typed client of the home's region, its queue, and the region of this stack."""
-        self._sqs, self._url, self._region = sqs, url, region
-
-    def add(self, digests: Sequence[LoadDigest]) -> Sequence[str]:
-        """Send digests; raises where the home's queue does not take one."""
-        for some in by_item(digests, WORKERS_A_MESSAGE):
-            item, fleet = pack(*some), f"{some[0].fleet}@{self._region}"
-            name, packed = next((n, v["B"]) for n, v in item.items() if "B" in v)
-            body = json.dumps([fleet, item["sk"]["S"], name, b64encode(packed).decode()])
-            with aws_errors("forwarding search logs to the home"):
-                self._sqs.send_message(QueueUrl=self._url, MessageBody=body)
-        return ()
+def forward(
+    sqs: "SQSClient", url: str, region: str, digests: Sequence[LoadDigest]
+) -> Sequence[str]:
+    """Send a region's digests to its home's queue; raises where that does not take one."""
+    for some in by_item(digests, WORKERS_A_MESSAGE):
+        item, fleet = pack(*some), f"{some[0].fleet}@{region}"
+        name, packed = next((n, v["B"]) for n, v in item.items() if "B" in v)
+        body = json.dumps([fleet, item["sk"]["S"], name, b64encode(packed).decode()])
+        with aws_errors("forwarding search logs to the home"):
+            sqs.send_message(QueueUrl=url, MessageBody=body)
+    return ()
 
 
 def unpacked(body: str) -> Sequence[LoadDigest]:

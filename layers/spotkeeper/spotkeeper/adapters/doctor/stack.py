@@ -90,7 +90,7 @@ def stack_facts(client: Clients, stack: Stack, fleets: Iterable[Fleet]) -> Stack
         sends_search_logs=stack.outputs.get("SendSearchLogsPolicy", ""),
         search_log_ages=records if isinstance(records, Unseen) else _ages(records),
         failed_turns=records if isinstance(records, Unseen) else tuple(_failed(records)),
-        regions=records if isinstance(records, Unseen) else regions_of(records),
+        regions=records if isinstance(records, Unseen) else tuple(regions_of(records)),
         set_by_hand=look("ssm:GetParametersByPath", lambda: tuple(_set_by_hand(client, stack))),
     )
 
@@ -160,13 +160,11 @@ def _ages(records: Mapping[str, Records]) -> Mapping[str, float | None]:
     }
 
 
-def regions_of(records: Mapping[str, Records]) -> Mapping[str, Place]:
-    """Return the regions of fleets whose home this stack is, as its newest turns know them."""
-    newest = (
-        next((record.regions for record in mine.of(Controller.HEALTH) if record.regions), {})
-        for mine in records.values()
-    )
-    return {region: place for each in newest for region, place in each.items()}
+def regions_of(records: Mapping[str, Records]) -> Iterator[tuple[str, Place]]:
+    """Yield the regions of fleets whose home this stack is, as its newest turns know them."""
+    for mine in records.values():
+        newest = next((r.regions for r in mine.of(Controller.HEALTH) if r.regions), {})
+        yield from newest.items()
 
 
 def _failed(records: Mapping[str, Records]) -> Iterator[tuple[str, str]]:

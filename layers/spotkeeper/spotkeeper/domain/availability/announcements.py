@@ -111,25 +111,26 @@ def announce(
         (before.on_demand, now.on_demand),
         (before.load, now.load),
     )
-    reason, at = record.reason[:REASON_AT_MOST], record.at
-    new = [
-        Announcement(
-            fleet=record.fleet, state=state, at=at, reason=reason, permission=record.permission
-        )
+    changed = [
+        (state, record.reason[:REASON_AT_MOST], "")
         for was, state in pairs
         if state and state is not was
     ]
-    new += [
+    changed += [
+        (state, _why(region, places[region]), region)
+        for region, state in now.regions.items()
+        if state is not before.regions.get(region, State.REGION_SERVES)
+    ]
+    new = [
         Announcement(
             fleet=record.fleet,
             state=state,
-            at=at,
-            reason=_why(region, places[region]),
+            at=record.at,
+            reason=why,
             permission=record.permission,
             region=region,
         )
-        for region, state in now.regions.items()
-        if state is not before.regions.get(region, State.REGION_SERVES)
+        for state, why, region in changed
     ]
     return _with(now, new)
 

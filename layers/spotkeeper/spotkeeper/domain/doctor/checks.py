@@ -24,7 +24,7 @@ from spotkeeper.domain.doctor.finding import Finding, Severity, worst_first
 from spotkeeper.domain.failure import needs_operator
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.purchase import PurchaseOption
-from spotkeeper.domain.spread import NEVER, RELEASE, Place, Standing
+from spotkeeper.domain.spread import NEVER, Place, Standing
 
 ERROR, WARNING, UNKNOWN, NOTE = Severity
 
@@ -729,16 +729,12 @@ def _each(names: tuple[str, ...] | Unseen) -> Found:
     return ((name, name) for name in known(names, ()))
 
 
-def _regions(stack: StackFacts, wrong: Callable[[Place], str]) -> Iterator[tuple[str, str]]:
-    """Return the regions of its fleets of which something is wrong, and what."""
-    for region, place in known(stack.regions, {}).items():
-        if it := wrong(place):
-            yield region, it
-
-
-def _stopped(place: Place) -> str:
-    """Say which refusals only an operator mends."""
-    return ", ".join(sorted(each for each in place.report.refused if needs_operator(each)))
+def _untried(place: Place) -> str:
+    """Say why a region that reports gets no trials until an operator acts."""
+    if place.standing is Standing.STALE:
+        return "it runs an older release than its home, or has not reported for minutes"
+    refused = sorted(each for each in place.report.refused if needs_operator(each))
+    return f"its spot is refused by {', '.join(refused)}" if refused else ""
 
 
 STACK_CHECKS: tuple[Check[StackFacts], ...] = (
@@ -773,21 +769,16 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
         "put them into {about}.overrides, which no deployment touches: "
         "aws ssm put-parameter --type String --name {about}.overrides --value '{it}'",
         lambda stack: known(stack.set_by_hand, ())),
-    Check("region-silent", ERROR, "no report of this region has ever arrived here",
-        "spotkeeper region add {about} prints how to deploy the stack there, with this Home",
-        lambda stack: _regions(stack, lambda p: "silent" if p.report.at == NEVER else "")),
     Check("region-gone", ERROR,
-        "neither its report nor its search logs arrive: its cover has moved; last at {it}",
-        "spotkeeper doctor --region {about} says what runs there",
-        lambda stack: _regions(stack, lambda p: f"{p.report.at:%Y-%m-%d %H:%M} UTC"
-            if p.standing is Standing.GONE and p.report.at > NEVER else "")),
-    Check("region-older", WARNING, "it runs an older release than its home ({it}): no trials",
-        "deploy the same release there",
-        lambda stack: _regions(stack, lambda p: f"{p.report.release} before {RELEASE}"
-            if p.report.at > NEVER and p.report.release < RELEASE else "")),
-    Check("region-refused", WARNING, "it rests for an hour at a time: its spot is refused by {it}",
-        "spotkeeper doctor --region {about} names the quota or the launch template",
-        lambda stack: _regions(stack, _stopped)),
+        "neither its report nor its search logs arrive: its cover has moved; last known at {it}",
+        "spotkeeper doctor --region {about} says what runs there; where nothing does, region add",
+        lambda stack: ((region, f"{at:%Y-%m-%d %H:%M} UTC" if at > NEVER else "no time")
+            for region, place in known(stack.regions, ())
+            for at in [place.report.at] if place.standing is Standing.GONE)),
+    Check("region-untried", WARNING, "it gets no trials: {it}",
+        "spotkeeper doctor --region {about} names what to mend; deploy the home's release there",
+        lambda stack: ((region, why) for region, place in known(stack.regions, ())
+            if (why := _untried(place)))),
     Check("e-mail-unconfirmed", WARNING,
         "{it} has not confirmed its subscription: no alarm arrives there",
         "open the message from AWS Notifications and confirm the subscription",

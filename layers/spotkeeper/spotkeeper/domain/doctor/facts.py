@@ -133,7 +133,7 @@ class StackFacts:
     search_log_ages: Mapping[str, float | None] | Unseen = field(default_factory=dict)
     failed_turns: tuple[tuple[str, str], ...] | Unseen = ()
     set_by_hand: tuple[tuple[str, str], ...] | Unseen = ()
-    regions: Mapping[str, Place] | Unseen = field(default_factory=dict)
+    regions: tuple[tuple[str, Place], ...] | Unseen = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
