@@ -241,9 +241,8 @@ def unpack(fleet: str, item: Item) -> Sequence[LoadDigest]:
 
 
 def _digest(fleet: str, key: str, values: Sequence[Any]) -> LoadDigest:
-    count, late, skewed, arrivals, waits, service, workers, *newer = values
-    # What was stored before a release that added these lives on for two hours.
-    work_ms, newest_start, newest_wait_ms = newer or ((), None, 0)
+    count, late, skewed, arrivals, waits, service, workers, *newest = values
+    work_ms, newest_start, newest_wait_ms = newest
     counts = _mapping(arrivals)
     return LoadDigest(
         fleet=fleet,
@@ -268,7 +267,7 @@ def _digest(fleet: str, key: str, values: Sequence[Any]) -> LoadDigest:
             )
             for worker_id, instance_id, ok, error, timeout, last_ms, busy_ms in workers
         ),
-        work_ms=dict(zip(counts, work_ms, strict=False)),
+        work_ms=dict(zip(counts, work_ms, strict=True)),
         newest_start=None if newest_start is None else instant(newest_start),
         newest_wait_ms=newest_wait_ms,
     )
