@@ -442,12 +442,12 @@ def decided(entries: Sequence[Entry], first: datetime) -> page.Table:
     """The decisions as rows that lead to their instants; `first` is where the timeline begins."""
     rows: list[page.Row] = []
     for entry in entries:
-        turn = entry.last
+        turn, seen = entry.last, f"seen: {seen_words(entry.last)}"
         cells = (
             f"{entry.first:%m-%d %H:%M:%S}" + (f", {entry.turns} turns" * (entry.turns > 1)),
             turn.controller,
             f"{turn.action} [{turn.rule}]",
-            "; ".join([turn.reason, *map(_words_of, turn.failures), f"seen: {seen_words(turn)}"]),
+            "; ".join([turn.reason.removesuffix("."), *map(_words_of, turn.failures), seen]),
             "; ".join(answered(turn.outcomes)),
         )
         rows.append(page.Row(cells=cells, at_s=_seconds(entry.first, first)))

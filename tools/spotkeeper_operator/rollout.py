@@ -160,7 +160,7 @@ def next_step(
     proven = wish.canary == 0 or first.version == new or not first.of()
     if not proven and not (baked and mine and mine.verdict is Verdict.NO_WORSE):
         plan = _of_canary(wish, first, mine)
-        if sum(len(group.of()) for group in groups) <= wish.canary:
+        if sum(len(group.of(state=_SERVES)) for group in groups) <= wish.canary:
             plan = Plan(step=Step.WAIT, why="no instance would be left to compare the canary with")
         if now >= wish.until:
             why = f"not proven since {wish.began:%H:%M}: {plan.why}"

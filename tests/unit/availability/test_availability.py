@@ -13,7 +13,7 @@ from spotkeeper.domain.availability.risk import lost_warnings
 from spotkeeper.domain.availability.snapshot import Need, NeedSource
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
-from spotkeeper.domain.fleet import Fleet, Group
+from spotkeeper.domain.fleet import Fleet, Group, Instance, Phase
 from spotkeeper.domain.interruption import SCHEDULED_LEAD
 from spotkeeper.domain.settings.availability import AvailabilityPolicy, RebalanceMeaning
 from spotkeeper.domain.settings.sizing import SizingPolicy
@@ -547,6 +547,29 @@ def test_a_warm_fleet_fills_a_loss_while_its_growth_is_unproven() -> None:
     take(120, spot(desired=5, launching=SPOT[4:5]))
     lost = group("spot", 5, instances(SPOT[1:5], SPOT[5:6]))
     assert take(240, lost, unproven=new).on_demand_desired == 1
+
+
+@pytest.mark.parametrize("of", [fleet(), WARM])
+def test_the_place_of_a_canary_is_covered_until_it_serves(of: Fleet) -> None:
+    """AWS ends another instance once the canary is in service, and it may never serve."""
+
+    def beside(serving: int, phase: Phase, desired: int = 4) -> Group:
+        old = [replace(i, template="7") for i in instances(SPOT[:serving])]
+        new = Instance(instance_id=SPOT[9], pool="us-east-1a/g5", phase=phase, template="8")
+        return group("spot", desired, (*old, new))
+
+    since = {SPOT[9]: at(180)}
+    story: tuple[tuple[float, Group, dict[str, Any], int], ...] = (
+        (60, beside(4, Phase.LAUNCHING), {}, 1),
+        (180, beside(3, Phase.IN_SERVICE), {"unproven": since}, 1),
+        (240, beside(3, Phase.IN_SERVICE), {"unreported": since}, 1),
+        (300, beside(3, Phase.IN_SERVICE), {}, 0),
+        # A larger load is waited for, whatever it launches.
+        (360, beside(4, Phase.LAUNCHING, desired=5), {}, 0),
+    )
+    take = settled(of)
+    for seconds, seen, more, short in story:
+        assert take(seconds, seen, **more).shortfall == short, seconds
 
 
 def test_instances_without_logs_yet_are_neither_short_nor_a_reason_to_release() -> None:

@@ -35,7 +35,8 @@ class Count:
     `target` is what the fleet must serve, or the on-demand group's desired capacity. `late`
     instances are past the launch deadline, of which `stuck` ones have themselves been there this
     long; `missing` ones are desired but not in the group. `unproven` ones are in service and may
-    serve: nothing is launched in their place, and nothing is released because of them.
+    serve: nothing is launched in their place, and nothing is released because of them. `tried` are
+    those launching or unproven with a version of the launch template that nothing serves with yet.
     """
 
     target: int
@@ -46,6 +47,7 @@ class Count:
     missing: int
     unproven: int = 0
     stuck: int = 0
+    tried: int = 0
 
 
 def count(
@@ -56,15 +58,17 @@ def count(
     gone: Set[str],
     deadline: datetime,
     unproven: Container[str] = (),
+    versions: Container[str] = (),
 ) -> Count:
     """Count a group against its target.
 
     An instance at risk never counts. One that launches counts as `late` if it began by `deadline`,
     at risk or `gone` as well or not: more instances would not serve in its place either. `gone` are
-    those that do not serve: silent, or taken by AWS while the group still lists them.
+    those that do not serve: silent, or taken by AWS while the group still lists them. `versions`
+    are those of the launch template with which instances serve, as far as there are others.
     """
     since, heirs = launching.since, launching.heirs
-    serving = starting = late = stuck = risky = present = may_serve = 0
+    serving = starting = late = stuck = risky = present = may_serve = tried = 0
     for instance in group.instances:
         this = instance.instance_id
         if instance.phase is Phase.LEAVING:
@@ -77,10 +81,10 @@ def count(
             risky += 1
         elif is_late or this in gone:
             continue
-        elif this in since:
-            starting += 1
-        elif this in unproven:
-            may_serve += instance.healthy
+        elif this in since or this in unproven:
+            starting += this in since
+            may_serve += this not in since and instance.healthy
+            tried += bool(versions) and instance.template not in versions
         else:
             serving += instance.healthy
     return Count(
@@ -92,6 +96,7 @@ def count(
         at_risk=risky,
         missing=max(0, group.desired - present),
         unproven=may_serve,
+        tried=tried,
     )
 
 
@@ -102,8 +107,11 @@ def count_groups(
     groups, gone, fleet = snapshot.groups, snapshot.silent | snapshot.taken, snapshot.fleet
     deadline = groups.seen_at - timedelta(seconds=fleet.availability.launch_deadline_s)
     need, back = snapshot.need.instances, groups.on_demand
+    aside = launching.since.keys() | snapshot.unproven.keys() | gone
+    serving = [i for i in groups.spot.instances if i.instance_id not in aside and i.healthy]
+    versions = {i.template for i in serving if i.phase is Phase.IN_SERVICE}
     return (
-        count(groups.spot, need, launching, risky, gone, deadline, snapshot.unproven),
+        count(groups.spot, need, launching, risky, gone, deadline, snapshot.unproven, versions),
         count(back, back.desired, launching, risky, gone, deadline, snapshot.unproven),
     )
 
@@ -199,9 +207,12 @@ def pending_increases(
     increase is dated by the last turn that saw the old need, because a launch may have failed
     since. Instances launched since keep it while it is not known whether they serve. A first turn
     takes the need as just requested.
+    None is kept once as many serve as are needed.
     """
     grace = timedelta(seconds=policy.request_grace_s)
     longest = timedelta(seconds=policy.launch_deadline_s)
+    if spot.serving >= spot.target:
+        return ()
     grown = spot.target - (memory.need or 0)
     increases = memory.pending_increases
     if grown > 0:
@@ -442,15 +453,18 @@ class Assessment:
         """How many of those are missing, with nothing that brings them soon enough (rule 3).
 
         Launching instances count, unless on-demand is warm and would serve sooner; then only the
-        growth of the need is waited for.
+        growth of the need is waited for. One that tries a new version may never serve, and AWS ends
+        another one once it is in service: its place is covered until it serves.
         """
         spot, increases = self.spot, self.memory.pending_increases
         growth = sum([increase.count - increase.unproven for increase in increases])
+        tried = max(0, spot.tried - growth)
         if self.policy.on_demand_warm:
-            waited_for = min(growth, spot.launching + spot.missing)
+            waited_for = min(growth + tried, spot.launching + spot.missing)
         else:
             waited_for = spot.launching + min(max(0, growth - spot.launching), spot.missing)
-        return max(0, self.target_serving - spot.serving - spot.unproven - waited_for)
+        there = spot.serving + spot.unproven + waited_for
+        return max(0, self.target_serving - there) + tried
 
     @property
     def short_now(self) -> int:
