@@ -1,6 +1,8 @@
 """The commands about regions, on a home whose other region is a second table."""
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import boto3
 import pytest
@@ -11,9 +13,10 @@ from spotkeeper.adapters.doctor.stack import regions_of
 from spotkeeper.adapters.dynamodb.regions import RegionTables
 from spotkeeper.domain.spread import RELEASE, Report
 from spotkeeper_lab.aws.context import create_table
+from spotkeeper_operator import regions
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.watch import Watch
-from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
+from tests.functions.conftest import ACCOUNT, Stage, document
 from tests.operator.command import STACK, answered, deploy, refused, run, words
 
 THERE = f"arn:aws:dynamodb:us-east-2:{ACCOUNT}:table/there"
@@ -68,16 +71,34 @@ def test_add_says_what_a_region_lacks_and_prints_the_commands(home: Stage) -> No
     assert len(plan["commands"]) <= 10
     assert "Home=us-east-1" in plan["commands"][-2]
     assert f"Regions={THERE}," in plan["commands"][-1]
-    assert "has us-east-2 already" in refused("region", "add", "us-east-1").replace(
-        "us-east-1 already", "us-east-2 already"
-    )
+    assert "has us-east-1 already" in refused("region", "add", "us-east-1")
+
+
+@pytest.mark.parametrize(
+    ("data", "commands"),
+    [
+        (
+            {"ImageId": "ami-1", "KeyName": "ops"},
+            ["copy-image", "describe-key-pairs", "import-key"],
+        ),
+        # A parameter of AWS is in every region.
+        ({"ImageId": "resolve:ssm:/aws/service/x"}, []),
+    ],
+)
+def test_add_copies_what_the_launch_template_names(
+    deployed: Stage, data: Any, commands: list[str]
+) -> None:
+    made = Aws().ec2.create_launch_template(LaunchTemplateName="t", LaunchTemplateData=data)
+    parameters = {"LaunchTemplateId": made["LaunchTemplate"]["LaunchTemplateId"]}
+    stack = replace(Aws().stack(STACK), parameters=parameters)
+    lines = [*regions._copies(Aws(), stack, "us-west-2")]
+    assert all(command in line for command, line in zip(commands, lines, strict=True))
 
 
 def test_what_if_compares_public_prices(deployed: Stage) -> None:
     answer = json.loads(answered("regions", "what-if", "--with", "us-east-2", "--json"))
     assert {one["region"] for one in answer["prices"]} == {"us-east-1", "us-east-2"}
     assert answer["fleet"] == "main"
-    assert TABLE
     assert "us-east-2" in answered("regions", "what-if", "--with", "us-east-2")
 
 

@@ -1,6 +1,6 @@
 """One fleet in two and three regions, by the deployed turns of each: bad days and how they end."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -62,15 +62,11 @@ class Fleet:
         assert isinstance(tables, FakeRegions)
         return tables.cut
 
-    def run(self, until_s: float, each: Callable[[float], None] = lambda at_s: None) -> None:
+    def run(self, until_s: float) -> None:
         """Let all regions run; those that are `off` have no health turns, as without a home."""
-        while (at_s := min(one.next_s() for one in self.replays.values())) < until_s:
-            for region, one in self.replays.items():
-                if region in self.off and one.health_s <= at_s:
-                    one.health_s += 60.0
-                if one.next_s() <= at_s:
-                    one.step(at_s)
-            each(at_s)
+        for at_s in regions.played(self.replays, until_s):
+            for one in map(self.replays.__getitem__, self.off):
+                one.health_s += 60.0 * (one.health_s <= at_s)
 
     def records(self, region: str) -> Iterator[DecisionRecord]:
         states = self.replays[region].replay.ports.states
@@ -93,6 +89,10 @@ class Fleet:
             for view in one.replay.cloud.history()
         )
 
+    def spot(self, region: str) -> int:
+        """The size of a region's spot group."""
+        return self.replays[region].replay.cloud.group("spot").desired
+
     def served(self, until_s: float) -> float:
         """The share of time with at least three; raises if the run ended earlier."""
         found = regions.ends(self.replays, self.window.window(0.0, until_s))
@@ -110,38 +110,37 @@ def test_what_one_region_loses_another_serves_on_spot() -> None:
     assert found.cost < 1.06 * limit(fleet.window, fleet.world).cost
 
 
-def test_a_home_that_is_gone_for_an_hour_costs_no_request() -> None:
-    fleet = Fleet(market(6, us_west_2=[(0.0, 2)], us_east_1=[(0.0, 8), (3 * HOUR, 0)]))
+def spanning(hours: float, **more: list[tuple[float, int]]) -> Fleet:
+    """A fleet of which one in the east serves what the home has no spot for, after 1.5 hours."""
+    fleet = Fleet(market(hours, us_west_2=[(0.0, 2)], **more or {"us_east_1": PLENTY}))
     fleet.run(1.5 * HOUR)
-    assert fleet.known()[EAST].cover == 1
+    assert [fleet.known()[region].cover for region in (WEST, EAST)] == [2, 1]
+    return fleet
+
+
+@pytest.mark.parametrize("returns_h", [3.2, 6.0])
+def test_a_home_that_is_gone_for_an_hour_costs_no_request(returns_h: float) -> None:
+    fleet = spanning(6, us_east_1=[(0.0, 8), (3 * HOUR, 0)])
     fleet.off = {WEST}
     fleet.run(3.2 * HOUR)
     # It keeps its cover by its own means: on demand, once it has no spot.
     assert Alarm.SHARE_EXPIRED in fleet.alarms(EAST)
-    assert fleet.serving() >= NEED
-    fleet.off = set()
-    fleet.run(6 * HOUR)
-    assert fleet.served(6 * HOUR) == 1.0
-
-
-def test_a_home_that_never_returns_leaves_a_region_at_its_floor() -> None:
-    fleet = Fleet(market(6, us_west_2=[(0.0, 2)], us_east_1=PLENTY))
-    fleet.run(1.5 * HOUR)
-    fleet.off = {WEST}
-    fleet.run(3.7 * HOUR)
-    assert fleet.replays[EAST].replay.cloud.group("spot").desired == 1
-    fleet.run(4 * HOUR)
-    assert fleet.replays[EAST].replay.cloud.group("spot").desired == 0
+    assert (fleet.spot(EAST), fleet.serving()) == (1, NEED)
+    if returns_h < 6:
+        fleet.off = set()
+        fleet.run(6 * HOUR)
+        assert fleet.served(6 * HOUR) == 1.0
+    else:
+        fleet.run(4 * HOUR)
+        assert fleet.spot(EAST) == 0
 
 
 def test_a_home_that_is_paused_renews_what_it_gave() -> None:
-    fleet = Fleet(market(6, us_west_2=[(0.0, 2)], us_east_1=PLENTY))
-    fleet.run(1.5 * HOUR)
+    fleet = spanning(6)
     pause = Pause(until=instant(5 * HOUR), why="a test", by="tester", at=instant(1.5 * HOUR))
     fleet.controls[WEST].control = Control(pause=pause)
     fleet.run(4.5 * HOUR)
-    assert fleet.replays[EAST].replay.cloud.group("spot").desired == 1
-    assert not {Alarm.SHARE_EXPIRED, Alarm.TWO_HOMES} & (fleet.alarms(EAST) | fleet.alarms(WEST))
+    assert fleet.spot(EAST) == 1
     fleet.controls[WEST].control = Control()
     fleet.run(6 * HOUR)
     assert {r: f.cover for r, f in fleet.known().items()} == {WEST: 2, EAST: 1}
@@ -152,11 +151,11 @@ def test_a_home_that_observes_would_hold_what_it_divides_and_writes_nothing() ->
     fleet = Fleet(market(2, us_west_2=PLENTY, us_east_1=PLENTY))
     fleet.controls[WEST].control = Control(mode=Mode.OBSERVE)
     home = fleet.replays[WEST].replay
-    bounds, sizing = (
-        replace(home.fleet.bounds, spot_min=0),
-        replace(home.fleet.sizing, enabled=False),
+    home.fleet = replace(
+        home.fleet,
+        bounds=replace(home.fleet.bounds, spot_min=0),
+        sizing=replace(home.fleet.sizing, enabled=False),
     )
-    home.fleet = replace(home.fleet, bounds=bounds, sizing=sizing)
     fleet.run(HOUR)
     assert home.ports.regions
     assert [home.ports.regions.of("", region)[0] for region in (WEST, EAST)] == [None, None]
@@ -165,41 +164,24 @@ def test_a_home_that_observes_would_hold_what_it_divides_and_writes_nothing() ->
     assert RequestKind.RESIZE_SPOT not in {request.kind for request in asked}
 
 
-def test_one_table_that_does_not_answer_for_a_minute_moves_nothing() -> None:
-    fleet = Fleet(market(3, us_west_2=[(0.0, 2)], us_east_1=PLENTY))
-    fleet.run(1.5 * HOUR)
+def test_a_region_that_cannot_be_reached_is_covered_elsewhere_until_it_is_back() -> None:
+    """Four minutes move nothing."""
+    fleet = spanning(6, us_east_1=[(0.0, 1)], eu_west_1=PLENTY)
     fleet.cut.add(EAST)
     fleet.run(1.5 * HOUR + 240.0)
-    fleet.cut.clear()
-    fleet.run(2 * HOUR)
-    shares = fleet.replays[WEST].replay.ports.regions
-    assert shares
-    assert [(s.cover, s.ask) for r in (WEST, EAST) if (s := shares.of("", r)[0])] == [
-        (2, 2),
-        (1, 1),
-    ]
+    assert [(f.cover, f.ask) for f in fleet.known().values()] == [(2, 2), (1, 1), (0, 0)]
     assert Alarm.REGION_GONE not in fleet.alarms(WEST)
-
-
-def test_a_region_that_cannot_be_reached_is_covered_elsewhere_until_it_is_back() -> None:
-    fleet = Fleet(market(6, us_west_2=[(0.0, 2)], us_east_1=PLENTY, eu_west_1=[(0.0, 1)]))
-    fleet.run(1.5 * HOUR)
-    before = {r: f.cover for r, f in fleet.known().items()}
-    assert sum(before.values()) == NEED
-    [away] = [r for r, cover in before.items() if r != WEST and cover]
-    fleet.cut.add(away)
     fleet.run(2.5 * HOUR)
     known = fleet.known()
-    assert known[away].state == "gone"
-    assert known[away].cover == 0
+    assert (known[EAST].state, known[EAST].cover) == ("gone", 0)
     assert sum(f.cover for f in known.values()) == NEED
     assert Alarm.REGION_GONE in fleet.alarms(WEST)
     # It serves on for itself: twice what it covers, until its share expires.
-    assert fleet.replays[away].replay.cloud.group("spot").desired == 1
+    assert fleet.spot(EAST) == 1
     fleet.cut.clear()
     fleet.run(6 * HOUR)
     assert sum(f.cover for f in fleet.known().values()) == NEED
-    assert fleet.replays[away].replay.cloud.group("spot").desired == fleet.known()[away].ask
+    assert fleet.spot(EAST) == fleet.known()[EAST].ask
     assert fleet.served(6 * HOUR) == 1.0
 
 
@@ -240,8 +222,7 @@ def test_a_region_that_is_paused_or_removed_gives_its_cover_away(paused: bool) -
     assert (known.cover, known.state) == (0, "leaving")
     fleet.run(4 * HOUR)
     assert fleet.served(4 * HOUR) == 1.0
-    desired = fleet.replays[EAST].replay.cloud.group("spot").desired
-    assert desired == (1 if paused else 0)
+    assert fleet.spot(EAST) == (1 if paused else 0)
 
 
 def test_where_on_demand_is_short_as_well_another_region_serves() -> None:

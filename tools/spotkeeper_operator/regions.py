@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from spotkeeper.adapters.doctor.account import offers
 from spotkeeper.adapters.doctor.looking import look, pages
@@ -191,26 +192,34 @@ def _lacking(aws: Aws, fleet: Fleet, region: str) -> Iterator[str]:
 
 
 def _copies(aws: Aws, stack: Stack, region: str) -> Iterator[str]:
-    """Return the commands that copy what the launch template names: its image."""
-    template = stack.parameters.get("LaunchTemplateId")
-    if not template:
+    """Return the commands that copy what the launch template names: its image and key pair.
+
+    A public parameter in the place of an image is in every region.
+    """
+    if not (template := stack.parameters.get("LaunchTemplateId")):
         return
     version = stack.parameters.get("LaunchTemplateVersion", "$Default")
     found = look(
         "ec2:DescribeLaunchTemplateVersions",
         lambda: aws.ec2.describe_launch_template_versions(
             LaunchTemplateId=template, Versions=[version]
-        )["LaunchTemplateVersions"],
+        )["LaunchTemplateVersions"][0]["LaunchTemplateData"],
     )
-    image = (
-        next((v["LaunchTemplateData"].get("ImageId") for v in found), None)
-        if isinstance(found, list)
-        else None
-    )
-    if image:
+    data: Mapping[str, Any] = {} if isinstance(found, Unseen) else dict(found)
+    image, key = data.get("ImageId", ""), data.get("KeyName")
+    if image.startswith("ami-"):
         yield (
             f"aws ec2 copy-image --region {region} --source-region {aws.region} "
             f"--source-image-id {image} --name spotkeeper-worker"
+        )
+    if key:
+        yield (
+            f"aws ec2 describe-key-pairs --region {aws.region} --key-names {key} "
+            f"--include-public-key --query KeyPairs[0].PublicKey --output text > {key}.pub"
+        )
+        yield (
+            f"aws ec2 import-key-pair --region {region} --key-name {key} "
+            f"--public-key-material fileb://{key}.pub"
         )
 
 

@@ -111,15 +111,13 @@ def ports() -> Ports:
         wake_ups=availability_queue(),
         controls=ControlTable(dynamodb, table),
         announcements=announcements(settings),
-        regions=RegionTables(dynamodb.meta.region_name, table, _table_client),
+        regions=RegionTables(
+            ec2.meta.region_name, table, lambda r: _client("dynamodb", TABLE, region_name=r)
+        ),
         # A region's report has the spot price alone.
         prices=MarketPrices(ec2, None, ec2.meta.region_name),
         clock=lambda: now(),
     )
-
-
-def _table_client(region: str) -> Any:
-    return _client("dynamodb", TABLE, region_name=region)
 
 
 @cache

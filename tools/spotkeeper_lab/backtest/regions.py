@@ -4,7 +4,7 @@ Each region has a cloud of its own, with its pools of the market, and turns at s
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -95,15 +95,22 @@ def replays_of(
     return replays
 
 
+def played(replays: Mapping[str, RegionReplay], end_s: float) -> Iterator[float]:
+    """Let all regions run up to an instant; yields each step's instant before it happens."""
+    while (at_s := min(one.next_s() for one in replays.values())) < end_s:
+        yield at_s
+        for one in replays.values():
+            if one.next_s() <= at_s:
+                one.step(at_s)
+
+
 def run(window: Market, world: World, settings: Settings) -> RunResult:
     """Try the deployed turns of every region; the home has by default the most spot at first."""
     own = {name: value for name, value in settings.items() if name != "home"}
     most = max(window.regions, key=lambda r: sum(s.capacities[0] for s in window.within(r).steps))
     replays = replays_of(window, world, own, str(settings.get("home", "")) or most)
-    while (at_s := min(one.next_s() for one in replays.values())) < window.end_s:
-        for one in replays.values():
-            if one.next_s() <= at_s:
-                one.step(at_s)
+    for _ in played(replays, window.end_s):
+        pass
     return account(ends(replays, window), window, world)
 
 

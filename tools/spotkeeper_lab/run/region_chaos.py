@@ -14,7 +14,7 @@ from multiprocessing.pool import Pool
 from rich.console import Console
 
 from spotkeeper.domain.spread import EXPIRES, KEPT, Report, Share
-from spotkeeper_lab.backtest.regions import RegionReplay, replays_of
+from spotkeeper_lab.backtest.regions import RegionReplay, played, replays_of
 from spotkeeper_lab.backtest.world import World
 from spotkeeper_lab.fakes import FakeRegions, instant, seconds
 from spotkeeper_lab.traces.market import Market, generate
@@ -135,8 +135,8 @@ class RegionRun:
         result, minute_s = RegionResult(self.scenario), SETTLED_S
         rivals = {e for e in self.scenario.events if e.trouble is Trouble.TWO_HOMES}
         home = self.replays[self.scenario.regions[0]]
-        while self.at_s < self.scenario.end_s:
-            self.at_s = min(one.next_s() for one in self.replays.values())
+        for at_s in played(self.replays, self.scenario.end_s):
+            self.at_s = at_s
             self.cut.clear()
             self.cut.update(event.region for event in self.of(Trouble.PARTITION))
             if self.of(Trouble.HOME_GONE) and home.health_s <= self.at_s:
@@ -144,9 +144,6 @@ class RegionRun:
             for event in [e for e in rivals if e.at_s <= self.at_s]:
                 rivals.discard(event)
                 self._rival(event)
-            for one in self.replays.values():
-                if one.next_s() <= self.at_s:
-                    one.step(self.at_s)
             while minute_s <= self.at_s:
                 minute_s += MINUTE_S
                 self._judge(result)

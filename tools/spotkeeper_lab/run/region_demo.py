@@ -8,7 +8,7 @@ from rich.console import Console
 from spotkeeper.domain.spread import Share
 from spotkeeper_charts.page import Chart, Page, Series, Text, Timeline, changed, page_html
 from spotkeeper_lab.backtest.bounds import limit
-from spotkeeper_lab.backtest.regions import ends, replays_of
+from spotkeeper_lab.backtest.regions import ends, played, replays_of
 from spotkeeper_lab.backtest.world import World, account
 from spotkeeper_lab.cloud.values import Purchase
 from spotkeeper_lab.fakes import FakeRegions
@@ -35,10 +35,7 @@ def run_regions_demo(
     replays = replays_of(window, world, {})
     curves = {region: {name: list[float]() for name in CURVES} for region in replays}
     times, end_s = list[float](), window.end_s
-    while (at_s := min(one.next_s() for one in replays.values())) < end_s:
-        for one in replays.values():
-            if one.next_s() <= at_s:
-                one.step(at_s)
+    for at_s in played(replays, end_s):
         if times and at_s < times[-1] + MINUTE_S:
             continue
         times.append(at_s)

@@ -12,7 +12,7 @@ from spotkeeper.domain.availability.count import Assessment
 from spotkeeper.domain.availability.memory import AvailabilityMemory, within
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.decision import Alarm
-from spotkeeper.domain.health.decide import HealthPlan, by_share
+from spotkeeper.domain.health.decide import HealthPlan, resized
 from spotkeeper.domain.permission import Permission
 from spotkeeper.domain.spread import EXPIRES, RELEASE, STALE, Place, Report, Share, Standing, spread
 from spotkeeper.ports import Conflict, FleetError, Prices, Regions
@@ -29,7 +29,7 @@ type Places = Mapping[str, Place]
 def with_share(snapshot: Snapshot, this: Round) -> Snapshot:
     """The share that the last health turn knew is the need, and limits on-demand."""
     share, bounds = this.lease.health.share, this.fleet.bounds
-    if share is None:
+    if share is None or not this.fleet.is_shared:
         return snapshot
     bounds = replace(bounds, on_demand_max=min(bounds.on_demand_max, share.on_demand_max))
     fleet = replace(snapshot.fleet, bounds=bounds)
@@ -95,8 +95,9 @@ def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
             this.alarms.add(Alarm.SHARE_EXPIRED)
     if share is None:
         return wanted
-    ask = share.in_force(fleet.bounds.spot_min, this.now).ask
-    return by_share(replace(wanted, memory=replace(memory, share=share)), ask)
+    spot, ask = wanted.assessment.snapshot.spot, share.in_force(fleet.bounds.spot_min, this.now).ask
+    memory = replace(memory, share=share, size_limited=False)
+    return resized(replace(wanted, memory=memory), min(max(ask, spot.minimum), spot.maximum))
 
 
 def _divided(this: Round, wanted: HealthPlan, need: int) -> Places:
@@ -128,9 +129,6 @@ def _read(this: Round, wanted: HealthPlan) -> Places:
             f"region {region}", UNREAD, read, api=f"the table of {region}"
         )
         place = known.get(region, Place())
-        if not known and region == regions.here:
-            # Before its first share, the home covers what it has.
-            place = Place(share=replace(place.share, cover=snapshot.spot.desired))
         places[region] = replace(place, share=share or place.share, report=report or place.report)
     dearest = max([p.report.price for p in places.values() if p.report.price], default=0.0)
     egress = fleet.egress_usd * 3.6 * load.arrival_rate / max(1, wanted.sizing.spot_desired)

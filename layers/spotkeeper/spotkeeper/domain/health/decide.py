@@ -262,54 +262,42 @@ def plan(assessment: HealthAssessment) -> HealthPlan:
         assessment.load, fleet, spot, assessment.memory, now, assessment.promised, assessment.partly
     )
     diagnosis = diagnose(assessment.load, snapshot.groups, fleet, sizing.memory, now)
-    resizes = sizing.action is Action.RESIZE and sizing.limited is not None and not fleet.is_shared
-    wanted, limited = sizing.spot_desired if resizes else snapshot.spot.desired, sizing.limited
-    resize = _resize(snapshot, wanted, diagnosis, limited=bool(limited))
     memory = diagnosis.memory
     if memory.size_limited is None and sizing.action is Action.HOLD and not assessment.partly:
         # The group already has the size that the load needs.
         memory = replace(memory, size_limited=sizing.limited)
-    ended = {action.instance_id for action in resize if isinstance(action, EndInstance)}
-    replacements = (
-        ReplaceWorker(instance_id=i, reason=diagnosis.reasons[i])
-        for i in diagnosis.replace
-        if i not in ended
-    )
-    return HealthPlan(
+    wanted = HealthPlan(
         assessment=assessment,
         sizing=sizing,
         diagnosis=diagnosis,
-        actions=(*resize, *replacements),
+        actions=tuple(
+            ReplaceWorker(instance_id=i, reason=diagnosis.reasons[i]) for i in diagnosis.replace
+        ),
         memory=memory,
     )
+    if fleet.is_shared or sizing.action is not Action.RESIZE or sizing.limited is None:
+        return wanted
+    return resized(wanted, sizing.spot_desired, limited=sizing.limited)
 
 
-def by_share(wanted: HealthPlan, ask: int) -> HealthPlan:
-    """Size the spot group by the share of a fleet in several regions, within its own limits."""
-    snapshot = wanted.assessment.snapshot
-    ask = min(max(ask, snapshot.spot.minimum), snapshot.spot.maximum)
-    resize = _resize(snapshot, ask, wanted.diagnosis, limited=False)
-    ended = {action.instance_id for action in resize if isinstance(action, EndInstance)}
-    left = [a for a in wanted.actions if getattr(a, "instance_id", "") not in ended]
-    memory = replace(wanted.memory, size_limited=False)
-    return replace(wanted, actions=(*resize, *left), memory=memory)
+def resized(wanted: HealthPlan, desired: int, *, limited: bool = False) -> HealthPlan:
+    """Raise the desired capacity, or lower it by ending suspects, then the least busy instances.
 
-
-def _resize(
-    snapshot: HealthSnapshot, wanted: int, diagnosis: Diagnosis, *, limited: bool
-) -> tuple[ResizeSpot | EndInstance, ...]:
-    """Raise the desired capacity, or lower it by ending suspects, then the least busy instances."""
+    What is ended is not replaced as well.
+    """
+    snapshot, bad = wanted.assessment.snapshot, wanted.diagnosis.reasons
     spot, ends = snapshot.spot, tuple[str, ...]()
-    if wanted < spot.desired:
+    if desired < spot.desired:
         shares = busy_shares(snapshot.digests, snapshot.now, BUSY_WINDOW, snapshot.fleet.slots)
-        bad = diagnosis.reasons
-        release = plan_release(spot, spot.desired - wanted, shares, busy_too=True, suspects=bad)
-        wanted, ends = release.desired, release.ends
-    resize = ResizeSpot(group=spot.name, desired=wanted, limited=limited)
-    return (
-        *((resize,) if wanted != spot.desired else ()),
+        release = plan_release(spot, spot.desired - desired, shares, busy_too=True, suspects=bad)
+        desired, ends = release.desired, release.ends
+    resize = ResizeSpot(group=spot.name, desired=desired, limited=limited)
+    actions: tuple[HealthAction, ...] = (
+        *((resize,) if desired != spot.desired else ()),
         *(EndInstance(instance_id=i) for i in ends),
+        *(a for a in wanted.actions if isinstance(a, ReplaceWorker) and a.instance_id not in ends),
     )
+    return replace(wanted, actions=actions)
 
 
 def checked(wanted: HealthPlan, digests: tuple[LoadDigest, ...]) -> HealthPlan:
