@@ -7,6 +7,7 @@ import boto3
 import pytest
 
 from spotkeeper_operator import rollout
+from spotkeeper_operator.rollout import Step
 from tests.builders import NOON
 from tests.functions.conftest import Stage
 from tests.operator.command import answered, refused, run, sleeps
@@ -93,30 +94,48 @@ def test_what_an_instance_refresh_cannot_roll_out_is_said(
     assert why in refused("rollout", "main", "--template-version", "8", "--yes")
 
 
+CANARY, WHOLE = (7, 8), (8, 8)
+
+
 @pytest.mark.parametrize(
-    ("status", "step"),
+    ("status", "canary", "versions", "missing", "step"),
     [
-        ("InProgress", rollout.Step.HOLD),
-        ("Cancelling", rollout.Step.WAIT),
-        ("RollbackInProgress", rollout.Step.WAIT),
-        ("RollbackSuccessful", rollout.Step.FAILED),
+        ("InProgress", True, CANARY, 0, Step.HOLD),
+        ("Cancelling", True, CANARY, 0, Step.WAIT),
+        ("RollbackInProgress", True, CANARY, 0, Step.WAIT),
+        ("RollbackSuccessful", True, CANARY, 0, Step.FAILED),
+        # Nothing is replaced while the fleet is short, or may be.
+        ("Cancelled", True, (7, 7), 0, Step.CANARY),
+        ("Cancelled", True, (7, 7), 1, Step.WAIT),
+        ("Cancelled", True, (7, 7), None, Step.WAIT),
+        ("Successful", False, WHOLE, 1, Step.DONE),
+        ("InProgress", False, CANARY, 0, Step.WAIT),
+        ("InProgress", False, CANARY, 1, Step.HOLD),
     ],
 )
-def test_what_follows_a_canary_in_service(deployed: Stage, status: str, step: rollout.Step) -> None:
+def test_what_follows(
+    deployed: Stage,
+    status: str,
+    canary: bool,
+    versions: tuple[int, int],
+    missing: int | None,
+    step: Step,
+) -> None:
     del deployed
     refresh = rollout.Refresh(
-        status=status, started=NOON, version="8", percentage=10, to_update=9, why="", canary=True
+        status=status, started=NOON, version="8", percentage=10, to_update=9, why="", canary=canary
     )
     instances = [
         {
             "InstanceId": f"i-{n}",
             "LifecycleState": "InService",
-            "LaunchTemplate": {"Version": "78"[n]},
+            "LaunchTemplate": {"Version": str(version)},
         }
-        for n in (0, 1)
+        for n, version in enumerate(versions)
     ]
     answer = {"AutoScalingGroupName": "spot", "DesiredCapacity": 2, "Instances": instances}
-    group = rollout.GroupVersions({**answer, "LaunchTemplate": {"Version": "7"}}, refresh)
-    bake = timedelta(minutes=10)
+    launches = {"LaunchTemplate": {"Version": "8" if versions == WHOLE else "7"}}
+    group = rollout.GroupVersions({**answer, **launches}, refresh)
+    bake, now = timedelta(minutes=10), NOON + timedelta(minutes=2)
     wish = rollout.Wish(version="8", canary=1, bake=bake, began=NOON, until=NOON + 9 * bake)
-    assert rollout.next_step(wish, [group], None, NOON + timedelta(minutes=2)).step is step
+    assert rollout.next_step(wish, [group], None, now, missing).step is step

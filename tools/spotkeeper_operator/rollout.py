@@ -20,10 +20,11 @@ from spotkeeper.domain.decision import Controller, NewVersion, Verdict
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
-from spotkeeper_operator.text import as_json
+from spotkeeper_operator.text import STALE_TURN_S, age_from, as_json
 
 ALARM = "new-version-worse"
-WARM_UP_S = 120
+# Until then a new instance has reported, or the fleet's next turn counts it as one that is missing.
+WARM_UP_S = 180
 LOOK_EVERY_S = 5.0
 # How long AWS waits with a canary that nobody looks at any more: as long as it can.
 UNATTENDED = timedelta(hours=48)
@@ -102,7 +103,7 @@ class Step(StrEnum):
     """What a roll-out does next."""
 
     CANARY = "replace the canary"
-    HOLD = "hold with the canary"
+    HOLD = "replace no more for now"
     REST = "replace the others"
     ROLL_BACK = "roll back"
     WAIT = "wait"
@@ -135,9 +136,17 @@ class Wish:
 
 
 def next_step(
-    wish: Wish, groups: Sequence[GroupVersions], trial: NewVersion | None, now: datetime
+    wish: Wish,
+    groups: Sequence[GroupVersions],
+    trial: NewVersion | None,
+    now: datetime,
+    missing: int | None = 0,
 ) -> Plan:
-    """Decide what a roll-out does next; the group with the canary, or the larger, goes first."""
+    """Decide what a roll-out does next; the group with the canary, or the larger, goes first.
+
+    Nothing is replaced while the fleet is short: `missing` are its instances that serve nowhere,
+    None where no turn says so.
+    """
     new = wish.version
     mine = trial if trial and trial.version.rpartition("/")[2] == new else None
     groups = sorted(groups, key=lambda g: (bool(g.of(new)), len(g.of())), reverse=True)
@@ -152,8 +161,11 @@ def next_step(
             return Plan(step=Step.FAILED, group=group.name, why=refresh.text)
     if mine and mine.verdict is Verdict.WORSE and any(not g.has(new) for g in groups):
         return Plan(step=Step.ROLL_BACK, why=mine.text)
+    short = "whether enough serve is not known" if missing is None else f"{missing} serve nowhere"
     for group in groups:
         if group.refresh and group.refresh.active and not group.refresh.canary:
+            if missing:
+                return Plan(step=Step.HOLD, group=group.name, why=short)
             return Plan(step=Step.WAIT, group=group.name, why=group.refresh.text)
     first = groups[0]
     baked = mine is not None and mine.since is not None and now - mine.since >= wish.bake
@@ -165,9 +177,12 @@ def next_step(
         if now >= wish.until:
             why = f"not proven since {wish.began:%H:%M}: {plan.why}"
             return Plan(step=Step.ROLL_BACK, why=why)
-        return plan
+        held = plan.step is Step.CANARY and missing != 0
+        return Plan(step=Step.WAIT, group=first.name, why=short) if held else plan
     for group in groups:
         if not group.has(new):
+            if missing != 0:
+                return Plan(step=Step.WAIT, group=group.name, why=short)
             return Plan(step=Step.REST, group=group.name, why=mine.text if mine else "no canary")
     return Plan(step=Step.DONE, why=f"every instance has version {new}")
 
@@ -211,12 +226,15 @@ class Rollout:
 
     def look(self, wish: Wish) -> Plan:
         """Decide the next step by what is there now."""
-        trial = None
+        trial, missing, now = None, None, self.now()
         # A canary is held also while nothing is known of it.
         with suppress(FleetError):
             newest = self._aws.records(self._stack).newest(self.fleet.name, 20)
             trial = next((one.new_version for one in newest.of(Controller.HEALTH)), None)
-        return next_step(wish, self.groups(), trial, self.now())
+            for turn in newest.of(Controller.AVAILABILITY)[:1]:
+                if turn.availability and age_from(turn.at, now) <= STALE_TURN_S:
+                    missing = turn.availability.shortfall_unfilled
+        return next_step(wish, self.groups(), trial, now, missing)
 
     def take(self, plan: Plan, wish: Wish) -> None:
         """Request a step of AWS."""
