@@ -26,7 +26,7 @@ from spotkeeper_lab.promises import Promise
 from spotkeeper_lab.run.chaos import run
 from spotkeeper_lab.scenario import draw
 
-SEEDS, NOTICED = 20, 43
+SEEDS, NOTICED = 20, 46
 DOMAIN, TURNS, ADAPTERS = "spotkeeper.domain", "spotkeeper.turns", "spotkeeper.adapters"
 BACKFILL, DECIDE = f"{DOMAIN}.availability.backfill", f"{DOMAIN}.availability.decide"
 READING, HEALTH = f"{TURNS}.reading", f"{DOMAIN}.health"
@@ -118,6 +118,18 @@ def is_mark(action: Any) -> bool:
     return isinstance(action, Drain)
 
 
+def past(original: Function) -> Function:
+    """Mark with an instant of ten minutes before."""
+    return lambda this, ids, gone_at, group: original(
+        this, ids, gone_at - timedelta(minutes=10), group
+    )
+
+
+def slowly(_: Function) -> Function:
+    """Grow by one instance at most."""
+    return lambda turn, estimate: resized(estimate, lambda n, t: min(n, t.current + 1), turn)
+
+
 def serving(original: Function) -> Function:
     """Count what logs no requests as serving."""
     return lambda seen, *more: original(replace(seen, silent=frozenset()), *more)
@@ -190,6 +202,7 @@ FAULTS = (
     Planted("nothing is replaced early", DECIDE, "early_replacements", answers([])),
     Planted("a warning drains every instance", DECIDE, "marks", draining),
     Planted("a mark stays", DECIDE, "marks", result(lambda found: [*filter(is_mark, found)])),
+    Planted("a mark of the past", f"{ADAPTERS}.ec2.group_writer", "AutoScalingWriter.drain", past),
     Planted("what AWS left running stays", DECIDE, "left_running", answers([])),
     Planted(
         "most events do nothing",
@@ -220,6 +233,7 @@ FAULTS = (
     Planted(
         "the fleet does not grow", SIZE, "_sizing_of", instances(lambda n, t: min(n, t.current))
     ),
+    Planted("growth by one a turn", SIZE, "_limited", slowly),
     Planted("own machines are not counted", SIZE, "recent_onprem", answers((0, ()))),
     Planted("a fleet never wakes", SIZE, "_waking", answers(0)),
     Planted("two more than the load needs", SIZE, "_sizing_of", instances(lambda n, _: n + 4)),
@@ -228,6 +242,7 @@ FAULTS = (
     Planted("hung workers stay", DIAGNOSIS, "silent", answers({})),
     Planted("a working instance is suspected", DIAGNOSIS, "silent", suspecting),
     Planted("nobody serves, and no alarm", DIAGNOSIS, "nobody_serves", answers("")),
+    Planted("slow workers stay", DIAGNOSIS, "_slow", answers({})),
     Planted("what never worked stays", DIAGNOSIS, "late", answers(())),
     Planted(
         "no budget of replacements",

@@ -53,6 +53,7 @@ class Kind(StrEnum):
     CLOCKS_FAR = "the clocks of half of the machines are ten minutes off"
     CLOCK_JUMPS = "the functions' clock is an hour ahead, and right again"
     FAIL = "workers fail each request"
+    SLOWED = "workers serve four times slower"
     REFRESH = "an instance refresh replaces the spot instances"
     ZONAL_SHIFT = "a zone is lost, and a zonal shift keeps launches out of it"
     STANDBY = "an operator moves spot instances to standby, and back"
@@ -106,7 +107,10 @@ DRILLS = (
     ((Kind.HANG, 2.0, 0.0), (Kind.LAUNCH_REFUSED, KEY_PAIR, 0.0), (Kind.ON_DEMAND_DRY, 0.5, 0.0)),
     ((Kind.HALF_LOGS, 0.5, 0.0), (Kind.EMPTY_WARNING, 0.4, 3000.0)),
     ((Kind.BAD_SPOT_IMAGE, 0.5, 0.0), (Kind.UNWARNED_LOSS, 0.9, 60.0)),
-    ((Kind.LOSS, 0.9, 0.0), (Kind.LOSS, 0.9, 900.0)),
+    (
+        (Kind.LOSS, 0.9, 0.0), (Kind.LOSS, 0.9, 900.0), (Kind.FAIL, 0.1, 3600.0),
+        (Kind.SLOWED, 0.1, 3660.0),
+    ),
     ((Kind.TABLE_DOWN, 0.5, 0.0), (Kind.LOSS, 0.9, 600.0)),
 )  # fmt: skip
 """Situations in which only these faults happen: kind, value, and when, in seconds.
@@ -119,8 +123,8 @@ WIDE = (
     Kind.CLOCK_JUMPS,
 )  # fmt: skip
 """Drawn by wide runs only."""
-KEPT = (Kind.FAIL,)
-"""In kept stories only: no promise of a drawn run knows them."""
+DRILLED = (Kind.FAIL, Kind.SLOWED)
+"""In drills and kept stories only."""
 ACTS = (Kind.REFRESH, Kind.ZONAL_SHIFT, Kind.STANDBY)
 """What AWS or others do with the group, drawn beside the other faults."""
 

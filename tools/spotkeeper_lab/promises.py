@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
@@ -25,6 +26,7 @@ from spotkeeper_lab.cloud.values import (
     InstanceView,
     Purchase,
 )
+from spotkeeper_lab.fakes import EPOCH
 from spotkeeper_lab.faults import KEY_PAIR, Kind
 from spotkeeper_lab.scenario import MAIN, NEIGHBOURS_LOAD, WARM_UP_S, Scenario, StartState
 from spotkeeper_lab.troubles import Troubled
@@ -39,6 +41,8 @@ MARK = "spotkeeper:draining"
 
 # From a warning that arrived to a request for its replacement.
 WARNED_S = 75.0
+# Between a warning and its end (EC2 User Guide, "Spot Instance interruption notices").
+NOTICE_S = 120.0
 # From a warning that arrived to the mark that its workers read.
 MARKED_S = 30.0
 # From a warning that nothing follows to the end of the mark.
@@ -66,6 +70,8 @@ SHRUNK_S = 3300.0
 CURED_S = 900.0
 CURED_REQUESTS = 40.0
 REPLACED_AN_HOUR = 2
+# A fleet with a promise reaches the least load of this time.
+GROWN_S = 345.0
 # An alarm says within this that nobody serves.
 ALARM_S = 600.0
 # Two turns of a controller of one fleet, or its failure, are this close.
@@ -85,6 +91,7 @@ class Promise(StrEnum):
     REPLACED = "what is lost is replaced"
     RELEASED = "on-demand no longer than it is needed"
     SIZED = "spot no larger than the load needs"
+    GROWN = "spot no smaller than the load"
     DRAINED = "a warned worker is drained before its end"
     EARLY = "a warned instance is replaced before its end"
     SPARED = "nothing else is drained, and what AWS does not take serves again"
@@ -96,6 +103,7 @@ class Promise(StrEnum):
     CURED = "an instance that does not work is replaced"
     FOUND = "workers that hang together are found"
     FAILING = "a worker that fails each request is replaced, and an alarm rings if most do"
+    SLOWED = "a worker that serves much slower than others is replaced"
     ALARMED = "an alarm when nobody serves"
     TURNS = "a turn or a failure every three minutes"
     BOUNDS = "bounds"
@@ -152,6 +160,7 @@ EXCUSES: Mapping[Promise, Mapping[Kind, float]] = {
     Promise.REPLACED: _AWS | _for((Kind.ON_DEMAND_DRY, Kind.ON_DEMAND_DELETED), 960.0),
     Promise.RELEASED: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES | {Kind.HANG: 1800.0},
     Promise.SIZED: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES | {Kind.HANG: 3600.0},
+    Promise.GROWN: _AWS | _UNSEEN | _FORGOTTEN,
     # A warning waits in the state while another turn holds the lease.
     Promise.DRAINED: _AWS | _for(_FORGOTTEN, 60.0),
     Promise.EARLY: _AWS
@@ -165,6 +174,7 @@ EXCUSES: Mapping[Promise, Mapping[Kind, float]] = {
     Promise.CURED: _AWS | _UNSEEN | _FORGOTTEN,
     Promise.FOUND: _AWS | _UNSEEN | _FORGOTTEN | _NEVER_SERVES,
     Promise.FAILING: _AWS | _UNSEEN | _FORGOTTEN,
+    Promise.SLOWED: _AWS | _UNSEEN | _FORGOTTEN,
     Promise.ALARMED: _AWS | _FORGOTTEN,
     Promise.TURNS: _AWS,
     Promise.REASONED: _UNSEEN,
@@ -506,15 +516,20 @@ class Released(Check):
 
 
 class Sized(Check):
-    """A fleet that the load sizes is no larger than its largest load of the last while needs."""
+    """A fleet that the load sizes is no larger than its largest load of the last while needs.
+
+    With a promise, it is no smaller than the least load of the last minutes.
+    """
 
     def __init__(self, watch: Watch) -> None:
         super().__init__(watch)
         self._since: float | None = None
+        self._loads: deque[tuple[float, float]] = deque()
 
     def sampled(self) -> None:
         if not (self.scenario.sized and self.truth.settled):
             return
+        self._grown()
         load = max(load for _, load in self.truth.backlog)
         # A margin of two square roots is the dearest that chance asks for.
         most = workers_for(load + 2 * math.sqrt(load), self.scenario) + 3
@@ -527,6 +542,18 @@ class Sized(Check):
         if self._since is not None and self.now_s - self._since >= 180.0:
             how = f"spot desired {desired}, {most} are enough for {load:.2f} erlangs"
             self.watch.broken(Promise.SIZED, how, self.now_s - SHRUNK_S)
+
+    def _grown(self) -> None:
+        scenario, group = self.scenario, self.world.group(self.world.spot)
+        self._loads.append((self.now_s, self.world.load()))
+        while self._loads[0][0] < self.now_s - GROWN_S:
+            self._loads.popleft()
+        least = math.floor(min(load for _, load in self._loads) / scenario.slots)
+        least = min(least - scenario.onprem_workers, scenario.spot_max, group.maximum)
+        known = scenario.objective and self.now_s - self._loads[0][0] > GROWN_S - SAMPLE_S
+        if known and group.desired < least:
+            how = f"spot desired {group.desired}, the load is at least {least} erlangs"
+            self.watch.broken(Promise.GROWN, how, self.now_s - GROWN_S)
 
 
 class Calm(Check):
@@ -602,13 +629,20 @@ class Drained(Check):
             self._early(views)
 
     def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
-        """Only what was warned is marked."""
-        if operation != "create_tags" or all(tag["Key"] != MARK for tag in params["Tags"]):
+        """Only what was warned is marked, with the instant of its end."""
+        if operation != "create_tags":
             return
+        marks = {tag["Key"]: tag["Value"] for tag in params["Tags"]}
+        if MARK not in marks:
+            return
+        ends_s = (datetime.fromisoformat(marks[MARK]) - EPOCH).total_seconds()
         empty = {*self.truth.empty_s, *self.world.hit.get(Kind.EMPTY_WARNING, ())}
         for name in {*params["Resources"]} - empty:
-            if self.world.cloud.instance(name).warned_s is None:
+            if (warned_s := self.world.cloud.instance(name).warned_s) is None:
                 self.watch.broken(Promise.SPARED, f"{name} is marked and was never warned")
+            elif not NOTICE_S / 2 <= ends_s - warned_s <= 3 * NOTICE_S:
+                how = f"{name} is marked as gone {ends_s - warned_s:.0f} s after its warning"
+                self.watch.broken(Promise.DRAINED, how, warned_s)
 
     def _early(self, views: Mapping[str, InstanceView]) -> None:
         """Its group replaces it while it still serves."""
@@ -658,7 +692,10 @@ class ServedInTime(Check):
             share = sum(in_time) / len(in_time)
             # Of less than half an hour, chance decides.
             enough = max(FEWEST_REQUESTS, 1800.0 * self.world.load() / self.scenario.service_s)
-            if len(in_time) >= enough and share < 0.95 - LATE_MORE:
+            # Two standard errors: late requests follow one another.
+            late = len(in_time) - sum(in_time)
+            many = late - 2 * math.sqrt(late) > (0.05 + LATE_MORE) * len(in_time)
+            if len(in_time) >= enough and many:
                 how = f"{share:.1%} of {len(in_time)} requests of hour {hour} were in time"
                 self.watch.broken(Promise.SERVED, how)
         # Nothing goes wrong at the end, and nobody waits for long.
@@ -683,6 +720,7 @@ class Cured(Check):
         self._failing_s: float | None = None
         self._asleep_s: float | None = None
         self._many_until_s = -math.inf
+        self._slow: dict[str, tuple[float, int]] = {}
 
     def sampled(self) -> None:
         truth = self.truth
@@ -690,6 +728,7 @@ class Cured(Check):
         there, onprem = truth.in_service(), self.scenario.onprem_workers
         self._nobody(there)
         self._failing(there)
+        self._slowed(there)
         if not truth.settled:
             return
         oldest = sorted(truth.idle_s, key=truth.idle_s.__getitem__)
@@ -776,6 +815,17 @@ class Cured(Check):
         if 2 * len(bad) > len(ours) and not self.truth.rings("nobody-serves"):
             how = f"{len(bad)} of {len(ours)} fail each request, and no alarm rings"
             self.watch.broken(Promise.FAILING, how, self._failing_s)
+
+    def _slowed(self, there: list[InstanceView]) -> None:
+        world, served = self.world, self.truth.served
+        slow = {v.instance_id for v in there} & world.force.slower.keys()
+        self._slow = {i: self._slow.get(i, (self.now_s, served[i])) for i in slow}
+        lately = sum(self.now_s - at_s < 3600.0 for at_s in world.replaced.values())
+        for name, (since_s, before) in self._slow.items():
+            known = served[name] - before >= CURED_REQUESTS
+            if known and self.now_s - since_s > CURED_S and lately < REPLACED_AN_HOUR:
+                how = f"{name} is slow for {(self.now_s - since_s) / 60:.0f} min"
+                self.watch.broken(Promise.SLOWED, how, since_s)
 
     def _nobody(self, there: list[InstanceView]) -> None:
         nobody = not self.world.working() and not self.scenario.onprem_workers
@@ -903,7 +953,8 @@ class Bounded(Check):
         since_s = self.now_s - 3600.0
         hour = sum(v.launched_s > since_s for v in mine)
         # Each lost instance makes two launches: its successor, and backfill until that serves.
-        lost = sum(v.lost and v.ended_s is not None and v.ended_s > since_s for v in mine)
+        ends = [v.ended_s if v.lost else v.warned_s for v in mine]
+        lost = sum(at_s is not None and at_s > since_s for at_s in ends)
         never = {Kind.LAUNCH_REFUSED, Kind.BAD_SPOT_IMAGE, Kind.BOOT_LOOP, Kind.OPERATOR_SUSPENDS}
         never |= {Kind.BAD_ON_DEMAND_IMAGE}
         looping = any(fault.kind in never for fault in scenario.faults)
@@ -1023,7 +1074,7 @@ class Acting(Check):
         large = scenario.scale > 1
         if group == world.spot:
             left = view.desired - by + scenario.onprem_workers
-            small = 0.95 if not large else 0.0
+            small = 0.9 if not large else 0.0
             needed = load * (0.99 if large and self.truth.settled else small)
             asleep = not left and not scenario.spot_min and scenario.queue_known
             idle = not world.force.queued and not world.force.in_flight
@@ -1068,6 +1119,7 @@ class Acting(Check):
             *world.hung,
             *world.muted,
             *world.logs.failing,
+            *world.force.slower,
         }:
             self.watch.broken(Promise.REASONED, f"{name}, which served, was replaced")
         hour = sum(self.now_s - at_s < 3600.0 for at_s in world.replaced.values())

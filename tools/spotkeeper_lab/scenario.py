@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import NO_CAPACITY, GroupSpec, Physics, two_groups
 from spotkeeper_lab.fakes import EPOCH
-from spotkeeper_lab.faults import ACTS, BLIND, DRILLS, KEPT, TOGETHER, WIDE, Fault, Kind
+from spotkeeper_lab.faults import ACTS, BLIND, DRILLED, DRILLS, TOGETHER, WIDE, Fault, Kind
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.world import REQUEST_QUEUE, Stage
@@ -138,6 +138,7 @@ class Scenario:
 # How many a drill has, if it has any.
 OWN_MACHINES = 6
 NIGHT_S = 5400.0
+DAWN = 1.6
 
 
 def draw(seed: int) -> Scenario:
@@ -156,14 +157,17 @@ def draw(seed: int) -> Scenario:
         for kind, value, after_s in DRILLS[seed // 2 % len(DRILLS)]
     ]
     loads, kinds = [(0.0, round(rng.uniform(4.0, 6.0), 1))], {fault.kind for fault in faults}
-    own = OWN_MACHINES if kinds == {Kind.LOSS} else 0
+    own = OWN_MACHINES if Kind.SLOWED in kinds else 0
     if own:
         # Machines of one's own serve more than half of it.
         loads = [(0.0, loads[0][1] + own / 2)]
     if Kind.EMPTY_WARNING in kinds:
         night_s = max(fault.end_s for fault in faults)
-        loads += [(night_s, 0.0), (night_s + NIGHT_S, loads[0][1])]
-        plain = replace(plain, early_replacement=False, queue_known=True, spot_min=0)
+        # The day after begins with more load than a few instances serve.
+        loads += [(night_s, 0.0), (night_s + NIGHT_S, round(DAWN * loads[0][1], 1))]
+        plain = replace(
+            plain, early_replacement=False, queue_known=True, spot_min=0, objective=True
+        )
     if kinds == {Kind.BAD_SPOT_IMAGE}:
         loads = [(0.0, 2.0), (WARM_UP_S + 900.0, loads[0][1])]
     return replace(
@@ -201,7 +205,7 @@ def _draw(seed: int) -> Scenario:
         # Where nobody sizes the spot group, it begins as its operator left it.
         start, loads = StartState.SERVING, ((0.0, round(rng.uniform(0.5, 2.0), 1)),)
     kinds = rng.choices(
-        [kind for kind in Kind if kind not in WIDE + KEPT + ACTS], k=rng.randint(1, 5)
+        [kind for kind in Kind if kind not in WIDE + DRILLED + ACTS], k=rng.randint(1, 5)
     )
     # Each run has a loss: it is what the product is for.
     faults = [_fault(rng, kind, rng.uniform(0.0, FAULTS_S)) for kind in [Kind.LOSS, *kinds]]

@@ -128,6 +128,8 @@ class Faulted(World):
                     self.force.hang(instance_id)
             case Kind.FAIL:
                 self.logs.failing |= {*self.choose(fault)}
+            case Kind.SLOWED:
+                self.force.slower |= dict.fromkeys(self.choose(fault), 4.0)
             case Kind.CLOCKS:
                 self.logs.ahead_s = 0.004 if fault.value < 0.5 else 1.5  # noqa: PLR2004
             case Kind.CLOCKS_FAR:
