@@ -83,9 +83,9 @@ def test_an_item_is_small_and_goes_after_fifteen_days(dynamodb: "DynamoDBClient"
     "stored",
     [
         "{}",
-        '{"next_step": 9, "requests": [1, 1], "scores": {}, "sharing": {}}',
-        '{"next_step": 9, "work_ms": [1, 1], "scores": {}, "sharing": {}}',
-        '{"next_step": 9, "work_ms": [1], "requests": [1], "scores": null, "sharing": {}}',
+        '{"next_step": 9, "requests": [1, 1], "scores": {}}',
+        '{"next_step": 9, "work_ms": [1, 1], "scores": {}}',
+        '{"next_step": 9, "work_ms": [1], "requests": [1], "scores": null}',
         "",
     ],
 )
@@ -97,7 +97,7 @@ def test_a_history_of_another_format_is_named(dynamodb: "DynamoDBClient", stored
         LoadHistoryTable(dynamodb, TABLE).read("ocr")
 
 
-def test_what_0_2_wrote_still_reads(dynamodb: "DynamoDBClient") -> None:
+def test_what_a_release_before_shadows_wrote_still_reads(dynamodb: "DynamoDBClient") -> None:
     steps, minutes = [60] * 3, [12_000] * 15
     old = [9, [60_000] * 3, steps, [0] * 3, [0] * 3, minutes, [0] * 3]
     packed = zlib.compress(json.dumps(old).encode())

@@ -1,7 +1,9 @@
 """What every load table does, in memory and on DynamoDB."""
 
+import json
+import zlib
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -94,6 +96,14 @@ def test_pages_are_followed(dynamodb: "DynamoDBClient") -> None:
 def test_an_item_expires_two_hours_after_it_was_sent() -> None:
     expires_at = int((SENT + timedelta(hours=2)).timestamp())
     assert pack(some(1))["expires_at"] == {"N": str(expires_at)}
+
+
+def test_an_item_of_an_older_release_is_read_without_its_work() -> None:
+    one = digest_of([log(95.25, 50, waited=3.5)])
+    item = pack(one)
+    values = json.loads(zlib.decompress(item["digest"]["B"]))[:-3]
+    old = {**item, "digest": {"B": zlib.compress(json.dumps(values).encode())}}
+    assert unpack(FLEET, old) == [replace(one, work_ms={}, newest_start=None, newest_wait_ms=0)]
 
 
 def test_a_batch_of_one_slot_is_one_item_and_one_of_two_slots_is_two(

@@ -19,6 +19,7 @@ from spotkeeper.domain.decision import (
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.ports import TimedOut, Unavailable
 
+# 0.2 and before; a turn of 0.1 kept what is the risk's beside the rest.
 _HEALTH_MEMORY = {"unheard": "unproven"}
 _AVAILABILITY_MEMORY = {
     "asks": "pending_increases",
@@ -27,23 +28,25 @@ _AVAILABILITY_MEMORY = {
     "bridging": "deferral",
     "unproven": "unproven_marks",
 }
+_RISK = ("warning_bursts", "deferral")
 _RECORD = {"half": "controller"}
 _FIGURES = {"SpotComing": "SpotLaunching"}
 
 
 def memory_in_todays_words(memory: Any, of: Controller) -> Any:
-    """Rename the fields of a controller's memory of 0.2, and those of the risk's in it."""
+    """Rename the fields of a controller's memory, and gather what the risk remembers."""
     if not isinstance(memory, dict):
         return memory
     today = _HEALTH_MEMORY if of is Controller.HEALTH else _AVAILABILITY_MEMORY
     memory = {today.get(name, name): value for name, value in memory.items()}
-    if isinstance(risk := memory.get("risk"), dict):
-        memory["risk"] = {today.get(name, name): value for name, value in risk.items()}
-    return memory
+    risk = memory.get("risk", {name: memory[name] for name in _RISK if name in memory})
+    if isinstance(risk, dict):
+        risk = {today.get(name, name): value for name, value in risk.items()}
+    return memory | {"risk": risk}
 
 
 def record_in_todays_words(record: Any) -> Any:
-    """Read a decision record of 0.2: its figures had names, and its requests were texts.
+    """Read a decision record of 0.2 or before: its figures had names, and its requests were texts.
 
     Raises ValueError for what is none.
     """

@@ -2,8 +2,8 @@
 
     pk fleet#NAME  sk history#minutes  history <packed>  expires_at <epoch s>
 
-0.2 kept a list under the key `history`. What it cannot read must not stand there, because each of
-its turns would fail after a rollback. The newer of both counts.
+Releases before kept it under the key `history`, 0.2 as a list. What those cannot read must not
+stand there, because each turn of theirs would fail after a rollback. The newer of both counts.
 
 The minutes of a day and the scores of the shadow fleets pack into about 5 KB. It is written once
 in five minutes and read once a turn: at public prices (us-east-1, 2025) about 0.06 USD a month.
@@ -63,16 +63,20 @@ def _unpack(item: Item) -> LoadHistory:
     stored = json.loads(zlib.decompress(bytes(item["history"]["B"])))
     if isinstance(stored, list):
         return _of_steps(*stored)
-    names = ("next_step", "work_ms", "requests", "scores", "sharing")
-    return _HISTORY.validate_python({name: stored[name] for name in names})
+    own = {name: stored[name] for name in ("next_step", "work_ms", "requests", "scores")}
+    # A release before slots wrote no sharing.
+    sharing = stored.get("sharing") or {}
+    return _HISTORY.validate_python({**own, "sharing": sharing})
 
 
-def _of_steps(next_step: int, *columns: list[int]) -> LoadHistory:
-    """Read what 0.2 wrote: the work of each minute, and requests by five of them.
+def _of_steps(
+    next_step: int, _: list[int], requests: list[int], *columns: list[int]
+) -> LoadHistory:
+    """Read what releases before 2.0 wrote: the work of each minute, and requests by five of them.
 
-    What it kept of late requests, and of the weeks before, is not read any more.
+    What they kept of late requests, and of the weeks before, is not read any more.
     """
-    _weeks, requests, _late, _roughness, work_ms, *_ = columns
+    work_ms = columns[2] if len(columns) > 2 else []  # noqa: PLR2004
     each = [count // 5 + (at < count % 5) for count in requests for at in range(5)]
     known = min(len(each), len(work_ms))
     return LoadHistory(

@@ -241,8 +241,9 @@ def unpack(fleet: str, item: Item) -> Sequence[LoadDigest]:
 
 
 def _digest(fleet: str, key: str, values: Sequence[Any]) -> LoadDigest:
-    count, late, skewed, arrivals, waits, service, workers, *newest = values
-    work_ms, newest_start, newest_wait_ms = newest
+    count, late, skewed, arrivals, waits, service, workers, *newer = values
+    # What was stored before a release that added these lives on for two hours.
+    work_ms, newest_start, newest_wait_ms = newer or ((), None, 0)
     counts = _mapping(arrivals)
     return LoadDigest(
         fleet=fleet,
@@ -267,7 +268,7 @@ def _digest(fleet: str, key: str, values: Sequence[Any]) -> LoadDigest:
             )
             for worker_id, instance_id, ok, error, timeout, last_ms, busy_ms in workers
         ),
-        work_ms=dict(zip(counts, work_ms, strict=True)),
+        work_ms=dict(zip(counts, work_ms, strict=False)),
         newest_start=None if newest_start is None else instant(newest_start),
         newest_wait_ms=newest_wait_ms,
     )
