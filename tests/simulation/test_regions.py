@@ -164,6 +164,21 @@ def test_a_home_that_observes_would_hold_what_it_divides_and_writes_nothing() ->
     assert RequestKind.RESIZE_SPOT not in {request.kind for request in asked}
 
 
+@pytest.mark.parametrize(("bounds", "need"), [({"spot_min": 5}, 5), ({"spot_max": 2}, 2)])
+def test_where_load_does_not_size_the_fleet_its_bounds_change_the_need(
+    bounds: dict[str, int], need: int
+) -> None:
+    fleet = Fleet(market(2, us_west_2=PLENTY, us_east_1=PLENTY))
+    home = fleet.replays[WEST].replay
+    off, free = replace(home.fleet.sizing, enabled=False), replace(home.fleet.bounds, spot_min=0)
+    home.fleet = replace(home.fleet, sizing=off, bounds=free)
+    fleet.run(0.5 * HOUR)
+    assert fleet.spot(WEST) == NEED
+    home.fleet = replace(home.fleet, bounds=replace(free, **bounds))
+    fleet.run(HOUR)
+    assert fleet.spot(WEST) == sum(f.cover for f in fleet.known().values()) == need
+
+
 def test_a_region_that_cannot_be_reached_is_covered_elsewhere_until_it_is_back() -> None:
     """Four minutes move nothing."""
     fleet = spanning(6, us_east_1=[(0.0, 1)], eu_west_1=PLENTY)

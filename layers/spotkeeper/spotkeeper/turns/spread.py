@@ -80,9 +80,10 @@ def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
     """Size the spot group by the share; at home, divide the need among the regions first."""
     fleet, regions, memory = this.fleet, _regions(this), wanted.memory
     if fleet.regions:
-        need = wanted.sizing.spot_desired
+        need, bounds = wanted.sizing.spot_desired, fleet.bounds
         if not fleet.sizing.enabled:
-            need = wanted.assessment.snapshot.need or 0
+            held = wanted.assessment.snapshot.sized.desired
+            need = min(max(held, bounds.spot_min), bounds.spot_max)
         places = _divided(this, wanted, need)
         there = [p.report for r, p in places.items() if r != regions.here]
         elsewhere = sum(report.serving + report.on_demand for report in there)
