@@ -114,6 +114,7 @@ def test_durations() -> None:
         ("replay --requests requests.csv --onprem 2000", "at most 1,000 workers"),
         ("replay --requests requests.csv --share 95", "Invalid value for '--share'"),
         ("backtest --market market.csv --cold-start soon", "no duration"),
+        (f"trace convert {ZONE} --out out --gap 0", "a step of 0 s has no length"),
         (f"trace convert {ZONE} --out {ZONE}", f"error: {ZONE}: is read too; name another file"),
         ("trace convert us-east-1a_v100_1.csv --out out",
          "error: us-east-1a_v100_1.csv, line 3: 'never' is not a date and time"),

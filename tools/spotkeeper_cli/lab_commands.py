@@ -428,18 +428,25 @@ def convert(
         typer.Argument(help="One JSON (SkyPilot) or CSV (SkyNomad) per zone, or Bamboo events."),
     ],
     out: TraceOut,
+    pool: Annotated[
+        str | None, option("Pool of a single file, ZONE/TYPE. Default: from its name.")
+    ] = None,
+    gap: Annotated[
+        float | None, duration("Time step of a JSON file that states a wrong one.")
+    ] = None,
+    inverted: Annotated[
+        bool | None, option("In the files, 1 means not available. Default: detected.")
+    ] = None,
 ) -> None:
-    """Convert public recordings of one market's zones to a market trace.
-
-    A pool's name is that of its file: ZONE_TYPE.json or ZONE_TYPE.csv.
-    """
+    """Convert public recordings of one market's zones to a market trace."""
     from spotkeeper_lab.files import name_of
     from spotkeeper_lab.traces.export import read_public_traces
     from spotkeeper_lab.traces.market import MarketError
 
     with exits_on(MarketError, OutputError):
         check_outputs([out], files)
-        _give_market(read_public_traces(files, name_of(out)), out)
+        market = read_public_traces(files, name_of(out), gap_s=gap, inverted=inverted, pool=pool)
+        _give_market(market, out)
 
 
 @trace.command()

@@ -30,7 +30,7 @@ from spotkeeper.adapters.dynamodb.decision_records import read_record
 from spotkeeper.adapters.errors import End, classify, end_of
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper_lab.files import read_rows, read_text
-from spotkeeper_lab.traces.market import Market, MarketFileError, market_of
+from spotkeeper_lab.traces.market import Market, MarketError, MarketFileError, market_of
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
@@ -52,16 +52,30 @@ class Series(NamedTuple):
     began: datetime | None = None
 
 
-def read_public_traces(paths: Sequence[Path], name: str) -> Market:
+def read_public_traces(
+    paths: Sequence[Path],
+    name: str,
+    *,
+    gap_s: float | None = None,
+    inverted: bool | None = None,
+    pool: str | None = None,
+) -> Market:
     """One market from the files of its pools, cut to the time that all of them cover.
 
-    Raises MarketFileError naming the file and the line that cannot be read.
+    ``gap_s`` overrides a JSON file's step (one published file says 300 s but was probed every
+    195 s); ``inverted`` says that 1 means not available, as in SkyNomad's converted JSON; ``pool``
+    names the pool of a single file. Raises MarketFileError naming the file and the line that cannot
+    be read, and MarketError for a step without a length.
     """
+    if gap_s is not None and not 0 < gap_s < inf:
+        raise MarketError(f"a step of {gap_s:g} s has no length; give more than 0 s")
     if not paths:
         raise MarketFileError(name, None, "no trace file given")
+    if pool and len(paths) > 1:
+        raise MarketFileError(paths[1], None, "one pool name cannot be given to several files")
     pools: dict[str, Series] = {}
     for path in paths:
-        own, series = pool_name(path), _read(path)
+        own, series = pool or pool_name(path), _read(path, gap_s, inverted)
         first = next(iter(pools.values()), series)
         if own in pools:
             raise MarketFileError(path, None, f"a second file for the pool {own!r}")
@@ -92,9 +106,12 @@ def pool_name(path: Path) -> str:
     return f"{zone}/{kind}" if kind else f"any/{zone}"
 
 
-def _read(path: Path) -> Series:
+def _read(path: Path, gap_s: float | None, inverted: bool | None) -> Series:
     if path.suffix == ".json":
-        return _json(path)
+        return _json(path, gap_s, inverted)
+    if gap_s is not None or inverted is not None:
+        problem = "has its own times and counts: --gap and --inverted are for JSON files only"
+        raise MarketFileError(path, None, problem)
     rows = list(read_rows(path, MarketFileError))
     if not rows:
         raise MarketFileError(path, None, "is empty")
@@ -119,26 +136,32 @@ def _at(path: Path, line: int | None) -> Iterator[None]:
         raise MarketFileError(path, line, str(error)) from None
 
 
-def _json(path: Path) -> Series:
+def _json(path: Path, gap_s: float | None, inverted: bool | None) -> Series:
     try:
         parsed = json.loads(read_text(path, MarketFileError))
     except json.JSONDecodeError as error:
         raise MarketFileError(path, error.lineno, f"is not JSON: {error.msg}") from None
     match parsed:
         case {"metadata": {"gap_seconds": int() | float() as gap, **metadata}, "data": [_, *_]}:
-            data, step_s = parsed["data"], float(gap)
+            data, step_s = parsed["data"], float(gap) if gap_s is None else gap_s
         case _:
             shape = '{"metadata": {"gap_seconds": ...}, "data": [...]}'
             raise MarketFileError(path, 1, f"has no {shape}, or no data in it")
     if isinstance(gap, bool) or not 0 < step_s < inf:
         raise MarketFileError(path, 1, f"gap_seconds is {gap}; it must be more than 0")
     with _at(path, None):
-        if "price_info" in metadata:
-            raise ValueError("is SkyNomad's JSON, where 1 means not available; give its CSV files")
+        if "price_info" in metadata and inverted is None:
+            raise ValueError(
+                "looks like SkyNomad's converted JSON, where 1 means not available; "
+                "give --inverted or --no-inverted"
+            )
         for index, value in enumerate(data):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ValueError(f"data[{index}] is {value!r}, not a number of instances")
-    return Series([(n * step_s, count) for n, count in enumerate(data)], len(data) * step_s)
+            if inverted and value > 1:
+                raise ValueError(f"data[{index}] is {value}; inverted is 0 or 1")
+    counts = [1 - value if inverted else value for value in data]
+    return Series([(n * step_s, count) for n, count in enumerate(counts)], len(counts) * step_s)
 
 
 def _samples(path: Path, rows: Rows) -> Series:

@@ -2,11 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spotkeeper_lab.traces.export import pool_name, read_public_traces
-from spotkeeper_lab.traces.market import Change, MarketFileError, read_market, write_market
+from spotkeeper_lab.traces.market import (
+    Change,
+    MarketError,
+    MarketFileError,
+    read_market,
+    write_market,
+)
 
 
 def write(folder: Path, name: str, text: str | bytes) -> Path:
@@ -33,6 +40,23 @@ def test_skypilot_json_is_one_pool_per_file(tmp_path: Path) -> None:
     assert [change.capacity for change in market.changes()] == [0, 4, 4]
     write_market(market, tmp_path / "aws.csv.gz")
     assert read_market(tmp_path / "aws.csv.gz") == market
+
+
+def test_a_wrong_step_can_be_corrected(tmp_path: Path) -> None:
+    path = write(tmp_path, "z_v100.json", trace())
+    assert read_public_traces([path], "m", gap_s=195).end_s == 4 * 195
+
+
+@pytest.mark.parametrize(("inverted", "capacities"), [(True, [1, 0, 1]), (False, [0, 1, 0])])
+def test_inverted_json_needs_its_option(
+    tmp_path: Path, inverted: bool, capacities: list[int]
+) -> None:
+    path = write(tmp_path, "z_v100_1/full.json", trace(data=[0, 1, 0], price_info={"price": 1}))
+    with pytest.raises(MarketFileError, match="1 means not available; give --inverted"):
+        read_public_traces([path], "m")
+    market = read_public_traces([path], "m", inverted=inverted)
+    assert market.pools == ("z/v100_1",)
+    assert [change.capacity for change in market.changes()] == capacities
 
 
 SKYNOMAD = (
@@ -73,7 +97,7 @@ BAMBOO = "0,add,node1\n0,add,node2\n60000,remove,node1\n120000,add,node3\n120000
 
 def test_bamboo_events_count_the_nodes(tmp_path: Path) -> None:
     path = write(tmp_path, "p3-trace.csv", BAMBOO)
-    market = read_public_traces([path], "m")
+    market = read_public_traces([path], "m", pool="us-east-1/p3.2xlarge")
     assert market.end_s == 180
     found = [(change.at_s, change.capacity) for change in market.changes()]
     assert found == [(0, 2), (60, 1), (120, 3)]
@@ -98,7 +122,6 @@ BAD_JSON = {
     "no step": (trace(gap=0), "line 1: gap_seconds is 0"),
     "entry": (trace(data=[1, "two"]), r"data\[1\] is 'two'"),
     "negative entry": (trace(data=[1, -1]), r"data\[1\] is -1"),
-    "inverted": (trace(data=[0, 1], price_info={"price": 1}), "1 means not available"),
 }
 BAD_CSV = {
     "empty": ("", "is empty"),
@@ -144,3 +167,23 @@ def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(MarketFileError, match=problem):
             read_public_traces(paths, "m")
+    with pytest.raises(MarketFileError, match="one pool name"):
+        read_public_traces([dated, undated], "m", pool="a/b")
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "problem"),
+    [
+        ("a.json", {"gap_s": 0.0}, "a step of 0 s has no length"),
+        ("a.json", {"gap_s": float("nan")}, "a step of nan s has no length"),
+        ("a.json", {"inverted": True}, r"data\[1\] is 4; inverted is 0 or 1"),
+        ("a.csv", {"gap_s": 60.0}, "are for JSON files only"),
+        ("a.csv", {"inverted": True}, "are for JSON files only"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused(
+    tmp_path: Path, name: str, option: dict[str, Any], problem: str
+) -> None:
+    path = write(tmp_path, name, trace() if name.endswith("json") else BAMBOO)
+    with pytest.raises(MarketError, match=problem):
+        read_public_traces([path], "m", **option)
