@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from spotkeeper.adapters.errors import aws_errors
-from spotkeeper.domain.decision import Controller, NewVersion, Verdict
+from spotkeeper.domain.decision import OF_FLEETS, NewVersion, Verdict
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
@@ -230,10 +230,11 @@ class Rollout:
         # A canary is held also while nothing is known of it.
         with suppress(FleetError):
             newest = self._aws.records(self._stack).newest(self.fleet.name, 20)
-            trial = next((one.new_version for one in newest.of(Controller.HEALTH)), None)
-            for turn in newest.of(Controller.AVAILABILITY)[:1]:
-                if turn.availability and age_from(turn.at, now) <= STALE_TURN_S:
-                    missing = turn.availability.shortfall_unfilled
+            turn, health = (next(iter(newest.of(one)), None) for one in OF_FLEETS)
+            trial = health.new_version if health else None
+            ill = health and any(not one.on_premises for one in health.suspects)
+            if turn and turn.availability and age_from(turn.at, now) <= STALE_TURN_S:
+                missing = turn.availability.shortfall_unfilled or (None if ill else 0)
         return next_step(wish, self.groups(), trial, now, missing)
 
     def take(self, plan: Plan, wish: Wish) -> None:

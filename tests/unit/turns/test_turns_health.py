@@ -93,13 +93,18 @@ def test_no_logs_of_no_instances_are_not_missing() -> None:
     assert "Search logs are stale" in record.reason
 
 
-def test_a_hung_worker_is_replaced_after_two_observations() -> None:
+@pytest.mark.parametrize(("version", "counted"), [("7", 1), ("8", 0)])
+def test_a_hung_worker_is_replaced_after_two_observations(version: str, counted: int) -> None:
+    """A canary does not count against the hourly budget."""
     stage = Stage(sizing=SizingPolicy(enabled=False))
+    for number, machine in enumerate(stage.cloud._group("spot").members.values()):
+        machine.template = "7" if number else version
     victim = hung(stage)
     assert victim in stage.spot
     (record,) = stage.turn(7).records
     assert victim not in stage.spot
     assert judged(record).workers_replaced == 1
+    assert len(remembered(stage, 7).replaced) == counted
     (suspect,) = record.suspects
     assert (suspect.instance_id, suspect.kind) == (victim, Suspicion.SILENT)
     assert suspect.replaced_at == record.at

@@ -66,10 +66,15 @@ class EndInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceWorker:
-    """Have the group of an instance replace it: its workers do not work."""
+    """Have the group of an instance replace it: its workers do not work.
+
+    One that tries a new version `alone` is no part of the hourly budget: on-demand covers it, and a
+    bad version would use up what the others need.
+    """
 
     instance_id: str
     reason: str
+    alone: bool = False
 
 
 type HealthAction = ResizeSpot | EndInstance | ReplaceWorker
@@ -266,12 +271,15 @@ def plan(assessment: HealthAssessment) -> HealthPlan:
     if memory.size_limited is None and sizing.action is Action.HOLD and not assessment.partly:
         # The group already has the size that the load needs.
         memory = replace(memory, size_limited=sizing.limited)
+    version = memory.trial.version if memory.trial.instances == 1 else None
+    new = {i.instance_id for g in snapshot.groups for i in g.instances if i.template == version}
     wanted = HealthPlan(
         assessment=assessment,
         sizing=sizing,
         diagnosis=diagnosis,
         actions=tuple(
-            ReplaceWorker(instance_id=i, reason=diagnosis.reasons[i]) for i in diagnosis.replace
+            ReplaceWorker(instance_id=i, reason=diagnosis.reasons[i], alone=i in new)
+            for i in diagnosis.replace
         ),
         memory=memory,
     )
@@ -321,10 +329,12 @@ def apply(
         if answer not in (Answer.DONE, Answer.LOST):
             continue
         match action:
-            case ReplaceWorker(instance_id=instance_id):
+            case ReplaceWorker(instance_id=instance_id, alone=False):
                 memory = replaced(memory, (instance_id,), now)
             case ResizeSpot(limited=limited):
                 memory = replace(memory, size_limited=limited)
             case EndInstance():
                 memory = replace(memory, size_limited=False)
+            case _:
+                pass
     return memory
