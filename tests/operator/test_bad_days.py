@@ -150,7 +150,7 @@ DENIED = (
     ("status --instances", "DescribeAutoScalingGroups", "main: no known instance"),
     ("status --events", "DescribeScalingActivities", "main: 2 known events in 3.0 h"),
     ("status", "GetItem", "mode unknown: it could not be read"),
-    ("status --instances", "DescribeInstances", "age unknown"),
+    ("status --instances", "DescribeInstances", "in service unknown counts: "),
     ("status --instances", "DescribeInstances", "; cost unknown trouble "),
     ("doctor", "ListServiceQuotas", "servicequotas:ListServiceQuotas: Refused"),
     ("doctor", "GetRole", "allow iam:GetRole to the role that runs this"),
