@@ -64,4 +64,11 @@ def test_requests_after_a_sleep_are_late_and_not_lost() -> None:
     asleep = of("bursts", ASLEEP).row
     assert not asleep.objective_met
     assert asleep.lost == 0
-    assert asleep.worker_hours < 14.0  # awake 35.6
+    assert asleep.worker_hours < 14.0  # awake 29.8
+
+
+def test_a_fleet_that_has_a_worker_stays_awake_once_its_budget_is_spent() -> None:
+    """A quiet time makes the next burst late, until the budget of late requests is spent."""
+    run = of("bursts", KNOWN)
+    assert run.wait_s[-300:].max() < KNOWN.wait_s < run.wait_s[300:600].max()
+    assert min(run.wanted[-60:]) > 1 == min(run.wanted[60:120])

@@ -143,6 +143,9 @@ def test_the_cheapest_member_that_kept_the_promise_is_followed(scores: Scores, i
     choice = choose(scores)
     assert choice.index == index
     assert choice.hours_a_day >= choice.least_hours_a_day > 0
+    # The budget of late requests is 5 %, and that of six hours at least.
+    budget = 0.05 * max(scores.own_requests, 72 * scores.requests / scores.steps)
+    assert choice.overspent == (scores.own_late > 0.8 * budget)
     assert f"{FAMILY[index]}" in str(choice)
     assert "worker-hours a day" in str(choice)
 

@@ -13,6 +13,7 @@ from spotkeeper.domain.load.history import LoadSummary
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.settings.sizing import Bounds
+from spotkeeper.domain.sizing.shadows import Choice
 from spotkeeper.domain.sizing.size import ObjectiveInput, Sizing, size
 from tests.builders import at, fleet, group, instances
 from tests.unit.sizing.test_sizing_to_objective import logged, promised, summary
@@ -44,6 +45,7 @@ def sized(
     load: Load | None = None,
     seen: LoadSummary | None = None,
     service_mean_s: float = 2.0,
+    overspent: bool = False,
 ) -> Sizing:
     """One sizing at noon."""
     memory = HealthMemory(
@@ -53,7 +55,8 @@ def sized(
     shown = replace(
         seen or summary(1.0), queued=queue.length.waiting if queue and queue.length else None
     )
-    outlook = ObjectiveInput(summary=shown, serving=desired)
+    choice = Choice(overspent=overspent)
+    outlook = ObjectiveInput(summary=shown, serving=desired, choice=choice)
     return size(load or silent(), of, spot, memory, at(0), outlook)
 
 
@@ -67,6 +70,21 @@ def test_a_quiet_fleet_shrinks_to_zero_in_the_cloud(of: Fleet) -> None:
     assert sized(of, quiet(600), 0).rule == "at target"
     held = sized(replace(of, onprem_workers=3), quiet(600), load=silent(onprem=3))
     assert held.reason.endswith(" 3 are on premises.")
+
+
+@pytest.mark.parametrize(
+    ("load", "desired", "kept"), [(3.0, 9, 4), (3.0, 2, 2), (0.0, 9, 1), (3.0, 0, 1)]
+)
+def test_a_quiet_fleet_that_overspent_its_promise_keeps_what_its_rule_needs(
+    load: float, desired: int, kept: int
+) -> None:
+    """It does not grow, and a fleet that may have no worker sleeps."""
+    asleep = sized(promised(), quiet(600), desired, seen=summary(load), overspent=True)
+    assert asleep.spot_desired == 0
+    awake = replace(promised(), bounds=Bounds(spot_min=1, spot_max=9, on_demand_max=9))
+    sizing = sized(awake, quiet(600), desired, seen=summary(load), overspent=True)
+    assert sizing.spot_desired == kept
+    assert "lately too many waited for long" in sizing.reason
 
 
 @RULES

@@ -30,7 +30,7 @@ from spotkeeper.domain.load.history import (
     settled,
 )
 from spotkeeper.domain.load.load import Load, LoadDigest
-from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, watch_queue
+from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
 from spotkeeper.domain.load.speeds import Speeds, at_speed_1, learn
 from spotkeeper.domain.load.summarise import busy_shares, summarise
 from spotkeeper.domain.release import plan_release
@@ -225,7 +225,10 @@ def _promised(
     objective, flow = snapshot.fleet.objective, memory.flow
     if objective is None:
         return None, None
-    until, slots = flow.ends_at(snapshot.now), snapshot.fleet.slots
+    # A quiet queue proves that no log is missing.
+    quiet = quiet_s(memory.queue, snapshot.now) >= snapshot.fleet.sizing.quiet_after_s
+    until = snapshot.now if quiet else flow.ends_at(snapshot.now)
+    slots = snapshot.fleet.slots
     digests = at_speed_1(memory.speeds, snapshot.digests)
     window = arrival_window(digests, until, OBJECTIVE_WINDOW_S, slots)
     history = snapshot.history or LoadHistory()

@@ -174,7 +174,8 @@ class Choice:
     """The rule to follow, by index, and how its shadow did; `cheaper` is the next cheaper rule.
 
     A `share` of requests started in time, for `hours_a_day`. Index -1 is PRUDENT, of a young fleet;
-    for the `first` quarter of an hour after it, the fleet keeps its size.
+    for the `first` quarter of an hour after it, the fleet keeps its size. A fleet that `overspent`
+    had more late requests than its balance allows.
     """
 
     index: int = -1
@@ -186,6 +187,7 @@ class Choice:
     cheaper_hours_a_day: float = 0.0
     known_h: float = 0.0
     first: bool = False
+    overspent: bool = False
 
     @property
     def member(self) -> Member:
@@ -523,7 +525,8 @@ def choose(scores: Scores) -> Choice:
     """
     if scores.steps < YOUNG_STEPS - 0.5 or len(scores.late) != len(FAMILY):
         return Choice()
-    (correction, surcharge), days, hours = _correction(scores), _days(scores), scores.hours
+    correction, balance = _correction(scores)
+    surcharge, days, hours = SURCHARGE * math.exp(2 * balance), _days(scores), scores.hours
     young, unknown = days * DAY_STEPS < FIRST_HOURS, UNKNOWN_ERRORS * (1.0 - min(1.0, days))
     members = [one for one, rule in enumerate(FAMILY) if rule.window_s < DAY_S or not young]
     late, kept = _keeping(scores, members, correction, unknown)
@@ -541,11 +544,11 @@ def choose(scores: Scores) -> Choice:
     now = scores.followed
     if now in kept and hours[now] <= hours[best] * (1 + CHEAPER):
         best = now
-    return _choice_of(scores, best, kept)
+    return _choice_of(scores, best, kept, overspent=balance > 0)
 
 
 def _correction(scores: Scores) -> tuple[float, float]:
-    """Return what corrects late requests, and the most that this may cost, as a share of hours.
+    """Return what corrects late requests, and the fleet's balance: above 0 where it overspent.
 
     A fleet that spent little of its own budget may spend more of it, and pays little for a
     correction. One that overspent pays more.
@@ -556,8 +559,7 @@ def _correction(scores: Scores) -> tuple[float, float]:
     lucky = (scores.own_late + prior) / (scores.own_expected + prior)
     balance = max(-1.0, min(1.0, (scores.own_late - allowed) / (allowed + prior)))
     correction = min(LARGEST_CORRECTION, max(1.0, lucky)) * math.exp(balance)
-    correction = min(LARGEST_CORRECTION, max(LEAST_CORRECTION, correction))
-    return correction, SURCHARGE * math.exp(2 * balance)
+    return min(LARGEST_CORRECTION, max(LEAST_CORRECTION, correction)), balance
 
 
 def _keeping(
@@ -582,7 +584,7 @@ def _keeping(
     return late, [one for one in members if late[one] <= near]
 
 
-def _choice_of(scores: Scores, index: int, kept: Sequence[int]) -> Choice:
+def _choice_of(scores: Scores, index: int, kept: Sequence[int], *, overspent: bool) -> Choice:
     a_day = DAY_STEPS / max(1.0, scores.steps)
 
     def share(one: int) -> float:
@@ -602,6 +604,7 @@ def _choice_of(scores: Scores, index: int, kept: Sequence[int]) -> Choice:
         cheaper_hours_a_day=hours[passed] * a_day if passed >= 0 else 0.0,
         known_h=24 * _days(scores),
         first=scores.steps < YOUNG_STEPS + FIRST_STEPS - 0.5,
+        overspent=overspent,
     )
 
 

@@ -500,19 +500,22 @@ def size(
 
     Without fresh search logs the group stays as it is: silence is not zero load. Where chance
     explains it, the fleet of an objective scales in, and never out. A request queue that was empty
-    for long enough makes the need zero, and requests in it wake the fleet. Where `partly` says why
-    the logs may show only a part of the load, the group does not shrink.
+    for long enough makes the need zero, and requests in it wake the fleet. A fleet that overspent
+    its promise, and never has zero instances, then keeps what its rule needs. Where `partly` says
+    why the logs may show only a part of the load, the group does not shrink.
     """
     turn = _Turn(load, fleet, spot, memory, now)
     silent = load.newest is None or (now - load.newest).total_seconds() > fleet.sizing.stale_after_s
     serving = outlook.serving if outlook else None
     rare = serving and turn.silent_by_chance and not known_waiting(memory.queue)
-    if turn.quiet_s:
-        reason = f"no request for {turn.quiet_s:.0f} s, nothing waits or is in flight"
+    quiet, (least, _) = turn.quiet_s, bounds(fleet, spot)
+    # Whoever allows no worker at all accepts that the first requests after a sleep are late.
+    if quiet and not (least and outlook and outlook.choice.overspent):
+        reason = f"no request for {quiet:.0f} s, nothing waits or is in flight"
         needed = (Needed(at=now, workers=0),)
         estimate = Estimate(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
         estimate = _in_instances(turn, estimate, onprem_at_once(load))
-    elif silent and not rare:
+    elif silent and not rare and not quiet:
         in_service = sum(i.phase is Phase.IN_SERVICE for i in spot.instances)
         estimate = _in_silence(turn, in_service if serving is None else serving)
         sizing = _sizing_of(turn, _limited(turn, estimate))
@@ -526,8 +529,11 @@ def size(
         else:
             estimate = _by_objective(turn, outlook, onprem)
         estimate = _in_instances(turn, estimate, onprem)
-        if silent:
-            most = max(turn.current, bounds(fleet, spot)[0])
+        if quiet:
+            why = f"no request for {quiet:.0f} s, but lately too many waited for long"
+            estimate = replace(estimate, reason=f"{why}: {estimate.reason}")
+        if silent or quiet:
+            most = max(turn.current, least)
             estimate = replace(estimate, instances=min(estimate.instances, most))
     return _sizing_of(turn, _limited(turn, _held_back(turn, estimate, partly)))
 
