@@ -20,7 +20,6 @@ from spotkeeper.domain.sizing.shadows import Choice, Member, ObjectivePolicy, er
 from spotkeeper.domain.sizing.size import (
     Need,
     ObjectiveInput,
-    PastNeed,
     Sizing,
     size,
     size_to_objective,
@@ -184,7 +183,7 @@ def test_a_silence_never_adds() -> None:
 
 
 POLICY = ObjectivePolicy(wait_s=10.0, share=0.95, min_workers=1, max_workers=1_000, start_up_s=240)
-LONG_AGO, FIVE_MINUTES = PastNeed(age_s=600.0, workers=1), Member(300, 0.0, 300)
+LONG_AGO, FIVE_MINUTES = Needed(at=at(-600), workers=1), Member(300, 0.0, 300)
 
 
 def needed(
@@ -193,10 +192,10 @@ def needed(
     booting: int = 0,
     *,
     policy: ObjectivePolicy = POLICY,
-    past: tuple[PastNeed, ...] = (LONG_AGO,),
+    past: tuple[Needed, ...] = (LONG_AGO,),
     member: Member = FIVE_MINUTES,
 ) -> Need:
-    return size_to_objective(load, live, booting, past, policy, member)
+    return size_to_objective(load, live, booting, past, at(0), policy, member)
 
 
 @pytest.mark.parametrize(
@@ -218,13 +217,13 @@ def test_workers_for_a_steady_load(
 
 
 def test_after_a_silence_a_fleet_does_not_shrink_below_the_need_that_was_held() -> None:
-    before = (PastNeed(age_s=60.0, workers=9), PastNeed(age_s=600.0, workers=30))
+    before = (Needed(at=at(-60), workers=9), Needed(at=at(-600), workers=30))
     assert needed(summary(2.0), live=9, past=before).workers == 3
-    held = PastNeed(age_s=600.0, workers=9, held=True)
+    held = Needed(at=at(-600), workers=9, held=True)
     need = needed(summary(2.0), live=9, past=(*before, held))
     assert (need.workers, need.load_workers) == (9, 3)
     assert "the fleet keeps 9 as before" in need.reason
-    assert needed(summary(2.0), live=9, past=(held._replace(age_s=960.0),)).workers == 3
+    assert needed(summary(2.0), live=9, past=(replace(held, at=at(-960)),)).workers == 3
 
 
 def test_a_young_fleet_and_one_without_a_known_request_hold() -> None:
@@ -250,7 +249,7 @@ def test_a_young_fleet_keeps_what_a_spike_needed_for_the_next_one(
     requests, _ = load.log.slots()
     requests[begins:ends] = [round(high / calm * n) for n in requests[begins:ends]]
     log = ArrivalLog(0, requests, [2.0 * n for n in requests])
-    need = size_to_objective(replace(load, log=log), round(calm) + 2, 0, [LONG_AGO], POLICY)
+    need = size_to_objective(replace(load, log=log), round(calm) + 2, 0, [LONG_AGO], at(0), POLICY)
     assert fewest <= need.workers <= most
 
 

@@ -8,9 +8,11 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from spotkeeper.domain.health_memory import Needed
 from spotkeeper.domain.load.history import MINUTE_SLOTS, ArrivalLog, LoadSummary
 from spotkeeper.domain.sizing.shadows import FAMILY, Member, ObjectivePolicy
-from spotkeeper.domain.sizing.size import Need, PastNeed, found_by, size_to_objective
+from spotkeeper.domain.sizing.size import Need, found_by, size_to_objective
+from tests.builders import at
 from tests.laws import series
 
 counts = series(60, min_size=1, max_size=400)
@@ -44,7 +46,10 @@ def policies(draw: st.DrawFn) -> ObjectivePolicy:
 
 pasts = st.lists(
     st.builds(
-        PastNeed, age_s=st.floats(30.0, 1_200.0), workers=st.integers(0, 50), held=st.booleans()
+        Needed,
+        at=st.floats(-1_200.0, -30.0).map(at),
+        workers=st.integers(0, 50),
+        held=st.booleans(),
     ),
     max_size=5,
 )
@@ -60,11 +65,12 @@ class Case:
     member: Member
     live: int
     booting: int
-    past: list[PastNeed]
+    past: list[Needed]
 
     def need(self, **changes: Any) -> Need:
         now = replace(self, **changes)
-        return size_to_objective(now.load, now.live, now.booting, now.past, now.policy, now.member)
+        fleet = now.load, now.live, now.booting, now.past
+        return size_to_objective(*fleet, at(0), now.policy, now.member)
 
 
 cases = st.builds(Case, loads(), policies(), members, fleets, fleets, pasts)
@@ -92,7 +98,7 @@ def test_a_looser_promise_never_needs_more(case: Case, longer_s: float, less: fl
 def test_booting_workers_are_not_requested_twice(case: Case, live: int) -> None:
     first = case.need(live=live, booting=0)
     assume(first.workers > live)
-    past = [*case.past, PastNeed(age_s=60.0, workers=first.load_workers)]
+    past = [*case.past, Needed(at=at(-60), workers=first.load_workers)]
     second = case.need(live=live, booting=first.workers - live, past=past)
     assert second.workers <= first.workers
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from statistics import median
-from typing import NamedTuple
 
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group, Phase
@@ -47,19 +46,11 @@ from spotkeeper.domain.sizing.shadows import (
 )
 
 
-class PastNeed(NamedTuple):
-    """The need that an earlier turn found, `age_s` ago; `held` when logs were missing."""
-
-    age_s: float
-    workers: int
-    held: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Workers to have, booting ones included; `missing` is what the promise needs beyond the bound.
+    """Slots to have, booting ones included; `missing` is what the promise needs beyond the bound.
 
-    Later turns remember `load_workers` as a PastNeed.
+    Later turns remember `load_workers`.
     """
 
     workers: int
@@ -105,11 +96,6 @@ class _Turn:
     spot: Group
     memory: HealthMemory
     now: datetime
-
-    @property
-    def current(self) -> int:
-        """The desired capacity of the spot group."""
-        return self.spot.desired
 
     @property
     def quiet_s(self) -> float:
@@ -181,7 +167,7 @@ def recent_onprem(
 
 def _in_silence(turn: _Turn, serving: int) -> Estimate:
     """Hold the size within the bounds, or wake the fleet: waiting requests have no logs yet."""
-    fleet, memory, current = turn.fleet, turn.memory, turn.current
+    fleet, memory, current = turn.fleet, turn.memory, turn.spot.desired
     least, most = bounds(fleet, turn.spot)
     waking = _waking(turn)
     wanted = max(current, least, math.ceil(waking / fleet.workers_per_instance))
@@ -212,7 +198,7 @@ def _waking(turn: _Turn) -> int:
     memory, waiting = turn.memory, known_waiting(turn.memory.queue)
     slots = max(1, math.ceil(waiting * memory.service_mean_s / DRAIN_S)) if waiting else 0
     unseen = memory.queue is None and memory.flow.newest is not None
-    alone = not turn.current and known_length(memory.queue) is None
+    alone = not turn.spot.desired and known_length(memory.queue) is None
     least = alone and (unseen or is_blind(memory.queue, turn.now))
     return max(math.ceil(slots / turn.fleet.slots), int(least))
 
@@ -241,8 +227,9 @@ def _held(turn: _Turn, waking: int, serving: int) -> tuple[Needed, ...]:
 
 # A newest wait above the first is a queue, and behind busy workers a median above the second.
 QUEUE_WAIT_S, WAITED_S = 1.0, 10.0
-# A need that was held in a silence counts until the window is whole again.
-WHOLE_S = 900.0
+# An objective's rule looks back this far in slots; earlier minutes are in the history. A need that
+# was held in a silence counts until this window is whole again.
+OBJECTIVE_WINDOW_S = 900
 # What the workers of an instance are busy with is known after this time in service.
 BEGUN = timedelta(minutes=2)
 SHORTEST_SERVICE_S = 0.001  # logs are in milliseconds
@@ -252,7 +239,8 @@ def size_to_objective(
     load: LoadSummary,
     live: int,
     booting: int,
-    past: Sequence[PastNeed],
+    past: Sequence[Needed],
+    now: datetime,
     policy: ObjectivePolicy,
     member: Member = PRUDENT,
 ) -> Need:
@@ -264,22 +252,23 @@ def size_to_objective(
             have, have, policy, f"no request is known yet: the fleet keeps {have} workers"
         )
     mean_s = max(mean_s, SHORTEST_SERVICE_S)
-    now, highest = found_by(member, load, mean_s, policy)
+    steady, highest = found_by(member, load, mean_s, policy)
     # Busy workers would have finished this many requests that started since.
     idle = live and live * (load.newest_start_age_s - lag_slots(mean_s) * SLOT_S) / mean_s
     if member.bursts and idle >= UNHEARD:
         # The logs of long requests show a peak late. A young fleet with idle workers waits.
-        highest = max(now, min(highest, have))
+        highest = max(steady, min(highest, have))
     young = not past or len(load.log) < STEP_SLOTS
-    held = [need.workers for need in past if need.held and need.age_s <= WHOLE_S]
+    ages = [((now - one.at).total_seconds(), one.workers * policy.slots, one) for one in past]
+    held = [count for age_s, count, one in ages if one.held and age_s <= OBJECTIVE_WINDOW_S]
     # A worker that ends before it serves is paid for nothing. One that never serves is given up.
-    launched = (need.workers for need in past if booting and need.age_s <= policy.start_up_s)
-    kept = max(highest, have if young else 0, *held, *(min(have, one) for one in launched))
+    launched = [min(have, count) for age_s, count, _ in ages if age_s <= policy.start_up_s]
+    kept = max(highest, have if young else 0, *held, *(launched if booting else ()))
     offered = _offered(load, mean_s)
     waits = load.queued is not None or idle < CERTAIN
     drain = _drain(offered, load, live, booting, mean_s, policy) if waits else 0
-    reason = f"the load needs {now} workers now"
-    if highest > now:
+    reason = f"the load needs {steady} workers now"
+    if highest > steady:
         reason += f"; {highest} was the peak of the last {member.keep_s // 60} minutes"
     if drain > kept:
         reason += f"; {drain} clear the waiting requests in {DRAIN_S:g} s"
@@ -377,10 +366,6 @@ def _bounded(wanted: int, load_workers: int, policy: ObjectivePolicy, reason: st
     return Need(workers=workers, reason=reason, load_workers=load_workers, missing=missing)
 
 
-# An objective's rule looks back this far in slots; earlier minutes are in the history.
-OBJECTIVE_WINDOW_S = 900
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveInput:
     """What an objective's sizing needs besides the load; `serving` instances of both groups.
@@ -406,17 +391,14 @@ def _by_objective(turn: _Turn, promised: ObjectiveInput, onprem: int) -> Estimat
     memory, now, declared = turn.memory, turn.now, turn.fleet.slots
     slots = promised.slots or declared
     policy = objective_policy(turn.fleet, slots, turn.spot, onprem, memory)
-    serving = min(promised.serving, turn.current)
+    serving = min(promised.serving, turn.spot.desired)
     live = policy.onprem + serving * policy.per_instance
-    booting = (turn.current - serving) * policy.per_instance
-    past = [
-        PastNeed((now - one.at).total_seconds(), one.workers * slots, one.held)
-        for one in memory.needed
-    ]
+    booting = (turn.spot.desired - serving) * policy.per_instance
+    past, member = memory.needed, promised.choice.member
     if promised.choice.first:
         # The first choice may fall in a quiet minute.
-        past.append(PastNeed(0.0, live + booting, held=True))
-    need = size_to_objective(promised.summary, live, booting, past, policy, promised.choice.member)
+        past = (*past, Needed(at=now, workers=(live + booting) // slots, held=True))
+    need = size_to_objective(promised.summary, live, booting, past, now, policy, member)
     in_slots = need.workers, need.workers + need.missing, need.load_workers
     steady, workers, highest = (math.ceil(count / slots) for count in in_slots)
     reason = f"{need.reason}. The fleet follows {promised.choice}"
@@ -533,7 +515,7 @@ def size(
             why = f"no request for {quiet:.0f} s, but lately too many waited for long"
             estimate = replace(estimate, reason=f"{why}: {estimate.reason}")
         if silent or quiet:
-            most = max(turn.current, least)
+            most = max(turn.spot.desired, least)
             estimate = replace(estimate, instances=min(estimate.instances, most))
     return _sizing_of(turn, _limited(turn, _held_back(turn, estimate, partly)))
 
@@ -562,9 +544,9 @@ def partly_known(
     """Say why the load may be higher than its logs show, or "", and remember until when it was.
 
     The load's window and the followed rule's `window_s` give the size: they must be known. What is
-    older than `WHOLE_S` may not be: no rule counts less than the last five minutes.
+    older than a quarter of an hour may not be: no rule counts less than the last five minutes.
     """
-    flow, window_s = memory.flow, max(load.window_s, min(window_s, WHOLE_S))
+    flow, window_s = memory.flow, max(load.window_s, min(window_s, OBJECTIVE_WINDOW_S))
     if quiet_s(memory.queue, now) >= fleet.sizing.quiet_after_s:
         return "", flow
     if why := _partly_logged(load, memory, fleet):
@@ -610,7 +592,7 @@ def _held_back(turn: _Turn, estimate: Estimate, why: str) -> Estimate:
 
     A few silent instances may serve as much as the others do: the capacity for that is kept.
     """
-    kept = min(turn.current, bounds(turn.fleet, turn.spot)[1])
+    kept = min(turn.spot.desired, bounds(turn.fleet, turn.spot)[1])
     serving = len(turn.memory.in_service_since)
     silent = _passed_by(turn.memory, CERTAIN / 2)
     if not why and silent and not turn.quiet_s:
@@ -627,7 +609,7 @@ def _limited(turn: _Turn, estimate: Estimate) -> Estimate:
 
     Anyone who sends search logs can claim any load: the limit leaves time to notice it.
     """
-    current, growth = turn.current, turn.fleet.sizing.growth_per_turn
+    current, growth = turn.spot.desired, turn.fleet.sizing.growth_per_turn
     most = current + max(ADDED_AT_ONCE, math.ceil(current * growth))
     most = max(most, bounds(turn.fleet, turn.spot)[0])
     if estimate.instances <= most:
@@ -638,11 +620,11 @@ def _limited(turn: _Turn, estimate: Estimate) -> Estimate:
 
 def _sizing_of(turn: _Turn, estimate: Estimate) -> Sizing:
     instances, why = estimate.instances, estimate.reason
-    hold = instances == turn.current
+    hold = instances == turn.spot.desired
     return Sizing(
         action=Action.HOLD if hold else Action.RESIZE,
         rule=estimate.bound or ("at target" if hold else estimate.rule),
-        reason=f"Spot {turn.current} -> {instances}. {why[:1].upper()}{why[1:]}.",
+        reason=f"Spot {turn.spot.desired} -> {instances}. {why[:1].upper()}{why[1:]}.",
         workers=estimate.workers,
         spot_desired=instances,
         stale=estimate.stale,
