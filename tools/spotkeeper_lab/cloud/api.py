@@ -594,7 +594,7 @@ class Cloud:
         return refresh
 
     def _step(self, state: GroupState, refresh: Refresh) -> None:
-        if self._groups.get(state.spec.name) is not state:
+        if self._groups.get(state.spec.name) is not state or not refresh.active:
             return
         extra = state.extra
         ending = refresh.step(state, self.now_s, frozenset(self.ringing))

@@ -80,6 +80,15 @@ def test_a_checkpoint_waits_and_what_the_group_launches_meanwhile_has_the_new_ve
     assert cloud.group(SPOT).instances[-1].template == "7"
 
 
+def test_the_next_refresh_may_begin_as_soon_as_one_is_cancelled() -> None:
+    cloud = make()
+    cloud.start_refresh(SPOT, replace(BOTH_100, checkpoints=(10, 100)), "8")
+    watch(cloud, 600.0)
+    cloud.cancel_refresh(SPOT)
+    cloud.start_refresh(SPOT, Preferences(min_healthy=100, max_healthy=130), "8")
+    assert min(serving for _, serving, _ in watch(cloud, 700.0)) == 10
+
+
 def test_a_refresh_that_is_cancelled_completes_its_launch_and_the_oldest_version_is_ended() -> None:
     cloud = make()
     cloud.start_refresh(SPOT, replace(BOTH_100, checkpoints=(10, 100)), "8")
