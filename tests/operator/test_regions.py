@@ -102,8 +102,10 @@ def test_what_if_compares_public_prices(deployed: Stage) -> None:
     assert "us-east-2" in answered("regions", "what-if", "--with", "us-east-2")
 
 
-def test_a_stack_of_one_region_says_so(deployed: Stage) -> None:
+def test_a_stack_that_is_no_home_says_so(deployed: Stage) -> None:
     assert "no fleet of this stack has several regions" in refused("regions")
+    deployed.put("main", json.dumps(document("main", home="us-west-2")))
+    assert "--region us-west-2 shows main" in " ".join(refused("regions").split())
 
 
 def test_every_answer_knows_regions(home: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,20 +51,20 @@ class FleetRegions:
 
 
 def read_regions(aws: Aws, stack_name: str, fleet: str | None) -> list[FleetRegions]:
-    """Read the fleets in several regions; raises `OperatorError` where there is none."""
+    """Read the fleets whose home this stack is; raises `OperatorError` where there is none."""
     stack = aws.stack(stack_name)
-    shared = [one for one in chosen(aws.documents(stack), fleet) if one.is_shared]
-    if not shared:
-        raise OperatorError("no fleet of this stack has several regions: spotkeeper region add R")
-    return [_read(aws, stack, one) for one in shared]
+    fleets = chosen(aws.documents(stack), fleet)
+    if homes := [one for one in fleets if one.regions]:
+        return [_read(aws, stack, one) for one in homes]
+    away = [
+        f"spotkeeper regions --region {one.home} shows {one.name}" for one in fleets if one.home
+    ]
+    raise OperatorError(
+        "; ".join(away) or "no fleet of this stack has several regions: spotkeeper region add R"
+    )
 
 
 def _read(aws: Aws, stack: Stack, fleet: Fleet) -> FleetRegions:
-    if fleet.home:
-        raise OperatorError(
-            f"{fleet.name}: spotkeeper regions --region {fleet.home} shows all. Its home needs "
-            f"Regions={stack.outputs.get('TableArn', 'the ARN of the table of this stack')}"
-        )
     newest = aws.records(stack).newest(fleet.name, RECENT).of(Controller.HEALTH)
     last = next((record for record in newest if record.regions), None)
     if last is None:

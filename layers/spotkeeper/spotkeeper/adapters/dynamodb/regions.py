@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from mypy_boto3_dynamodb import DynamoDBClient
 
-_SHARE, _REPORT = TypeAdapter(Share), TypeAdapter(Report)
+_SHARE: TypeAdapter[Share | None] = TypeAdapter(Share | None)
+_REPORT: TypeAdapter[Report | None] = TypeAdapter(Report | None)
 # What is kept of a region or a home that is gone.
 LIFETIME = timedelta(days=7)
 
@@ -36,14 +37,10 @@ class RegionTables:
         items = self._items(region, table)._query(
             doing, f"region#{fleet}", "report", f"share{LAST}", ConsistentRead=True
         )
-        share: Share | None = None
-        report: Report | None = None
         try:
-            for item in items:
-                if item["sk"]["S"] == "share":
-                    share = _SHARE.validate_json(item["said"]["S"])
-                else:
-                    report = _REPORT.validate_json(item["said"]["S"])
+            said = {item["sk"]["S"]: item["said"]["S"] for item in items}
+            share = _SHARE.validate_json(said.get("share", "null"))
+            report = _REPORT.validate_json(said.get("report", "null"))
         except (KeyError, ValidationError) as error:
             message = f"{doing}: an item of region#{fleet} cannot be read: delete it"
             raise Unreadable(message) from error
