@@ -47,10 +47,14 @@ def test_each_mistake_is_named_without_aws(
     assert run("fleet", "validate", _written(tmp_path, "main", document("main")))[:2] == (0, "")
 
 
-def test_two_files_that_name_one_group_are_found(tmp_path: Path) -> None:
+def test_a_group_of_another_fleet_is_refused_in_files_and_beside_what_is_deployed(
+    deployed: Stage, tmp_path: Path
+) -> None:
     files = [_written(tmp_path, name, document("main")) for name in ("main", "other")]
     code, out, _ = run("fleet", "validate", *files)
     assert (code, out.count("which main has")) == (1, 2)
+    code, _, err = run("fleet", "diff", files[1])
+    assert (code, "which fleet main has" in err) == (2, True)
 
 
 def test_a_file_is_compared_shown_and_written(deployed: Stage, tmp_path: Path) -> None:
@@ -98,13 +102,6 @@ def test_the_stack_s_own_document_is_left_to_deployments(deployed: Stage, tmp_pa
     deploy(FleetDocumentName=f"{PATH}/main")
     code, _, err = run("fleet", "diff", _written(tmp_path, "main", _with("bounds", spot_min=2)))
     assert (code, "main.overrides.json" in err) == (2, True)
-
-
-def test_a_document_that_takes_another_fleet_s_group_is_refused(
-    deployed: Stage, tmp_path: Path
-) -> None:
-    code, _, err = run("fleet", "diff", _written(tmp_path, "second", document("main")))
-    assert (code, "which fleet main has" in err) == (2, True)
 
 
 def test_a_turn_that_cannot_be_foreseen_is_not_called_idle(

@@ -513,10 +513,10 @@ def validate(files: Files) -> None:
 @on_stack
 def diff(on: OnStack, files: Files) -> None:
     """Show which settings files would change; exit code 1 if one is different."""
-    from spotkeeper_operator.fleets import Deployed, difference_json, difference_text, read_files
+    from spotkeeper_operator.fleets import Deployed, difference_text, read_files
 
     found = Deployed(on.aws, on.stack, on.now).difference(read_files(files))
-    on.say(difference_text, difference_json, found)
+    on.say(difference_text, lambda fleets: as_json(fleets=fleets), found)
     raise typer.Exit(1 if any(each.parameters for each in found) else 0)
 
 
@@ -524,7 +524,7 @@ def diff(on: OnStack, files: Files) -> None:
 @on_stack
 def apply_files(on: OnStack, files: Files, yes: Yes = False) -> None:
     """Show what files change and what the next turns would do, ask, and write the documents."""
-    from spotkeeper_operator.fleets import Deployed, difference_json, difference_text, read_files
+    from spotkeeper_operator.fleets import Deployed, difference_text, read_files
 
     deployed, texts = Deployed(on.aws, on.stack, on.now), read_files(files)
     found = deployed.difference(texts)
@@ -533,7 +533,7 @@ def apply_files(on: OnStack, files: Files, yes: Yes = False) -> None:
         lines = [*difference_text(changed).splitlines(), *deployed.next_turns()]
         confirm(lines, "Write these documents?", yes)
         deployed.apply(texts, changed)
-    on.say(difference_text, difference_json, found)
+    on.say(difference_text, lambda fleets: as_json(fleets=fleets), found)
 
 
 @fleet.command()

@@ -24,7 +24,6 @@ from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper.turns.check_health import check_health
 from spotkeeper_operator.aws import Aws, OperatorError
-from spotkeeper_operator.text import as_json
 
 # What Parameter Store takes in a standard parameter (PutParameter, Value).
 LONGEST = 4096
@@ -172,10 +171,6 @@ def difference_text(differences: Sequence[Difference]) -> str:
         lines += [f"{each.fleet}{' (new)' if each.new else ''}"]
         lines += [f"  {line}" for line in changed or [f"{text} differs"]]
     return "\n".join([*lines, ""])
-
-
-def difference_json(differences: Sequence[Difference]) -> str:
-    return as_json(fleets=differences)
 
 
 def _next(record: DecisionRecord) -> str:

@@ -270,11 +270,8 @@ class Rollout:
     def cancel(self, *, roll_back: bool) -> Plan:
         """Cancel, or roll back, the active refreshes of both groups."""
         client = self._aws.autoscaling
-        active = [
-            group.name
-            for group in self.groups()
-            if group.refresh and group.refresh.active and group.refresh.status not in _ON_ITS_WAY
-        ]
+        running = _ACTIVE - _ON_ITS_WAY
+        active = [g.name for g in self.groups() if g.refresh and g.refresh.status in running]
         end = client.rollback_instance_refresh if roll_back else client.cancel_instance_refresh
         for name in active:
             with aws_errors(f"instance refresh of {name}"):
