@@ -25,6 +25,7 @@ from tests.builders import at, fleet, group
 from tests.search_logs import worker
 
 FRESH = HealthMemory()
+KNOWN = LogFlow(known_since=at(-7200), newest=at(0), watched_since=at(-7200))
 
 
 def working(count: int, busy_s: float) -> tuple[WorkerLoad, ...]:
@@ -112,13 +113,9 @@ def test_a_load_behind_a_backlog_of_unknown_length_is_partly_known(
 ) -> None:
     waits = histogram([waited_s * 1000] * 9)
     seen = replace(load(0.0), workers=working(1, busy_s), waits=waits)
-    flow = LogFlow(known_since=at(-3600), newest=at(0), watched_since=at(-3600))
-    queue = (
-        None if waiting is None else QueueMemory(length=QueueLength(waiting=waiting, in_flight=1))
-    )
-    memory = HealthMemory(flow=flow, queue=queue)
-    why, _ = partly_known(seen, memory, fleet(), 300, at(0))
-    assert bool(why) == held
+    queue = QueueMemory(length=QueueLength(waiting=waiting, in_flight=1)) if waiting else None
+    memory = HealthMemory(flow=KNOWN, queue=queue)
+    assert bool(partly_known(seen, memory, fleet(), 300, at(0))[0]) == held
 
 
 @pytest.mark.parametrize(
@@ -128,11 +125,8 @@ def test_a_load_behind_a_backlog_of_unknown_length_is_partly_known(
 def test_a_rule_holds_until_its_window_is_known_but_not_for_hours(
     window_s: int, ago_s: int, held: bool
 ) -> None:
-    flow = LogFlow(
-        known_since=at(-7200), newest=at(0), watched_since=at(-7200), partly_until=at(-ago_s)
-    )
-    why, _ = partly_known(load(1.0), HealthMemory(flow=flow), fleet(), window_s, at(0))
-    assert bool(why) == held
+    memory = HealthMemory(flow=replace(KNOWN, partly_until=at(-ago_s)))
+    assert bool(partly_known(load(1.0), memory, fleet(), window_s, at(0))[0]) == held
 
 
 @pytest.mark.parametrize(
@@ -142,11 +136,9 @@ def test_the_first_logs_of_most_instances_make_no_fleet_smaller(
     new: int, age_s: int, held: bool
 ) -> None:
     """After an outage of all but one: what has just begun looks idle, and the backlog gone."""
-    flow = LogFlow(known_since=at(-7200), newest=at(0), watched_since=at(-7200))
     there = {"i-old": at(-3600)} | {f"i-{number}": at(-age_s) for number in range(new)}
-    memory = HealthMemory(flow=flow, in_service_since=there)
-    why, _ = partly_known(load(1.0), memory, fleet(), 300, at(0))
-    assert bool(why) == held
+    memory = HealthMemory(flow=KNOWN, in_service_since=there)
+    assert bool(partly_known(load(1.0), memory, fleet(), 300, at(0))[0]) == held
 
 
 @pytest.mark.parametrize(

@@ -44,15 +44,10 @@ def policies(draw: st.DrawFn) -> ObjectivePolicy:
     )
 
 
-pasts = st.lists(
-    st.builds(
-        Needed,
-        at=st.floats(-1_200.0, -30.0).map(at),
-        workers=st.integers(0, 50),
-        held=st.booleans(),
-    ),
-    max_size=5,
+needs = st.builds(
+    Needed, at=st.floats(-1_200, -30).map(at), workers=st.integers(0, 50), held=st.booleans()
 )
+pasts = st.lists(needs, max_size=5)
 fleets = st.integers(0, 100)
 
 

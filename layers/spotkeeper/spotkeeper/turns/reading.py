@@ -221,7 +221,7 @@ def _is_load_known(this: Round) -> bool:
     health, sizing, now = this.lease.health, this.fleet.sizing, this.now
     if not sizing.enabled:
         return False
-    if quiet_s(health.queue, now) >= sizing.quiet_after_s:
+    if quiet_s(health.queue, now, sizing.quiet_after_s):
         return True
     if requests_had_stopped(health, CERTAIN, now):
         return True

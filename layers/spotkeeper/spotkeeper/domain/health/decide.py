@@ -226,7 +226,7 @@ def _promised(
     if objective is None:
         return None, None
     # A quiet queue proves that no log is missing.
-    quiet = quiet_s(memory.queue, snapshot.now) >= snapshot.fleet.sizing.quiet_after_s
+    quiet = quiet_s(memory.queue, snapshot.now, snapshot.fleet.sizing.quiet_after_s)
     until = snapshot.now if quiet else flow.ends_at(snapshot.now)
     slots = snapshot.fleet.slots
     digests = at_speed_1(memory.speeds, snapshot.digests)

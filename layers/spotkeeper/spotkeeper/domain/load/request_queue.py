@@ -152,11 +152,12 @@ def queue_text(memory: QueueMemory | None) -> str:
     return f", {memory.length.waiting} requests wait, {memory.length.in_flight} are in flight"
 
 
-def quiet_s(memory: QueueMemory | None, now: datetime) -> float:
-    """Return the seconds without a request; 0 if not known."""
+def quiet_s(memory: QueueMemory | None, now: datetime, least_s: float = 0.0) -> float:
+    """Return the seconds without a request; 0 if not known, or fewer than `least_s`."""
     if known_length(memory) is None or memory is None or memory.empty_since is None:
         return 0.0
-    return (now - memory.empty_since).total_seconds() if memory.empty_looks >= LOOKS else 0.0
+    seconds = (now - memory.empty_since).total_seconds()
+    return seconds if memory.empty_looks >= LOOKS and seconds >= least_s else 0.0
 
 
 def untouched_s(memory: QueueMemory | None, now: datetime) -> float:

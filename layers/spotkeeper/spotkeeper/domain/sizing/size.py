@@ -100,8 +100,7 @@ class _Turn:
     @property
     def quiet_s(self) -> float:
         """For how long the queue proves that no request arrived; 0 if not for long enough."""
-        seconds = quiet_s(self.memory.queue, self.now)
-        return seconds if seconds >= self.fleet.sizing.quiet_after_s else 0.0
+        return quiet_s(self.memory.queue, self.now, self.fleet.sizing.quiet_after_s)
 
     @property
     def silent_by_chance(self) -> bool:
@@ -547,7 +546,7 @@ def partly_known(
     older than a quarter of an hour may not be: no rule counts less than the last five minutes.
     """
     flow, window_s = memory.flow, max(load.window_s, min(window_s, OBJECTIVE_WINDOW_S))
-    if quiet_s(memory.queue, now) >= fleet.sizing.quiet_after_s:
+    if quiet_s(memory.queue, now, fleet.sizing.quiet_after_s):
         return "", flow
     if why := _partly_logged(load, memory, fleet):
         return why, replace(flow, partly_until=now)
