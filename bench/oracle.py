@@ -127,7 +127,7 @@ def past(original: Function) -> Function:
 
 def slowly(_: Function) -> Function:
     """Grow by one instance at most."""
-    return lambda turn, estimate: resized(estimate, lambda n, t: min(n, t.current + 1), turn)
+    return lambda turn, estimate: resized(estimate, lambda n, t: min(n, t.spot.desired + 1), turn)
 
 
 def serving(original: Function) -> Function:
@@ -176,7 +176,10 @@ FAULTS = (
     Planted("twice the backfill", BACKFILL, "_wanted", wanted(lambda n: 2 * n)),
     Planted("spot three times too large", SIZE, "_sizing_of", instances(lambda n, _: 3 * n)),
     Planted(
-        "a fleet that never shrinks", SIZE, "_sizing_of", instances(lambda n, t: max(n, t.current))
+        "a fleet that never shrinks",
+        SIZE,
+        "_sizing_of",
+        instances(lambda n, t: max(n, t.spot.desired)),
     ),
     Planted("warned workers never drained", DECIDE, "marks", answers([])),
     Planted(
@@ -231,7 +234,10 @@ FAULTS = (
         lambda _: lambda _turn, estimate: resized(estimate, lambda n, _: 3 * n),
     ),
     Planted(
-        "the fleet does not grow", SIZE, "_sizing_of", instances(lambda n, t: min(n, t.current))
+        "the fleet does not grow",
+        SIZE,
+        "_sizing_of",
+        instances(lambda n, t: min(n, t.spot.desired)),
     ),
     Planted("growth by one a turn", SIZE, "_limited", slowly),
     Planted("own machines are not counted", SIZE, "recent_onprem", answers((0, ()))),

@@ -525,6 +525,7 @@ class Sized(Check):
         super().__init__(watch)
         self._since: float | None = None
         self._loads: deque[tuple[float, float]] = deque()
+        self._larger_s = -math.inf
 
     def sampled(self) -> None:
         if not (self.scenario.sized and self.truth.settled):
@@ -546,12 +547,14 @@ class Sized(Check):
     def _grown(self) -> None:
         scenario, group = self.scenario, self.world.group(self.world.spot)
         self._loads.append((self.now_s, self.world.load()))
-        while self._loads[0][0] < self.now_s - GROWN_S:
+        while self._loads[0][0] < self.now_s - (GROWN_S - KNOWN_S):
             self._loads.popleft()
         least = math.floor(min(load for _, load in self._loads) / scenario.slots)
         least = min(least - scenario.onprem_workers, scenario.spot_max, group.maximum)
-        known = scenario.objective and self.now_s - self._loads[0][0] > GROWN_S - SAMPLE_S
-        if known and group.desired < least:
+        known = scenario.objective and self.now_s - self._loads[0][0] > GROWN_S - KNOWN_S - SAMPLE_S
+        # An operator may make it smaller at any time.
+        self._larger_s = self.now_s if group.desired >= least else self._larger_s
+        if known and self.now_s - self._larger_s > KNOWN_S:
             how = f"spot desired {group.desired}, the load is at least {least} erlangs"
             self.watch.broken(Promise.GROWN, how, self.now_s - GROWN_S)
 

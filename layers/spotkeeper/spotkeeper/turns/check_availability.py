@@ -149,8 +149,9 @@ def _round(
     recent = lease.written_at is not None and now - lease.written_at < STALE_AFTER_ANOTHER
     stale = not together.is_fresh and (this.number > 0 or recent)
     read = read_together([this.fleet], ports, now, this.budget) if stale else together()
-    snapshot = with_share(snapshot_of(this, read), this)
-    snapshot = replace(snapshot, can_defer=woken < MOST_WAKE_UPS)
+    snapshot = replace(snapshot_of(this, read), can_defer=woken < MOST_WAKE_UPS)
+    if this.fleet.is_shared:
+        snapshot = with_share(snapshot, this)
     wanted, requested = _planned(snapshot, this, woken)
     # The intention to detach is written first: a crash must not lose a detached instance, which
     # nothing else ends. Backfill and marks precede it, so that the marks are written with it.
@@ -195,7 +196,9 @@ def _only_backfill(
         return None
     lease = replace(known, notes=(note,) if note else ())
     this = Round(fleet=fleet, ports=ports, budget=turns.budget, now=now, lease=lease)
-    snapshot = replace(with_share(snapshot_of(this, together()), this), can_defer=False)
+    snapshot = replace(snapshot_of(this, together()), can_defer=False)
+    if this.fleet.is_shared:
+        snapshot = with_share(snapshot, this)
     wanted = plan(assess(snapshot, lease.availability))
     fill = [action for action in wanted.actions if isinstance(action, Backfill)]
     if fill:

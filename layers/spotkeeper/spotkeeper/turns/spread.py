@@ -29,7 +29,7 @@ type Places = Mapping[str, Place]
 def with_share(snapshot: Snapshot, this: Round) -> Snapshot:
     """The share that the last health turn knew is the need, and limits on-demand."""
     share, bounds = this.lease.health.share, this.fleet.bounds
-    if share is None or not this.fleet.is_shared:
+    if share is None:
         return snapshot
     bounds = replace(bounds, on_demand_max=min(bounds.on_demand_max, share.on_demand_max))
     fleet = replace(snapshot.fleet, bounds=bounds)
