@@ -108,6 +108,7 @@ CANARY, WHOLE = (7, 8), (8, 8)
         ("Cancelled", True, (7, 7), 0, Step.CANARY),
         ("Cancelled", True, (7, 7), 1, Step.WAIT),
         ("Cancelled", True, (7, 7), None, Step.WAIT),
+        ("Cancelled", True, (7, 7, 0), 0, Step.WAIT),
         ("Successful", False, WHOLE, 1, Step.DONE),
         ("InProgress", False, CANARY, 0, Step.WAIT),
         ("InProgress", False, CANARY, 1, Step.HOLD),
@@ -117,7 +118,7 @@ def test_what_follows(
     deployed: Stage,
     status: str,
     canary: bool,
-    versions: tuple[int, int],
+    versions: tuple[int, ...],
     missing: int | None,
     step: Step,
 ) -> None:
@@ -129,11 +130,13 @@ def test_what_follows(
         {
             "InstanceId": f"i-{n}",
             "LifecycleState": "InService",
+            "HealthStatus": "Healthy" if version else "Unhealthy",
             "LaunchTemplate": {"Version": str(version)},
         }
         for n, version in enumerate(versions)
     ]
-    answer = {"AutoScalingGroupName": "spot", "DesiredCapacity": 2, "Instances": instances}
+    desired = len(versions)
+    answer = {"AutoScalingGroupName": "spot", "DesiredCapacity": desired, "Instances": instances}
     launches = {"LaunchTemplate": {"Version": "8" if versions == WHOLE else "7"}}
     group = rollout.GroupVersions({**answer, **launches}, refresh)
     bake, now = timedelta(minutes=10), NOON + timedelta(minutes=2)

@@ -81,11 +81,15 @@ class GroupVersions:
         return str(_spec(self.answer).get("Version", ""))
 
     def of(self, version: str | None = None, state: str = "") -> set[str]:
-        """The instances that serve or are launching, those of one version or state alone."""
+        """The instances that serve or are launching, those of one version or state alone.
+
+        AWS replaces one that it finds unhealthy, and may do so at any moment.
+        """
         return {
             one["InstanceId"]
             for one in self.answer["Instances"]
             if one["LifecycleState"].startswith(state or (_SERVES, _STARTS))
+            and one.get("HealthStatus", "Healthy") == "Healthy"
             and version in (None, one.get("LaunchTemplate", {}).get("Version", ""))
         }
 
