@@ -54,7 +54,9 @@ LOST_S = 165.0
 # The desired capacity counts once it has stood for this long: growth has time to launch.
 STOOD_S = 330.0
 # In a calm half an hour a fleet is at most this much larger than Erlang C needs.
-CALM_SHARE, CALM_MORE = 1.25, 3.0
+CALM_SHARE, CALM_MORE = 1.25, 1.5
+# And by this much more while fewer of its requests were in time than promised.
+CALM_LATE = 1.5
 # A load that rises by more than this makes more requests late than the next hours allow.
 SURPRISE = 5.0
 # What has not served by now, will not.
@@ -590,11 +592,12 @@ class Calm(Check):
             new > SURPRISE * old or (new > old and any(f.at_s <= at_s <= f.end_s for f in failing))
             for (_, old), (at_s, new) in pairwise(scenario.loads)
         )
-        if scenario.objective and rose and sum(self._in_time) < 0.95 * len(self._in_time):
+        late = scenario.objective and sum(self._in_time) < 0.95 * len(self._in_time)
+        if rose and late:
             return
         needed = max(workers_for(load, scenario) - scenario.onprem_workers, scenario.spot_min)
         size = sum(self._sizes) / len(self._sizes)
-        most = CALM_SHARE * needed + CALM_MORE + 2 * self._idle
+        most = CALM_SHARE * needed + CALM_MORE + CALM_LATE * late + 2 * self._idle
         if size > max(most, self.world.operator_desired):
             how = f"{size:.1f} instances on average, {needed} are needed for {load} erlangs"
             self.watch.broken(Promise.CALM, how)

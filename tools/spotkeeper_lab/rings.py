@@ -217,6 +217,13 @@ class Rings(Check):
         hang = self.active(Kind.HANG) and not self.truth.active(blind, 900.0)
         return bool(none_works and waits and hang and self.runs())
 
+    def blind(self) -> bool:
+        """Whether workers serve many requests, and none of their search logs is counted."""
+        lost = self.active(Kind.LOGS_STOP) or self.active(Kind.COLLECTOR_DOWN)
+        many = RARE_S * self.world.load() / self.scenario.service_s >= RARE
+        sized = self.scenario.sized and many and not self.truth.active(_MEMORY, AFTER_S)
+        return bool(lost and sized and self.world.working() and self.runs())
+
     def active(self, *kinds: Kind) -> bool:
         return set(kinds) <= self.world.active.keys()
 
@@ -239,6 +246,7 @@ SHOULD_RING: Mapping[str, tuple[float, Callable[[Rings], bool]]] = {
     "shortfall-unfilled": (1380.0, Rings.short),
     "nobody-serves": (570.0, Rings.hang_together),
     "both-short": (900.0, Rings.cannot_launch),
+    "stale-search-logs": (660.0, Rings.blind),
 }
 """In which situation an alarm has to ring, and in how many seconds of it."""
 
