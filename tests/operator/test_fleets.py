@@ -52,7 +52,7 @@ def test_a_group_of_another_fleet_is_refused_in_files_and_beside_what_is_deploye
 ) -> None:
     files = [_written(tmp_path, name, document("main")) for name in ("main", "other")]
     code, out, _ = run("fleet", "validate", *files)
-    assert (code, out.count("which main has")) == (1, 2)
+    assert (code, out.count("which main and other name")) == (1, 2)
     code, _, err = run("fleet", "diff", files[1])
     assert (code, "which fleet main has" in err) == (2, True)
 

@@ -65,8 +65,13 @@ def test_somebody_elses_refresh_is_shown_and_left_alone_and_one_is_cancelled_or_
     code, out, _ = run("rollout", "main", "--template-version", "8", "--yes")
     assert (code, "somebody else's instance refresh" in out) == (1, True)
     assert answered("rollout", "main", "--cancel") == "main: cancel main-spot\n"
-    assert answered("rollout", "main", "--roll-back") == "main: roll back: no refresh runs\n"
+    # What the cancelled refresh has replaced goes back, too.
+    Days(of_version_7).minutes(3)
     assert versions(of_version_7) == {"7", "9"}
+    assert answered("rollout", "main", "--roll-back") == "main: roll back main-spot\n"
+    Days(of_version_7).minutes(20)
+    assert versions(of_version_7) == {"7"}
+    assert answered("rollout", "main", "--roll-back") == "main: roll back: nothing to do\n"
 
 
 BY_TYPES: dict[str, Any] = {"InstanceRequirements": {"VCpuCount": {"Min": 4}}}
@@ -108,10 +113,17 @@ CANARY, WHOLE = (7, 8), (8, 8)
         ("Cancelled", True, (7, 7), 0, Step.CANARY),
         ("Cancelled", True, (7, 7), 1, Step.WAIT),
         ("Cancelled", True, (7, 7), None, Step.WAIT),
+        # What the group launches meanwhile would have the new version.
+        ("InProgress", True, (7, 0), 0, Step.HOLD),
+        ("InProgress", True, (7, 7), 0, Step.WAIT),
         ("Cancelled", True, (7, 7, 0), 0, Step.WAIT),
+        # On-demand beside it may be released: the canary would be alone.
+        ("Cancelled", True, (7,), 0, Step.WAIT),
+        ("InProgress", True, (0, 8), 0, Step.HOLD),
         ("Successful", False, WHOLE, 1, Step.DONE),
         ("InProgress", False, CANARY, 0, Step.WAIT),
         ("InProgress", False, CANARY, 1, Step.HOLD),
+        ("InProgress", False, CANARY, None, Step.WAIT),
     ],
 )
 def test_what_follows(
@@ -141,4 +153,8 @@ def test_what_follows(
     group = rollout.GroupVersions({**answer, **launches}, refresh)
     bake, now = timedelta(minutes=10), NOON + timedelta(minutes=2)
     wish = rollout.Wish(version="8", canary=1, bake=bake, began=NOON, until=NOON + 9 * bake)
-    assert rollout.next_step(wish, [group], None, now, missing).step is step
+    one = {"AutoScalingGroupName": "on-demand", "DesiredCapacity": 1, "Instances": instances[:1]}
+    groups = [group, rollout.GroupVersions({**one, **launches}, None)]
+    short = "1 serves nowhere" if missing else ""
+    risk = "1 are at risk" if missing is None else ""
+    assert rollout.next_step(wish, groups, None, now, short, risk).step is step

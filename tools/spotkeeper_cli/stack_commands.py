@@ -612,7 +612,7 @@ def rollout(
         raise typer.BadParameter("give one of --template-version, --cancel and --roll-back")
     rolled = Rollout(on.aws, on.stack, fleet, wiring.now)
     if template_version is None:
-        on.say(rollout_text, rollout_json, fleet, rolled.cancel(roll_back=roll_back))
+        on.say(rollout_text, rollout_json, fleet, rolled.end(roll_back=roll_back))
         return
     wish = rolled.wish(template_version, canary, timedelta(seconds=bake))
     said = None

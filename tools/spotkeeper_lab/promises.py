@@ -1028,6 +1028,7 @@ class Acting(Check):
         self._refills: deque[float] = deque()
         self._needless = 0
         self._loads: deque[tuple[float, float]] = deque()
+        self._spent_s: list[float] = []
 
     def sampled(self) -> None:
         self._loads.append((self.now_s, self.world.load()))
@@ -1128,9 +1129,18 @@ class Acting(Check):
             *world.force.slower,
         }:
             self.watch.broken(Promise.REASONED, f"{name}, which served, was replaced")
-        hour = sum(self.now_s - at_s < 3600.0 for at_s in world.replaced.values())
+        if self._starts_again(world.cloud.instance(name)):
+            return
+        self._spent_s.append(self.now_s)
+        hour = sum(self.now_s - at_s < 3600.0 for at_s in self._spent_s)
         if hour > REPLACED_AN_HOUR * memories:
             self.watch.broken(Promise.BUDGET, f"{hour} replacements in an hour")
+
+    def _starts_again(self, view: InstanceView) -> bool:
+        """Whether an instance never served, and a later one of its group does."""
+        others = self.world.group(view.group).instances if view.serves_s is None else ()
+        later = (one.instance_id for one in others if one.launched_s > view.launched_s)
+        return any(map(self.world.works, later))
 
 
 class Announced(Check):

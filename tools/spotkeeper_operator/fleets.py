@@ -16,7 +16,6 @@ from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.fleet_documents import OVERRIDES, InForce, judge
 from spotkeeper.adapters.request_queues import EveryRequestQueue
-from spotkeeper.border.fleet_document import FleetDocumentError, parse_fleet
 from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import Mode
@@ -28,10 +27,7 @@ from spotkeeper_operator.aws import Aws, OperatorError
 # What Parameter Store takes in a standard parameter (PutParameter, Value).
 LONGEST = 4096
 # Overrides are right or wrong beside any document.
-_ANY = {
-    "version": 1, "spot_group": "spot", "on_demand_group": "on-demand",
-    "bounds": {"spot_min": 0, "spot_max": 10_000, "on_demand_max": 10_000},
-}  # fmt: skip
+_BOUNDS = {"spot_min": 0, "spot_max": 10_000, "on_demand_max": 10_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,23 +68,18 @@ def read_files(files: Sequence[Path]) -> dict[str, str]:
 
 def mistakes_in(texts: Mapping[str, str]) -> list[str]:
     """List every mistake that can be found without AWS."""
-    found, owners = list[str](), dict[str, str]()
-    for name, text in sorted(texts.items()):
-        fleet = name.removesuffix(OVERRIDES)
-        if (size := len(text.encode())) > LONGEST:
-            found.append(f"fleet document {name}: has {size} bytes, at most {LONGEST}")
-        if fleet != name and fleet in texts:
-            continue
-        whole = (text, texts.get(f"{name}{OVERRIDES}")) if fleet == name else (_dumped(_ANY), text)
-        try:
-            read = parse_fleet(fleet, *whole)
-        except FleetDocumentError as error:
-            found.append(str(error))
-            continue
-        for group in read.groups if fleet == name else ():
-            if (owner := owners.setdefault(group, fleet)) != fleet:
-                found.append(f"fleet document {fleet}: names the group {group}, which {owner} has")
-    return found
+    found = [
+        f"fleet document {name}: has {size} bytes, at most {LONGEST}"
+        for name, text in sorted(texts.items())
+        if (size := len(text.encode())) > LONGEST
+    ]
+    alone = {name.removesuffix(OVERRIDES) for name in texts} - texts.keys()
+    beside = {
+        name: _dumped({"version": 1, "spot_group": f"{name}.s", "on_demand_group": f"{name}.o",
+                       "bounds": _BOUNDS})
+        for name in alone
+    }  # fmt: skip
+    return [*found, *judge({**beside, **texts}, InForce(), None).errors]
 
 
 class Deployed:

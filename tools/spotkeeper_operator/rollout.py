@@ -28,6 +28,8 @@ WARM_UP_S = 180
 LOOK_EVERY_S = 5.0
 # How long AWS waits with a canary that nobody looks at any more: as long as it can.
 UNATTENDED = timedelta(hours=48)
+# A canary that is not launching by then does not launch now.
+NO_LAUNCH = timedelta(minutes=2)
 # A version that is not proven within this many bake times, and the start of an instance, goes back.
 BAKES = 12
 _ON_ITS_WAY = frozenset({"Cancelling", "RollbackInProgress"})
@@ -98,6 +100,10 @@ class GroupVersions:
         """How many instances more than desired; below 0, some are to be launched."""
         return len(self.of()) - int(self.answer["DesiredCapacity"])
 
+    def tries(self, version: str) -> bool:
+        """Whether it has instances of a version, or may launch them."""
+        return bool(self.of(version)) or bool(self.refresh and self.refresh.active)
+
     def has(self, version: str) -> bool:
         """Whether it launches a version, and has no other instance."""
         return self.version == version and self.of(version) == self.of()
@@ -144,16 +150,16 @@ def next_step(
     groups: Sequence[GroupVersions],
     trial: NewVersion | None,
     now: datetime,
-    missing: int | None = 0,
+    short: str = "",
+    risk: str = "",
 ) -> Plan:
     """Decide what a roll-out does next; the group with the canary, or the larger, goes first.
 
-    Nothing is replaced while the fleet is short: `missing` are its instances that serve nowhere,
-    None where no turn says so.
+    Nothing is replaced while the fleet is `short`, and nothing begins at a `risk`: both say why.
     """
     new = wish.version
     mine = trial if trial and trial.version.rpartition("/")[2] == new else None
-    groups = sorted(groups, key=lambda g: (bool(g.of(new)), len(g.of())), reverse=True)
+    groups = sorted(groups, key=lambda g: (g.tries(new), len(g.of())), reverse=True)
     for group in groups:
         if (refresh := group.refresh) is None:
             continue
@@ -165,47 +171,53 @@ def next_step(
             return Plan(step=Step.FAILED, group=group.name, why=refresh.text)
     if mine and mine.verdict is Verdict.WORSE and any(not g.has(new) for g in groups):
         return Plan(step=Step.ROLL_BACK, why=mine.text)
-    short = "whether enough serve is not known" if missing is None else f"{missing} serve nowhere"
     for group in groups:
         if group.refresh and group.refresh.active and not group.refresh.canary:
-            if missing:
+            if short:
                 return Plan(step=Step.HOLD, group=group.name, why=short)
             return Plan(step=Step.WAIT, group=group.name, why=group.refresh.text)
     first = groups[0]
     baked = mine is not None and mine.since is not None and now - mine.since >= wish.bake
     proven = wish.canary == 0 or first.version == new or not first.of()
     if not proven and not (baked and mine and mine.verdict is Verdict.NO_WORSE):
-        plan = _of_canary(wish, first, mine)
-        if sum(len(group.of(state=_SERVES)) for group in groups) <= wish.canary:
-            plan = Plan(step=Step.WAIT, why="no instance would be left to compare the canary with")
-        if now >= wish.until:
-            why = f"not proven since {wish.began:%H:%M}: {plan.why}"
-            return Plan(step=Step.ROLL_BACK, why=why)
-        held = plan.step is Step.CANARY and missing != 0
-        return Plan(step=Step.WAIT, group=first.name, why=short) if held else plan
+        plan = _of_canary(wish, first, mine, now, short or risk)
+        if now < wish.until:
+            return plan
+        why = f"not proven since {wish.began:%H:%M}: {plan.why}"
+        return Plan(step=Step.ROLL_BACK, why=why)
     for group in groups:
         if not group.has(new):
-            if missing != 0:
-                return Plan(step=Step.WAIT, group=group.name, why=short)
+            if short or risk:
+                return Plan(step=Step.WAIT, group=group.name, why=short or risk)
             return Plan(step=Step.REST, group=group.name, why=mine.text if mine else "no canary")
     return Plan(step=Step.DONE, why=f"every instance has version {new}")
 
 
-def _of_canary(wish: Wish, group: GroupVersions, mine: NewVersion | None) -> Plan:
+def _of_canary(
+    wish: Wish, group: GroupVersions, mine: NewVersion | None, now: datetime, short: str
+) -> Plan:
     new, since = wish.version, mine.since if mine else None
-    running = group.refresh is not None and group.refresh.active
+    running = group.refresh if group.refresh and group.refresh.active else None
     # Of too many, AWS ends the oldest version.
     newer = new.isdigit() and int(new) > int(group.version)
     serves = len(group.of(new, _SERVES)) >= wish.canary and group.beyond <= 0
     if running and (serves or (newer and len(group.of(new)) >= wish.canary)):
         return Plan(step=Step.HOLD, group=group.name, why="the canary is there")
+    if running and (group.beyond < 0 or (not group.of(new) and now - running.started > NO_LAUNCH)):
+        # Whatever the group launches has the new version, also in place of what it has lost.
+        return Plan(step=Step.HOLD, group=group.name, why="AWS launches no canary now")
     if running or group.of(new):
         text = mine.text if mine else f"{len(group.of(new))} of version {new}, none is compared yet"
         until = f" (at least until {since + wish.bake:%H:%M})" if since else ""
         return Plan(step=Step.WAIT, group=group.name, why=f"{text}{until}")
     if group.of(state=_STARTS) or group.beyond < 0:
         # What it launches beside the canary would have the new version, too.
-        return Plan(step=Step.WAIT, group=group.name, why="the group is launching instances")
+        short = "the group is launching instances"
+    elif len(group.of()) <= wish.canary:
+        # On-demand that stands in for it is released once the canary counts.
+        short = "no instance would be left to compare the canary with"
+    if short:
+        return Plan(step=Step.WAIT, group=group.name, why=short)
     return Plan(step=Step.CANARY, group=group.name, why=f"{wish.canary} of {len(group.of())}")
 
 
@@ -230,20 +242,24 @@ class Rollout:
 
     def look(self, wish: Wish) -> Plan:
         """Decide the next step by what is there now."""
-        trial, missing, now = None, None, self.now()
+        now, trial = self.now(), None
+        short, risk = "", "whether enough serve is not known"
         # A canary is held also while nothing is known of it.
         with suppress(FleetError):
             newest = self._aws.records(self._stack).newest(self.fleet.name, 20)
             turn, health = (next(iter(newest.of(one)), None) for one in OF_FLEETS)
             trial = health.new_version if health else None
-            ill = health and any(not one.on_premises for one in health.suspects)
-            if turn and turn.availability and age_from(turn.at, now) <= STALE_TURN_S:
-                missing = turn.availability.shortfall_unfilled or (None if ill else 0)
-        return next_step(wish, self.groups(), trial, now, missing)
+            seen = turn.availability if turn and age_from(turn.at, now) <= STALE_TURN_S else None
+            if seen:
+                missing, leaving = seen.shortfall_unfilled, seen.spot_at_risk
+                short = f"{missing} serve nowhere" if missing else ""
+                risk = f"{leaving} are at risk" if leaving else ""
+            if health and any(not one.on_premises for one in health.suspects):
+                risk = "workers are suspected"
+        return next_step(wish, self.groups(), trial, now, short, risk)
 
     def take(self, plan: Plan, wish: Wish) -> None:
         """Request a step of AWS."""
-        client = self._aws.autoscaling
         groups = {group.name: group for group in self.groups()}
         with aws_errors(f"instance refresh of {plan.group or self.fleet.name}"):
             match plan.step:
@@ -261,27 +277,29 @@ class Rollout:
                 case Step.REST:
                     self._start(groups[plan.group], wish.version, **self._guard)
                 case Step.HOLD:
-                    client.cancel_instance_refresh(AutoScalingGroupName=plan.group)
+                    self._end(groups[plan.group], roll_back=False)
                 case Step.ROLL_BACK:
-                    for group in groups.values():
-                        if group.refresh and group.refresh.active:
-                            client.rollback_instance_refresh(AutoScalingGroupName=group.name)
-                        elif group.of(wish.version) and group.version != wish.version:
-                            self._start(group, group.version)
+                    self.end(roll_back=True)
                 case _:
                     pass
 
-    def cancel(self, *, roll_back: bool) -> Plan:
-        """Cancel, or roll back, the active refreshes of both groups."""
-        client = self._aws.autoscaling
-        running = _ACTIVE - _ON_ITS_WAY
-        active = [g.name for g in self.groups() if g.refresh and g.refresh.status in running]
-        end = client.rollback_instance_refresh if roll_back else client.cancel_instance_refresh
-        for name in active:
-            with aws_errors(f"instance refresh of {name}"):
-                end(AutoScalingGroupName=name)
+    def end(self, *, roll_back: bool) -> Plan:
+        """Cancel the active refreshes of both groups, or replace all that is new."""
         step = Step.ROLL_BACK if roll_back else Step.CANCEL
-        return Plan(step=step, group=", ".join(active), why="" if active else "no refresh runs")
+        ended = [group.name for group in self.groups() if self._end(group, roll_back=roll_back)]
+        return Plan(step=step, group=", ".join(ended), why="" if ended else "nothing to do")
+
+    def _end(self, group: GroupVersions, *, roll_back: bool) -> bool:
+        client, status = self._aws.autoscaling, group.refresh.status if group.refresh else ""
+        with aws_errors(f"instance refresh of {group.name}"):
+            if status in _ACTIVE - _ON_ITS_WAY:
+                rolls, cancels = client.rollback_instance_refresh, client.cancel_instance_refresh
+                (rolls if roll_back else cancels)(AutoScalingGroupName=group.name)
+            elif roll_back and status not in _ON_ITS_WAY and not group.has(group.version):
+                self._start(group, group.version)
+            else:
+                return False
+        return True
 
     @property
     def _guard(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.domain.health.reports import in_service_since, not_met, watch_reports
-from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.health_memory import HealthMemory, VersionTrial
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerLoad, histogram, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
@@ -381,6 +381,41 @@ def test_workers_that_never_report_are_bootstrap_failures_after_the_launch_deadl
     never = f"never reported in {-since:.0f} s: its workers do not start"
     assert diagnosis.reasons == ({SPOT[0]: never} if suspect else {})
     assert diagnosis.memory.unreported == {SPOT[0]: at(since)}
+
+
+@pytest.mark.parametrize(
+    ("last_began", "free"),
+    [
+        pytest.param(-900, (SPOT[0],), id="what was launched last reports"),
+        pytest.param(-7200, (), id="what was launched last never reported"),
+    ],
+)
+def test_what_never_started_is_replaced_outside_the_budget_once_a_later_launch_reports(
+    last_began: float, free: tuple[str, ...]
+) -> None:
+    """One after the other: the next one follows when the successor has reported."""
+    spent, broken, last = (at(-60), at(-50)), SPOT[:4], SPOT[4]
+    memory = starting(-4000, *broken, replaced=spent, suspects=dict.fromkeys(broken, at(-60)))
+    since = {i: at(-4000) for i in broken} | {last: at(last_began), SPOT[5]: at(-9000)}
+    memory = replace(memory, in_service_since=since)
+    diagnosis = diagnosed(load(*busy(*SPOT[4:])), memory)
+    assert (diagnosis.replace, diagnosis.free) == (free, free)
+    memory = replace(memory, starting={**memory.starting, "i-next": at(-30)})
+    more = (group("spot", 7, instances((*SPOT, "i-next"))), group("on-demand", 0))
+    assert diagnosed(load(*busy(*SPOT[4:])), memory, groups=more).replace == ()
+
+
+@pytest.mark.parametrize(("began", "covered"), [(-899, True), (-900, False)])
+def test_what_alone_tries_a_new_version_is_covered_at_first_and_replaced_outside_the_budget(
+    began: float, covered: bool
+) -> None:
+    new = replace(instances(SPOT[:1])[0], template="8")
+    groups = (group("spot", 6, (new, *instances(SPOT[1:]))), group("on-demand", 0))
+    trial = VersionTrial(version="8", since=at(began), instances=1)
+    spent = passed(SPOT[0], replaced=(at(-60), at(-50)), suspects={SPOT[0]: at(-60)}, trial=trial)
+    diagnosis = diagnosed(load(*busy(*SPOT[1:])), spent, groups=groups)
+    assert (diagnosis.replace, diagnosis.free) == ((SPOT[0],), (SPOT[0],))
+    assert (SPOT[0] in diagnosis.memory.unproven) is covered
 
 
 @pytest.mark.parametrize(("until", "late"), [(-301, False), (-300, True), (-1, True)])

@@ -91,7 +91,8 @@ class HealthMemory:
     of the requests since its last log: of 40 requests among 8 workers, 5 each. `last_logs` maps it
     to when it last finished one. `unreported` maps instances in service whose workers never
     reported, although they would have, to when they were first seen: they count as launching.
-    `unproven` are instances that never reported and may serve or not, including those that launch.
+    `unproven` are instances that never reported and may serve or not, including those that launch,
+    and one that alone tries a new version of the launch template, at first.
     `counts` has the slot up to which each turn of the last hours counted requests, and how many.
     `full` is how many requests shared a worker when requests waited, where that was less than the
     `full_of` slots of the document then; 0 if it is not known.

@@ -209,7 +209,8 @@ def _unproven(this: Round, spot: Group) -> Mapping[str, datetime]:
     there = [i.instance_id for i in spot.instances if i.phase is Phase.IN_SERVICE]
     new = [i for i in there if i not in health.in_service_since]
     unproven = (*health.unproven, *(not_met(health, new, this.now) if new else ()))
-    return {i: health.starting.get(i, this.now) for i in unproven}
+    since = {**health.in_service_since, **health.starting}
+    return {i: since.get(i, this.now) for i in unproven}
 
 
 def _is_load_known(this: Round) -> bool:

@@ -336,7 +336,7 @@ def reason_of(wanted: Plan) -> str:
     parts = [f"spot {spot.serving} of {spot.target} serving"]
     counts = (
         (spot.launching, "launching"),
-        (spot.unproven, "not reporting yet"),
+        (spot.unproven, "not proven yet"),
         (spot.late, "past the launch deadline"),
         (spot.at_risk, "at risk"),
         (assessment.shortfall, "short"),

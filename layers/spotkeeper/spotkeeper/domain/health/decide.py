@@ -68,13 +68,13 @@ class EndInstance:
 class ReplaceWorker:
     """Have the group of an instance replace it: its workers do not work.
 
-    One that tries a new version `alone` is no part of the hourly budget: on-demand covers it, and a
-    bad version would use up what the others need.
+    A `free` one is no part of the hourly budget: what the group launches is known to work, or the
+    instance alone tries a new version: on-demand covers it, and a bad one would use the budget up.
     """
 
     instance_id: str
     reason: str
-    alone: bool = False
+    free: bool = False
 
 
 type HealthAction = ResizeSpot | EndInstance | ReplaceWorker
@@ -274,14 +274,12 @@ def plan(assessment: HealthAssessment) -> HealthPlan:
     if memory.size_limited is None and sizing.action is Action.HOLD and not assessment.partly:
         # The group already has the size that the load needs.
         memory = replace(memory, size_limited=sizing.limited)
-    version = memory.trial.version if memory.trial.instances == 1 else None
-    new = {i.instance_id for g in snapshot.groups for i in g.instances if i.template == version}
     wanted = HealthPlan(
         assessment=assessment,
         sizing=sizing,
         diagnosis=diagnosis,
         actions=tuple(
-            ReplaceWorker(instance_id=i, reason=diagnosis.reasons[i], alone=i in new)
+            ReplaceWorker(instance_id=i, reason=diagnosis.reasons[i], free=i in diagnosis.free)
             for i in diagnosis.replace
         ),
         memory=memory,
@@ -332,7 +330,7 @@ def apply(
         if answer not in (Answer.DONE, Answer.LOST):
             continue
         match action:
-            case ReplaceWorker(instance_id=instance_id, alone=False):
+            case ReplaceWorker(instance_id=instance_id, free=False):
                 memory = replaced(memory, (instance_id,), now)
             case ResizeSpot(limited=limited):
                 memory = replace(memory, size_limited=limited)

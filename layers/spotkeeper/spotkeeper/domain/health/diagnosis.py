@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
@@ -22,7 +22,7 @@ from spotkeeper.domain.health.reports import (
     unreported,
     workers_in_service,
 )
-from spotkeeper.domain.health.trial import surprise
+from spotkeeper.domain.health.trial import DEADLINES, canary, surprise
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.flow import CERTAIN
 from spotkeeper.domain.load.load import Cluster, Load, WorkerLoad
@@ -52,7 +52,8 @@ class Diagnosis:
     workers never reported within the launch deadline. Workers on premises only raise alarms:
     `onprem_silent` counts the missing ones, `onprem_due` has those that two turns found to fail or
     to be slow. `replaces_at` is when the next suspect is replaced. `nobody_serves` says why it
-    seems that no request is served at all, or that most of them fail.
+    seems that no request is served at all, or that most of them fail. `free` is replaced outside
+    the hourly budget.
     """
 
     replace: tuple[str, ...]
@@ -66,6 +67,7 @@ class Diagnosis:
     nobody_serves: str = ""
     suspects: tuple[Suspect, ...] = ()
     replaces_at: datetime | None = None
+    free: tuple[str, ...] = ()
 
     @property
     def onprem_suspect(self) -> int:
@@ -111,6 +113,14 @@ def diagnose(
         silence = now - memory.flow.newest if memory.flow.newest else timedelta(0)
         wanted = one_at_a_time(due, silence, memory, fleet, now)
     wanted = () if fleet.in_maintenance(now) else wanted
+    tries, began = canary(memory.trial, groups), memory.trial.since
+    free = _would_start_now([i for i in wanted if i in never_reported], groups, memory)
+    free = (*free, *(i for i in wanted if i in tries and i not in free))
+    wanted = (*free, *(i for i in wanted if i not in free))
+    budget = max(budget, len(free))
+    deadline = DEADLINES * fleet.availability.launch_deadline_s
+    if began is None or (now - began).total_seconds() >= deadline:
+        tries = set()
     reasons = quiet | reasons | {i: quiet[i] + UNPROVEN for i in trial_of if missing}
     # The last of what is held against one is what its reason says.
     kinds = (
@@ -153,14 +163,32 @@ def diagnose(
             silent=due,
             onprem_suspects=onprem_suspects,
             unreported={i: memory.starting[i] for i in launching},
-            unproven=unproven_of(memory, now) if policy.enabled else (),
+            unproven=tuple(sorted({*unproven_of(memory, now), *tries})) if policy.enabled else (),
         ),
         bootstrap=tuple(sorted(never_reported)),
+        free=free,
         onprem_due=onprem_due,
         nobody_serves=(nobody_serves(memory, now) or _most_fail(load, memory, policy))
         if policy.enabled
         else "",
     )
+
+
+def _would_start_now(
+    never: Sequence[str], groups: Iterable[Group], memory: HealthMemory
+) -> tuple[str, ...]:
+    """Return one of those that never reported, if what its group launched last does report.
+
+    The next one follows once the successor has reported, too.
+    """
+    since, starting = memory.in_service_since, memory.starting
+    for group in groups:
+        mine = {i.instance_id for i in group.instances}
+        works = max((at for i, at in since.items() if i in mine - starting.keys()), default=None)
+        stuck = [i for i in never if i in mine]
+        if works and stuck and all(works > since.get(i, works) for i in mine & starting.keys()):
+            return (stuck[0],)
+    return ()
 
 
 def _observed(

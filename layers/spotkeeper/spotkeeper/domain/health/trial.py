@@ -150,6 +150,12 @@ def judged(trial: VersionTrial, variation: float, deadline_s: float) -> NewVersi
     )
 
 
+def canary(trial: VersionTrial, groups: Iterable[Group]) -> set[str]:
+    """Return the instance that alone tries a new version."""
+    version = trial.version if trial.instances == 1 else None
+    return {i.instance_id for g in groups for i in g.instances if i.template == version}
+
+
 def surprise(ended: Sequence[tuple[int, int]]) -> float:
     """Return how unlikely outcomes are where all have one chance to fail: -log of it."""
     counts = [sum(n[k] for n in ended) for k in (0, 1)]
