@@ -119,6 +119,8 @@ CANARY, WHOLE = (7, 8), (8, 8)
         ("Cancelled", True, (7, 7, 0), 0, Step.WAIT),
         # On-demand beside it may be released: the canary would be alone.
         ("Cancelled", True, (7,), 0, Step.WAIT),
+        # What a sleeping fleet launches next would have a version that nothing has proven.
+        ("Cancelled", True, (), 0, Step.WAIT),
         ("InProgress", True, (0, 8), 0, Step.HOLD),
         ("Successful", False, WHOLE, 1, Step.DONE),
         ("InProgress", False, CANARY, 0, Step.WAIT),

@@ -178,7 +178,7 @@ def next_step(
             return Plan(step=Step.WAIT, group=group.name, why=group.refresh.text)
     first = groups[0]
     baked = mine is not None and mine.since is not None and now - mine.since >= wish.bake
-    proven = wish.canary == 0 or first.version == new or not first.of()
+    proven = wish.canary == 0 or first.version == new
     if not proven and not (baked and mine and mine.verdict is Verdict.NO_WORSE):
         plan = _of_canary(wish, first, mine, now, short or risk)
         if now < wish.until:
