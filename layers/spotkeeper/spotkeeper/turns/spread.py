@@ -27,8 +27,9 @@ type Places = Mapping[str, Place]
 
 
 def with_share(snapshot: Snapshot, this: Round) -> Snapshot:
-    """The share that the last health turn knew is the need, and limits on-demand."""
-    share, bounds = this.lease.health.share, this.fleet.bounds
+    """The share is the need, and limits on-demand; who observes has what is never written."""
+    observes, bounds = this.permission is Permission.OBSERVE, this.fleet.bounds
+    share = this.lease.health.share if observes else _own(this)
     if share is None:
         return snapshot
     bounds = replace(bounds, on_demand_max=min(bounds.on_demand_max, share.on_demand_max))
@@ -76,6 +77,13 @@ def _regions(this: Round) -> Regions:
     return this.ports.regions
 
 
+def _own(this: Round) -> Share | None:
+    """Read this region's share; where that fails, it is what the last health turn knew."""
+    regions = _regions(this)
+    read = partial(regions.of, this.fleet.name, regions.here)
+    return this.optional("share", UNREAD, read, api=TABLE)[0] or this.lease.health.share
+
+
 def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
     """Size the spot group by the share; at home, divide the need among the regions first."""
     fleet, regions, memory = this.fleet, _regions(this), wanted.memory
@@ -90,8 +98,7 @@ def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
         share: Share | None = places[regions.here].share
         memory = replace(memory, places=places, divided=need, elsewhere=elsewhere)
     else:
-        read = partial(regions.of, fleet.name, regions.here)
-        share = this.optional("share", UNREAD, read, api=TABLE)[0] or memory.share
+        share = _own(this)
         if share and this.now - share.written > EXPIRES:
             this.alarms.add(Alarm.SHARE_EXPIRED)
     if share is None:
