@@ -244,8 +244,13 @@ def test_one_unit_at_a_time_moves_to_a_price_that_has_been_lower_for_long() -> N
         now = NOW + timedelta(minutes=minute)
         fleet = spread(3, HOME, fleet, now, TRIAL)
         assert fleet[EAST].share.ask == int(now - NOW >= CHEAPER_FOR)
-    fleet[EAST] = replace(fleet[EAST], report=Report(at=NOW, serving=1))
-    assert divide(3, fleet, now) == {WEST: (2, 2), EAST: (1, 2)}
+    # The next one is a trial of its own.
+    for serving in (1, 2):
+        fleet[EAST] = replace(fleet[EAST], report=Report(at=NOW, serving=serving))
+        now += TRIAL
+        fleet = spread(3, HOME, fleet, now, TRIAL)
+        shares = {r: (place.share.cover, place.share.ask) for r, place in fleet.items()}
+        assert shares == {WEST: (3 - serving,) * 2, EAST: (serving, serving + 1)}
 
 
 def test_a_home_of_eight_regions_divides_a_thousand_in_five_milliseconds() -> None:

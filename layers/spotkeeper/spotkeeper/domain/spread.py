@@ -162,7 +162,10 @@ def spread(
             place,
             share=replace(place.share, cover=cover[r], ask=ask[r]),
             rests_until=rests[r],
-            tried=(place.tried or now) if ask[r] > cover[r] else None,
+            # A unit that serves, and has its cover, ends the trial of that unit.
+            tried=(cover[r] <= place.share.cover and place.tried or now)
+            if ask[r] > cover[r]
+            else None,
             cheaper=cheaper.get(r),
         )
         for r, place in places.items()
