@@ -10,7 +10,6 @@ import pytest
 from spotkeeper.domain.availability.actions import ReplaceEarly, ResumeLaunch, Unmark
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.availability.risk import lost_warnings
-from spotkeeper.domain.availability.snapshot import Need, NeedSource
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Fleet, Group, Instance, Phase
@@ -603,9 +602,6 @@ def test_what_the_spot_group_should_have_is_the_need_at_once(desired: int) -> No
     take = settled()
     for minute in range(5):
         decision = take(60 * minute, spot(min(desired, 4), desired=desired))
-        assert decision.plan.assessment.snapshot.need == Need(
-            instances=desired, source=NeedSource.SPOT_GROUP
-        )
         assert (decision.spot.target, decision.spot_desired) == (desired, desired)
 
 

@@ -99,9 +99,11 @@ def test_a_need_is_in_workers_of_the_present_speed() -> None:
     known = learned(digests, Speeds(), {kind: kind for kind in SPEEDS})
 
     def needed(kind: str, speeds: Speeds) -> int:
+        instances = spot({f"i-{n}": kind for n in range(3)})
         snapshot = HealthSnapshot(
             fleet=OURS,
-            spot=spot({f"i-{n}": kind for n in range(3)}),
+            spot=instances,
+            sized=instances,
             on_demand=group("on-demand", 0),
             digests=tuple(digests),
             queue=None,

@@ -109,9 +109,11 @@ class Spotkeeper(Rule):
             self._digests.popleft()
         digests = tuple(self._digests)
         length = QueueLength(waiting=seen.queue, in_flight=seen.running)
+        group = self._group(fleet, seen.now_s)
         snapshot = HealthSnapshot(
             fleet=self._fleet,
-            spot=self._group(fleet, seen.now_s),
+            spot=group,
+            sized=group,
             on_demand=NO_ON_DEMAND,
             digests=digests,
             queue=length if settings.queue_known else None,

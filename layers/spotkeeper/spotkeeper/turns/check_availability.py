@@ -47,7 +47,7 @@ from spotkeeper.domain.interruption import (
 from spotkeeper.ports import AtRiskNote, FleetError, Ports
 from spotkeeper.turns.act import Asked, act
 from spotkeeper.turns.reading import GROUPS, Together, read_together, snapshot_of, with_busy_shares
-from spotkeeper.turns.spread import reported, with_share
+from spotkeeper.turns.spread import reported
 from spotkeeper.turns.turn import Budget, FleetTurns, NoState, Once, Round, TurnReport
 
 # Another turn that wrote so recently may have acted after this one read the groups: read again.
@@ -150,8 +150,6 @@ def _round(
     stale = not together.is_fresh and (this.number > 0 or recent)
     read = read_together([this.fleet], ports, now, this.budget) if stale else together()
     snapshot = replace(snapshot_of(this, read), can_defer=woken < MOST_WAKE_UPS)
-    if this.fleet.is_shared:
-        snapshot = with_share(snapshot, this)
     wanted, requested = _planned(snapshot, this, woken)
     # The intention to detach is written first: a crash must not lose a detached instance, which
     # nothing else ends. Backfill and marks precede it, so that the marks are written with it.
@@ -197,8 +195,6 @@ def _only_backfill(
     lease = replace(known, notes=(note,) if note else ())
     this = Round(fleet=fleet, ports=ports, budget=turns.budget, now=now, lease=lease)
     snapshot = replace(snapshot_of(this, together()), can_defer=False)
-    if this.fleet.is_shared:
-        snapshot = with_share(snapshot, this)
     wanted = plan(assess(snapshot, lease.availability))
     fill = [action for action in wanted.actions if isinstance(action, Backfill)]
     if fill:

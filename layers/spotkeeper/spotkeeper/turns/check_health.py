@@ -116,7 +116,10 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
             logged_at[region] = max(one.sent_at for one in of_region)
     if not digests and lease.health.flow.newest is None:
         digests = ports.load.since(fleet.name, read_from(fleet, now, lost=True))
-    queue = history = None
+    sized, queue, history = spot, None, None
+    if fleet.regions:
+        need, most = lease.health.divided or spot.desired, fleet.bounds.spot_max
+        sized = replace(spot, desired=need, maximum=most)
     if url := fleet.request_queue_url:
         # Sizing continues without it.
         length = this.optional("", None, lambda: ports.queues.length(url), api=url)
@@ -130,13 +133,13 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
     return HealthSnapshot(
         fleet=fleet,
         spot=spot,
+        sized=sized,
         on_demand=on_demand,
         digests=digests,
         queue=queue,
         history=history,
         now=now,
         logged_at=logged_at,
-        need=(lease.health.divided or spot.desired) if fleet.regions else None,
     )
 
 
@@ -172,8 +175,8 @@ def _record_of(
     late = wanted.assessment.load.late if sizing.stale else 0
     # Missing logs matter if they size the fleet and are expected: something could send some, and
     # logs have arrived before, even too late, or the request queue is known.
-    elsewhere = snapshot.need is not None or any(one.workers for one in sizing.memory.onprem)
-    senders = bool(sizing.memory.in_service_since) or elsewhere
+    elsewhere = any(one.workers for one in sizing.memory.onprem)
+    senders = bool(sizing.memory.in_service_since or fleet.regions) or elsewhere
     logged = late > 0 or sizing.memory.service_mean_s > 0 or known_length(queue) is not None
     stale = sizing.stale and fleet.sizing.enabled and senders and logged
     reasons = [sizing.reason]

@@ -22,6 +22,7 @@ from spotkeeper.domain.load.flow import CERTAIN, SLOT_S
 from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.load.summarise import busy_shares
 from spotkeeper.ports import Ports, SpotRequest
+from spotkeeper.turns.spread import with_share
 from spotkeeper.turns.turn import TABLE, Budget, Round, fleet_in_force, groups_of
 
 # The APIs of optional reads: one that did not answer is not called again in an invocation.
@@ -118,7 +119,7 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
     looked_after = same and within(memory.seen_at, now, LOOKED_AFTER_S)
     # Only a fleet that was adopted waits for its load to be known.
     waits = not looked_after or memory.adoption is not None
-    return Snapshot(
+    snapshot = Snapshot(
         fleet=fleet,
         groups=Observation(seen_at=now, spot=spot, on_demand=on_demand),
         spot_failures=tuple(spot_failures),
@@ -142,6 +143,7 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         health_lost=lease.other_unreadable or (stopped and fleet.worker_health.enabled),
         unread=tuple(this.unread),
     )
+    return with_share(snapshot, this) if fleet.is_shared else snapshot
 
 
 def _is_gone(request: SpotRequest, running: Mapping[str, bool] | None, over: datetime) -> bool:

@@ -15,7 +15,7 @@ from spotkeeper.domain.decision import Alarm
 from spotkeeper.domain.health.decide import HealthPlan, resized
 from spotkeeper.domain.permission import Permission
 from spotkeeper.domain.spread import EXPIRES, RELEASE, STALE, Place, Report, Share, Standing, spread
-from spotkeeper.ports import Conflict, FleetError, Prices, Regions
+from spotkeeper.ports import FleetError, Prices, Regions
 from spotkeeper.turns.turn import TABLE, Round
 
 # A share is written when it changes, and this often.
@@ -182,7 +182,6 @@ def _given(this: Round, before: Places, division: Places) -> Places:
                     table = this.fleet.elsewhere.get(region, "")
                     _regions(this).give(this.fleet.name, region, table, share, old.term)
         except FleetError as error:
-            this.alarms |= {Alarm.TWO_HOMES} if isinstance(error, Conflict) else set()
             this.unread.append(f"share of {region}: {type(error).__name__}: {error}")
             raised &= cover <= old.cover
             # What is gone has given its cover away, whatever its table says.

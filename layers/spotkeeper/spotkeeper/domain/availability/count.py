@@ -106,7 +106,7 @@ def count_groups(
     """Count the spot group against what the fleet must serve, on-demand against its own desired."""
     groups, gone, fleet = snapshot.groups, snapshot.silent | snapshot.taken, snapshot.fleet
     deadline = groups.seen_at - timedelta(seconds=fleet.availability.launch_deadline_s)
-    need, back = snapshot.need.instances, groups.on_demand
+    need, back = snapshot.need, groups.on_demand
     aside = launching.since.keys() | snapshot.unproven.keys() | gone
     serving = [i for i in groups.spot.instances if i.instance_id not in aside and i.healthy]
     versions = {i.template for i in serving if i.phase is Phase.IN_SERVICE}

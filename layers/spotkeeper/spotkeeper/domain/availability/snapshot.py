@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from spotkeeper.domain.failure import LaunchFailure, Remedy, remedy
 from spotkeeper.domain.fleet import BusyShares, Fleet, Observation
@@ -23,21 +22,6 @@ class Sweep:
     inside: frozenset[str] = frozenset()
     detached: Mapping[str, datetime] = field(default_factory=dict)
     unproven_marks: tuple[str, ...] = ()
-
-
-class NeedSource(StrEnum):
-    """Who says what a fleet must serve."""
-
-    SPOT_GROUP = "the spot group's desired capacity"
-    SHARE = "the share that the home of several regions gives"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """What a fleet must serve, in instances of its own, spot or else on demand."""
-
-    instances: int
-    source: NeedSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +86,9 @@ class Snapshot:
         return self.groups.seen_at
 
     @property
-    def need(self) -> Need:
+    def need(self) -> int:
         """What the fleet must serve: its share, or as many as its spot group should have."""
-        if self.share:
-            return Need(instances=self.share.cover, source=NeedSource.SHARE)
-        return Need(instances=self.groups.spot.desired, source=NeedSource.SPOT_GROUP)
+        return self.share.cover if self.share else self.groups.spot.desired
 
     @property
     def on_demand_refused(self) -> bool:

@@ -101,26 +101,19 @@ class HealthSnapshot:
 
     `queue` is the request queue's length, or why it is not known; None for a fleet without one.
     `history` is what the fleet's load was, None without an objective or where it cannot be read.
-    `need` is what the fleet's regions cover together, None for a fleet of one; `logged_at` is when
+    The load sizes `sized`: the spot group, or all of a fleet's regions as one. `logged_at` is when
     each other region sent its last search logs.
     """
 
     fleet: Fleet
     spot: Group
+    sized: Group
     on_demand: Group
     digests: tuple[LoadDigest, ...]
     queue: QueueLength | str | None
     history: LoadHistory | None
     now: datetime
-    need: int | None = None
     logged_at: Mapping[str, datetime] = field(default_factory=dict)
-
-    @property
-    def sized(self) -> Group:
-        """The spot group, or all of a fleet's regions as one: what the load sizes."""
-        if self.need is None:
-            return self.spot
-        return replace(self.spot, desired=self.need, maximum=self.fleet.bounds.spot_max)
 
     @property
     def groups(self) -> tuple[Group, Group]:
