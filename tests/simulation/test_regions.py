@@ -5,13 +5,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from spotkeeper.domain.availability.risk import TWO_TURNS_S
 from spotkeeper.domain.decision import Alarm, Controller, DecisionRecord, RequestKind
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper_lab.backtest import regions
 from spotkeeper_lab.backtest.bounds import limit
 from spotkeeper_lab.backtest.world import World, account
-from spotkeeper_lab.cloud.values import Purchase
 from spotkeeper_lab.fakes import FakeRegions, FakeStates, instant
 from spotkeeper_lab.traces.market import Market, market_of
 from spotkeeper_operator.status.known import RegionFigures, region_figures
@@ -249,12 +247,3 @@ def test_where_on_demand_is_short_as_well_another_region_serves() -> None:
     fleet.run(4 * HOUR)
     # One region alone serves nothing from the second hour on.
     assert fleet.served(4 * HOUR) > 0.98
-
-
-def test_on_demand_ends_when_spot_has_settled_before_the_next_minute() -> None:
-    fleet = Fleet(market(2, us_west_2=[(0.0, 3), (HOUR, 1), (1.2 * HOUR, 3)], us_east_1=[(0.0, 0)]))
-    fleet.run(2 * HOUR)
-    lives = list(fleet.replays[WEST].replay.cloud.history())
-    served = max(one.in_service_s or 0.0 for one in lives if one.purchase is Purchase.SPOT)
-    ended = [one.ended_s for one in lives if one.purchase is not Purchase.SPOT]
-    assert ended == [served + TWO_TURNS_S] * 2

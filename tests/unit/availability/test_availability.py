@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -110,17 +110,13 @@ def test_silent_workers_leave_a_gap_like_a_lost_instance() -> None:
     assert Turns()(0, spot(), silent=frozenset(SPOT[:1])).on_demand_desired == 1
 
 
-@pytest.mark.parametrize(("share", "woken"), [(None, None), (Share(cover=4, written=at(0)), at(90))])
-def test_backfill_goes_only_after_spot_has_settled(
-    share: Share | None, woken: datetime | None
-) -> None:
-    """Where a share is the need, a turn looks then; otherwise that of the next minute."""
-    take = Turns()
-    take(0, spot(3), back(1), share=share)
-    for seconds, wake_up in ((60, woken), (89, None)):
-        held = take(seconds, spot(), back(1), share=share)
+def test_backfill_goes_only_after_spot_has_settled_and_that_of_a_share_at_once() -> None:
+    take, given = Turns(), {"share": Share(cover=4, written=at(0))}
+    take(0, spot(3), back(1))
+    for seconds in (60, 89):
+        held = take(seconds, spot(), back(1))
         assert (held.action, held.rule) == (Action.HOLD, "make before break")
-        assert held.look_again_at == wake_up
+    assert Turns(take.memory)(89, spot(), back(1), **given).ends == (BACK[0],)
     released = take(90, spot(), back(1))
     assert (released.action, released.ends) == (Action.RELEASE, (BACK[0],))
 

@@ -157,15 +157,14 @@ def spread(
         if runs_well and places[to].price <= CHEAPER * dearest:
             cheaper[to] = places[to].cheaper or now
             ask[to] += int(now - cheaper[to] >= CHEAPER_FOR)
+    # Once a unit serves and has its cover, the next one is a trial of its own.
+    tried = {r: place.tried for r, place in places.items() if cover[r] <= place.share.cover}
     return {
         r: replace(
             place,
             share=replace(place.share, cover=cover[r], ask=ask[r]),
             rests_until=rests[r],
-            # A unit that serves, and has its cover, ends the trial of that unit.
-            tried=(cover[r] <= place.share.cover and place.tried or now)
-            if ask[r] > cover[r]
-            else None,
+            tried=(tried.get(r) or now) if ask[r] > cover[r] else None,
             cheaper=cheaper.get(r),
         )
         for r, place in places.items()

@@ -9,7 +9,7 @@ from spotkeeper.domain.decision import RequestKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeUp:
-    """Run another turn at an instant, because backfill was deferred or spot has settled then.
+    """Run another turn at an instant, because backfill was deferred until then.
 
     `woken` counts the wake-ups that followed each other, including this one.
     """

@@ -99,17 +99,6 @@ def _still_needed(seen: Assessment) -> int:
     return max(seen.snapshot.groups.on_demand.minimum, seen.target_serving - steady)
 
 
-def settles_at(seen: Assessment) -> datetime | None:
-    """Say when spot will have settled that releases on-demand; None where nobody is to look then.
-
-    Only a share is worth a turn of its own: with each move between regions, a unit is held twice.
-    """
-    memory, snapshot = seen.memory, seen.snapshot
-    at = memory.levels[-1].at + timedelta(seconds=seen.risk.settle_s)
-    excess = seen.on_demand.target - max(0, seen.target_serving - seen.spot.serving)
-    return at if snapshot.share and snapshot.can_defer and excess > 0 and at > seen.now else None
-
-
 def _at_target(seen: Assessment) -> Size:
     until = seen.risk.deferral.until
     if seen.deferred and until:
@@ -122,7 +111,7 @@ def _at_target(seen: Assessment) -> Size:
         why = f"both groups are short: {missing}, and AWS retries the launch"
         return _hold("both-short", why, Awaited(what=Awaiting.NEXT_ATTEMPT))
     if seen.on_demand.target:
-        settled_spot = Awaited(what=Awaiting.SPOT_SETTLED, until=settles_at(seen))
+        settled_spot = Awaited(what=Awaiting.SPOT_SETTLED)
         return _hold("make before break", "the backfill is still needed", settled_spot)
     return _hold("at target", "nothing is missing")
 

@@ -29,7 +29,7 @@ from spotkeeper.domain.availability.at_risk import (
     left_running,
     marks,
 )
-from spotkeeper.domain.availability.backfill import Size, settles_at, size_backfill
+from spotkeeper.domain.availability.backfill import Size, size_backfill
 from spotkeeper.domain.availability.count import (
     LAUNCH,
     Assessment,
@@ -250,13 +250,13 @@ def plan(assessment: Assessment) -> Plan:
         *marks(assessment),
         *early_replacements(assessment),
     ]
-    spot = assessment.snapshot.groups.spot
+    spot, until = assessment.snapshot.groups.spot, assessment.risk.deferral.until
     if assessment.restored:
         actions.append(RestoreSpot(group=spot.name, desired=spot.desired))
     actions += [*left_running(assessment), *_groups(assessment)]
-    # A turn for when deferred backfill or a release is due is requested once for each instant.
-    until = assessment.risk.deferral.until if assessment.deferred else settles_at(assessment)
-    wake_at = until if until not in assessment.memory.wake_ups else None
+    # A turn for when the deferred backfill is due is requested once for each instant.
+    known = assessment.memory.wake_ups
+    wake_at = until if until and assessment.deferred and until not in known else None
     return Plan(
         size=size,
         wake_up=WakeUp(at=wake_at, now=assessment.now) if wake_at else None,

@@ -61,7 +61,8 @@ def risk_of(
     if not policy.on_demand_warm:
         return Risk(
             extra=0,
-            settle_s=TWO_TURNS_S,
+            # With each move between regions a unit is held twice, for as short as can be.
+            settle_s=0 if snapshot.share else TWO_TURNS_S,
             deferral=Deferral(),
             memory=RiskMemory(),
         )
