@@ -563,6 +563,8 @@ def test_the_place_of_a_canary_is_covered_until_it_serves(of: Fleet) -> None:
     story: tuple[tuple[float, Group, dict[str, Any], int], ...] = (
         (60, beside(4, Phase.LAUNCHING), {}, 1),
         (180, beside(3, Phase.IN_SERVICE), {"unproven": since}, 1),
+        # Another one is lost meanwhile: both places are covered.
+        (210, beside(2, Phase.IN_SERVICE), {"unproven": since}, 2),
         (240, beside(3, Phase.IN_SERVICE), {"unreported": since}, 1),
         (300, beside(3, Phase.IN_SERVICE), {}, 0),
         # A larger load is waited for, whatever it launches.

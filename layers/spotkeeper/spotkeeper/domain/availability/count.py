@@ -460,7 +460,9 @@ class Assessment:
         growth = sum([increase.count - increase.unproven for increase in increases])
         tried = max(0, spot.tried - growth)
         if self.policy.on_demand_warm:
-            waited_for = min(growth + tried, spot.launching + spot.missing)
+            # One that is in service, and unproven, launches no more.
+            launching = max(0, tried - spot.unproven)
+            waited_for = min(growth + launching, spot.launching + spot.missing)
         else:
             waited_for = spot.launching + min(max(0, growth - spot.launching), spot.missing)
         there = spot.serving + spot.unproven + waited_for
