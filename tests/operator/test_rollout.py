@@ -74,16 +74,13 @@ def test_somebody_elses_refresh_is_shown_and_left_alone_and_one_is_cancelled_or_
     assert answered("rollout", "main", "--roll-back") == "main: roll back: nothing to do\n"
 
 
-BY_TYPES: dict[str, Any] = {"InstanceRequirements": {"VCpuCount": {"Min": 4}}}
-
-
 @pytest.mark.parametrize(
     ("version", "overrides", "why"),
     [
-        ("", [], "it has no launch template"),
-        ("$Latest", [], "it launches $Latest, to which AWS cannot roll back"),
-        ("7", [BY_TYPES], "AWS refreshes no group whose types are chosen by attributes"),
-        ("7", [{"LaunchTemplateSpecification": {}}], "some of its types have a launch template"),
+        ("", [], "it launches no numbered version"),
+        ("$Latest", [], "it launches no numbered version"),
+        ("7", [{"InstanceRequirements": {}}], "its types are chosen by attributes"),
+        ("7", [{"LaunchTemplateSpecification": {}}], "its types are chosen by attributes"),
     ],
 )
 def test_what_an_instance_refresh_cannot_roll_out_is_said(

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
@@ -16,10 +17,10 @@ from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.fleet_documents import OVERRIDES, InForce, judge
 from spotkeeper.adapters.request_queues import EveryRequestQueue
-from spotkeeper.domain.decision import FAILED, Controller, DecisionRecord
+from spotkeeper.domain.decision import FAILED, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.permission import Mode
-from spotkeeper.ports import AtRiskNote, FleetError, Lease, Ports
+from spotkeeper.ports import Ports
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper.turns.check_health import check_health
 from spotkeeper_operator.aws import Aws, OperatorError
@@ -208,38 +209,20 @@ def _dumped(value: Any) -> str:
 def _looking(aws: Aws, table: str, nonce: str, now: datetime) -> Ports:
     """Make the ports of a turn that reads what a turn reads, and leaves no trace."""
     sqs, cloudwatch = aws.client("sqs"), aws.cloudwatch
+    states: Any = FleetStateTable(aws.dynamodb, table)
+    histories: Any = LoadHistoryTable(aws.dynamodb, table)
+    wake_ups: Any = SimpleNamespace(at=lambda *_: None)
+    # The memory is that of the turns that act; a commit is whole.
+    states.acquire = lambda fleet, controller, now, _: states.look(
+        fleet.removesuffix("/observed"), controller, now
+    )
+    states.commit = states.release = states.record = histories.write = lambda *_, **__: True
     return Ports(
         groups=AutoScalingReader(aws.autoscaling, aws.ec2, nonce),
         writer=AutoScalingWriter(aws.autoscaling, aws.ec2),
-        states=_States(aws.dynamodb, table),
+        states=states,
         load=LoadDigestTable(aws.dynamodb, table),
-        histories=_Histories(aws.dynamodb, table),
+        histories=histories,
         queues=EveryRequestQueue(lambda: sqs, lambda: cloudwatch, aws.dynamodb, table, lambda: now),
-        wake_ups=_NoWakeUps(),
+        wake_ups=wake_ups,
     )
-
-
-def _nothing(*_: Any, **__: Any) -> Any:
-    """Write nothing; a commit is whole."""
-    return True
-
-
-class _States(FleetStateTable):
-    """Reads the memory of the turns that act, and writes nothing."""
-
-    def acquire(
-        self, fleet: str, controller: Controller, now: datetime, note: AtRiskNote | None
-    ) -> Lease:
-        del note
-        return self.look(fleet.removesuffix("/observed"), controller, now)
-
-    commit = release = record = _nothing
-
-
-class _Histories(LoadHistoryTable):
-    write = _nothing
-
-
-class _NoWakeUps:
-    def at(self, fleet: str, at: datetime, now: datetime, woken: int) -> None:
-        raise FleetError("a look wakes no turn")

@@ -326,16 +326,11 @@ class Rollout:
 def cannot(group: GroupVersions) -> None:
     """Raise `OperatorError` where an instance refresh cannot roll a version out."""
     policy = group.answer.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
-    overrides = policy.get("Overrides", [])
-    why = ""
-    if "LaunchConfigurationName" in group.answer or not group.version:
-        why = "it has no launch template"
-    elif not group.version.isdigit():
-        why = f"it launches {group.version}, to which AWS cannot roll back: name a version"
-    elif any("InstanceRequirements" in each for each in overrides):
-        why = "AWS refreshes no group whose types are chosen by attributes to another version"
-    elif any("LaunchTemplateSpecification" in each for each in overrides):
-        why = "some of its types have a launch template of their own"
+    own, why = {"InstanceRequirements", "LaunchTemplateSpecification"}, ""
+    if not group.version.isdigit():
+        why = "it launches no numbered version of a launch template, to which AWS could roll back"
+    elif any(own & each.keys() for each in policy.get("Overrides", [])):
+        why = "its types are chosen by attributes, or have launch templates of their own"
     if why:
         raise OperatorError(f"{group.name} cannot be rolled out: {why} (docs/rollouts.md)")
 
