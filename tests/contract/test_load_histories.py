@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
-from spotkeeper.domain.load.history import DAY_MINUTES, LoadHistory, Scores, Sharing, digits
+from spotkeeper.domain.load.history import DAY_MINUTES, LoadHistory, Scores, digits
 from spotkeeper.domain.sizing.shadows import FAMILY
 from spotkeeper.ports import LoadHistories, Unreadable
 from spotkeeper_lab.fakes import FakeLoadHistories
@@ -39,11 +39,7 @@ def a_day(erlangs: int = 50) -> LoadHistory:
         next_step=6_000_000,
         work_ms=tuple(digits(random.randrange(120_000 * erlangs)) for _ in range(DAY_MINUTES)),
         requests=tuple(random.randrange(600) for _ in range(DAY_MINUTES)),
-        sharing=Sharing(
-            rows=((288.0, 9_000.0, 9_000.0, 18_000.0), (12.5, 800.0, 1_200.0, 2_000.0)),
-            slots=16,
-            full=9.5,
-        ),
+        sharing_sums=(288.0, 598.9061, 199.6354, 1_245.5012, 415.1201),
         scores=Scores(
             family="2",
             wait_s=10.0,

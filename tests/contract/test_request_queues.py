@@ -12,7 +12,7 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from spotkeeper.adapters.request_queues import EveryRequestQueue
-from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
+from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.ports import Gone, Refused, RequestQueues, Unavailable
 from spotkeeper_lab.fakes import FakeRequestQueues
 from tests.builders import TABLE
@@ -163,20 +163,20 @@ def agents(dynamodb: "DynamoDBClient") -> EveryRequestQueue:
     return queues(dynamodb=dynamodb)
 
 
-def seen(ago_s: float, waiting: int, in_flight: int = 0, url: str = OWN_QUEUE) -> QueueLook:
+def seen(ago_s: float, waiting: int, in_flight: int = 0) -> QueueLength:
     at = NOW - timedelta(seconds=ago_s)
-    return QueueLook(url=url, length=QueueLength(waiting=waiting, in_flight=in_flight, seen_at=at))
+    return QueueLength(waiting=waiting, in_flight=in_flight, seen_at=at)
 
 
 def test_the_newest_look_counts_in_any_order_of_arrival(agents: EveryRequestQueue) -> None:
-    agents.keep([seen(20, 7, 2)])
-    agents.keep([seen(50, 9)])
-    agents.keep([seen(20, 7, 2)])
-    assert agents.length(OWN_QUEUE) == seen(20, 7, 2).length
+    agents.keep({OWN_QUEUE: seen(20, 7, 2)})
+    agents.keep({OWN_QUEUE: seen(50, 9)})
+    agents.keep({OWN_QUEUE: seen(20, 7, 2)})
+    assert agents.length(OWN_QUEUE) == seen(20, 7, 2)
 
 
 def test_an_old_look_is_none(agents: EveryRequestQueue) -> None:
-    agents.keep([seen(121, 0)])
+    agents.keep({OWN_QUEUE: seen(121, 0)})
     with pytest.raises(Unavailable, match="no agent has reported its length for 121 s"):
         agents.length(OWN_QUEUE)
 
@@ -188,10 +188,10 @@ def test_a_queue_that_nobody_looks_at_is_not_empty(agents: EveryRequestQueue) ->
 
 @pytest.mark.parametrize("named", [f"ocr/{quote('anfragen-ü')}", "ocr/anfragen-ü"])
 def test_a_queue_is_one_however_it_is_quoted(agents: EveryRequestQueue, named: str) -> None:
-    agents.keep([seen(1, 3, url=f"rabbitmq://ocr/{quote('anfragen-ü')}")])
+    agents.keep({f"rabbitmq://ocr/{quote('anfragen-ü')}": seen(1, 3)})
     assert agents.length(f"rabbitmq://{named}").waiting == 3
 
 
 def test_more_looks_than_a_call_takes_are_kept(agents: EveryRequestQueue) -> None:
-    agents.keep([seen(1, n, url=f"rabbitmq://%2F/q{n}") for n in range(30)])
+    agents.keep({f"rabbitmq://%2F/q{n}": seen(1, n) for n in range(30)})
     assert agents.length("rabbitmq://%2F/q29").waiting == 29

@@ -13,7 +13,7 @@ from celery import Celery
 from functions.check_health.app import handler
 from functions.collect_search_logs.app import handler as collect
 from spotkeeper import wiring
-from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
+from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper_lab.cloud.values import Physics
 from spotkeeper_worker.agent.queue_look import look, parse_address
 from tests.builders import at
@@ -115,7 +115,7 @@ def test_a_fleet_whose_agent_went_silent_does_not_sleep(stage_of: StageOf) -> No
 
     def look(seen_at: datetime) -> None:
         length = QueueLength(waiting=0, in_flight=0, seen_at=seen_at)
-        wiring.queue_looks().keep([QueueLook(url=quiet.url, length=length)])
+        wiring.queue_looks().keep({quiet.url: length})
 
     quiet.look = look
     quiet.turns(6, busy=True)

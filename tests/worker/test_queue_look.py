@@ -140,7 +140,8 @@ def test_the_controller_reads_the_look() -> None:
     ((_, note),) = message.notes
     found = note.look(datetime(2026, 11, 22, 10, 0, 5, tzinfo=UTC))
     assert found is not None
-    assert (found.url, found.length.waiting, found.length.in_flight) == ("redis://0/a%2Fb", 5, 2)
+    url, length = found
+    assert (url, length.waiting, length.in_flight) == ("redis://0/a%2Fb", 5, 2)
 
 
 # --- the real thing -------------------------------------------------------------------------------

@@ -336,7 +336,7 @@ def test_a_look_at_a_request_queue_goes_alone_too_and_does_not_pile_up(tmp_path:
 
     def looks() -> list[int]:
         notes = [note for body in queue.bodies for _, note in read(body).notes]
-        return [found.length.waiting for note in notes if (found := note.look(SENT))]
+        return [found[1].waiting for note in notes if (found := note.look(SENT))]
 
     with sending(tmp_path, queue) as box:
         look(5)

@@ -16,7 +16,7 @@ from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.request_queue import QueueLength, QueueLook
+from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.money.prices import PriceBook
 from spotkeeper.domain.permission import Control
 from spotkeeper.domain.spread import Report, Share
@@ -287,8 +287,8 @@ class RequestQueues(Protocol):
 class QueueLooks(Protocol):
     """Keeps the looks that agents took at request queues which only they reach."""
 
-    def keep(self, looks: Sequence[QueueLook]) -> None:
-        """Keep looks, one of each queue."""
+    def keep(self, looks: Mapping[str, QueueLength]) -> None:
+        """Keep the length of each queue, by its URL."""
         ...
 
 

@@ -169,7 +169,7 @@ def test_an_agents_clock_that_is_ahead_is_not_believed() -> None:
     [(_, note)] = read(json.dumps(sent_log() | look(at=before(-90).isoformat()))).notes
     seen = note.look(SENT)
     assert seen is not None
-    assert seen.length.seen_at == SENT
+    assert seen[1].seen_at == SENT
 
 
 # Go and .NET write a time that nobody set as the first of their calendar.

@@ -1,6 +1,5 @@
 """Load out of digests: rates, quantiles, burstiness and workers at one time, by hand."""
 
-from datetime import timedelta
 from random import Random
 
 import pytest
@@ -19,7 +18,8 @@ from spotkeeper.domain.load.load import (
     merged,
     middle_ms,
 )
-from spotkeeper.domain.load.summarise import busy_shares, dispersion, onprem_at_once, summarise
+from spotkeeper.domain.load.summarise import dispersion, onprem_at_once, summarise
+from spotkeeper.domain.release import busy_shares
 from spotkeeper.domain.sizing.size import workers_needed
 from tests.search_logs import SENT, before, digest_of, log, worker
 
@@ -28,7 +28,7 @@ def test_no_logs_in_the_window_are_no_load() -> None:
     old = digest_of([log(900, 301)], before(301))
     load = summarise([old], SENT, 300)
     assert load == Load(at=SENT, window_s=300)
-    assert (load.newest, load.waits.quantile_s(0.95), load.service_mean_s) == (None, 0.0, 0.0)
+    assert (load.newest, load.waits.quantile_s(0.95), load.service.mean_s) == (None, 0.0, 0.0)
     idle = WorkerLoad(worker_id="w", cluster=Cluster.AWS, instance_id="i", last_finished=SENT)
     assert idle.load_rate == 0.0
 
@@ -65,7 +65,7 @@ def test_a_worker_with_slots_is_busy_with_as_many_requests_as_it_has() -> None:
     for slots, rate in ((1, 1.0), (2, 1.0), (4, 0.5), (8, 0.25)):
         load = summarise(sent, SENT, 300, slots=slots)
         assert load.load_rate == {Cluster.AWS: rate}
-        assert busy_shares(sent, SENT, timedelta(seconds=300), slots) == {"i-1": rate}
+        assert busy_shares(sent, SENT, slots) == {"i-1": rate}
         # Two that finished and two that may still run, at a load rate of half.
         assert (load.offered, workers_needed(load, 0.5, 0, slots)) == (4.0, 8 // slots)
 
@@ -75,7 +75,7 @@ def test_offered_load_is_arrivals_times_service() -> None:
     logs = [log(at, at - 4) for at in range(5, 305, 10)]
     load = summarise([digest_of(logs)], SENT, 300)
     assert load.arrival_rate == pytest.approx(30 / 296)
-    assert load.service_mean_s == 4
+    assert load.service.mean_s == 4
     assert load.offered == pytest.approx(4 * 30 / 296)
     assert load.finished == 30
 

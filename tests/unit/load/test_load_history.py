@@ -13,7 +13,6 @@ from spotkeeper.domain.load.history import (
     DAY_MINUTES,
     ArrivalLog,
     LoadHistory,
-    Sharing,
     arrival_log,
     arrival_window,
     as_if_full,
@@ -129,9 +128,6 @@ def test_slots_that_follow_another_log_are_as_if_copied(
         assert log.load(end, 4) == copy.load(end, 4)
         assert log.count(end - 4, end) == sum(requests[max(0, end - 4) : end])
         assert log.service_mean_s(end) == copy.service_mean_s(end)
-        quiet = log.quiet_since(end)
-        assert not any(requests[quiet:end])
-        assert not quiet or requests[quiet - 1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 60_000)), max_size=9))
@@ -141,20 +137,6 @@ def test_minutes_that_are_spread_keep_their_sums(minutes: list[tuple[int, int]])
     assert len(requests) == len(work_s) == 6 * len(minutes)
     assert sum(requests) == sum(count for count, _ in minutes)
     assert sum(work_s) == pytest.approx(sum(work for _, work in minutes) / 1000)
-
-
-def test_a_gap_in_the_logs_is_not_known_to_be_quiet() -> None:
-    later = SENT + timedelta(minutes=30)
-    digests = steady(5, later)
-    history = extended(after(steady(15)), arrival_window(digests, later, 900))
-    since = later - timedelta(minutes=5, seconds=10)
-    seen = arrival_window(digests, later, 900)
-    log_ = arrival_log(history, seen)
-    gap, quiet = (load_summary(log_, seen, later, known) for known in (since, None))
-    assert gap.log.first + len(gap.log) == quiet.log.first + len(quiet.log)
-    assert gap.log.count(0, 999) == quiet.log.count(0, 999) > 0
-    assert gap.log.load(len(gap.log), 180) == pytest.approx(0.2, rel=0.1)
-    assert quiet.log.load(len(quiet.log), 180) < 0.08
 
 
 def shared(at_once: int, took_s: int, until: datetime) -> list[LoadDigest]:
@@ -174,7 +156,7 @@ def shared(at_once: int, took_s: int, until: datetime) -> list[LoadDigest]:
 
 def seen_at(now: datetime, digests: list[LoadDigest], history: LoadHistory) -> LoadHistory:
     """One turn of a worker with eight slots."""
-    history, window = as_if_full(history, arrival_window(digests, now, 900, 8), 8, {})
+    history, window = as_if_full(history, arrival_window(digests, now, 900, 8), 8)
     return extended(history, window)
 
 
@@ -188,44 +170,27 @@ def test_requests_that_share_a_worker_count_as_long_as_when_it_is_full() -> None
         history = seen_at(now, shared(at_once, took_s, now), history)
     now += timedelta(seconds=1_200)
     window = arrival_window(shared(1, 10, now), now, 900, 8)
-    _, full = as_if_full(history, window, 8, {})
+    _, full = as_if_full(history, window, 8)
     assert window.service_mean_s == 10
     assert 17 <= full.service_mean_s <= 20
     assert sum(full.work_ms) == pytest.approx(sum(window.work_ms) * full.service_mean_s / 10, 0.01)
-    assert as_if_full(history, window, 1, {}) == (history, window), "a worker with one slot"
+    assert as_if_full(history, window, 1) == (history, window), "a worker with one slot"
 
 
 @given(
     steps=st.lists(
-        st.tuples(
-            st.integers(0, 400), st.floats(1, 64), st.floats(0.01, 600), st.sampled_from([0.0, 0.6])
-        ),
-        max_size=8,
+        st.tuples(st.integers(0, 400), st.floats(1, 64), st.floats(0.01, 600)), max_size=8
     ),
     shares=st.tuples(st.floats(1, 64), st.floats(1, 64)),
     slots=st.integers(2, 64),
 )
 def test_sharing_never_helps(
-    steps: list[tuple[int, float, float, float]], shares: tuple[float, float], slots: int
+    steps: list[tuple[int, float, float]], shares: tuple[float, float], slots: int
 ) -> None:
     """A full worker is never quicker, and least of all beside one with few requests."""
-    sharing = Sharing()
-    for count, many, mean_s, late in steps:
-        sharing = learned(sharing, [count], [count * mean_s], [many], late, slots)
+    sharing = FRESH.sharing_sums
+    for count, many, mean_s in steps:
+        sharing = learned(sharing, [count], [count * mean_s], [many])
     fewer, more = slower_when_full(sharing, sorted(shares), slots)
     assert fewer >= more >= 1
-    assert 1 <= sharing.at_once(slots) <= slots
-    assert fewer <= max([mean_s for _, _, mean_s, _ in steps], default=1) / 0.01
-
-
-def test_declared_slots_that_a_busy_worker_does_not_use_do_not_count() -> None:
-    """Requests wait while four share a worker, so it has four slots, whatever is declared."""
-    many = [4.0]
-    idle = learned(Sharing(), [100], [400.0], many, 0.3, 16)
-    assert idle.at_once(16) == 16
-    seen = learned(idle, [100], [400.0], many, 0.8, 16)
-    assert seen.at_once(16) == 4
-    quiet = learned(seen, [100], [200.0], [2.0], 0.0, 16)
-    assert quiet.at_once(16) == 4
-    assert quiet.at_once(8) == 8, "another number in the document is believed"
-    assert learned(quiet, [100], [400.0], [6.0], 0.0, 16).at_once(16) == 6
+    assert fewer <= slots

@@ -18,7 +18,7 @@ from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper.domain.sizing.shadows import Choice, Member, ObjectivePolicy, erlang_workers
 from spotkeeper.domain.sizing.size import (
-    Need,
+    Estimate,
     ObjectiveInput,
     Sizing,
     size,
@@ -122,8 +122,8 @@ def test_what_was_launched_serves_before_anything_is_given_back() -> None:
     assert after(200, serving=24).spot_desired < 24
     assert after(300, serving=15).spot_desired < 24, "what never serves is given up"
     assert after(200, serving=5, desired=12).spot_desired == 12, "it is not launched again"
-    assert after(900, serving=24).memory.needed[0].workers == 24
-    assert after(901, serving=24).memory.needed[0].workers < 24, "it is forgotten"
+    assert after(899, serving=24).memory.needed[0].workers == 24
+    assert after(900, serving=24).memory.needed[0].workers < 24, "it is forgotten"
 
 
 def test_a_bound_below_the_need_is_reported_with_the_difference() -> None:
@@ -194,7 +194,7 @@ def needed(
     policy: ObjectivePolicy = POLICY,
     past: tuple[Needed, ...] = (LONG_AGO,),
     member: Member = FIVE_MINUTES,
-) -> Need:
+) -> Estimate:
     return size_to_objective(load, live, booting, past, at(0), policy, member)
 
 
@@ -213,24 +213,24 @@ def test_workers_for_a_steady_load(
     load: float, service_s: float, wait_s: float, share: float, fewest: int, most: int
 ) -> None:
     policy = replace(POLICY, wait_s=wait_s, share=share)
-    assert fewest <= needed(summary(load, service_s=service_s), policy=policy).workers <= most
+    assert fewest <= needed(summary(load, service_s=service_s), policy=policy).steady <= most
 
 
 def test_after_a_silence_a_fleet_does_not_shrink_below_the_need_that_was_held() -> None:
     before = (Needed(at=at(-60), workers=9), Needed(at=at(-600), workers=30))
-    assert needed(summary(2.0), live=9, past=before).workers == 3
+    assert needed(summary(2.0), live=9, past=before).steady == 3
     held = Needed(at=at(-600), workers=9, held=True)
     need = needed(summary(2.0), live=9, past=(*before, held))
-    assert (need.workers, need.load_workers) == (9, 3)
+    assert (need.steady, need.needed[-1].workers) == (9, 3)
     assert "the fleet keeps 9 as before" in need.reason
-    assert needed(summary(2.0), live=9, past=(replace(held, at=at(-960)),)).workers == 3
+    assert needed(summary(2.0), live=9, past=(replace(held, at=at(-960)),)).steady == 3
 
 
 def test_a_young_fleet_and_one_without_a_known_request_hold() -> None:
-    assert needed(summary(2.0, slots=12), live=7).workers == 7
-    assert needed(summary(2.0), live=7, past=()).workers == 7
+    assert needed(summary(2.0, slots=12), live=7).steady == 7
+    assert needed(summary(2.0), live=7, past=()).steady == 7
     nothing = replace(summary(2.0), log=ArrivalLog(0, [0] * 90, [0.0] * 90), service_mean_s=0.0)
-    assert needed(nothing, live=6, booting=2).workers == 8
+    assert needed(nothing, live=6, booting=2).steady == 8
 
 
 @pytest.mark.parametrize(
@@ -250,16 +250,16 @@ def test_a_young_fleet_keeps_what_a_spike_needed_for_the_next_one(
     requests[begins:ends] = [round(high / calm * n) for n in requests[begins:ends]]
     log = ArrivalLog(0, requests, [2.0 * n for n in requests])
     need = size_to_objective(replace(load, log=log), round(calm) + 2, 0, [LONG_AGO], at(0), POLICY)
-    assert fewest <= need.workers <= most
+    assert fewest <= need.steady <= most
 
 
 def test_a_backlog_is_drained_and_nothing_is_given_back_while_it_lasts() -> None:
     waiting = summary(10.0, wait_s=60.0)
     need = needed(waiting, live=10)
-    assert need.workers > needed(summary(10.0), live=10).workers
+    assert need.steady > needed(summary(10.0), live=10).steady
     assert "clear the waiting requests" in need.reason
-    assert needed(waiting, live=50).workers == 50
-    assert needed(replace(summary(2.0), queued=3_000), live=3).workers > 20
+    assert needed(waiting, live=50).steady == 50
+    assert needed(replace(summary(2.0), queued=3_000), live=3).steady > 20
 
 
 def test_a_step_is_seen_in_the_seconds_of_it_that_were_served() -> None:
@@ -267,8 +267,8 @@ def test_a_step_is_seen_in_the_seconds_of_it_that_were_served() -> None:
     requests = [5] * 77 + [200] + [0] * 12
     log = ArrivalLog(0, requests, [2.0 * n for n in requests])
     load = replace(summary(1.0, wait_s=110.0), log=log, newest_start_age_s=10.0)
-    assert 40 <= needed(load, live=2).workers <= 80
-    assert needed(replace(load, newest_wait_s=30.0, newest_start_age_s=90.0), live=2).workers < 20
+    assert 40 <= needed(load, live=2).steady <= 80
+    assert needed(replace(load, newest_wait_s=30.0, newest_start_age_s=90.0), live=2).steady < 20
 
 
 @pytest.mark.parametrize(
@@ -284,6 +284,6 @@ def test_a_need_is_kept_as_long_as_the_member_keeps_it() -> None:
     log = ArrivalLog(0, *calm.slots(), busy, 30)
     load = replace(summary(2.0), log=log)
     short, long = (needed(load, member=Member(120, 0.0, keep_s)) for keep_s in (180, 1_800))
-    assert short.workers == 3
-    assert long.workers >= 10
-    assert f"needs 3 workers now; {long.workers} was the peak of the last 30 minutes" in long.reason
+    assert short.steady == 3
+    assert long.steady >= 10
+    assert f"needs 3 workers now; {long.steady} was the peak of the last 30 minutes" in long.reason

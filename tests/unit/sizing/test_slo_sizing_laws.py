@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spotkeeper.domain.health_memory import Needed
 from spotkeeper.domain.load.history import MINUTE_SLOTS, ArrivalLog, LoadSummary
 from spotkeeper.domain.sizing.shadows import FAMILY, Member, ObjectivePolicy
-from spotkeeper.domain.sizing.size import Need, found_by, size_to_objective
+from spotkeeper.domain.sizing.size import Estimate, found_by, size_to_objective
 from tests.builders import at
 from tests.laws import series
 
@@ -62,7 +62,7 @@ class Case:
     booting: int
     past: list[Needed]
 
-    def need(self, **changes: Any) -> Need:
+    def need(self, **changes: Any) -> Estimate:
         now = replace(self, **changes)
         fleet = now.load, now.live, now.booting, now.past
         return size_to_objective(*fleet, at(0), now.policy, now.member)
@@ -79,31 +79,31 @@ def test_more_load_never_needs_fewer(case: Case, data: st.DataObject) -> None:
     requests = [old + new for old, new in zip(load.log.slots()[0], added, strict=True)]
     work_s = [count * load.service_mean_s for count in requests]
     more = replace(load, log=ArrivalLog(0, requests, work_s))
-    assert case.need(load=more).workers >= case.need().workers
+    assert case.need(load=more).steady >= case.need().steady
 
 
 @given(cases, st.floats(0.0, 60.0), st.floats(0.0, 0.4))
 def test_a_looser_promise_never_needs_more(case: Case, longer_s: float, less: float) -> None:
     tight = case.policy
     looser = replace(tight, wait_s=tight.wait_s + longer_s, share=tight.share - less)
-    assert case.need(policy=looser).workers <= case.need().workers
+    assert case.need(policy=looser).steady <= case.need().steady
 
 
 @given(cases, st.integers(0, 12))
 def test_booting_workers_are_not_requested_twice(case: Case, live: int) -> None:
     first = case.need(live=live, booting=0)
-    assume(first.workers > live)
-    past = [*case.past, Needed(at=at(-60), workers=first.load_workers)]
-    second = case.need(live=live, booting=first.workers - live, past=past)
-    assert second.workers <= first.workers
+    assume(first.steady > live)
+    past = [*case.past, Needed(at=at(-60), workers=first.needed[-1].workers)]
+    second = case.need(live=live, booting=first.steady - live, past=past)
+    assert second.steady <= first.steady
 
 
 @given(cases)
 def test_never_outside_the_bounds_and_zero_only_of_nothing(case: Case) -> None:
     """Zero is only for a fleet at zero whose load is not known."""
     need = case.need()
-    assert case.policy.min_workers <= need.workers <= case.policy.max_workers
-    assert need.workers > 0 or case.live + case.booting == 0
+    assert case.policy.min_workers <= need.steady <= case.policy.max_workers
+    assert need.steady > 0 or case.live + case.booting == 0
     assert need.reason
     assert case.need(past=case.past[::-1]) == need
 
@@ -112,7 +112,7 @@ def test_never_outside_the_bounds_and_zero_only_of_nothing(case: Case) -> None:
 def test_more_waiting_requests_never_need_fewer(case: Case, more: int) -> None:
     queued = case.load.queued or 0
     known, longer = (replace(case.load, queued=each) for each in (queued, queued + more))
-    assert case.need(load=longer).workers >= case.need(load=known).workers
+    assert case.need(load=longer).steady >= case.need(load=known).steady
 
 
 @given(series(40, min_size=360, max_size=360), st.integers(1, 60), st.integers(0, 5))

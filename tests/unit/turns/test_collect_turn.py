@@ -1,6 +1,6 @@
 """The collecting turn over a table in memory: who fails, who counts, and how often."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import pytest
@@ -10,7 +10,7 @@ from spotkeeper.border.events import Message
 from spotkeeper.border.search_log import MAX_LOGS
 from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.request_queue import QueueLook
+from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.ports import FleetError, Throttled
 from spotkeeper.turns import collect_search_logs
@@ -163,13 +163,13 @@ class Looks:
     """Looks as they were kept; raises what it is given instead."""
 
     def __init__(self, error: FleetError | None = None) -> None:
-        self.kept: list[QueueLook] = []
+        self.kept: dict[str, QueueLength] = {}
         self._error = error
 
-    def keep(self, looks: Sequence[QueueLook]) -> None:
+    def keep(self, looks: Mapping[str, QueueLength]) -> None:
         if self._error is not None:
             raise self._error
-        self.kept += looks
+        self.kept |= looks
 
 
 def told(number: int, ago_s: float, ready: int, **changed: object) -> dict[str, object]:
@@ -195,9 +195,7 @@ def test_the_newest_look_at_each_queue_is_kept() -> None:
     alone = {"version": 1, "agent": told(0, 3, 8)["agent"]}
     messages = [message(told(1, 20, 5), "a"), message(alone, "b"), message(told(2, 9, 6), "c")]
     report = collect(messages, Table(), KNOWN, FLEET, looks)
-    assert [(look.url, look.length.waiting) for look in looks.kept] == [
-        ("rabbitmq://%2F/requests", 8)
-    ]
+    assert {url: it.waiting for url, it in looks.kept.items()} == {"rabbitmq://%2F/requests": 8}
     assert (report.refused, report.counts) == ({}, {FLEET: counted(2)})
 
 

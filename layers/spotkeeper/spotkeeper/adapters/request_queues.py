@@ -17,11 +17,11 @@ from urllib.parse import quote, unquote
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.table import ITEMS_A_CALL, LAST, Items, encoded, epoch, key
 from spotkeeper.domain.load.digest import sent_iso
-from spotkeeper.domain.load.request_queue import RABBITMQ, REDIS, QueueLength, QueueLook
+from spotkeeper.domain.load.request_queue import RABBITMQ, REDIS, QueueLength
 from spotkeeper.ports import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_cloudwatch.type_defs import MetricDataQueryTypeDef
@@ -116,15 +116,15 @@ class EveryRequestQueue(Items):
         ready, unacknowledged = (int(item[name]["N"]) for name in ("ready", "unacknowledged"))
         return QueueLength(waiting=ready, in_flight=unacknowledged, seen_at=seen_at)
 
-    def keep(self, looks: "Sequence[QueueLook]") -> None:
+    def keep(self, looks: "Mapping[str, QueueLength]") -> None:
         """Keep looks; what DynamoDB leaves unprocessed is made up for by the next look."""
         items = []
-        for look in looks:
-            length, seen_at = look.length, look.length.seen_at
+        for url, length in looks.items():
+            seen_at = length.seen_at
             assert seen_at is not None
             counts = {"ready": length.waiting, "unacknowledged": length.in_flight}
             expires_at = epoch(seen_at + _LOOK_KEPT)
-            item = key(_pk(look.url), sent_iso(seen_at))
+            item = key(_pk(url), sent_iso(seen_at))
             items.append(item | encoded({**counts, "expires_at": expires_at}))
         with aws_errors("keeping looks at request queues"):
             for some in batched(items, ITEMS_A_CALL, strict=False):

@@ -33,7 +33,7 @@ from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
 from spotkeeper.domain.load.digest import MAX_INVERSION_S, MAX_SKEW_S, OWN_SKEW_S, SearchLog
 from spotkeeper.domain.load.load import Cluster
-from spotkeeper.domain.load.request_queue import RABBITMQ, REDIS, QueueLength, QueueLook
+from spotkeeper.domain.load.request_queue import RABBITMQ, REDIS, QueueLength
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 # Gzip makes a small message of many logs; each takes up to a kilobyte of the function's memory.
@@ -129,16 +129,18 @@ class AgentNote:
     queue: _Queue | None = None
     trouble: Annotated[str, BeforeValidator(_one_line)] = ""
 
-    def look(self, sent_at: datetime) -> QueueLook | None:
-        """Return the look unless it is old; a time after `sent_at` is replaced by `sent_at`."""
+    def look(self, sent_at: datetime) -> tuple[str, QueueLength] | None:
+        """Return a queue's URL and length unless the look is old.
+
+        A time after `sent_at` is replaced by `sent_at`.
+        """
         queue = self.queue
         if queue is None or sent_at - queue.at > _OLD:
             return None
         scheme = REDIS if queue.kind == "redis" else RABBITMQ
         url = f"{scheme}{quote(queue.vhost, safe='')}/{quote(queue.name, safe='')}"
         seen_at, in_flight = min(queue.at, sent_at), queue.unacknowledged
-        length = QueueLength(waiting=queue.ready, in_flight=in_flight, seen_at=seen_at)
-        return QueueLook(url=url, length=length)
+        return url, QueueLength(waiting=queue.ready, in_flight=in_flight, seen_at=seen_at)
 
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

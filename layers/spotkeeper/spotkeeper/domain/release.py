@@ -1,10 +1,16 @@
 """Which backfill instances are released first (design rule 5)."""
 
-from collections.abc import Container
+from collections import defaultdict
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from spotkeeper.domain.fleet import BusyShares, Group, Phase
+from spotkeeper.domain.load.load import LoadDigest
+from spotkeeper.domain.load.summarise import summarise
 
+# Who is busy is read off this much of the search logs.
+BUSY_WINDOW = timedelta(minutes=2)
 # Below this share of the last minutes a worker counts as idle.
 IDLE_SHARE = 0.05
 
@@ -19,6 +25,15 @@ class ReleasePlan:
     desired: int
     ends: tuple[str, ...] = ()
     launching: int = 0
+
+
+def busy_shares(digests: Iterable[LoadDigest], now: datetime, slots: int) -> BusyShares:
+    """Return the busiest worker's load rate of each instance that finished something."""
+    shares: defaultdict[str, float] = defaultdict(float)
+    for worker in summarise(digests, now, int(BUSY_WINDOW.total_seconds()), slots=slots).workers:
+        if worker.instance_id:
+            shares[worker.instance_id] = max(shares[worker.instance_id], worker.load_rate)
+    return shares
 
 
 def plan_release(

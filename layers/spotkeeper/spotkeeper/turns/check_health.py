@@ -262,7 +262,7 @@ def _figures(wanted: HealthPlan, replaced: int) -> HealthFigures:
         on_prem_workers_suspect=diagnosis.onprem_suspect,
         workers_missing=sizing.missing,
         arrival_rate=load.arrival_rate,
-        service_mean_s=load.service_mean_s,
+        service_mean_s=load.service.mean_s,
         service_p95_s=load.service.quantile_s(0.95),
         wait_p50_s=load.waits.quantile_s(0.5),
         wait_p95_s=load.waits.quantile_s(0.95),

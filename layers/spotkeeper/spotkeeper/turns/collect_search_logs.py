@@ -15,7 +15,7 @@ from spotkeeper.border.search_log import Body, MessageRefused, read, unpacked_by
 from spotkeeper.domain.availability.announcements import UNSENT_AT_MOST, Announcement, State
 from spotkeeper.domain.load.digest import FleetBatch, NotDigestible, build_digest, fleet_batches
 from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.request_queue import QueueLook
+from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.ports import FleetError, LoadTable, QueueLooks
 
 type Add = Callable[[Sequence[LoadDigest]], Sequence[str]]
@@ -175,17 +175,17 @@ def _add(counts: defaultdict[str, Counter[str]], fleet: str, **more: int) -> Non
 
 def _keep_looks(stored_messages: Sequence[tuple[Message, Body]], looks: QueueLooks) -> str:
     """Store the newest length of each queue; return the error, or an empty text."""
-    newest = dict[str, tuple[datetime, QueueLook]]()
+    newest = dict[str, tuple[datetime, QueueLength]]()
     for message, body in stored_messages:
         for _, note in body.notes:
-            look = note.look(message.sent_at)
-            if look and (at := look.length.seen_at):
-                before, _ = newest.get(look.url, (at, look))
+            url, length = note.look(message.sent_at) or ("", None)
+            if length and (at := length.seen_at):
+                before, _ = newest.get(url, (at, length))
                 if before <= at:
-                    newest[look.url] = at, look
+                    newest[url] = at, length
     try:
         if newest:
-            looks.keep([look for _, look in newest.values()])
+            looks.keep({url: length for url, (_, length) in newest.items()})
     except FleetError as error:
         return str(error)
     return ""

@@ -20,7 +20,7 @@ from spotkeeper.domain.health.reports import TURNS_STOPPED, not_met, requests_ha
 from spotkeeper.domain.interruption import at_risk_since
 from spotkeeper.domain.load.flow import CERTAIN, SLOT_S
 from spotkeeper.domain.load.request_queue import quiet_s
-from spotkeeper.domain.load.summarise import busy_shares
+from spotkeeper.domain.release import BUSY_WINDOW, busy_shares
 from spotkeeper.ports import Ports, SpotRequest
 from spotkeeper.turns.spread import with_share
 from spotkeeper.turns.turn import TABLE, Budget, Round, fleet_in_force, groups_of
@@ -29,8 +29,6 @@ from spotkeeper.turns.turn import TABLE, Budget, Round, fleet_in_force, groups_o
 EC2, ACTIVITIES, GROUPS = "EC2", "the log of scaling activities", "EC2 Auto Scaling"
 # Failures older than this explain nothing any more, unless the gap that they explain lasts.
 FAILURE_MEMORY = timedelta(minutes=5)
-# This much of the search logs shows which instances are busy.
-BUSY_WINDOW = timedelta(minutes=2)
 # Instances with tags that cannot be proven are searched for this often.
 SWEEP_EVERY_S = 3600
 
@@ -158,7 +156,7 @@ def with_busy_shares(snapshot: Snapshot, this: Round) -> Snapshot:
 
     def read() -> BusyShares:
         digests = this.ports.load.since(this.fleet.name, this.now - BUSY_WINDOW)
-        return busy_shares(digests, this.now, BUSY_WINDOW, this.fleet.slots)
+        return busy_shares(digests, this.now, this.fleet.slots)
 
     shares = this.optional("which instances are busy", None, read, api=TABLE)
     return replace(snapshot, busy_shares=shares, unread=tuple(this.unread))

@@ -64,9 +64,9 @@ def _unpack(item: Item) -> LoadHistory:
     if isinstance(stored, list):
         return _of_steps(*stored)
     own = {name: stored[name] for name in ("next_step", "work_ms", "requests", "scores")}
-    # A release before slots wrote no sharing.
-    sharing = stored.get("sharing") or {}
-    return _HISTORY.validate_python({**own, "sharing": sharing})
+    # Earlier releases wrote no sums of sharing.
+    sums = stored.get("sharing_sums", LoadHistory().sharing_sums)
+    return _HISTORY.validate_python({**own, "sharing_sums": sums})
 
 
 def _of_steps(

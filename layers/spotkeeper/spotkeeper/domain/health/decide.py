@@ -15,7 +15,7 @@ from spotkeeper.domain.decision import (
 )
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
-from spotkeeper.domain.health.reports import watch_reports, with_silence
+from spotkeeper.domain.health.reports import watch_reports, watch_starts, with_silence
 from spotkeeper.domain.health.trial import watch_versions
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.flow import HOUR_S, LATE_S, LogFlow, follow, paced
@@ -32,8 +32,8 @@ from spotkeeper.domain.load.history import (
 from spotkeeper.domain.load.load import Load, LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
 from spotkeeper.domain.load.speeds import Speeds, at_speed_1, learn
-from spotkeeper.domain.load.summarise import busy_shares, summarise
-from spotkeeper.domain.release import plan_release
+from spotkeeper.domain.load.summarise import summarise
+from spotkeeper.domain.release import busy_shares, plan_release
 from spotkeeper.domain.sizing.shadows import advanced, choose
 from spotkeeper.domain.sizing.size import (
     OBJECTIVE_WINDOW_S,
@@ -43,8 +43,8 @@ from spotkeeper.domain.sizing.size import (
     partly_known,
     recent_onprem,
     size,
+    slots_at_once,
     slots_when_full,
-    watch_starts,
 )
 
 
@@ -89,10 +89,6 @@ def request_of(action: HealthAction) -> Request:
             return Request(kind=RequestKind.END, instances=(one,))
         case ReplaceWorker(instance_id=one, reason=why):
             return Request(kind=RequestKind.REPLACE_WORKER, instances=(one,), why=why)
-
-
-# Who is busy is read off this much of the search logs when instances are chosen to go.
-BUSY_WINDOW = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +166,7 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
         flow = paced(before, flow, _load(snapshot, flow, flow.newest))
     load = _load(snapshot, flow, flow.ends_at(now))
     flow = flow if late else paced(before, flow, load)
-    queue, served_s = None, load.service_mean_s or memory.service_mean_s
+    queue, served_s = None, load.service.mean_s or memory.service_mean_s
     if snapshot.queue is not None:
         queue = watch_queue(memory.queue, snapshot.queue, load.newest, load.offered, now)
     memory = replace(memory, flow=flow, queue=queue, service_mean_s=served_s)
@@ -221,14 +217,13 @@ def _promised(
     # A quiet queue proves that no log is missing.
     quiet = quiet_s(memory.queue, snapshot.now, snapshot.fleet.sizing.quiet_after_s)
     until = snapshot.now if quiet else flow.ends_at(snapshot.now)
-    slots = snapshot.fleet.slots
-    digests = at_speed_1(memory.speeds, snapshot.digests)
-    window = arrival_window(digests, until, OBJECTIVE_WINDOW_S, slots)
+    digests, declared = at_speed_1(memory.speeds, snapshot.digests), snapshot.fleet.slots
+    window = arrival_window(digests, until, OBJECTIVE_WINDOW_S, declared)
     history = snapshot.history or LoadHistory()
     behind = history.scores.next_step < settled(window) - 1
     own = own_starts(snapshot.digests, objective.wait_s) if behind else {}
-    history, window = as_if_full(history, window, slots, own)
-    slots = history.sharing.at_once(slots)
+    slots = slots_at_once(memory, snapshot.fleet)
+    history, window = as_if_full(history, window, slots)
     onprem, _ = recent_onprem(load, snapshot.fleet, memory, snapshot.now)
     policy = objective_policy(snapshot.fleet, slots, snapshot.sized, onprem, memory)
     history = extended(history, window)
@@ -247,10 +242,9 @@ def _promised(
     speed = memory.speeds.mean_of(snapshot.groups)
     waiting = known_waiting(memory.queue)
     return history, ObjectiveInput(
-        summary=load_summary(log, window, until, flow.known_since, waiting, speed),
+        summary=load_summary(log, window, until, waiting, speed),
         serving=serving + memory.elsewhere,
         choice=choose(history.scores),
-        slots=slots,
         speed=speed,
     )
 
@@ -290,7 +284,7 @@ def resized(wanted: HealthPlan, desired: int, *, limited: bool = False) -> Healt
     snapshot, bad = wanted.assessment.snapshot, wanted.diagnosis.reasons
     spot, ends = snapshot.spot, tuple[str, ...]()
     if desired < spot.desired:
-        shares = busy_shares(snapshot.digests, snapshot.now, BUSY_WINDOW, snapshot.fleet.slots)
+        shares = busy_shares(snapshot.digests, snapshot.now, snapshot.fleet.slots)
         release = plan_release(spot, spot.desired - desired, shares, busy_too=True, suspects=bad)
         desired, ends = release.desired, release.ends
     resize = ResizeSpot(group=spot.name, desired=desired, limited=limited)

@@ -50,6 +50,30 @@ ALIKE, DAYS, SILENCES = timedelta(hours=1), 14, 40
 WEEK, WEEKEND = 7, 2
 
 
+# The start-up time is the median of the last launches, at most this many.
+LAUNCHES = 9
+
+
+def watch_starts(
+    memory: HealthMemory, spot: Group, on_demand: Group, load: Load, now: datetime
+) -> HealthMemory:
+    """Remember instances that started and have no log yet, and how long spot launches took."""
+    known = memory.in_service_since.keys() - memory.starting.keys()
+    known |= {worker.instance_id for worker in load.workers}
+    starting = {
+        i.instance_id: memory.starting.get(i.instance_id, now)
+        for i in (*spot.instances, *on_demand.instances)
+        if i.phase is not Phase.LEAVING and i.healthy and i.instance_id not in known
+    }
+    begun = memory.starting.keys() - memory.in_service_since.keys()
+    took = (
+        round((now - memory.starting[i.instance_id]).total_seconds())
+        for i in spot.instances
+        if i.phase is Phase.IN_SERVICE and i.instance_id in begun
+    )
+    return replace(memory, starting=starting, start_ups=(*memory.start_ups, *took)[-LAUNCHES:])
+
+
 def in_service_since(
     groups: Iterable[Group], memory: HealthMemory, now: datetime
 ) -> dict[str, datetime]:
@@ -128,7 +152,7 @@ def _beside_waits(
     sent = (one.waits for one in digests if slot_of(one.sent_at) >= memory.flow.counted)
     if not live or sum(live) < BUSY * len(live) or merged(sent).quantile_s(0.5) < WAITED_S:
         return 0.0
-    steady = math.log(20) * load.service_mean_s / p95_s if p95_s else 1.0
+    steady = math.log(20) * load.service.mean_s / p95_s if p95_s else 1.0
     return requests / len(live) * steady if len(live) < workers else 0.0
 
 

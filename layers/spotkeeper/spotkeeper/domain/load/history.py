@@ -6,7 +6,6 @@ window again.
 """
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -85,10 +84,6 @@ class ArrivalLog:
                 return (self._works[end] - self._works[begin]) / count
         return 0.0
 
-    def quiet_since(self, end: int) -> int:
-        """Return the index since which no request arrived before another index."""
-        return bisect_left(self._counts, self._counts[end], hi=end)
-
 
 # The minutes of a day are spread over slots again and again.
 @lru_cache(maxsize=4 * 1_440)
@@ -103,9 +98,8 @@ def _in_slots(count: int, work_ms: int) -> tuple[tuple[int, ...], tuple[float, .
 class LoadSummary:
     """What the search logs say, all of it from finished requests.
 
-    The last slot of `log` ends now, and so does `whole`, which has its gaps. The newest start is
-    the log with the latest `started_at`. Not from logs: `queued` requests wait in the request
-    queue, None when that is not known.
+    The last slot of `log` ends now. The newest start is the log with the latest `started_at`. Not
+    from logs: `queued` requests wait in the request queue, None when that is not known.
     """
 
     log: ArrivalLog
@@ -113,7 +107,6 @@ class LoadSummary:
     newest_start_age_s: float
     newest_wait_s: float
     queued: int | None = None
-    whole: ArrivalLog | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,101 +178,47 @@ def shared_by(busy_ms: Iterable[Mapping[int, int]]) -> dict[int, float]:
     return {slot: max(1.0, squares[slot] / ms / SLOT_MS) for slot, ms in total.items() if ms}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
-    """What is known of requests that share a worker.
+type Sharing = tuple[float, float, float, float, float]
+"""What is known of requests that share a worker: sums over steps, of 1, x, y, x * x and x * y.
 
-    Each row has its steps, their requests, how many shared a worker (summed over the requests) and
-    their service time in seconds. It is for 1.4 times as many at once as the row before. `full` is
-    how many share a worker when requests wait, while it should be `slots`; 0 if not known.
-    """
-
-    rows: tuple[tuple[float, float, float, float], ...] = ()
-    slots: int = 0
-    full: float = 0.0
-
-    def at_once(self, slots: int) -> int:
-        """Return how many requests a worker serves at once, of `slots` that it should."""
-        known = self.full if self.slots == slots else 0.0
-        return min(slots, math.ceil(known)) if known else slots
-
+x is the logarithm of how many share a worker, and y that of the service time in seconds.
+"""
 
 # A step weighs this share of the next one, so that the weights of all add up to a day.
 FADE = math.exp(-1 / 288)
-# Requests that share a worker count as no slower until about three steps (15 min) show that they
-# are: the service time of fewer requests at once is a prior of this many steps.
+# Requests that share a worker count as no slower until some steps show that they are: this many
+# (15 min) in which sharing was half or twice the usual count as much as that prior.
 SHARING_PRIOR = 3.0
-# With a larger share of late requests than this, the workers of a step were full.
-MOST_ARE_LATE = 0.5
-MOST_SHARED = 1_000.0
 
 
 def learned(
-    sharing: Sharing,
-    requests: Sequence[int],
-    work_s: Sequence[float],
-    shared: Sequence[float],
-    late: float,
-    slots: int,
+    sharing: Sharing, requests: Sequence[int], work_s: Sequence[float], shared: Sequence[float]
 ) -> Sharing:
     """Add a step to what is known of sharing; the steps of the last day count.
 
     The step counts as a whole: in a slot of few requests the long ones fill a worker, and would
-    seem long because of that. If most requests of the step were `late`, its workers were full,
-    whatever number of slots they should have.
+    seem long because of that.
     """
-    sums = [[FADE * one for one in row] for row in sharing.rows]
-    full = sharing.full if sharing.slots == slots else 0.0
-    if count := sum(requests):
-        many = sum(each * at_once for each, at_once in zip(requests, shared, strict=True)) / count
-        at = round(2 * math.log2(min(many, MOST_SHARED)))
-        sums += [[0.0] * 4 for _ in range(at + 1 - len(sums))]
-        for column, value in enumerate((1, count, count * many, sum(work_s))):
-            sums[at][column] += value
-        full = many if late > MOST_ARE_LATE else max(full, many) if full else 0.0
-    rows = tuple((_short(a), _short(b), _short(c), _short(d)) for a, b, c, d in sums)
-    return Sharing(rows=rows, slots=slots, full=_short(full))
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
-
-
-def service_times(sharing: Sharing) -> list[tuple[float, float]]:
-    """Return the mean service time by how many share a worker: rising, as sharing never helps."""
-    pools: list[tuple[float, float, float]] = []
-    for steps, requests, shared, work_s in sharing.rows:
-        if not requests:
-            continue
-        many, weight, total_s = shared / requests, requests, work_s
-        if pools:
-            prior = SHARING_PRIOR * requests / steps
-            weight, total_s = weight + prior, total_s + prior * pools[-1][2] / pools[-1][0]
-        pool = (weight, many * weight, total_s)
-        while pools and pool[2] * pools[-1][0] < pools[-1][2] * pool[0]:
-            before = pools.pop()
-            pool = (pool[0] + before[0], pool[1] + before[1], pool[2] + before[2])
-        pools.append(pool)
-    return [(shared / weight, total_s / weight) for weight, shared, total_s in pools]
+    count, took_s = sum(requests), sum(work_s)
+    if not (count and took_s):
+        return sharing
+    many = sum(each * at_once for each, at_once in zip(requests, shared, strict=True)) / count
+    x, y = math.log(many), math.log(took_s / count)
+    step = (1.0, x, y, x * x, x * y)
+    n, a, b, c, d = (round(FADE * old + new, 4) for old, new in zip(sharing, step, strict=True))
+    return n, a, b, c, d
 
 
 def slower_when_full(sharing: Sharing, shared: Iterable[float], slots: int) -> list[float]:
     """Return how many times as long requests would have taken on full workers.
 
-    1 where nothing is known: beyond what was seen, requests count as no slower.
+    Service times are a power of how many share a worker, by least squares: sharing never helps, and
+    never costs more than its share.
     """
-    times = service_times(sharing)
-    full_s = _at(times, slots)
-    return [max(1.0, full_s / _at(times, many)) if times else 1.0 for many in shared]
-
-
-def _at(times: Sequence[tuple[float, float]], shared: float) -> float:
-    if not times or shared <= times[0][0]:
-        return times[0][1] if times else 1.0
-    for (low, low_s), (high, high_s) in pairwise(times):
-        if shared < high:
-            return low_s + (high_s - low_s) * (shared - low) / (high - low)
-    return times[-1][1]
+    steps, x, y, xx, xy = sharing
+    rises, varies = xy - x * y / max(1.0, steps), xx - x * x / max(1.0, steps)
+    power = max(0.0, min(1.0, rises / (varies + SHARING_PRIOR * math.log(2) ** 2)))
+    return [max(1.0, slots / many) ** power for many in shared]
 
 
 STEP_SLOTS = 30
@@ -324,13 +263,13 @@ class LoadHistory:
 
     `work_ms` is the service time of what arrived, to three digits, `requests` how many arrived.
     Where workers serve several requests at once, it is the time that full workers would have taken,
-    by what was learned of `sharing`.
+    by what was learned of sharing.
     """
 
     next_step: int = 0
     work_ms: tuple[int, ...] = ()
     requests: tuple[int, ...] = ()
-    sharing: Sharing = field(default_factory=Sharing)
+    sharing_sums: Sharing = (0.0, 0.0, 0.0, 0.0, 0.0)
     scores: Scores = field(default_factory=Scores)
 
 
@@ -353,7 +292,7 @@ def own_starts(digests: Sequence[LoadDigest], wait_s: float) -> dict[int, OwnSta
 
 
 def as_if_full(
-    history: LoadHistory, window: ArrivalWindow, slots: int, own: Mapping[int, OwnStarts]
+    history: LoadHistory, window: ArrivalWindow, slots: int
 ) -> tuple[LoadHistory, ArrivalWindow]:
     """Learn how sharing slows requests, and give the window the work of workers that are full.
 
@@ -361,20 +300,16 @@ def as_if_full(
     """
     if slots == 1:
         return history, window
-    sharing = history.sharing
+    sharing = history.sharing_sums
     for step in range(max(history.next_step, -(-window.first_slot // STEP_SLOTS)), settled(window)):
         begin = step * STEP_SLOTS - window.first_slot
         known = slice(begin, begin + STEP_SLOTS)
         work_s = [work / 1000 for work in window.work_ms[known]]
-        starts = own.get(step, OwnStarts(1, 0))
-        late = starts.late / max(1, starts.requests)
-        sharing = learned(
-            sharing, window.requests[known], work_s, window.shared[known], late, slots
-        )
-    slower = slower_when_full(sharing, window.shared, sharing.at_once(slots))
+        sharing = learned(sharing, window.requests[known], work_s, window.shared[known])
+    slower = slower_when_full(sharing, window.shared, slots)
     work_ms = [round(work * each) for work, each in zip(window.work_ms, slower, strict=True)]
     mean = sum(work_ms) / max(1, sum(window.work_ms))
-    return replace(history, sharing=sharing), replace(
+    return replace(history, sharing_sums=sharing), replace(
         window, work_ms=tuple(work_ms), service_mean_s=window.service_mean_s * mean
     )
 
@@ -458,37 +393,18 @@ def load_summary(
     log: ArrivalLog,
     window: ArrivalWindow,
     now: datetime,
-    known_since: datetime | None = None,
     queued: int | None = None,
     speed: float = 1.0,
 ) -> LoadSummary:
-    """Put together what the sizing rule is given, as workers of a speed would serve it.
-
-    A silence that ended `known_since` is a gap in the logs, and not known to be quiet: left out.
-    """
+    """Put together what the sizing rule is given, as workers of a speed would serve it."""
     if speed != 1.0:
         requests, work_s = log.slots()
         log = ArrivalLog(log.first, requests, [each / speed for each in work_s])
-    known = log
-    if known_since is not None:
-        known = _without_gap(log, milliseconds(known_since) // SLOT_MS - log.first)
     started = window.newest_start
     return LoadSummary(
-        log=known,
+        log=log,
         service_mean_s=window.service_mean_s / speed,
         newest_start_age_s=max(0.0, (now - started).total_seconds()) if started else math.inf,
         newest_wait_s=window.newest_wait_s,
         queued=queued,
-        whole=log,
     )
-
-
-def _without_gap(log: ArrivalLog, end: int) -> ArrivalLog:
-    """Leave out the silence that ended about an index; the first served arrived before that."""
-    end = max(0, min(end, len(log)))
-    for _ in range(SETTLED_SLOTS):
-        end -= log.count(end - 1, end) > 0
-    begin = log.quiet_since(end)
-    if begin == end:
-        return log
-    return ArrivalLog(log.first + end - begin, *log.slots(end), log, begin)

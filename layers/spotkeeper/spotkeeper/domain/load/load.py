@@ -229,11 +229,6 @@ class Load:
     finished: int = 0
     late: int = 0
 
-    @property
-    def service_mean_s(self) -> float:
-        """Mean time that a request keeps a worker busy."""
-        return self.service.mean_s
-
 
 def load_rate(workers: Iterable[WorkerLoad]) -> float:
     """Busy time over capacity time of workers taken together; 0 of nothing."""

@@ -43,14 +43,6 @@ class QueueLength:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueLook:
-    """The length of a queue that only a machine of the fleet, or its broker's, can look at."""
-
-    url: str
-    length: QueueLength
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueMemory:
     """What past looks show; `length` is this turn's, None if the queue could not be read.
 

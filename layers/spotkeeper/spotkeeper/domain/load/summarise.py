@@ -1,11 +1,9 @@
 """A window of search logs summed up: how busy the workers are and how much work arrives."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from statistics import fmean, variance
 
-from spotkeeper.domain.fleet import BusyShares
 from spotkeeper.domain.load.digest import workers_of
 from spotkeeper.domain.load.flow import UNHEARD
 from spotkeeper.domain.load.load import (
@@ -149,17 +147,6 @@ def dispersion(arrivals: Sequence[int], slot_s: float) -> dict[int, float]:
         if len(sums) > 1 and any(sums):
             ratios[scale] = variance(sums) / fmean(sums)
     return ratios
-
-
-def busy_shares(
-    digests: Iterable[LoadDigest], now: datetime, window: timedelta, slots: int
-) -> BusyShares:
-    """Return the busiest worker's load rate of each instance that finished something."""
-    shares: defaultdict[str, float] = defaultdict(float)
-    for worker in summarise(digests, now, int(window.total_seconds()), slots=slots).workers:
-        if worker.instance_id:
-            shares[worker.instance_id] = max(shares[worker.instance_id], worker.load_rate)
-    return shares
 
 
 def onprem_at_once(load: Load) -> int:

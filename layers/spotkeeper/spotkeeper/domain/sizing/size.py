@@ -45,44 +45,6 @@ from spotkeeper.domain.sizing.shadows import (
     needed,
 )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """Slots to have, booting ones included; `missing` is what the promise needs beyond the bound.
-
-    Later turns remember `load_workers`.
-    """
-
-    workers: int
-    reason: str
-    load_workers: int
-    missing: int = 0
-
-
-# The start-up time is the median of the last launches, at most this many.
-LAUNCHES = 9
-
-
-def watch_starts(
-    memory: HealthMemory, spot: Group, on_demand: Group, load: Load, now: datetime
-) -> HealthMemory:
-    """Remember instances that started and have no log yet, and how long spot launches took."""
-    known = memory.in_service_since.keys() - memory.starting.keys()
-    known |= {worker.instance_id for worker in load.workers}
-    starting = {
-        i.instance_id: memory.starting.get(i.instance_id, now)
-        for i in (*spot.instances, *on_demand.instances)
-        if i.phase is not Phase.LEAVING and i.healthy and i.instance_id not in known
-    }
-    begun = memory.starting.keys() - memory.in_service_since.keys()
-    took = (
-        round((now - memory.starting[i.instance_id]).total_seconds())
-        for i in spot.instances
-        if i.phase is Phase.IN_SERVICE and i.instance_id in begun
-    )
-    return replace(memory, starting=starting, start_ups=(*memory.start_ups, *took)[-LAUNCHES:])
-
-
 # A worker on premises counts for two more minutes after the window in which it logged.
 KEPT_S = 120.0
 
@@ -113,8 +75,8 @@ class _Turn:
 class Estimate:
     """What a rule found: the need of now, the workers to have, and what it remembers.
 
-    `instances` are within the bounds. `bound` names what keeps them from the need; with `stale`,
-    expected logs are missing.
+    In `size_to_objective` all counts are slots. `instances` are within the bounds. `bound` names
+    what keeps them from the need; with `stale`, expected logs are missing.
     """
 
     rule: str
@@ -137,9 +99,9 @@ def bounds(fleet: Fleet, spot: Group) -> tuple[int, int]:
 def recent_needs(
     memory: HealthMemory, now: datetime, workers: int, scale_in_after_s: int
 ) -> tuple[Needed, ...]:
-    """Keep the needs of the stabilisation window that are higher than every later one."""
+    """Keep a window's needs that are higher than every later one, or were held in a silence."""
     start = now - timedelta(seconds=scale_in_after_s)
-    kept = [n for n in memory.needed if n.at > start and n.workers > workers]
+    kept = [n for n in memory.needed if n.at > start and (n.workers > workers or n.held)]
     return (*kept, Needed(at=now, workers=workers))
 
 
@@ -212,11 +174,9 @@ def _held(turn: _Turn, waking: int, serving: int) -> tuple[Needed, ...]:
     if serving and turn.silent_by_chance:
         return memory.needed
     if turn.fleet.objective is None:
-        before = max((n.workers for n in memory.needed), default=0)
-        after_s = turn.fleet.sizing.scale_in_after_s
-        needs = recent_needs(memory, now, max(waking, before), after_s)
+        before = max([waking, *(n.workers for n in memory.needed)])
         # Held, not known: a backlog is no measure of the load, for which adopted on-demand waits.
-        return (*needs[:-1], replace(needs[-1], held=True)) if needs[-1].workers else ()
+        return (Needed(at=now, workers=before, held=True),) if before else ()
     if not memory.needed:
         return ()
     before = max(n.workers for n in memory.needed if n.held or n is memory.needed[-1])
@@ -242,13 +202,13 @@ def size_to_objective(
     now: datetime,
     policy: ObjectivePolicy,
     member: Member = PRUDENT,
-) -> Need:
+) -> Estimate:
     """Return the fewest workers that keep the policy's promise by a member's rule, and why."""
     have = live + booting
     mean_s = load.log.service_mean_s(len(load.log)) or load.service_mean_s
     if not (mean_s or load.log.count(0, len(load.log))):
         return _bounded(
-            have, have, policy, f"no request is known yet: the fleet keeps {have} workers"
+            have, have, now, policy, f"no request is known yet: the fleet keeps {have} workers"
         )
     mean_s = max(mean_s, SHORTEST_SERVICE_S)
     steady, highest = found_by(member, load, mean_s, policy)
@@ -273,7 +233,7 @@ def size_to_objective(
         reason += f"; {drain} clear the waiting requests in {DRAIN_S:g} s"
     elif kept > highest:
         reason += f"; the fleet keeps {kept} as before"
-    return _bounded(max(kept, drain), highest, policy, reason)
+    return _bounded(max(kept, drain), highest, now, policy, reason)
 
 
 def _ends(load: LoadSummary, mean_s: float) -> range:
@@ -305,11 +265,10 @@ def found_by(
 ) -> tuple[int, int]:
     """Return a member's need of now, and the highest in the time for which it keeps a need."""
     log, ends = load.log, _ends(load, mean_s)
-    before = load.whole if member.yesterday and load.whole else log
 
     def need(end: int) -> int:
         least = least_load(log.load(end, STEP_SLOTS), mean_s)
-        return needed(member, before, end + len(before) - len(log), mean_s, policy, least)
+        return needed(member, log, end, mean_s, policy, least)
 
     now = max(map(need, ends))
 
@@ -354,7 +313,9 @@ def _drain(
     return max(math.ceil(level + max(0.0, waiting_s) / DRAIN_S), live + booting)
 
 
-def _bounded(wanted: int, load_workers: int, policy: ObjectivePolicy, reason: str) -> Need:
+def _bounded(
+    wanted: int, highest: int, now: datetime, policy: ObjectivePolicy, reason: str
+) -> Estimate:
     """Apply the bounds; the reason says how many workers the promise lacks within them."""
     workers = min(max(wanted, policy.min_workers), policy.max_workers)
     missing = max(0, wanted - workers)
@@ -362,22 +323,26 @@ def _bounded(wanted: int, load_workers: int, policy: ObjectivePolicy, reason: st
         reason += f". The maximum of {policy.max_workers} is {missing} too few"
     else:
         reason += f". With {max(wanted, 0)}, {policy.share:.0%} start within {policy.wait_s:g} s"
-    return Need(workers=workers, reason=reason, load_workers=load_workers, missing=missing)
+    return Estimate(
+        rule="objective",
+        reason=reason,
+        workers=workers + missing,
+        steady=workers,
+        needed=(Needed(at=now, workers=highest),),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveInput:
     """What an objective's sizing needs besides the load; `serving` instances of both groups.
 
-    `choice` is the rule that is followed, and why. A worker serves `slots` requests at once: fewer
-    than the fleet's document has if those were seen to be too many; 0 is the document's number.
-    `speed` is that of the workers in `summary`, by `load.speeds`.
+    `choice` is the rule that is followed, and why. `speed` is that of the workers in `summary`, by
+    `load.speeds`.
     """
 
     summary: LoadSummary
     serving: int
     choice: Choice = field(default_factory=Choice)
-    slots: int = 0
     speed: float = 1.0
 
 
@@ -388,7 +353,7 @@ def _by_objective(turn: _Turn, promised: ObjectiveInput, onprem: int) -> Estimat
     is requested twice. On-demand instances stand in for requested spot, so they add nothing.
     """
     memory, now, declared = turn.memory, turn.now, turn.fleet.slots
-    slots = promised.slots or declared
+    slots = slots_at_once(memory, turn.fleet)
     policy = objective_policy(turn.fleet, slots, turn.spot, onprem, memory)
     serving = min(promised.serving, turn.spot.desired)
     live = policy.onprem + serving * policy.per_instance
@@ -398,7 +363,7 @@ def _by_objective(turn: _Turn, promised: ObjectiveInput, onprem: int) -> Estimat
         # The first choice may fall in a quiet minute.
         past = (*past, Needed(at=now, workers=(live + booting) // slots, held=True))
     need = size_to_objective(promised.summary, live, booting, past, now, policy, member)
-    in_slots = need.workers, need.workers + need.missing, need.load_workers
+    in_slots = need.steady, need.workers, need.needed[-1].workers
     steady, workers, highest = (math.ceil(count / slots) for count in in_slots)
     reason = f"{need.reason}. The fleet follows {promised.choice}"
     if declared > 1:
@@ -406,21 +371,9 @@ def _by_objective(turn: _Turn, promised: ObjectiveInput, onprem: int) -> Estimat
         reason = f"in slots, {slots} per worker{unlike if slots != declared else ''}: {reason}"
     if promised.speed != 1.0:
         reason += f". The mean speed of these types is {promised.speed:.2f}"
-    # Earlier needs are kept if they are higher than this one, or were held in a silence.
-    start = now - timedelta(seconds=OBJECTIVE_WINDOW_S)
-    kept = (
-        one
-        for one in memory.needed
-        if start <= one.at < now and (one.workers > highest or one.held)
-    )
-    return Estimate(
-        rule="objective",
-        reason=reason,
-        workers=workers,
-        steady=steady,
-        needed=(*kept, Needed(at=now, workers=highest)),
-        missing=workers - steady,
-    )
+    needs, missing = recent_needs(memory, now, highest, OBJECTIVE_WINDOW_S), workers - steady
+    counts = replace(need, workers=workers, steady=steady, missing=missing)
+    return replace(counts, reason=reason, needed=needs)
 
 
 def objective_policy(
@@ -643,7 +596,7 @@ def slots_when_full(memory: HealthMemory, load: Load, fleet: Fleet) -> float:
     Where most requests wait, the workers are full, whatever number of slots they should have. A
     sender's clock may be wrong, so only a known queue lowers a number that is known.
     """
-    if fleet.slots == 1 or fleet.objective is not None:
+    if fleet.slots == 1:
         return 0.0
     many, known = fleet.slots * load_rate(load.workers), memory.full
     known *= memory.full_of == fleet.slots
@@ -652,6 +605,11 @@ def slots_when_full(memory: HealthMemory, load: Load, fleet: Fleet) -> float:
     if load.workers and late and (waiting or not known):
         return max(1.0, many)
     return max(known, many) if known else 0.0
+
+
+def slots_at_once(memory: HealthMemory, fleet: Fleet) -> int:
+    """Return how many requests a worker serves at once: fewer than it should if that was seen."""
+    return math.ceil(round(fleet.slots * _share_of_slots(memory, fleet), 6))
 
 
 def _share_of_slots(memory: HealthMemory, fleet: Fleet) -> float:
@@ -707,7 +665,7 @@ def _with_queue(load: Load, memory: HealthMemory, slots: int, full: float = FULL
         )
     if not waiting:
         return 0
-    waiting_s = waiting * (load.service_mean_s or memory.service_mean_s)
+    waiting_s = waiting * (load.service.mean_s or memory.service_mean_s)
     return max(1, math.ceil(load.offered + waiting_s / DRAIN_S))
 
 

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+from spotkeeper.domain.health.reports import LAUNCHES, watch_starts
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.settings.sizing import Objective
-from spotkeeper.domain.sizing.size import LAUNCHES, objective_policy, watch_starts
+from spotkeeper.domain.sizing.size import objective_policy
 from tests.builders import at, fleet, group, ids, instances
 from tests.search_logs import worker
 
