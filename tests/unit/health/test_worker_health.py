@@ -411,8 +411,9 @@ def test_what_alone_tries_a_new_version_is_covered_at_first_and_replaced_outside
 ) -> None:
     new = replace(instances(SPOT[:1])[0], template="8")
     groups = (group("spot", 6, (new, *instances(SPOT[1:]))), group("on-demand", 0))
-    trial = VersionTrial(version="8", since=at(began), instances=1)
+    trial = VersionTrial(version="8", since=at(-5000), instances=1)
     spent = passed(SPOT[0], replaced=(at(-60), at(-50)), suspects={SPOT[0]: at(-60)}, trial=trial)
+    spent = replace(spent, in_service_since={**OLD.in_service_since, SPOT[0]: at(began)})
     diagnosis = diagnosed(load(*busy(*SPOT[1:])), spent, groups=groups)
     assert (diagnosis.replace, diagnosis.free) == ((SPOT[0],), (SPOT[0],))
     assert (SPOT[0] in diagnosis.memory.unproven) is covered

@@ -113,14 +113,13 @@ def diagnose(
         silence = now - memory.flow.newest if memory.flow.newest else timedelta(0)
         wanted = one_at_a_time(due, silence, memory, fleet, now)
     wanted = () if fleet.in_maintenance(now) else wanted
-    tries, began = canary(memory.trial, groups), memory.trial.since
+    tries = canary(memory.trial, groups)
     free = _would_start_now([i for i in wanted if i in never_reported], groups, memory)
     free = (*free, *(i for i in wanted if i in tries and i not in free))
     wanted = (*free, *(i for i in wanted if i not in free))
     budget = max(budget, len(free))
-    deadline = DEADLINES * fleet.availability.launch_deadline_s
-    if began is None or (now - began).total_seconds() >= deadline:
-        tries = set()
+    deadline = timedelta(seconds=DEADLINES * fleet.availability.launch_deadline_s)
+    tries = {i for i in tries if now - memory.in_service_since.get(i, now) < deadline}
     reasons = quiet | reasons | {i: quiet[i] + UNPROVEN for i in trial_of if missing}
     # The last of what is held against one is what its reason says.
     kinds = (
