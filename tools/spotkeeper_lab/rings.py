@@ -220,7 +220,7 @@ class Rings(Check):
     def blind(self) -> bool:
         """Whether workers serve many requests, and none of their search logs is counted."""
         lost = self.active(Kind.LOGS_STOP) or self.active(Kind.COLLECTOR_DOWN)
-        many = RARE_S * self.world.load() / self.scenario.service_s >= RARE
+        many = RARE_S * self.world.load() / self.scenario.service_s >= 3 * RARE
         sized = self.scenario.sized and many and not self.truth.active(_MEMORY, AFTER_S)
         return bool(lost and sized and self.world.working() and self.runs())
 
