@@ -371,7 +371,9 @@ class Truth(Observer):
     def warned(self, view: InstanceView) -> bool:
         """Whether an instance has a warning, also one that turns out to be wrong."""
         wrong = view.instance_id in self.world.hit.get(Kind.EMPTY_WARNING, ())
-        return view.warned_s is not None or (wrong and self.active((Kind.EMPTY_WARNING,), 0.0))
+        wrong = wrong and self.active((Kind.EMPTY_WARNING,), 0.0)
+        lapsed = self.world.now_s - self.empty_s.get(view.instance_id, math.inf) > UNMARKED_S
+        return view.warned_s is not None or (wrong and not lapsed)
 
     def active(self, kinds: Iterable[Kind], after_s: float) -> bool:
         """Whether a fault of some kinds lasts, or ended less than `after_s` ago."""
