@@ -109,7 +109,7 @@ STORIES = [
     of_fleet("shortfall-unfilled", "ShortfallUnfilled", 15, 2),
     of_fleet("both-short", "BothShort", 2, 2),
     of_fleet("configuration-failure", "ConfigurationFailure", 1, 10),
-    of_fleet("stale-search-logs", "StaleSearchLogs", 5, 6),
+    of_fleet("stale-search-logs", "StaleSearchLogs", 6, 3),
     of_fleet("new-version-worse", "NewVersionWorse", 1, 1),
     of_fleet("nobody-serves", "NobodyServes", 2, 9),
     of_fleet("search-logs-lost", "SearchLogsLost", 1, 10),
