@@ -297,10 +297,11 @@ def unexplained(memory: AvailabilityMemory, snapshot: Snapshot) -> tuple[Unexpla
         (snapshot.groups.on_demand, snapshot.on_demand_failures),
     ):
         before = known.get(group.name)
-        serve = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
-        begun = [snapshot.served.get(i) or memory.launching_since.get(i) for i in serve]
-        if before and any([at is not None and at >= before.since for at in begun]):
-            before = Unexplained(group=group.name, since=now, newest=now, count=0)
+        if before:
+            serve = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]
+            begun = [snapshot.served.get(i) or memory.launching_since.get(i) for i in serve]
+            if any([at is not None and at >= before.since for at in begun]):
+                before = Unexplained(group=group.name, since=now, newest=now, count=0)
         unknown = [f.at for f in failures if not f.known]
         new = sorted([at for at in unknown if not before or at > before.newest])
         if not has_gap(group) or not (new or before):
