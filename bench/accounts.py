@@ -42,7 +42,7 @@ CALL_S = 0.05
 WARM_S = 600
 RUNS = 10
 # Goals: an invocation; the whole of a storm; deciding.
-INVOCATION_S, STORM_S, DECIDING_MS = 20.0, 60.0, 1.0
+INVOCATION_S, STORM_S, DECIDING_MS = 20.0, 60.0, 2.0
 # How many invocations of a queue run at once, in a new account and with ReserveConcurrency.
 AT_ONCE = (2, 5)
 # Invocations of handle_interruption beside the first one, in a new account.
