@@ -400,6 +400,9 @@ def test_what_never_started_is_replaced_outside_the_budget_once_a_later_launch_r
     memory = replace(memory, in_service_since=since)
     diagnosis = diagnosed(load(*busy(*SPOT[4:])), memory)
     assert (diagnosis.replace, diagnosis.free) == (free, free)
+    # Where nothing may be replaced, this is not either.
+    none = WorkerHealthPolicy(replacements_per_hour=0)
+    assert diagnosed(load(*busy(*SPOT[4:])), memory, policy=none).replace == ()
     memory = replace(memory, starting={**memory.starting, "i-next": at(-30)})
     more = (group("spot", 7, instances((*SPOT, "i-next"))), group("on-demand", 0))
     assert diagnosed(load(*busy(*SPOT[4:])), memory, groups=more).replace == ()

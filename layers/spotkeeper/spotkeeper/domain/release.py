@@ -9,7 +9,7 @@ from spotkeeper.domain.fleet import BusyShares, Group, Phase
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.summarise import summarise
 
-# Who is busy is read off this much of the search logs.
+# This much of the search logs shows which instances are busy.
 BUSY_WINDOW = timedelta(minutes=2)
 # Below this share of the last minutes a worker counts as idle.
 IDLE_SHARE = 0.05

@@ -116,6 +116,7 @@ def diagnose(
     tries = canary(memory.trial, groups)
     free = _would_start_now([i for i in wanted if i in never_reported], groups, memory)
     free = (*free, *(i for i in wanted if i in tries and i not in free))
+    free = free if policy.replacements_per_hour else ()
     wanted = (*free, *(i for i in wanted if i not in free))
     budget = max(budget, len(free))
     deadline = timedelta(seconds=DEADLINES * fleet.availability.launch_deadline_s)
