@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from bench.made import made
 from spotkeeper_lab.replay.values import ReplaySettings
 from spotkeeper_lab.run.demo import Day, scene
 from spotkeeper_lab.run.on_market import demo_of
@@ -37,7 +38,13 @@ def silent() -> tuple[Floats, Floats]:
     return day.arrival_s[keep], day.service_s[keep]
 
 
-@pytest.mark.parametrize("log", [sparse, bursty, silent])
+def sessions() -> tuple[Floats, Floats]:
+    """Some sessions of half an hour or so, and hardly a request between them."""
+    days = made("sessions", 77).window(0.0, 4 * 3_600.0)
+    return days.arrival_s, days.service_s
+
+
+@pytest.mark.parametrize("log", [sparse, bursty, silent, sessions])
 def test_the_replay_sizes_the_fleet_minute_by_minute_as_both_checkers_do(
     log: Callable[[], tuple[Floats, Floats]],
 ) -> None:

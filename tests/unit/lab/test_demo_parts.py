@@ -53,7 +53,7 @@ def test_the_lead_stands_still_and_the_hours_follow() -> None:
     assert stage.market.end_s == stage.end_s == LEAD_S + HOUR
     assert stage.market.of("a/x").times == (0.0, LEAD_S + HOUR / 2)
     assert stage.market.capacity("a/x", 0.0) == 3
-    assert stage.start == datetime(2026, 1, 5, 0, 15, tzinfo=UTC)
+    assert stage.start == datetime(2026, 1, 1, 0, 15, tzinfo=UTC)
 
 
 def test_requests_that_end_early_begin_again() -> None:

@@ -37,7 +37,7 @@ from spotkeeper_lab.replay.values import ReplaySettings
 from spotkeeper_worker.logs.pace import Pace, PaceSettings
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-"""The instant that a replay calls 0."""
+"""The instant that a replay calls 0, as the simulated cloud does: shadows draw by it."""
 POOL = "us-east-1a/g5.xlarge"
 NO_ON_DEMAND = Group(name="on-demand", desired=0, minimum=0, maximum=0)
 # A step that no turn reaches: a run with a known member judges no shadows.

@@ -48,6 +48,7 @@ from spotkeeper_lab.cloud.values import (
     Purchase,
     two_groups,
 )
+from spotkeeper_lab.fakes import EPOCH
 from spotkeeper_lab.faults import Fault, Kind
 from spotkeeper_lab.files import write_whole
 from spotkeeper_lab.traces.market import Market, Steps
@@ -60,8 +61,6 @@ from spotkeeper_operator.text import spoken
 
 LEAD_S = 900.0
 """Longer than a cold start and the window that the first sizing looks at."""
-EPOCH = datetime(2026, 1, 5, tzinfo=UTC)
-"""A Monday; second 0 of a market that starts with the day."""
 PEAK_WINDOW_S = 300.0
 ROOM = 1.5
 """The maximum of the fleet, over the need of its busiest minutes."""
