@@ -16,6 +16,7 @@ from spotkeeper_lab.aws.context import create_table
 from spotkeeper_operator import regions
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.watch import Watch
+from tests.builders import fleet as any_fleet
 from tests.functions.conftest import ACCOUNT, Stage, document
 from tests.operator.command import STACK, answered, deploy, refused, run, words
 
@@ -50,7 +51,7 @@ def test_regions_show_what_each_covers_and_when_that_was_known(home: Stage) -> N
     assert there["ask"] - there["cover"] == 1
     share, _ = RegionTables(
         "us-east-2", "there", lambda region: boto3.client("dynamodb", region_name="us-east-2")
-    ).of("main", "us-east-2")
+    ).of(replace(any_fleet(), name="main"), "us-east-2")
     assert share is not None
     assert (share.cover, share.ask) == (there["cover"], there["ask"])
     assert "us-east-2" in answered("regions")

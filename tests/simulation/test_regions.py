@@ -158,7 +158,7 @@ def test_a_home_that_observes_would_hold_what_it_divides_and_writes_nothing() ->
     )
     fleet.run(HOUR)
     assert home.ports.regions
-    assert [home.ports.regions.of("", region)[0] for region in (WEST, EAST)] == [None, None]
+    assert [home.ports.regions.of(home.fleet, region)[0] for region in (WEST, EAST)] == [None, None]
     assert fleet.known()[WEST].cover == home.cloud.group("spot").desired
     asked = [outcome.request for record in fleet.records(WEST) for outcome in record.outcomes]
     assert RequestKind.RESIZE_SPOT not in {request.kind for request in asked}
@@ -203,20 +203,20 @@ def test_a_region_that_cannot_be_reached_is_covered_elsewhere_until_it_is_back()
 def test_of_two_homes_the_higher_term_stays_and_the_other_rings() -> None:
     fleet = Fleet(market(3, us_west_2=PLENTY, us_east_1=PLENTY))
     fleet.run(0.5 * HOUR)
-    port = fleet.replays[EAST].replay.ports.regions
+    port, home = fleet.replays[EAST].replay.ports.regions, fleet.replays[WEST].replay.fleet
     assert isinstance(port, FakeRegions)
-    theirs, _ = port.of("", EAST)
+    theirs, _ = port.of(home, EAST)
     assert theirs
     ahead = replace(theirs, term=theirs.term + 100, cover=2, ask=2, home="another stack")
-    port.give("", EAST, "", replace(ahead, written=instant(0.5 * HOUR)), theirs.term)
+    port.give(home, EAST, replace(ahead, written=instant(0.5 * HOUR)), theirs.term)
     fleet.run(0.6 * HOUR)
     assert Alarm.TWO_HOMES in fleet.alarms(WEST)
-    still, _ = port.of("", EAST)
+    still, _ = port.of(home, EAST)
     assert still
     assert (still.cover, still.home) == (2, "another stack")
     # The other is silent: once its share has expired, this home goes on.
     fleet.run(1.2 * HOUR)
-    after, _ = port.of("", EAST)
+    after, _ = port.of(home, EAST)
     assert after
     assert after.term > ahead.term
     assert after.home == theirs.home

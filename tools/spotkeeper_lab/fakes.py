@@ -20,6 +20,7 @@ from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.wake_ups import delay_s
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller, DecisionRecord
+from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.digest import sent_iso
 from spotkeeper.domain.load.history import LoadHistory
@@ -234,17 +235,15 @@ class FakeRegions:
     def __init__(self, here: str, tables: dict[tuple[str, str], Any], cut: set[str]) -> None:
         self.here, self.tables, self.cut = here, tables, cut
 
-    def of(self, fleet: str, region: str, table: str = "") -> tuple[Share | None, Report | None]:
-        del table
+    def of(self, fleet: Fleet, region: str) -> tuple[Share | None, Report | None]:
         self._reach(region)
         return self.tables.get((region, "share")), self.tables.get((region, "report"))
 
-    def give(self, fleet: str, region: str, table: str, share: Share, seen: int) -> None:
-        del table
+    def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> None:
         self._reach(region)
         before = self.tables.get((region, "share"))
         if before and before.term != seen:
-            raise Conflict(f"another home has just written the share of {fleet} in {region}")
+            raise Conflict(f"another home has just written the share of {fleet.name} in {region}")
         self.tables[region, "share"] = share
 
     def report(self, fleet: str, report: Report) -> None:

@@ -12,7 +12,7 @@ from spotkeeper.domain.availability.announcements import Announcement
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.failure import LaunchFailure
-from spotkeeper.domain.fleet import Group
+from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest
@@ -306,11 +306,11 @@ class Regions(Protocol):
     here: str
     """The region of this stack."""
 
-    def of(self, fleet: str, region: str, table: str = "") -> tuple[Share | None, Report | None]:
-        """Read both items of a fleet in a region; without a `table`, in this one."""
+    def of(self, fleet: Fleet, region: str) -> tuple[Share | None, Report | None]:
+        """Read both items of a fleet in a region."""
         ...
 
-    def give(self, fleet: str, region: str, table: str, share: Share, seen: int) -> None:
+    def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> None:
         """Write a share in the place of the one of term `seen`; raises `Conflict` if it is not."""
         ...
 

@@ -128,9 +128,7 @@ def spread(
     takers = [r for r in by_price if places[r].standing is Standing.OPEN]
     rests = {r: place.resting(now, trial) for r, place in places.items()}
     by_rest = sorted(takers, key=lambda r: rests[r] or NEVER)
-    gone = [r for r in places if places[r].standing is Standing.GONE]
-    cover = {r: 0 if r in gone else place.share.cover for r, place in places.items()}
-    cover[(*by_rest, home)[0]] += sum(places[r].share.cover for r in gone)
+    cover = {r: p.share.cover * (p.standing is not Standing.GONE) for r, p in places.items()}
     cover[home] += max(0, need - sum(cover.values()))
     for r in reversed(by_price):  # A smaller need: from the dearest.
         cover[r] -= min(cover[r], sum(cover.values()) - need)

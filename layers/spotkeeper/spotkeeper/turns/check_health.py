@@ -108,12 +108,8 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
         this.fleet, groups = fleet, ports.groups.describe(fleet.groups)
     spot, on_demand = groups_of(fleet, groups, ports.owner)
     digests = ports.load.since(fleet.name, read_from(fleet, now))
-    logged_at = dict[str, datetime]()
     for region in fleet.elsewhere:
-        of_region = ports.load.since(f"{fleet.name}@{region}", read_from(fleet, now))
-        digests += of_region
-        if of_region:
-            logged_at[region] = max(one.sent_at for one in of_region)
+        digests += ports.load.since(f"{fleet.name}@{region}", read_from(fleet, now))
     if not digests and lease.health.flow.newest is None:
         digests = ports.load.since(fleet.name, read_from(fleet, now, lost=True))
     sized, queue, history = spot, None, None
@@ -139,7 +135,6 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
         queue=queue,
         history=history,
         now=now,
-        logged_at=logged_at,
     )
 
 

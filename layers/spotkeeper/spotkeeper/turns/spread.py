@@ -5,7 +5,7 @@ A region's turns work without its home, and the home's without any region that d
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from spotkeeper.domain.availability.count import Assessment
@@ -15,7 +15,7 @@ from spotkeeper.domain.decision import Alarm
 from spotkeeper.domain.health.decide import HealthPlan, resized
 from spotkeeper.domain.permission import Permission
 from spotkeeper.domain.spread import EXPIRES, RELEASE, STALE, Place, Report, Share, Standing, spread
-from spotkeeper.ports import FleetError, Prices, Regions
+from spotkeeper.ports import FleetError, Regions
 from spotkeeper.turns.turn import TABLE, Round
 
 # A share is written when it changes, and this often.
@@ -27,9 +27,8 @@ type Places = Mapping[str, Place]
 
 
 def with_share(snapshot: Snapshot, this: Round) -> Snapshot:
-    """The share is the need, and limits on-demand; who observes has what is never written."""
-    observes, bounds = this.permission is Permission.OBSERVE, this.fleet.bounds
-    share = this.lease.health.share if observes else _own(this)
+    """The share is the need, and limits on-demand."""
+    share, bounds = _own(this), this.fleet.bounds
     if share is None:
         return snapshot
     bounds = replace(bounds, on_demand_max=min(bounds.on_demand_max, share.on_demand_max))
@@ -42,7 +41,9 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
     group, prices, now = assessment.snapshot.groups.spot, this.ports.prices, this.now
     if prices and not within(memory.priced_at, now, PRICED_EVERY_S):
         pools = group.offers or tuple({i.pool for i in group.instances})
-        price = this.optional("prices", memory.price, lambda: _price(prices, pools, now), api="EC2")
+        book = this.optional("prices", None, lambda: prices.now(pools, now), api="EC2")
+        usd = [each.usd[-1] for each in book.spot.values()] if book else []
+        price = min(usd, default=None) if book else memory.price
         memory = replace(memory, price=price, priced_at=now)
     gap = group.desired > len(group.instances) or assessment.spot.missing
     failures = assessment.spot_failures if gap else ()
@@ -66,11 +67,6 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
     return memory
 
 
-def _price(prices: Prices, pools: tuple[str, ...], now: datetime) -> float | None:
-    """Return the lowest price of a spot hour in some pools, USD."""
-    return min([one.usd[-1] for one in prices.now(pools, now).spot.values()], default=None)
-
-
 def _regions(this: Round) -> Regions:
     if this.ports.regions is None:
         raise FleetError("this stack cannot reach the tables of regions: deploy it anew")
@@ -78,10 +74,11 @@ def _regions(this: Round) -> Regions:
 
 
 def _own(this: Round) -> Share | None:
-    """Read this region's share; where that fails, it is what the last health turn knew."""
+    """Read this region's share: the last one, also if it could not be read, or is never written."""
     regions = _regions(this)
-    read = partial(regions.of, this.fleet.name, regions.here)
-    return this.optional("share", UNREAD, read, api=TABLE)[0] or this.lease.health.share
+    read = partial(regions.of, this.fleet, regions.here)
+    shares = this.optional("share", UNREAD, read, api=TABLE)[0], this.lease.health.share
+    return max(filter(None, shares), key=lambda share: share.term, default=None)
 
 
 def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
@@ -131,8 +128,8 @@ def _read(this: Round, wanted: HealthPlan) -> Places:
     fleet, regions, now, known = this.fleet, _regions(this), this.now, wanted.memory.places
     snapshot, load = wanted.assessment.snapshot, wanted.assessment.load
     places = dict[str, Place]()
-    for region, table in {regions.here: "", **fleet.elsewhere}.items():
-        read = partial(regions.of, fleet.name, region, table)
+    for region in (regions.here, *fleet.elsewhere):
+        read = partial(regions.of, fleet, region)
         share, report = this.optional(
             f"region {region}", UNREAD, read, api=f"the table of {region}"
         )
@@ -143,7 +140,8 @@ def _read(this: Round, wanted: HealthPlan) -> Places:
     for region, place in places.items():
         report, away = place.report, region != regions.here
         stale = now - report.at > STALE
-        if away and stale and not within(snapshot.logged_at.get(region), now, STALE.seconds):
+        logged = [d.sent_at for d in snapshot.digests if d.fleet == f"{fleet.name}@{region}"]
+        if away and stale and not within(max(logged, default=None), now, STALE.seconds):
             standing = Standing.GONE
         elif stale or report.release < RELEASE:
             standing = Standing.STALE
@@ -179,8 +177,7 @@ def _given(this: Round, before: Places, division: Places) -> Places:
         try:
             if this.permission is not Permission.OBSERVE:
                 with this.budget.watched(f"the table of {region}"):
-                    table = this.fleet.elsewhere.get(region, "")
-                    _regions(this).give(this.fleet.name, region, table, share, old.term)
+                    _regions(this).give(this.fleet, region, share, old.term)
         except FleetError as error:
             this.unread.append(f"share of {region}: {type(error).__name__}: {error}")
             raised &= cover <= old.cover

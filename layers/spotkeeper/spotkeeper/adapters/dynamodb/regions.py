@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from spotkeeper.adapters.table import LAST, Items, epoch, only_if
+from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.spread import Report, Share
 from spotkeeper.ports import Unreadable
 
@@ -31,26 +32,24 @@ class RegionTables:
         """Take this stack's region and table, and what makes a client of a region."""
         self.here, self._table, self._client = here, table, client
 
-    def of(self, fleet: str, region: str, table: str = "") -> tuple[Share | None, Report | None]:
+    def of(self, fleet: Fleet, region: str) -> tuple[Share | None, Report | None]:
         """Read both items of a fleet; raises `Unreadable` for what no release wrote."""
-        doing = f"reading the share of {fleet} in {region}"
-        items = self._items(region, table)._query(
-            doing, f"region#{fleet}", "report", f"share{LAST}", ConsistentRead=True
-        )
+        doing, pk = f"reading the share of {fleet.name} in {region}", f"region#{fleet.name}"
+        table = self._items(region, fleet.elsewhere.get(region, self._table))
+        items = table._query(doing, pk, "report", f"share{LAST}", ConsistentRead=True)
         try:
             said = {item["sk"]["S"]: item["said"]["S"] for item in items}
             share = _SHARE.validate_json(said.get("share", "null"))
             report = _REPORT.validate_json(said.get("report", "null"))
         except (KeyError, ValidationError) as error:
-            message = f"{doing}: an item of region#{fleet} cannot be read: delete it"
-            raise Unreadable(message) from error
+            raise Unreadable(f"{doing}: an item of {pk} cannot be read: delete it") from error
         return share, report
 
-    def give(self, fleet: str, region: str, table: str, share: Share, seen: int) -> None:
+    def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> None:
         """Write a share in the place of the one of term `seen`; raises `Conflict` if it is not."""
-        self._items(region, table)._put(
-            f"writing the share of {fleet} in {region}",
-            f"region#{fleet}",
+        self._items(region, fleet.elsewhere.get(region, self._table))._put(
+            f"writing the share of {fleet.name} in {region}",
+            f"region#{fleet.name}",
             "share",
             only_if("attribute_not_exists(term) OR term = :seen", seen=seen),
             said=_SHARE.dump_json(share).decode(),
@@ -60,7 +59,7 @@ class RegionTables:
 
     def report(self, fleet: str, report: Report) -> None:
         """Write what this region says."""
-        self._items(self.here, "")._put(
+        self._items(self.here, self._table)._put(
             f"reporting {fleet} to its home",
             f"region#{fleet}",
             "report",
@@ -69,4 +68,4 @@ class RegionTables:
         )
 
     def _items(self, region: str, table: str) -> Items:
-        return Items(self._client(region), table or self._table)
+        return Items(self._client(region), table)

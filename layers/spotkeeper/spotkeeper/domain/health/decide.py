@@ -3,8 +3,8 @@
 Each is a pure function. The calls to AWS are made between the last two.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.decision import (
@@ -97,8 +97,7 @@ class HealthSnapshot:
 
     `queue` is the request queue's length, or why it is not known; None for a fleet without one.
     `history` is what the fleet's load was, None without an objective or where it cannot be read.
-    The load sizes `sized`: the spot group, or all of a fleet's regions as one. `logged_at` is when
-    each other region sent its last search logs.
+    The load sizes `sized`: the spot group, or all of a fleet's regions as one.
     """
 
     fleet: Fleet
@@ -109,7 +108,6 @@ class HealthSnapshot:
     queue: QueueLength | str | None
     history: LoadHistory | None
     now: datetime
-    logged_at: Mapping[str, datetime] = field(default_factory=dict)
 
     @property
     def groups(self) -> tuple[Group, Group]:
