@@ -16,7 +16,6 @@ from spotkeeper_lab.aws.context import create_table
 from spotkeeper_operator import regions
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.watch import Watch
-from tests.builders import fleet as any_fleet
 from tests.functions.conftest import ACCOUNT, Stage, document
 from tests.operator.command import STACK, answered, deploy, refused, run, words
 
@@ -49,11 +48,6 @@ def test_regions_show_what_each_covers_and_when_that_was_known(home: Stage) -> N
     assert here["cover"] + there["cover"] == 4
     # What the home was refused is on trial there.
     assert there["ask"] - there["cover"] == 1
-    share, _ = RegionTables(
-        "us-east-2", "there", lambda region: boto3.client("dynamodb", region_name="us-east-2")
-    ).of(replace(any_fleet(), name="main"), "us-east-2")
-    assert share is not None
-    assert (share.cover, share.ask) == (there["cover"], there["ask"])
     assert "us-east-2" in answered("regions")
     assert "us-east-1 has refused for" in words("regions")
 

@@ -16,7 +16,6 @@ from spotkeeper.domain.decision import (
     Controller,
     DecisionRecord,
     HealthFigures,
-    Outcome,
     Request,
     RequestKind,
     Verdict,
@@ -93,11 +92,7 @@ def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, Deci
         ports.states.commit(lease, intended, now, release=False)
     answers = [_ask(action, this) for action in wanted.actions]
     memory = apply(wanted.memory, wanted.actions, answers, now)
-    record = _record_of(wanted, answers, tuple(this.outcomes))
-    if fleet.is_shared:
-        alarms = (*record.alarms, *sorted(this.alarms))
-        record = replace(record, unread=tuple(this.unread), alarms=alarms)
-    return memory, record
+    return memory, _record_of(wanted, answers, this)
 
 
 def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
@@ -161,9 +156,7 @@ def _ask(action: HealthAction, this: Round) -> Answer:
     return this.answered(request_of(action))
 
 
-def _record_of(
-    wanted: HealthPlan, answers: Sequence[Answer], outcomes: tuple[Outcome, ...]
-) -> DecisionRecord:
+def _record_of(wanted: HealthPlan, answers: Sequence[Answer], this: Round) -> DecisionRecord:
     """Record a turn; only replacements that AWS accepted count."""
     sizing, diagnosis, snapshot = wanted.sizing, wanted.diagnosis, wanted.assessment.snapshot
     fleet, queue = snapshot.fleet, sizing.memory.queue
@@ -188,8 +181,7 @@ def _record_of(
     new_version = judged(wanted.memory.trial, variation, deadline_s)
     reasons += [new_version.text] if new_version else []
     if regions := wanted.memory.places:
-        shares = {region: place.share for region, place in regions.items()}
-        covers = ", ".join(f"{region} {s.cover} of {s.ask}" for region, s in shares.items())
+        covers = ", ".join(f"{r} {p.share.cover} of {p.share.ask}" for r, p in regions.items())
         reasons.append(f"cover of ask in each region: {covers}")
     again = diagnosis.replaces_at
     alarms = {
@@ -223,12 +215,13 @@ def _record_of(
             ]
         ),
         nobody_serves=diagnosis.nobody_serves,
-        outcomes=outcomes,
+        outcomes=tuple(this.outcomes),
+        unread=tuple(this.unread) if fleet.is_shared else (),
         awaited=(
             *([Awaited(what=Awaiting.SEARCH_LOGS)] if stale else []),
             *([Awaited(what=Awaiting.REPLACEMENT, until=again)] if again else []),
         ),
-        alarms=tuple([name for name, raised in alarms.items() if raised]),
+        alarms=(*[name for name, raised in alarms.items() if raised], *sorted(this.alarms)),
         regions=regions,
         new_version=new_version,
     )

@@ -157,20 +157,11 @@ def _given(this: Round, before: Places, division: Places) -> Places:
     """Write the shares, higher covers first: none is lowered unless another has been raised."""
     term = 1 + max(place.share.term for place in before.values())
     raised, left, given = True, this.fleet.bounds.on_demand_max, dict(division)
-    most = dict[str, int]()
-    for region, place in division.items():
-        most[region] = min(place.share.cover, left)
-        left -= most[region]
     for region in sorted(division, key=lambda r: before[r].share.cover - division[r].share.cover):
         old, new = before[region].share, division[region].share
         cover = new.cover if raised else max(old.cover, new.cover)
-        share = replace(
-            new,
-            cover=cover,
-            ask=max(cover, new.ask),
-            on_demand_max=most[region],
-            home=this.ports.owner or old.home,
-        )
+        ask, most, name = max(cover, new.ask), min(cover, left), this.ports.owner or old.home
+        share, left = replace(new, cover=cover, ask=ask, on_demand_max=most, home=name), left - most
         if share == old and this.now - old.written < RENEWED:
             continue
         share = replace(share, term=term, written=this.now)
