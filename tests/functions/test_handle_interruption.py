@@ -56,7 +56,10 @@ def test_an_event_about_a_strangers_instance_does_nothing(stage: Stage, name: st
     assert stage.counted("dynamodb") == {"GetItem": 1}
 
 
-TURNS = {"launch_successful", "launch_unsuccessful", "terminate_successful", "state_change"}
+TURNS = {
+    "launch_successful", "launch_unsuccessful", "terminate_successful", "state_change",
+    "refresh_started",
+}  # fmt: skip
 MARKS = {"interruption_warning", "scheduled_change"}
 
 

@@ -127,6 +127,12 @@ def test_a_bad_image_is_never_more_than_the_canary(image: str) -> None:
     assert {v.template for v in world.group(world.spot).instances} == {"7"}
 
 
+def test_a_version_whose_canaries_are_never_in_service_is_given_up() -> None:
+    world = roll(replace(CALM, launch_hook_s=300.0, hook_continues=False), "does not start")
+    assert (world.plan.step, world.most_new) == (Step.ROLL_BACK, 1), world.steps
+    assert "none was ever in service" in world.plan.why
+
+
 @pytest.mark.parametrize("image", ["good", "does not start"])
 def test_a_loss_while_the_canary_starts_adds_none_and_is_not_the_versions_fault(image: str) -> None:
     faults = (

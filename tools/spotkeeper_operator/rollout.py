@@ -30,6 +30,8 @@ LOOK_EVERY_S = 5.0
 UNATTENDED = timedelta(hours=48)
 # A canary that is not launching by then does not launch now.
 NO_LAUNCH = timedelta(minutes=2)
+# A version goes back when this many of its canaries in a row were launching and never in service.
+TRIES = 3
 # A version that is not proven within this many bake times, and the start of an instance, goes back.
 BAKES = 12
 _ON_ITS_WAY = frozenset({"Cancelling", "RollbackInProgress"})
@@ -152,10 +154,12 @@ def next_step(
     now: datetime,
     short: str = "",
     risk: str = "",
+    tries: int = 0,
 ) -> Plan:
     """Decide what a roll-out does next; the group with the canary, or the larger, goes first.
 
     Nothing is replaced while the fleet is `short`, and nothing begins at a `risk`: both say why.
+    `tries` canaries in a row were launching and never in service.
     """
     new = wish.version
     mine = trial if trial and trial.version.rpartition("/")[2] == new else None
@@ -181,9 +185,12 @@ def next_step(
     proven = wish.canary == 0 or first.version == new
     if not proven and not (baked and mine and mine.verdict is Verdict.NO_WORSE):
         plan = _of_canary(wish, first, mine, now, short or risk)
-        if now < wish.until:
+        if tries >= TRIES * wish.canary and not first.of(new):
+            why = f"{tries} instances of version {new} were launched, and none was ever in service"
+        elif now < wish.until:
             return plan
-        why = f"not proven since {wish.began:%H:%M}: {plan.why}"
+        else:
+            why = f"not proven since {wish.began:%H:%M}: {plan.why}"
         return Plan(step=Step.ROLL_BACK, why=why)
     for group in groups:
         if not group.has(new):
@@ -227,6 +234,7 @@ class Rollout:
     def __init__(self, aws: Aws, stack: str, fleet: str, now: Callable[[], datetime]) -> None:
         """Look the fleet up; raises `Gone` and `OperatorError`."""
         self._aws, self._stack, self.now = aws, aws.stack(stack), now
+        self._tried = set[str]()
         (self.fleet,) = chosen(aws.documents(self._stack), fleet)
 
     def wish(self, version: int, canary: int, bake: timedelta) -> Wish:
@@ -256,7 +264,12 @@ class Rollout:
                 risk = f"{leaving} are at risk" if leaving else ""
             if health and any(not one.on_premises for one in health.suspects):
                 risk = "workers are suspected"
-        return next_step(wish, self.groups(), trial, now, short, risk)
+        groups = self.groups()
+        for group in groups:
+            self._tried |= group.of(wish.version, _STARTS)
+        if any(group.of(wish.version, _SERVES) for group in groups):
+            self._tried.clear()
+        return next_step(wish, groups, trial, now, short, risk, len(self._tried))
 
     def take(self, plan: Plan, wish: Wish) -> None:
         """Request a step of AWS."""

@@ -36,6 +36,7 @@ EXPECTED = {
     "launch_successful": found(KIND.LAUNCH_SUCCESSFUL, "10:08:41", SPOT_INSTANCE, **OURS),
     "launch_unsuccessful": found(KIND.LAUNCH_UNSUCCESSFUL, "10:05:17", **OURS),
     "terminate_successful": found(KIND.TERMINATE_SUCCESSFUL, "10:05:30", SPOT_INSTANCE, **OURS),
+    "refresh_started": found(KIND.REFRESH_STARTED, "10:06:00", **OURS),
     "health_scheduled_change": found(
         KIND.SCHEDULED_CHANGE, "08:00:00", SPOT_INSTANCE, "i-0c1d2e3f4a5b6c7d8", due=DUE
     ),
@@ -47,6 +48,7 @@ NEEDED = {
     "launch_successful": ("AutoScalingGroupName",),
     "launch_unsuccessful": ("AutoScalingGroupName",),
     "terminate_successful": ("AutoScalingGroupName",),
+    "refresh_started": ("AutoScalingGroupName",),
     "health_scheduled_change": ("service", "eventTypeCategory", "startTime"),
 }
 

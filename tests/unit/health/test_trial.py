@@ -8,7 +8,6 @@ import pytest
 from spotkeeper.domain.decision import NewVersion, Verdict
 from spotkeeper.domain.fleet import Instance
 from spotkeeper.domain.health.trial import judged, watch_versions
-from spotkeeper.domain.health_memory import VersionTrial
 from spotkeeper.domain.load.load import LoadDigest, WorkerDigest
 from tests.builders import at, group, ids, instances
 from tests.search_logs import shipped
@@ -33,9 +32,12 @@ def sent(minute: int, served: dict[str, Minute]) -> LoadDigest:
 
 def after(*minutes: Minute | None, logs: bool = True, seen_s: float = -3600) -> NewVersion | None:
     """What is known after minutes in which a canary served, or was not there (None)."""
-    trial, since = VersionTrial(), {**dict.fromkeys(OLD, at(seen_s)), NEW: at(0)}
+    trial, since = NewVersion(), dict.fromkeys(OLD, at(seen_s))
     there = [replace(one, template="7") for one in instances(OLD)]
     for number, served in enumerate([*minutes, minutes[-1], minutes[-1]]):
+        since.setdefault(NEW, at(60 * number))
+        if not served:
+            del since[NEW]
         starting = [NEW] if not any(m and m[0] for m in minutes[:number]) and number < 5 else []
         all_of = {**dict.fromkeys(OLD, HEALTHY), **({NEW: served} if served else {})}
         members = (*there, *(CANARY if served else []))
@@ -53,11 +55,12 @@ def after(*minutes: Minute | None, logs: bool = True, seen_s: float = -3600) -> 
         pytest.param([TENTH] * 10, WORSE, id="some fail"),
         pytest.param([SLOWER] * 10, WORSE, id="slower"),
         pytest.param([(6, 7.0, 0)] * 3, UNKNOWN, id="a few long requests are chance"),
-        pytest.param([SILENT] * 13, UNKNOWN, id="silent: it may be starting"),
-        pytest.param([SILENT] * 16, WORSE, id="silent for longer than any start"),
-        pytest.param([SILENT] * 9 + [HEALTHY] * 7, UNKNOWN, id="slow to start"),
+        pytest.param([SILENT] * 12, UNKNOWN, id="silent: it may be starting"),
+        pytest.param([SILENT] * 14, WORSE, id="silent for longer than any start"),
+        pytest.param([SILENT] * 9 + [HEALTHY] * 4, UNKNOWN, id="slow to start"),
         pytest.param([HEALTHY] * 4 + [SILENT] * 12, WORSE, id="hangs for long"),
-        pytest.param([HEALTHY] * 9 + [None] * 5 + [HEALTHY] * 9, NO_WORSE, id="another follows"),
+        pytest.param([SILENT] * 5 + [None] * 4 + [SILENT] * 8, UNKNOWN, id="two that start"),
+        pytest.param([HEALTHY] * 9 + [None] * 5 + [HEALTHY] * 10, NO_WORSE, id="another follows"),
         pytest.param([HEALTHY] * 9 + [None] * 20 + [HEALTHY] * 9, UNKNOWN, id="much later"),
     ],
 )
@@ -73,6 +76,18 @@ def test_where_memory_was_lost_the_highest_number_began_last() -> None:
     known = after(*[HEALTHY] * 18, seen_s=0)
     assert known is not None
     assert (known.version, known.verdict) == ("8", NO_WORSE)
+
+
+def test_what_the_others_served_before_a_canary_was_there_is_not_expected_of_it() -> None:
+    """No turn ended while one was lost and another followed, and the logs arrived late."""
+    old = [replace(one, template="7") for one in instances(OLD)]
+    trial, since = NewVersion(), dict.fromkeys(OLD, at(-3600))
+    digests = [sent(n, dict.fromkeys(OLD, HEALTHY)) for n in range(17)]
+    for minute, name, logs in [(0, "b-0", []), (15, "b-1", []), (20, "b-1", digests)]:
+        since.setdefault(name, at(60 * minute))
+        of = [group("spot", 6, (*old, replace(CANARY[0], instance_id=name)))]
+        trial = watch_versions(trial, of, since, [], logs, at(60 * minute))
+    assert (trial.expected, trial.minutes) == (12, 4)
 
 
 def test_nothing_is_held_against_it_without_logs_or_instances() -> None:

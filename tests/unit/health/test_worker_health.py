@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeeper.domain.decision import NewVersion
 from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.domain.health.reports import in_service_since, not_met, watch_reports
-from spotkeeper.domain.health_memory import HealthMemory, VersionTrial
+from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.load import Cluster, Load, LoadDigest, WorkerLoad, histogram, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
@@ -414,7 +415,7 @@ def test_what_alone_tries_a_new_version_is_covered_at_first_and_replaced_outside
 ) -> None:
     new = replace(instances(SPOT[:1])[0], template="8")
     groups = (group("spot", 6, (new, *instances(SPOT[1:]))), group("on-demand", 0))
-    trial = VersionTrial(version="8", since=at(-5000), instances=1)
+    trial = NewVersion(version="8", since=at(-5000), instances=1)
     spent = passed(SPOT[0], replaced=(at(-60), at(-50)), suspects={SPOT[0]: at(-60)}, trial=trial)
     spent = replace(spent, in_service_since={**OLD.in_service_since, SPOT[0]: at(began)})
     diagnosis = diagnosed(load(*busy(*SPOT[1:])), spent, groups=groups)

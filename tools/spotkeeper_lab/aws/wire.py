@@ -92,6 +92,7 @@ class Events:
         name = {
             EventKind.LAUNCH_SUCCESSFUL: "EC2 Instance Launch Successful",
             EventKind.LAUNCH_UNSUCCESSFUL: "EC2 Instance Launch Unsuccessful",
+            EventKind.REFRESH_STARTED: "EC2 Auto Scaling Instance Refresh Started",
         }.get(event.kind, "EC2 Instance Terminate Successful")
         activity = event.activity
         start_s = activity.start_s if activity else event.at_s

@@ -557,6 +557,7 @@ class Cloud:
             },
         )
         refreshes.append(refresh)
+        self._tell(EventKind.REFRESH_STARTED, group)
         self._step(state, refresh)
         return refresh
 

@@ -105,6 +105,7 @@ class EventKind(StrEnum):
     FULFILLED = "fulfilled"  # no rule of template.yaml lets it through
     LAUNCH_SUCCESSFUL = "launch_successful"
     LAUNCH_UNSUCCESSFUL = "launch_unsuccessful"
+    REFRESH_STARTED = "refresh_started"
     WARNING = "warning"
     REBALANCE = "rebalance"
     TERMINATED = "terminated"

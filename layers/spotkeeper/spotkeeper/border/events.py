@@ -137,6 +137,9 @@ _KINDS: Mapping[tuple[str, str], tuple[Kind, type[_Details]]] = {
     ("aws.autoscaling", "EC2 Instance Launch Unsuccessful"): (Kind.LAUNCH_UNSUCCESSFUL, _OfGroup),
     ("aws.autoscaling", "EC2 Instance Launch Successful"): (Kind.LAUNCH_SUCCESSFUL, _OfGroup),
     ("aws.autoscaling", "EC2 Instance Terminate Successful"): (Kind.TERMINATE_SUCCESSFUL, _OfGroup),
+    ("aws.autoscaling", "EC2 Auto Scaling Instance Refresh Started"): (
+        Kind.REFRESH_STARTED, _OfGroup
+    ),
     ("aws.health", "AWS Health Event"): (Kind.SCHEDULED_CHANGE, _OfHealth),
 }  # fmt: skip
 

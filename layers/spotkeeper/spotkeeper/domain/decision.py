@@ -208,39 +208,61 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """The requests that instances of a launch template version served; seconds."""
+
+    ok: int = 0
+    failed: int = 0
+    served_s: float = 0.0
+
+    def __add__(self, more: "Served") -> "Served":
+        served_s = self.served_s + more.served_s
+        return Served(ok=self.ok + more.ok, failed=self.failed + more.failed, served_s=served_s)
+
+    @property
+    def requests(self) -> int:
+        return self.ok + self.failed
+
+    @property
+    def mean_s(self) -> float:
+        return self.served_s / self.requests if self.requests else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewVersion:
     """The launch template version that began last, beside the others: their requests so far.
 
-    Means are in seconds; as many requests as each other instance served were `expected` of it.
+    Logs are those of the minutes in which it had instances, before `until`, counted from the Unix
+    epoch. In these `minutes` it was `expected` to serve as many as each other instance. A version
+    without instances was lost lately. An empty version: all instances have one.
     """
 
-    version: str
-    instances: int
-    since: datetime | None
-    requests: int
-    failed: int
-    mean_s: float
-    others_requests: int
-    others_failed: int
-    others_mean_s: float
-    verdict: Verdict
-    expected: int = 0
+    version: str = ""
+    since: datetime | None = None
+    instances: int = 0
+    new: Served = field(default_factory=Served)
+    others: Served = field(default_factory=Served)
+    expected: float = 0.0
+    minutes: int = 0
+    until: int = 0
+    verdict: Verdict = Verdict.UNKNOWN
 
     @property
     def text(self) -> str:
         """What is known of it, in a sentence."""
         many = "1 instance" if self.instances == 1 else f"{self.instances} instances"
-        text = f"version {self.version.rpartition('/')[2]} on {many} is {self.verdict}"
+        text = f"version {self.version.rpartition('/')[2]} on {many}"
         if self.verdict is Verdict.UNKNOWN:
-            text = (
-                f"whether version {self.version.rpartition('/')[2]} on {many} is worse is unknown"
-            )
-        new, others = f"{self.failed} of {self.requests}", f"{self.others_failed} of "
-        text += f": {new} requests failed, {others}{self.others_requests} elsewhere"
-        if 2 * self.requests < self.expected:
-            text += f"; {self.expected} were expected of it"
-        if self.requests and self.others_requests:
-            text += f"; they took {self.mean_s:.2f} s, {self.others_mean_s:.2f} s elsewhere"
+            text = f"whether {text} is worse is unknown"
+        else:
+            text += f" is {self.verdict}"
+        new, others = self.new, self.others
+        text += f": {new.failed} of {new.requests} requests failed, "
+        text += f"{others.failed} of {others.requests} elsewhere"
+        if 2 * new.requests < round(self.expected):
+            text += f"; {self.expected:.0f} were expected of it"
+        if new.requests and others.requests:
+            text += f"; they took {new.mean_s:.2f} s, {others.mean_s:.2f} s elsewhere"
         return text
 
 

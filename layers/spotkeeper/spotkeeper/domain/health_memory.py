@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from spotkeeper.domain.decision import NewVersion
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.request_queue import QueueMemory
 from spotkeeper.domain.load.speeds import Speeds
@@ -33,47 +34,6 @@ class OnPremCount:
 
     at: datetime
     workers: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionSums:
-    """The requests that instances of a launch template version served; seconds."""
-
-    ok: int = 0
-    failed: int = 0
-    served_s: float = 0.0
-
-    def __add__(self, more: "VersionSums") -> "VersionSums":
-        served_s = self.served_s + more.served_s
-        return VersionSums(
-            ok=self.ok + more.ok, failed=self.failed + more.failed, served_s=served_s
-        )
-
-    @property
-    def requests(self) -> int:
-        return self.ok + self.failed
-
-    @property
-    def mean_s(self) -> float:
-        return self.served_s / self.requests if self.requests else 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionTrial:
-    """The version of the launch template that began last, and what it and the others served.
-
-    Logs are those of the minutes in which it had instances, before `until`, counted from the Unix
-    epoch; those were `expected` to serve as many as each other one. A version without instances was
-    lost lately. An empty version: all instances have one.
-    """
-
-    version: str = ""
-    since: datetime | None = None
-    instances: int = 0
-    new: VersionSums = field(default_factory=VersionSums)
-    others: VersionSums = field(default_factory=VersionSums)
-    expected: float = 0.0
-    until: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +92,7 @@ class HealthMemory:
     worker_known_at: datetime | None = None
     silences: tuple[Silence, ...] = ()
     speeds: Speeds = field(default_factory=Speeds)
-    trial: VersionTrial = field(default_factory=VersionTrial)
+    trial: NewVersion = field(default_factory=NewVersion)
     share: Share | None = None
     places: Mapping[str, Place] = field(default_factory=dict)
     divided: int | None = None

@@ -20,6 +20,7 @@ class InterruptionKind(StrEnum):
     LAUNCH_UNSUCCESSFUL = "launch_unsuccessful"
     LAUNCH_SUCCESSFUL = "launch_successful"
     TERMINATE_SUCCESSFUL = "terminate_successful"
+    REFRESH_STARTED = "refresh_started"
     STATE_CHANGE = "state_change"
     SCHEDULED_CHANGE = "scheduled_change"
 
@@ -59,6 +60,7 @@ def action_for(kind: InterruptionKind, rebalance: RebalanceMeaning) -> Interrupt
             InterruptionKind.LAUNCH_UNSUCCESSFUL
             | InterruptionKind.LAUNCH_SUCCESSFUL
             | InterruptionKind.TERMINATE_SUCCESSFUL
+            | InterruptionKind.REFRESH_STARTED
             | InterruptionKind.STATE_CHANGE
         ):
             return InterruptionAction.TURN

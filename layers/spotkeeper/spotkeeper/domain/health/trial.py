@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from spotkeeper.domain.decision import NewVersion, Verdict
+from spotkeeper.domain.decision import NewVersion, Served, Verdict
 from spotkeeper.domain.fleet import Group, Phase
-from spotkeeper.domain.health_memory import VersionSums, VersionTrial
 from spotkeeper.domain.load.load import LoadDigest, WorkerDigest, milliseconds
 
 _MINUTE_MS = 60_000
@@ -22,8 +21,11 @@ EVIDENCE, OF_DURATIONS = 4.5, 8.0
 # A version is worse when its requests take this many times as long. What must be noticed is 1.5.
 SLOWER = 1.25
 # Instances hang when they serve less than one in this many of their share of the requests, once
-# they have had this many times the launch deadline: one that starts late would reach a third.
-FEWER, DEADLINES = 3, 1.5
+# they were in service for this many launch deadlines. Nothing is expected in the first half of one:
+# an instance that starts at the deadline reaches a third.
+FEWER, STARTED = 3, 1.25
+# A canary is covered for this many launch deadlines.
+DEADLINES = 1.5
 # This many requests, times their squared variation, tell whether a version is worse; fewer than a
 # tenth of them do not tell how long they take.
 ENOUGH = 100
@@ -32,13 +34,13 @@ KEPT = 15
 
 
 def watch_versions(
-    before: VersionTrial,
+    before: NewVersion,
     groups: Sequence[Group],
     since: Mapping[str, datetime],
     starting: Collection[str],
     digests: Iterable[LoadDigest],
     now: datetime,
-) -> VersionTrial:
+) -> NewVersion:
     """Add the minutes that have passed, up to one minute ago; `since` has when each was first seen.
 
     Nothing is compared while all instances have one version, and nothing is expected of `starting`
@@ -58,38 +60,40 @@ def watch_versions(
     # Where memory was lost, all were first seen at once: the highest number began last.
     order = sorted((first, _number(version), version) for version, first in begun.items())
     newest = order[-1][-1] if order else ""
-    until = milliseconds(now) // _MINUTE_MS - 1
+    until = _minute(now) - 1
     kept = before.version not in begun and until - before.until < KEPT
     if len(order) < 2 or order[0][:2] == order[-1][:2]:  # noqa: PLR2004 - nothing to compare
-        return replace(before, instances=0) if kept else VersionTrial()
+        return replace(before, instances=0) if kept else NewVersion()
     if before.version not in begun:
-        minute = milliseconds(begun[newest]) // _MINUTE_MS
-        before = VersionTrial(version=newest, since=begun[newest], until=minute)
+        before = NewVersion(version=newest, since=begun[newest])
     if not before.instances:
-        minute = milliseconds(begun[before.version]) // _MINUTE_MS
-        before = replace(before, until=max(before.until, minute))
+        before = replace(before, until=max(before.until, _minute(begun[before.version])))
     new = {i.instance_id: i.pool.rpartition("/")[2] for i in there if i.template == before.version}
     rest = {i.instance_id: i.pool.rpartition("/")[2] for i in there if i.instance_id not in new}
     alike = {i for i, kind in rest.items() if kind in new.values()} or rest.keys()
-    workers = [
-        worker
-        for digest in digests
-        if before.until <= milliseconds(digest.sent_at) // _MINUTE_MS < until
-        for worker in digest.workers
-    ]
-    ours = _added(before.new, (w for w in workers if w.instance_id in new))
-    theirs = _added(VersionSums(), (w for w in workers if w.instance_id in alike))
-    # While it starts, it is not compared with those that serve.
-    others = before.others + theirs if ours.requests else before.others
-    share = len(new.keys() - {*starting}) / max(1, len(alike))
+    read = [d for d in digests if before.until <= _minute(d.sent_at) < until]
+    ours = _added(before.new, (w for d in read for w in d.workers if w.instance_id in new))
+    theirs, expected = Served(), before.expected
+    for digest in read:
+        sent = _added(Served(), (w for w in digest.workers if w.instance_id in alike))
+        # Logs may arrive late, from minutes before an instance was there.
+        there_then = [i for i in new if i not in starting and since[i] <= digest.sent_at]
+        theirs, expected = theirs + sent, expected + len(there_then) / len(alike) * sent.requests
+    began = max(before.until, _minute(min(since[i] for i in new))) if new else until
     return replace(
         before,
         instances=len(new),
         new=ours,
-        others=others,
-        expected=before.expected + share * theirs.requests,
+        # While it starts, it is not compared with those that serve.
+        others=before.others + theirs if ours.requests else before.others,
+        expected=expected,
+        minutes=before.minutes + max(0, until - began),
         until=max(before.until, until),
     )
+
+
+def _minute(at: datetime) -> int:
+    return milliseconds(at) // _MINUTE_MS
 
 
 def _number(version: str) -> int:
@@ -97,14 +101,14 @@ def _number(version: str) -> int:
     return int(number) if number.isdigit() else 0
 
 
-def _added(sums: VersionSums, workers: Iterable[WorkerDigest]) -> VersionSums:
+def _added(sums: Served, workers: Iterable[WorkerDigest]) -> Served:
     for each in workers:
         served_s = sum(each.busy_ms.values()) / 1000
-        sums += VersionSums(ok=each.ok, failed=each.error + each.timeout, served_s=served_s)
+        sums += Served(ok=each.ok, failed=each.error + each.timeout, served_s=served_s)
     return sums
 
 
-def judged(trial: VersionTrial, variation: float, deadline_s: float) -> NewVersion | None:
+def judged(trial: NewVersion, variation: float, deadline_s: float) -> NewVersion | None:
     """Judge the new version by what is known, or return None where there is none.
 
     `variation` is the squared one of service times, `deadline_s` that of a launch.
@@ -129,28 +133,13 @@ def judged(trial: VersionTrial, variation: float, deadline_s: float) -> NewVersi
             verdict = Verdict.NO_WORSE
     few = trial.expected - new.requests
     few += new.requests * math.log(max(1, new.requests) / max(1.0, trial.expected))
-    minutes = trial.until - (
-        milliseconds(trial.since) // _MINUTE_MS if trial.since else trial.until
-    )
-    started = 60 * minutes >= DEADLINES * deadline_s
+    started = 60 * trial.minutes >= STARTED * deadline_s
     if started and FEWER * new.requests < trial.expected and few >= EVIDENCE:
         verdict = Verdict.WORSE
-    return NewVersion(
-        version=trial.version,
-        instances=trial.instances,
-        since=trial.since,
-        requests=new.requests,
-        failed=new.failed,
-        mean_s=new.mean_s,
-        others_requests=others.requests,
-        others_failed=others.failed,
-        others_mean_s=others.mean_s,
-        expected=round(trial.expected),
-        verdict=verdict,
-    )
+    return replace(trial, verdict=verdict)
 
 
-def canary(trial: VersionTrial, groups: Iterable[Group]) -> set[str]:
+def canary(trial: NewVersion, groups: Iterable[Group]) -> set[str]:
     """Return the instance that alone tries a new version."""
     version = trial.version if trial.instances == 1 else None
     return {i.instance_id for g in groups for i in g.instances if i.template == version}
