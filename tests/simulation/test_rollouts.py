@@ -18,7 +18,7 @@ from spotkeeper_lab.faults import Fault, Kind
 from spotkeeper_lab.scenario import MAIN, WARM_UP_S, Scenario, StartState, draw
 from spotkeeper_lab.troubles import Troubled
 from spotkeeper_lab.world import TABLE
-from spotkeeper_operator.rollout import ALARM, LOOK_EVERY_S, Plan, Rollout, Step, Wish
+from spotkeeper_operator.rollout import ALARM, Plan, Rollout, Step, Wish
 
 FIRST, SEEDS = int(os.environ.get("FIRST", "1")), int(os.environ.get("SEEDS", "1"))
 NEW, SAMPLE_S = "8", 10.0
@@ -74,7 +74,7 @@ class Rolling(Troubled):
         except Exception as error:  # noqa: BLE001 - the operator runs the command again
             self.tell(f"rollout: {error!r}")
         if self.plan.step not in (Step.DONE, Step.FAILED, Step.ROLL_BACK):
-            self.enter(self.now_s + LOOK_EVERY_S, self._follow)
+            self.enter(self.now_s + self.plan.again_s, self._follow)
 
     def _sample(self) -> None:
         self.enter(self.now_s + SAMPLE_S, self._sample)

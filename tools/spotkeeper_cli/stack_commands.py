@@ -628,7 +628,7 @@ def rollout(
         rolled.take(plan, wish)
         if plan.step in (Step.DONE, Step.FAILED, Step.ROLL_BACK):
             break
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(plan.again_s)
     on.say(rollout_text, rollout_json, fleet, said)
     raise typer.Exit(0 if said.step is Step.DONE else 1)
 

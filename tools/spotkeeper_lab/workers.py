@@ -126,6 +126,7 @@ class _Outbox:
     origin: Origin
     pace: Pace
     lines: list[str] = field(default_factory=list)
+    written: int = 0
 
 
 class SearchLogs:
@@ -159,7 +160,8 @@ class SearchLogs:
             self._machines[served.instance_id] = machine
         off_s = self.off_s.get(served.instance_id, 0.0)
         every = self.failing_each.get(served.instance_id)
-        failed = served.instance_id in self.failing or (every and served.request % every == 0)
+        machine.written += 1
+        failed = served.instance_id in self.failing or (every and machine.written % every == 0)
         log = {
             "request_id": f"r-{served.request:08d}",
             "worker_id": served.instance_id if self.slots > 1 else served.worker_id,

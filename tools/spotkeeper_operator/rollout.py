@@ -26,6 +26,8 @@ ALARM = "new-version-worse"
 # Until then a new instance has reported, or the fleet's next turn counts it as one that is missing.
 WARM_UP_S = 180
 LOOK_EVERY_S = 5.0
+# What a group launches until a canary's refresh is cancelled has the new version: look sooner.
+LOOK_FOR_CANARY_S = 1.0
 # How long AWS waits with a canary that nobody looks at any more: as long as it can.
 UNATTENDED = timedelta(hours=48)
 # A canary that is not launching by then does not launch now.
@@ -131,6 +133,11 @@ class Plan:
     step: Step
     why: str
     group: str = ""
+
+    @property
+    def again_s(self) -> float:
+        """After how many seconds to look again."""
+        return LOOK_FOR_CANARY_S if self.step is Step.CANARY else LOOK_EVERY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,12 +264,15 @@ class Rollout:
             newest = self._aws.records(self._stack).newest(self.fleet.name, 20)
             turn, health = (next(iter(newest.of(one)), None) for one in OF_FLEETS)
             trial = health.new_version if health else None
-            seen = turn.availability if turn and age_from(turn.at, now) <= STALE_TURN_S else None
+            fresh = [one for one in (turn, health) if one and age_from(one.at, now) <= STALE_TURN_S]
+            seen = turn.availability if turn and turn in fresh else None
             if seen:
                 missing, leaving = seen.shortfall_unfilled, seen.spot_at_risk
                 short = f"{missing} serve nowhere" if missing else ""
                 risk = f"{leaving} are at risk" if leaving else ""
-            if health and any(not one.on_premises for one in health.suspects):
+            if health not in fresh:
+                risk = "whether workers serve is not known"
+            elif health and any(not one.on_premises for one in health.suspects):
                 risk = "workers are suspected"
         groups = self.groups()
         for group in groups:

@@ -53,6 +53,7 @@ def after(*minutes: Minute | None, logs: bool = True, seen_s: float = -3600) -> 
         pytest.param([HEALTHY] * 10, UNKNOWN, id="sixty requests are too few"),
         pytest.param([HEALTHY] * 18, NO_WORSE, id="a hundred are enough"),
         pytest.param([TENTH] * 10, WORSE, id="some fail"),
+        pytest.param([HEALTHY] * 17 + [(6, 5.0, 2), HEALTHY], UNKNOWN, id="two of a hundred fail"),
         pytest.param([SLOWER] * 10, WORSE, id="slower"),
         pytest.param([(6, 7.0, 0)] * 3, UNKNOWN, id="a few long requests are chance"),
         pytest.param([SILENT] * 12, UNKNOWN, id="silent: it may be starting"),

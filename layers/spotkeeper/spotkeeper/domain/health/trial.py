@@ -18,6 +18,9 @@ _MINUTE_MS = 60_000
 # A difference is believed where chance explains it once in about a hundred times; one of durations,
 # which vary with the requests, where it explains it once in thousands of looks.
 EVIDENCE, OF_DURATIONS = 4.5, 8.0
+# More failures than this prove nothing yet, but a version is not called no worse: chance explains
+# them once in about sixty times.
+DOUBT = EVIDENCE / 2
 # A version is worse when its requests take this many times as long. What must be noticed is 1.5.
 SLOWER = 1.25
 # Instances hang when they serve less than one in this many of their share of the requests, once
@@ -129,7 +132,7 @@ def judged(trial: NewVersion, variation: float, deadline_s: float) -> NewVersion
         slow = slow if 10 * fewer >= enough else 0.0
         if (more and failing >= EVIDENCE) or (slower >= SLOWER and slow >= OF_DURATIONS):
             verdict = Verdict.WORSE
-        elif fewer >= enough and slower < SLOWER:
+        elif fewer >= enough and slower < SLOWER and (failing < DOUBT or not more):
             verdict = Verdict.NO_WORSE
     few = trial.expected - new.requests
     few += new.requests * math.log(max(1, new.requests) / max(1.0, trial.expected))
