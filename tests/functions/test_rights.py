@@ -9,8 +9,11 @@ from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
 from functions.collect_search_logs.app import handler as collect_search_logs
 from functions.keep_ledger.app import handler as keep_ledger
+from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
+from spotkeeper.adapters.dynamodb.regions import RegionTables
 from spotkeeper.domain.decision import Controller
+from spotkeeper.domain.spread import Share
 from spotkeeper.observability import TurnFailed
 from spotkeeper_lab.cloud.values import Physics, two_groups
 from tests.functions.conftest import TABLE, A, B, StageOf, document
@@ -43,6 +46,19 @@ def test_regions_know_each_others_prices(stage_of: StageOf, where: dict[str, str
     stage.call(check_availability)
     assert stage.counted("ec2")["DescribeSpotPriceHistory"] == 1
     stage.call(check_health)
+
+
+def test_a_lower_cover_has_availability_turn_at_once(stage_of: StageOf) -> None:
+    stage = stage_of(("ocr",))
+    stage.put("ocr", json.dumps(document("ocr", home="eu-west-1")))
+    stage.restart()
+    [fleet] = wiring.fleet_documents().fleets
+    table = RegionTables("us-east-1", TABLE, lambda region: boto3.client("dynamodb"))
+    for term in (1, 2):
+        share = Share(term=term, cover=2 - term, ask=1, written=stage.now)
+        table.give(fleet, table.here, share, term - 1)
+        stage.call(check_health)
+    assert stage.counted("sqs")["SendMessage"] == 1
 
 
 def test_a_turn_that_another_met_at_work_is_followed_by_one_that_reads_notes(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import pytest
 
@@ -104,6 +105,12 @@ def test_what_one_region_loses_another_serves_on_spot() -> None:
     fleet.run(2 * HOUR)
     known = fleet.known()
     assert [(known[r].cover, known[r].ask) for r in (WEST, EAST)] == [(0, 0), (3, 3)]
+    # On-demand ends when the cover moves, not a minute later.
+    records = [*fleet.records(WEST)]
+    home = [(r.at, r.regions[WEST].share.cover) for r in records if r.regions]
+    moved = {at for (at, cover), (_, before) in pairwise(home) if cover < before}
+    assert moved
+    assert moved <= {r.at for r in records if r.controller is Controller.AVAILABILITY}
     fleet.run(4 * HOUR)
     found = account(regions.ends(fleet.replays, fleet.window), fleet.window, fleet.world)
     assert found.served_share == 1.0

@@ -101,6 +101,10 @@ def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
     if share is None:
         return wanted
     spot, ask = wanted.assessment.snapshot.spot, share.in_force(fleet.bounds.spot_min, this.now).ask
+    if memory.share and share.cover < memory.share.cover:
+        # What stands in on demand for a unit that serves elsewhere ends now.
+        turn = partial(this.ports.wake_ups.at, fleet.name, this.now, this.now, 0)
+        this.optional("a turn of availability", None, turn, api="SQS")
     memory = replace(memory, share=share, size_limited=False)
     return resized(replace(wanted, memory=memory), min(max(ask, spot.minimum), spot.maximum))
 
@@ -129,10 +133,8 @@ def _read(this: Round, wanted: HealthPlan) -> Places:
     snapshot, load = wanted.assessment.snapshot, wanted.assessment.load
     places = dict[str, Place]()
     for region in (regions.here, *fleet.elsewhere):
-        read = partial(regions.of, fleet, region)
-        share, report = this.optional(
-            f"region {region}", UNREAD, read, api=f"the table of {region}"
-        )
+        read, table = partial(regions.of, fleet, region), f"the table of {region}"
+        share, report = this.optional(f"region {region}", UNREAD, read, api=table)
         place = known.get(region, Place())
         places[region] = replace(place, share=share or place.share, report=report or place.report)
     dearest = max([p.report.price for p in places.values() if p.report.price], default=0.0)

@@ -106,31 +106,25 @@ def announce(
         control=control.version,
         regions={region: _of_region(place, record.at) for region, place in places.items()},
     )
-    pairs = (
-        (before.capacity, now.capacity),
-        (before.on_demand, now.on_demand),
-        (before.load, now.load),
-    )
-    changed = [
-        (state, record.reason[:REASON_AT_MOST], "")
-        for was, state in pairs
-        if state and state is not was
+    pairs = [
+        (before.capacity, now.capacity, record.reason, ""),
+        (before.on_demand, now.on_demand, record.reason, ""),
+        (before.load, now.load, record.reason, ""),
     ]
-    changed += [
-        (state, _why(region, places[region]), region)
-        for region, state in now.regions.items()
-        if state is not before.regions.get(region, State.REGION_SERVES)
-    ]
+    for region, state in now.regions.items():
+        was = before.regions.get(region, State.REGION_SERVES)
+        pairs.append((was, state, _why(region, places[region]), region))
     new = [
         Announcement(
             fleet=record.fleet,
             state=state,
             at=record.at,
-            reason=why,
+            reason=why[:REASON_AT_MOST],
             permission=record.permission,
             region=region,
         )
-        for state, why, region in changed
+        for was, state, why, region in pairs
+        if state and state is not was
     ]
     return _with(now, new)
 
