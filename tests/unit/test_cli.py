@@ -111,6 +111,7 @@ def test_durations() -> None:
         ("backtest --market market.csv --windows 0", "Invalid value for '--windows'"),
         ("backtest --market market.csv --turn-jitter 60s", "too long: at most 59 s"),
         ("replay --requests requests.csv --min-workers 9 --max-workers 5", "more than the 5 of"),
+        ("replay --requests requests.csv --market market.csv --slots 2", "have one slot with"),
         ("replay --requests requests.csv --onprem 2000", "at most 1,000 workers"),
         ("replay --requests requests.csv --share 95", "Invalid value for '--share'"),
         ("backtest --market market.csv --cold-start soon", "no duration"),

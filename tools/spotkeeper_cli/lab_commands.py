@@ -370,6 +370,8 @@ def replay(
         raise typer.BadParameter(f"--min-workers is more than the {max_workers:,} of --max-workers")
     if max(workers_per_instance or 1, onprem) > max_workers:
         raise typer.BadParameter(f"a replay has at most {max_workers:,} workers (--max-workers)")
+    if market and slots > 1:
+        raise typer.BadParameter("workers have one slot with --market; leave out --slots")
     mendable = (MarketError, NotACheckout, OutputError, ReplayError, RequestTraceError)
     with exits_on(*mendable, UnknownNameError):
         check_outputs((json, report), (*requests, market))
