@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from spotkeeper.domain.decision import Action
-from spotkeeper.domain.fleet import Fleet, Group, Phase
+from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health_memory import HealthMemory, Needed, OnPremCount
 from spotkeeper.domain.load.flow import CERTAIN, UNHEARD, LogFlow
 from spotkeeper.domain.load.history import DAY_SLOTS, MINUTE_SLOTS, SLOT_S, STEP_SLOTS, LoadSummary
@@ -440,8 +440,8 @@ def size(
     """
     turn = _Turn(load, fleet, spot, memory, now)
     silent = load.newest is None or (now - load.newest).total_seconds() > fleet.sizing.stale_after_s
-    serving = outlook.serving if outlook else None
-    rare = serving and turn.silent_by_chance and not known_waiting(memory.queue)
+    serving = outlook.serving if outlook else len(memory.in_service_since) + memory.elsewhere
+    rare = outlook and serving and turn.silent_by_chance and not known_waiting(memory.queue)
     quiet, (least, _) = turn.quiet_s, bounds(fleet, spot)
     # Whoever allows no worker at all accepts that the first requests after a sleep are late.
     if quiet and not (least and outlook and outlook.choice.overspent):
@@ -450,8 +450,7 @@ def size(
         estimate = Estimate(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
         estimate = _in_instances(turn, estimate, onprem_at_once(load))
     elif silent and not rare and not quiet:
-        in_service = sum(i.phase is Phase.IN_SERVICE for i in spot.instances)
-        estimate = _in_silence(turn, in_service if serving is None else serving)
+        estimate = _in_silence(turn, serving)
         sizing = _sizing_of(turn, _limited(turn, estimate))
         return sizing if sizing.action is Action.RESIZE else replace(sizing, limited=None)
     else:
