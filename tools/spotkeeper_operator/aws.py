@@ -10,10 +10,11 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ProfileNotFound
 
+from spotkeeper.adapters.doctor.looking import pages
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords
 from spotkeeper.adapters.ec2.auto_scaling import activities_of, instances_of, is_failed_launch
 from spotkeeper.adapters.ec2.prices import on_demand_prices, price_list_region, spot_prices
-from spotkeeper.adapters.errors import End, end_of
+from spotkeeper.adapters.errors import End, aws_errors, end_of
 from spotkeeper.adapters.fleet_documents import DocumentCopy, FleetDocuments, FleetDocumentStore
 from spotkeeper.adapters.stacks import Stack, StackReader
 from spotkeeper.domain.money.prices import PriceBook
@@ -103,6 +104,13 @@ class Aws:
         documents = FleetDocumentStore(ssm, stack.documents_path, copy).load()
         self.wrong_documents = documents.errors
         return documents
+
+    def document_texts(self, stack: Stack) -> dict[str, str]:
+        """Read the documents as they are, right or wrong, by name."""
+        path, operation = stack.documents_path, "get_parameters_by_path"
+        with aws_errors(f"reading the fleet documents under {path}"):
+            read = pages(self.client("ssm"), operation, "Parameters", Path=path, Recursive=True)
+            return {one["Name"].removeprefix(f"{path}/"): one["Value"] for one in read}
 
     def prices(
         self,

@@ -199,22 +199,18 @@ class Leaving:
         A new stack of the name would find them, and act.
         """
         ssm, path = self._aws.client("ssm"), stack.documents_path
-        with aws_errors(f"reading the fleet documents under {path}"):
-            pages = ssm.get_paginator("get_parameters_by_path").paginate(Path=path, Recursive=True)
-            parameters = {
-                each["Name"]: each["Value"] for page in pages for each in page["Parameters"]
-            }
-        document = f"{path}/{self._fleet}"
-        own = stack.outputs.get("FleetDocumentName", document)
-        for parameter in (document, f"{document}{OVERRIDES}"):
-            if parameter not in parameters or parameter == own:
+        texts, own = self._aws.document_texts(stack), f"{path}/{self._fleet}"
+        own = stack.outputs.get("FleetDocumentName", own)
+        for name in (self._fleet, f"{self._fleet}{OVERRIDES}"):
+            parameter = f"{path}/{name}"
+            if name not in texts or parameter == own:
                 continue
             self.left.append(
                 f"{parameter}, which `sam delete` does not delete: "
                 f"aws ssm delete-parameter --name {parameter}"
             )
-            given = json.loads(parameters[parameter].removeprefix("\ufeff"))
-            if given.get("mode", Mode.ACT if parameter == document else "observe") == Mode.ACT:
+            given = json.loads(texts[name].removeprefix("\ufeff"))
+            if given.get("mode", Mode.ACT if name == self._fleet else "observe") == Mode.ACT:
                 text = json.dumps(given | {"mode": Mode.OBSERVE}, indent=2)
                 self._steps.append(
                     (f"{parameter}: mode observe", partial(_write_document, ssm, parameter, text))

@@ -90,12 +90,7 @@ class Deployed:
         """Read the documents; raises `Gone` where there is no stack."""
         self._aws, self._now, self._stack = aws, now, aws.stack(stack_name)
         self._path, self._ssm = self._stack.documents_path, aws.client("ssm")
-        with aws_errors(f"reading the fleet documents under {self._path}"):
-            pages = self._ssm.get_paginator("get_parameters_by_path").paginate(
-                Path=self._path, Recursive=True
-            )
-            found = {each["Name"]: each["Value"] for page in pages for each in page["Parameters"]}
-        self.texts = {name.removeprefix(f"{self._path}/"): text for name, text in found.items()}
+        self.texts = aws.document_texts(self._stack)
         self._fleets: Sequence[Fleet] = ()
 
     def difference(self, files: Mapping[str, str]) -> list[Difference]:
