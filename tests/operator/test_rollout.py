@@ -6,10 +6,12 @@ from typing import Any
 import boto3
 import pytest
 
+from functions.check_availability.app import handler as check_availability
 from spotkeeper_operator import rollout
 from spotkeeper_operator.rollout import Step
 from tests.builders import NOON
 from tests.functions.conftest import Stage
+from tests.operator import conftest
 from tests.operator.command import answered, refused, run, sleeps
 from tests.operator.conftest import Days
 
@@ -53,6 +55,18 @@ def test_a_version_is_rolled_out_and_status_shows_it(
     assert versions(of_version_7) == {"8"}
     assert any("instance refresh to version 8 since 12:" in one for one in seen)
     assert run(*line, "--yes")[1].startswith("main: done")
+
+
+def test_no_canary_begins_while_a_controller_has_no_turns(
+    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = Days(of_version_7)
+    monkeypatch.setattr(conftest, "check_health", check_availability)
+    days.minutes(4)
+    line = ("rollout", "main", "--template-version", "8", "--yes")
+    sleeps(monkeypatch, lambda _: days.minutes(1))
+    code, out, _ = run(*line, "--bake", "1m")
+    assert (code, "whether workers serve is not known" in out) == (1, True), out
 
 
 def test_somebody_elses_refresh_is_shown_and_left_alone_and_one_is_cancelled_or_rolled_back(
