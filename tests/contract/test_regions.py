@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeeper.adapters.dynamodb.regions import RegionTables
+from spotkeeper.adapters.regions import RegionTables
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.spread import Report, Share
 from spotkeeper.ports import Conflict, Unreadable
@@ -28,7 +28,7 @@ def test_a_home_and_a_region_read_what_the_other_wrote(dynamodb: "DynamoDBClient
     region = RegionTables("us-east-2", TABLE, lambda region: dynamodb)
     assert region.of(FLEET, "us-east-2") == (None, None)
     home.give(FLEET, "us-east-2", SHARE, 0)
-    region.report("ocr", REPORT)
+    region.report(FLEET, REPORT)
     assert region.of(FLEET, "us-east-2") == home.of(FLEET, "us-east-2") == (SHARE, REPORT)
     items = dynamodb.scan(TableName=TABLE)["Items"]
     assert {(item["pk"]["S"], item["sk"]["S"]) for item in items} == {

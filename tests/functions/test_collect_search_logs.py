@@ -13,7 +13,7 @@ import pytest
 
 from functions.collect_search_logs.app import handler
 from spotkeeper import wiring
-from spotkeeper.adapters.home_queue import forward
+from spotkeeper.adapters.regions import forward
 from spotkeeper.border.events import EventError
 from spotkeeper.domain.load.load import milliseconds
 from spotkeeper.domain.load.summarise import summarise

@@ -11,7 +11,7 @@ from functions.collect_search_logs.app import handler as collect_search_logs
 from functions.keep_ledger.app import handler as keep_ledger
 from spotkeeper import wiring
 from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
-from spotkeeper.adapters.dynamodb.regions import RegionTables
+from spotkeeper.adapters.regions import RegionTables
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.spread import Share
 from spotkeeper.observability import TurnFailed

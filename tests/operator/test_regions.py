@@ -9,8 +9,9 @@ import pytest
 
 from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
+from spotkeeper import wiring
 from spotkeeper.adapters.doctor.stack import regions_of
-from spotkeeper.adapters.dynamodb.regions import RegionTables
+from spotkeeper.adapters.regions import RegionTables
 from spotkeeper.domain.spread import RELEASE, Report
 from spotkeeper_lab.aws.context import create_table
 from spotkeeper_operator import regions
@@ -30,10 +31,11 @@ def home(deployed: Stage) -> Stage:
     settings = {"regions": THERE, "sizing": {"enabled": False}}
     deployed.put("main", json.dumps(document("main", **settings)))
     deployed.restart()
+    [fleet] = wiring.fleet_documents().fleets
     region = RegionTables("us-east-2", "there", lambda region: client)
     for _ in range(2):
         deployed.at(deployed.cloud.now_s + 60)
-        region.report("main", Report(at=deployed.now, price=0.3, release=RELEASE))
+        region.report(fleet, Report(at=deployed.now, price=0.3, release=RELEASE))
         deployed.call(check_availability)
         deployed.call(check_health)
     return deployed

@@ -246,7 +246,7 @@ class FakeRegions:
             raise Conflict(f"another home has just written the share of {fleet.name} in {region}")
         self.tables[region, "share"] = share
 
-    def report(self, fleet: str, report: Report) -> None:
+    def report(self, fleet: Fleet, report: Report) -> None:
         del fleet
         self.tables[self.here, "report"] = report
 

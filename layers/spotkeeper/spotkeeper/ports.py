@@ -314,7 +314,7 @@ class Regions(Protocol):
         """Write a share in the place of the one of term `seen`; raises `Conflict` if it is not."""
         ...
 
-    def report(self, fleet: str, report: Report) -> None:
+    def report(self, fleet: Fleet, report: Report) -> None:
         """Write what this region says."""
         ...
 

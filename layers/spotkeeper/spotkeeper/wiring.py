@@ -13,15 +13,14 @@ from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.adapters.dynamodb.ledger import LedgerTable
 from spotkeeper.adapters.dynamodb.load_histories import LoadHistoryTable
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable
-from spotkeeper.adapters.dynamodb.regions import RegionTables
 from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.ec2.lives import InstanceLives, ScalingActivities
 from spotkeeper.adapters.ec2.prices import MarketPrices, price_list_region
 from spotkeeper.adapters.event_bus import EventBus
 from spotkeeper.adapters.fleet_documents import DocumentCopy, FleetDocuments, FleetDocumentStore
-from spotkeeper.adapters.home_queue import forward
-from spotkeeper.adapters.home_queue import unpacked as unpacked
+from spotkeeper.adapters.regions import RegionTables, forward
+from spotkeeper.adapters.regions import unpacked as unpacked
 from spotkeeper.adapters.request_queues import EveryRequestQueue
 from spotkeeper.adapters.wake_ups import TurnQueue
 from spotkeeper.border.settings import (

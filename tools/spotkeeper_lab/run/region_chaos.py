@@ -13,6 +13,7 @@ from multiprocessing.pool import Pool
 
 from rich.console import Console
 
+from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.spread import EXPIRES, KEPT, Report, Share
 from spotkeeper_lab.backtest.regions import RegionReplay, played, replays_of
 from spotkeeper_lab.backtest.world import World
@@ -93,7 +94,7 @@ class Troubled(FakeRegions):
         super().__init__(port.here, port.tables, port.cut)
         self._run, self._reports = run, list[Report]()
 
-    def report(self, fleet: str, report: Report) -> None:
+    def report(self, fleet: Fleet, report: Report) -> None:
         """Write a report, as the active events have it."""
         if self._run.of(Trouble.OLDER, self.here):
             report = replace(report, release=0)

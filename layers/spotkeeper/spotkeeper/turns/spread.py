@@ -62,8 +62,8 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
         paused=this.permission is not Permission.ACT,
         release=RELEASE,
     )
-    regions, name = _regions(this), this.fleet.name
-    this.optional("report", None, lambda: regions.report(name, report), api=TABLE)
+    write = partial(_regions(this).report, this.fleet, report)
+    this.optional("report", None, write, api=TABLE)
     return memory
 
 

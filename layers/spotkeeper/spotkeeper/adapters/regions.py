@@ -1,28 +1,39 @@
-"""The two items of a fleet in each region's table: its share, and its report.
+"""What the regions of a fleet say to each other: two items of each one's table, and digests.
 
 pk region#NAME  sk share    what the home says; conditional on the term that it replaces
 pk region#NAME  sk report   what the region says
+
+Digests go to the home in messages of a queue there, each with what an item of the load table has:
+fleet and region, key, and packed digests.
 """
 
+import json
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
+from spotkeeper.adapters.dynamodb.load_table import by_item, pack, unpack
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.table import LAST, Items, epoch, only_if
 from spotkeeper.domain.fleet import Fleet
+from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.spread import Report, Share
 from spotkeeper.ports import Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_sqs import SQSClient
 
 _SHARE: TypeAdapter[Share | None] = TypeAdapter(Share | None)
 _REPORT: TypeAdapter[Report | None] = TypeAdapter(Report | None)
 # What is kept of a region or a home that is gone.
 LIFETIME = timedelta(days=7)
+# A worker's logs of a message, packed and as text, take 3 KB at most, and a message 256 KB.
+WORKERS_A_MESSAGE = 75
 
 
 class RegionTables:
@@ -35,8 +46,9 @@ class RegionTables:
     def of(self, fleet: Fleet, region: str) -> tuple[Share | None, Report | None]:
         """Read both items of a fleet; raises `Unreadable` for what no release wrote."""
         doing, pk = f"reading the share of {fleet.name} in {region}", f"region#{fleet.name}"
-        table = self._items(region, fleet.elsewhere.get(region, self._table))
-        items = table._query(doing, pk, "report", f"share{LAST}", ConsistentRead=True)
+        items = self._items(fleet, region)._query(
+            doing, pk, "report", f"share{LAST}", ConsistentRead=True
+        )
         try:
             said = {item["sk"]["S"]: item["said"]["S"] for item in items}
             share = _SHARE.validate_json(said.get("share", "null"))
@@ -47,7 +59,7 @@ class RegionTables:
 
     def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> None:
         """Write a share in the place of the one of term `seen`; raises `Conflict` if it is not."""
-        self._items(region, fleet.elsewhere.get(region, self._table))._put(
+        self._items(fleet, region)._put(
             f"writing the share of {fleet.name} in {region}",
             f"region#{fleet.name}",
             "share",
@@ -57,15 +69,38 @@ class RegionTables:
             expires_at=epoch(share.written + LIFETIME),
         )
 
-    def report(self, fleet: str, report: Report) -> None:
+    def report(self, fleet: Fleet, report: Report) -> None:
         """Write what this region says."""
-        self._items(self.here, self._table)._put(
-            f"reporting {fleet} to its home",
-            f"region#{fleet}",
+        self._items(fleet, self.here)._put(
+            f"reporting {fleet.name} to its home",
+            f"region#{fleet.name}",
             "report",
             said=_REPORT.dump_json(report).decode(),
             expires_at=epoch(report.at + LIFETIME),
         )
 
-    def _items(self, region: str, table: str) -> Items:
-        return Items(self._client(region), table)
+    def _items(self, fleet: Fleet, region: str) -> Items:
+        return Items(self._client(region), fleet.elsewhere.get(region, self._table))
+
+
+def forward(
+    sqs: "SQSClient", url: str, region: str, digests: Sequence[LoadDigest]
+) -> Sequence[str]:
+    """Send a region's digests to its home's queue; raises where that does not take one."""
+    for some in by_item(digests, WORKERS_A_MESSAGE):
+        item, fleet = pack(*some), f"{some[0].fleet}@{region}"
+        name, packed = next((n, v["B"]) for n, v in item.items() if "B" in v)
+        body = json.dumps([fleet, item["sk"]["S"], name, b64encode(packed).decode()])
+        with aws_errors("forwarding search logs to the home"):
+            sqs.send_message(QueueUrl=url, MessageBody=body)
+    return ()
+
+
+def unpacked(body: str) -> Sequence[LoadDigest]:
+    """Read a message's digests; raises `Unreadable` for what no release of this format sent."""
+    try:
+        fleet, key, name, packed = json.loads(body)
+        digests = unpack(str(fleet), {"sk": {"S": key}, name: {"B": b64decode(packed)}})
+    except (KeyError, TypeError, ValueError, zlib.error) as error:
+        raise Unreadable(f"not what a region's collector forwards: {error}") from error
+    return digests
