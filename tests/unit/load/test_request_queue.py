@@ -120,12 +120,26 @@ def test_a_fleet_is_blind_after_five_minutes_without_a_look() -> None:
     assert not is_blind(watched([*[DENIED] * 9, EMPTY]), at(0))
 
 
-def test_silence_is_missing_logs_unless_requests_or_workers_are_missing() -> None:
-    assert expects_logs(None, 0)
-    assert expects_logs(watched([DENIED]), 0)
-    assert not expects_logs(watched([EMPTY]), 3)
-    assert expects_logs(watched([BUSY]), 3)
-    assert not expects_logs(watched([BUSY]), 0)
+@pytest.mark.parametrize(
+    ("looks", "serving", "newest_s", "missing"),
+    [
+        (None, 0, None, True),
+        ([DENIED], 0, None, True),
+        ([EMPTY], 3, None, False),
+        ([BUSY], 3, None, True),
+        ([BUSY], 0, None, False),
+        # Looks are a minute apart, the last of them at 0.
+        ([BUSY, BUSY, EMPTY, EMPTY], 3, -300, True),
+        ([BUSY, BUSY, EMPTY, EMPTY], 3, -180, False),
+        ([BUSY, *[EMPTY] * 5], 3, -900, False),
+    ],
+)
+def test_silence_is_missing_logs_unless_requests_or_workers_are_missing(
+    looks: list[Answer] | None, serving: int, newest_s: float | None, missing: bool
+) -> None:
+    memory = watched(looks) if looks else None
+    newest = None if newest_s is None else at(newest_s)
+    assert expects_logs(memory, serving, newest, 180.0) is missing
 
 
 answers = st.sampled_from([EMPTY, BUSY, replace(EMPTY, waiting=2), DENIED])

@@ -129,10 +129,20 @@ def known_waiting(memory: QueueMemory | None) -> int | None:
     return length.waiting if length else None
 
 
-def expects_logs(memory: QueueMemory | None, serving: int) -> bool:
-    """Return whether silence means missing logs: not if nothing is queued, or no worker serves."""
+def expects_logs(
+    memory: QueueMemory | None, serving: int, newest: datetime | None, stale_after_s: float
+) -> bool:
+    """Return whether silence means missing logs: not if nothing is queued, or no worker serves.
+
+    One empty look does not end it where requests were seen this long after the newest log.
+    """
     length = known_length(memory)
-    return length is None or bool(serving and (length.waiting or length.in_flight))
+    if memory is None or length is None or not serving:
+        return length is None
+    if length.waiting or length.in_flight or newest is None or memory.empty_since is None:
+        return bool(length.waiting or length.in_flight)
+    seen_s = (memory.empty_since - newest).total_seconds()
+    return seen_s > stale_after_s and memory.empty_looks < LOOKS
 
 
 def queue_text(memory: QueueMemory | None) -> str:

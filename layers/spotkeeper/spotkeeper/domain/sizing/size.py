@@ -136,7 +136,7 @@ def _in_silence(turn: _Turn, serving: int) -> Estimate:
     newest = turn.load.newest or memory.flow.newest
     age_s = (turn.now - newest).total_seconds() if newest else 0.0
     age = f"the newest is {age_s:.0f} s old" if newest else "none ever arrived"
-    stale = expects_logs(memory.queue, serving)
+    stale = expects_logs(memory.queue, serving, newest, fleet.sizing.stale_after_s)
     bound = "spot maximum" if wanted > most else "stale search logs" if stale else "quiet"
     return Estimate(
         rule="wake" if waking else "spot minimum",
