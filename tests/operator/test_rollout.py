@@ -48,7 +48,7 @@ def test_a_version_is_rolled_out_and_status_shows_it(
 
     sleeps(monkeypatch, sleep)
     line = ("rollout", "main", "--template-version", "8", "--canary", "0")
-    would = "would replace the others of main-spot: no canary"
+    would = "would replace the others of main-spot: nothing is compared"
     assert refused(*line).startswith(f"{would} error: cannot ask for confirmation")
     code, out, _ = run(*line, "--yes")
     assert (code, out) == (0, "main: done: every instance has version 8\n")

@@ -147,6 +147,15 @@ def test_a_loss_while_the_canary_starts_adds_none_and_is_not_the_versions_fault(
         assert world.most_new == 1, world.steps
 
 
+def test_a_proven_version_is_rolled_out_although_what_proved_it_is_forgotten() -> None:
+    lost = (
+        Fault(kind=Kind.STATE_LOST, at_s=3960.0),
+        Fault(kind=Kind.UNWARNED_LOSS, at_s=3960.0, value=0.3),
+    )
+    world = roll(replace(until_it_ends(CALM), faults=(*CALM.faults, *lost)), "good")
+    assert (world.plan.step, world.force.lost) == (Step.DONE, []), world.steps
+
+
 @pytest.mark.skipif("SEEDS" not in os.environ, reason="minutes a seed: SEEDS=20")
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 @pytest.mark.parametrize("image", ["good", *IMAGES])

@@ -10,7 +10,7 @@ AWS waits for two days, and the alarm `new-version-worse` rolls the refresh back
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -203,7 +203,9 @@ def next_step(
         if not group.has(new):
             if short or risk:
                 return Plan(step=Step.WAIT, group=group.name, why=short or risk)
-            return Plan(step=Step.REST, group=group.name, why=mine.text if mine else "no canary")
+            return Plan(
+                step=Step.REST, group=group.name, why=mine.text if mine else "nothing is compared"
+            )
     return Plan(step=Step.DONE, why=f"every instance has version {new}")
 
 
@@ -241,7 +243,7 @@ class Rollout:
     def __init__(self, aws: Aws, stack: str, fleet: str, now: Callable[[], datetime]) -> None:
         """Look the fleet up; raises `Gone` and `OperatorError`."""
         self._aws, self._stack, self.now = aws, aws.stack(stack), now
-        self._tried = set[str]()
+        self._tried, self._proven = set[str](), False
         (self.fleet,) = chosen(aws.documents(self._stack), fleet)
 
     def wish(self, version: int, canary: int, bake: timedelta) -> Wish:
@@ -279,7 +281,11 @@ class Rollout:
             self._tried |= group.of(wish.version, _STARTS)
         if any(group.of(wish.version, _SERVES) for group in groups):
             self._tried.clear()
-        return next_step(wish, groups, trial, now, short, risk, len(self._tried))
+        # The fleet's memory may be lost, or no other version left, before all are replaced.
+        wish = replace(wish, canary=0) if self._proven else wish
+        plan = next_step(wish, groups, trial, now, short, risk, len(self._tried))
+        self._proven = self._proven or plan.step is Step.REST
+        return plan
 
     def take(self, plan: Plan, wish: Wish) -> None:
         """Request a step of AWS."""
