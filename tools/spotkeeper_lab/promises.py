@@ -436,14 +436,14 @@ class Replaced(Check):
             return
         wanted = truth.stood()
         inside = list(truth.spot())
-        there = sum(self._counts(view) for view in inside)
+        there = stay = sum(self._counts(view) for view in inside)
         for view in truth.mine:
             left_s = truth.left_s.get(view.instance_id)
             if left_s is not None and view.purchase is Purchase.SPOT:
                 there += self.now_s < left_s + self._lost_s(view)
         gone = [v for v in world.cloud.history() if self._just_ended(v)]
         if truth.active(self.CAPPING, 900.0):
-            wanted = min(wanted, len(inside) + CAP)
+            wanted = min(wanted, stay + CAP)
         dead = 0 if truth.active(_UNSEEN, 1200.0) else sum(map(self._never_worked, inside))
         wanted -= max(0, dead - CAP)
         there -= dead
@@ -478,9 +478,8 @@ class Replaced(Check):
             return False
         if (arrived_s := self.truth.warned_s.get(view.instance_id)) is not None:
             return self.now_s < arrived_s + WARNED_S
-        return view.instance_id not in self.truth.left_s and (
-            self.now_s < view.ended_s + self._lost_s(view)
-        )
+        left_s = self.truth.left_s.get(view.instance_id, view.ended_s)
+        return self.now_s < left_s + self._lost_s(view)
 
 
 class Released(Check):
