@@ -687,10 +687,17 @@ class ServedInTime(Check):
         loads = pairwise(self.scenario.loads)
         self._spans += [(at_s, at_s + 1200.0) for (_, old), (at_s, new) in loads if new > old]
 
+        self._full_until_s = -math.inf
+
+    def sampled(self) -> None:
+        # What waits for as many as the fleet may have, waits for want of capacity.
+        if self.world.force.queued and self.world.working() >= self.scenario.spot_max:
+            self._full_until_s = self.now_s
+
     def finished(self, served: Served) -> None:
         at_s = served.enqueued_s
         # What does not work is replaced by two an hour.
-        whole = at_s > self.truth.idle_until_s + 1200.0
+        whole = at_s > max(self.truth.idle_until_s + 1200.0, self._full_until_s)
         if whole and not any(begin_s <= at_s <= end_s for begin_s, end_s in self._spans):
             self._hours[int(at_s // 3600)].append(served.started_s - at_s <= 10.0)
 
