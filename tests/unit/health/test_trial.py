@@ -79,6 +79,27 @@ def test_where_memory_was_lost_the_highest_number_began_last() -> None:
     assert (known.version, known.verdict) == ("8", NO_WORSE)
 
 
+@pytest.mark.parametrize(
+    ("spot", "on_demand", "new"),
+    [
+        (("a/7", "a/7"), "b/2", ""),
+        (("a/7", "a/8"), "b/2", "a/8"),
+        (("a/7", "a/7"), "a/8", "a/8"),
+        (("a/7", "c/1"), "b/2", "c/1"),
+    ],
+)
+def test_a_launch_template_of_the_other_group_is_no_new_version(
+    spot: tuple[str, str], on_demand: str, new: str
+) -> None:
+    since = {"a-0": at(-3600), "a-1": at(-1800), "b-0": at(-900 if new == on_demand else -1900)}
+    first, second, other = (
+        replace(one, template=version)
+        for one, version in zip(instances([*since]), (*spot, on_demand), strict=True)
+    )
+    of = [group("spot", 2, (first, second)), group("on-demand", 1, (other,))]
+    assert watch_versions(NewVersion(), of, since, [], [], at(0)).version == new
+
+
 def test_what_the_others_served_before_a_canary_was_there_is_not_expected_of_it() -> None:
     """No turn ended while one was lost and another followed, and the logs arrived late."""
     old = [replace(one, template="7") for one in instances(OLD)]

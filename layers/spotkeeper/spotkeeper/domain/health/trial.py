@@ -6,9 +6,10 @@ and how many each serves.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 
 from spotkeeper.domain.decision import NewVersion, Served, Verdict
 from spotkeeper.domain.fleet import Group, Phase
@@ -49,12 +50,12 @@ def watch_versions(
     Nothing is compared while all instances have one version, and nothing is expected of `starting`
     ones.
     """
-    there = [
-        i
+    seen = [
+        [i for i in g.instances if i.phase is Phase.IN_SERVICE and i.instance_id in since]
         for g in groups
-        for i in g.instances
-        if i.phase is Phase.IN_SERVICE and i.instance_id in since
     ]
+    compared = _compared([{i.template for i in each} for each in seen])
+    there = [i for each in seen for i in each if i.template in compared]
     begun: dict[str, datetime] = {}
     for one in there:
         first = since[one.instance_id]
@@ -93,6 +94,17 @@ def watch_versions(
         minutes=before.minutes + max(0, until - began),
         until=max(before.until, until),
     )
+
+
+def _compared(groups: Sequence[Set[str]]) -> set[str]:
+    """Return the versions with another beside them, of the same launch template or in one group.
+
+    Each group may have a launch template of its own: then neither is the new one.
+    """
+    every = {*chain.from_iterable(groups)}
+    templates = {version.rpartition("/")[0] for version in every}
+    of_one = [{v for v in every if v.rpartition("/")[0] == one} for one in templates]
+    return {*chain.from_iterable(one for one in (*groups, *of_one) if len(one) > 1)}
 
 
 def _minute(at: datetime) -> int:
