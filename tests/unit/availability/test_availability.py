@@ -575,6 +575,20 @@ def test_the_place_of_a_canary_is_covered_until_it_serves(of: Fleet) -> None:
         assert take(seconds, seen, **more).shortfall == short, seconds
 
 
+def test_the_place_of_a_canary_on_demand_is_covered_too() -> None:
+    """Once, however many have another version: what covers it may have that one, too."""
+    old, new = (
+        tuple(replace(i, template=version) for i in instances(members))
+        for version, members in (("7", BACK[:2]), ("8", BACK[2:4]))
+    )
+    take, of = settled(), group("on-demand", 4, (*old, *new))
+    tried = take(60, spot(0), of, unproven=dict.fromkeys(BACK[2:4], at(0)))
+    assert (tried.shortfall, tried.on_demand_desired) == (5, 5)
+    assert take(120, spot(0), of).shortfall == 4
+    alone = take(180, spot(0), group("on-demand", 2, new), unproven=dict.fromkeys(BACK, at(0)))
+    assert alone.shortfall == 4
+
+
 def test_instances_without_logs_yet_are_neither_short_nor_a_reason_to_release() -> None:
     take, unproven = Turns(), dict.fromkeys(SPOT[:4], at(0))
     for minute in range(60):

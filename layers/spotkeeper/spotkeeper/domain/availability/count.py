@@ -108,11 +108,17 @@ def count_groups(
     deadline = groups.seen_at - timedelta(seconds=fleet.availability.launch_deadline_s)
     need, back = snapshot.need, groups.on_demand
     aside = launching.since.keys() | snapshot.unproven.keys() | gone
-    serving = [i for i in groups.spot.instances if i.instance_id not in aside and i.healthy]
-    versions = {i.template for i in serving if i.phase is Phase.IN_SERVICE}
+    spot, on_demand = (
+        {
+            i.template
+            for i in group.instances
+            if i.phase is Phase.IN_SERVICE and i.healthy and i.instance_id not in aside
+        }
+        for group in (groups.spot, back)
+    )
     return (
-        count(groups.spot, need, launching, risky, gone, deadline, snapshot.unproven, versions),
-        count(back, back.desired, launching, risky, gone, deadline, snapshot.unproven),
+        count(groups.spot, need, launching, risky, gone, deadline, snapshot.unproven, spot),
+        count(back, back.desired, launching, risky, gone, deadline, snapshot.unproven, on_demand),
     )
 
 
@@ -467,7 +473,8 @@ class Assessment:
         else:
             waited_for = spot.launching + min(max(0, growth - spot.launching), spot.missing)
         there = spot.serving + spot.unproven + waited_for
-        return max(0, self.target_serving - there) + tried
+        # Further on-demand may have the new version, too, and none of it covers the other.
+        return max(0, self.target_serving - there) + tried + min(1, self.on_demand.tried)
 
     @property
     def short_now(self) -> int:
