@@ -139,10 +139,9 @@ def expects_logs(
     length = known_length(memory)
     if memory is None or length is None or not serving:
         return length is None
-    if length.waiting or length.in_flight or newest is None or memory.empty_since is None:
-        return bool(length.waiting or length.in_flight)
-    seen_s = (memory.empty_since - newest).total_seconds()
-    return seen_s > stale_after_s and memory.empty_looks < LOOKS
+    since, few = memory.empty_since, memory.empty_looks < LOOKS
+    unlogged = few and newest and since and (since - newest).total_seconds() > stale_after_s
+    return bool(length.waiting or length.in_flight or unlogged)
 
 
 def queue_text(memory: QueueMemory | None) -> str:

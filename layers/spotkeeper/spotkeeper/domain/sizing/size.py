@@ -450,13 +450,11 @@ def size(
         estimate = Estimate(rule="quiet", reason=reason, workers=0, steady=0, needed=needed)
         estimate = _in_instances(turn, estimate, onprem_at_once(load))
     elif silent and not rare and not quiet:
-        estimate = _in_silence(turn, serving)
-        sizing = _sizing_of(turn, _limited(turn, estimate))
+        sizing = _sizing_of(turn, _limited(turn, _in_silence(turn, serving)))
         return sizing if sizing.action is Action.RESIZE else replace(sizing, limited=None)
     else:
         onprem, counts = recent_onprem(load, fleet, memory, now)
-        if counts != memory.onprem:
-            turn = replace(turn, memory=replace(memory, onprem=counts))
+        turn = replace(turn, memory=replace(memory, onprem=counts))
         if fleet.objective is None or outlook is None:
             estimate = _by_load_rate(turn, onprem)
         else:
