@@ -110,6 +110,19 @@ def test_what_an_instance_refresh_cannot_roll_out_is_said(
     assert why in refused("rollout", "main", "--template-version", "8", "--yes")
 
 
+def test_a_version_is_one_of_both_groups(
+    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = [
+        {"AutoScalingGroupName": of, "LaunchTemplate": {"LaunchTemplateId": of, "Version": "7"}}
+        for of in ("spot", "on-demand")
+    ]
+    read = tuple(rollout.GroupVersions(answer, None) for answer in two)
+    monkeypatch.setattr(rollout, "read_versions", lambda *_: read)
+    said = refused("rollout", "main", "--template-version", "8", "--yes")
+    assert "spot and on-demand have two launch templates" in said
+
+
 CANARY, WHOLE = (7, 8), (8, 8)
 
 

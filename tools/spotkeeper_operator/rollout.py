@@ -248,8 +248,12 @@ class Rollout:
 
     def wish(self, version: int, canary: int, bake: timedelta) -> Wish:
         """Say what is to be rolled out; raises `OperatorError` where AWS cannot."""
-        for group in self.groups():
+        groups = self.groups()
+        for group in groups:
             cannot(group)
+        if len({_spec(group.answer).get("LaunchTemplateId") for group in groups}) > 1:
+            names = " and ".join(group.name for group in groups)
+            raise OperatorError(f"{names} have two launch templates: give both one, to roll it out")
         began, start = self.now(), timedelta(seconds=self.fleet.availability.launch_deadline_s)
         until = began + BAKES * bake + start
         return Wish(version=str(version), canary=canary, bake=bake, began=began, until=until)
