@@ -108,14 +108,14 @@ def count_groups(
     deadline = groups.seen_at - timedelta(seconds=fleet.availability.launch_deadline_s)
     need, back = snapshot.need, groups.on_demand
     aside = launching.since.keys() | snapshot.unproven.keys() | gone
-    spot, on_demand = (
+    spot, on_demand = [
         {
             i.template
             for i in group.instances
             if i.phase is Phase.IN_SERVICE and i.healthy and i.instance_id not in aside
         }
         for group in (groups.spot, back)
-    )
+    ]
     return (
         count(groups.spot, need, launching, risky, gone, deadline, snapshot.unproven, spot),
         count(back, back.desired, launching, risky, gone, deadline, snapshot.unproven, on_demand),
