@@ -159,7 +159,9 @@ def test_a_page_is_followed(page: str, endpoint: Endpoint, folder: Path) -> None
             until(lambda: records(endpoint), within_s=150, what="a turn")
         for _, answer in (one for one in SEEN.items() if one[0] in command):
             shown = partial(_run, f"spotkeeper {answer}", endpoint, folder)
-            until(lambda: WORDS.search(" ".join(shown()[1].split())), within_s=100, what=answer)  # noqa: B023
+            # A roll-out waits for turns of both controllers, and goes on when it is run again.
+            again = partial(_run, command if "rollout" in command else "true", endpoint, folder)
+            until(partial(_if_shown, shown, again), within_s=200, what=answer)
 
 
 def _availability_turns(endpoint: Endpoint) -> int:
@@ -173,6 +175,15 @@ def _of_the_stack(endpoint: Endpoint, command: str) -> dict[str, str]:
     url = outputs(endpoint)["SearchLogDeadLettersUrl"]
     asked = endpoint.aws("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
     return {"SEARCH_LOG_DEAD_LETTERS_URL": url, "QUEUE_ARN ": f"{asked['Attributes']['QueueArn']} "}
+
+
+def _if_shown(
+    run: Callable[[], tuple[int, str]], again: Callable[[], tuple[int, str]]
+) -> re.Match[str] | None:
+    words = WORDS.search(" ".join(run()[1].split()))
+    if words is None:
+        again()
+    return words
 
 
 def _if_done(run: Callable[[], tuple[int, str]]) -> tuple[int, str] | None:
