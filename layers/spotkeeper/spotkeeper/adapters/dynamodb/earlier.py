@@ -48,9 +48,14 @@ def memory_in_todays_words(memory: Any, of: Controller) -> Any:
 def record_in_todays_words(record: Any) -> Any:
     """Read a decision record of 0.2 or before: its figures had names, and its requests were texts.
 
-    Raises ValueError for what is none.
+    What 0.3 knew of a new version is left out. Raises ValueError for what is none.
     """
-    if not isinstance(record, dict) or "seen" not in record:
+    if not isinstance(record, dict):
+        return record
+    known = record.get("new_version")
+    if isinstance(known, dict) and "requests" in known:
+        record = record | {"new_version": None}
+    if "seen" not in record:
         return record
     record = {_RECORD.get(name, name): value for name, value in record.items()}
     try:
