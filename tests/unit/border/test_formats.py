@@ -111,9 +111,9 @@ def test_the_figures_of_a_record_have_todays_names() -> None:
 
 def test_what_another_release_knew_of_a_new_version_is_not_shown_as_nothing_served() -> None:
     known = {"version": "8", "requests": 10, "failed": 1, "verdict": "no worse"}
-    record = {"fleet": "ocr", "controller": "health", "at": NOON.isoformat(), "action": "hold"}
-    record |= {"rule": "at target", "reason": "", "new_version": known}
-    assert read_record(json.dumps(record)).new_version is None
+    said = {"fleet": "ocr", "controller": "health", "at": NOON.isoformat(), "action": "hold"}
+    text = json.dumps({**said, "rule": "at target", "reason": "", "new_version": known})
+    assert read_record(text).new_version is None
 
 
 def test_memories_keep_what_they_knew(dynamodb: "DynamoDBClient") -> None:
