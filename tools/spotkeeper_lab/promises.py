@@ -180,8 +180,7 @@ EXCUSES: Mapping[Promise, Mapping[Kind, float]] = {
     Promise.ALARMED: _AWS | _FORGOTTEN,
     Promise.TURNS: _AWS,
     Promise.REASONED: _UNSEEN,
-    # What returns from standby looks like a later launch, which reports.
-    Promise.BUDGET: _for((Kind.STANDBY,), 3600.0),
+    Promise.BUDGET: {},
     Promise.ORPHANS: _for(_AWS, 1500.0),
     Promise.ISOLATED: _AWS,
 }

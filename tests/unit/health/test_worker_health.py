@@ -19,7 +19,7 @@ from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 from tests import search_logs
-from tests.builders import at, fleet, group, ids, instances
+from tests.builders import NOON, at, fleet, group, ids, instances
 from tests.search_logs import SENT, digest_of, log, shipped
 
 SPOT = ids("a", 6)
@@ -407,6 +407,21 @@ def test_what_never_started_is_replaced_outside_the_budget_once_a_later_launch_r
     memory = replace(memory, starting={**memory.starting, "i-next": at(-30)})
     more = (group("spot", 7, instances((*SPOT, "i-next"))), group("on-demand", 0))
     assert diagnosed(load(*busy(*SPOT[4:])), memory, groups=more).replace == ()
+
+
+@pytest.mark.parametrize("since", [-5000, -3000])
+def test_what_returns_from_standby_is_no_later_launch(since: float) -> None:
+    stuck, back = SPOT[:2]
+    memory = starting(-4000, stuck, suspects={stuck: at(-60)}, replaced=(at(-60), at(-50)))
+    before = {**dict.fromkeys(SPOT, at(-9000)), stuck: at(-4000), back: at(since)}
+    memory = replace(memory, in_service_since=before)
+    rest = [i for i in SPOT if i != back]
+    without = (group("spot", 6, instances(rest, leaving=(back,))), SIX[1])
+    for groups in (without, without, SIX):
+        memory = watch_reports(memory, groups, load(), [], fleet(), NOON, LONG_AGO)
+        assert memory.in_service_since.keys() == {*(SPOT if groups == SIX else rest)}
+    assert (memory.in_service_since, memory.out_of_service) == (before, {})
+    assert diagnosed(load(*busy(*SPOT[1:])), memory).free == ((stuck,) if since > -4000 else ())
 
 
 @pytest.mark.parametrize(("began", "covered"), [(-899, True), (-900, False)])

@@ -41,11 +41,12 @@ class HealthMemory:
     """The state of one fleet's health controller; an empty one is a fresh start.
 
     `suspects` maps an instance to when it was first seen silent or failing, `in_service_since`
-    those in service to when that was first seen, `replaced` lists the replacements of the last
-    day, `silent` the instances that count as not serving. `starting` maps an instance whose
-    workers never reported to when it was first seen, `start_ups` are the seconds that the last
-    launches took to be in service. `service_mean_s` is the last known service time, for waking
-    after the logs have gone, and `queue` the request queue of a fleet that has one.
+    those in service to when that was first seen, `out_of_service` so those that left it and are in
+    their group still, `replaced` lists the replacements of the last day, `silent` the instances
+    that count as not serving. `starting` maps an instance whose workers never reported to when it
+    was first seen, `start_ups` are the seconds that the last launches took to be in service.
+    `service_mean_s` is the last known service time, for waking after the logs have gone, and
+    `queue` the request queue of a fleet that has one.
     `onprem_suspects` maps a worker on premises to when it was first seen failing or slow.
     `flow` is what is known of the search logs. `expected` maps an instance in service to its share
     of the requests since its last log: of 40 requests among 8 workers, 5 each. `last_logs` maps it
@@ -72,6 +73,7 @@ class HealthMemory:
     size_limited: bool | None = None
     suspects: Mapping[str, datetime] = field(default_factory=dict)
     in_service_since: Mapping[str, datetime] = field(default_factory=dict)
+    out_of_service: Mapping[str, datetime] = field(default_factory=dict)
     replaced: tuple[datetime, ...] = ()
     silent: tuple[str, ...] = ()
     starting: Mapping[str, datetime] = field(default_factory=dict)

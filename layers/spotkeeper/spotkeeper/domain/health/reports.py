@@ -77,9 +77,13 @@ def watch_starts(
 def in_service_since(
     groups: Iterable[Group], memory: HealthMemory, now: datetime
 ) -> dict[str, datetime]:
-    """Return when each healthy instance in service was first seen in service."""
+    """Return when each healthy instance in service was first seen in service.
+
+    One that returns from standby is no later launch.
+    """
+    known = {**memory.out_of_service, **memory.in_service_since}
     return {
-        i.instance_id: memory.in_service_since.get(i.instance_id, now)
+        i.instance_id: known.get(i.instance_id, now)
         for group in groups
         for i in group.instances
         if i.phase is Phase.IN_SERVICE and i.healthy
@@ -97,6 +101,8 @@ def watch_reports(
 ) -> HealthMemory:
     """Update which instances are in service, and their shares of requests since their last logs."""
     since = in_service_since(groups, memory, now)
+    members = {i.instance_id for group in groups for i in group.instances}
+    known = {**memory.out_of_service, **memory.in_service_since}
     heard = _heard(digests)
     flow, requests = requests_since(memory.flow, digests, now, read_from)
     counted = range(memory.flow.counted, flow.counted)
@@ -124,6 +130,7 @@ def watch_reports(
     return replace(
         memory,
         in_service_since=since,
+        out_of_service={i: at for i, at in known.items() if i in members - since.keys()},
         flow=flow,
         expected=expected,
         last_logs=last,
