@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from math import ceil
 from multiprocessing import get_context
@@ -281,7 +281,7 @@ def red(seed: int) -> bool:
     return bool(run(draw(seed)).violations)
 
 
-def noticed(number: int, seeds: Sequence[int]) -> tuple[int, int | None, str]:
+def noticed(seeds: Sequence[int], number: int) -> tuple[int, int | None, str]:
     """Run seeds with one fault; return its number, how many runs it took, and what noticed it."""
     with planted(FAULTS[number]):
         for runs, seed in enumerate(seeds, 1):
@@ -302,9 +302,8 @@ def main() -> None:
         # A seed that is red by itself notices nothing.
         tried = range(first, first + SEEDS)
         seeds = [n for n, bad in zip(tried, pool.map(red, tried), strict=True) if not bad]
-        waiting = [pool.apply_async(noticed, (n, seeds)) for n in chosen]
-        for done, one in enumerate(waiting, 1):
-            number, runs, how = one.get()
+        results = pool.imap_unordered(partial(noticed, seeds), chosen)
+        for done, (number, runs, how) in enumerate(results, 1):
             found[number] = runs, how
             show(done, len(chosen), FAULTS[number].name)
     count = sum(runs is not None for runs, _ in found.values())
