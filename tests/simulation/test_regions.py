@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from unittest.mock import Mock
 
 import pytest
 
 from spotkeeper.domain.decision import Alarm, Controller, DecisionRecord, RequestKind
 from spotkeeper.domain.permission import Control, Mode, Pause
+from spotkeeper.ports import Unavailable
 from spotkeeper_lab.backtest import regions
 from spotkeeper_lab.backtest.bounds import limit
 from spotkeeper_lab.backtest.world import World, account
@@ -46,7 +48,8 @@ class Fleet:
 
     def __init__(self, window: Market, **world: object) -> None:
         self.window = window
-        self.world = World(target=NEED, price_ratio=1 / 3, notice_s=120.0, **world)  # type: ignore[arg-type]
+        common = {"target": NEED, "price_ratio": 1 / 3, "notice_s": 120.0}
+        self.world = World(**common | world)  # type: ignore[arg-type]
         self.replays = regions.replays_of(window, self.world, {})
         self.off = set[str]()
         self.controls = {region: Controlled() for region in self.replays}
@@ -205,6 +208,41 @@ def test_a_region_that_cannot_be_reached_is_covered_elsewhere_until_it_is_back()
     assert sum(f.cover for f in fleet.known().values()) == NEED
     assert fleet.spot(EAST) == fleet.known()[EAST].ask
     assert fleet.served(6 * HOUR) == 1.0
+
+
+def test_a_home_whose_first_share_is_not_written_keeps_its_instances(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet(market(2, us_west_2=PLENTY, us_east_1=PLENTY))
+    with monkeypatch.context() as patch:
+        refused = Mock(side_effect=Unavailable("no table"))
+        patch.setattr(fleet.replays[WEST].replay.ports.regions, "give", refused)
+        fleet.run(0.5 * HOUR)
+    assert (refused.called, fleet.spot(WEST), fleet.serving()) == (True, NEED, NEED)
+    fleet.run(HOUR)
+    assert (fleet.known()[WEST].cover, fleet.spot(WEST)) == (NEED, NEED)
+
+
+def test_on_demand_is_allowed_first_where_spot_is_missing() -> None:
+    """Two of four may be on demand: the region that is dry has both, not the first one."""
+    capacities = {"us_west_2": [(0.0, 2)], "us_east_1": [(0.0, 8), (HOUR, 0)]}
+    fleet = Fleet(market(3, **capacities), target=4)
+    home = fleet.replays[WEST].replay
+    home.fleet = replace(home.fleet, bounds=replace(home.fleet.bounds, on_demand_max=2))
+    fleet.run(2 * HOUR)
+    assert fleet.known()[EAST].cover == 2
+    assert fleet.serving() == 4
+
+
+@pytest.mark.parametrize("bound", ["spot_max", "on_demand_max"])
+def test_what_a_region_may_not_hold_moves_to_another(bound: str) -> None:
+    """Also where it has no spot, may launch nothing on demand, and spot is nowhere else."""
+    dry = [(0.0, 8), (2 * HOUR, 0)] if bound == "on_demand_max" else PLENTY
+    fleet = spanning(4, us_east_1=dry, eu_west_1=[(0.0, 0)] if dry != PLENTY else PLENTY)
+    east = fleet.replays[EAST].replay
+    east.fleet = replace(east.fleet, bounds=replace(east.fleet.bounds, **{bound: 0}))
+    fleet.run(3 * HOUR)
+    assert (fleet.known()[EAST].cover, fleet.spot(EAST), fleet.serving()) == (0, 0, NEED)
 
 
 def test_of_two_homes_the_higher_term_stays_and_the_other_rings() -> None:

@@ -16,6 +16,7 @@ from spotkeeper.domain.spread import (
     KEPT,
     LONG_REST,
     REST,
+    UNLIMITED,
     Place,
     Report,
     Share,
@@ -35,13 +36,14 @@ reports = st.builds(
     serving=small,
     launching=st.integers(0, 3),
     bare=st.integers(0, 3),
+    most=st.just(UNLIMITED) | small,
     refused=st.dictionaries(st.sampled_from(FailureClass), st.just(NOW), max_size=2),
 )
 places = st.builds(
     Place,
     share=st.builds(Share, cover=small, written=st.just(NOW)),
     report=reports,
-    price=st.sampled_from((0.3, 0.31, 0.5, 1.0)),
+    price=st.sampled_from((0.0, 0.3, 0.31, 0.5, 1.0)),
     standing=st.sampled_from(Standing),
     rests_until=instants,
     tried=instants,
@@ -133,7 +135,7 @@ def test_a_share_that_nobody_renews_loses_its_trial_then_its_cover(
 
 
 def place(cover: int, serving: int, price: float = 0.3, **more: object) -> Place:
-    fields = {k: more.pop(k) for k in ("launching", "bare", "refused") if k in more}
+    fields = {k: more.pop(k) for k in ("launching", "bare", "refused", "most") if k in more}
     if "refused" in fields:
         fields["refused"] = {fields["refused"]: NOW}
     report = Report(at=NOW, serving=serving, **fields)  # type: ignore[arg-type]
@@ -207,6 +209,17 @@ WEST, EAST, EU = NAMES[:3]
             {WEST: place(2, 1, refused=CAPACITY), EAST: place(2, 0, standing=Standing.STALE)},
             {WEST: (2, 2), EAST: (2, 2)},
         ),
+        # What a group may not hold is on trial elsewhere, as far as that group may hold it.
+        (
+            {WEST: place(9, 5, most=5), EAST: place(2, 2, most=4), EU: place(0, 0, 0.5)},
+            {WEST: (9, 9), EAST: (2, 4), EU: (0, 0)},
+        ),
+        (
+            {WEST: place(9, 5, most=5), EAST: place(2, 4, most=4), EU: place(0, 0, 0.5)},
+            {WEST: (7, 7), EAST: (4, 4), EU: (0, 2)},
+        ),
+        # No price is known: nothing is cheaper.
+        ({WEST: place(3, 4, 0.0), EAST: place(2, 2, 0.0)}, {WEST: (3, 3), EAST: (2, 2)}),
         # A smaller need: from the dearest. A larger one is the home's.
         ({WEST: place(3, 3), EAST: place(3, 3, 0.4)}, {WEST: (3, 3), EAST: (1, 1)}),
         ({WEST: place(1, 1), EAST: place(1, 1)}, {WEST: (3, 3), EAST: (1, 1)}),

@@ -22,6 +22,8 @@ REST, LONG_REST = timedelta(minutes=2), timedelta(hours=1)
 CHEAPER, CHEAPER_FOR = 0.95, timedelta(minutes=30)
 # What a report means; one of an older release gets no trial.
 RELEASE = 1
+# More than any group has: what a release says that reports no maximum.
+UNLIMITED = 10_000
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -53,7 +55,8 @@ class Report:
     """What a region says to its home: counts of instances, and its spot group's last refusals.
 
     `serving` and `launching` are on spot, `warned` are those that AWS will take; `bare` is what
-    neither group serves of the cover. `price` is a spot hour in USD, None where it is not known.
+    neither group serves of the cover, or may. `most` is what its spot group may hold. `price` is a
+    spot hour in USD, None where it is not known.
     `refused` maps each class to when it refused last, while spot has a gap; that began at `since`.
     """
 
@@ -63,6 +66,7 @@ class Report:
     launching: int = 0
     warned: int = 0
     bare: int = 0
+    most: int = UNLIMITED
     on_demand: int = 0
     refused: Mapping[FailureClass, datetime] = field(default_factory=dict)
     since: datetime | None = None
@@ -104,11 +108,11 @@ class Place:
         return self.report.serving + self.report.launching
 
     def short(self, cover: int) -> int:
-        """How many units of a cover others should serve: what the spot group was refused."""
-        if self.standing is Standing.LEAVING:
-            return cover
+        """How many units of a cover others should serve: what spot was refused, or may not hold."""
+        if self.standing is not Standing.OPEN:
+            return cover * (self.standing is Standing.LEAVING)
         refused = any(remedy(each) is not Remedy.NONE for each in self.report.refused)
-        return max(0, cover - self.held) if refused and self.standing is Standing.OPEN else 0
+        return max(0, cover - self.held if refused else 0, cover - self.report.most)
 
     def resting(self, now: datetime, trial: timedelta) -> datetime | None:
         """Say when its last rest ends: it refused, or its trial is over; meanwhile both are old."""
@@ -134,7 +138,7 @@ def spread(
         cover[r] -= min(cover[r], sum(cover.values()) - need)
     for to in takers:  # What serves beyond its cover takes another's: make before break.
         for origin in reversed(by_price):
-            dear = places[to].price <= CHEAPER * places[origin].price
+            dear = places[to].price <= CHEAPER * places[origin].price > 0
             count = places[origin].short(cover[origin]) or min(int(dear), cover[origin])
             count = min(count, max(0, places[to].report.serving - cover[to]))
             cover[origin], cover[to] = cover[origin] - count, cover[to] + count
@@ -148,11 +152,12 @@ def spread(
     for r in takers:  # What trials have launched is kept.
         kept = min(left, max(0, places[r].held - cover[r]))
         ask[r], left = ask[r] + kept, left - kept
-    ready = (r for r in takers if (rests[r] or now) <= now and not places[r].short(cover[r]))
-    if to := next(ready, ""):  # One region at a time is tried for the rest.
-        ask[to] += left
+    rested = (r for r in takers if (rests[r] or now) <= now and not places[r].short(cover[r]))
+    if to := next((r for r in rested if ask[r] < places[r].report.most), ""):
+        # One region at a time is tried for the rest.
+        ask[to] += min(left, places[to].report.most - ask[to])
         dearest = max((places[r].price for r in places if cover[r]), default=0.0)
-        if runs_well and places[to].price <= CHEAPER * dearest:
+        if runs_well and places[to].price <= CHEAPER * dearest > 0:
             cheaper[to] = places[to].cheaper or now
             ask[to] += int(now - cheaper[to] >= CHEAPER_FOR)
     # Once a unit serves and has its cover, the next one is a trial of its own.

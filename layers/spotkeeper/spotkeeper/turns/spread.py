@@ -42,19 +42,20 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
     if prices and not within(memory.priced_at, now, PRICED_EVERY_S):
         pools = group.offers or tuple({i.pool for i in group.instances})
         book = this.optional("prices", None, lambda: prices.now(pools, now), api="EC2")
-        usd = [each.usd[-1] for each in book.spot.values()] if book else []
-        price = min(usd, default=None) if book else memory.price
-        memory = replace(memory, price=price, priced_at=now)
+        if usd := [each.usd[-1] for each in book.spot.values()] if book else []:
+            memory = replace(memory, price=min(usd), priced_at=now)
     gap = group.desired > len(group.instances) or assessment.spot.missing
     failures = assessment.spot_failures if gap else ()
-    share = assessment.snapshot.share
+    share, bounds = assessment.snapshot.share, this.fleet.bounds
+    beyond = max(0, assessment.shortfall - bounds.on_demand_max)
     report = Report(
         at=now,
         term=share.term if share else 0,
         serving=assessment.spot.serving + assessment.spot.unproven,
         launching=assessment.spot.launching,
         warned=assessment.spot.at_risk,
-        bare=assessment.unfilled if assessment.both_short else 0,
+        bare=assessment.unfilled if assessment.both_short else beyond,
+        most=min(group.maximum, bounds.spot_max),
         on_demand=assessment.on_demand.serving,
         refused={failure.failure_class: failure.at for failure in failures},
         since=memory.gap_since,
@@ -98,15 +99,17 @@ def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
         share = _own(this)
         if share and this.now - share.written > EXPIRES:
             this.alarms.add(Alarm.SHARE_EXPIRED)
-    if share is None:
+    if share is None or not share.term:
+        # A share that was never written sizes nothing.
         return wanted
     spot, ask = wanted.assessment.snapshot.spot, share.in_force(fleet.bounds.spot_min, this.now).ask
+    most = min(spot.maximum, fleet.bounds.spot_max)
     if memory.share and share.cover < memory.share.cover:
         # What stands in on demand for a unit that serves elsewhere ends now.
         turn = partial(this.ports.wake_ups.at, fleet.name, this.now, this.now, 0)
         this.optional("a turn of availability", None, turn, api="SQS")
     memory = replace(memory, share=share, size_limited=False)
-    return resized(replace(wanted, memory=memory), min(max(ask, spot.minimum), spot.maximum))
+    return resized(replace(wanted, memory=memory), min(max(ask, spot.minimum), most))
 
 
 def _divided(this: Round, wanted: HealthPlan, need: int) -> Places:
@@ -158,12 +161,13 @@ def _read(this: Round, wanted: HealthPlan) -> Places:
 def _given(this: Round, before: Places, division: Places) -> Places:
     """Write the shares, higher covers first: none is lowered unless another has been raised."""
     term = 1 + max(place.share.term for place in before.values())
-    raised, left, given = True, this.fleet.bounds.on_demand_max, dict(division)
+    raised, given = True, dict(division)
+    on_demand = _on_demand(division, this.fleet.bounds.on_demand_max)
     for region in sorted(division, key=lambda r: before[r].share.cover - division[r].share.cover):
         old, new = before[region].share, division[region].share
         cover = new.cover if raised else max(old.cover, new.cover)
-        ask, most, name = max(cover, new.ask), min(cover, left), this.ports.owner or old.home
-        share, left = replace(new, cover=cover, ask=ask, on_demand_max=most, home=name), left - most
+        ask, most, name = max(cover, new.ask), on_demand[region], this.ports.owner or old.home
+        share = replace(new, cover=cover, ask=ask, on_demand_max=most, home=name)
         if share == old and this.now - old.written < RENEWED:
             continue
         share = replace(share, term=term, written=this.now)
@@ -178,3 +182,15 @@ def _given(this: Round, before: Places, division: Places) -> Places:
             share = old if new.ask else replace(old, cover=0, ask=0)
         given[region] = replace(division[region], share=share)
     return given
+
+
+def _on_demand(division: Places, most: int) -> Mapping[str, int]:
+    """Divide what may run on demand: first to where spot does not hold the cover."""
+    allowed = dict.fromkeys(division, 0)
+    for lacking in (True, False):
+        for region, place in division.items():
+            cover, report = place.share.cover, place.report
+            part = min(cover, max(report.on_demand, cover - place.held)) if lacking else cover
+            more = max(0, min(part - allowed[region], most))
+            allowed[region], most = allowed[region] + more, most - more
+    return allowed
