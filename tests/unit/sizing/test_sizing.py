@@ -204,6 +204,9 @@ def test_the_size_stays_within_the_operators_and_the_groups_bounds() -> None:
     tight = replace(group("spot", 4), minimum=3, maximum=5)
     assert sized(load(70.0), of=bounded, spot=tight).spot_desired == 5
     assert sized(load(0.1), of=bounded, spot=tight).spot_desired == 3
+    # AWS refuses less than a group's minimum.
+    above = replace(group("spot", 8), minimum=7, maximum=9)
+    assert sized(load(70.0), of=bounded, spot=above).spot_desired == 7
 
 
 LOADS = st.floats(0.001, 500)

@@ -27,7 +27,8 @@ from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.settings.sizing import Objective, SizingPolicy
 from spotkeeper.ports import Throttled, Unavailable
-from spotkeeper_lab.fakes import Crash, FakeLoadHistories, instant
+from spotkeeper.turns import check_health
+from spotkeeper_lab.fakes import Crash, FakeLoadHistories, FakeRegions, instant
 from tests.builders import at, ids, judged
 from tests.laws import shuffles
 from tests.unit.turns.stage import START_S, Stage, hung, served
@@ -157,7 +158,12 @@ class Writes(FakeLoadHistories):
 
     written = 0
 
+    refused = False
+
     def write(self, fleet: str, history: LoadHistory, now: datetime) -> None:
+        if not self.refused:
+            self.refused = True
+            raise Throttled("the table is busy")
         self.written += 1
         super().write(fleet, history, now)
 
@@ -172,6 +178,7 @@ def test_a_history_is_written_once_a_step_and_a_record_has_the_cost_of_its_rules
         stage.serve(minute, dict.fromkeys(members, 0.5))
         records += stage.turn(minute).records
     history = histories.read("ocr")
+    # A write that the table refuses stops nothing, and the next turn writes.
     # The first five minutes were served before the first turn.
     assert histories.written == len(history.work_ms) / 5 == 11
     assert sum(history.work_ms[5:]) == pytest.approx(10 * 600_000, rel=0.02)
@@ -180,6 +187,57 @@ def test_a_history_is_written_once_a_step_and_a_record_has_the_cost_of_its_rules
         assert (followed is not None) == ("in the last days" in one.reason)
     seen = judged(records[-1])
     assert 0 < (seen.hours_least or 0) <= (seen.hours_followed or 0)
+
+
+# --- what a record keeps --------------------------------------------------------------------------
+
+
+def test_a_request_that_comes_too_late_is_recorded_as_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    monkeypatch.setattr(check_health, "ASK_UNTIL_S", 0.0)
+    (record,) = stage.turn(0).records
+    (outcome,) = record.refused
+    assert (outcome.request.kind, record.changed) == (RequestKind.RESIZE_SPOT, False)
+    assert stage.cloud.group("spot").desired == 4
+
+
+def test_a_record_names_no_more_suspects_than_an_item_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, suspects = Stage(6), 2
+    for minute in range(8):
+        stage.serve(minute, dict.fromkeys(stage.spot[suspects * (minute >= 2) :], 0.9))
+        monkeypatch.setattr(check_health, "SUSPECTS", 1)
+        (record,) = stage.turn(minute).records
+    assert judged(record).workers_suspect == suspects
+    assert len(record.suspects) == 1
+    assert "1 more suspects" in record.reason
+
+
+def test_the_last_check_knows_the_logs_of_other_regions() -> None:
+    """Of two at the home, one is slow: only its peers elsewhere show it."""
+    stage = Stage(spot=2, sizing=SizingPolicy(enabled=False))
+    regions = "arn:aws:dynamodb:us-west-2:123456789012:table/t"
+    stage.fleet = replace(stage.fleet, regions=regions)
+    stage.ports = replace(stage.ports, regions=FakeRegions("us-east-1", {}, set()))
+    slow, well = stage.spot
+    records = list[DecisionRecord]()
+    for minute in range(12):
+        for who, service_s in (slow, 12.0), (well, 2.0):
+            stage.table.add(digest([served(who, s, service_s) for s in spread_over(minute)],
+                            instant(START_S + 60 * minute), "ocr"))  # fmt: skip
+        for who in ids("b", 4):
+            stage.table.add(digest([served(who, s, 2.0) for s in spread_over(minute)],
+                            instant(START_S + 60 * minute), "ocr@us-west-2"))  # fmt: skip
+        records += stage.turn(minute).records
+    assert [r.suspects[0].instance_id for r in records if judged(r).workers_replaced] == [slow]
+
+
+def spread_over(minute: int) -> list[float]:
+    return [START_S + 60 * minute - 12 * n for n in range(5)]
 
 
 # --- the memory follows what AWS may have accepted ------------------------------------------------

@@ -6,6 +6,7 @@ Observe, assess, plan, act, apply, record, for every fleet; an error stops that 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from spotkeeper.domain.decision import (
     Action,
@@ -38,12 +39,14 @@ from spotkeeper.domain.health.decide import (
 from spotkeeper.domain.health.trial import judged
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.digest import LATE_AFTER_S
+from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import known_length
 from spotkeeper.domain.load.summarise import onprem_at_once
-from spotkeeper.ports import FleetError, Ports, Unreadable
+from spotkeeper.ports import FleetError, Ports, TimedOut, Unreadable
 from spotkeeper.turns.spread import shared
 from spotkeeper.turns.turn import (
     ASK_UNTIL_S,
+    TABLE,
     Budget,
     FleetTurns,
     Once,
@@ -52,6 +55,9 @@ from spotkeeper.turns.turn import (
     fleet_in_force,
     groups_of,
 )
+
+# A record names this many suspects, as an item of the table has 400 KB at most.
+SUSPECTS = 200
 
 
 def check_health(fleets: Sequence[Fleet], ports: Ports, now: datetime) -> TurnReport:
@@ -78,13 +84,11 @@ def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, Deci
     snapshot = _snapshot(this, groups)
     fleet = this.fleet
     assessment = assess(snapshot, lease.health)
-    if assessment.history is not None and assessment.history != snapshot.history:
-        ports.histories.write(fleet.name, assessment.history, now)
     wanted = plan(assessment)
     if fleet.is_shared:
         wanted = shared(wanted, this)
     if any(isinstance(action, ReplaceWorker) for action in wanted.actions):
-        wanted = checked(wanted, ports.load.since(fleet.name, read_from(fleet, now)))
+        wanted = checked(wanted, _digests(this))
     if wanted.actions:
         # Written first: a turn that dies must not forget what it may have requested.
         unknown = [Answer.LOST for _ in wanted.actions]
@@ -92,7 +96,18 @@ def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, Deci
         ports.states.commit(lease, intended, now, release=False)
     answers = [_ask(action, this) for action in wanted.actions]
     memory = apply(wanted.memory, wanted.actions, answers, now)
+    if (history := assessment.history) is not None and history != snapshot.history:
+        # The next turn adds the same minutes.
+        write = partial(ports.histories.write, fleet.name, history, now)
+        this.optional("the load's history", None, write, api=TABLE)
     return memory, _record_of(wanted, answers, this)
+
+
+def _digests(this: Round) -> tuple[LoadDigest, ...]:
+    """Read the logs of the window, of a fleet's other regions, too."""
+    fleet, since = this.fleet, read_from(this.fleet, this.now)
+    names = (fleet.name, *(f"{fleet.name}@{region}" for region in fleet.elsewhere))
+    return tuple(each for name in names for each in this.ports.load.since(name, since))
 
 
 def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
@@ -102,9 +117,7 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
     if fleet is not this.fleet:
         this.fleet, groups = fleet, ports.groups.describe(fleet.groups)
     spot, on_demand = groups_of(fleet, groups, ports.owner)
-    digests = ports.load.since(fleet.name, read_from(fleet, now))
-    for region in fleet.elsewhere:
-        digests += ports.load.since(f"{fleet.name}@{region}", read_from(fleet, now))
+    digests = _digests(this)
     if not digests and lease.health.flow.newest is None:
         digests = ports.load.since(fleet.name, read_from(fleet, now, lost=True))
     sized, queue, history = spot, None, None
@@ -138,10 +151,13 @@ def _ask(action: HealthAction, this: Round) -> Answer:
 
     A large scale-in takes several turns: it must not take other fleets' time.
     """
-    if isinstance(action, EndInstance) and this.budget.is_shared_out():
+    spent = this.budget.spent_s()
+    if isinstance(action, EndInstance) and (spent >= ASK_UNTIL_S or this.budget.is_shared_out()):
         return Answer.SKIPPED
-    if this.budget.spent_s() >= ASK_UNTIL_S:
-        return Answer.SKIPPED
+    if spent >= ASK_UNTIL_S:
+        late = TimedOut(f"not requested, because {spent:.0f} s had passed")
+        this.answered(request_of(action), late)
+        return Answer.REFUSED
     writer = this.ports.writer
     try:
         match action:
@@ -175,7 +191,9 @@ def _record_of(wanted: HealthPlan, answers: Sequence[Answer], this: Round) -> De
     if queue is not None and queue.trouble and queue.trouble not in sizing.reason:
         reasons.append(f"the request queue is not known ({queue.trouble})")
     reasons += [diagnosis.nobody_serves] if diagnosis.nobody_serves else []
-    reasons += [suspect.text for suspect in diagnosis.suspects]
+    suspects = sorted(diagnosis.suspects, key=lambda one: one.instance_id not in diagnosis.replace)
+    reasons += [suspect.text for suspect in suspects[:SUSPECTS]]
+    reasons += [f"{more} more suspects"] if (more := len(suspects) - SUSPECTS) > 0 else []
     variation = wanted.assessment.load.service.squared_variation
     deadline_s = fleet.availability.launch_deadline_s
     new_version = judged(wanted.memory.trial, variation, deadline_s)
@@ -211,7 +229,7 @@ def _record_of(wanted: HealthPlan, answers: Sequence[Answer], this: Round) -> De
         suspects=tuple(
             [
                 replace(s, replaced_at=snapshot.now) if s.instance_id in replaced else s
-                for s in diagnosis.suspects
+                for s in suspects[:SUSPECTS]
             ]
         ),
         nobody_serves=diagnosis.nobody_serves,

@@ -103,13 +103,13 @@ def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
         # A share that was never written sizes nothing.
         return wanted
     spot, ask = wanted.assessment.snapshot.spot, share.in_force(fleet.bounds.spot_min, this.now).ask
-    most = min(spot.maximum, fleet.bounds.spot_max)
     if memory.share and share.cover < memory.share.cover:
         # What stands in on demand for a unit that serves elsewhere ends now.
         turn = partial(this.ports.wake_ups.at, fleet.name, this.now, this.now, 0)
         this.optional("a turn of availability", None, turn, api="SQS")
     memory = replace(memory, share=share, size_limited=False)
-    return resized(replace(wanted, memory=memory), min(max(ask, spot.minimum), most))
+    size = max(min(ask, spot.maximum, fleet.bounds.spot_max), spot.minimum)
+    return resized(replace(wanted, memory=memory), size)
 
 
 def _divided(this: Round, wanted: HealthPlan, need: int) -> Places:

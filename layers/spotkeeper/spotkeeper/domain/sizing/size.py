@@ -91,8 +91,8 @@ class Estimate:
 
 
 def bounds(fleet: Fleet, spot: Group) -> tuple[int, int]:
-    """Return the fewest and the most instances that the operator and the group allow."""
-    most = min(fleet.bounds.spot_max, spot.maximum)
+    """Return the fewest and the most instances that the operator and, first, the group allow."""
+    most = max(min(fleet.bounds.spot_max, spot.maximum), spot.minimum)
     return min(max(fleet.bounds.spot_min, spot.minimum), most), most
 
 
