@@ -665,6 +665,19 @@ def test_a_fleet_whose_requests_ended_does_not_replace_its_instances_all_night()
 
 
 @pytest.mark.parametrize(
+    ("declared", "own_s", "rings"), [(2, None, True), (0, -3600, True), (0, -9001, False)]
+)
+def test_requests_that_wait_ring_without_an_instance_where_own_workers_should_take_them(
+    declared: int, own_s: float | None, rings: bool
+) -> None:
+    own = None if own_s is None else at(own_s)
+    memory = HealthMemory(queue=untouched(300), flow=LogFlow(newest=at(-3600)), onprem_at=own)
+    none = (group("spot", 0), group("on-demand", 0))
+    found = diagnosed(load(), memory, groups=none, onprem_workers=declared)
+    assert ("7 requests wait" in found.nobody_serves) is rings
+
+
+@pytest.mark.parametrize(
     ("racks", "last", "declared", "silent"), [(2, 0, 2, 0), (2, 0, 3, 1), (3, -300, 3, 3)]
 )
 def test_workers_on_premises_only_raise_alarms(

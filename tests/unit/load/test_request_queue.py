@@ -51,6 +51,7 @@ def watched(
         ([EMPTY] * LOOKS, 240),
         ([EMPTY] * (LOOKS - 1), 0),
         ([EMPTY] * 11 + [BUSY], 0),
+        ([EMPTY] * 11 + [replace(EMPTY, delayed=1)], 0),
         ([EMPTY] * 11 + [BUSY] + [EMPTY] * LOOKS, 240),
         ([EMPTY] * 11 + [DENIED], 0),
         # A look that failed proves nothing and ends nothing, three in a row do.

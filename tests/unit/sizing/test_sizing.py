@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group
-from spotkeeper.domain.health_memory import HealthMemory
+from spotkeeper.domain.health_memory import HealthMemory, Needed, Silence
 from spotkeeper.domain.load.flow import LogFlow
 from spotkeeper.domain.load.load import Load, WorkerLoad, histogram
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
@@ -188,6 +188,25 @@ def test_silence_does_not_forget_what_was_needed() -> None:
     silent = sized(load(0.0, 400, newest=at(0)), 10, memory=before.memory)
     assert (silent.workers, silent.spot_desired) == (10, 10)
     assert [(held.workers, held.at) for held in silent.memory.needed] == [(10, at(400))]
+
+
+@pytest.mark.parametrize(
+    ("rack", "usual", "desired"), [(True, True, 0), (True, False, 1), (False, True, 1)]
+)
+def test_a_usual_pause_beside_a_rack_starts_nothing(rack: bool, usual: bool, desired: int) -> None:
+    yesterday = Silence(since=at(-90_000), until=at(-50_000))
+    flow = replace(KNOWN, newest=at(-600), watched_since=at(-172_800), rate=1.0, lately=1.0)
+    memory = HealthMemory(
+        flow=flow,
+        onprem_at=at(-600) if rack else at(-9000),
+        silences=(yesterday,) if usual else (),
+        needed=(Needed(at=at(-900), workers=4),),
+    )
+    sizing = sized(load(0.0, newest=at(-600)), 0, memory=memory)
+    assert (sizing.spot_desired, any(n.held for n in sizing.memory.needed)) == (
+        desired,
+        desired > 0,
+    )
 
 
 def test_workers_on_premises_appear_by_their_logs_up_to_the_number_that_is_known() -> None:

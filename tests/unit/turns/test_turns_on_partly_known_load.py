@@ -1,18 +1,21 @@
 """Turns on a load that is known in part: late logs, gaps, outages, broken shippers, adoption."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from spotkeeper.domain.decision import Controller
+from spotkeeper.domain.load.request_queue import MISPLACED, QueueLength
 from spotkeeper.domain.settings.sizing import Bounds, SizingPolicy
 from spotkeeper.turns.check_availability import check_availability
-from spotkeeper_lab.fakes import instant
+from spotkeeper_lab.fakes import FakeRequestQueues, instant
 from tests.unit.turns.stage import Stage, Workday
 
 UNSIZED = SizingPolicy(enabled=False)
 # Requests a second that are ten erlangs, and two.
 TEN, TWO = 5.0, 1.0
+QUEUE = "rabbitmq://%2F/requests"
 
 
 def served_before(
@@ -26,6 +29,14 @@ def served_before(
     day.pass_minutes(20, rate)
     day.turned = True
     return day
+
+
+def reading(url: str | None, day: Workday) -> dict[str, QueueLength]:
+    """Name a request queue in the document; its length is what a test sets."""
+    queues = FakeRequestQueues()
+    day.fleet = replace(day.fleet, request_queue_url=url)
+    day.ports = replace(day.ports, queues=queues)
+    return queues.lengths
 
 
 BOTH = pytest.mark.parametrize("objective", [False, True], ids=["load rate", "objective"])
@@ -114,11 +125,51 @@ def test_the_bounds_rule_in_silence_too(spot: int, least: int, desired: int) -> 
     assert stage.cloud.group("spot").desired == desired
 
 
-def beside_a_rack() -> Workday:
+def beside_a_rack(**more: Any) -> Workday:
     """A fleet without any spot instance, whose machines on premises carry the load."""
-    day = Workday(0, service_s=2.0)
+    day = Workday(0, service_s=2.0, **more)
     day.fleet, day.onprem = replace(day.fleet, onprem_workers=2), ["rack-0", "rack-1"]
     return day
+
+
+@BOTH
+def test_pauses_between_rare_requests_start_nothing_beside_a_rack_but_its_end_does(
+    objective: bool,
+) -> None:
+    day = beside_a_rack(objective=objective)
+    for request in range(60):
+        day.onprem = day.onprem if request < 40 else ()
+        day.line.append(day.now_s + 40)
+        day.pass_minutes(4)
+    assert {*day.desired[:200]} == {0}
+    assert day.desired[-1] == 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_rack_that_takes_nothing_rings_where_the_cloud_has_nobody(known: bool) -> None:
+    """No instance may be launched, so none is missing."""
+    day = beside_a_rack(spot_max=0)
+    lengths = reading(QUEUE if known else None, day)
+    for minute in range(30):
+        day.onprem = ["rack-0", "rack-1"] if minute < 15 else ()
+        lengths[QUEUE] = QueueLength(waiting=len(day.line), in_flight=int(bool(day.onprem)))
+        day.pass_minutes(1, 0.2)
+        assert minute >= 15 or "nobody-serves" not in day.alarms
+    assert "nobody-serves" in day.sized.alarms
+
+
+def test_another_request_queue_is_judged_anew() -> None:
+    """The wrong one was empty beside busy workers; the document was corrected in an idle hour."""
+    day = served_before(2, 1.0, objective=False)
+    reading("wrong", day)["wrong"] = QueueLength(waiting=0, in_flight=0)
+    day.pass_minutes(40, 1.0)
+    assert MISPLACED in day.sized.reason
+    day.pass_minutes(20)
+    reading(QUEUE, day)[QUEUE] = QueueLength(waiting=0, in_flight=0)
+    day.pass_minutes(9)
+    assert day.desired[-1] > 0
+    day.pass_minutes(4)
+    assert day.desired[-1] == 0
 
 
 def test_on_premises_workers_that_die_while_spot_is_zero_wake_a_worker() -> None:

@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from spotkeeper.domain.decision import NewVersion
-from spotkeeper.domain.load.flow import LogFlow
+from spotkeeper.domain.load.flow import HOUR, LogFlow
 from spotkeeper.domain.load.request_queue import QueueMemory
 from spotkeeper.domain.load.speeds import Speeds
 from spotkeeper.domain.spread import Place, Share
+
+# Silences are compared with those at the same time of the last two weeks, within an hour.
+ALIKE, DAYS, SILENCES = timedelta(hours=1), 14, 40
+WEEK, WEEKEND = 7, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,7 @@ class HealthMemory:
     that count as not serving. `starting` maps an instance whose workers never reported to when it
     was first seen, `start_ups` are the seconds that the last launches took to be in service.
     `service_mean_s` is the last known service time, for waking after the logs have gone, and
-    `queue` the request queue of a fleet that has one.
+    `queue` the request queue of a fleet that has one, at `queue_url`.
     `onprem_suspects` maps a worker on premises to when it was first seen failing or slow.
     `flow` is what is known of the search logs. `expected` maps an instance in service to its share
     of the requests since its last log: of 40 requests among 8 workers, 5 each. `last_logs` maps it
@@ -59,7 +63,8 @@ class HealthMemory:
     `full_of` slots of the document then; 0 if it is not known.
     `failures` maps an instance to its failed requests since its last success, and while there are
     such, the others to their successes since, below 0; "" are the workers on premises.
-    `onprem` has how many workers ran on premises lately, as far as no later count is less.
+    `onprem` has how many workers ran on premises lately, as far as no later count is less, and
+    `onprem_at` is when one of them last finished a request.
     `worker_known_at` is the last turn at which an instance in service had logged a request before.
     With `size_limited`, the load needed more than was requested of the spot group; None before the
     load has sized the group. `silences` are the times without requests of the last two weeks.
@@ -80,6 +85,7 @@ class HealthMemory:
     start_ups: tuple[int, ...] = ()
     service_mean_s: float = 0.0
     queue: QueueMemory | None = None
+    queue_url: str | None = None
     onprem_suspects: Mapping[str, datetime] = field(default_factory=dict)
     flow: LogFlow = field(default_factory=LogFlow)
     expected: Mapping[str, float] = field(default_factory=dict)
@@ -91,6 +97,7 @@ class HealthMemory:
     full_of: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
     onprem: tuple[OnPremCount, ...] = ()
+    onprem_at: datetime | None = None
     worker_known_at: datetime | None = None
     silences: tuple[Silence, ...] = ()
     speeds: Speeds = field(default_factory=Speeds)
@@ -99,3 +106,28 @@ class HealthMemory:
     places: Mapping[str, Place] = field(default_factory=dict)
     divided: int | None = None
     elsewhere: int = 0
+
+    @property
+    def onprem_served(self) -> bool:
+        """Whether workers on premises served within an hour of the newest log."""
+        newest = self.flow.newest
+        return bool(newest and self.onprem_at and newest - self.onprem_at <= HOUR)
+
+    def was_quiet_before(self, now: datetime) -> bool:
+        """Tell whether this time was quiet on this day of the week, or on some of the last seven.
+
+        A quiet weekend does not excuse a silence on a working day.
+        """
+
+        def quiet(days: int) -> bool:
+            at = now - timedelta(days=days)
+            return any(one.since - ALIKE <= at <= one.until + ALIKE for one in self.silences)
+
+        if quiet(WEEK) or quiet(DAYS):
+            return True
+        began = [one.since - ALIKE for one in self.silences]
+        if len(began) < SILENCES:
+            # Otherwise earlier silences may be forgotten.
+            began.append(self.flow.watched_since or now)
+        known = [days for days in range(1, WEEK + 1) if now - timedelta(days=days) >= min(began)]
+        return WEEK * sum(map(quiet, known)) > WEEKEND * len(known)

@@ -369,8 +369,8 @@ ACCOUNT_CHECKS: tuple[Check[Facts], ...] = (
         "remove them from the fleet's document (docs/settings.md)",
         lambda facts: ((f.name, ", ".join(f.unused)) for f in facts.fleets if f.unused)),
     Check("nothing-wakes-it", WARNING,
-        "bounds.spot_min is 0 and no request queue is named: once the group is empty, only logs of "
-        "on-premises workers start it",
+        "bounds.spot_min is 0 and no request queue is named: an empty group grows only by logs of "
+        "on-premises workers, or by one where logs had arrived and are missing",
         "set bounds.spot_min to 1 or more, or name the request_queue_url",
         lambda facts: (
             (fleet.name, "") for fleet in facts.fleets

@@ -165,9 +165,12 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     load = _load(snapshot, flow, flow.ends_at(now))
     flow = flow if late else paced(before, flow, load)
     queue, served_s = None, load.service.mean_s or memory.service_mean_s
+    url = snapshot.fleet.request_queue_url
     if snapshot.queue is not None:
-        queue = watch_queue(memory.queue, snapshot.queue, load.newest, load.offered, now)
-    memory = replace(memory, flow=flow, queue=queue, service_mean_s=served_s)
+        # What was seen of another queue says nothing of this one.
+        known = memory.queue if memory.queue_url in (None, url) else None
+        queue = watch_queue(known, snapshot.queue, load.newest, load.offered, now)
+    memory = replace(memory, flow=flow, queue=queue, queue_url=url, service_mean_s=served_s)
     memory = with_silence(memory, before, load, now)
     memory = watch_starts(memory, *snapshot.groups, load, now)
     full = slots_when_full(memory, load, snapshot.fleet)

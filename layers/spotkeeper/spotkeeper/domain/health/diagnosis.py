@@ -168,7 +168,10 @@ def diagnose(
         bootstrap=tuple(sorted(never_reported)),
         free=free,
         onprem_due=onprem_due,
-        nobody_serves=(nobody_serves(memory, now) or _most_fail(load, memory, policy))
+        nobody_serves=(
+            nobody_serves(memory, now, declared=fleet.onprem_workers)
+            or _most_fail(load, memory, policy)
+        )
         if policy.enabled
         else "",
     )

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from spotkeeper.domain.fleet import Fleet, Group, Phase
-from spotkeeper.domain.health_memory import HealthMemory, Silence
+from spotkeeper.domain.health_memory import DAYS, SILENCES, HealthMemory, Silence
 from spotkeeper.domain.load.flow import (
     CERTAIN,
     HOUR,
@@ -45,9 +45,6 @@ TRIED_AFTER = timedelta(minutes=30)
 TRIED_AFTER_SLOTS = round(TRIED_AFTER.total_seconds() / SLOT_S)
 # A new worker takes a request that waits at once, and its log is known after this.
 FIRST_REQUEST = timedelta(minutes=2)
-# Silences are compared with those at the same time of the last two weeks, within an hour.
-ALIKE, DAYS, SILENCES = timedelta(hours=1), 14, 40
-WEEK, WEEKEND = 7, 2
 
 
 # The start-up time is the median of the last launches, at most this many.
@@ -108,6 +105,7 @@ def watch_reports(
     counted = range(memory.flow.counted, flow.counted)
     oldest_first = sorted(load.workers, key=lambda worker: worker.last_finished)
     logged = {worker.instance_id: worker.last_finished for worker in oldest_first}
+    own = (one.last_finished for sent in digests for one in sent.workers if not one.instance_id)
     last = {i: at for i, at in {**memory.last_logs, **logged}.items() if i in since}
     workers = workers_in_service(len(since) + memory.elsewhere, load, fleet)
     passed = max(requests / workers, _beside_waits(requests, workers, load, digests, memory, now))
@@ -134,6 +132,7 @@ def watch_reports(
         flow=flow,
         expected=expected,
         last_logs=last,
+        onprem_at=max(own, default=memory.onprem_at),
         counts=_counts(memory, flow.counted, requests),
         failures=_failures(memory, since, digests, counted),
         worker_known_at=now if since.keys() - memory.starting.keys() else memory.worker_known_at,
@@ -409,13 +408,14 @@ def _nobody_serves(memory: HealthMemory, now: datetime) -> bool:
     return memory.flow.is_missing(now) and not requests_had_stopped(memory, UNHEARD, now)
 
 
-def nobody_serves(memory: HealthMemory, now: datetime) -> str:
+def nobody_serves(memory: HealthMemory, now: datetime, *, declared: int = 0) -> str:
     """Say why no worker seems to serve any request; empty where one does.
 
     A queue proves it. Without one, missing logs do, except at a time of day that was quiet before.
-    Where no instance is in service, the capacity is missing, which other alarms say.
+    Where no instance is in service, the capacity is missing, which other alarms say, unless workers
+    on premises are `declared`, or served last.
     """
-    if not memory.in_service_since:
+    if not (memory.in_service_since or declared or memory.onprem_served):
         return ""
     waiting, newest = known_waiting(memory.queue), memory.flow.newest
     untouched = untouched_s(memory.queue, now)
@@ -429,29 +429,9 @@ def nobody_serves(memory: HealthMemory, now: datetime) -> str:
     why = f"no request was logged for {silence.total_seconds():.0f} s"
     if waiting:
         return f"nobody serves: {waiting} requests wait, and {why}"
-    if _was_quiet_before(memory, now):
+    if memory.was_quiet_before(now):
         return ""
     return f"{why}, where many are expected: nobody serves, or requests have stopped"
-
-
-def _was_quiet_before(memory: HealthMemory, now: datetime) -> bool:
-    """Tell whether this time was quiet on this day of the week, or on several of the last seven.
-
-    A quiet weekend does not excuse a silence on a working day.
-    """
-
-    def quiet(days: int) -> bool:
-        at = now - timedelta(days=days)
-        return any(one.since - ALIKE <= at <= one.until + ALIKE for one in memory.silences)
-
-    if quiet(WEEK) or quiet(DAYS):
-        return True
-    began = [one.since - ALIKE for one in memory.silences]
-    if len(began) < SILENCES:
-        # Otherwise earlier silences may be forgotten.
-        began.append(memory.flow.watched_since or now)
-    known = [days for days in range(1, WEEK + 1) if now - timedelta(days=days) >= min(began)]
-    return WEEK * sum(map(quiet, known)) > WEEKEND * len(known)
 
 
 def _could_log_since(memory: HealthMemory, newest: datetime) -> datetime:
@@ -461,7 +441,7 @@ def _could_log_since(memory: HealthMemory, newest: datetime) -> datetime:
     the fleet was asleep.
     """
     waiting_since = (memory.queue.waiting_since if memory.queue else None) or newest
-    return max(newest, waiting_since, min(memory.in_service_since.values()))
+    return max(newest, waiting_since, min(memory.in_service_since.values(), default=newest))
 
 
 def with_silence(memory: HealthMemory, before: LogFlow, load: Load, now: datetime) -> HealthMemory:

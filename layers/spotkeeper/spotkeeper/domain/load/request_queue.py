@@ -36,11 +36,6 @@ class QueueLength:
     seen_at: datetime | None = None
     delayed: int = 0
 
-    @property
-    def empty(self) -> bool:
-        """Nothing is in the queue."""
-        return not (self.waiting or self.in_flight or self.delayed)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueMemory:
@@ -83,7 +78,7 @@ def watch_queue(
         return replace(before, empty_since=max(before.empty_since, newest))
     if before.read_at is None or now - before.read_at > LONGEST_GAP:
         before = QueueMemory(length=before.length, unseen=before.unseen)
-    if not answer.empty:
+    if answer.waiting or answer.in_flight or answer.delayed:
         untouched, looks = _untouched(before, answer, now)
         return QueueMemory(
             length=answer,

@@ -65,10 +65,11 @@ class _Turn:
         return quiet_s(self.memory.queue, self.now, self.fleet.sizing.quiet_after_s)
 
     @property
-    def silent_by_chance(self) -> bool:
-        """Whether chance explains the silence of the search logs: requests are rare."""
+    def is_usual(self) -> bool:
+        """Whether chance explains the silence, or the group is at zero and it was quiet before."""
         flow = self.memory.flow
-        return flow.newest is not None and not flow.is_missing(self.now)
+        pause = not self.spot.desired and self.memory.was_quiet_before(self.now)
+        return flow.newest is not None and (pause or not flow.is_missing(self.now))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,8 @@ def recent_onprem(
     recent = [one for one in memory.onprem if one.at > since]
     least = min([live, *(one.workers for one in recent)])
     finished = sum(worker.finished for worker in on_premises(load))
-    if not memory.flow.is_whole(load.window_s, now) or finished < UNHEARD * least:
+    whole = load.workers and memory.flow.is_whole(load.window_s, now)
+    if not whole or finished < UNHEARD * least:
         return live, ()
     kept = (one for one in recent if one.workers < live)
     return least, (*kept, OnPremCount(at=now, workers=live))
@@ -130,7 +132,7 @@ def _in_silence(turn: _Turn, serving: int) -> Estimate:
     """Hold the size within the bounds, or wake the fleet: waiting requests have no logs yet."""
     fleet, memory, current = turn.fleet, turn.memory, turn.spot.desired
     least, most = bounds(fleet, turn.spot)
-    waking = _waking(turn)
+    waking = _waking(turn, serving)
     wanted = max(current, least, math.ceil(waking / fleet.workers_per_instance))
     instances = min(wanted, most)
     newest = turn.load.newest or memory.flow.newest
@@ -151,27 +153,28 @@ def _in_silence(turn: _Turn, serving: int) -> Estimate:
     )
 
 
-def _waking(turn: _Turn) -> int:
+def _waking(turn: _Turn, serving: int) -> int:
     """Return the workers to wake with: enough for the queue, or one if no queue can be read.
 
-    A fleet at zero has no logs. Without a queue, only a worker shows whether requests wait.
+    A fleet at zero has no logs. Without a queue, only a worker shows whether requests wait. Nothing
+    wakes where others serve, and chance or a usual pause explains that they have no logs.
     """
     memory, waiting = turn.memory, known_waiting(turn.memory.queue)
     slots = max(1, math.ceil(waiting * memory.service_mean_s / DRAIN_S)) if waiting else 0
     unseen = memory.queue is None and memory.flow.newest is not None
-    alone = not turn.spot.desired and known_length(memory.queue) is None
-    least = alone and (unseen or is_blind(memory.queue, turn.now))
+    asleep = not turn.spot.desired and not (serving and turn.is_usual)
+    least = asleep and (unseen or is_blind(memory.queue, turn.now))
     return max(math.ceil(slots / turn.fleet.slots), int(least))
 
 
 def _held(turn: _Turn, waking: int, serving: int) -> tuple[Needed, ...]:
     """Hold the need from before a silence: after it, the windows are partly empty for a while.
 
-    A silence that chance explains keeps no need beyond its time. Chance explains nothing where no
-    instance serves: requests leave no logs then.
+    A usual silence keeps no need beyond its time. None is usual where nobody serves: requests leave
+    no logs then.
     """
     memory, now = turn.memory, turn.now
-    if serving and turn.silent_by_chance:
+    if serving and turn.is_usual:
         return memory.needed
     if turn.fleet.objective is None:
         before = max([waking, *(n.workers for n in memory.needed)])
@@ -441,7 +444,8 @@ def size(
     turn = _Turn(load, fleet, spot, memory, now)
     silent = load.newest is None or (now - load.newest).total_seconds() > fleet.sizing.stale_after_s
     serving = outlook.serving if outlook else len(memory.in_service_since) + memory.elsewhere
-    rare = outlook and serving and turn.silent_by_chance and not known_waiting(memory.queue)
+    serving = serving or int(memory.onprem_served)
+    rare = outlook and serving and turn.is_usual and not known_waiting(memory.queue)
     quiet, (least, _) = turn.quiet_s, bounds(fleet, spot)
     # Whoever allows no worker at all accepts that the first requests after a sleep are late.
     if quiet and not (least and outlook and outlook.choice.overspent):
