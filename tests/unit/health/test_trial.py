@@ -116,3 +116,14 @@ def test_nothing_is_held_against_it_without_logs_or_instances() -> None:
     blind = after(*[SILENT] * 40, logs=False)
     assert blind is not None and blind.verdict is UNKNOWN
     assert after(*[SILENT] * 30, None) is None
+
+
+def test_a_newer_version_is_compared_instead_and_one_that_was_there_before_is_not_newer() -> None:
+    trial, two = NewVersion(), {"7-a": -60, "8-a": 0}
+    looks = [two, {**two, "9-a": 1}, two, {**two, "9-b": 3}, {"7-b": 4, "8-a": 0, "9-b": 3}]
+    for number, (begun, newest) in enumerate(zip(looks, "89999", strict=True)):
+        there = [replace(i, template=i.instance_id[0]) for i in instances([*begun])]
+        since = {one: at(60 * minute) for one, minute in begun.items()}
+        of = [group("spot", len(there), there)]
+        trial = watch_versions(trial, of, since, [], [], at(60 * number))
+        assert (trial.version, trial.instances) == (newest, int(number != 2))

@@ -234,11 +234,13 @@ class NewVersion:
 
     Logs are those of the minutes in which it had instances, before `until`, counted from the Unix
     epoch. In these `minutes` it was `expected` to serve as many as each other instance. A version
-    without instances was lost lately. An empty version: all instances have one.
+    without instances was lost lately. An empty version: all instances have one. The `older` ones
+    are those seen beside it.
     """
 
     version: str = ""
     since: datetime | None = None
+    older: tuple[str, ...] = ()
     instances: int = 0
     new: Served = field(default_factory=Served)
     others: Served = field(default_factory=Served)

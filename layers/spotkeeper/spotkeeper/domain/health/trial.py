@@ -65,11 +65,15 @@ def watch_versions(
     order = sorted((first, _number(version), version) for version, first in begun.items())
     newest = order[-1][-1] if order else ""
     until = _minute(now) - 1
-    kept = before.version not in begun and until - before.until < KEPT
-    if len(order) < 2 or order[0][:2] == order[-1][:2]:  # noqa: PLR2004 - nothing to compare
+    newer = newest not in ("", before.version, *before.older)
+    kept = not newer and before.version not in begun and until - before.until < KEPT
+    if kept or len(order) < 2 or order[0][:2] == order[-1][:2]:  # noqa: PLR2004 - nothing to compare
         return replace(before, instances=0) if kept else NewVersion()
-    if before.version not in begun:
+    if newer or before.version not in begun:
         before = NewVersion(version=newest, since=begun[newest])
+    # What a group launches again of these is not new.
+    older = {*before.older, *begun} - {before.version}
+    before = replace(before, older=tuple(sorted(older)))
     if not before.instances:
         before = replace(before, until=max(before.until, _minute(begun[before.version])))
     new = {i.instance_id: i.pool.rpartition("/")[2] for i in there if i.template == before.version}
