@@ -1,5 +1,6 @@
 """docs/rollouts.md on a simulated cloud: roll a version out, see it, end it; what AWS refuses."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -7,6 +8,7 @@ import boto3
 import pytest
 
 from functions.check_availability.app import handler as check_availability
+from spotkeeper.domain.decision import NewVersion, Verdict
 from spotkeeper_operator import rollout
 from spotkeeper_operator.rollout import Step
 from tests.builders import NOON
@@ -72,9 +74,7 @@ def test_no_canary_begins_while_a_controller_has_no_turns(
 def test_somebody_elses_refresh_is_shown_and_left_alone_and_one_is_cancelled_or_rolled_back(
     of_version_7: Stage,
 ) -> None:
-    client = boto3.client("autoscaling")
-    theirs: Any = {"LaunchTemplate": {"LaunchTemplateId": "lt-0123456789abcdef0", "Version": "9"}}
-    client.start_instance_refresh(AutoScalingGroupName="main-spot", DesiredConfiguration=theirs)
+    refresh("9")
     assert "instance refresh to version 9 since" in " ".join(run("status")[1].split())
     code, out, _ = run("rollout", "main", "--template-version", "8", "--yes")
     assert (code, "somebody else's instance refresh" in out) == (1, True)
@@ -82,10 +82,117 @@ def test_somebody_elses_refresh_is_shown_and_left_alone_and_one_is_cancelled_or_
     # What the cancelled refresh has replaced goes back, too.
     Days(of_version_7).minutes(3)
     assert versions(of_version_7) == {"7", "9"}
-    assert answered("rollout", "main", "--roll-back") == "main: roll back main-spot\n"
+    assert run("rollout", "main", "--roll-back")[:2] == (0, "main: roll back main-spot\n")
     Days(of_version_7).minutes(20)
     assert versions(of_version_7) == {"7"}
-    assert answered("rollout", "main", "--roll-back") == "main: roll back: nothing to do\n"
+    assert run("rollout", "main", "--roll-back")[:2] == (0, "main: done: nothing to do\n")
+
+
+def refresh(version: str, **preferences: Any) -> None:
+    """Start an instance refresh of the spot group, as somebody else does."""
+    spec = {"LaunchTemplateId": "lt-0123456789abcdef0", "Version": version}
+    wish: Any = {"DesiredConfiguration": {"LaunchTemplate": spec}, "Preferences": preferences}
+    boto3.client("autoscaling").start_instance_refresh(AutoScalingGroupName="main-spot", **wish)
+
+
+def compared(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """Let the fleet's turns find a version worse than the others."""
+    turns = rollout.Rollout._turns
+    worse = NewVersion(version=f"lt/{version}", instances=1, since=NOON, verdict=Verdict.WORSE)
+
+    def found(self: rollout.Rollout) -> Any:
+        turn, health = turns(self)
+        return turn, replace(health, new_version=worse)
+
+    monkeypatch.setattr(rollout.Rollout, "_turns", found)
+
+
+@pytest.fixture
+def launches_8(of_version_7: Stage) -> Stage:
+    """Both groups launch version 8; one instance has it already."""
+    for name in GROUPS:
+        of_version_7.cloud._group(name).template = "8"
+    next(iter(of_version_7.cloud._group("main-spot").members.values())).template = "8"
+    of_version_7.cloud._group("main-spot").touch()
+    Days(of_version_7).minutes(2)
+    return of_version_7
+
+
+@pytest.mark.parametrize("line", ["--template-version 8 --yes", "--roll-back"])
+@pytest.mark.parametrize("active", [False, True])
+def test_a_version_that_is_launched_already_is_rolled_back_to_the_one_of_before(
+    launches_8: Stage, monkeypatch: pytest.MonkeyPatch, line: str, active: bool
+) -> None:
+    days = Days(launches_8)
+    if active:
+        refresh("8")
+    compared(monkeypatch, "8")
+    sleeps(monkeypatch, days.sleep)
+    code, out, err = run("rollout", "main", *line.split())
+    assert (code, "roll back main-spot" in out) == (int("8" in line), True), (out, err)
+    days.minutes(30)
+    assert versions(launches_8) == {"7"}
+
+
+def test_what_served_before_a_worse_version_needs_no_canary(
+    launches_8: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared(monkeypatch, "8")
+    launches_8.cloud.ringing.add(f"test-{rollout.ALARM}")
+    sleeps(monkeypatch, Days(launches_8).sleep)
+    code, out, err = run("rollout", "main", "--template-version", "7", "--yes")
+    assert (code, versions(launches_8)) == (0, {"7"}), (out, err)
+
+
+def test_a_group_that_was_replaced_is_rolled_back_too(
+    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = Days(of_version_7)
+
+    def sleep(seconds: float) -> None:
+        days.sleep(seconds)
+        if of_version_7.cloud._group("main-spot").template == "8":
+            compared(monkeypatch, "8")
+
+    sleeps(monkeypatch, sleep)
+    line = ("rollout", "main", "--template-version", "8", "--canary", "0", "--yes")
+    assert run(*line)[:1] == (1,)
+    days.minutes(30)
+    assert versions(of_version_7) == {"7"}
+
+
+def test_a_roll_back_waits_for_what_is_being_cancelled_and_a_canary_is_asked_for(
+    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = Days(of_version_7)
+    sleeps(monkeypatch, days.sleep)
+    for line in ("--template-version 8 --canary 0", "--roll-back"):
+        refresh("8", MinHealthyPercentage=100, MaxHealthyPercentage=110)
+        days.sleep(30)
+        assert answered("rollout", "main", "--cancel") == "main: cancel main-spot\n"
+        code, out, err = run("rollout", "main", *line.split())
+        asked = "roll-back" not in line
+        assert "Cancelling" in err and asked == ("would  replace the others" in err)
+        assert (code, out) == ((2, "") if asked else (0, "main: roll back main-spot\n"))
+    days.minutes(30)
+    assert versions(of_version_7) == {"7"}
+
+
+def test_a_refresh_that_was_taken_over_and_fails_is_not_begun_again(
+    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refresh("8")
+    Days(of_version_7).sleep(30)
+    (theirs,) = of_version_7.cloud.refreshes("main-spot")
+
+    def sleep(_: float) -> None:
+        theirs.fail(of_version_7.cloud._group("main-spot"), of_version_7.cloud.now_s, "stuck")
+        Days(of_version_7).sleep(5)
+
+    sleeps(monkeypatch, sleep)
+    code, out, _ = run("rollout", "main", "--template-version", "8", "--canary", "0", "--yes")
+    begun = [one.template for one in of_version_7.cloud.refreshes("main-spot")]
+    assert (code, "Failed" in out, begun) == (1, True, ["7", "8"])
 
 
 @pytest.mark.parametrize(
@@ -147,6 +254,8 @@ CANARY, WHOLE = (7, 8), (8, 8)
         ("Cancelled", True, (), 0, Step.WAIT),
         ("InProgress", True, (0, 8), 0, Step.HOLD),
         ("Successful", False, WHOLE, 1, Step.DONE),
+        # It launches the version, and has none of it: nothing has proven that one.
+        ("Successful", False, (7, 7), 0, Step.CANARY),
         ("InProgress", False, CANARY, 0, Step.WAIT),
         ("InProgress", False, CANARY, 1, Step.HOLD),
         ("InProgress", False, CANARY, None, Step.WAIT),
@@ -175,7 +284,7 @@ def test_what_follows(
     ]
     desired = len(versions)
     answer = {"AutoScalingGroupName": "spot", "DesiredCapacity": desired, "Instances": instances}
-    launches = {"LaunchTemplate": {"Version": "8" if versions == WHOLE else "7"}}
+    launches = {"LaunchTemplate": {"Version": "8" if status == "Successful" else "7"}}
     group = rollout.GroupVersions({**answer, **launches}, refresh)
     bake, now = timedelta(minutes=10), NOON + timedelta(minutes=2)
     wish = rollout.Wish(version="8", canary=1, bake=bake, began=NOON, until=NOON + 9 * bake)

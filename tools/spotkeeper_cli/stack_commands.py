@@ -611,15 +611,20 @@ def rollout(
     if (template_version is not None) + cancel + roll_back != 1:
         raise typer.BadParameter("give one of --template-version, --cancel and --roll-back")
     rolled = Rollout(on.aws, on.stack, fleet, wiring.now)
-    if template_version is None:
-        on.say(rollout_text, rollout_json, fleet, rolled.end(roll_back=roll_back))
+    if cancel:
+        on.say(rollout_text, rollout_json, fleet, rolled.cancel())
         return
-    wish = rolled.wish(template_version, canary, timedelta(seconds=bake))
-    said = None
+    if template_version is None:
+        wish = rolled.undo()
+    else:
+        wish = rolled.wish(template_version, canary, timedelta(seconds=bake))
+    said, asked = None, yes or roll_back
     while True:
         plan = patiently(lambda: rolled.look(wish), LOOK_EVERY_S)
-        if said is None and plan.step in (Step.CANARY, Step.REST, Step.ROLL_BACK):
-            confirm([f"{plan.step} of {plan.group}: {plan.why}"], "Begin?", yes)
+        if not asked and plan.step not in (Step.WAIT, Step.DONE, Step.FAILED):
+            confirm([f"{plan.step} of {plan.group or fleet}: {plan.why}"], "Begin?", yes)
+            asked = True
+            continue
         if plan != said:
             typer.echo(
                 f"{on.now:%H:%M:%S}  {plan.group or fleet}: {plan.step}: {plan.why}", err=True
@@ -630,7 +635,7 @@ def rollout(
             break
         time.sleep(plan.again_s)
     on.say(rollout_text, rollout_json, fleet, said)
-    raise typer.Exit(0 if said.step is Step.DONE else 1)
+    raise typer.Exit(0 if said.step is Step.DONE or (roll_back and not said.why) else 1)
 
 
 @on_stack

@@ -10,7 +10,7 @@ AWS waits for two days, and the alarm `new-version-worse` rolls the refresh back
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -86,17 +86,17 @@ class GroupVersions:
         """What it launches."""
         return str(_spec(self.answer).get("Version", ""))
 
-    def of(self, version: str | None = None, state: str = "") -> set[str]:
-        """The instances that serve or are launching, those of one version or state alone.
+    def of(self, version: str | None = None, state: str = "") -> dict[str, str]:
+        """The versions of the instances that serve or launch, of one version or state alone, by id.
 
         AWS replaces one that it finds unhealthy, and may do so at any moment.
         """
         return {
-            one["InstanceId"]
+            one["InstanceId"]: its
             for one in self.answer["Instances"]
             if one["LifecycleState"].startswith(state or (_SERVES, _STARTS))
             and one.get("HealthStatus", "Healthy") == "Healthy"
-            and version in (None, one.get("LaunchTemplate", {}).get("Version", ""))
+            and version in (None, its := one.get("LaunchTemplate", {}).get("Version", ""))
         }
 
     @property
@@ -144,7 +144,8 @@ class Plan:
 class Wish:
     """What is rolled out; without a `canary` nothing is compared first.
 
-    The command `began`; what is not proven `until` then is rolled back.
+    The command `began`; what is not proven `until` then is rolled back. A group without a version
+    from `before`, by its name, stays. Or all is to `undo` at once.
     """
 
     version: str
@@ -152,6 +153,8 @@ class Wish:
     bake: timedelta
     began: datetime
     until: datetime
+    before: Mapping[str, str] = field(default_factory=dict)
+    undo: bool = False
 
 
 def next_step(
@@ -179,9 +182,11 @@ def next_step(
         if refresh.status in _ON_ITS_WAY or (refresh.active and not refresh.version):
             return Plan(step=Step.WAIT, group=group.name, why=refresh.text)
         if refresh.status in _FAILED and refresh.started >= wish.began:
+            if any(g.of(new) and g.name in wish.before for g in groups):
+                return _back(wish, groups, refresh.text)
             return Plan(step=Step.FAILED, group=group.name, why=refresh.text)
     if mine and mine.verdict is Verdict.WORSE and any(not g.has(new) for g in groups):
-        return Plan(step=Step.ROLL_BACK, why=mine.text)
+        return _back(wish, groups, mine.text)
     for group in groups:
         if group.refresh and group.refresh.active and not group.refresh.canary:
             if short:
@@ -189,7 +194,7 @@ def next_step(
             return Plan(step=Step.WAIT, group=group.name, why=group.refresh.text)
     first = groups[0]
     baked = mine is not None and mine.since is not None and now - mine.since >= wish.bake
-    proven = wish.canary == 0 or first.version == new
+    proven = wish.canary == 0 or max(groups, key=lambda g: len(g.of())).has(new)
     if not proven and not (baked and mine and mine.verdict is Verdict.NO_WORSE):
         plan = _of_canary(wish, first, mine, now, short or risk)
         if tries >= TRIES * wish.canary and not first.of(new):
@@ -198,7 +203,7 @@ def next_step(
             return plan
         else:
             why = f"not proven since {wish.began:%H:%M}: {plan.why}"
-        return Plan(step=Step.ROLL_BACK, why=why)
+        return _back(wish, groups, why)
     for group in groups:
         if not group.has(new):
             if short or risk:
@@ -207,6 +212,36 @@ def next_step(
                 step=Step.REST, group=group.name, why=mine.text if mine else "nothing is compared"
             )
     return Plan(step=Step.DONE, why=f"every instance has version {new}")
+
+
+def versions_before(groups: Sequence[GroupVersions], new: str) -> dict[str, str]:
+    """Say what each group launched before a version; where that is unknown, it is left out.
+
+    What one of them does not show, the other one does: they have one launch template.
+    """
+    own = {g.name: {g.version} - {new} or {*g.of().values()} - {new} for g in groups}
+    every = {version for versions in own.values() for version in versions}
+    return {name: min(of or every) for name, of in own.items() if len(of or every) == 1}
+
+
+def _back(wish: Wish, groups: Sequence[GroupVersions], why: str = "") -> Plan:
+    """Roll back; what AWS would roll back to the version that it launches is cancelled first."""
+    new, before, back = wish.version, wish.before, list[str]()
+    for group in groups:
+        active = group.refresh if group.refresh and group.refresh.active else None
+        if active and active.status in _ON_ITS_WAY:
+            return Plan(step=Step.WAIT, group=group.name, why=active.text)
+        if active and active.version == group.version:
+            return Plan(step=Step.HOLD, group=group.name, why=active.text)
+        if active or (group.name in before and not group.has(before[group.name])):
+            back.append(group.name)
+    stay = [g.name for g in groups if g.name not in before and (g.of(new) or g.version == new)]
+    if stay and any(not group.has(new) for group in groups):
+        text = f"{', '.join(stay)} keeps {new}: roll out the version from before, by its number"
+        why = f"{why}; {text}" if why else text
+    if not back and not why:
+        return Plan(step=Step.DONE, why="nothing to do")
+    return Plan(step=Step.ROLL_BACK, group=", ".join(back), why=why)
 
 
 def _of_canary(
@@ -243,7 +278,8 @@ class Rollout:
     def __init__(self, aws: Aws, stack: str, fleet: str, now: Callable[[], datetime]) -> None:
         """Look the fleet up; raises `Gone` and `OperatorError`."""
         self._aws, self._stack, self.now = aws, aws.stack(stack), now
-        self._tried, self._proven = set[str](), False
+        self._tried, self._found = set[str](), set[datetime]()
+        self._proven = self._serves = self._old = False
         (self.fleet,) = chosen(aws.documents(self._stack), fleet)
 
     def wish(self, version: int, canary: int, bake: timedelta) -> Wish:
@@ -251,24 +287,40 @@ class Rollout:
         groups = self.groups()
         for group in groups:
             cannot(group)
-        if len({_spec(group.answer).get("LaunchTemplateId") for group in groups}) > 1:
+        if not _of_one_template(groups):
             names = " and ".join(group.name for group in groups)
             raise OperatorError(f"{names} have two launch templates: give both one, to roll it out")
         began, start = self.now(), timedelta(seconds=self.fleet.availability.launch_deadline_s)
         until = began + BAKES * bake + start
-        return Wish(version=str(version), canary=canary, bake=bake, began=began, until=until)
+        self._serves = any(group.of(str(version), _SERVES) for group in groups)
+        wish = Wish(version=str(version), canary=canary, bake=bake, began=began, until=until)
+        return replace(wish, before=versions_before(groups, wish.version))
+
+    def undo(self) -> Wish:
+        """Say what is to be rolled back: what is compared, or what was rolled out last."""
+        groups, now = self.groups(), self.now()
+        rolled = sorted((g.refresh.started, g.refresh.version) for g in groups if g.refresh)
+        new = rolled[-1][-1] if rolled else ""
+        with suppress(FleetError):
+            _, health = self._turns()
+            if health and health.new_version:
+                new = health.new_version.version.rpartition("/")[2]
+        before = versions_before(groups, new if _of_one_template(groups) else "")
+        wish = Wish(version=new, canary=0, bake=timedelta(), began=now, until=now, undo=True)
+        return replace(wish, before=before)
 
     def groups(self) -> tuple[GroupVersions, ...]:
         return read_versions(self._aws.autoscaling, self.fleet)
 
     def look(self, wish: Wish) -> Plan:
         """Decide the next step by what is there now."""
+        if wish.undo:
+            return _back(wish, self.groups())
         now, trial = self.now(), None
         short, risk = "", "whether enough serve is not known"
         # A canary is held also while nothing is known of it.
         with suppress(FleetError):
-            newest = self._aws.records(self._stack).newest(self.fleet.name, 20)
-            turn, health = (next(iter(newest.of(one)), None) for one in OF_FLEETS)
+            turn, health = self._turns()
             trial = health.new_version if health else None
             fresh = [one for one in (turn, health) if one and age_from(one.at, now) <= STALE_TURN_S]
             seen = turn.availability if turn and turn in fresh else None
@@ -280,13 +332,20 @@ class Rollout:
                 risk = "whether workers serve is not known"
             elif health and any(not one.on_premises for one in health.suspects):
                 risk = "workers are suspected"
+            # What served before the new version began needs no canary, and is not compared.
+            other = trial is not None and trial.version.rpartition("/")[2] != wish.version
+            self._old |= bool(other and self._serves and health and health.at >= wish.began)
         groups = self.groups()
         for group in groups:
-            self._tried |= group.of(wish.version, _STARTS)
+            self._tried |= group.of(wish.version, _STARTS).keys()
+            if group.refresh and group.refresh.active and group.refresh.version == wish.version:
+                self._found.add(group.refresh.started)
         if any(group.of(wish.version, _SERVES) for group in groups):
             self._tried.clear()
         # The fleet's memory may be lost, or no other version left, before all are replaced.
-        wish = replace(wish, canary=0) if self._proven else wish
+        wish = replace(wish, canary=0) if self._proven or self._old else wish
+        before = {} if self._old else wish.before
+        wish = replace(wish, before=before, began=min({wish.began, *self._found}))
         plan = next_step(wish, groups, trial, now, short, risk, len(self._tried))
         self._proven = self._proven or plan.step is Step.REST
         return plan
@@ -308,31 +367,38 @@ class Rollout:
                         **self._guard,
                     )
                 case Step.REST:
-                    self._start(groups[plan.group], wish.version, **self._guard)
+                    # The alarm of a newer version may ring.
+                    guard = {} if self._old else self._guard
+                    self._start(groups[plan.group], wish.version, **guard)
                 case Step.HOLD:
-                    self._end(groups[plan.group], roll_back=False)
+                    self._end(groups[plan.group])
                 case Step.ROLL_BACK:
-                    self.end(roll_back=True)
+                    for group in groups.values():
+                        self._end(group, "" if self._old else wish.before.get(group.name, ""))
                 case _:
                     pass
 
-    def end(self, *, roll_back: bool) -> Plan:
-        """Cancel the active refreshes of both groups, or replace all that is new."""
-        step = Step.ROLL_BACK if roll_back else Step.CANCEL
-        ended = [group.name for group in self.groups() if self._end(group, roll_back=roll_back)]
-        return Plan(step=step, group=", ".join(ended), why="" if ended else "nothing to do")
+    def cancel(self) -> Plan:
+        """Cancel the active refreshes of both groups."""
+        ended = [group.name for group in self.groups() if self._end(group)]
+        return Plan(step=Step.CANCEL, group=", ".join(ended), why="" if ended else "nothing to do")
 
-    def _end(self, group: GroupVersions, *, roll_back: bool) -> bool:
+    def _end(self, group: GroupVersions, back_to: str | None = None) -> bool:
+        """Roll a group back to a version, or where that is None, cancel its refresh."""
         client, status = self._aws.autoscaling, group.refresh.status if group.refresh else ""
         with aws_errors(f"instance refresh of {group.name}"):
             if status in _ACTIVE - _ON_ITS_WAY:
-                rolls, cancels = client.rollback_instance_refresh, client.cancel_instance_refresh
-                (rolls if roll_back else cancels)(AutoScalingGroupName=group.name)
-            elif roll_back and status not in _ON_ITS_WAY and not group.has(group.version):
-                self._start(group, group.version)
+                cancels, rolls = client.cancel_instance_refresh, client.rollback_instance_refresh
+                (cancels if back_to is None else rolls)(AutoScalingGroupName=group.name)
+            elif back_to and status not in _ON_ITS_WAY and not group.has(back_to):
+                self._start(group, back_to)
             else:
                 return False
         return True
+
+    def _turns(self) -> Any:
+        newest = self._aws.records(self._stack).newest(self.fleet.name, 20)
+        return (next(iter(newest.of(one)), None) for one in OF_FLEETS)
 
     @property
     def _guard(self) -> dict[str, Any]:
@@ -366,6 +432,10 @@ def cannot(group: GroupVersions) -> None:
         why = "its types are chosen by attributes, or have launch templates of their own"
     if why:
         raise OperatorError(f"{group.name} cannot be rolled out: {why} (docs/rollouts.md)")
+
+
+def _of_one_template(groups: Sequence[GroupVersions]) -> bool:
+    return len({_spec(group.answer).get("LaunchTemplateId") for group in groups}) <= 1
 
 
 def configuration(answer: Mapping[str, Any], version: str) -> Any:

@@ -122,7 +122,7 @@ def test_a_newer_version_is_compared_instead_and_one_that_was_there_before_is_no
     trial, two = NewVersion(), {"7-a": -60, "8-a": 0}
     looks = [two, {**two, "9-a": 1}, two, {**two, "9-b": 3}, {"7-b": 4, "8-a": 0, "9-b": 3}]
     for number, (begun, newest) in enumerate(zip(looks, "89999", strict=True)):
-        there = [replace(i, template=i.instance_id[0]) for i in instances([*begun])]
+        there = tuple(replace(i, template=i.instance_id[0]) for i in instances([*begun]))
         since = {one: at(60 * minute) for one, minute in begun.items()}
         of = [group("spot", len(there), there)]
         trial = watch_versions(trial, of, since, [], [], at(60 * number))
