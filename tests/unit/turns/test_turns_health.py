@@ -177,6 +177,8 @@ def test_a_history_is_written_once_a_step_and_a_record_has_the_cost_of_its_rules
     for minute in range(56):
         stage.serve(minute, dict.fromkeys(members, 0.5))
         records += stage.turn(minute).records
+    refused = [outcome.request.kind for one in records for outcome in one.refused]
+    assert refused == [RequestKind.KEEP_HISTORY]
     history = histories.read("ocr")
     # A write that the table refuses stops nothing, and the next turn writes.
     # The first five minutes were served before the first turn.

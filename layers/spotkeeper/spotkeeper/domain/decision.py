@@ -72,6 +72,7 @@ class RequestKind(StrEnum):
     CHANGE_GROUPS = "change_groups"
     READ_MEMORY = "read_memory"
     READ_HISTORY = "read_history"
+    KEEP_HISTORY = "keep_history"
     JOB_STEP = "job_step"
     EARLIER = "earlier"
 
@@ -84,6 +85,7 @@ _WORDS = {
     RequestKind.RESUME_LAUNCH: "resume Launch",
     RequestKind.READ_MEMORY: "read what was kept",
     RequestKind.READ_HISTORY: "read the load history",
+    RequestKind.KEEP_HISTORY: "keep the load history",
 }
 
 

@@ -22,7 +22,7 @@ REST, LONG_REST = timedelta(minutes=2), timedelta(hours=1)
 CHEAPER, CHEAPER_FOR = 0.95, timedelta(minutes=30)
 # What a report means; one of an older release gets no trial.
 RELEASE = 1
-# More than any group has: what a release says that reports no maximum.
+# The maximum of a region whose release does not report it: more than any group holds.
 UNLIMITED = 10_000
 NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -54,9 +54,9 @@ class Share:
 class Report:
     """What a region says to its home: counts of instances, and its spot group's last refusals.
 
-    `serving` and `launching` are on spot, `warned` are those that AWS will take; `bare` is what
-    neither group serves of the cover, or may. `most` is what its spot group may hold. `price` is a
-    spot hour in USD, None where it is not known.
+    `serving` and `launching` are on spot, `warned` are those that AWS will take; `bare` is what of
+    the cover neither group serves, and on-demand cannot. `most` is what its spot group may hold.
+    `price` is a spot hour in USD, None where it is not known.
     `refused` maps each class to when it refused last, while spot has a gap; that began at `since`.
     """
 

@@ -6,7 +6,6 @@ Observe, assess, plan, act, apply, record, for every fleet; an error stops that 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 
 from spotkeeper.domain.decision import (
     Action,
@@ -46,7 +45,6 @@ from spotkeeper.ports import FleetError, Ports, TimedOut, Unreadable
 from spotkeeper.turns.spread import shared
 from spotkeeper.turns.turn import (
     ASK_UNTIL_S,
-    TABLE,
     Budget,
     FleetTurns,
     Once,
@@ -97,9 +95,11 @@ def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, Deci
     answers = [_ask(action, this) for action in wanted.actions]
     memory = apply(wanted.memory, wanted.actions, answers, now)
     if (history := assessment.history) is not None and history != snapshot.history:
-        # The next turn adds the same minutes.
-        write = partial(ports.histories.write, fleet.name, history, now)
-        this.optional("the load's history", None, write, api=TABLE)
+        try:
+            ports.histories.write(fleet.name, history, now)
+        except FleetError as error:
+            # The next turn adds the same minutes.
+            this.answered(Request(kind=RequestKind.KEEP_HISTORY), error)
     return memory, _record_of(wanted, answers, this)
 
 
