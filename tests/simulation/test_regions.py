@@ -1,18 +1,21 @@
 """One fleet in two and three regions, by the deployed turns of each: bad days and how they end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import pairwise
 from unittest.mock import Mock
 
 import pytest
 
 from spotkeeper.domain.decision import Alarm, Controller, DecisionRecord, RequestKind
+from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.ports import Unavailable
 from spotkeeper_lab.backtest import regions
 from spotkeeper_lab.backtest.bounds import limit
 from spotkeeper_lab.backtest.world import World, account
+from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.fakes import FakeRegions, FakeStates, instant
 from spotkeeper_lab.traces.market import Market, market_of
 from spotkeeper_operator.status.known import RegionFigures, region_figures
@@ -210,6 +213,42 @@ def test_a_region_that_cannot_be_reached_is_covered_elsewhere_until_it_is_back()
     assert fleet.served(6 * HOUR) == 1.0
 
 
+@dataclass
+class Costs:
+    """A price port with one price, of a region or of what runs in a cloud."""
+
+    usd: float
+    of: Cloud | None = None
+
+    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
+        del pools
+        known = not self.of or self.of.instances()
+        return PriceBook(spot={"": PriceSeries(at=(now,), usd=(self.usd,))} if known else {})
+
+
+@pytest.mark.parametrize("how", ["lost", "cut off", "without the home"])
+def test_what_others_cover_meanwhile_ends_for_no_share_of_before(how: str) -> None:
+    """Not where the region that is back is the cheaper one, either."""
+    fleet = Fleet(market(8, us_west_2=[(0.0, 2), (1.6 * HOUR, 8)], us_east_1=PLENTY))
+    home, east = fleet.replays[WEST].replay, fleet.replays[EAST].replay
+    east.ports = replace(east.ports, prices=Costs(0.33))
+    fleet.run(1.5 * HOUR)
+    assert fleet.known()[EAST].cover == 1
+    whole, back_h = home.fleet, 2.0 if how == "lost" else 5.0
+    if how == "without the home":
+        home.fleet = replace(whole, regions="")
+    else:
+        fleet.cut.add(EAST)
+    fleet.run(back_h * HOUR)
+    home.fleet = whole
+    if how == "lost":
+        for one in east.cloud.instances():
+            east.cloud.kill(one.instance_id)
+    fleet.cut.clear()
+    fleet.run(6 * HOUR)
+    assert fleet.served(6 * HOUR) == 1.0
+
+
 def test_a_home_whose_first_share_is_not_written_keeps_its_instances(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -234,15 +273,31 @@ def test_on_demand_is_allowed_first_where_spot_is_missing() -> None:
     assert fleet.serving() == 4
 
 
-@pytest.mark.parametrize("bound", ["spot_max", "on_demand_max"])
+@pytest.mark.parametrize("bound", ["spot_max", "on_demand_max", "the group's maximum"])
 def test_what_a_region_may_not_hold_moves_to_another(bound: str) -> None:
     """Also where it has no spot, may launch nothing on demand, and spot is nowhere else."""
-    dry = [(0.0, 8), (2 * HOUR, 0)] if bound == "on_demand_max" else PLENTY
+    dry = PLENTY if bound == "spot_max" else [(0.0, 8), (2 * HOUR, 0)]
     fleet = spanning(4, us_east_1=dry, eu_west_1=[(0.0, 0)] if dry != PLENTY else PLENTY)
     east = fleet.replays[EAST].replay
-    east.fleet = replace(east.fleet, bounds=replace(east.fleet.bounds, **{bound: 0}))
+    if hasattr(bounds := east.fleet.bounds, bound):
+        east.fleet = replace(east.fleet, bounds=replace(bounds, **{bound: 0}))
+    else:
+        east.cloud.set_bounds("on-demand", 0, 0)
     fleet.run(3 * HOUR)
     assert (fleet.known()[EAST].cover, fleet.spot(EAST), fleet.serving()) == (0, 0, NEED)
+
+
+@pytest.mark.parametrize(("usd", "cover"), [(0.2, NEED), (0.4, 0)])
+def test_a_region_without_a_price_is_tried_and_then_has_one(usd: float, cover: int) -> None:
+    """A group that names no types has a price once it launches."""
+    fleet = Fleet(market(4, us_west_2=PLENTY, us_east_1=PLENTY))
+    east = fleet.replays[EAST].replay
+    east.ports = replace(east.ports, prices=Costs(usd, east.cloud))
+    fleet.run(1.5 * HOUR)
+    assert fleet.known()[EAST].price_usd == usd
+    fleet.run(4 * HOUR)
+    assert fleet.known()[EAST].cover == cover
+    assert fleet.served(4 * HOUR) == 1.0
 
 
 def test_of_two_homes_the_higher_term_stays_and_the_other_rings() -> None:
@@ -265,6 +320,19 @@ def test_of_two_homes_the_higher_term_stays_and_the_other_rings() -> None:
     assert after
     assert after.term > ahead.term
     assert after.home == theirs.home
+
+
+def test_a_region_follows_a_new_home_whose_terms_begin_again() -> None:
+    """After a week nothing is left of what the one of before wrote, but what it remembers."""
+    fleet = spanning(6)
+    fleet.off = {WEST}
+    fleet.run(4.5 * HOUR)
+    home, fleet.off = fleet.replays[WEST].replay, set()
+    assert isinstance(home.ports.regions, FakeRegions)
+    home.ports.regions.tables.clear()
+    home.ports = replace(home.ports, states=FakeStates())
+    fleet.run(4.7 * HOUR)
+    assert (fleet.spot(EAST), fleet.serving()) == (1, NEED)
 
 
 @pytest.mark.parametrize("paused", [True, False])

@@ -212,8 +212,8 @@ WORDS: Sequence[tuple[FailureClass, str]] = (
     (FailureClass.PRICE, r"spot (request )?price|(max|maximum|bid|market) price"),
     (FailureClass.CAPACITY,
      r"(insufficient|not (have )?enough|not (have )?sufficient|\bno|out of|any host)\b[^.]*"
-     r"\b(capacity|(ip )?addresses|instances available)|unable to fulfill|waiting for instance"
-     r"|\bcapacity\b(?! reservation)|internal (server )?error|service (is )?unavailable"
+     r"\b(capacity|(ip )?addresses|instances available)|unable to fulfill|waiting for instance\(s\)"
+     r"|\bcapacity\b(?! reservation)|internal (server )?error|service [a-z ]*unavailable"
      r"|(temporarily|currently) unable|timed out|reclaimed|termination reason: server\."),
     (FailureClass.CONFIGURATION,
      r"(?<!aws )(?<!contact )support|not (be )?found|n[o']t exist"

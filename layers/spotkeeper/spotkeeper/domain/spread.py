@@ -77,7 +77,7 @@ class Report:
 
 class Standing(StrEnum):
     """Whether a region takes part: only an `OPEN` one gets trials, only the report of one that is
-    open or leaving is believed, and a region that is leaving or gone gives its cover away.
+    open or leaving is believed. One that is leaving gives its cover away; what is gone has none.
     """
 
     OPEN = ""
@@ -90,8 +90,9 @@ class Standing(StrEnum):
 class Place:
     """One region as its home knows it, and what the home remembers of it.
 
-    `price` is an instance's hour, USD, with the transfer of its requests. It has been on trial
-    since `tried`, and cheaper than another that serves since `cheaper`.
+    `price` is an instance's hour, USD, with the transfer of its requests. 0 where it is not known:
+    such a region is tried, as what it launches has a price, and takes nothing over for its price.
+    It has been on trial since `tried`, and cheaper than another that serves since `cheaper`.
     """
 
     share: Share = Share(written=NEVER)
@@ -132,13 +133,13 @@ def spread(
     takers = [r for r in by_price if places[r].standing is Standing.OPEN]
     rests = {r: place.resting(now, trial) for r, place in places.items()}
     by_rest = sorted(takers, key=lambda r: rests[r] or NEVER)
-    cover = {r: p.share.cover * (p.standing is not Standing.GONE) for r, p in places.items()}
+    cover = {r: place.share.cover for r, place in places.items()}
     cover[home] += max(0, need - sum(cover.values()))
     for r in reversed(by_price):  # A smaller need: from the dearest.
         cover[r] -= min(cover[r], sum(cover.values()) - need)
     for to in takers:  # What serves beyond its cover takes another's: make before break.
         for origin in reversed(by_price):
-            dear = places[to].price <= CHEAPER * places[origin].price > 0
+            dear = 0 < places[to].price <= CHEAPER * places[origin].price
             count = places[origin].short(cover[origin]) or min(int(dear), cover[origin])
             count = min(count, max(0, places[to].report.serving - cover[to]))
             cover[origin], cover[to] = cover[origin] - count, cover[to] + count

@@ -20,7 +20,7 @@ from spotkeeper.turns.turn import TABLE, Round
 
 # A share is written when it changes, and this often.
 RENEWED = timedelta(minutes=4)
-PRICED_EVERY_S = 3600
+PRICED_EVERY_S, PRICE_KEPT_S = 3600, 86_400
 UNREAD: tuple[Share | None, Report | None] = (None, None)
 
 type Places = Mapping[str, Place]
@@ -38,16 +38,16 @@ def with_share(snapshot: Snapshot, this: Round) -> Snapshot:
 
 def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) -> AvailabilityMemory:
     """Report what this region has to its home; the next turn repeats what fails."""
-    group, prices, now = assessment.snapshot.groups.spot, this.ports.prices, this.now
+    groups, prices, now = assessment.snapshot.groups, this.ports.prices, this.now
+    group = groups.spot
     if prices and not within(memory.priced_at, now, PRICED_EVERY_S):
         pools = group.offers or tuple({i.pool for i in group.instances})
         book = this.optional("prices", None, lambda: prices.now(pools, now), api="EC2")
         if usd := [each.usd[-1] for each in book.spot.values()] if book else []:
             memory = replace(memory, price=min(usd), priced_at=now)
-    gap = group.desired > len(group.instances) or assessment.spot.missing
-    failures = assessment.spot_failures if gap else ()
+    failures = assessment.spot_failures if assessment.spot.missing else ()
     share, bounds = assessment.snapshot.share, this.fleet.bounds
-    beyond = max(0, assessment.shortfall - bounds.on_demand_max)
+    beyond = max(0, assessment.shortfall - min(bounds.on_demand_max, groups.on_demand.maximum))
     report = Report(
         at=now,
         term=share.term if share else 0,
@@ -59,7 +59,7 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
         on_demand=assessment.on_demand.serving,
         refused={failure.failure_class: failure.at for failure in failures},
         since=memory.gap_since,
-        price=memory.price,
+        price=memory.price if within(memory.priced_at, now, PRICE_KEPT_S) else None,
         paused=this.permission is not Permission.ACT,
         release=RELEASE,
     )
@@ -79,7 +79,7 @@ def _own(this: Round) -> Share | None:
     regions = _regions(this)
     read = partial(regions.of, this.fleet, regions.here)
     shares = this.optional("share", UNREAD, read, api=TABLE)[0], this.lease.health.share
-    return max(filter(None, shares), key=lambda share: share.term, default=None)
+    return max(filter(None, shares), key=lambda share: share.written, default=None)
 
 
 def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
@@ -139,8 +139,8 @@ def _read(this: Round, wanted: HealthPlan) -> Places:
         read, table = partial(regions.of, fleet, region), f"the table of {region}"
         share, report = this.optional(f"region {region}", UNREAD, read, api=table)
         place = known.get(region, Place())
-        places[region] = replace(place, share=share or place.share, report=report or place.report)
-    dearest = max([p.report.price for p in places.values() if p.report.price], default=0.0)
+        share = (share or place.share).in_force(0, now)
+        places[region] = replace(place, share=share, report=report or place.report)
     egress = fleet.egress_usd * 3.6 * load.arrival_rate / max(1, wanted.sizing.spot_desired)
     for region, place in places.items():
         report, away = place.report, region != regions.here
@@ -153,8 +153,12 @@ def _read(this: Round, wanted: HealthPlan) -> Places:
         else:
             leaves = report.paused or region in this.control.leaving
             standing = Standing.LEAVING if leaves else Standing.OPEN
-        price = (dearest if report.price is None else report.price) + egress * away
-        places[region] = replace(place, price=price, standing=standing)
+        price = 0.0 if report.price is None else report.price + egress * away
+        share = place.share
+        if Standing.GONE in (standing, place.standing):
+            # Others cover what it did, also once it is back: its table may have an old share.
+            share = replace(share, cover=0, ask=0)
+        places[region] = replace(place, share=share, price=price, standing=standing)
     return places
 
 
@@ -178,8 +182,7 @@ def _given(this: Round, before: Places, division: Places) -> Places:
         except FleetError as error:
             this.unread.append(f"share of {region}: {type(error).__name__}: {error}")
             raised &= cover <= old.cover
-            # What is gone has given its cover away, whatever its table says.
-            share = old if new.ask else replace(old, cover=0, ask=0)
+            share = old
         given[region] = replace(division[region], share=share)
     return given
 
