@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from spotkeeper.border.search_log import read
 from spotkeeper_worker import Worker
 from spotkeeper_worker.agent import web
 from spotkeeper_worker.testing import FakeMachine, until
@@ -152,13 +153,13 @@ def test_a_service_joins_by_settings(
     machine.launch()
     port, access, drained = free_ports(1)[0], tmp_path / "access.json", tmp_path / "drained"
     access.touch()
-    stop = ["sh", "-c", f"sleep 0.5; touch {drained}"]
+    stop = ["sh", "-c", f"sleep 0.5; touch {drained}; exit 3"]
     (tmp_path / "agent.toml").write_text(
         f'ready = {{http = "http://127.0.0.1:{port}/", every_s = 0.1}}\n'
         f"on_drain = {json.dumps(stop)}\n"
         f'logs = {{follow = "{access}"}}\n'
     )
-    agent(config=tmp_path / "agent.toml", unix_group="none")
+    agent(config=tmp_path / "agent.toml", unix_group="none", fleet="ocr")
     until((tmp_path / "run" / "notice.json").exists, "the agent runs")
     time.sleep(0.5)
     assert machine.completed == []
@@ -174,6 +175,9 @@ def test_a_service_joins_by_settings(
         completes(machine, 2)
         assert drained.exists(), "the hook was completed before the command had ended"
         service.terminate()
+    (told,) = [note for body in machine.bodies for note in read(body).notes if note[1].trouble]
+    failed = f"{machine.instance_id}: on_drain: {' '.join(stop)} failed with status 3"
+    assert (told[0], told[1].trouble) == ("ocr", failed)
 
 
 def test_node_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """docs/model-servers.md, on a stand-in with the documented endpoints of the servers."""
 
 import asyncio
+import contextlib
 import http.server
 import importlib
 import inspect
@@ -24,7 +25,7 @@ from tests.worker.page import ROOT
 
 PAGE = (ROOT / "docs" / "model-servers.md").read_text()
 DRAIN = ROOT / "worker" / "examples" / "drain"
-GAUGES = re.findall(r"`((?:vllm:|nv_|tgi_|bentoml_)\w+)`", PAGE)
+GAUGES = re.findall(r"`((?:vllm:|sglang:|nv_|tgi_|bentoml_)\w+)`", PAGE)
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 
@@ -36,32 +37,38 @@ def test_the_page_s_settings_are_the_agent_s() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gauge", "waits"),
-    [(gauge, True) for gauge in sorted(set(GAUGES))] + [("other", False), ("", False)],
+    ("gauge", "takes_s", "at_most_s"),
+    [(gauge, 0, 90) for gauge in sorted(set(GAUGES))]
+    + [("other", 0, 3), (GAUGES[0], 2.5, 3), ("", 0, 0)],
 )
-def test_a_drain_waits_for_what_runs(tmp_path: Path, gauge: str, waits: bool) -> None:
-    """The gauge falls to 0 while it waits; a server that is gone has nothing that runs."""
+def test_a_drain_waits_for_what_runs(
+    tmp_path: Path, gauge: str, takes_s: float, at_most_s: int
+) -> None:
+    """The gauge falls to 0, or is never read. A server that is gone has nothing that runs."""
     running = [3.0]
 
     class Metrics(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            time.sleep(takes_s)
             self.send_response(200)
             self.end_headers()
             text = f'# TYPE {gauge} gauge\n{gauge}_total 9\n{gauge}{{model="m n"}} {running[0]}\n'
-            self.wfile.write(text.encode())
+            with contextlib.suppress(BrokenPipeError):
+                self.wfile.write(text.encode())
 
         def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     program(tmp_path / "bin" / "systemctl", f'echo "$*" > {tmp_path}/stopped')
     url = f"http://127.0.0.1:{server.server_port if gauge else 1}/metrics"
-    environment = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "WAIT_AT_MOST_S": str(at_most_s or 90)}
     drain = subprocess.Popen([DRAIN, "vllm", url, *set(GAUGES)], env=environment)
-    if waits:
-        time.sleep(0.5)
+    if at_most_s:
+        time.sleep(0.5 + takes_s)
         assert not (tmp_path / "stopped").exists()
         running[0] = 0.0
     assert drain.wait(30) == 0

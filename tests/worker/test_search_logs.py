@@ -53,7 +53,8 @@ from tests.worker.logs import AT, AWS, Accepted, Queue, a_log, kept, lines
         (a_log(request_id="\ud800"), "request_id: "),
         (a_log(enqueued_at=as_text(AT + 60)), "started_at: lies 59.000 s before"),
         (a_log(finished_at=as_text(AT - 60)), "finished_at: lies 61.000 s before"),
-        (a_log(enqueued_at=as_text(AT - 90_000)), "more than 24 hours after enqueued_at"),
+        (a_log(finished_at=as_text(AT + 90_000)), "more than 24 hours after started_at"),
+        (a_log(enqueued_at=as_text(AT - 15 * 86_400)), "more than 14 days after enqueued_at"),
     ],
 )
 def test_a_log_that_the_collector_would_refuse_is_refused(log: object, why: str) -> None:
@@ -96,6 +97,13 @@ def test_whatever_is_taken_the_collector_takes(changed: dict[str, Any]) -> None:
     except LogRefused:
         return
     assert len(read(line).logs) == 1
+
+
+def test_a_request_may_wait_as_long_as_sqs_keeps_its_message() -> None:
+    """A worker whose logs are refused looks like one that serves nothing, and is replaced."""
+    waited = a_log(enqueued_at=as_text(AT - 13.9 * 86_400))
+    (found,) = read(take(waited, AWS, 5.0).line).logs
+    assert found.enqueued_at.timestamp() == AT - 13.9 * 86_400
 
 
 def test_unset_times_are_accepted() -> None:

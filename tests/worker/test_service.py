@@ -539,7 +539,7 @@ PROXIES: list[tuple[str, object, str]] = [
     ("nginx", '2025-11-20T10:00:03Z stdout F {"time":1763632803.5,"request_time":2.5}', "ok"),
     ("alb", ALB.format("0.500 1.999 0.001", 200, "/v1?x=%22"), "ok"),
     ("alb", ALB.format("2.500 -1 -1", 504, "/v1"), "timeout"),
-    ("alb", ALB.format("-1 2.5 -1", 460, ""), "ok"),
+    ("alb", ALB.format("-1 2.5 -1", 460, ""), "timeout"),
 ]
 
 

@@ -93,7 +93,11 @@ def test_times_are_rfc_3339(text: str, milliseconds: int) -> None:
         ({"started_at": "2026-11-20T10:00:00+24:00"}, "logs[0].started_at: Value error, offset"),
         ({"enqueued_at": before(26).isoformat()}, "logs[0].started_at: lies more than 5 s before"),
         ({"finished_at": before(38).isoformat()}, "logs[0].finished_at: lies more than 5 s before"),
-        ({"enqueued_at": "2026-11-18T10:00:00Z"}, "logs[0].finished_at: lies more than 24 hours"),
+        ({"enqueued_at": "2026-11-06T10:00:00Z"}, "logs[0].finished_at: lies more than 14 days"),
+        (
+            dict.fromkeys(("enqueued_at", "started_at"), "2026-11-18T10:00:00Z"),
+            "logs[0].finished_at: lies more than 24 hours after started_at",
+        ),
         ({"agent": {"lost": -1}}, "logs[0].agent.lost"),
         (look(ready=None), "logs[0].agent.queue.ready"),
         (look(name=""), "logs[0].agent.queue.name"),

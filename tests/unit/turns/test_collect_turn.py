@@ -1,6 +1,7 @@
 """The collecting turn over a table in memory: who fails, who counts, and how often."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -188,6 +189,18 @@ def test_lost_logs_are_reported_by_fleet() -> None:
     metrics = run(messages, Table()).counts
     for fleet in (FLEET, "search"):
         assert (metrics[fleet]["SearchLogsLost"], metrics[fleet]["SearchLogsClamped"]) == (4, 2)
+
+
+def test_a_message_of_a_trouble_alone_names_its_fleet() -> None:
+    named = {"a": "search", "b": "ocr", "c": "", "d": "gone"}
+    troubles = [
+        message({"version": 1, "fleet": fleet, "agent": {"trouble": f"{machine}: no"}}, machine)
+        for machine, fleet in named.items()
+    ]
+    report = run([*troubles, replace(troubles[0], message_id="again")], Table())
+    told = [(it.reason[0], it.fleet) for it in report.troubles]
+    assert sorted(told) == [("a", "search"), ("b", FLEET), ("c", FLEET), ("d", FLEET)]
+    assert not report.failed
 
 
 def test_the_newest_look_at_each_queue_is_kept() -> None:

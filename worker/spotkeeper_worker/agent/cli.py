@@ -7,6 +7,7 @@ import grp
 import json
 import logging
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -219,7 +220,8 @@ def looked_after(
         if settings.logs:
             follower = files.Follower(settings.logs, outbox.accept, outbox.last_of, say)
         gpus = Gpus() if settings.gpu == "on" or (settings.gpu == "auto" and has_gpu()) else None
-        service = Service(settings, say, lambda trouble: outbox.tell(trouble=trouble))
+        machine = instance.instance_id if instance else socket.gethostname()
+        service = Service(settings, say, lambda why: outbox.tell(trouble=f"{machine}: {why}"))
         parts = Parts(outbox, service, metadata, instance, auto_scaling, gpus, follower)
         agent = Agent(settings, parts, say, stopping)
         server = SocketServer(settings.run_dir, outbox.accept, lambda: agent.notice.as_json(), gid)

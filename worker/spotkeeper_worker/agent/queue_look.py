@@ -82,13 +82,23 @@ class Address(NamedTuple):
 
 def parse_address(url: str) -> Address:
     """Read the address of a queue; raises ValueError, without the password."""
-    parts = urlsplit(url)
+    wrong = ValueError(
+        "should be redis://USER:PASSWORD@HOST:6379/DATABASE/QUEUE?kind=celery"
+        if url.startswith("redis")
+        else "should be https://USER:PASSWORD@HOST:15671/VHOST/QUEUE (/ is %2F)"
+    )
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        # Its text has what stands for a port: a password up to its slash, say.
+        raise wrong from None
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if parts.scheme not in ("redis", "rediss"):
         *prefix, vhost, queue = ["", "", *parts.path.split("/")[1:]]
-        named = parts.hostname and parts.port != 0 and vhost and queue
+        named = parts.hostname and port != 0 and vhost and queue
         if parts.scheme not in ("http", "https") or not named:
-            raise ValueError("should be https://USER:PASSWORD@HOST:15671/VHOST/QUEUE (/ is %2F)")
+            raise wrong
         vhost, queue = unquote(vhost), unquote(queue)
         host = parts.netloc.rpartition("@")[2]
         path = [*prefix[1:], "api", "queues", quote(vhost, safe=""), quote(queue, safe="")]
@@ -96,7 +106,7 @@ def parse_address(url: str) -> Address:
         return Address(RABBITMQ, host, user or "guest", password or "guest", vhost, queue, api)
     database, _, queue = parts.path.lstrip("/").partition("/")
     if not parts.hostname or not database.isdigit() or not queue:
-        raise ValueError("should be redis://USER:PASSWORD@HOST:6379/DATABASE/QUEUE?kind=celery")
+        raise wrong
     options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
     kind = options.pop("kind", "list")
     if kind not in KINDS:
@@ -107,7 +117,7 @@ def parse_address(url: str) -> Address:
         raise ValueError(f"kind={kind} takes {names} (a stream needs its group)")
     if not all(step.isdecimal() for step in options.get("steps", "0").split(",")):
         raise ValueError("steps (kind=celery) should be numbers with commas between them")
-    host, tls = f"{parts.hostname}:{parts.port or 6379}", parts.scheme == "rediss"
+    host, tls = f"{parts.hostname}:{port or 6379}", parts.scheme == "rediss"
     given = tuple(sorted(options.items()))
     return Address(kind, host, user, password, database, unquote(queue), tls=tls, options=given)
 
@@ -252,7 +262,7 @@ class _Redis(NamedTuple):
 
 
 def _length(answer: object) -> int:
-    if not isinstance(answer, int):
+    if not isinstance(answer, int) or answer < 0:
         raise RedisError("it does not know the length")
     return answer
 

@@ -44,7 +44,8 @@ _MOST_ROTATED = 20
 _ROTATED = re.compile(r"[._-]\d[\dT._:-]*")
 # A file that was renamed is read on for a while: its program may not have opened the new one yet.
 _GRACE_S = 10.0
-_TIMEOUTS = (408, 499, 504)
+# 460 is an Application Load Balancer's 499: the client left.
+_TIMEOUTS = (408, 460, 499, 504)
 _SERVER_ERROR = 500
 _UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _GO = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?([-+.\de]+)(ns|us|ms|s|)", re.ASCII)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LONGEST_ID = 128
 MOST_HOURS = 24
+# Of a wait: SQS keeps a message no longer.
+MOST_DAYS = 14
 STATUSES = ("ok", "error", "timeout")
 _CANONICAL = len("2026-01-01T00:00:00.000Z")
 # Half of a character that JSON writes as two: no UTF-8, and so no JSON to the collector.
@@ -52,7 +54,8 @@ class Taken(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def _as_fields(origin: Origin) -> str:
+def as_fields(origin: Origin) -> str:
+    """Write what the machine adds, each with a comma after it."""
     named = origin._asdict().items()
     return "".join(f'"{name}":{json.dumps(text)},' for name, text in named if text)
 
@@ -94,15 +97,17 @@ def take(log: object, origin: Origin, clamp_s: float, now: float = math.inf) -> 
     if behind > 0:
         enqueued, finished = min(enqueued, started), max(started, finished)
         texts = [as_text(moment) for moment in (enqueued, started, finished)]
-    if finished - enqueued > _DAY_S:
-        raise LogRefused(f"finished_at: lies more than {MOST_HOURS} hours after enqueued_at")
+    if finished - started > _DAY_S:
+        raise LogRefused(f"finished_at: lies more than {MOST_HOURS} hours after started_at")
+    if finished - enqueued > MOST_DAYS * _DAY_S:
+        raise LogRefused(f"finished_at: lies more than {MOST_DAYS} days after enqueued_at")
     if finished - now > _AHEAD_S:
         ahead = f"lies {finished - now:.0f} s in the future"
         raise LogRefused(f"finished_at: {ahead}; is a clock wrong, or local time called UTC?")
     worker_id = log["worker_id"]
     line = (
         f'{{"version":1,"request_id":{json.dumps(log["request_id"])},'
-        f'"worker_id":{json.dumps(worker_id)},{_as_fields(origin)}"enqueued_at":"{texts[0]}",'
+        f'"worker_id":{json.dumps(worker_id)},{as_fields(origin)}"enqueued_at":"{texts[0]}",'
         f'"started_at":"{texts[1]}","finished_at":"{texts[2]}","status":"{status}"}}'
     )
     return Taken(line, worker_id, started - enqueued, behind > 0, status != "ok")

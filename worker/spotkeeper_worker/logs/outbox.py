@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Callable
 
 from spotkeeper_worker.log import Sometimes, get_logger
-from spotkeeper_worker.logs.intake import LogRefused, Origin, parts, take
+from spotkeeper_worker.logs.intake import LogRefused, Origin, as_fields, parts, take
 from spotkeeper_worker.logs.journal import LOOK, Segment
 from spotkeeper_worker.logs.pace import Pace, PaceSettings
 
@@ -184,7 +184,8 @@ class Outbox:
             if segment is None and self._news and not self._pace.logs:
                 # No log will carry them.
                 alone, self._news = self._news, {}
-                segment = Segment(None, (), json.dumps(alone, separators=(",", ":")))
+                line = f'{{{as_fields(self._origin)}"version":1}}'
+                segment = Segment(None, (line,), json.dumps(alone, separators=(",", ":")))
             if segment is None:
                 if wait_s and not self._closed:
                     self._changed.wait(wait_s)

@@ -46,6 +46,8 @@ MAX_VALUES = 30 * MAX_LOGS
 MAX_LOG_VALUES = 2_000
 MAX_ERRORS = 20
 _MAX_DURATION = timedelta(hours=24)
+# SQS keeps a message no longer.
+_MAX_AGE = timedelta(days=14)
 _MAX_INVERSION = timedelta(seconds=MAX_INVERSION_S)
 _MAX_SKEW = timedelta(seconds=MAX_SKEW_S)
 _OWN_SKEW = timedelta(seconds=OWN_SKEW_S)
@@ -84,6 +86,7 @@ class _Rfc3339:
 type _Time = Annotated[datetime, _Rfc3339()]
 type _Id = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 type _Name = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+type _Fleet = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_.-]{0,64}$")]
 type _Count = Annotated[int, Field(ge=0, le=10**9)]
 _STRICT = ConfigDict(strict=True, extra="ignore")
 # An older look is not used; one without a time has that of the calendar's first day.
@@ -120,7 +123,7 @@ class AgentNote:
     It counts the logs that the machine lost, clamped or refused since its last message. It may
     carry a look at a request queue that only the machine reaches, and a trouble, which is reported
     to the operator. Where there was no log to send, a message may be such a note alone:
-    {"version": 1, "agent": {...}}.
+    {"version": 1, "fleet": "ocr", "agent": {...}}.
     """
 
     lost: _Count = 0
@@ -148,6 +151,7 @@ class _Alone:
     """A message without a log."""
 
     version: Annotated[int, Field(ge=1, le=1)]
+    fleet: _Fleet = ""
     agent: AgentNote
 
 
@@ -156,12 +160,12 @@ _ALONE: TypeAdapter[list[_Alone]] = TypeAdapter(
 )
 
 
-def _read_alone(listed: bytes) -> tuple[AgentNote, ...]:
+def _read_alone(listed: bytes) -> tuple[tuple[str, AgentNote], ...]:
     """Read notes without any log; return nothing if the list holds anything else."""
     if b'"request_id"' in listed:
         return ()
     try:
-        return tuple(each.agent for each in _ALONE.validate_json(listed))
+        return tuple((each.fleet, each.agent) for each in _ALONE.validate_json(listed))
     except ValidationError:
         return ()
 
@@ -177,7 +181,7 @@ class _ReadLog(SearchLog):
     enqueued_at: _Time
     started_at: _Time
     finished_at: _Time
-    fleet: Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_.-]{0,64}$")] = ""
+    fleet: _Fleet = ""
     agent: AgentNote | None = None
 
 
@@ -189,7 +193,7 @@ _LOGS: TypeAdapter[list[_ReadLog]] = TypeAdapter(Annotated[list[_ReadLog], FailF
 class Body:
     """The logs of a message body, and why others of it are `left_out`: their times are wrong.
 
-    `notes` has what the machine's agent tells, with the fleet of the log that carries it.
+    `notes` has what the machine's agent tells, with the fleet that it names.
     """
 
     logs: Sequence[SearchLog]
@@ -204,7 +208,7 @@ def read(body: str) -> Body:
         logs = _LOGS.validate_json(listed)
     except ValidationError as error:
         if alone := _read_alone(listed):
-            return Body(logs=(), notes=tuple(("", note) for note in alone))
+            return Body(logs=(), notes=alone)
         raise _refused(listed, error) from None
     if not logs:
         raise MessageRefused("logs: the message holds no search log")
@@ -318,8 +322,10 @@ def _mistimed(log: SearchLog) -> Iterator[str]:
         yield f"started_at: lies more than {MAX_INVERSION_S} s before enqueued_at"
     if log.started_at - log.finished_at > _MAX_INVERSION:
         yield f"finished_at: lies more than {MAX_INVERSION_S} s before started_at"
-    if log.finished_at - log.enqueued_at > _MAX_DURATION:
-        yield "finished_at: lies more than 24 hours after enqueued_at"
+    if log.finished_at - log.started_at > _MAX_DURATION:
+        yield "finished_at: lies more than 24 hours after started_at"
+    if log.finished_at - log.enqueued_at > _MAX_AGE:
+        yield "finished_at: lies more than 14 days after enqueued_at"
 
 
 def _misplaced(log: SearchLog) -> Iterator[str]:

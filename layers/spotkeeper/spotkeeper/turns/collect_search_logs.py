@@ -123,20 +123,19 @@ def collect(
             _add(counts, digest.fleet, SearchLogsLost=digest.late)
     troubles: list[Announcement] = []
     for message, body in stored_messages:
-        for fleet, note in body.notes:
+        for named, note in body.notes:
+            fleet = named if named in known_fleets else default_fleet
             if note.trouble:
                 troubles.append(
                     Announcement(
-                        fleet=fleet or default_fleet,
+                        fleet=fleet,
                         state=State.COMMAND_FAILED,
                         at=message.sent_at,
                         reason=note.trouble,
                     )
                 )
             lost = note.lost + note.refused
-            _add(
-                counts, fleet or default_fleet, SearchLogsLost=lost, SearchLogsClamped=note.clamped
-            )
+            _add(counts, fleet, SearchLogsLost=lost, SearchLogsClamped=note.clamped)
     wrong = sum(map(len, left_out.values()))
     _add(counts, default_fleet, SearchLogsRefused=wrong, SearchLogsLost=wrong)
     _add(counts, default_fleet, MessagesRefused=len(refused))
