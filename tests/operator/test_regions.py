@@ -12,6 +12,7 @@ from functions.check_health.app import handler as check_health
 from spotkeeper import wiring
 from spotkeeper.adapters.doctor.stack import regions_of
 from spotkeeper.adapters.regions import RegionTables
+from spotkeeper.domain.doctor.facts import Unseen
 from spotkeeper.domain.spread import RELEASE, Report
 from spotkeeper_lab.aws.context import create_table
 from spotkeeper_operator import regions
@@ -63,12 +64,18 @@ def test_a_region_that_is_removed_leaves_and_may_stay_after_all(home: Stage) -> 
     assert "has no region eu-west-1" in refused("region", "remove", "eu-west-1")
 
 
-def test_add_says_what_a_region_lacks_and_prints_the_commands(home: Stage) -> None:
+def test_add_says_what_a_region_lacks_and_prints_the_commands(
+    home: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = json.loads(answered("region", "add", "us-west-2", "--json"))
     assert len(plan["commands"]) <= 10
+    assert any("Running On-Demand G and VT instances" in one for one in plan["lacks"])
     assert "Home=us-east-1" in plan["commands"][-2]
     assert f"Regions={THERE}," in plan["commands"][-1]
     assert "has us-east-1 already" in refused("region", "add", "us-east-1")
+    unknown = Unseen(action="", why="Throttled: slow down")
+    monkeypatch.setattr(regions, "group_facts", lambda *_: unknown)
+    assert "not known: Throttled" in refused("region", "add", "us-west-2")
 
 
 @pytest.mark.parametrize(

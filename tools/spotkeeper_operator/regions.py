@@ -1,18 +1,18 @@
 """One fleet in several regions: what each has, what another would need, and what it would cost."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
 
-from spotkeeper.adapters.doctor.account import offers
-from spotkeeper.adapters.doctor.looking import look, pages
-from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
+from spotkeeper.adapters.doctor.account import account_facts, offers
+from spotkeeper.adapters.doctor.groups import group_facts, template_of
+from spotkeeper.adapters.doctor.looking import look
 from spotkeeper.adapters.ec2.prices import spot_prices
 from spotkeeper.adapters.stacks import Stack, StackReader
 from spotkeeper.domain.decision import Controller
-from spotkeeper.domain.doctor.checks import quota_for
-from spotkeeper.domain.doctor.facts import Unseen
+from spotkeeper.domain.doctor.checks import examine
+from spotkeeper.domain.doctor.facts import Facts, GroupFacts, LaunchTemplate, Unseen, known
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper.ports import FleetError
@@ -24,6 +24,10 @@ from spotkeeper_operator.text import age_from, columns, labelled, paragraphs, sp
 # Records in which the newest turn of the home is found, also while turns fail.
 RECENT = 20
 HOUR = timedelta(hours=1)
+# What of the doctor's findings is about a region before anything is there.
+OF_A_REGION = frozenset({
+    "little-concurrency", "no-such-type", "quota-too-small", "quota-not-found", "unseen",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,37 +162,26 @@ def _table_arn(aws: Aws, stack_name: str, region: str) -> str:
     return reader.outputs(stack_name).outputs["TableArn"]
 
 
-def _types(aws: Aws, fleet: Fleet) -> list[str]:
-    """Return the instance types of a fleet's spot group, those that it names and those it has."""
-    groups = AutoScalingReader(aws.autoscaling, aws.ec2).describe([fleet.spot_group])
-    found = [pool for group in groups.values() for pool in group.offers]
-    found += [i.pool for group in groups.values() for i in group.instances]
-    return sorted({pool.partition("/")[2] for pool in found} - {""})
+def _spot_group(aws: Aws, fleet: Fleet) -> GroupFacts:
+    """Look at a fleet's spot group; raises `OperatorError` where its types are not known."""
+    groups = group_facts(aws.client, [fleet.spot_group])
+    group = None if isinstance(groups, Unseen) else groups.get(fleet.spot_group)
+    if group is None or not group.types:
+        why = f": {groups.why}" if isinstance(groups, Unseen) else ""
+        raise OperatorError(f"the instance types of {fleet.spot_group} are not known{why}")
+    return group
 
 
 def _lacking(aws: Aws, fleet: Fleet, region: str) -> Iterator[str]:
-    types = _types(aws, fleet)
-    ec2, quotas = aws.client("ec2", region), aws.client("service-quotas", region)
-    offered = look("ec2:DescribeInstanceTypeOfferings", lambda: offers(ec2, types))
-    if isinstance(offered, Unseen):
-        yield f"not known: {offered.action}: {offered.why}"
-    elif missing := [one for one in types if one not in offered]:
-        yield f"{region} does not offer {', '.join(missing)}"
-    limits = look(
-        "servicequotas:ListServiceQuotas",
-        lambda: {
-            quota["QuotaName"]: quota["Value"]
-            for quota in pages(quotas, "list_service_quotas", "Quotas", ServiceCode="ec2")
-        },
-    )
-    if isinstance(limits, Unseen):
-        yield f"not known: {limits.action}: {limits.why}"
-        return
-    for option in PurchaseOption:
-        named = {quota_for(one, option, tuple(limits)) for one in types} - {None}
-        for quota in sorted(filter(None, named)):
-            if limits[quota] <= 0:
-                yield f'the quota "{quota}" of {region} is 0 vCPUs: request more'
+    """Examine a region for the types of the spot group here, as the doctor does there later."""
+    there = partial(aws.client, region=region)
+    group = replace(_spot_group(aws, fleet), launch_template=LaunchTemplate())
+    groups = {name: group for name in fleet.groups}
+    account = account_facts(there, [group])
+    facts = Facts(fleets=(fleet,), wrong_documents=(), groups=groups, account=account)
+    for finding in examine(facts):
+        if finding.id in OF_A_REGION:
+            yield f"{finding.evidence}: {finding.fix}"
 
 
 def _copies(aws: Aws, stack: Stack, region: str) -> Iterator[str]:
@@ -199,13 +192,7 @@ def _copies(aws: Aws, stack: Stack, region: str) -> Iterator[str]:
     if not (template := stack.parameters.get("LaunchTemplateId")):
         return
     version = stack.parameters.get("LaunchTemplateVersion", "$Default")
-    found = look(
-        "ec2:DescribeLaunchTemplateVersions",
-        lambda: aws.ec2.describe_launch_template_versions(
-            LaunchTemplateId=template, Versions=[version]
-        )["LaunchTemplateVersions"][0]["LaunchTemplateData"],
-    )
-    data: Mapping[str, Any] = {} if isinstance(found, Unseen) else dict(found)
+    data = known(template_of(aws.client, template, version), {})
     image, key = data.get("ImageId", ""), data.get("KeyName")
     if image.startswith("ami-"):
         yield (
@@ -277,8 +264,8 @@ def read_regions_what_if(
     name, here = fleet.name, aws.region
     near = [r for r in aws.session.get_available_regions("ec2") if r[:3] == here[:3]]
     others = others or near
-    cost = read_cost(aws, stack_name, name, since, now)
-    lives, types = cost.lives, _types(aws, fleet)
+    lives = read_cost(aws, stack_name, name, since, now).lives
+    types = _spot_group(aws, fleet).types
     hours = sum(one.hours for one in lives)
     on_demand = sum(one.hours for one in lives if one.item.option is PurchaseOption.ON_DEMAND)
     prices = [
