@@ -16,7 +16,15 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import NO_CAPACITY, GroupSpec, Physics, two_groups
+from spotkeeper_lab.cloud.values import (
+    DRAINS,
+    NO_CAPACITY,
+    READY,
+    GroupSpec,
+    Physics,
+    Result,
+    two_groups,
+)
 from spotkeeper_lab.fakes import EPOCH
 from spotkeeper_lab.faults import ACTS, BLIND, DRILLED, DRILLS, TOGETHER, WIDE, Fault, Kind
 from spotkeeper_lab.traces.market import market_of
@@ -389,7 +397,10 @@ def specs_of(scenario: Scenario, pools: tuple[str, ...]) -> list[GroupSpec]:
             f"{name}-spot", f"{name}-on-demand", pools=pools, maximum=most, desired=desired
         )
     ]
-    specs = [replace(spec, template=TEMPLATE) for spec in specs]
+    hooks, default = [DRAINS], Result.CONTINUE if scenario.hook_continues else Result.ABANDON
+    if most_s := scenario.launch_hook_s:
+        hooks.append(replace(READY, heartbeat_s=most_s, default=default))
+    specs = [replace(spec, template=TEMPLATE, hooks=tuple(hooks)) for spec in specs]
     specs[:2] = [replace(spec, launch_first=scenario.launch_first) for spec in specs[:2]]
     # The second is the main fleet's on-demand group.
     specs[1] = replace(specs[1], desired=scenario.adopted)
@@ -406,7 +417,6 @@ def cloud_of(scenario: Scenario) -> Cloud:
         **changed,
         warm_start_s=min(60.0, scenario.cold_start_s) if scenario.warm_pool else None,
         retry_longest_s=240.0,
-        terminate_hook_s=30.0,
     )
     size = round(POOL_SIZE * scenario.scale) + OTHERS * scenario.fleets + NEIGHBOURS
     market = market_of("chaos", 1e6, {A: [(0.0, size)], B: [(0.0, size)]})

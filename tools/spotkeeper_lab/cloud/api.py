@@ -470,27 +470,16 @@ class Cloud:
         return machine
 
     def _begin(self, machine: SimulatedMachine, group: GroupState, start_s: float) -> None:
-        """Schedule when an instance enters service: once its worker is ready, or by its hooks.
-
-        Without a launch hook an instance counts as in service when a good one would serve.
-        """
-        now_s, hook_s = self.now_s, self.physics.launch_hook_s
+        """Schedule when an instance enters service: once a good one would serve, or by hooks."""
+        now_s, hooks = self.now_s, group.holding(Transition.LAUNCHING)
         bad = group.starts_badly(now_s, machine.template)
-        held_s = now_s + min(BOOT_S, start_s)
         machine.serves_s = None if bad else now_s + start_s
-        if group.holding(Transition.LAUNCHING):
-            self._at(held_s, START, lambda: self._hold_launch(machine))
-            return
-        if hook_s is None:
+        if not hooks:
             self._at(now_s + start_s, START, lambda: self._serve(machine))
             return
-        self._at(held_s, START, lambda: self._wait(machine))
-        if not bad and start_s <= BOOT_S + hook_s:
+        self._at(now_s + min(BOOT_S, start_s), START, lambda: self._hold_launch(machine))
+        if not bad and all(hook.by_worker for hook in hooks):
             self._at(now_s + start_s, START, lambda: self._serve(machine))
-        elif self.physics.hook_continues:
-            self._at(now_s + BOOT_S + hook_s, START, lambda: self._serve(machine))
-        else:
-            self._at(now_s + BOOT_S + hook_s, END, lambda: self._abandon(machine))
 
     def _hold_launch(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is None and machine.state == PENDING and machine.group:
@@ -935,26 +924,16 @@ class Cloud:
             self._held[pool][machine.instance_id] = machine
             self._tell(EventKind.FULFILLED, group.spec.name, machine.instance_id)
 
-    def _wait(self, machine: SimulatedMachine) -> None:
-        if machine.ended_s is None and machine.state in LAUNCHING and machine.group:
-            machine.state = PENDING_WAIT
-            machine.group.touch()
-
     def _serve(self, machine: SimulatedMachine) -> None:
         if machine.ended_s is not None or machine.state not in LAUNCHING or machine.group is None:
             return
         machine.state, machine.in_service_s = IN_SERVICE, self.now_s
+        machine.waits.clear()
         self._touch(machine)
         activity = machine.group.activity_of(machine)
         name = machine.group.spec.name
         self._tell(EventKind.LAUNCH_SUCCESSFUL, name, machine.instance_id, activity)
         self._part_with_replaced(machine.group)
-
-    def _abandon(self, machine: SimulatedMachine) -> None:
-        """Give up an instance that the launch hook has held until its time-out."""
-        if machine.ended_s is None and machine.state in LAUNCHING and machine.group:
-            self._cancel(machine, HOOK_ABANDONED.format(token=machine.token))
-            self._end(machine)
 
     def _cancel(self, machine: SimulatedMachine, message: str) -> None:
         assert machine.group
@@ -982,7 +961,7 @@ class Cloud:
                 self._part(machine, why)
 
     def _leave(self, machine: SimulatedMachine, why: str = SHRUNK) -> None:
-        """End an instance politely: it stays for as long as the terminate hook holds it."""
+        """End an instance politely: it stays for as long as a terminate hook holds it."""
         if machine.state != TERMINATING:
             machine.cause = why
         if machine.ended_s is not None:
@@ -990,7 +969,6 @@ class Cloud:
             return
         group = machine.group
         assert group
-        launching, hook_s = machine.state in LAUNCHING, self.physics.terminate_hook_s
         held = (group.pool and group.pool.reuse) or group.holding(Transition.TERMINATING)
         if held and machine.state == IN_SERVICE:
             self._dirty.add(group.spec.name)
@@ -998,15 +976,9 @@ class Cloud:
             return
         if machine.state == TERMINATING and machine.waits:
             return
-        if launching:
+        if machine.state in LAUNCHING:
             self._cancel(machine, "")
-        if launching or not hook_s:
-            self._end(machine)
-        elif machine.state != TERMINATING:
-            machine.state = TERMINATING
-            group.touch()
-            self._dirty.add(group.spec.name)
-            self._at(self.now_s + hook_s, END, lambda: self._end(machine))
+        self._end(machine)
 
     def _die(self, machine: SimulatedMachine, reason: str) -> None:
         """End an instance behind its group's back, which finds out at its next health check."""

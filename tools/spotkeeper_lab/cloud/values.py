@@ -127,17 +127,28 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleHook:
-    """A lifecycle hook of a group; `heartbeat_s` passes between two signs of life at most."""
+    """A lifecycle hook of a group; `heartbeat_s` passes between two signs of life at most.
+
+    With `by_worker`, a launched instance goes on once its worker is ready.
+    """
 
     name: str
     transition: Transition
     heartbeat_s: float = 3600.0
     default: Result = Result.ABANDON
+    by_worker: bool = False
 
     @property
     def longest_s(self) -> float:
         """How long it holds an instance whatever the signs of life: 48 hours or 100 time-outs."""
         return min(48 * 3600.0, 100 * self.heartbeat_s)
+
+
+# One holds what leaves for as long as requests take, one what launches.
+READY = LifecycleHook(name="ready", transition=Transition.LAUNCHING, by_worker=True)
+DRAINS = LifecycleHook(
+    name="drain", transition=Transition.TERMINATING, heartbeat_s=30.0, default=Result.CONTINUE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,9 +210,7 @@ class Physics:
 
     A warm pool belongs to every on-demand group: `warm_pool` stopped instances, each of which
     serves `warm_start_s` after its launch. One that was ended is stopped again and may be launched
-    as long after (reuse on scale-in). An instance that is ended politely stays for
-    `terminate_hook_s`; one that is launched waits for its worker at most `launch_hook_s` where
-    there is such a hook, and is then in service all the same, or abandoned unless `hook_continues`.
+    as long after (reuse on scale-in).
 
     With `on_demand_short`, on-demand is refused while no pool has any spot capacity.
 
@@ -235,9 +244,6 @@ class Physics:
     on_demand_short: bool = False
     retry_s: float = 15.0
     retry_longest_s: float | None = None
-    terminate_hook_s: float = 0.0
-    launch_hook_s: float | None = None
-    hook_continues: bool = True
     ghost_s: float = 0.0
     aws_scale_in: bool = False
     marks_needed: bool = False

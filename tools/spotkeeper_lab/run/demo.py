@@ -39,6 +39,7 @@ from spotkeeper_charts.page import (
 from spotkeeper_lab.backtest.world import WARM_DISK_RATIO
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import (
+    DRAINS,
     IN_SERVICE,
     PENDING,
     CloudEvent,
@@ -76,7 +77,6 @@ PHYSICS = Physics(
     warm_start_s=60.0,
     notice_s=120.0,
     event_delay_s=3.0,
-    terminate_hook_s=30.0,
 )
 """A GPU worker that loads a model, and a warm pool of on-demand instances."""
 
@@ -132,13 +132,14 @@ class Scene:
 
     def stage(self) -> Stage:
         """The world of the day, its spot group over all pools; calls take no time in it."""
-        groups = two_groups(
+        both = two_groups(
             SPOT_GROUP,
             ON_DEMAND_GROUP,
             pools=self.market.pools,
             maximum=self.spot_max,
             desired=self.first_desired,
         )
+        groups = [replace(group, hooks=(DRAINS,)) for group in both]
         return Stage(
             cloud=Cloud(self.market, groups, self.physics, self.settings.seed),
             documents={FLEET: json.dumps(self.fleet_document)},

@@ -241,29 +241,6 @@ def test_a_bad_image_goes_into_service_and_never_serves() -> None:
     assert [i.serves_s for i in cloud.group("spot").instances] == [None, 320.0]
 
 
-def test_the_launch_hook_holds_an_instance_until_its_worker_is_ready() -> None:
-    cloud = make(desired=1, physics=Physics(cold_start_s=200.0, launch_hook_s=300.0))
-    for at_s, state in ((5, "Pending"), (11, "Pending:Wait"), (200, "InService")):
-        cloud.advance(at_s)
-        assert states(cloud) == [state]
-
-
-@pytest.mark.parametrize("continues", [True, False])
-def test_at_its_time_out_the_hook_continues_or_abandons(continues: bool) -> None:
-    cloud = make(desired=0, physics=Physics(launch_hook_s=300.0, hook_continues=continues))
-    cloud.break_image("spot", 0.0, 100.0)
-    cloud.set_desired("spot", 1)
-    (bad,) = ids(cloud)
-    cloud.advance(311)
-    if continues:
-        assert states(cloud) == ["InService"]
-        return
-    (cancelled,) = cloud.failures("spot", 0.0)
-    assert (cancelled.status_code, cancelled.start_s) == ("Cancelled", 0.0)
-    assert "was abandoned: Heartbeat Timeout" in cancelled.message
-    assert bad not in ids(cloud)
-
-
 def test_awss_scale_in_keeps_zones_even_and_ends_any_instance() -> None:
     cloud = make(b=PLENTY, desired=8, physics=Physics(aws_scale_in=True))
     cloud.advance(600)

@@ -49,11 +49,16 @@ def pool_states(cloud: Cloud) -> list[str]:
 
 
 def test_a_launched_instance_waits_until_its_hook_is_completed() -> None:
-    cloud = make(READY, desired=1)
-    cloud.advance(9.9)
-    assert states(cloud) == ["Pending"]
-    cloud.advance(200.0)
-    assert states(cloud) == ["Pending:Wait"]
+    """By its worker, or by a call."""
+    cloud, own = (make(replace(READY, by_worker=by), desired=1) for by in (False, True))
+    for at_s, state, by_worker in (
+        (9.9, "Pending", "Pending"),
+        (19.9, "Pending:Wait", "Pending:Wait"),
+        (200.0, "Pending:Wait", "InService"),
+    ):
+        cloud.advance(at_s)
+        own.advance(at_s)
+        assert (states(cloud), states(own)) == ([state], [by_worker])
     cloud.complete(ON_DEMAND, "ready", first(cloud), Result.CONTINUE)
     assert states(cloud) == ["InService"]
 
