@@ -36,17 +36,22 @@ def test_groups_are_created_where_the_file_says_so_and_answers_win(
     file = tmp_path / "samconfig.toml"
     file.write_text(
         "[default.deploy.parameters]\n"
-        'parameter_overrides = "LaunchTemplateId=lt-0123456789abcdef0"\n'
+        'parameter_overrides = "LaunchTemplateId=\\"lt-0123456789abcdef0\\""\n'
     )
     assert "cannot ask: give --yes" in refused("init", "--file", str(file))
     monkeypatch.setattr("spotkeeper_cli.stack_commands._asks", lambda: True)
-    answers = {"SubnetIds": "subnet-1", "SpotMax": "7", "AlarmEmail": "you@example.org"}
+    answers = {"SubnetIds": "subnet-1, subnet-2", "SpotMax": "7", "ObjectiveWaitSeconds": "-"}
     monkeypatch.setattr(
         "typer.prompt", lambda text, default, **_: answers.get(text.partition(" ")[0], default)
     )
     assert run("init", "--file", str(file))[0] == 0
     given = overrides_of(file.read_text())
-    assert {name: given[name] for name in answers} == answers
-    assert (given["OnDemandMax"], "SpotGroupName" in given) == ("7", False)
+    assert given.pop("SubnetIds") == "subnet-1,subnet-2"
+    assert given == {
+        "LaunchTemplateId": "lt-0123456789abcdef0", "LaunchTemplateVersion": "1",
+        "InstanceTypes": "g5.xlarge,g6.xlarge", "SpotMax": "7", "OnDemandMax": "7",
+    }  # fmt: skip
+    answers["SpotMax"] = "ten"
+    assert "must be numbers" in refused("init", "--file", str(file))
     file.write_text("[default")
     assert "samconfig.toml cannot be read" in refused("init", "--yes", "--file", str(file))

@@ -1,5 +1,6 @@
 """docs/rollouts.md on a simulated cloud: roll a version out, see it, end it; what AWS refuses."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,7 @@ from spotkeeper.domain.decision import NewVersion, Verdict
 from spotkeeper_operator import rollout
 from spotkeeper_operator.rollout import Step
 from tests.builders import NOON
-from tests.functions.conftest import Stage
+from tests.functions.conftest import Stage, document
 from tests.operator import conftest
 from tests.operator.command import answered, refused, run, sleeps
 from tests.operator.conftest import Days
@@ -59,6 +60,30 @@ def test_a_version_is_rolled_out_and_status_shows_it(
     assert run(*line, "--yes")[1].startswith("main: done")
 
 
+def test_a_roll_out_goes_on_without_a_canary_when_the_larger_group_is_done(
+    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = Days(of_version_7)
+
+    def sleep(seconds: float) -> None:
+        days.sleep(seconds)
+        if {i.template for i in of_version_7.cloud.group("main-spot").instances} == {"8"}:
+            raise Interrupted
+
+    sleeps(monkeypatch, sleep)
+    line = ("rollout", "main", "--template-version", "8", "--yes")
+    with pytest.raises(Interrupted):
+        run(*line, "--canary", "0")
+    assert versions(of_version_7) == {"7", "8"}
+    sleeps(monkeypatch, days.sleep)
+    code, out, err = run(*line)
+    assert (code, "canary" in err, versions(of_version_7)) == (0, False, {"8"}), (out, err)
+
+
+class Interrupted(Exception):
+    """Ctrl-C."""
+
+
 def test_no_canary_begins_while_a_controller_has_no_turns(
     of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,11 +125,24 @@ def compared(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     turns = rollout.Rollout._turns
     worse = NewVersion(version=f"lt/{version}", instances=1, since=NOON, verdict=Verdict.WORSE)
 
-    def found(self: rollout.Rollout) -> Any:
-        turn, health = turns(self)
+    def found(self: rollout.Rollout, *of: Any) -> Any:
+        turn, health = turns(self, *of)
         return turn, replace(health, new_version=worse)
 
     monkeypatch.setattr(rollout.Rollout, "_turns", found)
+
+
+@pytest.mark.parametrize("trouble", ["a refresh", "a worse version"])
+def test_no_roll_out_begins_beside_another_fleets(
+    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    of_version_7.put("other", json.dumps(document("other")))
+    if trouble == "a refresh":
+        refresh("8")
+    else:
+        compared(monkeypatch, "8")
+    said = refused("rollout", "other", "--template-version", "8", "--yes")
+    assert "fleet main is rolled out, or has a version that is worse" in said
 
 
 @pytest.fixture

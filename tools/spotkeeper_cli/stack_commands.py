@@ -178,6 +178,7 @@ def init(
         if yes:
             return default
         hint = f" (this account has {has})" if has else ""
+        hint += " (- for none)" if default else ""
         return str(typer.prompt(f"{name}{hint}", default=default, err=True))
 
     with exits_on_aws_errors():

@@ -280,7 +280,8 @@ class Rollout:
         self._aws, self._stack, self.now = aws, aws.stack(stack), now
         self._tried, self._found = set[str](), set[datetime]()
         self._proven = self._serves = self._old = False
-        (self.fleet,) = chosen(aws.documents(self._stack), fleet)
+        self._fleets = aws.documents(self._stack)
+        (self.fleet,) = chosen(self._fleets, fleet)
 
     def wish(self, version: int, canary: int, bake: timedelta) -> Wish:
         """Say what is to be rolled out; raises `OperatorError` where AWS cannot."""
@@ -293,8 +294,25 @@ class Rollout:
         began, start = self.now(), timedelta(seconds=self.fleet.availability.launch_deadline_s)
         until = began + BAKES * bake + start
         self._serves = any(group.of(str(version), _SERVES) for group in groups)
+        for other in self._fleets.fleets:
+            if other != self.fleet and self._tries(other, until - began):
+                raise OperatorError(
+                    f"fleet {other.name} is rolled out, or has a version that is worse: one alarm "
+                    "tells of all fleets, and would roll this one back; wait until it has ended"
+                )
         wish = Wish(version=str(version), canary=canary, bake=bake, began=began, until=until)
         return replace(wish, before=versions_before(groups, wish.version))
+
+    def _tries(self, fleet: Fleet, lasting: timedelta) -> bool:
+        """Whether the alarm may ring for a fleet's new version, which is proven while `lasting`."""
+        _, health = self._turns(fleet)
+        trial = health.new_version if health else None
+        if trial and age_from(health.at, self.now()) <= STALE_TURN_S:
+            is_new = trial.since is not None and self.now() - trial.since < lasting
+            if trial.verdict is Verdict.WORSE or (is_new and trial.verdict is Verdict.UNKNOWN):
+                return True
+        groups = read_versions(self._aws.autoscaling, fleet)
+        return any(group.refresh and group.refresh.active for group in groups)
 
     def undo(self) -> Wish:
         """Say what is to be rolled back: what is compared, or what was rolled out last."""
@@ -396,8 +414,8 @@ class Rollout:
                 return False
         return True
 
-    def _turns(self) -> Any:
-        newest = self._aws.records(self._stack).newest(self.fleet.name, 20)
+    def _turns(self, fleet: Fleet | None = None) -> Any:
+        newest = self._aws.records(self._stack).newest((fleet or self.fleet).name, 20)
         return (next(iter(newest.of(one)), None) for one in OF_FLEETS)
 
     @property

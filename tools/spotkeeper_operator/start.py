@@ -1,6 +1,8 @@
 """Starting: look at an account, ask what it does not say, and write samconfig.toml."""
 
+import json
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,7 +68,8 @@ def parameters(found: Found, before: Mapping[str, str], ask: Ask) -> dict[str, s
     answers = dict(before)
 
     def wanted(name: str, has: Sequence[str] | Mapping[str, Any], default: str = "") -> str:
-        answers[name] = ask(name, ", ".join(has), before.get(name, default)).strip()
+        answer = ask(name, ", ".join(has), before.get(name, default)).strip()
+        answers[name] = "" if answer == "-" else re.sub(r",\s+", ",", answer)
         return answers[name]
 
     adopts = bool(found.spot and found.on_demand) and "LaunchTemplateId" not in before
@@ -82,6 +85,8 @@ def parameters(found: Found, before: Mapping[str, str], ask: Ask) -> dict[str, s
         wanted("InstanceTypes", (), "g5.xlarge,g6.xlarge")
     wanted("SpotMax", (), most)
     wanted("OnDemandMax", (), answers["SpotMax"])
+    if not (answers["SpotMax"].isdecimal() and answers["OnDemandMax"].isdecimal()):
+        raise OperatorError("SpotMax and OnDemandMax must be numbers of instances")
     wanted("RequestQueueName", found.queues)
     wanted("ObjectiveWaitSeconds", (), "10")
     wanted("AlarmEmail", ())
@@ -106,7 +111,9 @@ def overrides_of(text: str) -> dict[str, str]:
     """Read the parameters out of samconfig.toml; raises `OperatorError`."""
     try:
         deploy = tomllib.loads(text).get("default", {}).get("deploy", {}).get("parameters", {})
-        each = deploy.get(KEY, "").split() if isinstance(deploy.get(KEY, ""), str) else deploy[KEY]
+        each = deploy.get(KEY, "")
+        # `sam deploy --guided` quotes each value.
+        each = shlex.split(each) if isinstance(each, str) else each
         return dict(one.split("=", 1) for one in each)
     except (tomllib.TOMLDecodeError, ValueError) as error:
         raise OperatorError(f"samconfig.toml cannot be read: {error}") from error
@@ -116,9 +123,12 @@ def with_overrides(text: str, given: Mapping[str, str]) -> str:
     """Write parameters into samconfig.toml, and leave all else as it is."""
     if overrides_of(text) == given:
         return text
-    joined = " ".join(f"{name}={value}" for name, value in given.items())
+    joined = " ".join(
+        f"{name}={json.dumps(value) if re.search(r'[\s"]', value) else value}"
+        for name, value in given.items()
+    )
     head, section, rest = text.partition(SECTION)
     own, table, others = rest.partition("\n[")
     kept = re.sub(rf"^{KEY} *= *(\[.*?\]|.*?)$\n?", "", own, flags=re.MULTILINE | re.DOTALL)
-    written = f'{KEY} = "{joined}"'
+    written = f"{KEY} = {json.dumps(joined)}"
     return f"{head}{section or f'\n{SECTION}'}\n{written}\n{kept.lstrip(chr(10))}{table}{others}"
