@@ -419,34 +419,6 @@ def interrupted(kind: str, kills: int, epochs: int, expected: str, *, seed: int 
         assert len(place.hosts) > kills - (kills + 1) // 3
 
 
-def lost(kind: str, epochs: int, expected: str) -> None:
-    """A job whose item in the table is lost goes on after `recover --from tags`."""
-    with account(2) as place:
-        place.start(kind, epochs=epochs)
-        place.hold.touch()
-        place.until_committed(0, epochs - 1)
-        place.lose_item()
-        place.jobs.recover(NAME, "tags", wiring.now(), lambda _: None)
-        place.hold.unlink()
-        place.ended("done", 0, LEFT[kind])
-        assert place.weights() == expected
-
-
-def stopped(epochs: int, expected: str) -> None:
-    """A job that is stopped at a checkpoint goes on from it when somebody wants it to."""
-    with account(5) as place:
-        place.start(epochs=epochs)
-        place.hold.touch()
-        place.until_committed(0, epochs - 1)
-        place.jobs.stop(NAME, now=False)
-        place.ended("stopped", None)
-        step = place.head()["step"]
-        place.jobs.recover(NAME, step, wiring.now(), lambda _: None)
-        place.hold.unlink()
-        place.ended("done", 0)
-        assert place.weights() == expected
-
-
 def root_to_next_job(kills: int, epochs: int, expected: str) -> None:
     """What a job wrote anywhere on its root is in the image that it leaves, for the next job."""
     with account(7) as place:

@@ -29,14 +29,6 @@ def test_a_root_is_kept_for_the_next_machine_and_the_next_job() -> None:
     stories.root_to_next_job(1, EPOCHS, expected())
 
 
-def test_a_job_that_was_stopped_goes_on_from_its_last_checkpoint() -> None:
-    stories.stopped(EPOCHS, expected())
-
-
-def test_a_lost_item_is_rebuilt() -> None:
-    stories.lost("volume", EPOCHS, expected())
-
-
 def test_the_page_is_followed_on_the_local_aws(endpoint: Endpoint, tmp_path: Path) -> None:
     """Its commands, document and script as they are printed; a machine is warned meanwhile."""
     page = (CHECKOUT / "docs/jobs.md").read_text().partition("## Checkpoints or a volume")[0]

@@ -3,6 +3,8 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import boto3
@@ -11,6 +13,7 @@ from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 from botocore.response import StreamingBody
 
+from spotkeeper.domain.jobs.job import Outcome
 from spotkeeper_operator.aws import OperatorError
 from tests.builders import TABLE
 from tests.functions.test_keep_jobs import DOCUMENT, Account, account
@@ -46,6 +49,35 @@ def test_objects_that_s3_does_not_delete_are_named_and_the_job_stays(
     with pytest.raises(OperatorError, match=r"s3:DeleteObject of jobs/resnet/.*: AccessDenied"):
         ended.jobs.delete("resnet")
     assert ended.jobs.one("resnet")[1].outcome == "stopped"
+
+
+def test_a_job_whose_machine_still_runs_is_not_deleted(account: Account) -> None:
+    """AWS refused to end it, and nobody would try again."""
+    account.start(DOCUMENT)
+    account.tick()
+    account.jobs._table.change("resnet", lambda job: replace(job, outcome=Outcome.STOPPED))
+    name = account.machine["InstanceId"]
+    with pytest.raises(OperatorError, match=f"{name} of resnet still runs"):
+        account.jobs.delete("resnet")
+    account.tick()
+    assert "deleted resnet" in account.jobs.delete("resnet")
+
+
+def test_one_turn_at_a_time_has_the_lease_for_45_s(account: Account) -> None:
+    account.start(DOCUMENT)
+    table = account.jobs._table
+    at = {after_s: account.now + timedelta(seconds=after_s) for after_s in (0, 1, 45, 46, 47, 94)}
+    first = table.acquire("resnet", at[0])
+    assert first
+    assert [table.acquire("resnet", at[after_s]) for after_s in (1, 45)] == [None, None]
+    second = table.acquire("resnet", at[46])
+    assert second
+    table.release(first)
+    assert table.acquire("resnet", at[47]) is None
+    table.release(second)
+    assert table.acquire("resnet", at[94]), "it was released"
+    assert table.acquire("resnet", at[47]), "the lease of a clock that was ahead is void"
+    assert table.acquire("other", at[0]) is None
 
 
 def test_a_job_that_never_was_is_not_deleted(account: Account) -> None:

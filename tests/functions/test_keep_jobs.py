@@ -412,8 +412,9 @@ def test_a_warning_launches_the_next_machine_before_the_first_is_gone(account: A
     warning = "EC2 Spot Instance Interruption Warning"
     detail = {"instance-id": name, "instance-action": "terminate"}
     event = {"detail-type": warning, "time": account.now.isoformat(), "detail": detail}
-    account.handle({**event, **OF_EC2, "account": "999999999999"})
-    assert len(account.machines) == 1, "it is of no event of this account"
+    for other in ({"account": "999999999999"}, {"source": "mine"}):
+        account.handle({**event, **OF_EC2, **other})
+    assert len(account.machines) == 1, "these are no events of EC2, of this account"
     account.handle({**event, **OF_EC2})
     assert len(account.machines) == 2
     account.ec2.terminate_instances(InstanceIds=[name])
@@ -565,6 +566,11 @@ def test_machines_that_fail_alike_at_once_end_the_job_sooner(
     assert "What next: spotkeeper job logs resnet; when it is mended, start it again" in mail
     if "exit_code" in failures[0] and failures[0]["exit_code"] == 127:
         assert "exit code 127 (the program was not found)" in mail
+    account.put_head()
+    account.jobs.recover("resnet", "9", account.now, print)
+    account.tick()
+    account.tick({"event": "exited", "exit_code": 127, "ran_s": 1, "generation": ends_after + 1})
+    assert account.job.outcome is None, "the same failure, of a job that was mended"
 
 
 def test_mail_and_status_name_interruptions_and_hours_by_market(account: Account) -> None:
@@ -825,3 +831,8 @@ def test_code_is_packed_without_what_never_belongs_to_it(tmp_path: Path) -> None
         assert archive.getnames() == ["train.py"]
     with pytest.raises(OperatorError, match="is not a folder"):
         pack(tmp_path / "missing")
+    (tmp_path / "train.link").symlink_to("train.py")
+    assert pack(tmp_path)
+    (tmp_path / "data").symlink_to("/mnt/data")
+    with pytest.raises(OperatorError, match="code: 'data' is a link to an absolute"):
+        pack(tmp_path)

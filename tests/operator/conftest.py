@@ -80,7 +80,9 @@ def ring(
 def kept(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """The same stack after its ledger was kept; AWS lists one spot price and one list price."""
     prices: Any = SimpleNamespace(now=lambda *_: PriceBook())
-    fixed = replace(wiring.ledger_ports(), prices=prices, activities=None, clock=None)
+    none: Any = SimpleNamespace(ends=lambda *_: {})
+    of_none = {"prices": prices, "activities": none, "clock": lambda: deployed.now}
+    fixed = replace(wiring.ledger_ports(), **of_none)
     monkeypatch.setattr(wiring, "ledger_ports", lambda: fixed)
     deployed.call(keep_ledger)
     # moto's spot prices are all the same and of 2006, and it has no price list.

@@ -23,7 +23,7 @@ from spotkeeper_worker.job import command as command_
 from spotkeeper_worker.job import reports as reports_
 from spotkeeper_worker.job.bucket import Bucket, BucketError
 from spotkeeper_worker.job.command import Command, LogStream, user_named
-from spotkeeper_worker.job.machine import Document, JobError, Machine, Signs
+from spotkeeper_worker.job.machine import Document, FinalError, JobError, Machine, Signs
 from spotkeeper_worker.job.machine import _where as where
 from spotkeeper_worker.job.reports import Reporter
 from spotkeeper_worker.log import Sometimes, get_logger
@@ -157,7 +157,7 @@ def test_the_code_is_unpacked_where_the_command_runs(tmp_path: Path) -> None:
     "archive", [b"no archive", packed(("../../out", b"x"))], ids=["no archive", "outside"]
 )
 def test_code_that_cannot_be_unpacked_is_named(tmp_path: Path, archive: bytes) -> None:
-    with pytest.raises(JobError, match=r"code\.tar\.gz cannot be unpacked"):
+    with pytest.raises(FinalError, match=r"code\.tar\.gz cannot be unpacked"):
         prepared(tmp_path, archive, code="code.tar.gz")
     assert not (tmp_path / "out").exists()
 

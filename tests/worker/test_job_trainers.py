@@ -1,7 +1,7 @@
 """Checkpoint folders as trainers write them: which of their entries the next machine gets.
 
 Each story is what a trainer does in its folder, a step of a minute each: `name` writes it (a name
-that ends in / is a folder), `old > new` renames, `-name` removes.
+that ends in / is a folder), `old > new` renames, `link -> target` links, `-name` removes.
 """
 
 import os
@@ -31,8 +31,11 @@ class Folder:
     def do(self, order: str) -> None:
         """Take one step of a trainer, and look for a minute."""
         old, _, new = order.partition(" > ")
+        link, _, target = order.partition(" -> ")
         if order[0] == "-":
             shutil.rmtree(self.path / order[1:])
+        elif target:
+            (self.path / link).symlink_to(target)
         elif new:
             (self.path / old).rename(self.path / new)
         else:
@@ -125,6 +128,13 @@ STORIES = {
         {}, "20240101_120000/ epoch_1.pth last_checkpoint epoch_2.pth 20240101_120000/",
         "20240101_120000 epoch_1.pth epoch_2.pth",
     ),
+    "a link to nothing, in a checkpoint": (
+        {"complete": "done"}, "5/model.bin|5/latest -> step4|5/loop -> loop|5/done", "5",
+    ),
+    "a link to outside, beside checkpoints": (
+        {}, "best/config.json|best/model.bin -> ../step_5/model.bin|step_5/|step_6/",
+        "best step_5 step_6",
+    ),
     "two forms, and no setting": (
         {}, "last-05.safetensors last-05-state/ last-10.safetensors",
         "last-05.safetensors last-10.safetensors",
@@ -160,6 +170,7 @@ def test_the_next_machine_gets_what_the_trainer_would_continue_from(
         ({}, "checkpoint-5/ checkpoint-4/", {"checkpoint-4": "below that of checkpoint-5"}),
         ({}, "tmp-checkpoint-5/", {"tmp-checkpoint-5": "that of a draft"}),
         ({}, "a-5.pt b-6.pt", {"b-6.pt": "name the entries in state.entries"}),
+        ({"complete": "done"}, "a/b|a/etc -> /etc|a/done", {"a": "its link etc leads outside"}),
         ({"entries": ["epoch*"]}, "step-5/", {"step-5": "does not match entries = epoch*"}),
         ({"complete": "trainer_stat.json"}, "checkpoint-5/",
          {"checkpoint-5": "no file of it matches complete = 'trainer_stat.json'"}),
@@ -169,7 +180,7 @@ def test_what_is_not_committed_is_named_with_the_reason(
     tmp_path: Path, state: dict[str, Any], orders: str, reasons: dict[str, str]
 ) -> None:
     folder = Folder(tmp_path, **state)
-    for order in orders.split():
+    for order in orders.split("|") if "|" in orders else orders.split():
         folder.do(order)
     folder.look()
     ignored = folder.entries.ignored
@@ -214,6 +225,8 @@ def test_what_publish_made_counts_whatever_its_name(tmp_path: Path) -> None:
         ("latest", "epoch_8\n", "epoch_9"),
         ("last_checkpoint", "{folder}/epoch_9", "{folder}/epoch_9"),
         ("checkpoint", 'model_checkpoint_path: "epoch_9"', None),
+        # Megatron, verl.
+        ("latest_checkpointed_iteration.txt", "8", "9"),
     ],
 )
 def test_what_names_the_newest_checkpoint_is_there_on_the_next_machine(
@@ -221,9 +234,8 @@ def test_what_names_the_newest_checkpoint_is_there_on_the_next_machine(
 ) -> None:
     folder, there = Folder(tmp_path / "a"), tmp_path / "b"
     folder.do("epoch_8/")
-    _, is_link, target = text.rpartition("-> ")
-    if is_link:
-        (tmp_path / "a" / name).symlink_to(target)
+    if text.startswith("-> "):
+        folder.do(f"{name} {text}")
     else:
         (tmp_path / "a" / name).write_text(text.format(folder=tmp_path / "a"))
     folder.do("epoch_9/")
@@ -235,3 +247,17 @@ def test_what_names_the_newest_checkpoint_is_there_on_the_next_machine(
     if pointer.is_symlink():
         seen = str(pointer.readlink())
     assert seen == (expected and expected.format(folder=there))
+
+
+def test_what_a_link_in_a_checkpoint_leads_to_is_a_part_of_it(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "a", complete="done")
+    for order in ("5/step5/model.bin", "5/latest -> step5", "5/last.bin -> step5/model.bin"):
+        folder.do(order)
+    folder.do("5/done")
+    folder.keeper.load(tmp_path / "b")
+    found = {path: (tmp_path / path / "5/latest/model.bin").read_text() for path in "ab"}
+    assert found["a"] == found["b"] == (tmp_path / "b/5/last.bin").read_text()
+    with publish(6, tmp_path / "a") as draft:
+        (draft / "data").symlink_to("/etc")
+    folder.keeper.rescue(tmp_path / "a")
+    assert folder.keeper.head.step == "5"

@@ -71,13 +71,6 @@ class Killed(BaseException):
     """The function was killed."""
 
 
-class Free:
-    """A price list on which nothing has a price."""
-
-    def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
-        return PriceBook()
-
-
 @dataclass(frozen=True)
 class ADollar:
     """A price list on which each type costs a dollar an hour; a share of reads fails."""
@@ -131,7 +124,6 @@ class JobWorld:
     late: int = 0
     kill_share: float = 0.0
     t: int = 0
-    calls: int = 0
     work_done: int = 0
     paid: int = 0
     paid_on_demand: int = 0
@@ -168,7 +160,6 @@ class JobWorld:
         self.is_closed = False
         self.mailed_at = 0
         self.numbers = Counter[str]()
-        self.killed_at: tuple[int, str] | None = None
 
     # --- the ports
 
@@ -248,8 +239,7 @@ class JobWorld:
     @contextmanager
     def _call(self, step: steps.Step | None = None) -> Iterator[None]:
         """Make a call: the function may be killed before and after it, its answer lost."""
-        self.calls += 1
-        if self._dies("before"):
+        if self._dies():
             raise Killed
         may_be_refused = isinstance(step, (steps.Start, steps.CreateVolume))
         if may_be_refused and self.random.random() < self.refusals:
@@ -260,11 +250,11 @@ class JobWorld:
                 self.pending.append((self.t + self.random.randint(0, self.late), step))
             raise TimedOut(type(step).__name__)
         yield
-        if self._dies("after"):
+        if self._dies():
             raise Killed
 
-    def _dies(self, when: str) -> bool:
-        return self.killed_at == (self.calls, when) or self.random.random() < self.kill_share / 2
+    def _dies(self) -> bool:
+        return self.random.random() < self.kill_share / 2
 
     # --- the calls, each refused as EC2 refuses it
 
@@ -622,7 +612,7 @@ class JobWorld:
     def turn(self) -> None:
         """Run the keeper's turn of this minute; it may be killed."""
         reports = [report for due, report in self.queue if due <= self.t]
-        prices = ADollar(self.is_unread) if self.spec.max_usd else Free()
+        prices = ADollar(self.is_unread)
         ports = JobPorts(table=self, cloud=self, prices=prices, clock=lambda: self.now)
         try:
             turn = keep_jobs(reports, {}, ports, self.now)

@@ -246,8 +246,9 @@ class Jobs:
 
         def back(job: Job) -> Job:
             again = replace(
-                job, outcome=None, ending=None, stop_now=False, mailed=False, reports={}
-            )
+                job, outcome=None, ending=None, stop_now=False, mailed=False, reports={},
+                restarts=0, failed_soon="",
+            )  # fmt: skip
             if source.startswith("ami-"):
                 return replace(again, image=source, home="", zone="", opened="")
             if not document.state.volume:
@@ -456,6 +457,10 @@ class Jobs:
         objects = self._objects(f"jobs/{name}/")
         if not job and not objects:
             raise _no_job(name)
+        mine = {"instance-id": sorted(job[1].machines) if job else []}
+        for each in self._described("instances", mine):
+            if each["State"]["Name"] in ("pending", "running"):
+                raise OperatorError(f"{each['InstanceId']} of {name} still runs: wait a minute")
         for at in range(0, len(objects), 1000):
             some = {"Objects": objects[at : at + 1000], "Quiet": True}
             answer = self._s3.delete_objects(Bucket=self.bucket, Delete=some)
@@ -531,6 +536,13 @@ def pack(folder: Path) -> bytes:
             inner = path.relative_to(folder)
             if _LEFT_OUT & set(inner.parts) or not (path.is_file() or path.is_symlink()):
                 continue
+            try:
+                # The machine unpacks it by this rule, into an empty folder.
+                tarfile.data_filter(archive.gettarinfo(path, str(inner)), "/empty")
+            except tarfile.FilterError as error:
+                raise OperatorError(
+                    f"code: {error}, and the machine has not what it leads to: remove it"
+                ) from error
             total += path.lstat().st_size
             if total > MOST_CODE_BYTES:
                 raise OperatorError(

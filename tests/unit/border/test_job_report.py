@@ -39,11 +39,3 @@ def test_no_time_is_later_than_now() -> None:
     event = {"Records": [{"body": json.dumps(one)} for one in (report, warning)]}
     reports, warned, _ = read_job_messages(event, NOW, OF_EC2["account"])
     assert ([one.at for one in reports], warned) == ([NOW], {"i": NOW + NOTICE})
-
-
-@pytest.mark.parametrize(("of", "is_ours"), [({}, True), ({"source": "mine"}, False),
-                                             ({"account": "1"}, False)])  # fmt: skip
-def test_a_warning_is_ec2s_of_this_account(of: dict[str, str], is_ours: bool) -> None:
-    body = {**WARNING, "time": NOW.isoformat(), **OF_EC2, **of}
-    _, warned, _ = read_job_messages({"Records": [{"body": json.dumps(body)}]}, NOW, "123456789012")
-    assert bool(warned) is is_ours

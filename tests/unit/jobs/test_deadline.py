@@ -9,17 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.jobs.deadline import is_urgent, work_left
+from spotkeeper.domain.jobs.decide import decide
 from spotkeeper.domain.jobs.job import (
     ON_DEMAND,
     SPOT,
     AttemptReport,
     Job,
+    JobResources,
     JobSpec,
+    Machine,
     OwnMachine,
     Report,
     merged,
     step_number,
 )
+from spotkeeper.domain.jobs.steps import Write
 from spotkeeper_lab.jobs import NAME, JobWorld
 
 BEGAN = datetime(2026, 3, 2, tzinfo=UTC)
@@ -38,6 +42,7 @@ JOB = Job(name=NAME, created_at=BEGAN)
         pytest.param({"deadline": BEGAN + 22 * HOUR}, 0.0, None, 0.9, False, id="an instant"),
         pytest.param({"deadline": BEGAN + 22 * HOUR}, 0.0, None, 1.1, True, id="the instant nears"),
         pytest.param({"steps": 100}, 10.0, "step-50", 19.2, False, id="the expected pace"),
+        pytest.param({"steps": 100}, 10.0, "w.50-0.23.h5", 19.2, False, id="a loss is no step"),
         pytest.param({"steps": 100}, 10.0, "step-25", 2.0, True, id="slower than expected"),
         pytest.param({"steps": 100}, 10.0, "step-90", 27.5, False, id="faster than expected"),
         pytest.param({"deadline": None}, 0.0, None, 1e4, False, id="no deadline"),
@@ -73,6 +78,16 @@ def test_work_is_what_was_committed_and_its_pace_is_that_of_steps() -> None:
     assert (job.worked_h, job.commit_h, job.paced) == (2.0, 1.0, (200, 2.0))
     assert work_left(replace(SPEC, steps=500), job) == 3 * HOUR
     assert work_left(SPEC, job) == 18 * HOUR
+
+
+def test_many_refused_launches_hide_no_progress() -> None:
+    reports = {1: AttemptReport(step="80"), 20: AttemptReport()}
+    machines = {"i-20": OwnMachine(attempt=20, at=BEGAN)}
+    job = replace(JOB, attempt=20, machine="i-20", machines=machines, reports=reports)
+    gone = {"i-20": Machine(attempt=20, zone="a", market=SPOT, state="gone")}
+    step = decide(SPEC, job, JobResources(now=BEGAN + HOUR, machines=gone))
+    assert isinstance(step, Write)
+    assert step.job.step == "80"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from spotkeeper.job_ports import Kept, NotMade
 from spotkeeper.ports import TimedOut, Unavailable, Unreadable
 from spotkeeper.turns.keep_jobs import JobPorts, keep_jobs
 from spotkeeper.turns.turn import TurnReport
-from spotkeeper_lab.jobs import BEGAN, MINUTE, Free
+from spotkeeper_lab.jobs import BEGAN, MINUTE, ADollar
 
 FUNCTION_S = 60
 
@@ -37,7 +37,8 @@ class Many:
         }
 
     def turn(self, *reports: Report) -> TurnReport:
-        ports = JobPorts(table=self, cloud=self, prices=Free(), clock=lambda: self.now)
+        prices = ADollar(lambda: False)
+        ports = JobPorts(table=self, cloud=self, prices=prices, clock=lambda: self.now)
         return keep_jobs(reports, {}, ports, self.now)
 
     def names(self) -> Sequence[str]:

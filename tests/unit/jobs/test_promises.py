@@ -4,7 +4,6 @@ import random
 import types
 from collections.abc import Callable
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +29,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "root": {"keeps_root": True},
 }
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
-# Warned and unwarned losses, and a zone that is dry while the seal is being made.
-SCRIPT = [
-    (8, "dry", "a"), (8, "dry", "b"), (12, "back", "c"), (20, "dry", "c"), (22, "back", "a"),
-    (30, "loss", "a"), (34, "back", "b"), (34, "back", "c"), (45, "loss", "b"),
-]  # fmt: skip
 type Decide = Callable[[JobSpec, Job, JobResources], Step | None]
 
 
@@ -77,27 +71,6 @@ def random_life(seed: int, kind: str, away: range = range(0), /, **limits: float
         begins = draw.randint(0, 60)
         world.blind = range(begins, begins + draw.choice((0, 0, 40)))
     return world.live([*script, *((75, "back", zone) for zone in ZONES)])
-
-
-@EACH_KIND
-@some(20, of_many=3_000)
-@given(stuck=st.sampled_from((0.0, 1.0)), lag=st.integers(0, 2), data=st.data())
-def test_killed_before_or_after_any_call_nothing_is_lost(
-    kind: str, stuck: float, lag: int, data: st.DataObject
-) -> None:
-    call = data.draw(st.integers(1, calls_of(kind, stuck, lag)))
-    world = JobWorld(spec=spec(kind), stuck=stuck, lag=lag, notice=1, work=20)
-    world.killed_at = (call, data.draw(st.sampled_from(("before", "after"))))
-    world.live(SCRIPT)
-    assert not world.broken, world.story
-
-
-@cache
-def calls_of(kind: str, stuck: float, lag: int) -> int:
-    """Count the calls of a life in which nothing is killed."""
-    whole = JobWorld(spec=spec(kind), stuck=stuck, lag=lag, notice=1, work=20).live(SCRIPT)
-    assert not whole.broken
-    return whole.calls
 
 
 @EACH_KIND

@@ -206,7 +206,7 @@ class Keeper:
 
     def commit(self, entry: Entry) -> bool:
         """Upload a checkpoint and have the head name it. False where it changed meanwhile."""
-        held = hold(entry)
+        held = None if entry.outside else hold(entry)
         if held is None:
             return False
         try:

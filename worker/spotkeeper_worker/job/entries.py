@@ -33,10 +33,11 @@ _FILES_BESIDE = (
     "events.out.tfevents.*", "trainer_state.json", "training_args.bin", "config.json",
     "generation_config.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json",
     "vocab.*", "merges.txt", "preprocessor_config.json", "chat_template.*", "*_results.json",
-    "*.log", "*.md", "*.py", "*.csv", "*.yaml", "*.yml", "latest_checkpointed_iteration.txt",
+    "*.log", "*.md", "*.py", "*.csv", "*.yaml", "*.yml",
 )  # fmt: skip
-# Files that name the newest checkpoint: DeepSpeed, TensorFlow, mmengine.
-_POINTERS, _POINTER_BYTES = ("latest", "checkpoint", "last_checkpoint"), 4096
+# Files that name the newest checkpoint: DeepSpeed, TensorFlow, mmengine, Megatron and verl.
+_POINTERS = ("latest", "checkpoint", "last_checkpoint", "latest_checkpointed_iteration.txt")
+_POINTER_BYTES = 4096
 _IS_LAST = re.compile("last|latest|newest|current", re.IGNORECASE)
 _STEP = re.compile("checkpoint|ckpt|step|epoch|iter", re.IGNORECASE)
 _SHARD = re.compile("-[0-9]+-of-[0-9]+")
@@ -48,16 +49,16 @@ _Print = tuple[tuple[str, int, int, int], ...]
 """Path below the entry, and what was seen, of each file."""
 
 
-class OutsideLink(Exception):
-    """A checkpoint has a symbolic link to a file that is not in it."""
-
-
 @dataclass(frozen=True)
 class Entry:
-    """A checkpoint as it was looked at; `print` changes when something in it does."""
+    """A checkpoint as it was looked at; `print` changes when something in it does.
+
+    One in which a link leads `outside` is not committed: on the next machine it would lead nowhere.
+    """
 
     path: Path
     print: _Print
+    outside: str = ""
 
     @property
     def name(self) -> str:
@@ -67,7 +68,7 @@ class Entry:
     @property
     def written_at(self) -> int:
         """When the last of its files was written, in nanoseconds."""
-        return max(at for _, _, at, _ in self.print)
+        return max((at for _, _, at, _ in self.print), default=0)
 
     @property
     def rank(self) -> int:
@@ -88,20 +89,29 @@ class Entry:
 
 
 def look_at(path: Path) -> Entry | None:
-    """Take an entry's print; None where it is gone, or changes while it is looked at."""
-    paths = [path] if path.is_file() else sorted(path.rglob("*"))
-    print_ = []
+    """Take an entry's print; None where it is gone, or changes while it is looked at.
+
+    What a link in it leads to is a part of it. A link to nothing is none.
+    """
+    paths = [path] if path.is_file() else [*path.rglob("*")]
+    print_, outside = [], ""
     for each in paths:
+        if is_link := each.is_symlink():
+            if not each.exists():
+                continue
+            if path.resolve() not in each.resolve().parents:
+                outside = f"its link {each.relative_to(path)} leads outside of it"
+                continue
         try:
-            if each.is_symlink() and path.resolve() not in each.resolve().parents:
-                raise OutsideLink(f"{each} is a link to outside of the checkpoint")
             stat = each.stat()
         except FileNotFoundError:
             return None
         if each.is_file():
             name = str(each.relative_to(path))
             print_.append((name, stat.st_size, stat.st_mtime_ns, stat.st_ino))
-    return Entry(path, tuple(print_)) if print_ else None
+        elif is_link:
+            paths += [each for each in each.rglob("*") if not each.is_symlink()]
+    return Entry(path, tuple(sorted(print_)), outside) if print_ or outside else None
 
 
 class Entries:
@@ -144,7 +154,7 @@ class Entries:
                 self.ignored[path.name] = reason
                 continue
             entry = look_at(path)
-            if entry is None or (reason := self._older(entry, forms)) == _OLD:
+            if entry is None or (reason := self._older(entry, forms) or entry.outside) == _OLD:
                 continue
             if reason:
                 self.ignored[path.name] = reason
@@ -224,7 +234,7 @@ class Entries:
 
 
 def pointers_at(entry: Entry) -> dict[str, str]:
-    """Return what names a checkpoint, or one beside it, and how: a `link`, its `name`, its `path`.
+    """Return what names a checkpoint, or one beside it: a `link`, its `name`, `path` or `number`.
 
     A script may continue from what they name, and from nothing else.
     """
@@ -235,17 +245,19 @@ def pointers_at(entry: Entry) -> dict[str, str]:
             if is_last and path.resolve().parent == folder.resolve():
                 pointers[path.name] = "link"
         elif text := _named_in(path):
-            pointers[path.name] = "path" if Path(text).is_absolute() else "name"
+            how = "name" if (folder / text).exists() else "number"
+            pointers[path.name] = "path" if Path(text).is_absolute() else how
     return pointers
 
 
 def _named_in(path: Path) -> str:
-    """Return the text of a file that names an entry beside it and nothing else."""
+    """Return the text of a file that names an entry beside it, or a step, and nothing else."""
     with contextlib.suppress(OSError, ValueError):
         if path.name in _POINTERS and path.is_file() and path.stat().st_size < _POINTER_BYTES:
             text = path.read_text(encoding="utf-8").strip()
             named = path.parent / text
-            return text if named.parent == path.parent and named.exists() else ""
+            is_named = named.parent == path.parent and named.exists()
+            return text if is_named or text.isdecimal() else ""
     return ""
 
 
@@ -253,10 +265,12 @@ def point(pointers: dict[str, str], place: Path) -> None:
     """Have what named a checkpoint name the one that was loaded."""
     for name, how in pointers.items():
         path = place.parent / Path(name).name
+        *_, number = 0, *form_of(place.name)[1]
+        texts = {"name": place.name, "path": str(place), "number": str(number)}
         if how == "link":
             path.symlink_to(place.name)
         else:
-            path.write_text(place.name if how == "name" else str(place), encoding="utf-8")
+            path.write_text(texts.get(how, str(place)), encoding="utf-8")
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, TypeVar
 from spotkeeper_worker.job.bucket import BucketError
 from spotkeeper_worker.job.commits import Keeper, NotLoaded, Owner, TakenOver, clear
 from spotkeeper_worker.job.disks import DiskError, Volume
-from spotkeeper_worker.job.entries import Entries, Entry, OutsideLink, Seen
+from spotkeeper_worker.job.entries import Entries, Entry, Seen
 from spotkeeper_worker.job.folders import files_in, to_bucket, to_folder
 from spotkeeper_worker.job.machine import Document, FinalError, JobError, Machine, Signs
 from spotkeeper_worker.log import get_logger
@@ -451,7 +451,7 @@ class Life:
                     self.machine.report(
                         "committed", step=keeper.head.step, ignored=self._ignored, uncommitted_s=0.0
                     )
-        except (BucketError, OutsideLink, OSError) as error:
+        except (BucketError, OSError) as error:
             self._commit = None
             self._troubled(f"the checkpoint is not committed: {error}")
             self._wait_until = self.now + AGAIN_S

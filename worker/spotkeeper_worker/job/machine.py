@@ -197,16 +197,17 @@ class Machine:
                 with tarfile.open(packed) as archive:
                     _unpack(archive, work)
             except (tarfile.TarError, OSError, EOFError) as error:
-                raise JobError(f"{document.code} cannot be unpacked: {error}") from None
+                raise FinalError(f"{document.code} cannot be unpacked: {error}") from None
 
     def hand_over(self, document: Document, work: Path, mount: Path | None) -> None:
-        """Give the folder and everything in it to the job's user, and the root of its volume."""
+        """Give the folder and all in it to the job's user, and of its volume what is made there."""
+        made = [mount.resolve(), mount.resolve() / "checkpoints"] if mount else []
+        for path in made:
+            path.mkdir(exist_ok=True)
         user = user_named(document.user)
         if user:
-            for path in (work, *work.rglob("*")):
+            for path in (work, *work.rglob("*"), *made):
                 os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
-            if mount:
-                os.chown(mount, user.pw_uid, user.pw_gid)
 
     def read_secrets(self, document: Document) -> dict[str, str]:
         """Read the values of the job's secrets, by variable; raises BucketError."""

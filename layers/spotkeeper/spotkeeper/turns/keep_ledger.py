@@ -77,9 +77,8 @@ class LedgerPorts:
     ledger: Ledger
     lives: Lives
     prices: Prices
-    activities: Activities | None = None
-    clock: Callable[[], datetime] | None = None
-    """What the time of a look is measured with; without one it takes no time."""
+    activities: Activities
+    clock: Callable[[], datetime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,9 +181,9 @@ def _look(
     members = {i.instance_id for group in mine for i in group.instances}
     listed: Mapping[str, datetime | None] = {}
     gone = not {item.instance_id for item in opened} <= members
-    if (reader := ports.activities) and (due or stood or gone):
+    if due or stood or gone:
         listed = budget.optional(
-            unread, ACTIVITIES, listed, lambda: reader.ends(names, since), api=ACTIVITIES
+            unread, ACTIVITIES, listed, lambda: ports.activities.ends(names, since), api=ACTIVITIES
         )
     return _Look(
         opened=opened,

@@ -57,7 +57,7 @@ LIMIT_WITHIN_H = 1_000
 SKEW = timedelta(minutes=1)
 # New seals wait while this number of snapshots is pending.
 MOST_PENDING = 2
-# Reports of this many attempts are kept: the end of a command may be reported late.
+# Reports of this many machines are kept: the end of a command may be reported late.
 KEPT = 5
 # Two machines in a row whose command fails alike within this time: a third will fail as well.
 SOON_S = 60.0
@@ -330,7 +330,7 @@ def _succeeded(spec: JobSpec, job: Job, aws: JobResources) -> Job:
         machines={
             n: each for n, each in job.machines.items() if each.attempt > since or n not in gone
         },
-        reports={attempt: report for attempt, report in job.reports.items() if attempt > since},
+        reports=dict(sorted(job.reports.items())[-KEPT:]),
     )
 
 

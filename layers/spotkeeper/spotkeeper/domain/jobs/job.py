@@ -422,12 +422,15 @@ class Report:
     doing: str = ""
 
 
-_NUMBER = re.compile(r"\d+")
+# As the agent reads a name: `.weights.h5` at its end has no number, and 0.23 is a loss.
+_ENDING = re.compile(r"(?<=.)(\.[A-Za-z][A-Za-z0-9_]*)+$")
+_NUMBER = re.compile(r"[0-9]+\.[0-9]+|[0-9]+")
 
 
 def step_number(step: str | None) -> int:
-    """Return the last number in a checkpoint's name; 0 if it has none."""
-    return int((_NUMBER.findall(step or "") or ["0"])[-1])
+    """Return the last whole number in a checkpoint's name; 0 if it has none."""
+    numbers = [each for each in _NUMBER.findall(_ENDING.sub("", step or "")) if "." not in each]
+    return int(numbers[-1]) if numbers else 0
 
 
 def _committed(job: Job, steps: int, since_commit_h: float) -> Job:
