@@ -25,6 +25,8 @@ def look_of(folder: Path, script: str, log: str = "none", timeout_s: float = 60.
         ("echo 'No devices were found'; exit 6", "nvidia-smi: No devices were found"),
         ("echo 'NVIDIA-SMI has failed' >&2; exit 9", "nvidia-smi: NVIDIA-SMI has failed"),
         ("exit 0", "nvidia-smi: lists no GPU"),
+        # An update of the driver, which what runs outlives, hits all machines in one night.
+        ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", ""),
         (None, "nvidia-smi is not there; is the driver installed?"),
     ],
 )

@@ -229,13 +229,20 @@ def test_slots_limit_requests(settings: Settings, monkeypatch: pytest.MonkeyPatc
         Worker("gpu-8", settings.run_dir)
 
 
-def test_files_of_workers_that_died_long_ago_are_removed(settings: Settings) -> None:
+def test_one_that_dies_every_second_for_half_an_hour_hides_no_worker(
+    settings: Settings, worker: Place
+) -> None:
+    """Its names have process ids."""
     folder = settings.run_dir / "workers"
-    for name in ("gpu-0", ".gpu-0.4f2a"):
-        (folder / name).touch()
-        os.utime(folder / name, (NOW - 7200, NOW - 7200))
-    read_roster(settings.run_dir, 1, NOW)
-    assert list(folder.iterdir()) == []
+    for number in range(1800):
+        path = folder / f"{'.' * (number % 2)}gpu-{number + 1}"
+        path.touch()
+        os.utime(path, (NOW - number, NOW - number))
+        if number % 60 == 0:
+            found = read_roster(settings.run_dir, 1, NOW + 1800 - number)
+    found = read_roster(settings.run_dir, 1, NOW)
+    assert found.ready == ("gpu-0",)
+    assert len([*folder.iterdir()]) < 200
 
 
 def test_two_agents_share_neither_folder(tmp_path: Path) -> None:

@@ -27,8 +27,9 @@ FOLDER = "workers"
 _LINE = re.compile(rb"ready=([01]) busy=(\d+) begun=(\d+)")
 _LONGEST_LINE = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")
-# A file that nobody holds stays for a while: a worker may have opened it and not locked it yet.
-_KEEP_S = 3600.0
+# A file that nobody holds stays for a while: a worker may have opened it and not locked it yet. The
+# files of one that dies again and again, each time with another name, must stay below the most.
+_KEEP_S = 60.0
 _MOST_FILES = 1000
 
 

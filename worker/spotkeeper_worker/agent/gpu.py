@@ -13,12 +13,16 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spotkeeper_worker.log import get_logger
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OF_APPLICATIONS = frozenset({13, 31, 43, 45, 68, 109})
 KERNEL_LOG = Path("/dev/kmsg")
 _XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+)")
+# A driver that was updated while its module is loaded: what runs goes on, what starts fails.
+_UPDATED = "version mismatch"
 TIMEOUT_S = 20.0
 _KILLED_WITHIN_S = 1.0
 LIST = ("nvidia-smi", "-L")
@@ -110,6 +114,9 @@ class Gpus:
                         self._xid = f"Xid {xid} of {pci}"
         gpus, trouble = count_gpus(self._command, self._timeout_s)
         self._most = max(self._most, gpus)
-        if not trouble and gpus < self._most:
+        if _UPDATED in trouble:
+            get_logger("agent").warning("%s: restart this machine", trouble)
+            trouble = ""
+        elif not trouble and gpus < self._most:
             trouble = f"{self._most - gpus} of {self._most} GPUs fell off"
         self.ill = self._xid or trouble
