@@ -1,9 +1,11 @@
 """A service on loopback that answers what a test says, such as a broker's management API."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ssl import SSLContext
 from typing import Any
 
 import pytest
@@ -21,31 +23,51 @@ class Web:
         self.status = 200
         self.body = ""
         self.url = ""
+        self.takes_s = 0.0
+
+
+class Quiet(BaseHTTPRequestHandler):
+    """A handler that logs nothing."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def served(
+    handler: type[Quiet], context: SSLContext | None = None, **about: Any
+) -> Iterator[ThreadingHTTPServer]:
+    """Serve on loopback; the handler has what it is to know in its class."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (handler,), about))
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @contextmanager
 def serving(path: str) -> Iterator[Web]:
     web = Web(path)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_GET(self) -> None:
+            time.sleep(web.takes_s)
             body = web.body.encode()
             self.send_response(web.status if self.path == web.path else 400)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            with suppress(BrokenPipeError):
+                self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    web.url = f"http://127.0.0.1:{server.server_port}{path}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield web
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(Handler) as server:
+        web.url = f"http://127.0.0.1:{server.server_port}{path}"
+        yield web
 
 
 @pytest.fixture

@@ -22,9 +22,7 @@ from spotkeeper_worker.celery import install
 from spotkeeper_worker.extras import region_of_queue
 from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs import files
-from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import FakeMachine, FakeServer, start_agent, until
-from tests.worker.logs import Taken, say
 from tests.worker.page import of
 
 CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
@@ -114,19 +112,6 @@ def test_a_missing_extra_is_named(module: str, missing: str, extra: str) -> None
     )
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1].endswith(f"pip install 'spotkeeper-worker[{extra}]'")
-
-
-def test_a_status_that_is_none_is_an_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    say(tmp_path, State.SERVING)
-    taken = Taken(tmp_path)
-    with Worker("gpu-0", tmp_path) as worker, worker.request("r", 0.0) as log:
-        log.status = "failed"  # type: ignore[assignment]
-    until(lambda: len(taken.logs) == 1, "it is logged")
-    taken.close()
-    assert taken.logs[0]["status"] == "error"
-    assert "status 'failed' is none of ok, error, timeout" in caplog.text
 
 
 def test_the_agent_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:

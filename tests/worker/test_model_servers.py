@@ -1,14 +1,11 @@
 """docs/model-servers.md, on a stand-in with the documented endpoints of the servers."""
 
 import asyncio
-import contextlib
-import http.server
 import importlib
 import inspect
 import os
 import re
 import subprocess
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from spotkeeper_worker.states import State
 from spotkeeper_worker.testing import until
 from tests.worker.conftest import program
 from tests.worker.logs import Taken, say
+from tests.worker.management import serving
 from tests.worker.page import ROOT
 
 PAGE = (ROOT / "docs" / "model-servers.md").read_text()
@@ -45,37 +43,20 @@ def test_a_drain_waits_for_what_runs(
     tmp_path: Path, gauge: str, takes_s: float, at_most_s: int
 ) -> None:
     """The gauge falls to 0, or is never read. A server that is gone has nothing that runs."""
-    running = [3.0]
-
-    class Metrics(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            time.sleep(takes_s)
-            self.send_response(200)
-            self.end_headers()
-            text = f'# TYPE {gauge} gauge\n{gauge}_total 9\n{gauge}{{model="m n"}} {running[0]}\n'
-            with contextlib.suppress(BrokenPipeError):
-                self.wfile.write(text.encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
     program(tmp_path / "bin" / "systemctl", f'echo "$*" > {tmp_path}/stopped')
-    url = f"http://127.0.0.1:{server.server_port if gauge else 1}/metrics"
-    path = f"{tmp_path}/bin:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "WAIT_AT_MOST_S": str(at_most_s or 90)}
-    drain = subprocess.Popen([DRAIN, "vllm", url, *set(GAUGES)], env=environment)
-    if at_most_s:
-        time.sleep(0.5 + takes_s)
-        assert not (tmp_path / "stopped").exists()
-        running[0] = 0.0
-    assert drain.wait(30) == 0
+    text = f'# TYPE {gauge} gauge\n{gauge}_total 9\n{gauge}{{model="m n"}} '
+    with serving("/metrics") as web:
+        web.takes_s, web.body = takes_s, f"{text}3.0\n"
+        url = web.url if gauge else "http://127.0.0.1:1/metrics"
+        path = f"{tmp_path}/bin:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "WAIT_AT_MOST_S": str(at_most_s or 90)}
+        drain = subprocess.Popen([DRAIN, "vllm", url, *set(GAUGES)], env=environment)
+        if at_most_s:
+            time.sleep(0.5 + takes_s)
+            assert not (tmp_path / "stopped").exists()
+            web.body = f"{text}0.0\n"
+        assert drain.wait(30) == 0
     assert (tmp_path / "stopped").read_text() == "stop vllm\n"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def test_vllm_s_middleware_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,11 @@
 """Proxies, bundles of authorities and IPv6, as every SDK of AWS has them; all on loopback."""
 
 import base64
-import http.server
 import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +19,14 @@ from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.metadata import Metadata, identity
 from spotkeeper_worker.agent.settings import IPV6_METADATA, parse
 from spotkeeper_worker.testing import FakeMachine, FakeServer
+from tests.worker.management import Quiet, served
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1", "::1"])
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIATESTING", "AWS_SECRET_ACCESS_KEY": "testing"}
 CHAIN = CredentialChain(None, KEYS)
 
 
-class Proxy(http.server.BaseHTTPRequestHandler):
+class Proxy(Quiet):
     """A proxy that connects everything to one server, and remembers what it was to connect."""
 
     target: tuple[str, int]
@@ -52,25 +51,8 @@ class Proxy(http.server.BaseHTTPRequestHandler):
                 other.sendall(data)
             other.shutdown(socket.SHUT_WR)
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
-
-@contextmanager
-def served(handler: type[http.server.BaseHTTPRequestHandler], **about: Any) -> Iterator[Any]:
-    kind = type("Handler", (handler,), about)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    if "context" in about:
-        server.socket = about["context"].wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-class Ssm(http.server.BaseHTTPRequestHandler):
+class Ssm(Quiet):
     """Answers every question with a parameter."""
 
     def do_POST(self) -> None:
@@ -78,9 +60,6 @@ class Ssm(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b'{"Parameter": {"Value": "the-value"}}')
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @pytest.fixture

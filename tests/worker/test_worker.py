@@ -68,13 +68,18 @@ NO_TIMES: list[Any] = [
 ]  # fmt: skip
 
 
-def test_a_request_is_logged_with_its_times_status_and_id(worker: Worker, taken: Taken) -> None:
+def test_a_request_is_logged_with_its_times_status_and_id(
+    worker: Worker, taken: Taken, caplog: pytest.LogCaptureFixture
+) -> None:
     """What it raises goes on; what is no time, or no id that the collector takes, costs nothing."""
     for error, _ in STATUSES:
         with pytest.raises(type(error)), worker.request("r-0", AT):
             raise error
-    with worker.request("r-1", AT) as log:
-        log.status = "timeout"
+    set_to: list[Any] = ["timeout", "failed"]
+    for status in set_to:
+        with worker.request("r-1", AT) as log:
+            log.status = status
+    assert "status 'failed' is none of ok, error, timeout" in caplog.text
     for when in (*TIMES, *NO_TIMES):
         with worker.request("r-2", when):
             pass
@@ -82,9 +87,10 @@ def test_a_request_is_logged_with_its_times_status_and_id(worker: Worker, taken:
     for request_id in given:
         with worker.request(request_id, AT):
             pass
-    rest = len(STATUSES) + 1
+    rest = len(STATUSES) + len(set_to)
     until(lambda: len(taken.logs) == rest + len(TIMES) + len(NO_TIMES) + len(given), "all are sent")
-    assert [log["status"] for log in taken.logs[:rest]] == [*(it for _, it in STATUSES), "timeout"]
+    statuses = [*(it for _, it in STATUSES), "timeout", "error"]
+    assert [log["status"] for log in taken.logs[:rest]] == statuses
     timed, untimed = taken.logs[rest:][: len(TIMES)], taken.logs[rest + len(TIMES) : -len(given)]
     assert {log["enqueued_at"] for log in timed} == {"2025-11-20T10:00:00.250Z"}
     assert all(log["enqueued_at"] == log["started_at"] for log in untimed)

@@ -51,20 +51,6 @@ def finished(table: FakeLoadTable, now: datetime = SENT, fleet: str = FLEET) -> 
     return summarise(table.since(fleet, before(300)), now, 300).finished
 
 
-def test_one_log_of_a_wrong_clock_does_not_take_five_hundred_with_it() -> None:
-    table = Table()
-    near, far = ({"enqueued_at": before(at).isoformat()} for at in (31.997, 20))
-    logs = [sent_log(n) for n in range(498)] + [sent_log(498, **near), sent_log(499, **far)]
-    report = run([message(lines(logs))], table)
-    assert report.counts[FLEET] == counted(499, skewed=1) | {
-        "SearchLogsRefused": 1,
-        "SearchLogsLost": 1,
-    }
-    assert (finished(table), report.refused) == (499, {})
-    assert not report.failed
-    assert "logs[499].started_at" in report.left_out["m"][0]
-
-
 def test_a_log_in_several_messages_of_a_batch_counts_once() -> None:
     table = Table()
     resent = message([sent_log(1), sent_log(2)], "resent", SENT + timedelta(seconds=2))
