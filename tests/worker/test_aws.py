@@ -9,7 +9,6 @@ from typing import Any
 from unittest.mock import patch
 
 import boto3
-import botocore.session
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -21,12 +20,10 @@ from spotkeeper_worker.agent.aws import (
     AwsError,
     NoActiveAction,
     SearchLogQueue,
-    endpoint_of,
     signed,
 )
 from spotkeeper_worker.agent.credentials import CredentialChain, Credentials, NoCredentials
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError, identity, look
-from spotkeeper_worker.extras import region_of_queue
 from spotkeeper_worker.logs.intake import take
 from spotkeeper_worker.logs.journal import Segment
 from spotkeeper_worker.states import Seen
@@ -133,15 +130,6 @@ def test_a_role_is_renewed_before_it_ends(machine: FakeMachine, metadata: Metada
         chain.get(first.ends_at + 1)
     machine.fault = ""
     assert chain.get(late).ends_at >= first.ends_at
-
-
-def test_endpoints_have_the_suffix_of_their_regions_partition() -> None:
-    partitions = botocore.session.get_session().get_data("endpoints")["partitions"]
-    regions = {region: it["dnsSuffix"] for it in partitions for region in it["regions"]}
-    assert regions["eusc-de-east-1"] == "amazonaws.eu"
-    for region, suffix in regions.items():
-        assert endpoint_of("ssm", region) == f"https://ssm.{region}.{suffix}/"
-        assert region_of_queue(f"https://sqs.{region}.{suffix}/123456789012/logs") == region
 
 
 # --- metadata -------------------------------------------------------------------------------------

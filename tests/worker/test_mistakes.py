@@ -15,7 +15,7 @@ from spotkeeper.border.search_log import read
 from spotkeeper_worker import NoAgent, Worker, __version__
 from spotkeeper_worker.agent import cli
 from spotkeeper_worker.agent.cli import main
-from spotkeeper_worker.agent.settings import Probe, SettingsError, parse
+from spotkeeper_worker.agent.settings import SettingsError, parse
 from spotkeeper_worker.agent.web import connection_to_aws
 from spotkeeper_worker.alone import Alone
 from spotkeeper_worker.celery import install
@@ -72,11 +72,6 @@ def test_a_worker_that_waits_for_an_agent_says_so(
         monkeypatch.setattr("spotkeeper_worker.worker._NOTICE_WITHIN_S", 0.0)
         assert not worker.may_take and not worker.may_take
     assert caplog.text.count("notice.json: start `spotkeeper-agent run`") == 1
-
-
-def test_a_url_alone_is_a_probe() -> None:
-    given = {"SPOTKEEPER_READY": "http://127.0.0.1:8000/health", "SPOTKEEPER_STACK": "s"}
-    assert parse(given).ready == Probe("http://127.0.0.1:8000/health")
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,14 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.session import Session
 
 from spotkeeper_worker.agent import web
 from spotkeeper_worker.agent.aws import AwsError, SearchLogQueue, endpoint_of, parameter
 from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.metadata import Metadata, identity
 from spotkeeper_worker.agent.settings import IPV6_METADATA, parse
+from spotkeeper_worker.extras import region_of_queue
 from spotkeeper_worker.testing import FakeMachine, FakeServer
 from tests.worker.management import Quiet, served
 
@@ -116,8 +118,17 @@ def test_the_metadata_and_what_no_proxy_names_are_asked_without(
     assert machine.bodies == ["{}"]
 
 
-@pytest.mark.parametrize("dual", [False, True])
-@pytest.mark.parametrize("region", ["eu-central-1", "us-gov-west-1", "cn-north-1"])
+REGIONS = [
+    (region, dual)
+    for partition in Session().get_available_partitions()
+    for region in Session().get_available_regions("ssm", partition)[:1]
+    for dual in (False, True)
+    # botocore knows no endpoints of both kinds there.
+    if not (dual and "-iso" in partition)
+]
+
+
+@pytest.mark.parametrize(("region", "dual"), REGIONS)
 @pytest.mark.parametrize("service", ["sqs", "ssm", "autoscaling"])
 def test_the_endpoints_are_botocore_s(
     service: Any, region: str, dual: bool, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +137,8 @@ def test_the_endpoints_are_botocore_s(
     config = Config(use_dualstack_endpoint=dual)
     client = boto3.client(service, region_name=region, config=config)
     assert endpoint_of(service, region) == f"{client.meta.endpoint_url}/"
+    if service == "sqs" and not dual:
+        assert region_of_queue(f"{client.meta.endpoint_url}/123456789012/logs") == region
     client.close()
 
 

@@ -4,7 +4,6 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from socketserver import BaseRequestHandler, TCPServer
 from typing import Any
 
@@ -13,9 +12,7 @@ import redis
 from celery import Celery
 from kombu import pools
 
-from spotkeeper.border.search_log import read
 from spotkeeper_worker.agent.queue_look import LookFailed, look, parse_address
-from spotkeeper_worker.logs.journal import Segment
 from spotkeeper_worker.testing import until
 from spotkeeper_worker.times import as_text
 from tests.worker import brokers
@@ -134,17 +131,6 @@ def test_a_failed_look_at_redis_is_explained(says: Says, answer: bytes, why: str
         look(parse_address(says(answer)))
     assert "s3cret" not in str(failed.value)
     assert "the queue q in the database 1 of 127.0.0.1" in str(failed.value)
-
-
-def test_the_controller_reads_the_look() -> None:
-    told = {"kind": "redis", "vhost": "0", "name": "a/b", "ready": 5, "unacknowledged": 2}
-    told["at"] = "2026-11-22T10:00:00.000Z"
-    message = read(Segment(None, (), json.dumps({"queue": told})).body())
-    ((_, note),) = message.notes
-    found = note.look(datetime(2026, 11, 22, 10, 0, 5, tzinfo=UTC))
-    assert found is not None
-    url, length = found
-    assert (url, length.waiting, length.in_flight) == ("redis://0/a%2Fb", 5, 2)
 
 
 # --- the real thing -------------------------------------------------------------------------------

@@ -148,9 +148,10 @@ def test_endpoints_of_0_2_are_those_of_aws_s_own_names(
 
 
 def test_the_environment_gives_settings(tmp_path: Path) -> None:
-    given = {"SPOTKEEPER_STACK": "s", "SPOTKEEPER_WORKERS": "gpus"}
+    given = {"SPOTKEEPER_STACK": "s", "SPOTKEEPER_WORKERS": "gpus", "SPOTKEEPER_READY": "http://h/"}
     found = parse(given)
     assert (found.workers, found.metadata_endpoint) == (GPUS, "http://169.254.169.254")
+    assert found.ready == Probe("http://h/")
     with pytest.raises(
         SettingsError, match=r"_URL: is missing.*_WORKER: is not a setting; did you mean"
     ):

@@ -192,10 +192,13 @@ def test_a_message_of_a_trouble_alone_names_its_fleet() -> None:
 def test_the_newest_look_at_each_queue_is_kept() -> None:
     looks = Looks()
     alone = {"version": 1, "agent": told(0, 3, 8)["agent"]}
-    messages = [message(told(1, 20, 5), "a"), message(alone, "b"), message(told(2, 9, 6), "c")]
-    report = collect(messages, Table(), KNOWN, FLEET, looks)
-    assert {url: it.waiting for url, it in looks.kept.items()} == {"rabbitmq://%2F/requests": 8}
-    assert (report.refused, report.counts) == ({}, {FLEET: counted(2)})
+    redis = {"kind": "redis", "vhost": "0", "name": "a/b", "ready": 5, "unacknowledged": 2}
+    there = sent_log(3, agent={"queue": redis | {"at": before(9).isoformat()}})
+    sent = {"a": told(1, 20, 5), "b": alone, "c": told(2, 9, 6), "d": there}
+    report = collect([message(sent[it], it) for it in sent], Table(), KNOWN, FLEET, looks)
+    found = {url: (it.waiting, it.in_flight) for url, it in looks.kept.items()}
+    assert found == {"rabbitmq://%2F/requests": (8, 1), "redis://0/a%2Fb": (5, 2)}
+    assert (report.refused, report.counts) == ({}, {FLEET: counted(3)})
 
 
 def test_looks_that_cannot_be_kept_cost_no_log() -> None:

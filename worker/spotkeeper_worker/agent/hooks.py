@@ -40,11 +40,6 @@ class HookPolicy(NamedTuple):
         """How long the drain hook can be kept waiting."""
         return min(self.drain_at_most_s, MOST_S, MOST_TIMEOUTS * self.timeout_s)
 
-    @property
-    def ask_again_s(self) -> float:
-        """The time between two calls for a hook that does not hold the instance yet."""
-        return min(10.0, self.settles_s / 6)
-
 
 class Call(NamedTuple):
     """One call to make: complete a hook, or keep it waiting."""
@@ -94,7 +89,9 @@ def calls(
     at_rest = late or (idle and (ready or Hook.READY not in wanted.hooks))
     if ready if wanted.serves else at_rest:
         ago = {name: now - memory.asked_at.get(name, _NEVER) for name in open_hooks}
-        return [Call(name) for name in open_hooks if ago[name] >= policy.ask_again_s]
+        # Again and again, as a hook that does not hold the instance yet may begin.
+        again_s = min(10.0, policy.settles_s / 6)
+        return [Call(name) for name in open_hooks if ago[name] >= again_s]
     if now - memory.beat_at < policy.timeout_s / 2:
         return []
     beats = [Hook.DRAIN] if Hook.DRAIN in open_hooks and not idle and not late else []

@@ -420,7 +420,7 @@ class Follower:
         unread: list[int] = []
         begun: list[int] = []
         newest: int | None = None
-        of_log = self._session_of(log)
+        of_log, own = self._session_of(log), self._path.name
         with contextlib.ExitStack() as opened:
             with contextlib.suppress(OSError):
                 for path in self._path.parent.iterdir():
@@ -428,7 +428,8 @@ class Follower:
                         with contextlib.suppress(FileNotFoundError):
                             stat = path.lstat()
                             if S_ISREG(stat.st_mode) and stat.st_ino != self._log_inode:
-                                rotated = self._is_rotated(path.name)
+                                rest = path.name.removeprefix(own)
+                                rotated = rest != path.name and bool(_ROTATED.fullmatch(rest))
                                 beside.append((rotated, stat.st_mtime_ns, path))
             # Of many files, those with a rotated log's name are preferred.
             chosen = sorted(beside)[-_MOST_ROTATED:]
@@ -453,10 +454,6 @@ class Follower:
             if newest is not None and not (self._inode or self._last_of(of_log)):
                 unread.append(newest)
             return next(map(os.dup, [*unread, *begun]), None)
-
-    def _is_rotated(self, name: str) -> bool:
-        own = self._path.name
-        return name.startswith(own) and bool(_ROTATED.fullmatch(name, len(own)))
 
     def _begin(self, fd: int) -> None:
         """Find where to go on, once the file has a first line."""

@@ -132,8 +132,8 @@ class AgentNote:
     queue: _Queue | None = None
     trouble: Annotated[str, BeforeValidator(_one_line)] = ""
 
-    def look(self, sent_at: datetime) -> tuple[str, QueueLength] | None:
-        """Return a queue's URL and length unless the look is old.
+    def look(self, sent_at: datetime) -> tuple[str, QueueLength, datetime] | None:
+        """Return a queue's URL and length, and when it was seen, unless the look is old.
 
         A time after `sent_at` is replaced by `sent_at`.
         """
@@ -143,7 +143,8 @@ class AgentNote:
         scheme = REDIS if queue.kind == "redis" else RABBITMQ
         url = f"{scheme}{quote(queue.vhost, safe='')}/{quote(queue.name, safe='')}"
         seen_at, in_flight = min(queue.at, sent_at), queue.unacknowledged
-        return url, QueueLength(waiting=queue.ready, in_flight=in_flight, seen_at=seen_at)
+        length = QueueLength(waiting=queue.ready, in_flight=in_flight, seen_at=seen_at)
+        return url, length, seen_at
 
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -9,13 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 
 from spotkeeper.border.events import Message
 from spotkeeper.border.search_log import Body, MessageRefused, read, unpacked_bytes, without_future
 from spotkeeper.domain.availability.announcements import UNSENT_AT_MOST, Announcement, State
 from spotkeeper.domain.load.digest import FleetBatch, NotDigestible, build_digest, fleet_batches
 from spotkeeper.domain.load.load import LoadDigest
-from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.ports import FleetError, LoadTable, QueueLooks
 
 type Add = Callable[[Sequence[LoadDigest]], Sequence[str]]
@@ -174,17 +174,11 @@ def _add(counts: defaultdict[str, Counter[str]], fleet: str, **more: int) -> Non
 
 def _keep_looks(stored_messages: Sequence[tuple[Message, Body]], looks: QueueLooks) -> str:
     """Store the newest length of each queue; return the error, or an empty text."""
-    newest = dict[str, tuple[datetime, QueueLength]]()
-    for message, body in stored_messages:
-        for _, note in body.notes:
-            url, length = note.look(message.sent_at) or ("", None)
-            if length and (at := length.seen_at):
-                before, _ = newest.get(url, (at, length))
-                if before <= at:
-                    newest[url] = at, length
+    notes = [(note, message) for message, body in stored_messages for _, note in body.notes]
+    seen = [look for note, message in notes if (look := note.look(message.sent_at))]
     try:
-        if newest:
-            looks.keep({url: length for url, (_, length) in newest.items()})
+        if seen:
+            looks.keep({url: length for url, length, _ in sorted(seen, key=itemgetter(2))})
     except FleetError as error:
         return str(error)
     return ""
