@@ -261,6 +261,24 @@ def test_a_wrong_log_costs_no_other(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert (told(queue, "lost"), told(queue, "refused")) == (7, 2)
 
 
+def test_refused_and_lost_logs_are_reported_without_another_log(tmp_path: Path) -> None:
+    """Where every log is wrong, no other would carry their number. One message a minute does."""
+    queue = Queue()
+    with sending(tmp_path, queue) as box:
+        box.accept([a_log(0, status="fine"), a_log(1, status="fine")], "s", 1, lost=3)
+        queue.refuses = True
+        with pytest.raises(NotSent):
+            box.step()
+        queue.refuses = False
+        assert box.step()
+        box.accept([a_log(2, status="fine")], "s", 2)
+        assert not box.step()
+        with patch("time.monotonic", return_value=time.monotonic() + 60):
+            assert box.step()
+    assert (told(queue, "lost"), told(queue, "refused"), len(set(queue.bodies))) == (3, 3, 2)
+    assert [[fleet for fleet, _ in read(body).notes] for body in queue.bodies] == [["ocr"]] * 2
+
+
 def sent_ids(queue: Queue) -> list[str]:
     """What the collector takes of all messages, oldest first; raises NotDigestible."""
     messages = [read(body).logs for body in queue.bodies]

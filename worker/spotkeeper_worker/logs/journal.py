@@ -70,7 +70,7 @@ class Journal:
         self._fd = _opened(folder / OPEN)
         self._lines, counts, size = self._read_segment(folder / OPEN)
         os.ftruncate(self._fd, size)
-        self._count(counts)
+        self.count_again(counts)
 
     def _read_segment(self, path: Path) -> tuple[list[str], str, int]:
         """Read whole batches, what they tell, and where the last one ends.
@@ -96,7 +96,7 @@ class Journal:
                 pending.append(line)
         return lines, counts, size
 
-    def _count(self, counts: str) -> None:
+    def count_again(self, counts: str) -> None:
         """Add what a segment was to tell; its news is old by now."""
         for name, count in json.loads(counts or "{}").items():
             if name in COUNTED:
@@ -133,7 +133,7 @@ class Journal:
         """End the open segment, which tells the news, too; the next log begins another."""
         if not self._lines:
             return
-        counts = self._counts_text(news)
+        counts = self.counts_text(news)
         if counts:
             with contextlib.suppress(OSError):
                 self._write(f"# counts {counts}\n")
@@ -187,7 +187,8 @@ class Journal:
         """Close the open segment; what it holds stays."""
         os.close(self._fd)
 
-    def _counts_text(self, news: Mapping[str, object] | None) -> str:
+    def counts_text(self, news: Mapping[str, object] | None = None) -> str:
+        """Write what a message is to tell beside its logs, and begin to count anew."""
         counts: dict[str, object] = dict(news or {})
         if any(self.counts.values()):
             counts.update(self.counts)
@@ -205,7 +206,7 @@ class Journal:
                 continue
             self._sealed.remove(lost)
             self.counts["lost"] += len(lost.lines)
-            self._count(lost.counts)
+            self.count_again(lost.counts)
             self._remove(lost)
 
     def _remove(self, segment: Segment) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from typing import TYPE_CHECKING, Callable
@@ -11,6 +10,7 @@ from spotkeeper_worker.log import Sometimes, get_logger
 from spotkeeper_worker.logs.intake import LogRefused, Origin, as_fields, parts, take
 from spotkeeper_worker.logs.journal import LOOK, Segment
 from spotkeeper_worker.logs.pace import Pace, PaceSettings
+from spotkeeper_worker.times import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _LOG = get_logger("agent")
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
+# Between two messages that tell nothing but how many logs were lost or refused.
+_COUNTS_EVERY_S = 60.0
 _PACE = PaceSettings()
 
 
@@ -49,6 +51,7 @@ class Outbox:
         # What an agent before this one left is a message of its own: nobody knows its workers.
         journal.seal()
         self._news: dict[str, object] = {}
+        self._counts_due_at = 0.0
         self._changed = threading.Condition()
         self._flushing = False
         self._closed = False
@@ -179,13 +182,16 @@ class Outbox:
             at_once = self._flushing or self.hurried
             if self._pace.due(time.monotonic()) or (at_once and self._pace.logs):
                 self._seal()
-            segment = self._journal.oldest()
-            alone: dict[str, object] = {}
-            if segment is None and self._news and not self._pace.logs:
-                # No log will carry them.
-                alone, self._news = self._news, {}
-                line = f'{{{as_fields(self._origin)}"version":1}}'
-                segment = Segment(None, (line,), json.dumps(alone, separators=(",", ":")))
+            segment, now = self._journal.oldest(), time.monotonic()
+            news: dict[str, object] = {}
+            counts = ""
+            counted = any(self._journal.counts.values()) and now >= self._counts_due_at
+            if segment is None and not self._pace.logs and (self._news or counted):
+                # No log will carry them. Its time tells it from an equal one.
+                news, self._news = self._news, {}
+                counts = self._journal.counts_text(news)
+                at = f'"version":1,"at":"{as_text(time.time())}"'
+                segment = Segment(None, (f"{{{as_fields(self._origin)}{at}}}",), counts)
             if segment is None:
                 if wait_s and not self._closed:
                     self._changed.wait(wait_s)
@@ -194,10 +200,14 @@ class Outbox:
             self._send(segment.body())
         except NotSent:
             # A look is old by the next try.
-            self._news = {**{name: alone[name] for name in alone if name != LOOK}, **self._news}
+            with self._changed:
+                self._journal.count_again(counts)
+                self._news = {**{name: news[name] for name in news if name != LOOK}, **self._news}
             raise
         self._say.over("send", "search logs are sent again")
         with self._changed:
+            if counts:
+                self._counts_due_at = now + _COUNTS_EVERY_S
             self._journal.done(segment)
             self._changed.notify_all()
         return True
