@@ -1,6 +1,5 @@
 """Real agents beside the fake metadata: machines join, serve, drain and go."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -15,7 +14,6 @@ import pytest
 
 from spotkeeper.border.search_log import read
 from spotkeeper_worker import Worker
-from spotkeeper_worker.agent import web
 from spotkeeper_worker.testing import FakeMachine, until
 from tests.ports import free_ports
 from tests.worker.conftest import StartAgent
@@ -107,44 +105,6 @@ def test_a_shell_script_takes_part(machine: FakeMachine, agent: StartAgent, tmp_
 
 
 # --- ways to join that need no library ------------------------------------------------------------
-
-
-def status(url: str) -> int:
-    with contextlib.suppress(*web.ERRORS):
-        return web.read(url, {}, 60.0, 0)[0]
-    return 0
-
-
-APP = """
-from fastapi import FastAPI
-from spotkeeper_worker.asgi import SpotkeeperMiddleware
-app = FastAPI()
-app.add_middleware(SpotkeeperMiddleware)
-@app.get("/ocr")
-def ocr():
-    return "text"
-"""
-
-
-def test_fastapi_takes_part(machine: FakeMachine, agent: StartAgent, tmp_path: Path) -> None:
-    machine.launch()
-    agent()
-    (tmp_path / "service.py").write_text(APP)
-    (port,) = free_ports(1)
-    command = [sys.executable, "-m", "uvicorn", "service:app", "--port", str(port)]
-    environment = {**os.environ, "SPOTKEEPER_RUN_DIR": str(tmp_path / "run")}
-    until((tmp_path / "run" / "agent.sock").exists, "the agent runs")
-    with subprocess.Popen(command, cwd=tmp_path, env=environment) as service:
-        url = f"http://127.0.0.1:{port}"
-        completes(machine, 1)
-        until(lambda: status(f"{url}/spotkeeper/ready") == 200, "it serves")
-        assert [status(f"{url}/ocr") for _ in range(20)] == [200] * 20
-        machine.scale_in()
-        until(lambda: status(f"{url}/spotkeeper/ready") == 503, "it drains")
-        completes(machine, 2)
-        assert status(f"{url}/ocr") == 503
-        until(lambda: len(machine.logs()) == 20, "all are logged")
-        service.terminate()
 
 
 def test_a_service_joins_by_settings(

@@ -193,11 +193,14 @@ def test_the_newest_look_at_each_queue_is_kept() -> None:
     looks = Looks()
     alone = {"version": 1, "agent": told(0, 3, 8)["agent"]}
     redis = {"kind": "redis", "vhost": "0", "name": "a/b", "ready": 5, "unacknowledged": 2}
-    there = sent_log(3, agent={"queue": redis | {"at": before(9).isoformat()}})
+    # A clock that is ahead is not believed.
+    there = sent_log(3, agent={"queue": redis | {"at": before(-90).isoformat()}})
     sent = {"a": told(1, 20, 5), "b": alone, "c": told(2, 9, 6), "d": there}
     report = collect([message(sent[it], it) for it in sent], Table(), KNOWN, FLEET, looks)
-    found = {url: (it.waiting, it.in_flight) for url, it in looks.kept.items()}
-    assert found == {"rabbitmq://%2F/requests": (8, 1), "redis://0/a%2Fb": (5, 2)}
+    assert looks.kept == {
+        "rabbitmq://%2F/requests": QueueLength(waiting=8, in_flight=1, seen_at=before(3)),
+        "redis://0/a%2Fb": QueueLength(waiting=5, in_flight=2, seen_at=SENT),
+    }
     assert (report.refused, report.counts) == ({}, {FLEET: counted(3)})
 
 
