@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeeper_operator.start import overrides_of
+from spotkeeper_operator.start import Found, overrides_of, parameters
 from tests.operator.command import refused, run
 from tests.template.stack import ROOT, Stack
 
@@ -49,9 +49,26 @@ def test_groups_are_created_where_the_file_says_so_and_answers_win(
     assert given.pop("SubnetIds") == "subnet-1,subnet-2"
     assert given == {
         "LaunchTemplateId": "lt-0123456789abcdef0", "LaunchTemplateVersion": "1",
-        "InstanceTypes": "g5.xlarge,g6.xlarge", "SpotMax": "7", "OnDemandMax": "7",
+        "InstanceTypes": "g5.xlarge,g6.xlarge,g5.2xlarge,g6.2xlarge",
+        "SpotMax": "7", "OnDemandMax": "7",
     }  # fmt: skip
     answers["SpotMax"] = "ten"
     assert "must be numbers" in refused("init", "--file", str(file))
     file.write_text("[default")
     assert "samconfig.toml cannot be read" in refused("init", "--yes", "--file", str(file))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        # AWS chooses the types by attributes.
+        {"LaunchTemplateId": "lt-1", "LaunchTemplateVersion": "3", "SubnetIds": "s", "Gpus": "2",
+         "InstanceTypes": ""},
+        # The groups are of a kind that cannot be proposed, or of another account.
+        {"SpotGroupName": "ours", "OnDemandGroupName": "ours-too"},
+    ],
+)  # fmt: skip
+def test_what_a_file_says_stays(given: dict[str, str]) -> None:
+    asked = {"SpotMax": "9", "OnDemandMax": "9", "ObjectiveWaitSeconds": "5"}
+    found = Found(spot={}, on_demand={}, templates=["lt-9"], subnets=["s9"], queues=[])
+    assert parameters(found, given | asked, lambda _, __, default: default) == given | asked

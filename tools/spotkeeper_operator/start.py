@@ -72,17 +72,20 @@ def parameters(found: Found, before: Mapping[str, str], ask: Ask) -> dict[str, s
         answers[name] = "" if answer == "-" else re.sub(r",\s+", ",", answer)
         return answers[name]
 
-    adopts = bool(found.spot and found.on_demand) and "LaunchTemplateId" not in before
+    there = "SpotGroupName" in before or (found.spot and found.on_demand)
+    adopts = there and "LaunchTemplateId" not in before
     spot, back = next(iter(found.spot), ""), next(iter(found.on_demand), "")
-    most = "10"
+    # What the file does not say, it leaves to the template's defaults.
+    most = "20"
     if adopts and wanted("SpotGroupName", found.spot, spot):
-        most = str(found.spot.get(answers["SpotGroupName"], (10, ()))[0])
+        most = str(found.spot.get(answers["SpotGroupName"], (most, ()))[0])
         wanted("OnDemandGroupName", found.on_demand, back)
     else:
+        answers["OnDemandGroupName"] = ""
         wanted("LaunchTemplateId", found.templates, next(iter(found.templates), ""))
         wanted("LaunchTemplateVersion", (), "1")
         wanted("SubnetIds", found.subnets, ",".join(found.subnets))
-        wanted("InstanceTypes", (), "g5.xlarge,g6.xlarge")
+        wanted("InstanceTypes", (), "g5.xlarge,g6.xlarge,g5.2xlarge,g6.2xlarge")
     wanted("SpotMax", (), most)
     wanted("OnDemandMax", (), answers["SpotMax"])
     if not (answers["SpotMax"].isdecimal() and answers["OnDemandMax"].isdecimal()):
@@ -90,13 +93,14 @@ def parameters(found: Found, before: Mapping[str, str], ask: Ask) -> dict[str, s
     wanted("RequestQueueName", found.queues)
     wanted("ObjectiveWaitSeconds", (), "10")
     wanted("AlarmEmail", ())
-    return {name: value for name, value in answers.items() if value}
+    # Without any, types are chosen by attributes.
+    return {name: it for name, it in answers.items() if it or name == "InstanceTypes"}
 
 
 def cost_text(aws: Aws, found: Found, given: Mapping[str, str], now: datetime) -> str:
     """Say what the stack will cost itself, and what its on-demand instances may cost an hour."""
     _, types = found.on_demand.get(given.get("OnDemandGroupName", ""), (0, ()))
-    types = types or tuple(given.get("InstanceTypes", "").split(","))
+    types = types or tuple(filter(None, given.get("InstanceTypes", "").split(",")))
     text = f"Spotkeeper itself costs about {ITSELF_USD} USD a month"
     try:
         usd = aws.prices(frozenset(), {*types}, now, now).on_demand.values()
