@@ -414,6 +414,15 @@ def test_an_active_sender_is_remembered(tmp_path: Path) -> None:
     assert Journal(tmp_path).last_of("a") == 1199
 
 
+def test_batches_without_a_log_do_not_fill_the_disk(tmp_path: Path) -> None:
+    """As an idle machine's access log has them, of health checks alone."""
+    journal = Journal(tmp_path)
+    for batch in range(1, 8001):
+        journal.append([], "follow:1:abc", batch)
+    assert (tmp_path / "open").stat().st_size < 1 << 17
+    assert Journal(tmp_path).last_of("follow:1:abc") == 8000
+
+
 def test_an_older_batch_on_disk_does_not_hide_a_newer_one(tmp_path: Path) -> None:
     """The newer one was in memory while the disk was full, and a kill left the older one's file."""
     (tmp_path / "sessions.json").write_text('{"a": 7}')

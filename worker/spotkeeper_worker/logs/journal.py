@@ -25,6 +25,8 @@ COUNTED: tuple[str, ...] = ("lost", "clamped", "refused")
 LOOK = "queue"
 SESSIONS = "sessions.json"
 MOST_SESSIONS = 1000
+# Of an open segment that has no log.
+_LONGEST_EMPTY = 1 << 16
 
 
 class Segment(NamedTuple):
@@ -120,6 +122,11 @@ class Journal:
     def append(self, lines: Sequence[str], session: str, batch: int) -> None:
         """Accept a batch: once this returns it survives the end of the process."""
         text = "".join(f"{line}\n" for line in (*lines, f"# batch {session} {batch}"))
+        if not self._lines and os.fstat(self._fd).st_size > _LONGEST_EMPTY:
+            # Nothing of its batches was a log: the health checks of a followed log, say.
+            with contextlib.suppress(OSError):
+                self._write_sessions()
+                os.ftruncate(self._fd, 0)
         try:
             self._write(text)
             self._unwritten = ""
@@ -213,20 +220,19 @@ class Journal:
         """Delete a segment once its senders' batches are known without it."""
         # What was in memory alone has no file, and no segment has the number 0.
         path = self._folder / f"{segment.number or 0:012d}"
-
-        def write_sessions() -> None:
-            draft = self._folder / f".{SESSIONS}.new"
-            draft.write_text(json.dumps(self._sessions), encoding="utf-8")
-            draft.replace(self._folder / SESSIONS)
-
         try:
-            write_sessions()
+            self._write_sessions()
             path.unlink(missing_ok=True)
         except OSError:
             # On a full disk it makes room for them first: left there, it would be sent again.
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
-                write_sessions()
+                self._write_sessions()
+
+    def _write_sessions(self) -> None:
+        draft = self._folder / f".{SESSIONS}.new"
+        draft.write_text(json.dumps(self._sessions), encoding="utf-8")
+        draft.replace(self._folder / SESSIONS)
 
     def _write(self, text: str) -> None:
         """Append wholly or not at all."""
