@@ -133,7 +133,7 @@ def compared(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["a refresh", "a worse version"])
-def test_no_roll_out_begins_beside_another_fleets(
+def test_no_roll_out_begins_beside_another_fleets_or_a_worse_version(
     of_version_7: Stage, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     of_version_7.put("other", json.dumps(document("other")))
@@ -141,6 +141,9 @@ def test_no_roll_out_begins_beside_another_fleets(
         refresh("8")
     else:
         compared(monkeypatch, "8")
+        said = refused("rollout", "main", "--template-version", "9", "--yes")
+        assert "version 8 on 1 instance is worse" in said
+        assert "give --roll-back first" in said
     said = refused("rollout", "other", "--template-version", "8", "--yes")
     assert "fleet main is rolled out, or has a version that is worse" in said
 

@@ -294,25 +294,27 @@ class Rollout:
         began, start = self.now(), timedelta(seconds=self.fleet.availability.launch_deadline_s)
         until = began + BAKES * bake + start
         self._serves = any(group.of(str(version), _SERVES) for group in groups)
-        for other in self._fleets.fleets:
-            if other != self.fleet and self._tries(other, until - began):
-                raise OperatorError(
-                    f"fleet {other.name} is rolled out, or has a version that is worse: one alarm "
-                    "tells of all fleets, and would roll this one back; wait until it has ended"
-                )
+        if rings := self._rings(str(version), until - began):
+            raise OperatorError(f"{rings}: one alarm tells of all, and would roll this one back")
         wish = Wish(version=str(version), canary=canary, bake=bake, began=began, until=until)
         return replace(wish, before=versions_before(groups, wish.version))
 
-    def _tries(self, fleet: Fleet, lasting: timedelta) -> bool:
-        """Whether the alarm may ring for a fleet's new version, which is proven while `lasting`."""
-        _, health = self._turns(fleet)
-        trial = health.new_version if health else None
-        if trial and age_from(health.at, self.now()) <= STALE_TURN_S:
-            is_new = trial.since is not None and self.now() - trial.since < lasting
-            if trial.verdict is Verdict.WORSE or (is_new and trial.verdict is Verdict.UNKNOWN):
-                return True
-        groups = read_versions(self._aws.autoscaling, fleet)
-        return any(group.refresh and group.refresh.active for group in groups)
+    def _rings(self, version: str, lasting: timedelta) -> str:
+        """Say what the alarm may ring for; another fleet's version is proven while `lasting`."""
+        for fleet in self._fleets.fleets:
+            _, health = self._turns(fleet)
+            fresh = health and age_from(health.at, self.now()) <= STALE_TURN_S
+            trial: NewVersion = (health.new_version if fresh else None) or NewVersion()
+            worse, unknown = (trial.verdict is it for it in (Verdict.WORSE, Verdict.UNKNOWN))
+            if fleet == self.fleet:
+                if worse and not self._serves and trial.version.rpartition("/")[2] != version:
+                    return f"{trial.text}; give --roll-back first"
+                continue
+            is_new = unknown and trial.since and self.now() - trial.since < lasting
+            groups = read_versions(self._aws.autoscaling, fleet)
+            if worse or is_new or any(g.refresh and g.refresh.active for g in groups):
+                return f"fleet {fleet.name} is rolled out, or has a version that is worse; wait"
+        return ""
 
     def undo(self) -> Wish:
         """Say what is to be rolled back: what is compared, or what was rolled out last."""
