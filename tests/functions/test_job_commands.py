@@ -114,6 +114,12 @@ def test_a_start_that_was_killed_before_the_job_was_listed_is_made_whole_by_the_
     assert account.tick()[-1] == "Grant: generation 1"
 
 
+def test_a_job_at_its_limit_does_not_go_on(checkpoint: Account) -> None:
+    checkpoint.jobs._table.change("resnet", lambda job: replace(job, hours=48.0))
+    with pytest.raises(OperatorError, match="resnet has reached max_hours"):
+        checkpoint.jobs.recover("resnet", "9", checkpoint.now, print)
+
+
 @pytest.fixture
 def checkpoint(ended: Account) -> Account:
     ended.put_head(hashlib.sha256(b"ab").hexdigest())

@@ -66,6 +66,8 @@ class Objects(Bucket):
         return self
 
     def secret(self, where: str) -> str:
+        if where.endswith("typo"):
+            raise Absent(where.partition(":")[2])
         return f"secret of {where.partition(':')[2]}"
 
     def delete(self, key: str) -> None:
@@ -313,6 +315,9 @@ def test_a_bucket_is_written_under_a_condition(store: Bucket, tmp_path: Path) ->
     assert store.keys("c/") == []
     with pytest.raises(Absent):
         store.download("c/d", tmp_path / "copy")
+    for service in ("ssm", "secretsmanager"):
+        with pytest.raises(Absent):
+            store.secret(f"{service}:/typo")
 
 
 def test_a_boto3_that_is_too_old_is_named_before_the_command_runs(

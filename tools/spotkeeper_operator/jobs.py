@@ -35,6 +35,7 @@ from spotkeeper.domain.doctor.checks import JOB_CHECKS
 from spotkeeper.domain.doctor.facts import GONE, Unseen
 from spotkeeper.domain.doctor.finding import Severity
 from spotkeeper.domain.jobs.deadline import ends_by, work_left
+from spotkeeper.domain.jobs.decide import limit_of
 from spotkeeper.domain.jobs.job import Job, Outcome, OwnImage, OwnMachine, OwnVolume, explained
 from spotkeeper.ports import Gone, Unreadable
 from spotkeeper_operator.aws import Aws, OperatorError
@@ -82,7 +83,7 @@ class Jobs:
                 self._table.relist(name)
             raise OperatorError(f"job {name} already runs: `spotkeeper job status {name}`")
         wrong = [*self._wrong_machine(document)]
-        if self._exists(f"{prefix}head.json"):
+        if self._head(name)[1]:
             wrong.append(
                 f"{name} has a result in the bucket: `spotkeeper job delete {name}`, or another"
                 " name"
@@ -238,6 +239,11 @@ class Jobs:
         document, job = self.one(name)
         if job.machine or job.successor:
             raise OperatorError(f"{name} has a machine: `spotkeeper job stop {name} --now` first")
+        if limit := limit_of(document.spec(()), job):
+            raise OperatorError(
+                f"{name} has reached {limit}, and would end at once: fetch it, and start another"
+                " job with that checkpoint in its code"
+            )
         image = document.machine.root == "keep" and source.startswith("ami-")
         if document.state.volume and not image and not source.startswith("snap-"):
             raise OperatorError("give a snapshot: --from snap-...")
@@ -262,6 +268,8 @@ class Jobs:
     def _step_back(self, name: str, step: str) -> None:
         head, etag = self._head(name)
         before = head.get("previous") or {}
+        if not etag:
+            raise OperatorError(f"job {name} has no checkpoint yet")
         if step not in (head["step"], before.get("step")):
             raise OperatorError(f"{name} has steps {head['step']} and {before.get('step')}")
         if step == before.get("step"):
@@ -284,7 +292,7 @@ class Jobs:
             for each in instances
             if each["State"]["Name"] != "terminated"
         }
-        head = self._head(name)[0] if self._exists(f"jobs/{name}/head.json") else {}
+        head, _ = self._head(name)
         attempt = max([*(each.attempt for each in machines.values()), head.get("attempt", 0)])
         state: dict[str, Any] = {"generation": head.get("generation", 0)}
         if document.state.volume or document.machine.root == "keep":
@@ -404,15 +412,15 @@ class Jobs:
         ]
         if document.state.volume and not files:
             raise OperatorError(f"its result is a volume or snapshot: {job.home} in {job.zone}")
-        if job.image and not files and not self._exists(f"jobs/{name}/head.json"):
+        head, etag = self._head(name)
+        if job.image and not files and not etag:
             raise OperatorError(f"its result is the image {job.image}")
-        head = self._head(name)[0] if self._exists(f"jobs/{name}/head.json") else {}
         if head.get("step") is None and not files:
             raise OperatorError(
                 f"no checkpoint of {name} was committed: there is nothing to fetch; `spotkeeper job"
                 f" logs {name}` shows its output"
             )
-        files += head["files"] if head.get("step") is not None else []
+        files += head["files"]
         written = []
         for entry in files:
             # The path of a checkpoint that is one file is `.`.
@@ -489,15 +497,12 @@ class Jobs:
         )
 
     def _head(self, name: str) -> tuple[dict[str, Any], str]:
+        """Read the head and its entity tag, which is empty where there is none yet."""
         try:
             answer = self._s3.get_object(Bucket=self.bucket, Key=f"jobs/{name}/head.json")
         except self._s3.exceptions.NoSuchKey:
-            raise OperatorError(f"job {name} has no checkpoint yet") from None
+            return {"step": None, "files": []}, ""
         return json.loads(answer["Body"].read()), answer["ETag"]
-
-    def _exists(self, key: str) -> bool:
-        answer = self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
-        return bool(answer["KeyCount"])
 
 
 def _no_job(name: str) -> OperatorError:

@@ -15,8 +15,7 @@ import spotkeeper.domain.jobs.decide as module
 from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.job import ON_DEMAND, Job, JobResources, JobSpec, OnDone, Outcome
 from spotkeeper.domain.jobs.steps import Step
-from spotkeeper.job_ports import Denied
-from spotkeeper.ports import FleetError, Refused, Throttled, TimedOut, Unavailable
+from spotkeeper.ports import FleetError, Refused, Throttled, Unavailable
 from spotkeeper.turns import keep_jobs
 from spotkeeper_lab.jobs import NAME, PROMISES, STORIES, UNGRANTED, JobWorld, on_market
 from spotkeeper_lab.traces.market import Market, Steps
@@ -79,25 +78,6 @@ def random_life(seed: int, kind: str, away: range = range(0), /, **limits: float
 def test_random_lives(kind: str, seed: int) -> None:
     world = random_life(seed, kind)
     assert not world.broken, world.story
-
-
-def test_a_launch_without_an_answer_is_requested_until_there_is_one() -> None:
-    """A refusal does not prove that the request before it had no effect."""
-    world = JobWorld(spec=spec("checkpoints"))
-    answers = iter((TimedOut("no answer"), Denied("no permission"), None))
-    does = world.do
-
-    def do(spec: JobSpec, job: Job, step: Step) -> str:
-        made = does(spec, job, step)
-        if error := next(answers, None):
-            raise error
-        return made
-
-    world.do = do  # type: ignore[method-assign]
-    for _ in range(5):
-        world.turn()
-        world.tick()
-    assert list(world.item.job.machines) == list(world.machines)
 
 
 def test_a_job_waits_two_days_for_capacity() -> None:

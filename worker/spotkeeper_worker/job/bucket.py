@@ -25,7 +25,7 @@ _Item = TypeVar("_Item")
 AT_ONCE = 8
 MIB = 1024 * 1024
 _CONFLICTS = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
-_ABSENT = {"NoSuchKey", "404"}
+_ABSENT = {"NoSuchKey", "404", "ParameterNotFound", "ResourceNotFoundException"}
 
 
 class BucketError(Exception):
@@ -37,7 +37,7 @@ class Conflict(BucketError):
 
 
 class Absent(BucketError):
-    """There is no such object."""
+    """There is no such object or secret."""
 
 
 def each_of(
@@ -151,7 +151,7 @@ class Bucket:
         return Bucket(name, self._region)
 
     def secret(self, where: str) -> str:
-        """Read `ssm:NAME` or `secretsmanager:NAME`; raises BucketError."""
+        """Read `ssm:NAME` or `secretsmanager:NAME`; raises Absent."""
         service, _, name = where.partition(":")
         of_service: Any = boto3.client
         client = of_service(service, region_name=self._region or None)

@@ -94,7 +94,6 @@ class Life:
     _has_reached: bool = False
     """Whether something was committed since the machine was to leave at a checkpoint."""
     _said: set[str] = field(default_factory=set)
-    _idle: bool = False
     _trouble_since: float | None = None
     _is_reported: bool = False
 
@@ -445,8 +444,7 @@ class Life:
                 if task.result():
                     self._trouble_since, self._is_reported = None, False
                     self._entries.committed = entry
-                    self._busy_at, self._idle = self.now, False
-                    self._committed_at = self.now
+                    self._busy_at = self._committed_at = self.now
                     self._has_reached = self.signs.at_checkpoint
                     self.machine.report(
                         "committed", step=keeper.head.step, ignored=self._ignored, uncommitted_s=0.0
@@ -478,11 +476,9 @@ class Life:
             "running", step=step, gpu=use, ignored=self._ignored, uncommitted_s=since_s
         )
         if use is None or use >= IDLE_BELOW:
-            self._busy_at, self._idle = self.now, False
+            self._busy_at = self.now
         elif document.idle_after and self.now - self._busy_at >= document.idle_after:
-            if not self._idle:
-                self.machine.report("idle", step=step, gpu=use)
-            self._idle = True
+            self.machine.report("idle", step=step, gpu=use)
 
     def _close(self, event: dict[str, Any] | None) -> Ticks[None]:
         """Leave nothing behind, report, and shut the machine down."""

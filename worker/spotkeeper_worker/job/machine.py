@@ -21,7 +21,7 @@ from spotkeeper_worker.agent.credentials import CredentialChain
 from spotkeeper_worker.agent.gpu import ask
 from spotkeeper_worker.agent.metadata import Metadata, MetadataError, identity
 from spotkeeper_worker.extras import region_of_queue
-from spotkeeper_worker.job.bucket import Bucket, BucketError
+from spotkeeper_worker.job.bucket import Absent, Bucket, BucketError
 from spotkeeper_worker.job.command import Command, LogStream, user_named
 from spotkeeper_worker.job.reports import Reporter
 from spotkeeper_worker.log import Sometimes, get_logger
@@ -210,8 +210,14 @@ class Machine:
                 os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
 
     def read_secrets(self, document: Document) -> dict[str, str]:
-        """Read the values of the job's secrets, by variable; raises BucketError."""
-        return {name: self.store.secret(where) for name, where in document.secrets.items()}
+        """Read the values of the job's secrets, by variable; raises BucketError or FinalError."""
+        values = {}
+        for name, where in document.secrets.items():
+            try:
+                values[name] = self.store.secret(where)
+            except Absent as error:
+                raise FinalError(f"secrets: {name}: {error}") from None
+        return values
 
     def start(
         self,
