@@ -68,7 +68,8 @@ class Scenario:
     A worker has `slots`, and the document says `declared_slots`.
     `sized`: the load sizes the spot group; else an operator does. AWS suspends a group that has
     launched nothing for `suspend_after_s`: for a day in truth, for minutes here. `launch_first`:
-    the main fleet's groups have an instance maintenance policy of 100 %.
+    the main fleet's groups have an instance maintenance policy of 100 %. `hang_holds`: a worker
+    that hangs keeps its requests.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -104,6 +105,7 @@ class Scenario:
     spot_max: int = SPOT_MAX
     latencies_s: tuple[float, float] = LATENCIES_S
     launch_first: bool = False
+    hang_holds: bool = False
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -249,6 +251,7 @@ def _draw(seed: int) -> Scenario:
         suspend_after_s=rng.choice([None, 900.0]),
         spot_status=rng.choice(TAKING),
         status_delay_s=rng.choice([0.0, 5.0, 45.0]),
+        hang_holds=random.Random(f"chaos/holds/{seed}").random() < 0.5,  # noqa: PLR2004
     )
 
 

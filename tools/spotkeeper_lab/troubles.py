@@ -243,6 +243,7 @@ class Troubled(Faulted):
         super().__init__(stage_of(scenario), f"{MAIN}-spot", f"{MAIN}-on-demand")
         self.scenario = scenario
         self.logs.slots = scenario.slots
+        self.force.holds = scenario.hang_holds
         self.other_groups = frozenset(
             f"{name}-{kind}" for name in scenario.others for kind in ("spot", "on-demand")
         )

@@ -338,6 +338,8 @@ class Workforce:
         self.now_s = 0.0
         self.slower: dict[str, float] = {}
         """The instances on which requests take this many times as long."""
+        self.holds = False
+        """Whether a worker that hangs keeps its request, as one that renews it in a thread does."""
         self.lost: list[int] = []
         self.requests = [Request(*request) for request in requests]
         self._next_arrival = 0
@@ -416,20 +418,25 @@ class Workforce:
             self._dispatch()
 
     def hang(self, instance_id: str) -> None:
-        """Hang the workers of an instance for ever; its requests return to the queue later."""
+        """Hang the workers of an instance for ever; without `holds` its requests return later."""
         self.take(instance_id, takes=False)
         for worker in self._instances.get(instance_id, ()):
             worker.hangs = True
-            if worker.request is not None:
-                entry = (self.now_s + VISIBILITY_S, True, worker.request, worker.worker_id)
-                heapq.heappush(self._due, entry)
-                worker.request = None
+            if not self.holds:
+                self._give_back(worker)
 
     def lose(self, instance_id: str) -> None:
         """Remove an instance; the requests that it was serving return to the queue later."""
-        self.hang(instance_id)
+        self.take(instance_id, takes=False)
         for worker in self._instances.pop(instance_id, ()):
+            self._give_back(worker)
             del self._workers[worker.worker_id]
+
+    def _give_back(self, worker: _Worker) -> None:
+        if worker.request is not None:
+            entry = (self.now_s + VISIBILITY_S, True, worker.request, worker.worker_id)
+            heapq.heappush(self._due, entry)
+            worker.request = None
 
     def advance(self, until_s: float) -> None:
         """Serve until a moment, in order of time."""
@@ -467,7 +474,7 @@ class Workforce:
     def _finish(self, request: int, worker_id: str) -> None:
         """Finish a request, unless its worker was lost or hangs."""
         worker = self._workers.get(worker_id)
-        if worker is None or worker.request != request:
+        if worker is None or worker.hangs or worker.request != request:
             return
         worker.request = None
         self.requests[request].started_s = worker.started_s

@@ -563,6 +563,33 @@ def test_workers_that_all_hang_beside_waiting_requests_are_replaced_one_at_a_tim
     assert list(diagnosed(load(), memory).replace) == due
 
 
+@pytest.mark.parametrize(
+    ("seconds", "mean_s", "spot", "due"),
+    [
+        (300, 10, 1, SPOT[:1]),
+        (299, 10, 1, []),
+        (300, 11, 1, []),
+        (309, 11, 1, SPOT[:1]),
+        # Two may serve without logs, and behind a queue that grows.
+        (3600, 10, 2, []),
+    ],
+)
+def test_a_lone_worker_that_hangs_while_it_holds_a_request_is_replaced(
+    seconds: float, mean_s: float, spot: int, due: list[str]
+) -> None:
+    queue = replace(untouched(seconds), length=QueueLength(waiting=7, in_flight=1))
+    there = SPOT[:spot]
+    memory = replace(
+        OLD,
+        queue=queue,
+        service_mean_s=mean_s,
+        last_logs=dict.fromkeys(there, at(-7000)),
+        suspects=dict.fromkeys(there, at(-60)),
+    )
+    groups = (group("spot", spot, instances(there)), group("on-demand", 0))
+    assert list(diagnosed(load(), memory, groups=groups).replace) == due
+
+
 def test_what_took_no_request_stays_suspect_until_it_logs_although_others_take_them_now() -> None:
     hung = dict.fromkeys(SPOT[:4], at(-600)) | {SPOT[3]: at(-60)}
     memory = replace(

@@ -88,6 +88,19 @@ def test_requests_that_no_worker_takes_are_untouched(answers: list[Answer], seco
     assert untouched_s(watched(answers), at(0)) == seconds
 
 
+@pytest.mark.parametrize(
+    ("in_flight", "logged_s", "seconds"),
+    [((1, 1, 1, 1, 1), None, 240), ((1, 1, 1, 1, 2), None, 0), ((1, 1, 1, 1, 1), -1, 0)],
+)
+def test_requests_that_workers_hold_are_untouched_until_one_ends(
+    in_flight: tuple[int, ...], logged_s: float | None, seconds: float
+) -> None:
+    looks = [QueueLength(waiting=3, in_flight=count) for count in in_flight]
+    memory, newest = watched(looks[:-1]), None if logged_s is None else at(logged_s)
+    memory = watch_queue(memory, looks[-1], newest, 0.0, at(60))
+    assert (untouched_s(memory, at(60), held=True), untouched_s(memory, at(60))) == (seconds, 0)
+
+
 def test_quiet_begins_after_the_last_logged_request() -> None:
     memory = watched([EMPTY] * 20)
     logged = watch_queue(memory, EMPTY, at(30), 0.01, at(60))

@@ -34,6 +34,9 @@ SHIPS_WITHIN_SLOTS = 6
 TURNS_STOPPED = timedelta(seconds=300)
 # The load before a silence is read off this many requests, in the hour before it at most.
 BASELINE, HOUR_SLOTS = 100, round(HOUR_S / SLOT_S)
+# A lone worker that ends no request for this many mean service times hangs: twice as long as by the
+# exponential law one request in a million takes.
+HELD = 2 * CERTAIN
 # Load rate above which no worker has time left.
 BUSY_ALL_THE_TIME = 0.9
 # At this load rate and this wait, workers serve one request after the other.
@@ -246,12 +249,18 @@ def idle_beside_requests(memory: HealthMemory, fleet: Fleet, now: datetime) -> d
     """Return the reason against each instance that worked, and takes no waiting request.
 
     The request queue shows it when no peer works either: nothing is in flight, the queue does not
-    shrink, and no log arrives. Each idle instance would have taken a request.
+    shrink, and no log arrives. Each idle instance would have taken a request. A lone instance may
+    hang while it holds requests: a working one would have ended many meanwhile.
     """
-    silent_s = fleet.worker_health.silent_after_s
-    if untouched_s(memory.queue, now) < silent_s:
+    silent_s = float(fleet.worker_health.silent_after_s)
+    untouched = untouched_s(memory.queue, now)
+    why = f"requests have waited for {untouched:.0f} s and it takes none"
+    if not untouched and len(memory.in_service_since) == 1:
+        silent_s = max(silent_s, HELD * memory.service_mean_s)
+        untouched = untouched_s(memory.queue, now, held=True)
+        why = f"requests have waited for {untouched:.0f} s and it ends none of those that it holds"
+    if untouched < silent_s:
         return {}
-    why = f"requests have waited for {untouched_s(memory.queue, now):.0f} s and it takes none"
     return {
         i: why
         for i, since in memory.in_service_since.items()

@@ -44,7 +44,8 @@ class QueueMemory:
     `trouble` says why the queue is not known, or not believed. The last `empty_looks` looks, since
     `empty_since`, found nothing, and no request was logged since then. Requests waited at each look
     since `waiting_since`. At each of the last `untouched_looks`, since `untouched_since`, requests
-    waited and none was taken. `unseen` is the load that looks should have found and did not.
+    waited, none was taken, and none in flight ended. `unseen` is the load that looks should have
+    found and did not.
     """
 
     length: QueueLength | None = None
@@ -79,7 +80,7 @@ def watch_queue(
     if before.read_at is None or now - before.read_at > LONGEST_GAP:
         before = QueueMemory(length=before.length, unseen=before.unseen)
     if answer.waiting or answer.in_flight or answer.delayed:
-        untouched, looks = _untouched(before, answer, now)
+        untouched, looks = _untouched(before, answer, newest, now)
         return QueueMemory(
             length=answer,
             read_at=now,
@@ -102,13 +103,19 @@ def watch_queue(
 
 
 def _untouched(
-    before: QueueMemory, answer: QueueLength, now: datetime
+    before: QueueMemory, answer: QueueLength, newest: datetime | None, now: datetime
 ) -> tuple[datetime | None, int]:
-    """Since when and at how many looks nothing was in flight and no fewer waited than before."""
-    if answer.in_flight or not answer.waiting:
+    """Since when and at how many looks no fewer waited than before, and as many were in flight.
+
+    A log of a request that ended since then ends it, where any are in flight.
+    """
+    if not answer.waiting:
         return None, 0
     last, since = before.length, before.untouched_since
-    if last is None or answer.waiting < last.waiting or since is None:
+    ended = bool(answer.in_flight and since and newest and newest > since)
+    if last is None or since is None or ended:
+        return now, 1
+    if answer.waiting < last.waiting or answer.in_flight != last.in_flight:
         return now, 1
     return since, before.untouched_looks + 1
 
@@ -156,9 +163,15 @@ def quiet_s(memory: QueueMemory | None, now: datetime, least_s: float = 0.0) -> 
     return seconds if memory.empty_looks >= LOOKS and seconds >= least_s else 0.0
 
 
-def untouched_s(memory: QueueMemory | None, now: datetime) -> float:
-    """Return the seconds for which requests waited and none was taken; 0 if not known."""
-    if known_length(memory) is None or memory is None or memory.untouched_since is None:
+def untouched_s(memory: QueueMemory | None, now: datetime, *, held: bool = False) -> float:
+    """Return the seconds for which requests waited and none was taken; 0 if not known.
+
+    None may be in flight, but where workers may have `held` them for as long.
+    """
+    length = known_length(memory)
+    if length is None or memory is None or memory.untouched_since is None:
+        return 0.0
+    if length.in_flight and not held:
         return 0.0
     waited_s = (now - memory.untouched_since).total_seconds()
     return waited_s if memory.untouched_looks >= LOOKS else 0.0
