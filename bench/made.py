@@ -100,6 +100,11 @@ def _pareto(rng: np.random.Generator) -> Made:
     return _waves(rng)[0] / 2, lambda count: 3 * np.minimum(1_000, rng.pareto(1.6, count) + 1)
 
 
+def _minutes(rng: np.random.Generator) -> Made:
+    """Requests of ten minutes, on the same waves."""
+    return _waves(rng)[0] * 2, _lognormal(rng, 600)
+
+
 LOGS: dict[str, Callable[[np.random.Generator], Made]] = {
     "steps": _steps,
     "ramps": _ramps,
@@ -111,4 +116,5 @@ LOGS: dict[str, Callable[[np.random.Generator], Made]] = {
     "waves": _waves,
     "doubled": _doubled,
     "pareto": _pareto,
+    "minutes": _minutes,
 }

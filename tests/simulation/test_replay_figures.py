@@ -123,6 +123,19 @@ def test_sudden_batches_are_mostly_in_time_once_they_are_known() -> None:
     assert row.worker_hours < 17
 
 
+@pytest.mark.parametrize(("mean_s", "wait_s"), [(450.0, 120.0), (1_500.0, 300.0)])
+def test_requests_of_many_minutes_keep_their_promise(mean_s: float, wait_s: float) -> None:
+    """Ten erlangs: a request has its log, and shows that it arrived, once it has ended."""
+    draw, end_s = np.random.default_rng(8), 86_400.0
+    arrival_s = np.cumsum(draw.exponential(mean_s / 10, round(10 * end_s / mean_s)))
+    service_s = mean_s * draw.uniform(0.6, 1.4, len(arrival_s))
+    settings = replace(SETTINGS, wait_s=wait_s, max_workers=60)
+    row = sized(arrival_s, service_s, arrival_s[-1] + 1, settings).row
+    assert row.objective_met
+    # A constant fleet takes 16 or 17.
+    assert row.worker_hours < 1.15 * 17 * arrival_s[-1] / 3600
+
+
 def test_a_pause_of_all_traffic_keeps_the_fleet() -> None:
     day = generate_requests(3, hours=2.0, mean_load=8.0)
     keep = (day.arrival_s < 3_600) | (day.arrival_s > 4_500)

@@ -117,6 +117,16 @@ def test_too_many_workers_are_refused_by_name() -> None:
         digest_of(logs)
 
 
+@pytest.mark.parametrize(("workers", "busy_s"), [(1, 2_999), (200, 899)])
+def test_a_request_of_many_minutes_counts_whole_where_its_slots_fit(
+    workers: int, busy_s: int
+) -> None:
+    found = digest_of([log(3_000, 1, worker=f"gpu-{number}") for number in range(workers)])
+    assert sum(found.arrivals.values()) == workers
+    assert sum(found.work_ms.values()) == workers * 2_999_000
+    assert sum(found.workers[0].busy_ms.values()) == busy_s * 1000
+
+
 @given(search_logs(12), shuffles)
 def test_neither_order_nor_repetition_within_a_message_matters(
     logs: list[SearchLog], random: Random

@@ -104,7 +104,7 @@ class Spotkeeper(Rule):
         """Take one turn of the health controller."""
         now, settings = instant(seen.now_s), self.settings
         self._receive(self._agents.sent(seen.finished, seen.now_s))
-        since = slot_begins(slot_of(read_from(self._fleet, now)))
+        since = slot_begins(slot_of(read_from(self._fleet, self._memory.service_mean_s, now)))
         while self._digests and self._digests[0].sent_at < since:
             self._digests.popleft()
         digests = tuple(self._digests)

@@ -105,7 +105,8 @@ def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, Deci
 
 def _digests(this: Round) -> tuple[LoadDigest, ...]:
     """Read the logs of the window, of a fleet's other regions, too."""
-    fleet, since = this.fleet, read_from(this.fleet, this.now)
+    fleet, mean_s = this.fleet, this.lease.health.service_mean_s
+    since = read_from(fleet, mean_s, this.now)
     names = (fleet.name, *(f"{fleet.name}@{region}" for region in fleet.elsewhere))
     return tuple(each for name in names for each in this.ports.load.since(name, since))
 
@@ -119,7 +120,7 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
     spot, on_demand = groups_of(fleet, groups, ports.owner)
     digests = _digests(this)
     if not digests and lease.health.flow.newest is None:
-        digests = ports.load.since(fleet.name, read_from(fleet, now, lost=True))
+        digests = ports.load.since(fleet.name, read_from(fleet, 0.0, now, lost=True))
     sized, queue, history = spot, None, None
     if fleet.regions:
         need, most = lease.health.divided or spot.desired, fleet.bounds.spot_max

@@ -26,8 +26,9 @@ from spotkeeper.domain.load.history import (
     as_if_full,
     extended,
     load_summary,
+    long_steps,
+    objective_window_s,
     own_starts,
-    settled,
 )
 from spotkeeper.domain.load.load import Load, LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength, known_waiting, quiet_s, watch_queue
@@ -36,7 +37,6 @@ from spotkeeper.domain.load.summarise import summarise
 from spotkeeper.domain.release import busy_shares, plan_release
 from spotkeeper.domain.sizing.shadows import advanced, choose
 from spotkeeper.domain.sizing.size import (
-    OBJECTIVE_WINDOW_S,
     ObjectiveInput,
     Sizing,
     objective_policy,
@@ -142,20 +142,23 @@ class HealthPlan:
     memory: HealthMemory
 
 
-def read_from(fleet: Fleet, now: datetime, *, lost: bool = False) -> datetime:
+def read_from(
+    fleet: Fleet, service_mean_s: float, now: datetime, *, lost: bool = False
+) -> datetime:
     """Return the instant from which a turn reads search logs: its window ends where they do.
 
     With `lost`, the memory was lost and the window has no logs: then an hour is read, to find out
     whether workers served before.
     """
-    window_s = max(fleet.sizing.window_s, OBJECTIVE_WINDOW_S if fleet.objective else 0)
+    promised_s = objective_window_s(service_mean_s) if fleet.objective else 0
+    window_s = max(fleet.sizing.window_s, promised_s)
     return now - timedelta(seconds=HOUR_S if lost else window_s + fleet.sizing.stale_after_s)
 
 
 def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     """Sum up the load of the window that is known, and bring the memory up to now."""
     now, digests = snapshot.now, snapshot.digests
-    before = memory.flow
+    before, mean_s = memory.flow, memory.service_mean_s
     flow = follow(before, digests, now)
     silent_s = (now - flow.newest).total_seconds() if flow.newest else 0.0
     late = silent_s > (LATE_S if before.rate else 0.0)
@@ -174,7 +177,7 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     memory = with_silence(memory, before, load, now)
     memory = watch_starts(memory, *snapshot.groups, load, now)
     full = slots_when_full(memory, load, snapshot.fleet)
-    since = read_from(snapshot.fleet, now)
+    since = read_from(snapshot.fleet, mean_s, now)
     memory = watch_reports(memory, snapshot.groups, load, digests, snapshot.fleet, now, since)
     # How long a request takes on a worker with slots depends on how many share it.
     comparable = snapshot.fleet.objective is not None and snapshot.fleet.slots == 1
@@ -184,7 +187,7 @@ def assess(snapshot: HealthSnapshot, memory: HealthMemory) -> HealthAssessment:
     starting = [i for i, first in memory.starting.items() if now - first < half]
     trial = watch_versions(memory.trial, snapshot.groups, seen, starting, digests, now)
     memory = replace(memory, speeds=speeds, trial=trial, full=full, full_of=snapshot.fleet.slots)
-    history, promised = _promised(snapshot, memory, load)
+    history, promised = _promised(snapshot, memory, load, objective_window_s(mean_s))
     window_s = promised.choice.member.window_s if promised else 0
     partly, flow = partly_known(load, memory, snapshot.fleet, window_s, now)
     return HealthAssessment(
@@ -209,9 +212,9 @@ def _load(snapshot: HealthSnapshot, flow: LogFlow, until: datetime) -> Load:
 
 
 def _promised(
-    snapshot: HealthSnapshot, memory: HealthMemory, load: Load
+    snapshot: HealthSnapshot, memory: HealthMemory, load: Load, window_s: int
 ) -> tuple[LoadHistory | None, ObjectiveInput | None]:
-    """Collect the input of the objective's rule; None without an objective."""
+    """Collect the input of the objective's rule, with the arrivals of a window, if there is one."""
     objective, flow = snapshot.fleet.objective, memory.flow
     if objective is None:
         return None, None
@@ -219,10 +222,8 @@ def _promised(
     quiet = quiet_s(memory.queue, snapshot.now, snapshot.fleet.sizing.quiet_after_s)
     until = snapshot.now if quiet else flow.ends_at(snapshot.now)
     digests, declared = at_speed_1(memory.speeds, snapshot.digests), snapshot.fleet.slots
-    window = arrival_window(digests, until, OBJECTIVE_WINDOW_S, declared)
+    window = arrival_window(digests, until, window_s, declared)
     history = snapshot.history or LoadHistory()
-    behind = history.scores.next_step < settled(window) - 1
-    own = own_starts(snapshot.digests, objective.wait_s) if behind else {}
     slots = slots_at_once(memory, snapshot.fleet)
     history, window = as_if_full(history, window, slots)
     onprem, _ = recent_onprem(load, snapshot.fleet, memory, snapshot.now)
@@ -230,7 +231,9 @@ def _promised(
     history = extended(history, window)
     log = arrival_log(history, window)
     if history.work_ms:
-        judged, stop = history.scores, history.next_step - 1
+        judged = history.scores
+        stop = history.next_step - 1 - long_steps(log.service_mean_s(len(log)))
+        own = own_starts(snapshot.digests, objective.wait_s) if judged.next_step < stop else {}
         scores = advanced(judged, log, stop, policy, window.service_variation, own)
         history = replace(history, scores=scores)
     not_serving = {*memory.silent, *memory.unreported}

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from spotkeeper.domain.load.load import (
+    LONGEST_S,
     SLOT_MS,
     Cluster,
     LoadDigest,
@@ -158,11 +159,14 @@ def build_digest(batch: FleetBatch, counted: Set[str] = frozenset()) -> LoadDige
     left = {identity: span for identity, span in batch.spans.items() if identity not in counted}
     oldest = milliseconds(batch.sent_at) - LATE_AFTER_S * 1000
     timely = [span for span in left.values() if span.finished >= oldest]
-    first_slot = oldest // SLOT_MS
     workers: defaultdict[tuple[str, str], list[_Span]] = defaultdict(list)
     for span in timely:
         workers[span.log.instance_id, span.log.worker_id].append(span)
-    arrived = [s for s in timely if s.enqueued // SLOT_MS >= first_slot]
+    sent = milliseconds(batch.sent_at)
+    arrived = [s for s in timely if s.enqueued >= sent - LONGEST_S * 1000]
+    # Of many workers, only the last minutes fit.
+    busy_s = min(LONGEST_S, LATE_AFTER_S * MAX_WORKERS // max(1, len(workers)))
+    first_slot = sent // SLOT_MS - busy_s * 1000 // SLOT_MS
     started, waited = max(((s.started, s.started - s.enqueued) for s in timely), default=(None, 0))
     return LoadDigest(
         fleet=batch.fleet,

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from spotkeeper.domain.load.digest import workers_of
 from spotkeeper.domain.load.load import (
+    LONGEST_S,
     SLOT_MS,
     LoadDigest,
     added_up,
@@ -224,6 +225,8 @@ def slower_when_full(sharing: Sharing, shared: Iterable[float], slots: int) -> l
 STEP_SLOTS = 30
 STEP_MINUTES = STEP_SLOTS // MINUTE_SLOTS
 SETTLED_SLOTS = 6
+# An objective's rule counts arrivals again for this long; earlier minutes are in the history.
+OBJECTIVE_WINDOW_S = 900
 DAY_STEPS = 288
 # A day, and what a window of yesterday needs before it.
 DAY_MINUTES = (DAY_STEPS + 7) * STEP_MINUTES
@@ -312,6 +315,16 @@ def as_if_full(
     return replace(history, sharing_sums=sharing), replace(
         window, work_ms=tuple(work_ms), service_mean_s=window.service_mean_s * mean
     )
+
+
+def long_steps(service_mean_s: float) -> int:
+    """Return how many more steps pass until a step's requests, which take long, have ended."""
+    return math.ceil(max(0.0, min(2 * service_mean_s, LONGEST_S) / SLOT_S / STEP_SLOTS - 1))
+
+
+def objective_window_s(service_mean_s: float) -> int:
+    """Return for how many seconds arrivals are counted again: until their requests have ended."""
+    return OBJECTIVE_WINDOW_S + round(long_steps(service_mean_s) * STEP_SLOTS * SLOT_S)
 
 
 def settled(window: ArrivalWindow) -> int:

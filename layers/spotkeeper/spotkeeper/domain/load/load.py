@@ -100,6 +100,8 @@ def added_up(counts: Iterable[Mapping[int, int]]) -> dict[int, int]:
 
 
 SLOT_MS = 10_000
+# A request counts whole if it arrived at most this long before its log was sent.
+LONGEST_S = 7_200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 

@@ -27,9 +27,7 @@ from spotkeeper.domain.load.history import (
     OwnStarts,
     Scores,
 )
-
-# What waits is cleared within this of the first new worker's start.
-DRAIN_S = 300.0
+from spotkeeper.domain.load.load import LONGEST_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +138,11 @@ LEAST_ERRORS = 2.0
 NAME = "3"
 LONGEST_KEEP = BURST_KEPT_S // 60
 
-# A shadow starts this long before the five minutes that it is judged by.
+# Most requests that take longer on average end within twice this average.
+LONG_S = 120.0
+# What waits is cleared within this of the first new worker's start.
+DRAIN_S = 300.0
+# A shadow starts this long, or two mean service times, before the minutes that it is judged by.
 WARM_MINUTES = 10
 # Up to this many requests a day, shadows serve each one; above, they serve a flow of 10 s slots.
 EXACT_A_DAY = 20_000
@@ -213,7 +215,18 @@ def _kept(share: float, hours: float) -> str:
 
 def lag_slots(service_mean_s: float) -> int:
     """Return the age, in slots, at which most requests that arrived have been logged."""
-    return math.ceil(min(600.0, max(30.0, 10.0 + service_mean_s)) / SLOT_S)
+    long_s = max(0.0, service_mean_s - LONG_S)
+    return math.ceil(min(LONGEST_S, max(30.0, 10.0 + service_mean_s + long_s)) / SLOT_S)
+
+
+def window_slots(window_s: float, service_mean_s: float) -> int:
+    """Return the slots to measure the load in: of long requests, at least as long as one is."""
+    return round(max(window_s, service_mean_s if service_mean_s > LONG_S else 0.0) / SLOT_S)
+
+
+def drain_s(service_mean_s: float) -> float:
+    """Return within how long what waits is cleared: no request needs more than one worker."""
+    return max(DRAIN_S, service_mean_s)
 
 
 def needed(
@@ -229,7 +242,7 @@ def needed(
     Fewer workers than the load are never enough, so the load of a long window is at least that of
     the last five minutes, minus what chance adds to it (`least`).
     """
-    slots = round(member.window_s / SLOT_S)
+    slots = window_slots(member.window_s, mean_s)
     load = log.load(_window_end(end, slots, mean_s, want) if member.yesterday else end, slots)
     margin = member.roots * math.sqrt(load)
     return erlang_workers(max(least, load + margin), mean_s, want.wait_s, want.share)
@@ -315,7 +328,7 @@ def _drained(waiting_s: float, live: int, have: int, world: _World, minute: int)
     """Return the workers that clear a backlog in time; 0 if the live ones keep the promise."""
     if waiting_s <= max(1, live) * world.policy.wait_s:
         return 0
-    wanted = max(have, math.ceil(world.loads[minute] + waiting_s / DRAIN_S))
+    wanted = max(have, math.ceil(world.loads[minute] + waiting_s / drain_s(world.mean_s)))
     return in_bounds(wanted, world.policy)
 
 
@@ -426,7 +439,9 @@ def judged(
     log: ArrivalLog, end: int, policy: ObjectivePolicy, variation: float
 ) -> tuple[list[float], list[int]]:
     """Return late requests and worker-minutes of each shadow in the step that ends at an index."""
-    warm = min(WARM_MINUTES, (end - STEP_SLOTS) // MINUTE_SLOTS)
+    mean_s = log.service_mean_s(end)
+    warm = max(WARM_MINUTES, math.ceil(2 * min(mean_s, LONGEST_S) / MINUTE_S))
+    warm = min(warm, (end - STEP_SLOTS) // MINUTE_SLOTS)
     begin = end - STEP_SLOTS - warm * MINUTE_SLOTS
     turns = range(begin, end, MINUTE_SLOTS)
     looks = range(begin - LONGEST_KEEP * MINUTE_SLOTS, end, MINUTE_SLOTS)
@@ -434,7 +449,7 @@ def judged(
     ends = [at - lag_slots(mean_s) for at, mean_s in zip(looks, means, strict=True)]
     lately, by = [log.load(at, STEP_SLOTS) for at in ends], [*map(_rounded, means)]
     least = [round(least_load(load, mean_s), 6) for load, mean_s in zip(lately, means, strict=True)]
-    world = _World(policy, lately[LONGEST_KEEP:], log.service_mean_s(end), warm)
+    world = _World(policy, lately[LONGEST_KEEP:], mean_s, warm)
     requests = log.count(begin, end)
     a_day = log.count(end - DAY_SLOTS, end) * DAY_SLOTS / min(end, DAY_SLOTS)
     served = (
@@ -445,7 +460,7 @@ def judged(
     late, cost, found = [], [], _by_margin(policy)
     known: dict[tuple[int, ...], tuple[float, int]] = {}
     for window_s, margins, keeps_s, yesterday in GROUPS:
-        slots, first = round(window_s / SLOT_S), LONGEST_KEEP - keeps_s[-1] // 60
+        slots, first = window_slots(window_s, mean_s), LONGEST_KEEP - keeps_s[-1] // 60
         until = ends[first:]
         if yesterday:
             until = [*map(_window_end, until, repeat(slots), by[first:], repeat(policy))]

@@ -5,7 +5,7 @@ target load rate (`_by_load_rate`). Silence is not zero load, unless a queue pro
 the fleet holds what it has (`_in_silence`), and requests in the queue wake it.
 
 With an objective, the need is the highest that the followed rule (`shadows`) found in the time for
-which it keeps a need. The fleet also clears its backlog within `DRAIN_S`: only served requests have
+which it keeps a need. The fleet also clears its backlog within `drain_s`: only served requests have
 logs, so an overload looks small. More load never gives fewer workers, a looser promise never more.
 """
 
@@ -19,7 +19,14 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health_memory import HealthMemory, Needed, OnPremCount
 from spotkeeper.domain.load.flow import CERTAIN, UNHEARD, LogFlow
-from spotkeeper.domain.load.history import DAY_SLOTS, MINUTE_SLOTS, SLOT_S, STEP_SLOTS, LoadSummary
+from spotkeeper.domain.load.history import (
+    DAY_SLOTS,
+    MINUTE_SLOTS,
+    OBJECTIVE_WINDOW_S,
+    SLOT_S,
+    STEP_SLOTS,
+    LoadSummary,
+)
 from spotkeeper.domain.load.load import Load, load_rate
 from spotkeeper.domain.load.request_queue import (
     expects_logs,
@@ -32,17 +39,20 @@ from spotkeeper.domain.load.request_queue import (
 from spotkeeper.domain.load.summarise import on_premises, onprem_at_once
 from spotkeeper.domain.sizing.shadows import (
     BURST,
-    DRAIN_S,
+    LONG_S,
     MINUTE_S,
     PRUDENT,
+    STEP_S,
     Choice,
     Member,
     ObjectivePolicy,
     chance,
+    drain_s,
     is_burst,
     lag_slots,
     least_load,
     needed,
+    window_slots,
 )
 
 # A worker on premises counts for two more minutes after the window in which it logged.
@@ -160,7 +170,8 @@ def _waking(turn: _Turn, serving: int) -> int:
     wakes where others serve, and chance or a usual pause explains that they have no logs.
     """
     memory, waiting = turn.memory, known_waiting(turn.memory.queue)
-    slots = max(1, math.ceil(waiting * memory.service_mean_s / DRAIN_S)) if waiting else 0
+    mean_s = memory.service_mean_s
+    slots = max(1, math.ceil(waiting * mean_s / drain_s(mean_s))) if waiting else 0
     unseen = memory.queue is None and memory.flow.newest is not None
     asleep = not turn.spot.desired and not (serving and turn.is_usual)
     least = asleep and (unseen or is_blind(memory.queue, turn.now))
@@ -189,9 +200,6 @@ def _held(turn: _Turn, waking: int, serving: int) -> tuple[Needed, ...]:
 
 # A newest wait above the first is a queue, and behind busy workers a median above the second.
 QUEUE_WAIT_S, WAITED_S = 1.0, 10.0
-# An objective's rule looks back this far in slots; earlier minutes are in the history. A need that
-# was held in a silence counts until this window is whole again.
-OBJECTIVE_WINDOW_S = 900
 # What the workers of an instance are busy with is known after this time in service.
 BEGUN = timedelta(minutes=2)
 SHORTEST_SERVICE_S = 0.001  # logs are in milliseconds
@@ -215,8 +223,14 @@ def size_to_objective(
         )
     mean_s = max(mean_s, SHORTEST_SERVICE_S)
     steady, highest = found_by(member, load, mean_s, policy)
+    # The first long requests that end measure chance.
+    long = window_slots(0.0, mean_s)
+    few = long and len(load.log) < lag_slots(mean_s) + long
+    if few:
+        steady, highest = min(steady, have), min(highest, have)
     # Busy workers would have finished this many requests that started since.
-    idle = live and live * (load.newest_start_age_s - lag_slots(mean_s) * SLOT_S) / mean_s
+    taking_s = lag_slots(mean_s) * SLOT_S - max(0.0, mean_s - LONG_S)
+    idle = live and live * (load.newest_start_age_s - taking_s) / mean_s
     if member.bursts and idle >= UNHEARD:
         # The logs of long requests show a peak late. A young fleet with idle workers waits.
         highest = max(steady, min(highest, have))
@@ -226,14 +240,14 @@ def size_to_objective(
     # A worker that ends before it serves is paid for nothing. One that never serves is given up.
     launched = [min(have, count) for age_s, count, _ in ages if age_s <= policy.start_up_s]
     kept = max(highest, have if young else 0, *held, *(launched if booting else ()))
-    offered = _offered(load, mean_s)
+    offered = float(live) if few else _offered(load, mean_s)
     waits = load.queued is not None or idle < CERTAIN
     drain = _drain(offered, load, live, booting, mean_s, policy) if waits else 0
     reason = f"the load needs {steady} workers now"
     if highest > steady:
         reason += f"; {highest} was the peak of the last {member.keep_s // 60} minutes"
     if drain > kept:
-        reason += f"; {drain} clear the waiting requests in {DRAIN_S:g} s"
+        reason += f"; {drain} clear the waiting requests in {drain_s(mean_s):.0f} s"
     elif kept > highest:
         reason += f"; the fleet keeps {kept} as before"
     return _bounded(max(kept, drain), highest, now, policy, reason)
@@ -243,8 +257,8 @@ def _ends(load: LoadSummary, mean_s: float) -> range:
     """Return the ends of windows that measure the load: the last, or each since requests wait."""
     # While they wait, nothing later than the newest start was served.
     end = len(load.log) - lag_slots(mean_s)
-    waiting = min(round(unserved_s(load) / SLOT_S), DAY_SLOTS, max(0, end))
-    return range(max(1, end), max(0, end - waiting - 1), -1)
+    waiting, least = min(round(unserved_s(load) / SLOT_S), DAY_SLOTS), window_slots(0.0, mean_s)
+    return range(max(1, end), min(max(1, end) - 1, max(least, end - waiting - 1)), -1)
 
 
 def _offered(load: LoadSummary, mean_s: float) -> float:
@@ -253,7 +267,7 @@ def _offered(load: LoadSummary, mean_s: float) -> float:
     Once requests wait for a minute the fleet is overloaded, and only the first seconds of a step
     have been served. Then minutes, and slots as long as a request, count minus what chance adds.
     """
-    ends, lengths = _ends(load, mean_s), [STEP_SLOTS]
+    ends, lengths = _ends(load, mean_s), [window_slots(STEP_S, mean_s)]
     if load.newest_wait_s >= MINUTE_S:
         lengths += [slots for slots in (MINUTE_SLOTS, 1) if slots * SLOT_S >= mean_s]
     loads = ((load.log.load(end, slots), slots) for end in ends for slots in lengths)
@@ -278,7 +292,8 @@ def found_by(
     def minutes(keep_s: int) -> range:
         # The same minutes at every turn: what one found, the next finds again.
         last = ends[0] - (log.first + len(log)) % MINUTE_SLOTS
-        return range(last, max(0, last - keep_s // 60 * MINUTE_SLOTS), -MINUTE_SLOTS)
+        first = max(window_slots(0.0, mean_s), last - keep_s // 60 * MINUTE_SLOTS)
+        return range(last, first, -MINUTE_SLOTS)
 
     kept = [*map(need, minutes(member.keep_s))]
     if member.bursts:
@@ -297,14 +312,16 @@ def unserved_s(load: LoadSummary) -> float:
 def _drain(
     level: float, load: LoadSummary, live: int, booting: int, mean_s: float, policy: ObjectivePolicy
 ) -> int:
-    """Return the workers that clear the backlog within `DRAIN_S` of serving; 0 without one.
+    """Return the workers that clear the backlog within `drain_s` of serving; 0 without one.
 
     Requests are a backlog if the live workers do not clear them within the promise. Until more is
     known, the load is at least what those serve. The newest wait stands for an unknown length.
     """
     if load.queued == 0:
         return 0
-    unknown = unserved_s(load) / (max(1, min(len(load.log), 90)) * SLOT_S)
+    long_s = window_slots(0.0, mean_s) * SLOT_S
+    known_s = max(1, min(len(load.log), 90)) * SLOT_S
+    unknown = max(0.0, unserved_s(load) - long_s) / (known_s + long_s)
     level = max(level, live * min(1.0, unknown))
     clearing = level if load.queued is None else live
     if load.queued is None:
@@ -313,7 +330,7 @@ def _drain(
         waiting_s = load.queued * mean_s
     if load.newest_wait_s <= policy.wait_s and waiting_s <= max(1, clearing) * policy.wait_s:
         return 0
-    return max(math.ceil(level + max(0.0, waiting_s) / DRAIN_S), live + booting)
+    return max(math.ceil(level + max(0.0, waiting_s) / drain_s(mean_s)), live + booting)
 
 
 def _bounded(
@@ -659,15 +676,14 @@ def _with_queue(load: Load, memory: HealthMemory, slots: int, full: float = FULL
     queue only while the workers are full: a sender's clock may be behind.
     """
     waiting = known_waiting(memory.queue)
+    mean_s = load.service.mean_s or memory.service_mean_s
     if waiting is None and load_rate(load.workers) >= full:
         serving = slots * sum(worker.load_rate for worker in load.workers)
-        return math.ceil(
-            max(load.offered, serving) + serving * load.waits.quantile_s(0.5) / DRAIN_S
-        )
+        waiting_s = serving * load.waits.quantile_s(0.5)
+        return math.ceil(max(load.offered, serving) + waiting_s / drain_s(mean_s))
     if not waiting:
         return 0
-    waiting_s = waiting * (load.service.mean_s or memory.service_mean_s)
-    return max(1, math.ceil(load.offered + waiting_s / DRAIN_S))
+    return max(1, math.ceil(load.offered + waiting * mean_s / drain_s(mean_s)))
 
 
 def _as_alive(workers: int, load: Load, fleet: Fleet, onprem: int, memory: HealthMemory) -> int:
