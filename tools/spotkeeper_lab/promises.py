@@ -566,8 +566,8 @@ class Sized(Check):
 class Calm(Check):
     """Over the last half an hour, in which nothing is wrong, a fleet is as large as its load.
 
-    A fleet whose load rose many times, or while launches failed, is larger until, of what its
-    promise lets be late, a fifth is left.
+    A fleet whose load rose many times, or whose load rose or most of which hung while launches
+    failed, is larger until, of what its promise lets be late, a fifth is left.
     """
 
     def __init__(self, watch: Watch) -> None:
@@ -590,9 +590,15 @@ class Calm(Check):
         if not (self._sizes and load and scenario.sized) or self.world.adopted:
             return
         failing = [f for f in scenario.faults if f.kind in _NEVER_SERVES]
-        rose = any(
-            new > SURPRISE * old or (new > old and any(f.at_s <= at_s <= f.end_s for f in failing))
+        rises = [
+            (at_s, new / old if old else SURPRISE + new)
             for (_, old), (at_s, new) in pairwise(scenario.loads)
+        ]
+        # The load of what hangs falls on the others.
+        rises += [(f.at_s, 2.0) for f in scenario.faults if f.kind is Kind.HANG and f.value > 1]
+        rose = any(
+            rise > SURPRISE or (rise > 1 and any(f.at_s <= at_s <= f.end_s for f in failing))
+            for at_s, rise in rises
         )
         late = scenario.objective and sum(self._in_time) < IN_HAND * len(self._in_time)
         if rose and late:
