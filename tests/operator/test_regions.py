@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -18,7 +19,7 @@ from spotkeeper_lab.aws.context import create_table
 from spotkeeper_operator import regions
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.watch import Watch
-from tests.functions.conftest import ACCOUNT, Stage, document
+from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
 from tests.operator.command import STACK, answered, deploy, refused, run, words
 
 THERE = f"arn:aws:dynamodb:us-east-2:{ACCOUNT}:table/there"
@@ -132,3 +133,13 @@ def test_every_answer_knows_regions(home: Stage, monkeypatch: pytest.MonkeyPatch
     assert fleet["wanted"] == fleet["regions"][0]["cover"]
     assert "us-east-2 cover" in words("status")
     assert "cover of ask in each region: us-east-1" in words("explain --since 5m")
+
+
+def test_the_next_turns_of_a_home_are_known_and_leave_no_trace(home: Stage, tmp_path: Path) -> None:
+    file, client = tmp_path / "main.overrides.json", boto3.client("dynamodb")
+    file.write_text(json.dumps({"bounds": {"spot_min": 6}}))
+    before = client.scan(TableName=TABLE)["Items"]
+    turns = run("fleet", "apply", str(file))[2]
+    assert client.scan(TableName=TABLE)["Items"] == before
+    assert turns.count("is not known") == 0
+    assert "main-spot: desired 6" in turns

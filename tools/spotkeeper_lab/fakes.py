@@ -292,4 +292,5 @@ def fake_ports(
         histories=FakeLoadHistories(),
         queues=FakeRequestQueues(faults),
         wake_ups=wake_ups or FakeWakeUps(faults),
+        regions=FakeRegions("", {}, set()),
     )

@@ -16,6 +16,7 @@ from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.adapters.ec2.group_writer import AutoScalingWriter
 from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.adapters.fleet_documents import OVERRIDES, InForce, judge
+from spotkeeper.adapters.regions import RegionTables
 from spotkeeper.adapters.request_queues import EveryRequestQueue
 from spotkeeper.domain.decision import FAILED, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
@@ -207,11 +208,13 @@ def _looking(aws: Aws, table: str, nonce: str, now: datetime) -> Ports:
     states: Any = FleetStateTable(aws.dynamodb, table)
     histories: Any = LoadHistoryTable(aws.dynamodb, table)
     wake_ups: Any = SimpleNamespace(at=lambda *_: None)
+    regions: Any = RegionTables(aws.region, table, lambda r: aws.client("dynamodb", r))
     # The memory is that of the turns that act; a commit is whole.
     states.acquire = lambda fleet, controller, now, _: states.look(
         fleet.removesuffix("/observed"), controller, now
     )
     states.commit = states.release = states.record = histories.write = lambda *_, **__: True
+    regions.give = regions.report = lambda *_: None
     return Ports(
         groups=AutoScalingReader(aws.autoscaling, aws.ec2, nonce),
         writer=AutoScalingWriter(aws.autoscaling, aws.ec2),
@@ -220,4 +223,5 @@ def _looking(aws: Aws, table: str, nonce: str, now: datetime) -> Ports:
         histories=histories,
         queues=EveryRequestQueue(lambda: sqs, lambda: cloudwatch, aws.dynamodb, table, lambda: now),
         wake_ups=wake_ups,
+        regions=regions,
     )

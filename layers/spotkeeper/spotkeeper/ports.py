@@ -403,12 +403,12 @@ class Ports:
     histories: LoadHistories
     queues: RequestQueues
     wake_ups: WakeUps
+    regions: Regions
     controls: Controls = field(default_factory=Unsaid)
     announcements: Announcements | None = None
     """Where changes of state are announced; None where they are not."""
-    regions: Regions | None = None
-    """The shares of fleets in several regions; only they need it, and `prices`."""
     prices: Prices | None = None
+    """What instances cost; only fleets in several regions need it."""
     owner: str = ""
     """The stack whose turns these are; empty for turns that claim no group."""
     clock: Callable[[], datetime] | None = None

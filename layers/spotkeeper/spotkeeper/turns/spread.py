@@ -15,7 +15,7 @@ from spotkeeper.domain.decision import Alarm
 from spotkeeper.domain.health.decide import HealthPlan, resized
 from spotkeeper.domain.permission import Permission
 from spotkeeper.domain.spread import EXPIRES, RELEASE, STALE, Place, Report, Share, Standing, spread
-from spotkeeper.ports import FleetError, Regions
+from spotkeeper.ports import FleetError
 from spotkeeper.turns.turn import TABLE, Round
 
 # A share is written when it changes, and this often.
@@ -63,20 +63,14 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
         paused=this.permission is not Permission.ACT,
         release=RELEASE,
     )
-    write = partial(_regions(this).report, this.fleet, report)
+    write = partial(this.ports.regions.report, this.fleet, report)
     this.optional("report", None, write, api=TABLE)
     return memory
 
 
-def _regions(this: Round) -> Regions:
-    if this.ports.regions is None:
-        raise FleetError("this stack cannot reach the tables of regions: deploy it anew")
-    return this.ports.regions
-
-
 def _own(this: Round) -> Share | None:
     """Read this region's share: the last one, also if it could not be read, or is never written."""
-    regions = _regions(this)
+    regions = this.ports.regions
     read = partial(regions.of, this.fleet, regions.here)
     shares = this.optional("share", UNREAD, read, api=TABLE)[0], this.lease.health.share
     return max(filter(None, shares), key=lambda share: share.written, default=None)
@@ -84,7 +78,7 @@ def _own(this: Round) -> Share | None:
 
 def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
     """Size the spot group by the share; at home, divide the need among the regions first."""
-    fleet, regions, memory = this.fleet, _regions(this), wanted.memory
+    fleet, regions, memory = this.fleet, this.ports.regions, wanted.memory
     if fleet.regions:
         need, bounds = wanted.sizing.spot_desired, fleet.bounds
         if not fleet.sizing.enabled:
@@ -125,14 +119,14 @@ def _divided(this: Round, wanted: HealthPlan, need: int) -> Places:
             this.alarms.add(Alarm.TWO_HOMES)
             return before
     # A home that is paused only renews what it gave.
-    paused, here = this.permission is Permission.PAUSED, _regions(this).here
+    paused, here = this.permission is Permission.PAUSED, this.ports.regions.here
     trial = timedelta(seconds=this.fleet.availability.launch_deadline_s)
     return _given(this, before, before if paused else spread(need, here, before, this.now, trial))
 
 
 def _read(this: Round, wanted: HealthPlan) -> Places:
     """Read what each region was given and reports; what cannot be read is as it was."""
-    fleet, regions, now, known = this.fleet, _regions(this), this.now, wanted.memory.places
+    fleet, regions, now, known = this.fleet, this.ports.regions, this.now, wanted.memory.places
     snapshot, load = wanted.assessment.snapshot, wanted.assessment.load
     places = dict[str, Place]()
     for region in (regions.here, *fleet.elsewhere):
@@ -178,7 +172,7 @@ def _given(this: Round, before: Places, division: Places) -> Places:
         try:
             if this.permission is not Permission.OBSERVE:
                 with this.budget.watched(f"the table of {region}"):
-                    _regions(this).give(this.fleet, region, share, old.term)
+                    this.ports.regions.give(this.fleet, region, share, old.term)
         except FleetError as error:
             this.unread.append(f"share of {region}: {type(error).__name__}: {error}")
             raised &= cover <= old.cover
