@@ -16,7 +16,7 @@ from spotkeeper_lab.backtest import regions
 from spotkeeper_lab.backtest.bounds import limit
 from spotkeeper_lab.backtest.world import World, account
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.fakes import FakeRegions, FakeStates, instant
+from spotkeeper_lab.fakes import FakeStates, instant
 from spotkeeper_lab.traces.market import Market, market_of
 from spotkeeper_operator.status.known import RegionFigures, region_figures
 
@@ -65,9 +65,7 @@ class Fleet:
     @property
     def cut(self) -> set[str]:
         """The regions that no other reaches."""
-        tables = next(iter(self.replays.values())).replay.ports.regions
-        assert isinstance(tables, FakeRegions)
-        return tables.cut
+        return self.replays[WEST].port.cut
 
     def run(self, until_s: float) -> None:
         """Let all regions run; those that are `off` have no health turns, as without a home."""
@@ -170,7 +168,6 @@ def test_a_home_that_observes_would_hold_what_it_divides_and_writes_nothing() ->
         sizing=replace(home.fleet.sizing, enabled=False),
     )
     fleet.run(HOUR)
-    assert home.ports.regions
     assert [home.ports.regions.of(home.fleet, region)[0] for region in (WEST, EAST)] == [None, None]
     assert fleet.known()[WEST].cover == home.cloud.group("spot").desired
     asked = [outcome.request for record in fleet.records(WEST) for outcome in record.outcomes]
@@ -303,8 +300,7 @@ def test_a_region_without_a_price_is_tried_and_then_has_one(usd: float, cover: i
 def test_of_two_homes_the_higher_term_stays_and_the_other_rings() -> None:
     fleet = Fleet(market(3, us_west_2=PLENTY, us_east_1=PLENTY))
     fleet.run(0.5 * HOUR)
-    port, home = fleet.replays[EAST].replay.ports.regions, fleet.replays[WEST].replay.fleet
-    assert isinstance(port, FakeRegions)
+    port, home = fleet.replays[EAST].port, fleet.replays[WEST].replay.fleet
     theirs, _ = port.of(home, EAST)
     assert theirs
     ahead = replace(theirs, term=theirs.term + 100, cover=2, ask=2, home="another stack")
@@ -328,8 +324,7 @@ def test_a_region_follows_a_new_home_whose_terms_begin_again() -> None:
     fleet.off = {WEST}
     fleet.run(4.5 * HOUR)
     home, fleet.off = fleet.replays[WEST].replay, set()
-    assert isinstance(home.ports.regions, FakeRegions)
-    home.ports.regions.tables.clear()
+    fleet.replays[WEST].port.tables.clear()
     home.ports = replace(home.ports, states=FakeStates())
     fleet.run(4.7 * HOUR)
     assert (fleet.spot(EAST), fleet.serving()) == (1, NEED)

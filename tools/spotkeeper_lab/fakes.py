@@ -239,12 +239,13 @@ class FakeRegions:
         self._reach(region)
         return self.tables.get((region, "share")), self.tables.get((region, "report"))
 
-    def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> None:
+    def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> Share:
         self._reach(region)
         before = self.tables.get((region, "share"))
         if before and before.term != seen:
             raise Conflict(f"another home has just written the share of {fleet.name} in {region}")
         self.tables[region, "share"] = share
+        return share
 
     def report(self, fleet: Fleet, report: Report) -> None:
         del fleet

@@ -9,7 +9,7 @@ from spotkeeper.adapters.doctor.account import account_facts, offers
 from spotkeeper.adapters.doctor.groups import group_facts, template_of
 from spotkeeper.adapters.doctor.looking import look
 from spotkeeper.adapters.ec2.prices import spot_prices
-from spotkeeper.adapters.stacks import Stack, StackReader
+from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.doctor.checks import examine
 from spotkeeper.domain.doctor.facts import Facts, GroupFacts, LaunchTemplate, Unseen, known
@@ -135,7 +135,8 @@ def plan_region(aws: Aws, stack_name: str, fleet: Fleet, region: str) -> NewRegi
         raise OperatorError(f"{name} has its home in {fleet.home}: add regions there")
     if region in {aws.region, *fleet.elsewhere}:
         raise OperatorError(f"{name} has {region} already")
-    arn = look("reading the stack there", lambda: _table_arn(aws, stack_name, region))
+    other, at = aws.there(region), "reading the stack there"
+    arn = look(at, lambda: other.stack(stack_name).outputs["TableArn"])
     there = arn if isinstance(arn, str) else "ARN-OF-ITS-OUTPUT-TableArn"
     bounds, deploy = fleet.bounds, ".venv-sam/bin/sam deploy --resolve-s3 --region"
     groups = "SpotGroupName=THE-SPOT-GROUP-THERE OnDemandGroupName=THE-ON-DEMAND-GROUP-THERE"
@@ -155,11 +156,6 @@ def plan_region(aws: Aws, stack_name: str, fleet: Fleet, region: str) -> NewRegi
         lacks=lacks,
         commands=(*_copies(aws, stack, region), *(() if isinstance(arn, str) else (own,)), home),
     )
-
-
-def _table_arn(aws: Aws, stack_name: str, region: str) -> str:
-    reader = StackReader(aws.client("cloudformation", region))
-    return reader.outputs(stack_name).outputs["TableArn"]
 
 
 def _spot_group(aws: Aws, fleet: Fleet) -> GroupFacts:

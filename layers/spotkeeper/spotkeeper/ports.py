@@ -310,7 +310,7 @@ class Regions(Protocol):
         """Read both items of a fleet in a region."""
         ...
 
-    def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> None:
+    def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> Share:
         """Write a share in the place of the one of term `seen`; raises `Conflict` if it is not."""
         ...
 

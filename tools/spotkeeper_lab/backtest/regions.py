@@ -46,6 +46,7 @@ class RegionReplay:
 
     replay: Replay
     health_s: float
+    port: FakeRegions
 
     def next_s(self) -> float:
         return min(self.health_s, self.replay.next_s())
@@ -85,13 +86,15 @@ def replays_of(
         stack_s = chance.uniform(0.0, STACK_S)
         second, health = (stack_s + chance.uniform(0.0, CONTROLLER_S) for _ in range(2))
         replay.fleet, replay.jitter = fleet, partial(float, second)
+        port = FakeRegions(region, tables, cut)
         replay.ports = replace(
             replay.ports,
-            regions=FakeRegions(region, tables, cut),
+            regions=port,
             prices=MarketPrices(window=own, world=world),
             owner=NONCE,
         )
-        replays[region] = RegionReplay(replay=replay, health_s=health if region != home else 0.0)
+        health_s = health if region != home else 0.0
+        replays[region] = RegionReplay(replay=replay, health_s=health_s, port=port)
     return replays
 
 

@@ -116,10 +116,8 @@ class RegionRun:
         world = World(target=scenario.need, price_ratio=1 / 3, notice_s=120.0, seed=scenario.seed)
         self.replays: dict[str, RegionReplay] = replays_of(self.market, world, {})
         for one in self.replays.values():
-            port = one.replay.ports.regions
-            assert isinstance(port, FakeRegions)
-            one.replay.ports = replace(one.replay.ports, regions=Troubled(port, self))
-            self.tables, self.cut = port.tables, port.cut
+            one.replay.ports = replace(one.replay.ports, regions=Troubled(one.port, self))
+            self.tables, self.cut = one.port.tables, one.port.cut
 
     def of(self, trouble: Trouble, region: str = "") -> list[Event]:
         """The active events of a kind."""

@@ -5,13 +5,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from spotkeeper.domain.spread import Share
 from spotkeeper_charts.page import Chart, Page, Series, Text, Timeline, changed, page_html
 from spotkeeper_lab.backtest.bounds import limit
 from spotkeeper_lab.backtest.regions import ends, played, replays_of
 from spotkeeper_lab.backtest.world import World, account
 from spotkeeper_lab.cloud.values import Purchase
-from spotkeeper_lab.fakes import FakeRegions
 from spotkeeper_lab.files import write_whole
 from spotkeeper_lab.traces.market import Market, generate
 
@@ -42,12 +40,11 @@ def run_regions_demo(
         progress(int(at_s), int(end_s), "regions")
         for region, one in replays.items():
             views = [v for v in one.replay.cloud.instances() if v.ended_s is None]
-            own, port = window.within(region), one.replay.ports.regions
-            share = port.tables.get((region, "share")) if isinstance(port, FakeRegions) else None
+            own, share = window.within(region), one.port.tables.get((region, "share"))
             held = sum(own.capacity(pool, at_s) for pool in own.pools)
             for name, value in (
                 ("capacity", min(held, 2 * NEED)),
-                ("cover", share.cover if isinstance(share, Share) else 0),
+                ("cover", share.cover if share else 0),
                 ("spot", sum(v.purchase is Purchase.SPOT for v in views)),
                 ("on demand", sum(v.purchase is Purchase.ON_DEMAND for v in views)),
             ):

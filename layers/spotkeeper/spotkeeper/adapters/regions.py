@@ -57,7 +57,7 @@ class RegionTables:
             raise Unreadable(f"{doing}: an item of {pk} cannot be read: delete it") from error
         return share, report
 
-    def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> None:
+    def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> Share:
         """Write a share in the place of the one of term `seen`; raises `Conflict` if it is not."""
         self._items(fleet, region)._put(
             f"writing the share of {fleet.name} in {region}",
@@ -68,6 +68,7 @@ class RegionTables:
             term=share.term,
             expires_at=epoch(share.written + LIFETIME),
         )
+        return share
 
     def report(self, fleet: Fleet, report: Report) -> None:
         """Write what this region says."""

@@ -15,7 +15,6 @@ from spotkeeper.domain.decision import Alarm
 from spotkeeper.domain.health.decide import HealthPlan, resized
 from spotkeeper.domain.permission import Permission
 from spotkeeper.domain.spread import EXPIRES, RELEASE, STALE, Place, Report, Share, Standing, spread
-from spotkeeper.ports import FleetError
 from spotkeeper.turns.turn import TABLE, Round
 
 # A share is written when it changes, and this often.
@@ -130,8 +129,8 @@ def _read(this: Round, wanted: HealthPlan) -> Places:
     snapshot, load = wanted.assessment.snapshot, wanted.assessment.load
     places = dict[str, Place]()
     for region in (regions.here, *fleet.elsewhere):
-        read, table = partial(regions.of, fleet, region), f"the table of {region}"
-        share, report = this.optional(f"region {region}", UNREAD, read, api=table)
+        read = partial(regions.of, fleet, region)
+        share, report = this.optional(f"region {region}", UNREAD, read, api=region)
         place = known.get(region, Place())
         share = (share or place.share).in_force(0, now)
         places[region] = replace(place, share=share, report=report or place.report)
@@ -169,14 +168,10 @@ def _given(this: Round, before: Places, division: Places) -> Places:
         if share == old and this.now - old.written < RENEWED:
             continue
         share = replace(share, term=term, written=this.now)
-        try:
-            if this.permission is not Permission.OBSERVE:
-                with this.budget.watched(f"the table of {region}"):
-                    this.ports.regions.give(this.fleet, region, share, old.term)
-        except FleetError as error:
-            this.unread.append(f"share of {region}: {type(error).__name__}: {error}")
-            raised &= cover <= old.cover
-            share = old
+        if this.permission is not Permission.OBSERVE:
+            give = partial(this.ports.regions.give, this.fleet, region, share, old.term)
+            share = this.optional(f"share of {region}", old, give, api=region)
+            raised &= share is not old or cover <= old.cover
         given[region] = replace(division[region], share=share)
     return given
 
