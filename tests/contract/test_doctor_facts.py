@@ -1,9 +1,10 @@
-"""The doctor's eyes on moto: groups, launch templates, roles, keys and documents."""
+"""The doctor's eyes on moto: groups, launch templates, roles, keys, documents and scores."""
 
 import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,13 +12,14 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from spotkeeper.adapters.doctor.account import account_facts, groups_elsewhere
+from spotkeeper.adapters.doctor.account import account_facts, groups_elsewhere, placement_scores
 from spotkeeper.adapters.doctor.groups import group_facts, metadata_defaults
 from spotkeeper.adapters.doctor.looking import Clients
 from spotkeeper.domain.doctor.checks import examine
 from spotkeeper.domain.doctor.facts import GONE, GroupFacts, LaunchTemplate, Unseen
+from tests.builders import NOON, TABLE
 from tests.contract.conftest import IMAGE
-from tests.unit.doctor.good import ACCOUNT, ON_DEMAND, SPOT, but
+from tests.unit.doctor.good import ACCOUNT, FLEET, ON_DEMAND, SPOT, but
 
 TRUST = json.dumps({"Version": "2012-10-17", "Statement": []})
 SEND = json.dumps({
@@ -374,6 +376,60 @@ def test_a_key_named_by_its_alias_is_looked_up_by_its_arn(quotas: Any, *, grante
         given = clients(**{"kms": kms, "service-quotas": quotas})
         assert account_facts(given, [with_keys(alias)]).key_grants == frozenset({alias})
         stub.assert_no_pending_responses()
+
+
+# --- spot placement scores, requested once a day and configuration --------------------------------
+
+GROUPS = {SPOT.name: SPOT, ON_DEMAND.name: ON_DEMAND}
+ASKED = {
+    "InstanceTypes": sorted(SPOT.types), "TargetCapacity": FLEET.bounds.spot_max,
+    "SingleAvailabilityZone": False, "RegionNames": ["us-east-1"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def ec2(dynamodb: object) -> Iterator[Stubber]:
+    """EC2, whose model checks each call."""
+    with Stubber(boto3.client("ec2", "us-east-1")) as stub:
+        yield stub
+        stub.assert_no_pending_responses()
+
+
+def scores(ec2: Stubber, groups: Any = GROUPS, hours: float = 0) -> Any:
+    now = NOON + timedelta(hours=hours)
+    return placement_scores(clients(ec2=ec2.client), TABLE, [FLEET], groups, now)
+
+
+def answer(ec2: Stubber, score: int, **asked: object) -> None:
+    found = {"SpotPlacementScores": [{"Region": "us-east-1", "Score": score}]}
+    ec2.add_response("get_spot_placement_scores", found, ASKED | asked)
+
+
+def test_a_score_is_remembered_for_a_day_and_for_its_configuration(ec2: Stubber) -> None:
+    answer(ec2, 7)
+    assert scores(ec2) == scores(ec2, hours=23) == {"main": 7}
+    answer(ec2, 2)
+    assert scores(ec2, hours=24) == {"main": 2}
+    answer(ec2, 4, InstanceTypes=["g6.xlarge"])
+    other = GROUPS | {SPOT.name: replace(SPOT, types=("g6.xlarge",))}
+    assert scores(ec2, other, hours=24) == {"main": 4}
+
+
+def test_a_group_that_names_no_types_and_one_that_is_missing_are_left_out(ec2: Stubber) -> None:
+    assert scores(ec2, {SPOT.name: replace(SPOT, types=())}) == scores(ec2, {}) == {}
+
+
+@pytest.mark.parametrize("code", ["UnauthorizedOperation", "MaxConfigLimitExceeded"])
+def test_a_score_that_aws_refuses_is_not_known(ec2: Stubber, code: str) -> None:
+    ec2.add_client_error("get_spot_placement_scores", code)
+    found = scores(ec2)
+    assert isinstance(found, Unseen)
+    assert found.action == "ec2:GetSpotPlacementScores"
+
+
+def test_a_region_without_a_score_has_none(ec2: Stubber) -> None:
+    ec2.add_response("get_spot_placement_scores", {"SpotPlacementScores": []}, ASKED)
+    assert scores(ec2) == {}
 
 
 # --- groups that fleet documents of other stacks name ---------------------------------------------

@@ -10,7 +10,7 @@ import boto3
 import pytest
 from botocore.client import BaseClient
 
-from spotkeeper.adapters.doctor.account import account_facts
+from spotkeeper.adapters.doctor.account import account_facts, placement_scores
 from spotkeeper.adapters.doctor.groups import LaunchTemplates, template_of
 from spotkeeper.adapters.doctor.stack import stack_facts
 from spotkeeper.adapters.ec2.prices import on_demand_prices, spot_prices
@@ -25,8 +25,9 @@ from tests.operator.command import STACK, intercept, run
 from tests.operator.conftest import ring
 from tests.rights import ACCOUNT, ARNS, GROUP, REGION, Call, calls_of, permits
 from tests.template.stack import Stack, as_list, statements
+from tests.unit.doctor.good import FLEET
 
-POLICIES = {"SpotkeeperOperator", "Examine", "LookAtFleets", "StartDrills"}
+POLICIES = {"SpotkeeperOperator", "Examine", "LookAtFleets", "KeepScores", "StartDrills"}
 # What moto does not know, or what only other groups and accounts have.
 ANSWERS: Mapping[str, Mapping[str, Any]] = {
     "cloudwatch": {"DescribeAlarmContributors": {"AlarmContributors": []}},
@@ -46,6 +47,7 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
         "DescribeSnapshots": {"Snapshots": [{"SnapshotId": "snap-1", "KmsKeyId": "key-1"}]},
         "DescribeInstanceTypes": {"InstanceTypes": []},
         "DescribeInstanceTypeOfferings": {"InstanceTypeOfferings": []},
+        "GetSpotPlacementScores": {"SpotPlacementScores": [{"Region": REGION, "Score": 5}]},
         "GetInstanceMetadataDefaults": {"AccountLevel": {}},
     },
     "iam": {
@@ -241,6 +243,8 @@ def look_at_everything() -> None:
         launch_template=LaunchTemplates(aws.client, [template]).of(template, {}, mixed=True),
     )
     account_facts(aws.client, [group])
+    fleets, groups = [replace(FLEET, spot_group="main-spot")], {"main-spot": group}
+    assert placement_scores(aws.client, TABLE, fleets, groups, NOON)
     parts = {
         "AWS::Scheduler::Schedule": "health",
         "AWS::Events::Rule": "rule",

@@ -64,6 +64,7 @@ ACCOUNT = AccountFacts(
     roles=frozenset({"AWSServiceRoleForAutoScaling", "AWSServiceRoleForEC2Spot"}),
     unreserved_concurrency=1000,
     key_grants=frozenset({KEY}),
+    placement_scores={"main": 9},
 )
 JOB_TEMPLATE = LaunchTemplate(profile_policies=frozenset({"JobMachines"}))
 JOBS = JobFacts(launch_template=JOB_TEMPLATE, policy="JobMachines", zones=ZONES)

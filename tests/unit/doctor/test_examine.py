@@ -200,6 +200,7 @@ SEEDED: tuple[tuple[str, Facts, str], ...] = (
     ("group-in-two-stacks",
      but(facts__other_stacks={"ocr-on-demand": ("/spotkeeper/night/fleets/main",)}),
      "/spotkeeper/night/fleets/main names it too"),
+    ("placement-score", but(account__placement_scores={"main": 2}), "2 of 10"),
     ("job-shutdown-stops", but(jobs__on_shutdown="stop"), ""),
     ("job-tags-not-in-metadata", but(job_template__tags_in_metadata=False), ""),
     ("job-no-instance-profile", but(job_template__profile_policies=None), ""),

@@ -107,6 +107,7 @@ class Answers:
         """What they call of EC2."""
         return {
             "describe_spot_instance_requests": _by_thousand(self._describe_spot_requests),
+            "get_spot_placement_scores": lambda _: {"SpotPlacementScores": []},
             "describe_instances": _by_thousand(self._describe_instances),
             "create_tags": _does(self._create_tags),
             "delete_tags": _does(self._delete_tags),

@@ -1,9 +1,11 @@
-"""What the account and region allow: quotas, instance types, roles, concurrency, keys."""
+"""What the account and region allow: quotas, instance types, roles, concurrency, keys, scores."""
 
+import contextlib
 import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -12,16 +14,22 @@ from botocore.exceptions import ClientError
 from spotkeeper.adapters.doctor.looking import Clients, filtered, look, pages
 from spotkeeper.adapters.fleet_documents import OVERRIDES
 from spotkeeper.adapters.stacks import DOCUMENTS_ROOT
+from spotkeeper.adapters.table import Items, epoch
 from spotkeeper.domain.doctor.checks import ROLES
 from spotkeeper.domain.doctor.facts import AccountFacts, GroupFacts, LaunchTemplate, Unseen, known
+from spotkeeper.domain.fleet import Fleet
+from spotkeeper.ports import Refused
 
 _AUTO_SCALING = "AWSServiceRoleForAutoScaling"
 _DOCUMENT = re.compile(rf"{DOCUMENTS_ROOT}/[^/]+/fleets/[^/]+")
+# AWS scores a few new configurations a day only.
+SCORE_KEPT = timedelta(days=1)
 
 
 def account_facts(
     client: Clients,
     groups: Sequence[GroupFacts],
+    scores: Mapping[str, int] | Unseen | None = None,
     defaults: Mapping[str, str] | Unseen = MappingProxyType({}),
 ) -> AccountFacts:
     """Look at the account for what these groups need of it."""
@@ -61,6 +69,7 @@ def account_facts(
             "kms:DescribeKey, kms:ListGrants, kms:GetKeyPolicy",
             lambda: frozenset(key for key in keys if _may_use(kms, key)),
         ),
+        placement_scores=scores,
     )
 
 
@@ -95,6 +104,60 @@ def _may_use(kms: Any, key: str) -> bool:
     if any(_AUTO_SCALING in grant.get("GranteePrincipal", "") for grant in grants):
         return True
     return _AUTO_SCALING in kms.get_key_policy(KeyId=arn, PolicyName="default")["Policy"]
+
+
+# --- spot placement scores, kept for a day: pk score#FLEET  sk score ------------------------------
+
+
+def placement_scores(
+    client: Clients,
+    table: str,
+    fleets: Iterable[Fleet],
+    groups: Mapping[str, GroupFacts],
+    now: datetime,
+) -> Mapping[str, int] | Unseen:
+    """Score each fleet's `spot_max`, of 10; fleets whose types are not named are left out."""
+    kept = _Scores(client("dynamodb"), table)
+
+    def read() -> Mapping[str, int]:
+        scores = {}
+        for fleet in fleets:
+            group = groups.get(fleet.spot_group)
+            if group and group.types and fleet.bounds.spot_max:
+                wanted = (fleet.bounds.spot_max, sorted(group.types))
+                scores[fleet.name] = kept.score(client("ec2"), fleet.name, *wanted, now)
+        return {name: score for name, score in scores.items() if score is not None}
+
+    return look("ec2:GetSpotPlacementScores", read)
+
+
+class _Scores(Items):
+    def score(
+        self, ec2: Any, fleet: str, capacity: int, types: list[str], now: datetime
+    ) -> int | None:
+        """Read a score of the last day for the same, else ask for it."""
+        doing, at = "ec2:GetSpotPlacementScores", f"score#{fleet}"
+        configuration = f"{capacity} of {', '.join(types)}"
+        kept = self._get(doing, at, "score") or {}
+        fresh = kept.get("configuration", {}).get("S") == configuration
+        if fresh and now - datetime.fromisoformat(kept["at"]["S"]) < SCORE_KEPT:
+            return int(kept["score"]["N"])
+        answer = ec2.get_spot_placement_scores(
+            InstanceTypes=types,
+            TargetCapacity=capacity,
+            SingleAvailabilityZone=False,
+            RegionNames=[ec2.meta.region_name],
+        )
+        for entry in answer["SpotPlacementScores"]:
+            if entry["Region"] == ec2.meta.region_name:
+                score: int = entry["Score"]
+                expires_at = epoch(now + SCORE_KEPT)
+                about = {"configuration": configuration, "at": now.isoformat()}
+                # A role that only looks remembers none.
+                with contextlib.suppress(Refused):
+                    self._put(doing, at, "score", score=score, expires_at=expires_at, **about)
+                return score
+        return None
 
 
 # --- which groups other stacks name ---------------------------------------------------------------

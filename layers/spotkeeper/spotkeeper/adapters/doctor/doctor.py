@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 
-from spotkeeper.adapters.doctor.account import account_facts, groups_elsewhere
+from spotkeeper.adapters.doctor.account import account_facts, groups_elsewhere, placement_scores
 from spotkeeper.adapters.doctor.groups import group_facts, metadata_defaults
 from spotkeeper.adapters.doctor.jobs import job_facts
 from spotkeeper.adapters.doctor.looking import Clients, look
@@ -30,12 +30,13 @@ def facts_of(
     defaults = metadata_defaults(client("ec2"))
     groups = group_facts(client, named, defaults)
     existing = known(groups, {})
+    scores = placement_scores(client, stack.table, fleets, existing, now) if stack else None
     own_path = stack.documents_path if stack else None
     return Facts(
         fleets=tuple(fleets),
         wrong_documents=tuple(map(str, wrong_documents)),
         groups=groups,
-        account=account_facts(client, tuple(existing.values()), defaults),
+        account=account_facts(client, tuple(existing.values()), scores, defaults),
         other_stacks=look(
             "ssm:GetParametersByPath", lambda: groups_elsewhere(client("ssm"), own_path)
         ),

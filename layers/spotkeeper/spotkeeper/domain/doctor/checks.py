@@ -202,6 +202,7 @@ _ROLES = {
 ROLES = tuple(_ROLES)
 # One stack needs the 10 of a new account; other functions need some, too.
 LEAST_CONCURRENCY = 20
+LOW_SCORE = 3
 _QUOTAS = {
     PurchaseOption.SPOT: re.compile(r"All (.+) Spot Instance Requests"),
     PurchaseOption.ON_DEMAND: re.compile(r"Running On-Demand (.+) instances"),
@@ -332,6 +333,14 @@ ACCOUNT_CHECKS: tuple[Check[Facts], ...] = (
         'quota "{it[quota]}" is {it[is]} vCPUs; the fleets may need {it[needed]}',
         'request {it[needed]} in Service Quotas (ec2, "{it[quota]}"), or lower the bounds',
         _small_quotas),
+    Check("placement-score", WARNING,
+        "AWS scores the spot capacity for these types and this maximum at {it} of 10",
+        "add types and zones; expect to pay for on-demand for a while",
+        lambda facts: (
+            (fleet.spot_group, score) for fleet in facts.fleets
+            if (score := known(facts.account.placement_scores or {}, {}).get(fleet.name, 10))
+            <= LOW_SCORE
+        )),
     Check("wrong-document", ERROR, "{it}",
         "correct the document; what it says takes effect then",
         lambda facts: (("documents", each) for each in facts.wrong_documents)),

@@ -96,7 +96,7 @@ class AccountFacts:
 
     `quotas` are vCPUs, by the name that Service Quotas gives the quota. `vcpus` and `architectures`
     have the instance types that exist, `offered` the zones that offer a type. The service-linked
-    role of Auto Scaling may use the keys of `key_grants`.
+    role of Auto Scaling may use the keys of `key_grants`. `placement_scores` are of 10, by fleet.
     """
 
     quotas: Mapping[str, float] | Unseen
@@ -107,6 +107,7 @@ class AccountFacts:
     architectures: Mapping[str, frozenset[str]] = field(default_factory=dict)
     metadata_defaults: Mapping[str, str] | Unseen = field(default_factory=dict)
     key_grants: frozenset[str] | Unseen = frozenset()
+    placement_scores: Mapping[str, int] | Unseen | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
