@@ -94,7 +94,7 @@ def test_pages_are_followed(dynamodb: "DynamoDBClient") -> None:
 
 
 def test_an_item_expires_two_hours_after_it_was_sent() -> None:
-    expires_at = int((SENT + timedelta(hours=2)).timestamp())
+    expires_at = int((SENT + timedelta(hours=3)).timestamp())
     assert pack(some(1))["expires_at"] == {"N": str(expires_at)}
 
 
@@ -290,7 +290,7 @@ def test_an_error_on_the_way_leaves_nothing_half_remembered(
     key = {"pk": {"S": "load#ocr"}, "sk": {"S": f"{sent_iso(after(WINDOW_S + 1))}#other"}}
     dynamodb.put_item(TableName=TABLE, Item=key | {"digest": {"B": b"of another release"}})
     for _ in range(2):
-        with pytest.raises(Unreadable, match="delete it, or wait two hours"):
+        with pytest.raises(Unreadable, match="delete it, or wait three hours"):
             filled.since("ocr", after(0))
     dynamodb.delete_item(TableName=TABLE, Key=key)
     assert filled.since("ocr", after(0)) == LoadDigestTable(dynamodb, TABLE).since("ocr", after(0))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 # The longest window is 15 minutes; the rest is for looking back by hand.
-DIGEST_LIFETIME = timedelta(hours=2)
+DIGEST_LIFETIME = timedelta(hours=3)
 # DynamoDB's items have 400 KB at most; a worker's logs in a message, packed, 2 KB at the very most.
 _WORKERS_AN_ITEM = 150
 # Seconds between tries to write what DynamoDB left unprocessed.
@@ -128,7 +128,7 @@ class LoadDigestTable(Items):
                 yield _key(item), unpack(fleet, item)
             except (KeyError, TypeError, ValueError, zlib.error) as error:
                 message = f"the load item {_key(item)} cannot be read ({error}): delete it, or wait"
-                raise Unreadable(f"{message} two hours") from error
+                raise Unreadable(f"{message} three hours") from error
 
     def _write(self, items: Sequence[Item]) -> Sequence[Item]:
         """Write up to 25 items; returns those that DynamoDB leaves unprocessed after retries."""
