@@ -93,7 +93,7 @@ def test_pages_are_followed(dynamodb: "DynamoDBClient") -> None:
     assert len(calls) > 1
 
 
-def test_an_item_expires_two_hours_after_it_was_sent() -> None:
+def test_an_item_expires_three_hours_after_it_was_sent() -> None:
     expires_at = int((SENT + timedelta(hours=3)).timestamp())
     assert pack(some(1))["expires_at"] == {"N": str(expires_at)}
 
@@ -117,9 +117,12 @@ def test_a_batch_of_one_slot_is_one_item_and_one_of_two_slots_is_two(
     assert read(table, 20) == by_slot(sent)
 
 
-def test_a_batch_of_many_workers_stays_within_an_item(dynamodb: "DynamoDBClient") -> None:
+@pytest.mark.parametrize(("workers", "began_s"), [(200, 9), (20, 7_000)])
+def test_a_batch_of_many_workers_stays_within_an_item(
+    dynamodb: "DynamoDBClient", workers: int, began_s: float
+) -> None:
     sent = [
-        digest_of([log(9, 1, worker=f"gpu-{n}-{worker}") for worker in range(200)], before(0))
+        digest_of([log(began_s, 1, worker=f"gpu-{n}-{one}") for one in range(workers)], before(0))
         for n in range(5)
     ]
     table = LoadDigestTable(dynamodb, TABLE, no_sleep)
