@@ -334,3 +334,17 @@ def test_what_follows(
     short = "1 serves nowhere" if missing else ""
     risk = "1 are at risk" if missing is None else ""
     assert rollout.next_step(wish, groups, None, now, short, risk).step is step
+
+
+@pytest.mark.parametrize(("left_min", "step"), [(11, Step.CANARY), (10, Step.ROLL_BACK)])
+def test_no_canary_begins_that_could_not_be_proven_in_time(
+    deployed: Stage, left_min: int, step: Step
+) -> None:
+    del deployed
+    one = {"LifecycleState": "InService", "HealthStatus": "Healthy"}
+    instances = [{**one, "InstanceId": f"i-{n}", "LaunchTemplate": {"Version": "7"}} for n in "abc"]
+    group = {"AutoScalingGroupName": "spot", "DesiredCapacity": 3, "Instances": instances}
+    groups = [rollout.GroupVersions({**group, "LaunchTemplate": {"Version": "7"}}, None)]
+    bake, until = timedelta(minutes=10), NOON + timedelta(minutes=left_min)
+    wish = rollout.Wish(version="8", canary=1, bake=bake, began=NOON, until=until)
+    assert rollout.next_step(wish, groups, None, NOON).step is step

@@ -68,6 +68,7 @@ def scene_of(market: Market, world: World) -> Scene:
         requests=requests,
         workers_per_instance=1,
         physics=settings.physics,
+        hooks=(),
         spot_min=0,
         spot_max=2 * world.target,
         first_desired=world.target,

@@ -199,7 +199,7 @@ def next_step(
         plan = _of_canary(wish, first, mine, now, short or risk)
         if tries >= TRIES * wish.canary and not first.of(new):
             why = f"{tries} instances of version {new} were launched, and none was ever in service"
-        elif now < wish.until:
+        elif now + wish.bake * (plan.step is Step.CANARY) < wish.until:
             return plan
         else:
             why = f"not proven since {wish.began:%H:%M}: {plan.why}"

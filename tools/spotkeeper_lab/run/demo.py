@@ -45,6 +45,7 @@ from spotkeeper_lab.cloud.values import (
     CloudEvent,
     EventKind,
     InstanceView,
+    LifecycleHook,
     Physics,
     Purchase,
     two_groups,
@@ -120,6 +121,7 @@ class Scene:
     spot_max: int
     first_desired: int
     physics: Physics
+    hooks: tuple[LifecycleHook, ...] = (DRAINS,)
 
     @property
     def end_s(self) -> float:
@@ -139,7 +141,7 @@ class Scene:
             maximum=self.spot_max,
             desired=self.first_desired,
         )
-        groups = [replace(group, hooks=(DRAINS,)) for group in both]
+        groups = [replace(group, hooks=self.hooks) for group in both]
         return Stage(
             cloud=Cloud(self.market, groups, self.physics, self.settings.seed),
             documents={FLEET: json.dumps(self.fleet_document)},
