@@ -305,7 +305,7 @@ class Rollout:
             _, health = self._turns(fleet)
             fresh = health and age_from(health.at, self.now()) <= STALE_TURN_S
             trial: NewVersion = (health.new_version if fresh else None) or NewVersion()
-            worse, unknown = (trial.verdict is it for it in (Verdict.WORSE, Verdict.UNKNOWN))
+            worse, unknown = trial.verdict is Verdict.WORSE, trial.verdict is Verdict.UNKNOWN
             if fleet == self.fleet:
                 if worse and not self._serves and trial.version.rpartition("/")[2] != version:
                     return f"{trial.text}; give --roll-back first"
