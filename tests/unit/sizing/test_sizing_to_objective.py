@@ -216,6 +216,17 @@ def test_workers_for_a_steady_load(
     assert fewest <= needed(summary(load, service_s=service_s), policy=policy).steady <= most
 
 
+def test_long_requests_are_measured_in_windows_as_long_as_one() -> None:
+    seen = summary(10.0, service_s=600.0, slots=400)
+    need = needed(seen, live=10)
+    assert "windows are at least as long as a request, 10 min" in need.reason
+    assert "as long as a request" not in needed(summary(10.0), live=10).reason
+    waiting = replace(seen, queued=8, newest_wait_s=30.0)
+    assert 18 <= needed(waiting, live=10).steady <= 20, "a request takes one worker"
+    few = replace(summary(30.0, service_s=600.0, slots=160), queued=0)
+    assert needed(few, live=10).steady == 10, "the first that end measure chance"
+
+
 def test_after_a_silence_a_fleet_does_not_shrink_below_the_need_that_was_held() -> None:
     before = (Needed(at=at(-60), workers=9), Needed(at=at(-600), workers=30))
     assert needed(summary(2.0), live=9, past=before).steady == 3

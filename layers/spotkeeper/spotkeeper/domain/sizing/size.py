@@ -250,6 +250,8 @@ def size_to_objective(
         reason += f"; {drain} clear the waiting requests in {drain_s(mean_s):.0f} s"
     elif kept > highest:
         reason += f"; the fleet keeps {kept} as before"
+    if long:
+        reason += f"; windows are at least as long as a request, {long * SLOT_S / 60:.0f} min"
     return _bounded(max(kept, drain), highest, now, policy, reason)
 
 
