@@ -69,8 +69,8 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
 def _own(this: Round) -> Share | None:
     """Read this region's share: the last one, also if it could not be read, or is never written."""
     read = partial(this.ports.regions.of, this.fleet, this.ports.regions.here)
-    shares = this.optional("share", UNREAD, read, api=TABLE)[0], this.lease.health.share
-    return max(filter(None, shares), key=lambda share: share.written, default=None)
+    share, _ = this.optional("share", UNREAD, read, api=TABLE)
+    return share or this.lease.health.share
 
 
 def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
