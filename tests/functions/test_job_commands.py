@@ -52,7 +52,7 @@ def test_objects_that_s3_does_not_delete_are_named_and_the_job_stays(
 
 
 def test_a_job_whose_machine_still_runs_is_not_deleted(account: Account) -> None:
-    """AWS refused to end it, and nobody would try again."""
+    """AWS has refused to end the machine, and no turn of a deleted job tries again."""
     account.start(DOCUMENT)
     account.tick()
     account.jobs._table.change("resnet", lambda job: replace(job, outcome=Outcome.STOPPED))
