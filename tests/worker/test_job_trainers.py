@@ -115,6 +115,11 @@ STORIES = {
         {}, "global_step9/ latest zero_to_fp32.py global_step10/ latest",
         "global_step9 global_step10",
     ),
+    "NeMo": (
+        {}, "metrics.json|m-step=9-unfinished|m-step=9.ckpt|m-step=9-unfinished > .done"
+            "|m-step=10-unfinished|m-step=10/",
+        "m-step=9.ckpt",
+    ),
     "torchtune": (
         {}, "logs/ epoch_0/ recipe_state/ torchtune_config.yaml epoch_1/", "epoch_0 epoch_1",
     ),
@@ -169,6 +174,8 @@ def test_the_next_machine_gets_what_the_trainer_would_continue_from(
         ({}, "checkpoint-5/ model.pt", {"model.pt": "it would replace checkpoint-5"}),
         ({}, "checkpoint-5/ checkpoint-4/", {"checkpoint-4": "below that of checkpoint-5"}),
         ({}, "tmp-checkpoint-5/", {"tmp-checkpoint-5": "that of a draft"}),
+        ({}, "ckpt-5.data-00000-of-00001 ckpt-5.index model-5.index",
+         {"ckpt-5.data-00000-of-00001": "a part of", "ckpt-5.index": "folder of its own"}),
         ({}, "a-5.pt b-6.pt", {"b-6.pt": "name the entries in state.entries"}),
         ({"complete": "done"}, "a/b|a/etc -> /etc|a/done", {"a": "its link etc leads outside"}),
         ({"entries": ["epoch*"]}, "step-5/", {"step-5": "does not match entries = epoch*"}),

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from socketserver import BaseRequestHandler, TCPServer
@@ -39,6 +40,7 @@ def test_a_look_counts_what_waits_and_what_is_served(manage: Manage) -> None:
         (200, "<html>", "answered no JSON object"),
         (200, "[1]", "answered no JSON object"),
         (200, "{}", "does not know its number of messages"),
+        (200, json.dumps(TOLD | {"type": "stream"}), "is a stream, which keeps what was served"),
         (200, json.dumps(TOLD | {"messages_ready": None}), "does not know its number"),
         (200, json.dumps(TOLD | {"messages_unacknowledged": "2"}), "does not know its number"),
     ],
@@ -187,9 +189,13 @@ def fill(client: Any) -> None:
     client.hset("unacked", mapping={"a": 1, "b": 2})
     client.rpush("rq:queue:ocr", *range(4))
     client.zadd("rq:wip:ocr", {"a": 1})
+    ages = {"due": 60.0, "later": -60.0, "forgotten": 7200.0}
+    times = {job: time.time() - age for job, age in ages.items()}
+    client.zadd("rq:scheduled:ocr", times)
     client.rpush("bull:ocr:wait", *range(6))
     client.zadd("bull:ocr:prioritized", {"a": 1, "b": 2})
     client.rpush("bull:ocr:active", "a")
+    client.zadd("bull:ocr:delayed", {job: at * 4_096_000 for job, at in times.items()})
     client.xgroup_create("stream", "ocr", mkstream=True)
     for _ in range(7):
         client.xadd("stream", {"page": 1})
@@ -198,19 +204,25 @@ def fill(client: Any) -> None:
 
 @pytest.mark.make_e2e
 @pytest.mark.parametrize(
-    ("queue", "found"),
+    ("queue", "found", "after"),
     [
-        ("plain", (5, 0)),
-        ("plain?processing=doing", (5, 2)),
-        ("celery?kind=celery", (4, 2)),
-        ("ocr?kind=rq", (4, 1)),
-        ("ocr?kind=bullmq", (8, 1)),
-        ("stream?kind=stream&group=ocr", (4, 3)),
-        ("nothing", (0, 0)),
+        ("plain", (5, 0), ""),
+        ("plain?processing=doing", (5, 2), ""),
+        ("celery?kind=celery", (4, 2), ""),
+        ("ocr?kind=rq", (5, 1), ""),
+        ("ocr?kind=rq", (0, 1), "SET rq:suspended 1"),
+        ("ocr?kind=bullmq", (10, 1), ""),
+        ("ocr?kind=bullmq", (0, 1), "HSET bull:ocr:meta paused 1"),
+        ("stream?kind=stream&group=ocr", (4, 3), ""),
+        ("nothing", (0, 0), ""),
     ],
 )
-def test_a_real_redis_gives_both_counts(in_redis: Any, queue: str, found: tuple[int, int]) -> None:
+def test_a_real_redis_gives_both_counts(
+    in_redis: Any, queue: str, found: tuple[int, int], after: str
+) -> None:
+    """A job that is due waits, as only a worker moves it; in a paused queue none does."""
     fill(in_redis)
+    in_redis.execute_command(*(after or "PING").split())
     port = in_redis.connection_pool.connection_kwargs["port"]
     seen = look(parse_address(f"redis://:s3cret@127.0.0.1:{port}/3/{queue}"))
     assert (seen["ready"], seen["unacknowledged"], seen["kind"]) == (*found, "redis")

@@ -28,23 +28,32 @@ TIMEOUT_S = 5.0
 _LONGEST = 1 << 20
 RABBITMQ = "rabbitmq"
 # For each kind in Redis: the commands whose answers are added up to what waits, those to what is
-# being served, and the options of the address with what they are by default. kombu has a
-# list for each of its `priority_steps`, of which the first has the plain name: QUEUE SEP STEP. All
-# steps that a priority may have are looked at, and others are an option. Its `unacked` has the
-# messages of all queues of the database.
-_SEP, _PRIORITIES = "\x06\x16", 256
-KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
-    "list": (["LLEN {name}"], ["LLEN {processing}"], {"processing": ""}),
-    "stream": ([], [], {"group": ""}),
+# being served, the options of the address with what they are by default, and the command that says
+# whether the queue is paused. kombu has a list for each of its `priority_steps`, of which the first
+# has the plain name: QUEUE SEP STEP. All steps that a priority may have are looked at, and others
+# are an option. Its `unacked` has the messages of all queues of the database. In RQ and BullMQ only
+# workers move a job that is due: without one, it waits. RQ's need their scheduler, without
+# which nobody does: such a job counts for an hour.
+_SEP, _PRIORITIES, _DUE_S = "\x06\x16", 256, 3600
+# BullMQ's scores are milliseconds, and 12 bits of a job's number.
+_BULLMQ_UNITS = 1000 << 12
+KINDS: dict[str, tuple[list[str], list[str], dict[str, str], str]] = {
+    "list": (["LLEN {name}"], ["LLEN {processing}"], {"processing": ""}, ""),
+    "stream": ([], [], {"group": ""}, ""),
     "celery": (
         ["LLEN {prefix}{name}"], ["HLEN {prefix}{unacked}"],
-        {"prefix": "", "sep": "", "steps": "", "exchange": "", "unacked": "unacked"},
+        {"prefix": "", "sep": "", "steps": "", "exchange": "", "unacked": "unacked"}, "",
     ),
-    "rq": (["LLEN rq:queue:{name}"], ["ZCARD rq:wip:{name}"], {}),
+    "rq": (
+        ["LLEN rq:queue:{name}", "ZCOUNT rq:scheduled:{name} {since} {now}"],
+        ["ZCARD rq:wip:{name}"],
+        {}, "EXISTS rq:suspended",
+    ),
     "bullmq": (
-        ["LLEN {prefix}:{name}:wait", "ZCARD {prefix}:{name}:prioritized"],
+        ["LLEN {prefix}:{name}:wait", "ZCARD {prefix}:{name}:prioritized",
+         "ZCOUNT {prefix}:{name}:delayed -inf {now_of_bullmq}"],
         ["LLEN {prefix}:{name}:active"],
-        {"prefix": "bull"},
+        {"prefix": "bull"}, "HEXISTS {prefix}:{name}:meta paused",
     ),
 }  # fmt: skip
 
@@ -126,7 +135,7 @@ def look(address: Address, now: Callable[[], float] = time.time) -> dict[str, An
     """Take one look, as it travels in the field `agent` of a search log; raises LookFailed."""
     of_rabbitmq = address.kind == RABBITMQ
     try:
-        counts = _count_in_rabbitmq(address) if of_rabbitmq else _count_in_redis(address)
+        counts = _count_in_rabbitmq(address) if of_rabbitmq else _count_in_redis(address, now())
     except (*web.ERRORS, RedisError, ValueError) as error:
         raise LookFailed(f"{address}: {type(error).__name__} {error}".rstrip()) from None
     named = {"vhost": address.vhost, "name": address.queue} | (
@@ -151,15 +160,25 @@ def _count_in_rabbitmq(address: Address) -> tuple[int, int]:
         ready, held = (counts.get(f"messages_{state}") for state in ("ready", "unacknowledged"))
     except (ValueError, AttributeError):
         raise LookFailed(f"{address}: the management API answered no JSON object") from None
+    if counts.get("type") == "stream":
+        raise LookFailed(f"{address} is a stream, which keeps what was served")
     if not all(isinstance(count, int) and count >= 0 for count in (ready, held)):
         raise LookFailed(f"{address}: the broker does not know its number of messages yet")
     return ready, held
 
 
-def _count_in_redis(address: Address) -> tuple[int, int]:
-    """Count what waits and what is being served; raises OSError, RedisError and ValueError."""
-    waiting, in_flight, options = KINDS[address.kind]
-    words = {"name": address.queue, **options, **dict(address.options)}
+def _count_in_redis(address: Address, now: float) -> tuple[int, int]:
+    """Count what waits and what is being served; raises OSError, RedisError and ValueError.
+
+    In a paused queue nothing waits: no worker may take it.
+    """
+    waiting, in_flight, options, paused = KINDS[address.kind]
+    times = {
+        "now": f"{now:.0f}",
+        "since": f"{now - _DUE_S:.0f}",
+        "now_of_bullmq": f"{int(now * _BULLMQ_UNITS)}",
+    }
+    words = {"name": address.queue, **times, **options, **dict(address.options)}
     host, _, port = address.host.rpartition(":")
     with contextlib.ExitStack() as ending:
         connection = ending.enter_context(socket.create_connection((host, int(port)), TIMEOUT_S))
@@ -187,6 +206,8 @@ def _count_in_redis(address: Address) -> tuple[int, int]:
             numbers = {*map(str, range(_PRIORITIES)), *filter(None, words["steps"].split(","))}
             plain = f"{words['prefix']}{address.queue}"
             steps = [["LLEN", f"{plain}{sep}{number}"] for number in sorted(numbers)]
+        if paused and total([paused]):
+            return 0, total(in_flight)
         return total(waiting, *steps), total(in_flight)
 
 

@@ -8,6 +8,7 @@ import re
 import shutil
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,9 +24,11 @@ INCOMPLETE_S = 60.0
 # 500.orbax-checkpoint-tmp-17 (Orbax), ckpt-5_temp and .tempstate (TensorFlow), model.ckpt.part.
 _IS_DRAFT = re.compile(
     r"(^|[-_.~])(tmp|incomplete|staging)([-_.~0-9]|$)"
-    r"|[-_.](part|partial|temp|tempstate[0-9]+|lock)$|~$",
+    r"|[-_.](part|partial|temp|tempstate[0-9]+|lock|unfinished)$|~$",
     re.IGNORECASE,
 )
+# TensorFlow writes a checkpoint as several files, all of which it needs.
+_IS_PART = re.compile(r"\.(index|meta|data-[0-9]+-of-[0-9]+)$")
 # What trainers write beside their checkpoints: transformers' Trainer and its examples, TensorBoard,
 # Weights & Biases, MLflow, Lightning, DeepSpeed's save_checkpoint, Megatron, torchtune.
 _FOLDERS_BESIDE = ("runs", "logs", "tensorboard", "tb_logs", "wandb", "mlruns", "recipe_state")
@@ -33,7 +36,7 @@ _FILES_BESIDE = (
     "events.out.tfevents.*", "trainer_state.json", "training_args.bin", "config.json",
     "generation_config.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json",
     "vocab.*", "merges.txt", "preprocessor_config.json", "chat_template.*", "*_results.json",
-    "*.log", "*.md", "*.py", "*.csv", "*.yaml", "*.yml",
+    "metrics.json*", "progress.txt", "*.log", "*.md", "*.py", "*.csv", "*.yaml", "*.yml",
 )  # fmt: skip
 # Files that name the newest checkpoint: DeepSpeed, TensorFlow, mmengine, Megatron and verl.
 _POINTERS = ("latest", "checkpoint", "last_checkpoint", "latest_checkpointed_iteration.txt")
@@ -187,6 +190,11 @@ class Entries:
             return f"its name does not match entries = {', '.join(self._names)}"
         if _IS_DRAFT.search(name) and not is_published(path):
             return "its name is that of a draft"
+        if path.with_name(f"{name.removesuffix('.ckpt')}-unfinished").exists():
+            return "NeMo has not finished it"
+        stem = _IS_PART.sub("", name)
+        if stem != name and any(self.folder.glob(f"{escape(stem)}.data-*")):
+            return "a part of a checkpoint: write each of them into a folder of its own"
         if self._names or is_published(path):
             return ""
         beside = _FOLDERS_BESIDE if path.is_dir() else _FILES_BESIDE
