@@ -424,7 +424,6 @@ class CostAnswer(Savings):
     since: datetime
     until: datetime
     paid_usd: float
-    saved_by_spot_usd: float
     saved_by_sizing_usd: float | None
     missing_prices: tuple[str, ...]
     unpriced_hours: Mapping[str, float]
@@ -446,7 +445,6 @@ def cost_json(cost: Cost, by: By | None = None) -> str:
         since=cost.begins,
         until=cost.until,
         paid_usd=cost.whole.paid,
-        saved_by_spot_usd=cost.whole.saved_by_spot,
         saved_by_sizing_usd=cost.whole.saved_by_sizing,
         missing_prices=cost.missing,
         unpriced_hours=_unpriced(cost),
@@ -484,7 +482,7 @@ def _pairs(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
         ("fixed fleet", fixed),
     ]  # fmt: skip
     beside = [
-        ("spot saved", saved(whole.saved_by_spot, whole.same_on_demand_usd, "the same hours")),
+        ("spot saved", saved(whole.saved_by_spot_usd, whole.same_on_demand_usd, "the same hours")),
         ("sizing saved", by_sizing),
     ]
 
@@ -563,7 +561,7 @@ def parts_of(cost: Cost, by: By) -> tuple[Part, ...]:
             hours=sum(p.hours for p in lives),
             paid_usd=sum(p.paid for p in lives),
             on_demand_usd=sum(p.on_demand for p in lives),
-            saved_usd=sum(p.on_demand - p.paid for p in lives),
+            saved_usd=sum(p.saved for p in lives),
         )
         for name, lives in parts.items()
     )
@@ -594,7 +592,7 @@ def cost_page(cost: Cost, by: By | None = None) -> Page:
     figures = {
         "paid": f"{whole.paid:.2f}",
         "the same hours on demand": f"{whole.same_on_demand_usd:.2f}",
-        "saved by spot": f"{whole.saved_by_spot:.2f}",
+        "saved by spot": f"{whole.saved_by_spot_usd:.2f}",
         "saved by sizing": "not known" if sizing is None else f"{sizing:.2f}",
     }
     return Page(

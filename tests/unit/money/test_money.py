@@ -107,6 +107,28 @@ def test_what_a_reservation_pays_for_is_in_no_sum() -> None:
     assert (found.paid, found.same_on_demand_usd, found.unpriced_h) == (0.6, 2, 0)
 
 
+@pytest.mark.parametrize(
+    ("spot", "listed", "paid", "saved"),
+    [
+        ({}, 1.0, 3.0, 0.0),
+        ({POOL: PriceSeries(at=(hour(2),), usd=(0.4,))}, 1.0, 3.4, 0.6),
+        ({POOL: PriceSeries(at=(hour(0),), usd=(0.4,))}, None, 1.2, 0.0),
+    ],
+)
+def test_hours_without_a_price_are_compared_with_nothing(
+    spot: dict[str, PriceSeries], listed: float | None, paid: float, saved: float
+) -> None:
+    """For three hours, one instance ran on spot and another on demand, and both were needed."""
+    book = PriceBook(spot=spot, on_demand={} if listed is None else {"g5.xlarge": listed})
+    other = replace(ITEM, instance_id="i-2", option=PurchaseOption.ON_DEMAND)
+    found = savings(priced([ITEM, other], book, hour(0), hour(3)), hour(0), hour(3), 2)
+    sums = [found.paid, found.saved_by_spot_usd, found.saved_by_sizing]
+    assert sums == pytest.approx([paid, saved, 0])
+    soon = replace(ITEM, until=hour(0.5 / 60))
+    (short,) = priced([soon], PriceBook(on_demand={"g5.xlarge": 1.0}), hour(0), hour(3))
+    assert [short.on_demand, short.unpriced_h] == pytest.approx([0, 0.5 / 60])
+
+
 def test_what_the_group_terminated_ends_then_although_ec2_forgot_it() -> None:
     (item,) = entries("ocr", [ITEM], {}, hour(9), ends={"i-1": hour(2)})
     assert (item.until, item.ended_by) == (hour(2), EndedBy.UNKNOWN)
@@ -127,5 +149,5 @@ def test_two_savings_are_kept_apart() -> None:
     assert found.paid == pytest.approx(0.6 + 2.0 + 0.8)
     assert found.same_on_demand_usd == pytest.approx(6.0)
     assert found.fixed_fleet_usd == pytest.approx(8.0)
-    assert found.saved_by_spot == pytest.approx(2.6)
+    assert found.saved_by_spot_usd == pytest.approx(2.6)
     assert found.saved_by_sizing == pytest.approx(2.0)

@@ -230,11 +230,9 @@ def _figures(lives: Sequence[Priced]) -> dict[str, float]:
     paid = {option: 0.0 for option in ("spot", "on-demand")}
     for each in lives:
         paid[each.item.option] += each.paid
-    # Hours without a price of their own are in no sum, on neither side.
-    known = [each for each in lives if not each.unpriced_h]
     return {
         "SpentSpot": paid["spot"],
         "SpentOnDemand": paid["on-demand"],
-        "Saved": sum(each.on_demand - each.paid for each in known),
+        "Saved": sum(each.saved for each in lives),
         "UnpricedHours": sum(each.unpriced_h for each in lives),
     }

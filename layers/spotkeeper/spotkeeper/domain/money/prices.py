@@ -50,7 +50,7 @@ class PriceBook:
 class Priced:
     """One item within a time: hours, what was paid, the same on demand; hours without a price.
 
-    Those of a capacity reservation are neither paid for nor saved.
+    Nothing is saved in those; nor in those of a capacity reservation, which are not paid for here.
     """
 
     item: LedgerItem
@@ -64,6 +64,11 @@ class Priced:
     def hours(self) -> float:
         """How long it ran."""
         return (self.until - self.since) / _HOUR
+
+    @property
+    def saved(self) -> float:
+        """What the hours with both prices would have cost more on demand, USD."""
+        return self.on_demand - self.paid if self.unpriced_h < self.hours else 0.0
 
 
 def priced(
@@ -99,11 +104,12 @@ def _priced(item: LedgerItem, book: PriceBook, since: datetime, until: datetime)
     else:
         series = book.spot.get(item.pool, PriceSeries(at=(), usd=()))
         paid, unpriced = series.cost(since, until)
+        unpriced = min(unpriced, hours)
     return Priced(
         item=item,
         since=since,
         until=since + hours * _HOUR,
         paid=paid,
-        on_demand=hours * usd if usd is not None else 0.0,
+        on_demand=(hours - unpriced) * usd if usd is not None else 0.0,
         unpriced_h=unpriced if usd is not None else hours,
     )

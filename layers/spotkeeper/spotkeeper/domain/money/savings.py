@@ -17,13 +17,17 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Savings:
-    """USD, hours and counts of a time; `unpriced_h` and `reserved_h` are in no sum of USD."""
+    """USD, hours and counts of a time.
+
+    `unpriced_h` and `reserved_h` are compared with nothing; the fixed fleet has as many hours less.
+    """
 
     spot_h: float
     on_demand_h: float
     spent_spot_usd: float
     spent_on_demand_usd: float
     same_on_demand_usd: float
+    saved_by_spot_usd: float
     peak: int | None
     fixed_fleet_usd: float | None
     interruptions: int
@@ -34,11 +38,6 @@ class Savings:
     def paid(self) -> float:
         """All that was paid for instances."""
         return self.spent_spot_usd + self.spent_on_demand_usd
-
-    @property
-    def saved_by_spot(self) -> float:
-        """What the same hours would have cost more on demand."""
-        return self.same_on_demand_usd - self.paid
 
     @property
     def saved_by_sizing(self) -> float | None:
@@ -60,19 +59,24 @@ def savings(
     by_the_hour = [p for p in lives if p.item.option is PurchaseOption.ON_DEMAND]
     on_demand = [p for p in by_the_hour if not p.item.reservation]
     same = sum(p.on_demand for p in lives)
-    priced_h = sum(p.hours for p in lives if p.on_demand)
-    mean = same / priced_h if priced_h else 0.0
+    unpriced_h = sum(p.unpriced_h for p in lives)
+    reserved_h = sum(p.hours for p in lives if p.item.reservation)
+    left_out_h = unpriced_h + reserved_h
+    priced_h = sum(p.hours for p in lives) - left_out_h
+    mean = same / priced_h if priced_h > 0 else 0.0
+    fixed_h = None if peak is None else max(0.0, peak * ((until - since) / _HOUR) - left_out_h)
     return Savings(
         spot_h=sum(p.hours for p in spot),
         on_demand_h=sum(p.hours for p in on_demand),
         spent_spot_usd=sum(p.paid for p in spot),
         spent_on_demand_usd=sum(p.paid for p in on_demand),
         same_on_demand_usd=same,
+        saved_by_spot_usd=sum(p.saved for p in lives),
         peak=peak,
-        fixed_fleet_usd=None if peak is None else peak * mean * ((until - since) / _HOUR),
+        fixed_fleet_usd=None if fixed_h is None else mean * fixed_h,
         interruptions=sum(
             p.item.ended_by is EndedBy.AWS and p.item.until == p.until for p in lives
         ),
-        unpriced_h=sum(p.unpriced_h for p in lives),
-        reserved_h=sum(p.hours for p in lives if p.item.reservation),
+        unpriced_h=unpriced_h,
+        reserved_h=reserved_h,
     )
