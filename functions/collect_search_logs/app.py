@@ -36,6 +36,6 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str
             logger.error("events not sent", why=str(error))
     for fleet, counts in done.counts.items():
         logger.info("counted", extra={"fleet": fleet, **counts})
-        emit(fleet, counts)
+        emit(fleet, {"SearchLogsLost": 0, **counts})
     failed = [each.message_id for each in messages if each.message_id in done.failed]
     return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}

@@ -88,6 +88,8 @@ def test_an_event_of_another_kind_is_refused_by_name() -> None:
 def test_logs_lost_on_a_machine_are_a_metric(metrics: Metrics) -> None:
     assert deliver(record("a", json.dumps(sent_log(0, agent={"lost": 3, "refused": 1})))) == []
     assert metrics(FLEET)["SearchLogsLost"] == 4
+    assert deliver(record("b", json.dumps(sent_log(1)))) == []
+    assert metrics(FLEET)["SearchLogsLost"] == 0, "the alarm is not kept by an old datapoint"
 
 
 @pytest.mark.parametrize("refusal", [None, Unavailable("sending events: no")])

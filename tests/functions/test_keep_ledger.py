@@ -50,6 +50,14 @@ def kept(stage: Stage) -> Savings:
     return savings(priced(items, PRICES.now([A], NOON), NOON, stage.now), NOON, stage.now)
 
 
+def test_a_ledger_is_known_from_an_hour_before_its_first_look_on(restless: Stage) -> None:
+    restless.at(7200.0)
+    restless.call(keep_ledger)
+    restless.at(9000.0)
+    restless.call(keep_ledger)
+    assert book().complete_since("ocr") == NOON + timedelta(hours=1)
+
+
 def test_an_instance_that_lived_between_two_looks_is_booked(restless: Stage) -> None:
     """Looks once in an hour: the activities tell what ran meanwhile, EC2 its times."""
     while restless.cloud.now_s < 10_800.0:
@@ -144,7 +152,7 @@ def test_a_price_that_is_refused_rings_and_the_ledger_is_kept(
     with pytest.raises(TurnFailed) as caught:
         stage_of(("ocr",)).call(keep_ledger)
     assert "pricing:GetProducts: AccessDenied: no" in str(caught.value.exceptions[0])
-    assert len(book().open_items("ocr")) == 4
+    assert len(book().opened("ocr")[0]) == 4
 
 
 def test_where_aws_has_no_price_list_the_ledger_is_kept(
@@ -153,7 +161,7 @@ def test_where_aws_has_no_price_list_the_ledger_is_kept(
     monkeypatch.setattr(wiring, "_prices", REAL_PRICES)
     monkeypatch.setattr(wiring, "price_list_region", lambda region: None)
     stage_of(("ocr",)).call(keep_ledger)
-    assert len(book().open_items("ocr")) == 4
+    assert len(book().opened("ocr")[0]) == 4
 
 
 @pytest.mark.parametrize("item", [{"S": "{}"}, {"S": "\x00"}, {"N": "1"}])
@@ -166,7 +174,7 @@ def test_an_item_that_cannot_be_read_stops_no_other_ledger(
         stage.call(keep_ledger)
     (error,) = caught.value.exceptions
     assert "fleet ocr: the ledger's item ledger#ocr, open#i-1 cannot be read" in str(error)
-    assert book().open_items("search")
+    assert book().opened("search")[0]
 
 
 def test_groups_and_instances_of_all_fleets_are_read_together(stage_of: StageOf) -> None:
@@ -209,7 +217,7 @@ def test_fleets_without_time_are_named_and_are_first_the_next_time(stage_of: Sta
         stage.latency_s = 0.0
         stage.at(stage.cloud.now_s + 300 - stage.took_s)
     assert late
-    assert all(book().open_items(name) for name in names)
+    assert all(book().opened(name)[0] for name in names)
 
 
 def test_activities_that_hang_are_named_and_stop_no_look(stage_of: StageOf) -> None:
@@ -220,7 +228,7 @@ def test_activities_that_hang_are_named_and_stop_no_look(stage_of: StageOf) -> N
     assert stage.took_s <= 20
     assert "what began and ended meanwhile may be missing" in str(caught.value.exceptions[0])
     table = book()
-    assert len(table.open_items("ocr")) == len(table.open_items("search")) == 4
+    assert len(table.opened("ocr")[0]) == len(table.opened("search")[0]) == 4
     assert table.complete_until("ocr") is None, "the gap has no end yet"
     stage.hang.clear()
     stage.call(keep_ledger)

@@ -9,6 +9,7 @@ import json
 from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import boto3
@@ -102,13 +103,32 @@ def test_a_missing_price_is_named(kept: Stage, monkeypatch: pytest.MonkeyPatch) 
     assert found["missing_prices"] == ["on-demand g5.xlarge"]
 
 
-def test_unread_figures_are_unknown(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fleet_costs_from_the_first_look_on(
+    deployed: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An adopted instance ran for weeks beside others, of which nothing is known."""
+    monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {"g5.xlarge": 1.0})
+    table, hour = LedgerTable(boto3.client("dynamodb"), TABLE), timedelta(hours=1)
+    adopted = replace(ITEM, option=PurchaseOption.ON_DEMAND, since=NOON - 400 * hour, until=None)
+    table.put([adopted])
+    table.looked("main", deployed.now, deployed.now - 2 * hour)
+    found = json.loads(answered("cost", "--by", "day", "--json"))
+    assert found["since"] == (deployed.now - 2 * hour).isoformat()
+    assert (found["paid_usd"], [row["name"] for row in found["rows"]]) == (2.0, ["2026-11-20"])
+
+
+def test_unread_figures_are_unknown(
+    deployed: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Never read, a document that is broken, a ledger that is not kept any more: exit code 1."""
     monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {})
     code, out, _ = run("cost")
     assert (code, "0.00" in out) == (1, False)
     assert "fleet main: cost not known, its instances were never read" in " ".join(out.split())
     assert "paid not known" in " ".join(out.split())
+    page = tmp_path / "cost.html"
+    assert run("cost", "--report", str(page))[0] == 1
+    assert "0.00" not in page.read_text(encoding="utf-8")
     LedgerTable(boto3.client("dynamodb"), TABLE).looked("main", deployed.now)
     assert run("cost")[0] == 0
     deployed.put("night", "{")
@@ -227,21 +247,20 @@ def test_requests_a_minute_are_requests_over_the_minutes_between_turns() -> None
 
 
 def test_idle_is_what_the_load_leaves_of_the_live_and_the_peak_is_what_was_wanted() -> None:
-    """Of two fleets: sums by the hour. What ran is no measure of the peak."""
+    """Of two fleets, one with slots: sums by the hour. What ran is no measure of the peak."""
     wanted = (("OfferedLoad", 1.5), ("WorkersLive", 2.0), ("SpotDesired", 3.0))
     results = [
-        {"Id": f"{name}{n}", "Label": name, "Timestamps": [NOON], "Values": [value]}
-        for name, value in wanted
-        for n in range(2)
+        {"Id": f"q{number}", "Timestamps": [NOON], "Values": [value]}
+        for number, (_, value) in enumerate(2 * wanted)
     ]
     with mock_aws(), Stubber(boto3.client("cloudwatch", "us-east-1")) as watch:
         watch.add_response("get_metric_data", {"MetricDataResults": results})
         watch.add_response("get_metric_data", {"MetricDataResults": []})
         client = cast("Any", watch.client)
         span = (NOON, NOON + timedelta(hours=1))
-        idle, peak = read_use(client, "test", ["main", "night"], *span)
-        assert (idle, peak) == (0.25, 6)
-        assert read_use(client, "test", ["main"], *span) == (None, None)
+        idle, peak = read_use(client, "test", {"main": 1, "night": 3}, *span)
+        assert (idle, peak) == (0.5, 6)
+        assert read_use(client, "test", {"main": 1}, *span) == (None, None)
 
 
 def test_the_metrics_of_many_fleets_take_several_calls() -> None:
@@ -254,6 +273,6 @@ def test_the_metrics_of_many_fleets_take_several_calls() -> None:
     with mock_aws():
         client = boto3.client("cloudwatch", "us-east-1")
         client.meta.events.register("provide-client-params.cloudwatch.GetMetricData", answer)
-        fleets = [f"fleet-{number}" for number in range(400)]
+        fleets = {f"fleet-{number}": 1 for number in range(400)}
         read_use(client, "test", fleets, NOON, NOON + timedelta(hours=1))
     assert asked == [500, 500, 200]

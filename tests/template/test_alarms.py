@@ -4,12 +4,14 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from spotkeeper import observability
+from spotkeeper.domain.decision import AvailabilityFigures, HealthFigures
 from spotkeeper_lab.alarms import Alarm, Metric, Metrics, State, evaluate_all
+from tests.builders import held
 from tests.template.stack import JOBS, ROOT, Stack
 
 QUIET, TROUBLE, AFTER = 30, 40, 60
@@ -70,6 +72,7 @@ class Story:
     rings: int
     back: int
     quiet: Feed = nothing
+    after: Feed | None = None
     skipped: tuple[str, ...] = ()
     silent: State = State.OK
 
@@ -77,7 +80,7 @@ class Story:
 def of_fleet(alarm: str, name: str, rings: int, back: int, value: float = 1.0) -> Story:
     quiet = fleet(name, IN_ORDER.get(name, 0.0))
     # A query without any fleet has no data.
-    return Story(alarm, fleet(name, value), rings, back, quiet, silent=State.NO_DATA)
+    return Story(alarm, fleet(name, value), rings, back, quiet, TURN, silent=State.NO_DATA)
 
 
 ERRORS = [f"Lambda/Errors/{name}" for name in EACH_MINUTE]
@@ -85,6 +88,9 @@ THROTTLES = [f"Lambda/Throttles/{name}" for name in FUNCTIONS]
 LETTERS = "SQS/ApproximateNumberOfMessages{}/SearchLogDeadLetters.QueueName"
 AGE = "SQS/ApproximateAgeOfOldestMessage/SearchLogQueue.QueueName"
 DAILY, LEDGER = (f"Lambda/Errors/{name}" for name in ("ExamineAccount", "KeepLedger"))
+# A turn of a fleet in which nothing is to be reported.
+PLAIN = held(availability=AvailabilityFigures(), health=HealthFigures())
+TURN = log(lambda: observability.emit("ocr", observability.metrics_of(PLAIN)))
 MESSAGES = log(lambda: observability._count("MessagesFailed", 1))
 FINE = log(lambda: observability._count("Misconfigurations", 0))
 WRONG = log(lambda: observability._count("Misconfigurations", 1))
@@ -112,7 +118,7 @@ STORIES = [
     of_fleet("stale-search-logs", "StaleSearchLogs", 6, 3),
     of_fleet("new-version-worse", "NewVersionWorse", 1, 1),
     of_fleet("nobody-serves", "NobodyServes", 2, 9),
-    of_fleet("search-logs-lost", "SearchLogsLost", 1, 10),
+    replace(of_fleet("search-logs-lost", "SearchLogsLost", 1, 10), after=None),
     of_fleet("request-queue-unread", "RequestQueueUnread", 5, 2),
     of_fleet("events-unsent", "EventsUnsent", 5, 2),
     of_fleet("onprem-workers", "OnPremWorkersSuspect", 2, 2),
@@ -141,7 +147,9 @@ def minutes(story: Story) -> Iterator[tuple[int, Feed, bool]]:
     """Yield each minute, what is fed in it, and whether the checkers run."""
     for minute in range(QUIET + TROUBLE + AFTER):
         troubled = QUIET <= minute < QUIET + TROUBLE
-        yield minute, story.trouble if troubled else story.quiet, troubled
+        over = minute >= QUIET + TROUBLE
+        quiet = story.after if over and story.after else story.quiet
+        yield minute, story.trouble if troubled else quiet, troubled
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda it: it.alarm)

@@ -148,6 +148,8 @@ def test_on_demand_takes_reservations_first_where_it_is_said(
         ADOPT,
         CREATE | {"WarmPoolSize": "2", "Mode": "observe", "Slots": "4"},
         ADOPT | {"RequestQueueName": "requests", "SpotMax": "7", "SizeByLoad": "false"},
+        ADOPT | {"Home": "us-west-2"},
+        ADOPT | {"Regions": "arn:aws:dynamodb:us-east-2:123456789012:table/there"},
     ],
 )
 def test_what_a_person_set_in_the_document_is_known_before_a_deployment(

@@ -101,17 +101,22 @@ QUERIES_AT_MOST = 500
 
 
 def read_use(
-    client: "CloudWatchClient", stack: str, fleets: Sequence[str], since: datetime, until: datetime
+    client: "CloudWatchClient",
+    stack: str,
+    fleets: Mapping[str, int],
+    since: datetime,
+    until: datetime,
 ) -> tuple[float | None, int | None]:
     """Return the share of the live workers' time without a request, and the peak; None if unknown.
 
-    The peak is the most spot instances that were wanted at once. What runs is no measure: while one
-    instance takes another's place, both run.
+    `fleets` are their slots by name: a worker is fully busy with as many requests. The peak is the
+    most spot instances that were wanted at once. What runs is no measure: while one instance takes
+    another's place, both run.
     """
+    asked = [(name, fleet, slots) for fleet, slots in fleets.items() for name in METRICS]
     queries: list[MetricDataQueryTypeDef] = [
         {
-            "Id": f"{name[0].lower()}{name[1:]}{number}",
-            "Label": name,
+            "Id": f"q{number}",
             "MetricStat": {
                 "Metric": {
                     "Namespace": "Spotkeeper",
@@ -122,11 +127,10 @@ def read_use(
                     ],
                 },
                 "Period": PERIOD_S,
-                "Stat": stat,
+                "Stat": METRICS[name],
             },
         }
-        for number, fleet in enumerate(fleets)
-        for name, stat in METRICS.items()
+        for number, (name, fleet, _) in enumerate(asked)
     ]
     # By the hour, summed over the fleets.
     hours: dict[str, defaultdict[datetime, float]] = {name: defaultdict(float) for name in METRICS}
@@ -136,8 +140,9 @@ def read_use(
                 MetricDataQueries=some, StartTime=since, EndTime=until
             )
             for result in (each for page in pages for each in page["MetricDataResults"]):
+                name, _, slots = asked[int(result["Id"].removeprefix("q"))]
                 for at, value in zip(result["Timestamps"], result["Values"], strict=True):
-                    hours[result["Label"]][at] += value
+                    hours[name][at] += value / slots if name == LOAD else value
     live = sum(hours[LIVE].values())
     busy = sum(min(load, hours[LIVE].get(at, 0.0)) for at, load in hours[LOAD].items())
     peak = max(hours[WANTED].values(), default=None)
@@ -254,6 +259,11 @@ class Cost:
     def lives(self) -> tuple[Priced, ...]:
         return self.within(self.since, self.until)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether any of it is."""
+        return bool(self.lives) or not self.unknown
+
     @cached_property
     def whole(self) -> Savings:
         """What was paid for all of it, and what that saved."""
@@ -282,7 +292,9 @@ def read_cost(
     ledger = LedgerTable(aws.dynamodb, stack.table)
     # What was billed is compared with the ledger of the same days.
     first = first_day(since) if billed else since
-    items, book = _priced_ledger(aws, ledger, [each.name for each in fleets], first, until, own)
+    slots = {each.name: each.slots for each in fleets}
+    names = [*slots]
+    items, book, known = _priced_ledger(aws, ledger, names, first, until, own)
     pools = {item.pool for item in items if item.option == "spot"}
     types = {item.instance_type for item in items}
     missing = [f"spot {pool}" for pool in sorted(pools - book.spot.keys())]
@@ -309,19 +321,18 @@ def read_cost(
     def elsewhere(region: str) -> float:
         there = aws.there(region)
         table = LedgerTable(there.dynamodb, there.stack(stack_name).table)
-        items, book = _priced_ledger(there, table, names, since, until, own)
-        lives = priced(items, book, since, until)
+        items, book, known = _priced_ledger(there, table, names, since, until, own)
+        lives = priced(items, book, max(since, known), until)
         return sum(one.paid for one in lives)
 
-    names = [each.name for each in fleets]
     others = {r: ask(partial(elsewhere, r)) for each in fleets for r in each.elsewhere}
-    use = ask(lambda: read_use(aws.cloudwatch, stack.name, names, since, until))
+    use = ask(lambda: read_use(aws.cloudwatch, stack.name, slots, since, until))
     idle, peak = use or (None, None)
     groups = [name for each in fleets for name in (each.spot_group, each.on_demand_group)]
     return Cost(
         items=items,
         book=book,
-        since=since,
+        since=max(since, known),
         until=until,
         missing=tuple(missing),
         peak=peak,
@@ -346,12 +357,16 @@ def _priced_ledger(
     since: datetime,
     until: datetime,
     own: Mapping[str, float] | None,
-) -> tuple[tuple[LedgerItem, ...], PriceBook]:
-    """Read the ledger of some fleets in a region, and the prices there."""
+) -> tuple[tuple[LedgerItem, ...], PriceBook, datetime]:
+    """Read the ledger of some fleets in a region, the prices there, and since when it is known.
+
+    What adopted instances cost before is not all that their group cost.
+    """
     items = tuple(item for name in fleets for item in ledger.since(name, since))
     pools = {item.pool for item in items if item.option == "spot"}
     book = aws.prices(pools, {item.instance_type for item in items}, since, until)
-    return items, replace(book, on_demand={**book.on_demand, **(own or {})})
+    known = min((ledger.complete_since(name) or since for name in fleets), default=since)
+    return items, replace(book, on_demand={**book.on_demand, **(own or {})}), known
 
 
 def unread(
@@ -494,7 +509,7 @@ def _pairs(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
         late = "" if users.late is None else f"{users.late:.0f} requests late and "
         interrupted += f"; within 15 min of them {late}{users.failed:.0f} failed"
         interrupted += f"; {users.unread} earlier times were not read" if users.unread else ""
-    if cost.unknown and not cost.lives:
+    if not cost.is_known:
         sums, beside = [("paid", "not known")], [("saved", "not known")]
         interrupted = "not known"
     everywhere = whole.paid + sum(cost.regions.values())
@@ -547,7 +562,7 @@ def parts_of(cost: Cost, by: By) -> tuple[Part, ...]:
     """Split hours and USD; days end at midnight, UTC."""
     parts: dict[str, Sequence[Priced]] = {}
     if by is By.DAY:
-        first = cost.since
+        first = cost.begins if cost.is_known else cost.until
         while first < cost.until:
             midnight = first_day(first) + DAY
             parts[f"{first:%Y-%m-%d}"] = cost.within(first, min(midnight, cost.until))
@@ -601,7 +616,12 @@ def cost_page(cost: Cost, by: By | None = None) -> Page:
         "and spot prices",
         footer="Written by spotkeeper cost from the ledger.",
         blocks=[
-            Tiles([Figure(label=label, value=value) for label, value in figures.items()]),
+            Tiles(
+                [
+                    Figure(label=label, value=value if cost.is_known else "not known")
+                    for label, value in figures.items()
+                ]
+            ),
             _over_time(cost),
             Table(
                 caption=f"By {kind}",

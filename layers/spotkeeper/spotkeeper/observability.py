@@ -226,8 +226,8 @@ def metrics_of(record: DecisionRecord) -> dict[str, float | None]:
     if record.controller is Controller.AVAILABILITY:
         metrics |= {n: float(p is record.permission) for p, n in _PERMISSION_METRICS.items()}
     metrics["TurnsFailed"] = float(record.error is not None)
-    if since := record.paused_since:
-        metrics["PausedHours"] = (record.at - since) / timedelta(hours=1)
+    since = record.paused_since or record.at
+    metrics["PausedHours"] = (record.at - since) / timedelta(hours=1)
     if figures := record.availability:
         metrics |= {
             "SpotDesired": figures.spot_desired,
@@ -237,7 +237,7 @@ def metrics_of(record: DecisionRecord) -> dict[str, float | None]:
             "ShortfallUnfilled": figures.shortfall_unfilled,
             "OnDemandDesired": figures.on_demand_desired,
             "OnDemandServing": figures.on_demand_serving,
-            "OnDemandHours": figures.on_demand_h,
+            "OnDemandHours": figures.on_demand_h or 0.0,
             "Backfilled": figures.backfilled,
             "Released": figures.released,
             "Interruptions": figures.interruptions,

@@ -153,7 +153,7 @@ def test_an_older_release_reads_or_never_sees_what_todays_keeps(dynamodb: "Dynam
             since=NOON, until=NOON if ended else None, ended_by=ended,
         )  # fmt: skip
         ledger.put([life])
-    ledger.looked("ocr", NOON)
+    ledger.looked("ocr", NOON, NOON)
     ledger.stood_still("ocr", Gap(since=NOON, until=NOON, instances=("i-9",)))
     LoadHistoryTable(dynamodb, TABLE).write("ocr", LoadHistory(next_step=9), NOON)
     alone, *two = [digest_of([served(w, SENT, 1.0)], SENT) for w in ("alone", "w-1", "w-2")]
@@ -171,8 +171,8 @@ def test_an_older_release_reads_or_never_sees_what_todays_keeps(dynamodb: "Dynam
             unseen.add(f"{pk} {sk.partition('#')[0]}")
     assert seen_by == {"state": 1, "record": 8, "control": 1, "ledger": 4, "load": 2}
     assert unseen == {
-        "documents copy", "fleet#ocr history", "fleet#ocr memory", "ledger#ocr gap",
-        "ledger#ocr looked", "notes#ocr availability", "notes#ocr health",
+        "documents copy", "fleet#ocr history", "fleet#ocr memory", "ledger#ocr began",
+        "ledger#ocr gap", "ledger#ocr looked", "notes#ocr availability", "notes#ocr health",
     }  # fmt: skip
 
 

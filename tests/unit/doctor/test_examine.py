@@ -314,6 +314,7 @@ STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
     ("instance_type", "spot", "on_demand"),
     [
         ("g4dn.xlarge", "G and VT", "G and VT"),
+        ("gr6.4xlarge", "G and VT", "G and VT"),
         ("vt1.3xlarge", "G and VT", "G and VT"),
         ("p3.2xlarge", "P4, P3 and P2", "P"),
         ("p4d.24xlarge", "P4, P3 and P2", "P"),

@@ -46,8 +46,8 @@ class Ledger(Protocol):
         """Keep a gap."""
         ...
 
-    def looked(self, fleet: str, now: datetime) -> None:
-        """Note that a fleet's ledger is complete up to now."""
+    def looked(self, fleet: str, now: datetime, began: datetime | None = None) -> None:
+        """Note that a fleet's ledger is complete up to now; and since when, where it is new."""
         ...
 
 
@@ -153,11 +153,13 @@ def _in_time(budget: Budget, until_s: float) -> None:
 class _Look:
     """The open items of a fleet's ledger, its instances, and the ends that its groups report.
 
-    `unread` says why the activities could not be read. After a long time without a look, since
-    `stood`, `ids` has all instances that ran meanwhile.
+    `unread` says why the activities could not be read. `began` is since when all is known, at the
+    first look. After a long time without a look, since `stood`, `ids` has all instances that ran
+    meanwhile.
     """
 
     opened: Sequence[LedgerItem]
+    began: datetime | None
     stood: datetime | None
     ids: frozenset[str]
     ends: Mapping[str, datetime]
@@ -187,6 +189,7 @@ def _look(
         )
     return _Look(
         opened=opened,
+        began=None if last else now - READ_BACK,
         stood=stood,
         ids=frozenset((*members, *(item.instance_id for item in opened), *listed)),
         ends={instance_id: ended for instance_id, ended in listed.items() if ended},
@@ -218,7 +221,7 @@ def _keep(
             if lost or ended:
                 gap = Gap(since=look.stood, until=now, instances=lost, ended=ended)
                 ledger.stood_still(fleet, gap)
-        ledger.looked(fleet, now)
+        ledger.looked(fleet, now, look.began)
     newest = {item.instance_id: item for item in (*look.opened, *changed)}
     over_now = [item for item in changed if item.until is not None]
     gone = {item.instance_id for item in over_now}

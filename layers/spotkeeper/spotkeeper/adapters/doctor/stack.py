@@ -117,6 +117,8 @@ def set_by_hand(document: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
         "on_demand_group": stack.outputs.get("OnDemandGroup"),
         "mode": given.get("Mode") or ("act" if created else "observe"),
         "availability.on_demand_warm": created and warm,
+        "home": given.get("Home"),
+        "regions": given.get("Regions"),
         **{
             field: json.loads(given[parameter])
             for field, parameter in _FROM_PARAMETERS.items()

@@ -4,6 +4,7 @@
     pk ledger#FLEET  sk closed#UNTIL#ID    ended; gone after KEPT
     pk ledger#FLEET  sk gap#UNTIL          what is in no item, as nothing looked; gone after KEPT
     pk ledger#FLEET  sk looked             up to when all of it is here
+    pk ledger#FLEET  sk began              since when
 
 The closed ones are in the order of their ends, so that the cost of a time is one range of keys.
 """
@@ -19,15 +20,11 @@ from spotkeeper.ports import Unreadable
 
 KEPT = timedelta(days=400)
 _ITEM, _GAP = TypeAdapter(LedgerItem), TypeAdapter(Gap)
-_OPEN, _CLOSED, _GAPS, _LOOKED = "open#", "closed#", "gap#", "looked"
+_OPEN, _CLOSED, _GAPS, _LOOKED, _BEGAN = "open#", "closed#", "gap#", "looked", "began"
 
 
 class LedgerTable(Items):
     """Keeps ledger items; closing one again changes nothing."""
-
-    def open_items(self, fleet: str) -> tuple[LedgerItem, ...]:
-        """Read what runs."""
-        return self.opened(fleet)[0]
 
     def opened(self, fleet: str) -> tuple[tuple[LedgerItem, ...], datetime | None]:
         """Read what runs, and up to when the ledger is complete; None if nothing ever looked."""
@@ -47,12 +44,15 @@ class LedgerTable(Items):
 
     def since(self, fleet: str, since: datetime) -> tuple[LedgerItem, ...]:
         """Read what runs, and what ended since an instant, each life once."""
-        return each_life_once((*self.ended(fleet, since), *self.open_items(fleet)))
+        return each_life_once((*self.ended(fleet, since), *self.opened(fleet)[0]))
 
     def complete_until(self, fleet: str) -> datetime | None:
         """Say up to when a fleet's ledger is complete; None if nothing ever looked."""
-        row = self._get(f"reading the ledger of {fleet}", f"ledger#{fleet}", _LOOKED)
-        return datetime.fromisoformat(row["at"]["S"]) if row else None
+        return self._instant(fleet, _LOOKED)
+
+    def complete_since(self, fleet: str) -> datetime | None:
+        """Say since when it is; None for one of an earlier release."""
+        return self._instant(fleet, _BEGAN)
 
     def put(self, items: Sequence[LedgerItem]) -> None:
         """Write items; an end is written before the open item goes, so that none is lost."""
@@ -66,10 +66,12 @@ class LedgerTable(Items):
                 self._put(*at, closed, item=text, expires_at=epoch(item.until + KEPT))
                 self._delete(*at, opened)
 
-    def looked(self, fleet: str, now: datetime) -> None:
-        """Note that a fleet's ledger is complete up to now."""
-        doing = f"writing the ledger of {fleet}"
-        self._put(doing, f"ledger#{fleet}", _LOOKED, at=now.isoformat())
+    def looked(self, fleet: str, now: datetime, began: datetime | None = None) -> None:
+        """Note that a fleet's ledger is complete up to now; and since when, where it is new."""
+        for name, at in ((_BEGAN, began), (_LOOKED, now)):
+            if at:
+                doing = f"writing the ledger of {fleet}"
+                self._put(doing, f"ledger#{fleet}", name, at=at.isoformat())
 
     def stood_still(self, fleet: str, gap: Gap) -> None:
         """Keep a gap."""
@@ -80,6 +82,10 @@ class LedgerTable(Items):
             gap=_GAP.dump_json(gap).decode(),
             expires_at=epoch(gap.until + KEPT),
         )
+
+    def _instant(self, fleet: str, name: str) -> datetime | None:
+        row = self._get(f"reading the ledger of {fleet}", f"ledger#{fleet}", name)
+        return datetime.fromisoformat(row["at"]["S"]) if row else None
 
     def _range(self, fleet: str, first: str, last: str) -> list[Item]:
         return [*self._query(f"reading the ledger of {fleet}", f"ledger#{fleet}", first, last)]

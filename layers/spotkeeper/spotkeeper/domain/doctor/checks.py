@@ -209,8 +209,8 @@ _QUOTAS = {
 }
 _TYPE = re.compile(r"([a-z]+)(\d?)")
 _FAMILY = re.compile(r"[A-Za-z]+\d*")
-# im4gn and is4gen count as I (EC2 user guide, "EC2 instance type quotas").
-_COUNTED_AS = {"im": "i", "is": "i"}
+# im4gn and is4gen count as I (EC2 user guide, "EC2 instance type quotas"), and gr6 as G.
+_COUNTED_AS = {"im": "i", "is": "i", "gr": "g"}
 
 
 def quota_for(instance_type: str, option: PurchaseOption, names: Sequence[str]) -> str | None:
