@@ -70,6 +70,14 @@ def test_a_worker_with_slots_is_busy_with_as_many_requests_as_it_has() -> None:
         assert (load.offered, workers_needed(load, 0.5, 0, slots)) == (4.0, 8 // slots)
 
 
+@pytest.mark.parametrize("service_s", [1, 8, 15, 30])
+def test_a_lone_request_needs_one_worker(service_s: int) -> None:
+    for ended in range(300):
+        one = log(ended + service_s, ended, cluster=Cluster.AWS, instance_id="i-1")
+        load = summarise([digest_of([one])], SENT, 300)
+        assert workers_needed(load, 0.7, 0) == 1, f"{ended} s after it ended"
+
+
 def test_offered_load_is_arrivals_times_service() -> None:
     # 30 requests in 300 s, 4 s each; at any time one that arrived has not finished yet.
     logs = [log(at, at - 4) for at in range(5, 305, 10)]

@@ -10,7 +10,7 @@ logs, so an overload looks small. More load never gives fewer workers, a looser 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from statistics import median
@@ -27,7 +27,7 @@ from spotkeeper.domain.load.history import (
     STEP_SLOTS,
     LoadSummary,
 )
-from spotkeeper.domain.load.load import Load, load_rate
+from spotkeeper.domain.load.load import Load, WorkerLoad, load_rate
 from spotkeeper.domain.load.request_queue import (
     expects_logs,
     is_blind,
@@ -661,12 +661,16 @@ def workers_needed(load: Load, target_load_rate: float, onprem: int, slots: int 
     """Return the fewest workers that hold the target load rate; one while there is any load.
 
     The offered load is at least what the live workers are busy with: behind a backlog longer than
-    the window, no recent arrival has finished, and arrivals alone would look like no load.
+    the window, no recent arrival has finished, and arrivals alone would look like no load. A lone
+    request does not fill a worker: what is known for less than a minute counts as a part of one.
     Those on premises count as `onprem` workers, restarted under new ids or not.
     """
-    here = [worker.load_rate for worker in on_premises(load)]
-    busy = sum(worker.load_rate for worker in load.workers) - sum(here)
-    busy += sum(here) * min(1.0, onprem / max(1, len(here)))
+    least_s, here = slots * min(MINUTE_S, load.window_s), on_premises(load)
+
+    def busy_of(workers: Iterable[WorkerLoad]) -> float:
+        return sum(one.load_rate * min(1.0, one.capacity_s / least_s) for one in workers)
+
+    busy = busy_of(load.workers) - busy_of(here) * (1 - min(1.0, onprem / max(1, len(here))))
     least = 1 if load.arrival_rate or busy else 0
     return max(least, math.ceil(round(max(load.offered / slots, busy) / target_load_rate, 6)))
 
