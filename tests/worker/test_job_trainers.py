@@ -174,6 +174,9 @@ def test_the_next_machine_gets_what_the_trainer_would_continue_from(
         ({}, "checkpoint-5/ model.pt", {"model.pt": "it would replace checkpoint-5"}),
         ({}, "checkpoint-5/ checkpoint-4/", {"checkpoint-4": "below that of checkpoint-5"}),
         ({}, "tmp-checkpoint-5/", {"tmp-checkpoint-5": "that of a draft"}),
+        ({"complete": "trainer_state.json"},
+         "checkpoint-5/checkpoint-is-incomplete.txt|checkpoint-5/trainer_state.json",
+         {"checkpoint-5": "it is not finished: checkpoint-is-incomplete.txt is there"}),
         ({}, "ckpt-5.data-00000-of-00001 ckpt-5.index model-5.index",
          {"ckpt-5.data-00000-of-00001": "a part of", "ckpt-5.index": "folder of its own"}),
         ({}, "a-5.pt b-6.pt", {"b-6.pt": "name the entries in state.entries"}),
@@ -234,6 +237,9 @@ def test_what_publish_made_counts_whatever_its_name(tmp_path: Path) -> None:
         ("checkpoint", 'model_checkpoint_path: "epoch_9"', None),
         # Megatron, verl.
         ("latest_checkpointed_iteration.txt", "8", "9"),
+        # Megatron-Bridge: a copy of a file in the checkpoint.
+        ("latest_train_state.pt", "epoch_9/ at 60.0", "epoch_9/ at 60.0"),
+        ("latest_train_state.pt", "epoch_8/ at 0.0", None),
     ],
 )
 def test_what_names_the_newest_checkpoint_is_there_on_the_next_machine(

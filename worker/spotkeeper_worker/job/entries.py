@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from dataclasses import dataclass
+from filecmp import cmp
 from fnmatch import fnmatchcase
 from glob import escape
 from pathlib import Path
@@ -27,6 +28,9 @@ _IS_DRAFT = re.compile(
     r"|[-_.](part|partial|temp|tempstate[0-9]+|lock|unfinished)$|~$",
     re.IGNORECASE,
 )
+# What says that a checkpoint is not whole: transformers' checkpoint-is-incomplete.txt, which a save
+# at SIGTERM has in its folder, and NeMo's …-unfinished, beside it.
+_IS_UNFINISHED = re.compile(r"(^|[-_.])(incomplete|unfinished)([-_.]|$)")
 # TensorFlow writes a checkpoint as several files, all of which it needs.
 _IS_PART = re.compile(r"\.(index|meta|data-[0-9]+-of-[0-9]+)$")
 # What trainers write beside their checkpoints: transformers' Trainer and its examples, TensorBoard,
@@ -41,6 +45,8 @@ _FILES_BESIDE = (
 # Files that name the newest checkpoint: DeepSpeed, TensorFlow, mmengine, Megatron and verl.
 _POINTERS = ("latest", "checkpoint", "last_checkpoint", "latest_checkpointed_iteration.txt")
 _POINTER_BYTES = 4096
+# Megatron-Bridge continues from latest_train_state.pt, a copy of a file in the checkpoint.
+_COPY_BYTES = 1 << 16
 _IS_LAST = re.compile("last|latest|newest|current", re.IGNORECASE)
 _STEP = re.compile("checkpoint|ckpt|step|epoch|iter", re.IGNORECASE)
 _SHARD = re.compile("-[0-9]+-of-[0-9]+")
@@ -190,8 +196,10 @@ class Entries:
             return f"its name does not match entries = {', '.join(self._names)}"
         if _IS_DRAFT.search(name) and not is_published(path):
             return "its name is that of a draft"
-        if path.with_name(f"{name.removesuffix('.ckpt')}-unfinished").exists():
-            return "NeMo has not finished it"
+        marks = [*self.folder.glob(f"{escape(name.removesuffix('.ckpt'))}[-._]unfinished")]
+        marks += path.iterdir() if path.is_dir() else ()
+        if mark := next((each.name for each in marks if _IS_UNFINISHED.search(each.name)), ""):
+            return f"it is not finished: {mark} is there"
         stem = _IS_PART.sub("", name)
         if stem != name and any(self.folder.glob(f"{escape(stem)}.data-*")):
             return "a part of a checkpoint: write each of them into a folder of its own"
@@ -244,7 +252,8 @@ class Entries:
 def pointers_at(entry: Entry) -> dict[str, str]:
     """Return what names a checkpoint, or one beside it: a `link`, its `name`, `path` or `number`.
 
-    A script may continue from what they name, and from nothing else.
+    A small file that is a copy of one in the checkpoint has `copy:` and its path. A script may
+    continue from what they name, and from nothing else.
     """
     folder, pointers = entry.path.parent, {}
     for path in folder.iterdir():
@@ -255,6 +264,11 @@ def pointers_at(entry: Entry) -> dict[str, str]:
         elif text := _named_in(path):
             how = "name" if (folder / text).exists() else "number"
             pointers[path.name] = "path" if Path(text).is_absolute() else how
+        elif _IS_LAST.search(path.name) and path.is_file() and path != entry.path:
+            many = path.stat().st_size
+            alike = (n for n, size, *_ in entry.print if size == many <= _COPY_BYTES)
+            same = (name for name in alike if cmp(entry.path / name, path, shallow=False))
+            pointers |= {path.name: f"copy:{name}" for name in same}
     return pointers
 
 
@@ -277,6 +291,8 @@ def point(pointers: dict[str, str], place: Path) -> None:
         texts = {"name": place.name, "path": str(place), "number": str(number)}
         if how == "link":
             path.symlink_to(place.name)
+        elif how.startswith("copy:"):
+            shutil.copyfile(place / how.removeprefix("copy:"), path)
         else:
             path.write_text(texts.get(how, str(place)), encoding="utf-8")
 
