@@ -39,11 +39,10 @@ def test_a_name_in_a_message_is_no_code() -> None:
     assert classify(named) == (FailureClass.CONFIGURATION, True)
 
 
-def test_every_class_has_its_codes_and_a_text() -> None:
+def test_every_class_has_a_text() -> None:
     """A class that nothing is classified as would never be acted on."""
     quoted = {row["class"] for row in ROWS}
     assert {*FailureClass} - quoted == set(), "quote a message of each in launch_failures.tsv"
-    assert {*FailureClass} - CODES.keys() == set(), "name the codes of each in adapters/errors.py"
 
 
 def test_a_code_decides_whatever_text_follows_it_and_has_one_class() -> None:

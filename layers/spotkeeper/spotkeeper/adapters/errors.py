@@ -58,35 +58,16 @@ FAULT_CODES = frozenset({
     "RequestTimeout", "RequestTimeoutException",
 })  # fmt: skip
 # Codes as they stand in activity messages ("Could not launch Spot Instances. CODE - text") and
-# in API errors. Karpenter pkg/errors, aws-parallelcluster-node and terraform-aws-github-runner
-# name the same ones.
+# in API errors, where `FAMILIES` do not name them.
 CODES: Mapping[FailureClass, frozenset[str]] = {
-    FailureClass.CAPACITY: frozenset({
-        "InsufficientInstanceCapacity", "UnfulfillableCapacity", "InsufficientCapacity",
-        "InsufficientHostCapacity", "InsufficientCapacityOnHost", "InsufficientVolumeCapacity",
-        "InsufficientReservedInstanceCapacity", "ReservationCapacityExceeded",
-        "InsufficientFreeAddressesInSubnet", "SpotInstanceTermination", "SpotInstanceShutdown",
-    }) | FAULT_CODES,
-    FailureClass.PRICE: frozenset({"SpotMaxPriceTooLow"}),
-    FailureClass.QUOTA: frozenset({
-        "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "MaxFleetCountExceeded",
-        "MaxSpotFleetRequestCountExceeded", "TargetCapacityLimitExceededException",
-        "ResourceLimitExceeded", "InstanceLimitExceeded", "VolumeLimitExceeded",
-        "MaxIOPSLimitExceeded",
-    }),
-    FailureClass.CONFIGURATION: frozenset({
-        "InvalidFleetConfiguration", "InvalidParameterCombination", "InvalidParameterValue",
-        "InvalidParameter", "InvalidAMIID.NotFound", "InvalidAMIID.Malformed",
-        "InvalidGroup.NotFound", "InvalidKeyPair.NotFound", "InvalidSubnetID.NotFound",
-        "InvalidSecurityGroupID.NotFound", "InvalidLaunchTemplateId.NotFound",
-        "InvalidLaunchTemplateName.NotFoundException", "InvalidBlockDeviceMapping",
-        "InvalidSnapshot.NotFound", "Unsupported", "UnsupportedOperation", "ValidationError",
-    }),
+    FailureClass.CAPACITY: frozenset({"SpotInstanceTermination", "SpotInstanceShutdown"})
+    | FAULT_CODES,
+    FailureClass.CONFIGURATION: frozenset({"Unsupported"}),
     # Why an instance ended by itself before it was in service (EC2's state reasons).
     FailureClass.BOOTSTRAP: frozenset({"InstanceInitiatedShutdown", "UserInitiatedShutdown"}),
     FailureClass.PERMISSION: PERMISSION_CODES | CREDENTIAL_CODES,
     FailureClass.THROTTLE: THROTTLE_CODES,
-}  # fmt: skip
+}
 GONE_CODES = frozenset({
     "InvalidInstanceID", "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed",
     "InvalidInstanceID.NotLinkable", "ResourceNotFoundException", "ParameterNotFound",
@@ -175,7 +156,8 @@ SPOT_FINAL_STATUSES = frozenset({
 SPOT_TROUBLED_STATUSES = SPOT_MARKED_STATUSES.union(SPOT_FINAL_STATUSES, *SPOT_STATUSES.values())
 
 # EC2 has hundreds of codes. One that is not listed, where a message has its code, belongs to the
-# first of these families.
+# first of these families (Karpenter pkg/errors, aws-parallelcluster-node and
+# terraform-aws-github-runner name the ones of launches).
 FAMILIES: Sequence[tuple[FailureClass, str]] = (
     (FailureClass.THROTTLE,
      r"Throttl|SlowDown|TooManyRequests|(Request|Rate)LimitExceeded|Concurrent"),
@@ -237,7 +219,7 @@ _CLASSES_BY_STATUS = {status: of for of, statuses in SPOT_STATUSES.items() for s
 _CODE = re.compile(r"\b[A-Z][A-Za-z0-9]+(?:\.[A-Z][A-Za-z]+)*\b")
 # Where a message has its code; elsewhere, a word of this form may be the name of anything.
 _AT_CODE = re.compile(
-    r"(?:^|[.:;(] ?)(?:(?:Client|Server)\.)?([A-Z]\w*[a-z]\w*[A-Z.][\w.]*)(?= -|:|;|\)|$)"
+    r"(?:^|[.:;,(] ?)(?:(?:Client|Server)\.)?([A-Z]\w*[a-z]\w*[A-Z.][\w.]*)(?= -|:|;|\)|$)"
 )
 _FAMILIES = [(of, re.compile(pattern)) for of, pattern in FAMILIES]
 _WORDS = [(of, re.compile(pattern)) for of, pattern in WORDS]
