@@ -268,7 +268,8 @@ def pointers_at(entry: Entry) -> dict[str, str]:
             many = path.stat().st_size
             alike = (n for n, size, *_ in entry.print if size == many <= _COPY_BYTES)
             same = (name for name in alike if cmp(entry.path / name, path, shallow=False))
-            pointers |= {path.name: f"copy:{name}" for name in same}
+            if part := next(same, ""):
+                pointers[path.name] = f"copy:{part}"
     return pointers
 
 
