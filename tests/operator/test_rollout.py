@@ -10,6 +10,8 @@ import pytest
 
 from functions.check_availability.app import handler as check_availability
 from spotkeeper.domain.decision import NewVersion, Verdict
+from spotkeeper.domain.fleet import Fleet
+from spotkeeper_lab.cloud.values import SPOT_DRY
 from spotkeeper_operator import rollout
 from spotkeeper_operator.rollout import Step
 from tests.builders import NOON
@@ -21,6 +23,9 @@ from tests.operator.conftest import Days
 # There is spot again, two minutes later.
 pytestmark = pytest.mark.parametrize("deployed", [((1200.0, 200),)], indirect=True)
 GROUPS = ("main-spot", "main-on-demand")
+ACTIVE = rollout.Refresh(
+    status="InProgress", started=NOON, version="8", percentage=10, to_update=9, why="", canary=True
+)
 
 
 @pytest.fixture
@@ -40,60 +45,52 @@ def versions(stage: Stage) -> set[str]:
     return {view.template for view in views} | {i.template for v in views for i in v.instances}
 
 
-def test_a_version_is_rolled_out_and_status_shows_it(
+def test_a_version_is_rolled_out_and_shown_also_when_the_command_is_run_again(
     of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    days, seen = Days(of_version_7), set[str]()
+    days, seen = Days(of_version_7), list[str]()
 
     def sleep(seconds: float) -> None:
         days.sleep(seconds)
-        seen.add(" ".join(run("status")[1].split()))
-
-    sleeps(monkeypatch, sleep)
-    line = ("rollout", "main", "--template-version", "8", "--canary", "0")
-    would = "would replace the others of main-spot: nothing is compared"
-    assert refused(*line).startswith(f"{would} error: cannot ask for confirmation")
-    code, out, _ = run(*line, "--yes")
-    assert (code, out) == (0, "main: done: every instance has version 8\n")
-    assert versions(of_version_7) == {"8"}
-    assert any("instance refresh to version 8 since 12:" in one for one in seen)
-    assert run(*line, "--yes")[1].startswith("main: done")
-
-
-def test_a_roll_out_goes_on_without_a_canary_when_the_larger_group_is_done(
-    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    days = Days(of_version_7)
-
-    def sleep(seconds: float) -> None:
-        days.sleep(seconds)
+        if not seen:
+            seen.append(" ".join(run("status")[1].split()))
         if {i.template for i in of_version_7.cloud.group("main-spot").instances} == {"8"}:
-            raise Interrupted
+            interrupt(seconds)
 
     sleeps(monkeypatch, sleep)
-    line = ("rollout", "main", "--template-version", "8", "--yes")
-    with pytest.raises(Interrupted):
-        run(*line, "--canary", "0")
+    line = ("rollout", "main", "--template-version", "8")
+    would = "would replace the others of main-spot: nothing is compared"
+    assert refused(*line, "--canary", "0").startswith(f"{would} error: cannot ask for confirmation")
+    run(*line, "--canary", "0", "--yes")
+    assert "instance refresh to version 8 since 12:" in seen[0]
     assert versions(of_version_7) == {"7", "8"}
+    # The larger group is done: no canary is needed.
     sleeps(monkeypatch, days.sleep)
-    code, out, err = run(*line)
-    assert (code, "canary" in err, versions(of_version_7)) == (0, False, {"8"}), (out, err)
+    code, out, err = run(*line, "--yes")
+    assert (code, out) == (0, "main: done: every instance has version 8\n")
+    assert ("canary" in err, versions(of_version_7)) == (False, {"8"})
 
 
-class Interrupted(Exception):
-    """Ctrl-C."""
+def interrupt(_: float) -> None:
+    raise KeyboardInterrupt
 
 
-def test_no_canary_begins_while_a_controller_has_no_turns(
-    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("why", ["whether workers serve is not known", "of spot do not serve"])
+def test_no_canary_begins_without_turns_or_while_on_demand_stands_in(
+    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    days = Days(of_version_7)
-    monkeypatch.setattr(conftest, "check_health", check_availability)
-    days.minutes(4)
+    days, cloud = Days(of_version_7), of_version_7.cloud
+    if "known" in why:
+        monkeypatch.setattr(conftest, "check_health", check_availability)
+    else:
+        cloud.fail_launches("main-spot", cloud.now_s, 1e6, SPOT_DRY)
+        for one in cloud.group("main-spot").instances[1:]:
+            cloud.kill(one.instance_id)
+    days.minutes(6)
     line = ("rollout", "main", "--template-version", "8", "--yes")
     sleeps(monkeypatch, lambda _: days.minutes(1))
     code, out, _ = run(*line, "--bake", "1m")
-    assert (code, "whether workers serve is not known" in out) == (1, True), out
+    assert (code, why in out) == (1, True), out
 
 
 def test_somebody_elses_refresh_is_shown_and_left_alone_and_one_is_cancelled_or_rolled_back(
@@ -120,32 +117,42 @@ def refresh(version: str, **preferences: Any) -> None:
     boto3.client("autoscaling").start_instance_refresh(AutoScalingGroupName="main-spot", **wish)
 
 
-def compared(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    """Let the fleet's turns find a version worse than the others."""
+def compared(monkeypatch: pytest.MonkeyPatch, version: str, of: str = "main") -> None:
+    """Let a fleet's turns find a version worse than the others."""
     turns = rollout.Rollout._turns
     worse = NewVersion(version=f"lt/{version}", instances=1, since=NOON, verdict=Verdict.WORSE)
 
-    def found(self: rollout.Rollout, *of: Any) -> Any:
-        turn, health = turns(self, *of)
-        return turn, replace(health, new_version=worse)
+    def found(self: rollout.Rollout, fleet: Fleet | None = None) -> Any:
+        turn, health = turns(self)
+        mine = (fleet or self.fleet).name == of
+        return turn, replace(health, new_version=worse) if mine else health
 
     monkeypatch.setattr(rollout.Rollout, "_turns", found)
 
 
+def test_no_roll_out_begins_beside_a_worse_version(
+    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared(monkeypatch, "8")
+    code, out, _ = run("rollout", "main", "--template-version", "9", "--yes")
+    assert (code, "version 8 on 1 instance is worse" in out) == (1, True)
+    assert versions(of_version_7) == {"7"}
+
+
 @pytest.mark.parametrize("trouble", ["a refresh", "a worse version"])
-def test_no_roll_out_begins_beside_another_fleets_or_a_worse_version(
-    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch, trouble: str
+@pytest.mark.parametrize("canary", ["0", "1"])
+def test_a_roll_out_waits_for_another_fleets(
+    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch, trouble: str, canary: str
 ) -> None:
     of_version_7.put("other", json.dumps(document("other")))
+    read, other = rollout.read_versions, [rollout.GroupVersions({}, ACTIVE)]
     if trouble == "a refresh":
-        refresh("8")
+        monkeypatch.setattr(rollout, "read_versions", lambda *of: read(*of) or other)
     else:
-        compared(monkeypatch, "8")
-        said = refused("rollout", "main", "--template-version", "9", "--yes")
-        assert "version 8 on 1 instance is worse" in said
-        assert "give --roll-back first" in said
-    said = refused("rollout", "other", "--template-version", "8", "--yes")
-    assert "fleet main is rolled out, or has a version that is worse" in said
+        compared(monkeypatch, "8", "other")
+    sleeps(monkeypatch, interrupt)
+    _, _, err = run("rollout", "main", "--template-version", "8", "--canary", canary, "--yes")
+    assert "main-spot: wait: fleet other is rolled out, or has a version that is worse" in err
 
 
 @pytest.fixture
@@ -236,39 +243,31 @@ def test_a_refresh_that_was_taken_over_and_fails_is_not_begun_again(
     assert (code, "Failed" in out, begun) == (1, True, ["7", "8"])
 
 
+SEVEN = {"LaunchTemplateId": "lt-1", "Version": "7"}
+
+
 @pytest.mark.parametrize(
-    ("version", "overrides", "why"),
+    ("specs", "overrides", "why"),
     [
-        ("", [], "it launches no numbered version"),
-        ("$Latest", [], "it launches no numbered version"),
-        ("7", [{"InstanceRequirements": {}}], "its types are chosen by attributes"),
-        ("7", [{"LaunchTemplateSpecification": {}}], "its types are chosen by attributes"),
+        ([{}], {}, "spot cannot be rolled out: it launches no numbered version"),
+        ([{"Version": "$Latest"}], {}, "it launches no numbered version"),
+        ([SEVEN], {"InstanceRequirements": {}}, "its types are chosen by attributes"),
+        ([SEVEN], {"LaunchTemplateSpecification": {}}, "its types are chosen by attributes"),
+        ([SEVEN, SEVEN | {"LaunchTemplateId": "lt-2"}], {}, "have two launch templates"),
     ],
 )
 def test_what_an_instance_refresh_cannot_roll_out_is_said(
     of_version_7: Stage,
     monkeypatch: pytest.MonkeyPatch,
-    version: str,
-    overrides: list[Any],
+    specs: list[Any],
+    overrides: dict[str, Any],
     why: str,
 ) -> None:
-    template = {"Overrides": overrides, "LaunchTemplateSpecification": {"Version": version}}
-    answer = {"AutoScalingGroupName": "spot", "MixedInstancesPolicy": {"LaunchTemplate": template}}
-    monkeypatch.setattr(rollout, "read_versions", lambda *_: (rollout.GroupVersions(answer, None),))
-    assert why in refused("rollout", "main", "--template-version", "8", "--yes")
-
-
-def test_a_version_is_one_of_both_groups(
-    of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    two = [
-        {"AutoScalingGroupName": of, "LaunchTemplate": {"LaunchTemplateId": of, "Version": "7"}}
-        for of in ("spot", "on-demand")
-    ]
-    read = tuple(rollout.GroupVersions(answer, None) for answer in two)
+    templates = [{"Overrides": [overrides], "LaunchTemplateSpecification": spec} for spec in specs]
+    policies = [{"MixedInstancesPolicy": {"LaunchTemplate": each}} for each in templates]
+    read = [rollout.GroupVersions({"AutoScalingGroupName": "spot", **of}, None) for of in policies]
     monkeypatch.setattr(rollout, "read_versions", lambda *_: read)
-    said = refused("rollout", "main", "--template-version", "8", "--yes")
-    assert "spot and on-demand have two launch templates" in said
+    assert why in refused("rollout", "main", "--template-version", "8", "--yes")
 
 
 CANARY, WHOLE = (7, 8), (8, 8)
@@ -280,7 +279,7 @@ CANARY, WHOLE = (7, 8), (8, 8)
         ("InProgress", True, CANARY, 0, Step.HOLD),
         ("Cancelling", True, CANARY, 0, Step.WAIT),
         ("RollbackInProgress", True, CANARY, 0, Step.WAIT),
-        ("RollbackSuccessful", True, CANARY, 0, Step.FAILED),
+        ("RollbackSuccessful", True, CANARY, 0, Step.ROLL_BACK),
         # Nothing is replaced while the fleet is short, or may be.
         ("Cancelled", True, (7, 7), 0, Step.CANARY),
         ("Cancelled", True, (7, 7), 1, Step.WAIT),
@@ -311,9 +310,7 @@ def test_what_follows(
     step: Step,
 ) -> None:
     del deployed
-    refresh = rollout.Refresh(
-        status=status, started=NOON, version="8", percentage=10, to_update=9, why="", canary=canary
-    )
+    refresh = replace(ACTIVE, status=status, canary=canary)
     instances = [
         {
             "InstanceId": f"i-{n}",
@@ -334,17 +331,7 @@ def test_what_follows(
     short = "1 serves nowhere" if missing else ""
     risk = "1 are at risk" if missing is None else ""
     assert rollout.next_step(wish, groups, None, now, short, risk).step is step
-
-
-@pytest.mark.parametrize(("left_min", "step"), [(11, Step.CANARY), (10, Step.ROLL_BACK)])
-def test_no_canary_begins_that_could_not_be_proven_in_time(
-    deployed: Stage, left_min: int, step: Step
-) -> None:
-    del deployed
-    one = {"LifecycleState": "InService", "HealthStatus": "Healthy"}
-    instances = [{**one, "InstanceId": f"i-{n}", "LaunchTemplate": {"Version": "7"}} for n in "abc"]
-    group = {"AutoScalingGroupName": "spot", "DesiredCapacity": 3, "Instances": instances}
-    groups = [rollout.GroupVersions({**group, "LaunchTemplate": {"Version": "7"}}, None)]
-    bake, until = timedelta(minutes=10), NOON + timedelta(minutes=left_min)
-    wish = rollout.Wish(version="8", canary=1, bake=bake, began=NOON, until=until)
-    assert rollout.next_step(wish, groups, None, NOON).step is step
+    if step is Step.CANARY:
+        # None begins that could not be proven in time.
+        late = replace(wish, until=now + bake)
+        assert rollout.next_step(late, groups, None, now).step is Step.ROLL_BACK

@@ -104,9 +104,10 @@ class GroupVersions:
         """How many instances more than desired; below 0, some are to be launched."""
         return len(self.of()) - int(self.answer["DesiredCapacity"])
 
-    def tries(self, version: str) -> bool:
-        """Whether it has instances of a version, or may launch them."""
-        return bool(self.of(version)) or bool(self.refresh and self.refresh.active)
+    @property
+    def active(self) -> Refresh | None:
+        """Its refresh, while that replaces or is being ended."""
+        return self.refresh if self.refresh and self.refresh.active else None
 
     def has(self, version: str) -> bool:
         """Whether it launches a version, and has no other instance."""
@@ -173,7 +174,7 @@ def next_step(
     """
     new = wish.version
     mine = trial if trial and trial.version.rpartition("/")[2] == new else None
-    groups = sorted(groups, key=lambda g: (g.tries(new), len(g.of())), reverse=True)
+    groups = sorted(groups, key=lambda g: (bool(g.of(new) or g.active), len(g.of())), reverse=True)
     for group in groups:
         if (refresh := group.refresh) is None:
             continue
@@ -182,16 +183,13 @@ def next_step(
         if refresh.status in _ON_ITS_WAY or (refresh.active and not refresh.version):
             return Plan(step=Step.WAIT, group=group.name, why=refresh.text)
         if refresh.status in _FAILED and refresh.started >= wish.began:
-            if any(g.of(new) and g.name in wish.before for g in groups):
-                return _back(wish, groups, refresh.text)
-            return Plan(step=Step.FAILED, group=group.name, why=refresh.text)
+            return _back(wish, groups, refresh.text)
     if mine and mine.verdict is Verdict.WORSE and any(not g.has(new) for g in groups):
         return _back(wish, groups, mine.text)
     for group in groups:
-        if group.refresh and group.refresh.active and not group.refresh.canary:
-            if short:
-                return Plan(step=Step.HOLD, group=group.name, why=short)
-            return Plan(step=Step.WAIT, group=group.name, why=group.refresh.text)
+        if group.active and not group.active.canary:
+            step = Step.HOLD if short else Step.WAIT
+            return Plan(step=step, group=group.name, why=short or group.active.text)
     first = groups[0]
     baked = mine is not None and mine.since is not None and now - mine.since >= wish.bake
     proven = wish.canary == 0 or max(groups, key=lambda g: len(g.of())).has(new)
@@ -206,11 +204,9 @@ def next_step(
         return _back(wish, groups, why)
     for group in groups:
         if not group.has(new):
-            if short or risk:
-                return Plan(step=Step.WAIT, group=group.name, why=short or risk)
-            return Plan(
-                step=Step.REST, group=group.name, why=mine.text if mine else "nothing is compared"
-            )
+            why = short or risk or (mine.text if mine else "nothing is compared")
+            step = Step.WAIT if short or risk else Step.REST
+            return Plan(step=step, group=group.name, why=why)
     return Plan(step=Step.DONE, why=f"every instance has version {new}")
 
 
@@ -228,7 +224,7 @@ def _back(wish: Wish, groups: Sequence[GroupVersions], why: str = "") -> Plan:
     """Roll back; what AWS would roll back to the version that it launches is cancelled first."""
     new, before, back = wish.version, wish.before, list[str]()
     for group in groups:
-        active = group.refresh if group.refresh and group.refresh.active else None
+        active = group.active
         if active and active.status in _ON_ITS_WAY:
             return Plan(step=Step.WAIT, group=group.name, why=active.text)
         if active and active.version == group.version:
@@ -248,7 +244,7 @@ def _of_canary(
     wish: Wish, group: GroupVersions, mine: NewVersion | None, now: datetime, short: str
 ) -> Plan:
     new, since = wish.version, mine.since if mine else None
-    running = group.refresh if group.refresh and group.refresh.active else None
+    running = group.active
     # Of too many, AWS ends the oldest version.
     newer = new.isdigit() and int(new) > int(group.version)
     serves = len(group.of(new, _SERVES)) >= wish.canary and group.beyond <= 0
@@ -267,9 +263,8 @@ def _of_canary(
     elif len(group.of()) <= wish.canary:
         # On-demand that stands in for it is released once the canary counts.
         short = "no instance would be left to compare the canary with"
-    if short:
-        return Plan(step=Step.WAIT, group=group.name, why=short)
-    return Plan(step=Step.CANARY, group=group.name, why=f"{wish.canary} of {len(group.of())}")
+    step, why = Step.WAIT if short else Step.CANARY, f"{wish.canary} of {len(group.of())}"
+    return Plan(step=step, group=group.name, why=short or why)
 
 
 class Rollout:
@@ -278,7 +273,7 @@ class Rollout:
     def __init__(self, aws: Aws, stack: str, fleet: str, now: Callable[[], datetime]) -> None:
         """Look the fleet up; raises `Gone` and `OperatorError`."""
         self._aws, self._stack, self.now = aws, aws.stack(stack), now
-        self._tried, self._found = set[str](), set[datetime]()
+        self._tried = set[str]()
         self._proven = self._serves = self._old = False
         self._fleets = aws.documents(self._stack)
         (self.fleet,) = chosen(self._fleets, fleet)
@@ -291,30 +286,39 @@ class Rollout:
         if not _of_one_template(groups):
             names = " and ".join(group.name for group in groups)
             raise OperatorError(f"{names} have two launch templates: give both one, to roll it out")
-        began, start = self.now(), timedelta(seconds=self.fleet.availability.launch_deadline_s)
-        until = began + BAKES * bake + start
-        self._serves = any(group.of(str(version), _SERVES) for group in groups)
-        if rings := self._rings(str(version), until - began):
-            raise OperatorError(f"{rings}: one alarm tells of all, and would roll this one back")
-        wish = Wish(version=str(version), canary=canary, bake=bake, began=began, until=until)
-        return replace(wish, before=versions_before(groups, wish.version))
+        now, start = self.now(), timedelta(seconds=self.fleet.availability.launch_deadline_s)
+        new = str(version)
+        self._serves = any(group.of(new, _SERVES) for group in groups)
+        return Wish(
+            version=new,
+            canary=canary,
+            bake=bake,
+            # One to this version that fails later is not begun again, whoever began it.
+            began=min([now, *(g.active.started for g in groups if g.active)]),
+            until=now + BAKES * bake + start,
+            before=versions_before(groups, new),
+        )
 
-    def _rings(self, version: str, lasting: timedelta) -> str:
-        """Say what the alarm may ring for; another fleet's version is proven while `lasting`."""
+    def _alone(self, wish: Wish, plan: Plan) -> Plan:
+        """Wait, or give up, where the alarm may ring for another version: it is one for all fleets.
+
+        Another fleet's version is being proven for as long as one of this wish.
+        """
         for fleet in self._fleets.fleets:
             _, health = self._turns(fleet)
-            fresh = health and age_from(health.at, self.now()) <= STALE_TURN_S
-            trial: NewVersion = (health.new_version if fresh else None) or NewVersion()
-            worse, unknown = trial.verdict is Verdict.WORSE, trial.verdict is Verdict.UNKNOWN
+            trial: NewVersion = (health.new_version if health else None) or NewVersion()
+            worse, lasts = trial.verdict is Verdict.WORSE, wish.until - wish.began
             if fleet == self.fleet:
-                if worse and not self._serves and trial.version.rpartition("/")[2] != version:
-                    return f"{trial.text}; give --roll-back first"
+                if worse and not self._serves and trial.version.rpartition("/")[2] != wish.version:
+                    return replace(plan, step=Step.FAILED, why=f"{trial.text}; roll it back first")
                 continue
-            is_new = unknown and trial.since and self.now() - trial.since < lasting
+            age = self.now() - trial.since if trial.since else lasts
+            new = trial.verdict is Verdict.UNKNOWN and age < lasts
             groups = read_versions(self._aws.autoscaling, fleet)
-            if worse or is_new or any(g.refresh and g.refresh.active for g in groups):
-                return f"fleet {fleet.name} is rolled out, or has a version that is worse; wait"
-        return ""
+            if worse or new or any(group.active for group in groups):
+                why = f"fleet {fleet.name} is rolled out, or has a version that is worse"
+                return replace(plan, step=Step.WAIT, why=why)
+        return plan
 
     def undo(self) -> Wish:
         """Say what is to be rolled back: what is compared, or what was rolled out last."""
@@ -336,21 +340,19 @@ class Rollout:
         """Decide the next step by what is there now."""
         if wish.undo:
             return _back(wish, self.groups())
-        now, trial = self.now(), None
-        short, risk = "", "whether enough serve is not known"
-        # A canary is held also while nothing is known of it.
+        now, trial, short, stands_in = self.now(), None, "", 0
+        risk = "whether enough serve is not known"
         with suppress(FleetError):
             turn, health = self._turns()
             trial = health.new_version if health else None
-            fresh = [one for one in (turn, health) if one and age_from(one.at, now) <= STALE_TURN_S]
-            seen = turn.availability if turn and turn in fresh else None
-            if seen:
+            if seen := turn.availability if turn else None:
                 missing, leaving = seen.shortfall_unfilled, seen.spot_at_risk
+                stands_in = seen.spot_desired - seen.spot_serving
                 short = f"{missing} serve nowhere" if missing else ""
                 risk = f"{leaving} are at risk" if leaving else ""
-            if health not in fresh:
+            if not health:
                 risk = "whether workers serve is not known"
-            elif health and any(not one.on_premises for one in health.suspects):
+            elif any(not one.on_premises for one in health.suspects):
                 risk = "workers are suspected"
             # What served before the new version began needs no canary, and is not compared.
             other = trial is not None and trial.version.rpartition("/")[2] != wish.version
@@ -358,17 +360,17 @@ class Rollout:
         groups = self.groups()
         for group in groups:
             self._tried |= group.of(wish.version, _STARTS).keys()
-            if group.refresh and group.refresh.active and group.refresh.version == wish.version:
-                self._found.add(group.refresh.started)
         if any(group.of(wish.version, _SERVES) for group in groups):
             self._tried.clear()
         # The fleet's memory may be lost, or no other version left, before all are replaced.
         wish = replace(wish, canary=0) if self._proven or self._old else wish
-        before = {} if self._old else wish.before
-        wish = replace(wish, before=before, began=min({wish.began, *self._found}))
+        wish = replace(wish, before={}) if self._old else wish
+        if wish.canary and stands_in > 0:
+            # Launches that fail, or are late, limit what on-demand covers beyond.
+            risk = risk or f"{stands_in} of spot do not serve"
         plan = next_step(wish, groups, trial, now, short, risk, len(self._tried))
         self._proven = self._proven or plan.step is Step.REST
-        return plan
+        return self._alone(wish, plan) if plan.step in (Step.CANARY, Step.REST) else plan
 
     def take(self, plan: Plan, wish: Wish) -> None:
         """Request a step of AWS."""
@@ -381,7 +383,7 @@ class Rollout:
                     self._start(
                         group,
                         wish.version,
-                        MaxHealthyPercentage=100 if share < 50 else 110,  # noqa: PLR2004
+                        MaxHealthyPercentage=100,
                         CheckpointPercentages=[share, 100],
                         CheckpointDelay=int(UNATTENDED.total_seconds()),
                         **self._guard,
@@ -395,8 +397,6 @@ class Rollout:
                 case Step.ROLL_BACK:
                     for group in groups.values():
                         self._end(group, "" if self._old else wish.before.get(group.name, ""))
-                case _:
-                    pass
 
     def cancel(self) -> Plan:
         """Cancel the active refreshes of both groups."""
@@ -417,8 +417,10 @@ class Rollout:
         return True
 
     def _turns(self, fleet: Fleet | None = None) -> Any:
+        """Return the newest turn of each controller, None where that is old."""
         newest = self._aws.records(self._stack).newest((fleet or self.fleet).name, 20)
-        return (next(iter(newest.of(one)), None) for one in OF_FLEETS)
+        found = [next(iter(newest.of(one)), None) for one in OF_FLEETS]
+        return [it if it and age_from(it.at, self.now()) <= STALE_TURN_S else None for it in found]
 
     @property
     def _guard(self) -> dict[str, Any]:

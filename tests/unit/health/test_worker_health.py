@@ -436,6 +436,9 @@ def test_what_alone_tries_a_new_version_is_covered_at_first_and_replaced_outside
     diagnosis = diagnosed(load(*busy(*SPOT[1:])), spent, groups=groups)
     assert (diagnosis.replace, diagnosis.free) == ((SPOT[0],), (SPOT[0],))
     assert (SPOT[0] in diagnosis.memory.unproven) is covered
+    # A refresh that rolls the version back has launched its successor.
+    more = (group("spot", 5, groups[0].instances), groups[1])
+    assert diagnosed(load(*busy(*SPOT[1:])), spent, groups=more).replace == ()
 
 
 @pytest.mark.parametrize(("until", "late"), [(-301, False), (-300, True), (-1, True)])

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from spotkeeper.domain.decision import Suspect, Suspicion
-from spotkeeper.domain.fleet import Fleet, Group
+from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.reports import (
     idle_beside_requests,
     is_logged,
@@ -114,6 +114,9 @@ def diagnose(
         wanted = one_at_a_time(due, silence, memory, fleet, now)
     wanted = () if fleet.in_maintenance(now) else wanted
     tries = canary(memory.trial, groups)
+    # A refresh that rolls it back has launched its successor.
+    more = [g for g in groups if sum(i.phase is not Phase.LEAVING for i in g.instances) > g.desired]
+    wanted = tuple(i for i in wanted if i not in canary(memory.trial, more))
     free = _would_start_now([i for i in wanted if i in never_reported], groups, memory)
     free = (*free, *(i for i in wanted if i in tries and i not in free))
     free = free if policy.replacements_per_hour else ()
