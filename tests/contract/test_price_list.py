@@ -80,10 +80,6 @@ def test_the_price_list_is_that_of_the_partition(region: str, expected: str | No
     assert price_list_region(region) == expected
 
 
-def test_where_there_is_no_price_list_nothing_has_a_list_price() -> None:
-    assert on_demand_prices(None, ["g5.xlarge"], "us-gov-west-1") == {}
-
-
 def test_each_type_is_looked_up_once(pricing: Stubber) -> None:
     for kind, usd in (("g5.xlarge", "1.006"), ("g6.xlarge", "0.8048")):
         pricing.add_response("get_products", {"PriceList": [product(kind, usd)]}, asked(kind))

@@ -7,7 +7,6 @@ import pytest
 from moto.servicequotas.responses import ServiceQuotasResponse
 
 from functions.examine_account.app import handler as examine_account
-from spotkeeper.border.settings import SettingsError
 from tests.functions.conftest import Stage, StageOf
 from tests.operator.command import STACK, deploy
 
@@ -57,8 +56,3 @@ def test_a_clean_bill_is_counted_too(
     monkeypatch.setattr("functions.examine_account.app.examine", lambda _: ())
     assert deployed.call(examine_account) == {"error": 0, "warning": 0, "unknown": 0, "note": 0}
     assert emitted(capsys) == {"Misconfigurations": 0}
-
-
-def test_a_stack_that_has_no_name_is_a_wrong_environment(stage_of: StageOf) -> None:
-    with pytest.raises(SettingsError, match="STACK_NAME"):
-        stage_of(("ocr",)).call(examine_account)

@@ -64,7 +64,7 @@ def types_by_name(
     spot = {f"us-east-1a/{k}": PriceSeries(at=(NOON - HOUR,), usd=(p,)) for k, p in prices.items()}
     cost = Cost(
         items=tuple(items), book=PriceBook(spot=spot, on_demand={"g5.xlarge": 1.0}),
-        since=NOON - HOUR, until=NOON, missing=(),
+        since=NOON - HOUR, until=NOON,
     )  # fmt: skip
     by_minute = groupby(logs, lambda log: (log.instance_id, log.finished_at.minute))
     minutes = (list(part) for _, part in by_minute)

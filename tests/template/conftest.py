@@ -15,9 +15,3 @@ def stack(request: pytest.FixtureRequest) -> Stack:
 def adopted() -> Stack:
     """The stack around the two groups that the files in events/ name."""
     return Stack.with_parameters(ADOPT)
-
-
-@pytest.fixture
-def created() -> Stack:
-    """The stack that brings its own groups, and a warm pool."""
-    return Stack.with_parameters({**CREATE, "WarmPoolSize": 2})

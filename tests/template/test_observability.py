@@ -140,24 +140,6 @@ def test_stacks_of_one_name_have_dashboards_in_each_region_and_the_homes_shows_a
     assert "variables" not in json.loads(alone["DashboardBody"])
 
 
-def looked_at(alarm: dict[str, Any], name: str) -> list[str]:
-    """Whose metric of AWS's an alarm looks at."""
-    metrics = [it["MetricStat"]["Metric"] for it in alarm["Metrics"] if "MetricStat" in it]
-    metrics = [it for it in metrics if it["Namespace"] != "Spotkeeper"]
-    assert {it["MetricName"] for it in metrics} == {name}
-    return [it["Dimensions"][0]["Value"] for it in metrics]
-
-
-def test_every_function_that_fails_or_is_throttled_rings_an_alarm(stack: Stack) -> None:
-    """One that runs every five minutes or daily cannot fail in two of three minutes."""
-    every, watched = {*stack.functions()}, alarms(stack)
-    assert {*looked_at(watched["ThrottlesAlarm"], "Throttles")} == every
-    often, seldom = (
-        {*looked_at(watched[name], "Errors")} for name in ("ErrorsAlarm", "FailedInvocationsAlarm")
-    )
-    assert (often | seldom, seldom) == (every, {"KeepLedger", "ExamineAccount"})
-
-
 def test_checkers_that_do_not_run_ring_without_any_data_too(stack: Stack) -> None:
     """In a new stack one may start first: tests/template/test_alarms.py has the minutes."""
     assert alarms(stack)["CheckerNotRunningAlarm"]["InsufficientDataActions"] == ["AlarmTopic"]

@@ -230,8 +230,9 @@ def _types(group: dict[str, Any]) -> list[str]:
     return [it["InstanceType"] for it in overrides]
 
 
-def test_the_warm_pool_is_on_the_on_demand_group_and_stopped(created: Stack) -> None:
-    [pool] = created.resources("AWS::AutoScaling::WarmPool").values()
+def test_the_warm_pool_is_on_the_on_demand_group_and_stopped() -> None:
+    made = Stack.with_parameters({**CREATE, "WarmPoolSize": 2})
+    [pool] = made.resources("AWS::AutoScaling::WarmPool").values()
     assert pool["AutoScalingGroupName"] == "ocr-on-demand"
     # Price and simulation assume that used instances return to the pool; nothing refills it.
     assert (pool["PoolState"], pool["MaxGroupPreparedCapacity"]) == ("Stopped", 2)

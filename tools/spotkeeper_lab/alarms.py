@@ -140,15 +140,6 @@ def _each(combine: Callable[[list[float]], float], lines: Sequence[Points]) -> P
     return [combine(column) if column else None for column in columns]
 
 
-def _fill(line: Points, value: Any) -> Points:
-    return [value if one is None else one for one in line]
-
-
-def _diff(line: Points) -> Points:
-    pairs = zip([None, *line], line, strict=False)
-    return [None if old is None or new is None else new - old for old, new in pairs]
-
-
 def _arithmetic(combine: Callable[[float, float], float], left: Any, right: Any) -> Any:
     """Combine two lines, or a line and a number; what one of two lines lacks counts as 0."""
     if not isinstance(left, list):
@@ -175,18 +166,12 @@ def calculate(expression: str, lines: Mapping[str, Points]) -> Points:
                 return lines[name]
             case ast.Constant(value=number):
                 return number
-            case ast.List(elts=elements):
-                return [value(each) for each in elements]
             case ast.BinOp(left=left, op=op, right=right):
                 return _arithmetic(_OPERATORS[type(op)], value(left), value(right))
             case ast.Call(func=ast.Name(id="METRICS")):
                 return list(lines.values())
-            case ast.Call(func=ast.Name(id="SUM" | "MAX" as name), args=[many]):
-                return _each(sum if name == "SUM" else max, value(many))
-            case ast.Call(func=ast.Name(id="FILL"), args=[line, number]):
-                return _fill(value(line), value(number))
-            case ast.Call(func=ast.Name(id="DIFF"), args=[line]):
-                return _diff(value(line))
+            case ast.Call(func=ast.Name(id="SUM"), args=[many]):
+                return _each(sum, value(many))
         raise ValueError(f"not an expression that is known here: {expression}")
 
     result: Points = value(ast.parse(expression, mode="eval").body)

@@ -224,7 +224,7 @@ GAPS_NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What ran in a time, and its prices; `missing` names those that AWS does not have.
+    """What ran in a time, and its prices.
 
     `peak` is the most instances that were needed. `unknown` names what is not included because it
     was never read. `noticed` is what users noticed of interruptions, `idle` the share of the live
@@ -237,7 +237,6 @@ class Cost:
     book: PriceBook
     since: datetime
     until: datetime
-    missing: tuple[str, ...]
     peak: int | None = None
     unknown: tuple[str, ...] = ()
     noticed: Noticed | None = None
@@ -295,10 +294,6 @@ def read_cost(
     slots = {each.name: each.slots for each in fleets}
     names = [*slots]
     items, book, known = _priced_ledger(aws, ledger, names, first, until, own)
-    pools = {item.pool for item in items if item.option == "spot"}
-    types = {item.instance_type for item in items}
-    missing = [f"spot {pool}" for pool in sorted(pools - book.spot.keys())]
-    missing += [f"on-demand {kind}" for kind in sorted(types - book.on_demand.keys())]
     troubles: list[str] = []
 
     def ask[T](read: Callable[[], T]) -> T | None:
@@ -334,7 +329,6 @@ def read_cost(
         book=book,
         since=max(since, known),
         until=until,
-        missing=tuple(missing),
         peak=peak,
         unknown=(
             *(f"{error}: its cost is not included" for error in documents.errors),
@@ -390,11 +384,8 @@ def unread(
                     ", ".join(ids[:GAPS_NAMED]) + ", ..." * (len(ids) > GAPS_NAMED)
                     for ids in (gap.instances, gap.ended)
                 )
-                if len(gap.instances) == 1:
-                    parts.append(f"1 instance that ran meanwhile is not included: {ran}")
-                elif gap.instances:
-                    count = f"{len(gap.instances)} instances that ran meanwhile"
-                    parts.append(f"{count} are not included: {ran}")
+                if gap.instances:
+                    parts.append(f"not included of that time ({len(gap.instances)}): {ran}")
                 if gap.ended:
                     parts.append(f"it is not known when or why these ended: {ended}")
                 yield f"fleet {name}: {'; '.join(parts)}"
@@ -461,7 +452,7 @@ def cost_json(cost: Cost, by: By | None = None) -> str:
         until=cost.until,
         paid_usd=cost.whole.paid,
         saved_by_sizing_usd=cost.whole.saved_by_sizing,
-        missing_prices=cost.missing,
+        missing_prices=tuple(_unpriced(cost)),
         unpriced_hours=_unpriced(cost),
         requests_around_interruptions=cost.noticed,
         idle_share=cost.idle,

@@ -159,20 +159,14 @@ def report_messages(
 
     For an error, Lambda would take more and more concurrency from the messages of all fleets.
     """
+    failed: list[str] = []
     try:
         report(turn)
     except (TurnFailed, ExceptionGroup) as error:
         failed = [i for i, of in messages.items() if of is None or of & turn.failed]
-        return _redelivered(error, failed)
-    return _redelivered(None, [])
-
-
-def _redelivered(error: Exception | None, message_ids: Sequence[str]) -> dict[str, Any]:
-    """Answer which messages failed; an error is counted for the alarm, with what it says."""
-    if error:
         logger.error(str(error)[:CAUSES_AT_MOST], kind=type(error).__name__)
         _count("MessagesFailed", 1)
-    return {"batchItemFailures": [{"itemIdentifier": one} for one in message_ids]}
+    return {"batchItemFailures": [{"itemIdentifier": one} for one in failed]}
 
 
 def report_unusable(event: Mapping[str, object]) -> None:

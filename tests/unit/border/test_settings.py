@@ -2,7 +2,13 @@
 
 import pytest
 
-from spotkeeper.border.settings import CheckerSettings, CollectSettings, Settings, SettingsError
+from spotkeeper.border.settings import (
+    CheckerSettings,
+    CollectSettings,
+    ExamineSettings,
+    Settings,
+    SettingsError,
+)
 
 WHOLE = {
     "TABLE_NAME": "spotkeeper",
@@ -17,6 +23,7 @@ MODELS: dict[type[Settings], tuple[str, ...]] = {
     Settings: ("TABLE_NAME", "FLEET_DOCUMENTS_PATH"),
     CheckerSettings: ("TABLE_NAME", "FLEET_DOCUMENTS_PATH", "STACK_NONCE", "WAKE_UP_QUEUE_URL"),
     CollectSettings: ("TABLE_NAME", "FLEET_DOCUMENTS_PATH", "DEFAULT_FLEET"),
+    ExamineSettings: ("STACK_NAME",),
 }
 
 

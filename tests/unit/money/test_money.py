@@ -65,14 +65,6 @@ def test_a_warm_instance_that_started_again_has_two_items() -> None:
     assert (second.since, second.until) == (hour(3), None)
 
 
-def test_a_price_that_changes_while_it_runs() -> None:
-    """Two hours at 0.30, one at 0.40."""
-    (found,) = priced([replace(ITEM, until=hour(3))], BOOK, hour(0), hour(24))
-    assert found.paid == pytest.approx(1.0)
-    assert found.on_demand == pytest.approx(3.0)
-    assert found.unpriced_h == 0
-
-
 @pytest.mark.parametrize(
     ("option", "ended_by", "minutes", "paid"),
     [
