@@ -37,10 +37,7 @@ _DUMMY_AWS = {
 }
 
 # These run in one process each: what their tests share is made once.
-TOGETHER = {
-    "tests/e2e/test_demo.py": "an hour of the demo",
-    "tests/unit/lab/replay/test_replay_on_market.py": "a replay on a market",
-}
+TOGETHER = {"tests/e2e/test_demo.py": "an hour of the demo"}
 
 
 # The same examples for everybody; `make laws` draws others each time, and many more.

@@ -34,18 +34,6 @@ from tests.laws import shuffles
 from tests.unit.turns.stage import START_S, Stage, hung, served
 
 
-def test_less_load_ends_the_least_busy_instances() -> None:
-    stage = Stage(sizing=SizingPolicy(scale_in_after_s=0))
-    busy, *idle = stage.spot
-    for minute in range(6):
-        stage.serve(minute, {busy: 0.6} | dict.fromkeys(idle, 0.25))
-        assert stage.cloud.group("spot").desired == 4
-        stage.turn(minute)
-    assert stage.cloud.group("spot").desired == 2
-    assert busy in stage.spot
-    assert len(set(idle) & set(stage.spot)) == 1
-
-
 def test_an_unforeseen_error_stops_one_fleet_and_is_raised_after_all_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -17,7 +17,7 @@ from spotkeeper.turns.check_availability import NO_STATE, check_availability, ha
 from spotkeeper_lab.fakes import instant
 from tests.builders import counted
 from tests.simulation.golden import ON_DEMAND, FakeFleet, warning
-from tests.unit.turns.stage import Controls, Stage
+from tests.unit.turns.stage import Controls
 
 AWAY: Sequence[FleetError] = [Throttled("slow down"), Unavailable("503"), TimedOut("no answer")]
 
@@ -138,22 +138,6 @@ def test_what_was_requested_before_the_table_failed_is_recorded() -> None:
     assert fleet.on_demand == 2
     assert (record.rule, str(record.error)) == (FAILED, "Unavailable: 503")
     assert f"{ON_DEMAND}: desired 2" in [one.text() for one in record.done]
-
-
-def test_a_sizing_that_the_table_did_not_keep_is_recorded() -> None:
-    stage = Stage(4)
-    stage.faults.meanwhile["set_desired"] = lambda: stage.faults.refusals.update(
-        commit=Unavailable("503")
-    )
-    failed: list[DecisionRecord] = []
-    minute = 0
-    while not failed:
-        stage.serve(minute, dict.fromkeys(stage.spot, 0.99))
-        failed = [record for record in stage.turn(minute).records if record.rule == FAILED]
-        minute += 1
-    desired = stage.cloud.group("spot").desired
-    assert desired > 4
-    assert [one.text() for one in failed[0].done] == [f"spot: desired {desired}"]
 
 
 def test_a_record_that_is_refused_once_is_tried_again_and_not_lost() -> None:

@@ -1,4 +1,4 @@
-"""The world of a backtest: its bounds, when turns are, and what instances served and cost."""
+"""The world of a backtest: when turns are, and what instances cost."""
 
 from itertools import pairwise
 
@@ -13,32 +13,12 @@ MARKET = market_of("m", 600.0, {"a/g": [(0.0, 9)], "b/g": [(0.0, 9)]})
 PRICED = Market(
     ("a/g",), 600.0, "priced", (Steps((0.0, 100.0, 300.0), (9, 9, 9), (0.2, 0.5, 0.1)),)
 )
-WORLD = World(target=2, tick_s=60.0, cold_start_s=120.0, price_ratio=0.25)
-
-
-def life(start: float, end: float, pool: str | None = "a/g", *, lost: bool = False) -> PaidLife:
-    return PaidLife(pool=pool, launched_s=start, ready_s=start + 120, ended_s=end, lost=lost)
-
-
-def test_an_instance_is_billed_from_launch_and_ready_after_its_start() -> None:
-    result = account([life(0, 600), life(60, 300, None)], MARKET, WORLD)
-    assert result.spot.tolist() == [1] * 10
-    assert result.on_demand.tolist() == [0, 1, 1, 1, 1, 0, 0, 0, 0, 0]
-    assert result.ready.tolist() == [0, 0, 1, 2, 2, 1, 1, 1, 1, 1]
-    assert result.paid == 600 * 0.25 + 240
-    assert result.cost == (150 + 240) / 1200
-
-
-def test_shares_leave_the_first_cold_start_out() -> None:
-    result = account([life(0, 600), life(0, 360, lost=True)], MARKET, WORLD)
-    assert result.served_share == 4 / 8
-    assert result.capacity_share == (4 * 2 + 4) / 16
-    assert (result.spot_launches, result.on_demand_launches, result.losses) == (2, 0, 1)
 
 
 def test_the_warm_pool_pays_for_the_disks_of_what_is_stopped() -> None:
     world = World(target=2, tick_s=60.0, warm_start_s=60.0, warm_pool=3, warm_disk_ratio=0.01)
-    result = account([life(0, 300, None)], MARKET, world)
+    life = PaidLife(pool=None, launched_s=0.0, ready_s=60.0, ended_s=300.0)
+    result = account([life], MARKET, world)
     assert result.paid == pytest.approx(300 + 0.01 * (2 * 300 + 3 * 300))
 
 

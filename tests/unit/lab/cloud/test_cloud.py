@@ -47,8 +47,8 @@ def ids(cloud: Cloud) -> list[str]:
     return [instance.instance_id for instance in cloud.group("spot").instances]
 
 
-def states(cloud: Cloud, group: str = "spot") -> list[str]:
-    return [instance.state for instance in cloud.group(group).instances]
+def states(cloud: Cloud) -> list[str]:
+    return [instance.state for instance in cloud.group("spot").instances]
 
 
 def statuses(cloud: Cloud) -> list[tuple[str, str]]:
@@ -107,20 +107,6 @@ def test_a_drought_is_retried_every_retry_and_ends_on_the_grid() -> None:
     cloud.advance(1020)
     assert len(ids(cloud)) == 1
     assert cloud.failures("spot", 1010.0) == []
-
-
-def test_a_warm_pool_serves_sooner_until_it_is_used_up() -> None:
-    cloud = make(desired=0, physics=Physics(cold_start_s=300, warm_start_s=60, warm_pool=2))
-    cloud.set_desired("od", 3)
-    cloud.advance(60)
-    assert states(cloud, "od").count("InService") == 2
-    cloud.advance(300)
-    assert states(cloud, "od").count("InService") == 3
-    cloud.set_desired("od", 0)
-    cloud.advance(360)
-    cloud.set_desired("od", 2)
-    cloud.advance(420)
-    assert states(cloud, "od").count("InService") == 2
 
 
 def test_events_are_delivered_late_and_next_s_knows_when() -> None:
