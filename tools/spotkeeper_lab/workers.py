@@ -389,9 +389,6 @@ class Workforce:
         """Workers that take requests, idle or not."""
         return sum(worker.accepts for worker in self._workers.values())
 
-    def workers(self, instance_id: str) -> list[str]:
-        return [worker.worker_id for worker in self._instances.get(instance_id, ())]
-
     def serving(self, instance_id: str) -> bool:
         """Whether an instance has a worker that takes requests."""
         return any(worker.accepts for worker in self._instances.get(instance_id, ()))

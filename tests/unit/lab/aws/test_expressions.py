@@ -50,7 +50,7 @@ def test_conditions(table: Table, condition: str, holds: bool) -> None:
     else:
         with pytest.raises(CloudError, match="conditional request failed"):
             update(table, condition=condition)
-        assert table.scan() == {"Items": [ITEM]}
+        assert table.get_item(Key=KEY) == {"Item": ITEM}
 
 
 def test_updates(table: Table) -> None:
