@@ -123,6 +123,15 @@ def look_at(path: Path) -> Entry | None:
     return Entry(path, tuple(sorted(print_)), outside) if print_ or outside else None
 
 
+def _unfinished(entry: Entry) -> str:
+    """Say what in an entry, or beside it, says that it is not whole; empty if nothing does."""
+    stem = entry.name.removesuffix(".ckpt")
+    beside = (entry.path.with_name(f"{stem}{sep}unfinished") for sep in "-._")
+    names = [*(path.name for path in beside if path.exists()), *(name for name, *_ in entry.print)]
+    mark = next(filter(_IS_UNFINISHED.search, names), "")
+    return mark and f"it is not finished: {mark} is there"
+
+
 class Entries:
     """Watches a checkpoint folder. `committed` is what the bucket has; only newer ones count.
 
@@ -163,8 +172,9 @@ class Entries:
                 self.ignored[path.name] = reason
                 continue
             entry = look_at(path)
-            if entry is None or (reason := self._older(entry, forms) or entry.outside) == _OLD:
+            if entry is None or (reason := self._older(entry, forms)) == _OLD:
                 continue
+            reason = reason or entry.outside or _unfinished(entry)
             if reason:
                 self.ignored[path.name] = reason
                 continue
@@ -196,10 +206,6 @@ class Entries:
             return f"its name does not match entries = {', '.join(self._names)}"
         if _IS_DRAFT.search(name) and not is_published(path):
             return "its name is that of a draft"
-        marks = [*self.folder.glob(f"{escape(name.removesuffix('.ckpt'))}[-._]unfinished")]
-        marks += path.iterdir() if path.is_dir() else ()
-        if mark := next((each.name for each in marks if _IS_UNFINISHED.search(each.name)), ""):
-            return f"it is not finished: {mark} is there"
         stem = _IS_PART.sub("", name)
         if stem != name and any(self.folder.glob(f"{escape(stem)}.data-*")):
             return "a part of a checkpoint: write each of them into a folder of its own"
