@@ -117,7 +117,7 @@ STORIES = {
     ),
     "NeMo": (
         {}, "metrics.json|m-step=9-unfinished|m-step=9.ckpt|m-step=9-unfinished > .done"
-            "|m-step=10-unfinished|m-step=10/",
+            "|m-step=10-unfinished|m-step=10.ckpt",
         "m-step=9.ckpt",
     ),
     "torchtune": (

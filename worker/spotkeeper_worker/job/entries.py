@@ -37,10 +37,9 @@ _IS_PART = re.compile(r"\.(index|meta|data-[0-9]+-of-[0-9]+)$")
 # Weights & Biases, MLflow, Lightning, DeepSpeed's save_checkpoint, Megatron, torchtune.
 _FOLDERS_BESIDE = ("runs", "logs", "tensorboard", "tb_logs", "wandb", "mlruns", "recipe_state")
 _FILES_BESIDE = (
-    "events.out.tfevents.*", "trainer_state.json", "training_args.bin", "config.json",
-    "generation_config.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json",
-    "vocab.*", "merges.txt", "preprocessor_config.json", "chat_template.*", "*_results.json",
-    "metrics.json*", "progress.txt", "*.log", "*.md", "*.py", "*.csv", "*.yaml", "*.yml",
+    "events.out.tfevents.*", "trainer_state.json", "training_args.bin", "*config.json", "vocab.*",
+    "tokenizer*", "special_tokens_map.json", "added_tokens.json", "merges.txt", "chat_template.*",
+    "*_results.json", "metrics.json*", "progress.txt", "*.log", "*.md", "*.py", "*.csv", "*.y*ml",
 )  # fmt: skip
 # Files that name the newest checkpoint: DeepSpeed, TensorFlow, mmengine, Megatron and verl.
 _POINTERS = ("latest", "checkpoint", "last_checkpoint", "latest_checkpointed_iteration.txt")
