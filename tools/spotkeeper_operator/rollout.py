@@ -27,7 +27,7 @@ ALARM = "new-version-worse"
 WARM_UP_S = 180
 LOOK_EVERY_S = 5.0
 # What a group launches until a canary's refresh is cancelled has the new version: look sooner.
-LOOK_FOR_CANARY_S = 1.0
+LOOK_FOR_CANARY_S = 0.5
 # How long AWS waits with a canary that nobody looks at any more: as long as it can.
 UNATTENDED = timedelta(hours=48)
 # A canary that is not launching by then does not launch now.

@@ -554,8 +554,9 @@ def test_a_warm_fleet_fills_a_loss_while_its_growth_is_unproven() -> None:
 def test_the_place_of_a_canary_is_covered_until_it_serves(of: Fleet) -> None:
     """AWS ends another instance once the canary is in service, and it may never serve."""
 
-    def beside(serving: int, phase: Phase, desired: int = 4) -> Group:
-        old = [replace(i, template="7") for i in instances(SPOT[:serving])]
+    def beside(serving: int, phase: Phase, desired: int = 4, also: int = 0) -> Group:
+        launching = SPOT[serving : serving + also]
+        old = [replace(i, template="7") for i in instances(SPOT[:serving], launching)]
         new = Instance(instance_id=SPOT[9], pool="us-east-1a/g5", phase=phase, template="8")
         return group("spot", desired, (*old, new))
 
@@ -567,8 +568,9 @@ def test_the_place_of_a_canary_is_covered_until_it_serves(of: Fleet) -> None:
         (210, beside(2, Phase.IN_SERVICE), {"unproven": since}, 2),
         (240, beside(3, Phase.IN_SERVICE), {"unreported": since}, 1),
         (300, beside(3, Phase.IN_SERVICE), {}, 0),
-        # A larger load is waited for, whatever it launches.
+        # A larger load is waited for, whatever it launches, but not what it launches beside.
         (360, beside(4, Phase.LAUNCHING, desired=5), {}, 0),
+        (390, beside(4, Phase.LAUNCHING, desired=5, also=1), {}, 1),
     )
     take = settled(of)
     for seconds, seen, more, short in story:

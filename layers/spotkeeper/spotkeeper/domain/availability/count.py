@@ -465,7 +465,9 @@ class Assessment:
         """
         spot, increases = self.spot, self.memory.pending_increases
         growth = sum([increase.count - increase.unproven for increase in increases])
-        tried = max(0, spot.tried - growth)
+        # Of those that launch for a growth, none ends another one.
+        others = spot.launching + spot.unproven + spot.missing - spot.tried
+        tried = max(0, spot.tried - max(0, growth - others))
         if self.policy.on_demand_warm:
             # One that is in service, and unproven, launches no more.
             launching = max(0, tried - spot.unproven)
