@@ -140,16 +140,15 @@ def report_spending(report: LedgerReport) -> dict[str, float]:
 
     Raises `TurnFailed` when a fleet's ledger could not be kept, after all were tried.
     """
-    for fleet, figures in report.spent.items():
-        emit(fleet, figures)
-        if hours := figures["UnpricedHours"]:
+    for fleet, found in report.spent.items():
+        spent = {"SpentSpot": found.spent_spot_usd, "SpentOnDemand": found.spent_on_demand_usd}
+        emit(fleet, spent | {"Saved": found.saved_by_spot_usd})
+        if hours := found.unpriced_h:
             logger.warning("instances without a price", fleet=fleet, hours=hours)
     _log(report.errors)
     if report.errors:
         raise TurnFailed("not every ledger was kept", report.errors)
-    return {
-        fleet: spent["SpentSpot"] + spent["SpentOnDemand"] for fleet, spent in report.spent.items()
-    }
+    return {fleet: found.paid for fleet, found in report.spent.items()}
 
 
 def report_messages(

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.money.ledger import Gap, LedgerItem, Life, entries, over_and_not_open
-from spotkeeper.domain.money.prices import Priced, priced
+from spotkeeper.domain.money.prices import priced
+from spotkeeper.domain.money.savings import Savings, savings
 from spotkeeper.ports import FleetError, GroupReader, Prices, TimedOut, Unavailable
 from spotkeeper.turns.turn import Budget, rotated
 
@@ -83,12 +84,12 @@ class LedgerPorts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerReport:
-    """The figures of each fleet since the last look, and what could not be kept.
+    """What each fleet spent and saved since the last look, and what could not be kept.
 
     One fleet's error stops no other's ledger.
     """
 
-    spent: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    spent: Mapping[str, Savings] = field(default_factory=dict)
     errors: tuple[FleetError, ...] = ()
 
 
@@ -131,7 +132,10 @@ def keep_ledger(
         # What all fleets need together.
         names = ", ".join(fleet.name for fleet in fleets)
         return LedgerReport(errors=(*errors, type(error)(f"fleets {names}: {error}")))
-    spent = {name: _figures(priced(some, book, now - every, now)) for name, some in items.items()}
+    since = now - every
+    spent = {
+        name: savings(priced(some, book, since, now), since, now) for name, some in items.items()
+    }
     return LedgerReport(spent=spent, errors=tuple(errors))
 
 
@@ -226,16 +230,3 @@ def _keep(
     over_now = [item for item in changed if item.until is not None]
     gone = {item.instance_id for item in over_now}
     return [*(item for i, item in newest.items() if i not in gone), *over_now]
-
-
-def _figures(lives: Sequence[Priced]) -> dict[str, float]:
-    """Add up what was spent and saved, USD."""
-    paid = {option: 0.0 for option in ("spot", "on-demand")}
-    for each in lives:
-        paid[each.item.option] += each.paid
-    return {
-        "SpentSpot": paid["spot"],
-        "SpentOnDemand": paid["on-demand"],
-        "Saved": sum(each.saved for each in lives),
-        "UnpricedHours": sum(each.unpriced_h for each in lives),
-    }

@@ -31,7 +31,7 @@ _FROM_PARAMETERS = {
     "sizing.target_load_rate": "TargetLoadRate",
     "availability.early_replacement": "EarlyReplacement",
 }
-_PENDING = "PendingConfirmation"
+_PENDING, _RESERVED = "PendingConfirmation", "ReservedConcurrentExecutions"
 
 
 def stack_facts(client: Clients, stack: Stack, fleets: Iterable[Fleet]) -> StackFacts:
@@ -75,7 +75,11 @@ def stack_facts(client: Clients, stack: Stack, fleets: Iterable[Fleet]) -> Stack
         ),
         stopped_functions=names(
             "lambda:GetFunctionConcurrency",
-            lambda: (n for n in ids("AWS::Lambda::Function") if _is_stopped(functions, n)),
+            lambda: (
+                name
+                for name in ids("AWS::Lambda::Function")
+                if functions.get_function_concurrency(FunctionName=name).get(_RESERVED) == 0
+            ),
         ),
         silenced_alarms=names(
             "cloudwatch:DescribeAlarms",
@@ -135,11 +139,6 @@ def set_by_hand(document: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
             if field not in written or written[field] != leaf:
                 patch[section] = patch.get(section, {}) | {name: leaf} if name else leaf
     return patch
-
-
-def _is_stopped(functions: Any, name: str) -> bool:
-    concurrency = functions.get_function_concurrency(FunctionName=name)
-    return bool(concurrency.get("ReservedConcurrentExecutions") == 0)
 
 
 def _is_off(described: Mapping[str, Any]) -> bool:

@@ -35,8 +35,7 @@ class LedgerTable(Items):
     def gaps(self, fleet: str, since: datetime) -> tuple[Gap, ...]:
         """Read the gaps that ended after an instant."""
         rows = self._range(fleet, f"{_GAPS}{since.isoformat()}", _GAPS + LAST)
-        gaps = [_read(_GAP, one, "gap") for one in rows]
-        return tuple(gap for gap in gaps if gap.until > since)
+        return tuple(_read(_GAP, one, "gap") for one in rows)
 
     def ended(self, fleet: str, since: datetime) -> tuple[LedgerItem, ...]:
         """Read what ended since an instant."""

@@ -56,8 +56,8 @@ def savings(
     from them. It is None where it is not known.
     """
     spot = [p for p in lives if p.item.option is PurchaseOption.SPOT]
-    by_the_hour = [p for p in lives if p.item.option is PurchaseOption.ON_DEMAND]
-    on_demand = [p for p in by_the_hour if not p.item.reservation]
+    others = [p for p in lives if p.item.option is PurchaseOption.ON_DEMAND]
+    on_demand = [p for p in others if not p.item.reservation]
     same = sum(p.on_demand for p in lives)
     unpriced_h = sum(p.unpriced_h for p in lives)
     reserved_h = sum(p.hours for p in lives if p.item.reservation)
