@@ -70,6 +70,18 @@ def test_a_fleet_at_its_bound_is_late_by_every_rule(
     assert max(minutes) == 5 * most
 
 
+@pytest.mark.parametrize(
+    ("load", "waiting", "most"), [(1.0, 20, 40), pytest.param(60.0, 600, 600, id="a flow")]
+)
+def test_a_shadow_sees_no_log_of_what_waits(load: float, waiting: int, most: int) -> None:
+    """Requests of 30 s arrive at once: the rule only clears the backlog."""
+    counts, works_s = steady(load, 30.0, 2 * HOUR).slots()
+    counts[-STEP_SLOTS] += waiting
+    works_s[-STEP_SLOTS] += waiting * 30.0
+    _, minutes = judged(ArrivalLog(0, counts, works_s), 2 * HOUR, POLICY, 0.5)
+    assert minutes[FAMILY.index(Member(60, 0.0, 300))] < most
+
+
 def test_a_quiet_night_costs_the_least_fleet_and_nothing_is_late() -> None:
     log = ArrivalLog(0, [1, *[0] * (3 * HOUR - 1)], [2.0, *[0.0] * (3 * HOUR - 1)])
     late, minutes = judged(log, 3 * HOUR, POLICY, 0.5)

@@ -302,7 +302,9 @@ def _exact(
             waiting = islice(requests, at, bisect_left(requests, (now,)))
             waiting_s = sum(service_s for _, service_s in waiting)
             live = have - len(booting)
-            want = max(want, _drained(waiting_s, live, have, world, minute))
+            # What waits is in no log yet: the rule sees the load from before it arrived.
+            seen = max(0, minute - math.ceil((now - requests[at][0]) / MINUTE_S))
+            want = max(wants[seen], _drained(waiting_s, live, have, world, seen))
         if want > have:
             launched = [now + policy.start_up_s] * (want - have)
             booting += launched
@@ -351,7 +353,9 @@ def _flow(
     for minute, wanted in enumerate(wants):
         now, want = minute * MINUTE_S, wanted
         if inside > live:
-            want = max(want, _drained((inside - live) * mean_s, live, have, world, minute))
+            waiting_s = (inside - live) * mean_s
+            seen = max(0, minute - math.ceil(waiting_s / max(1, live) / MINUTE_S))
+            want = max(wants[seen], _drained(waiting_s, live, have, world, seen))
         booting = [ready for ready in booting if ready > now]
         del booting[max(0, len(booting) - max(0, have - want)) :]
         booting += [now + policy.start_up_s] * (want - have)
