@@ -302,8 +302,7 @@ def _exact(
             waiting = islice(requests, at, bisect_left(requests, (now,)))
             waiting_s = sum(service_s for _, service_s in waiting)
             live = have - len(booting)
-            # What waits is in no log yet: the rule sees the load from before it arrived.
-            seen = max(0, minute - math.ceil((now - requests[at][0]) / MINUTE_S))
+            seen = _seen(minute, now - requests[at][0], policy)
             want = max(wants[seen], _drained(waiting_s, live, have, world, seen))
         if want > have:
             launched = [now + policy.start_up_s] * (want - have)
@@ -324,6 +323,11 @@ def _exact(
             late += arrived >= counted_s and start - arrived > policy.wait_s
             at += 1
     return late, cost
+
+
+def _seen(minute: int, waited_s: float, policy: ObjectivePolicy) -> int:
+    """Return the minute whose load a rule sees while requests wait, as they have no logs yet."""
+    return max(0, minute - math.ceil(max(0.0, waited_s - policy.wait_s) / MINUTE_S))
 
 
 def _drained(waiting_s: float, live: int, have: int, world: _World, minute: int) -> int:
@@ -354,7 +358,7 @@ def _flow(
         now, want = minute * MINUTE_S, wanted
         if inside > live:
             waiting_s = (inside - live) * mean_s
-            seen = max(0, minute - math.ceil(waiting_s / max(1, live) / MINUTE_S))
+            seen = _seen(minute, waiting_s / max(1, live), policy)
             want = max(wants[seen], _drained(waiting_s, live, have, world, seen))
         booting = [ready for ready in booting if ready > now]
         del booting[max(0, len(booting) - max(0, have - want)) :]
