@@ -58,16 +58,35 @@ FAULT_CODES = frozenset({
     "RequestTimeout", "RequestTimeoutException",
 })  # fmt: skip
 # Codes as they stand in activity messages ("Could not launch Spot Instances. CODE - text") and
-# in API errors, where `FAMILIES` do not name them.
+# in API errors. Karpenter pkg/errors, aws-parallelcluster-node and terraform-aws-github-runner
+# name the same ones.
 CODES: Mapping[FailureClass, frozenset[str]] = {
-    FailureClass.CAPACITY: frozenset({"SpotInstanceTermination", "SpotInstanceShutdown"})
-    | FAULT_CODES,
-    FailureClass.CONFIGURATION: frozenset({"Unsupported"}),
+    FailureClass.CAPACITY: frozenset({
+        "InsufficientInstanceCapacity", "UnfulfillableCapacity", "InsufficientCapacity",
+        "InsufficientHostCapacity", "InsufficientCapacityOnHost", "InsufficientVolumeCapacity",
+        "InsufficientReservedInstanceCapacity", "ReservationCapacityExceeded",
+        "InsufficientFreeAddressesInSubnet", "SpotInstanceTermination", "SpotInstanceShutdown",
+    }) | FAULT_CODES,
+    FailureClass.PRICE: frozenset({"SpotMaxPriceTooLow"}),
+    FailureClass.QUOTA: frozenset({
+        "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "MaxFleetCountExceeded",
+        "MaxSpotFleetRequestCountExceeded", "TargetCapacityLimitExceededException",
+        "ResourceLimitExceeded", "InstanceLimitExceeded", "VolumeLimitExceeded",
+        "MaxIOPSLimitExceeded",
+    }),
+    FailureClass.CONFIGURATION: frozenset({
+        "InvalidFleetConfiguration", "InvalidParameterCombination", "InvalidParameterValue",
+        "InvalidParameter", "InvalidAMIID.NotFound", "InvalidAMIID.Malformed",
+        "InvalidGroup.NotFound", "InvalidKeyPair.NotFound", "InvalidSubnetID.NotFound",
+        "InvalidSecurityGroupID.NotFound", "InvalidLaunchTemplateId.NotFound",
+        "InvalidLaunchTemplateName.NotFoundException", "InvalidBlockDeviceMapping",
+        "InvalidSnapshot.NotFound", "Unsupported", "UnsupportedOperation", "ValidationError",
+    }),
     # Why an instance ended by itself before it was in service (EC2's state reasons).
     FailureClass.BOOTSTRAP: frozenset({"InstanceInitiatedShutdown", "UserInitiatedShutdown"}),
     FailureClass.PERMISSION: PERMISSION_CODES | CREDENTIAL_CODES,
     FailureClass.THROTTLE: THROTTLE_CODES,
-}
+}  # fmt: skip
 GONE_CODES = frozenset({
     "InvalidInstanceID", "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed",
     "InvalidInstanceID.NotLinkable", "ResourceNotFoundException", "ParameterNotFound",
@@ -156,8 +175,7 @@ SPOT_FINAL_STATUSES = frozenset({
 SPOT_TROUBLED_STATUSES = SPOT_MARKED_STATUSES.union(SPOT_FINAL_STATUSES, *SPOT_STATUSES.values())
 
 # EC2 has hundreds of codes. One that is not listed, where a message has its code, belongs to the
-# first of these families (Karpenter pkg/errors, aws-parallelcluster-node and
-# terraform-aws-github-runner name the ones of launches).
+# first of these families.
 FAMILIES: Sequence[tuple[FailureClass, str]] = (
     (FailureClass.THROTTLE,
      r"Throttl|SlowDown|TooManyRequests|(Request|Rate)LimitExceeded|Concurrent"),
