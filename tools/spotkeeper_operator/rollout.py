@@ -20,7 +20,7 @@ from spotkeeper.domain.decision import OF_FLEETS, NewVersion, Verdict
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.ports import FleetError
 from spotkeeper_operator.aws import Aws, OperatorError, chosen
-from spotkeeper_operator.text import STALE_TURN_S, age_from, as_json
+from spotkeeper_operator.text import STALE_TURN_S, as_json
 
 ALARM = "new-version-worse"
 # Until then a new instance has reported, or the fleet's next turn counts it as one that is missing.
@@ -419,8 +419,9 @@ class Rollout:
     def _turns(self, fleet: Fleet | None = None) -> Any:
         """Return the newest turn of each controller, None where that is old."""
         newest = self._aws.records(self._stack).newest((fleet or self.fleet).name, 20)
-        found = [next(iter(newest.of(one)), None) for one in OF_FLEETS]
-        return [it if it and age_from(it.at, self.now()) <= STALE_TURN_S else None for it in found]
+        each = [next(iter(newest.of(one)), None) for one in OF_FLEETS]
+        old = timedelta(seconds=STALE_TURN_S)
+        return [turn if turn and self.now() - turn.at <= old else None for turn in each]
 
     @property
     def _guard(self) -> dict[str, Any]:
