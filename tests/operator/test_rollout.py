@@ -268,6 +268,8 @@ def test_what_an_instance_refresh_cannot_roll_out_is_said(
     read = [rollout.GroupVersions({"AutoScalingGroupName": "spot", **of}, None) for of in policies]
     monkeypatch.setattr(rollout, "read_versions", lambda *_: read)
     assert why in refused("rollout", "main", "--template-version", "8", "--yes")
+    monkeypatch.setattr(rollout, "read_versions", lambda *_: ())
+    assert "no group" in refused("rollout", "main", "--template-version", "8", "--yes")
 
 
 CANARY, WHOLE = (7, 8), (8, 8)

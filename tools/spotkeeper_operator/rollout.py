@@ -334,7 +334,10 @@ class Rollout:
         return replace(wish, before=before)
 
     def groups(self) -> tuple[GroupVersions, ...]:
-        return read_versions(self._aws.autoscaling, self.fleet)
+        if groups := read_versions(self._aws.autoscaling, self.fleet):
+            return groups
+        names = " and ".join(self.fleet.groups)
+        raise OperatorError(f"no group {names}: correct the fleet document, or create them")
 
     def look(self, wish: Wish) -> Plan:
         """Decide the next step by what is there now."""
