@@ -88,9 +88,7 @@ def test_to_zero_after_a_quiet_time_and_back_on_the_first_request(
     assert seen["requests_queued"] == seen["requests_in_flight"] == 0
     quiet.turns(1)
     assert (quiet.desired, quiet.record["rule"]) == (0, "quiet")
-    assert quiet.record["reason"].startswith(
-        "Spot 2 -> 0. No request for 600 s, nothing waits or is in flight"
-    )
+    assert "-> 0. No request for 600 s, nothing waits or is in flight" in quiet.record["reason"]
     quiet.turns(20)
     assert quiet.desired == 0
     assert quiet.record["alarms"] == []

@@ -247,6 +247,9 @@ class Table:
             items = [{name: item[name] for name in shown if name in item} for item in items]
         return {"Count": len(items), "Items": items, **more}
 
+    def scan(self) -> Answer:
+        return {"Items": [item for items in self.partitions.values() for item in items.values()]}
+
     def _matching(self, expression: Asked) -> list[Item]:
         """The items of a partition that match a key condition, in the order of their keys."""
         read = _KEY_CONDITION.fullmatch(expression.KeyConditionExpression)
@@ -272,7 +275,7 @@ class Tables(dict[str, Table]):
 
     def answers(self) -> dict[str, Respond]:
         """The operations that they answer, by their names."""
-        one = ("put_item", "get_item", "delete_item", "update_item", "query")
+        one = ("put_item", "get_item", "delete_item", "update_item", "query", "scan")
         named: dict[str, Respond] = {
             operation: partial(self._of_one, operation) for operation in one
         }
