@@ -113,7 +113,7 @@ def read_use(
     most spot instances that were wanted at once. What runs is no measure: while one instance takes
     another's place, both run.
     """
-    asked = [(name, fleet, slots) for fleet, slots in fleets.items() for name in METRICS]
+    series = [(name, fleet, slots) for fleet, slots in fleets.items() for name in METRICS]
     queries: list[MetricDataQueryTypeDef] = [
         {
             "Id": f"q{number}",
@@ -130,7 +130,7 @@ def read_use(
                 "Stat": METRICS[name],
             },
         }
-        for number, (name, fleet, _) in enumerate(asked)
+        for number, (name, fleet, _) in enumerate(series)
     ]
     # By the hour, summed over the fleets.
     hours: dict[str, defaultdict[datetime, float]] = {name: defaultdict(float) for name in METRICS}
@@ -140,7 +140,7 @@ def read_use(
                 MetricDataQueries=some, StartTime=since, EndTime=until
             )
             for result in (each for page in pages for each in page["MetricDataResults"]):
-                name, _, slots = asked[int(result["Id"].removeprefix("q"))]
+                name, _, slots = series[int(result["Id"].removeprefix("q"))]
                 for at, value in zip(result["Timestamps"], result["Values"], strict=True):
                     hours[name][at] += value / slots if name == LOAD else value
     live = sum(hours[LIVE].values())

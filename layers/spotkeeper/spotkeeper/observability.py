@@ -140,15 +140,15 @@ def report_spending(report: LedgerReport) -> dict[str, float]:
 
     Raises `TurnFailed` when a fleet's ledger could not be kept, after all were tried.
     """
-    for fleet, found in report.spent.items():
-        spent = {"SpentSpot": found.spent_spot_usd, "SpentOnDemand": found.spent_on_demand_usd}
-        emit(fleet, spent | {"Saved": found.saved_by_spot_usd})
-        if hours := found.unpriced_h:
+    for fleet, spent in report.spent.items():
+        usd = {"SpentSpot": spent.spent_spot_usd, "SpentOnDemand": spent.spent_on_demand_usd}
+        emit(fleet, usd | {"Saved": spent.saved_by_spot_usd})
+        if hours := spent.unpriced_h:
             logger.warning("instances without a price", fleet=fleet, hours=hours)
     _log(report.errors)
     if report.errors:
         raise TurnFailed("not every ledger was kept", report.errors)
-    return {fleet: found.paid for fleet, found in report.spent.items()}
+    return {fleet: spent.paid for fleet, spent in report.spent.items()}
 
 
 def report_messages(

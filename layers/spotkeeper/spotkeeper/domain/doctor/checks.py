@@ -209,7 +209,7 @@ _QUOTAS = {
 }
 _TYPE = re.compile(r"([a-z]+)(\d?)")
 _FAMILY = re.compile(r"[A-Za-z]+\d*")
-# im4gn and is4gen count as I (EC2 user guide, "EC2 instance type quotas"), and gr6 as G.
+# im4gn and is4gen count as I (EC2 user guide, "EC2 instance type quotas"). A belief: gr6 as G.
 _COUNTED_AS = {"im": "i", "is": "i", "gr": "g"}
 
 

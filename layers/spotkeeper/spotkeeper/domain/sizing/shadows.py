@@ -326,7 +326,7 @@ def _exact(
 
 
 def _seen(minute: int, waited_s: float, policy: ObjectivePolicy) -> int:
-    """Return the minute whose load a rule sees while requests wait, as they have no logs yet."""
+    """Return the minute whose load a rule sees: what waits longer than promised has no logs yet."""
     return max(0, minute - math.ceil(max(0.0, waited_s - policy.wait_s) / MINUTE_S))
 
 

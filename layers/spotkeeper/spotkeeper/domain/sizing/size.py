@@ -662,7 +662,7 @@ def workers_needed(load: Load, target_load_rate: float, onprem: int, slots: int 
 
     The offered load is at least what the live workers are busy with: behind a backlog longer than
     the window, no recent arrival has finished, and arrivals alone would look like no load. A lone
-    request does not fill a worker: what is known for less than a minute counts as a part of one.
+    request does not fill a worker: one with logs of less than a minute counts as a part of one.
     Those on premises count as `onprem` workers, restarted under new ids or not.
     """
     least_s, here = slots * min(MINUTE_S, load.window_s), on_premises(load)
