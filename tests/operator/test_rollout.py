@@ -134,6 +134,7 @@ def test_no_roll_out_begins_beside_a_worse_version(
     of_version_7: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared(monkeypatch, "8")
+    sleeps(monkeypatch, interrupt)
     code, out, _ = run("rollout", "main", "--template-version", "9", "--yes")
     assert (code, "version 8 on 1 instance is worse" in out) == (1, True)
     assert versions(of_version_7) == {"7"}
