@@ -71,11 +71,24 @@ def test_every_role_that_ci_can_make_has_the_boundary() -> None:
             assert set(as_list(statement["Resource"])) <= own | {SERVICES_ROLES}
 
 
+def test_cloudformation_may_pass_the_roles_that_services_take_from_it() -> None:
+    """Functions, schedules and targets of rules; `spotkeeper drill` passes the one of FIS."""
+    notify = {"NotifyBy": "slack", "NotifySecret": "slack", "NotifyChannel": "C1"}
+    roles = Stack.with_parameters({**JOBS, **notify}).resources("AWS::IAM::Role").values()
+    trusted = [it["AssumeRolePolicyDocument"]["Statement"][0]["Principal"] for it in roles]
+    services = {it["Service"] for it in trusted if "Service" in it} | {"scheduler.amazonaws.com"}
+    [passing] = [it for it in policy("ci-cloudformation-policy") if it["Action"] == "iam:PassRole"]
+    assert {*passing["Condition"]["StringEquals"]["iam:PassedToService"]} == services
+
+
 def test_the_boundary_has_what_the_roles_of_the_stack_have_and_no_more() -> None:
     drills = {**JOBS, "Drills": "true", "RequestQueueName": "requests", "EventBusName": "events"}
     drills |= {"NotifyBy": "slack", "NotifySecret": "slack", "NotifyChannel": "C1"}
     stacks = [Stack.with_parameters(given) for given in (ADOPT, CREATE, drills)]
     needed = {a for stack in stacks for _, one in statements(stack) for a in as_list(one["Action"])}
+    # A boundary limits what a key's policy gives to a role, too.
+    key = json.loads((ROOT / "docs/kms-statements.json").read_text(encoding="utf-8"))
+    needed |= {a for one in key if "AWS" in one["Principal"] for a in as_list(one["Action"])}
     boundary = policy("ci-boundary")
     assert {a for one in boundary for a in as_list(one["Action"])} == needed
     [passed] = [one["Resource"] for one in boundary if "iam:PassRole" in as_list(one["Action"])]

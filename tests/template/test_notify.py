@@ -17,12 +17,14 @@ def test_without_the_parameter_there_is_nothing() -> None:
 
 @pytest.mark.parametrize("by", ["slack", "pagerduty"])
 def test_every_alarm_begins_a_trouble_and_ends_it_by_a_valid_message(by: str) -> None:
-    stack = Stack.with_parameters({**JOBS, **NOTIFY, "NotifyBy": by})
+    stack = Stack.with_parameters({**JOBS, **NOTIFY, "NotifyBy": by}, "s" * 51)
     rules = stack.resources("AWS::Events::Rule")
-    alarms = {f"{name}.Arn" for name in stack.resources("AWS::CloudWatch::Alarm")}
+    alarms = {it["AlarmName"] for it in stack.resources("AWS::CloudWatch::Alarm").values()}
     for name, state in (("TroubleRule", "ALARM"), ("TroubleOverRule", "OK")):
         pattern = rules[name]["EventPattern"]
-        assert {str(each) for each in pattern["resources"]} == alarms
+        # EventBridge's limit.
+        assert len(json.dumps(pattern)) <= 2_048
+        assert {*pattern["detail"]["alarmName"]} == alarms
         assert state in pattern["detail"]["state"]["value"]
         transformer = rules[name]["Targets"][0]["InputTransformer"]
         message = transformer["InputTemplate"]

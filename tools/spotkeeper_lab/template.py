@@ -95,7 +95,8 @@ class Stack:
             return PSEUDO[name]
         if name in self.parameters:
             return self.parameters[name]
-        named = template()["Resources"][name]["Properties"].get("AutoScalingGroupName")
+        known = template()["Resources"][name]["Properties"]
+        named = known.get("AutoScalingGroupName", known.get("AlarmName"))
         return name if named is None else self.resolve(named)
 
     def _substitute(self, argument: str | list[Any]) -> str:
