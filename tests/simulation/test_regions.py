@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -206,25 +207,38 @@ class Costs:
         return PriceBook(spot={"": PriceSeries(at=(now,), usd=(self.usd,))} if known else {})
 
 
-@pytest.mark.parametrize("how", ["lost", "cut off", "without the home"])
-def test_what_others_cover_meanwhile_ends_for_no_share_of_before(how: str) -> None:
-    """Not where the region that is back is the cheaper one, either."""
+@pytest.mark.parametrize("how", ["lost", "lost and not written", "cut off", "without the home"])
+def test_what_others_cover_meanwhile_ends_for_no_share_of_before(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where the region that is back is the cheaper one, or takes no share yet, either."""
     fleet = Fleet(market(8, us_west_2=[(0.0, 2), (1.6 * HOUR, 8)], us_east_1=PLENTY))
     home, east = fleet.replays[WEST].replay, fleet.replays[EAST].replay
     east.ports = replace(east.ports, prices=Costs(0.33))
     fleet.run(1.5 * HOUR)
     assert fleet.known()[EAST].cover == 1
-    whole, back_h = home.fleet, 2.0 if how == "lost" else 5.0
+    whole, back_h = home.fleet, 2.0 if "lost" in how else 5.0
     if how == "without the home":
         home.fleet = replace(whole, regions="")
     else:
         fleet.cut.add(EAST)
     fleet.run(back_h * HOUR)
     home.fleet = whole
-    if how == "lost":
+    if "lost" in how:
         for one in east.cloud.instances():
             east.cloud.kill(one.instance_id)
     fleet.cut.clear()
+    give = home.ports.regions.give
+
+    def unwritten(of: object, region: str, *more: Any) -> Any:
+        if region == EAST:
+            raise Unavailable("no answer")
+        return give(of, region, *more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        if how == "lost and not written":
+            patch.setattr(home.ports.regions, "give", unwritten)
+        fleet.run(back_h * HOUR + 180.0)
     fleet.run(6 * HOUR)
     assert fleet.served(6 * HOUR) == 1.0
 

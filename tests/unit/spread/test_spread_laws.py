@@ -16,7 +16,6 @@ from spotkeeper.domain.spread import (
     KEPT,
     LONG_REST,
     REST,
-    UNLIMITED,
     Place,
     Report,
     Share,
@@ -26,7 +25,7 @@ from spotkeeper.domain.spread import (
 from tests.builders import at
 
 NAMES = ("us-west-2", "us-east-1", "eu-west-1", "eu-north-1")
-HOME, NOW, TRIAL = NAMES[0], at(0), timedelta(minutes=10)
+HOME, NOW = NAMES[0], at(0)
 CAPACITY, QUOTA = FailureClass.CAPACITY, FailureClass.QUOTA
 small = st.integers(0, 6)
 instants = st.none() | st.integers(-3600, 3600).map(at)
@@ -36,7 +35,7 @@ reports = st.builds(
     serving=small,
     launching=st.integers(0, 3),
     bare=st.integers(0, 3),
-    most=st.just(UNLIMITED) | small,
+    most=st.just(100) | small,
     refused=st.dictionaries(st.sampled_from(FailureClass), st.just(NOW), max_size=2),
 )
 places = st.builds(
@@ -46,7 +45,6 @@ places = st.builds(
     price=st.sampled_from((0.0, 0.3, 0.31, 0.5, 1.0)),
     standing=st.sampled_from(Standing),
     rests_until=instants,
-    tried=instants,
     cheaper=instants,
 )
 
@@ -60,7 +58,7 @@ def divide(
     need: int, fleet: Mapping[str, Place], now: datetime = NOW
 ) -> dict[str, tuple[int, int]]:
     """Cover and ask of each region."""
-    division = spread(need, HOME, fleet, now, TRIAL)
+    division = spread(need, HOME, fleet, now)
     return {r: (place.share.cover, place.share.ask) for r, place in division.items()}
 
 
@@ -68,15 +66,13 @@ def divide(
 def test_the_covers_are_the_need_and_a_trial_is_no_more_than_what_moves(
     fleet: Mapping[str, Place], need: int
 ) -> None:
-    after = spread(need, HOME, fleet, NOW, TRIAL)
+    after = spread(need, HOME, fleet, NOW)
     assert sum(place.share.cover for place in after.values()) == need
     moving = sum(place.share.ask - place.share.cover for place in after.values())
     assert moving <= max(1, sum(place.short(place.share.cover) for place in after.values()))
     for place in after.values():
         assert 0 <= place.share.cover <= place.share.ask
-        on_trial = place.share.ask > place.share.cover
-        assert place.standing is Standing.OPEN or not on_trial
-        assert (place.tried is not None) == on_trial
+        assert place.standing is Standing.OPEN or place.share.ask == place.share.cover
 
 
 @given(fleets())
@@ -220,23 +216,18 @@ def test_a_unit_moves_in_one_way(
     assert divide(sum(cover for cover, _ in division.values()), fleet) == division
 
 
-@pytest.mark.parametrize(("refused", "rest"), [(CAPACITY, REST), (QUOTA, LONG_REST)])
+@pytest.mark.parametrize(
+    ("refused", "rest"), [(CAPACITY, REST), (QUOTA, LONG_REST), (FailureClass.BOOTSTRAP, LONG_REST)]
+)
 def test_a_region_that_refused_rests_for_a_fixed_time(
     refused: FailureClass, rest: timedelta
 ) -> None:
     west = place(3, 2, refused=CAPACITY)
-    fleet = {WEST: west, EAST: place(0, 0, refused=refused, tried=at(-60))}
-    rests = spread(3, HOME, fleet, NOW, TRIAL)[EAST].rests_until
+    fleet = {WEST: west, EAST: place(0, 0, refused=refused)}
+    rests = spread(3, HOME, fleet, NOW)[EAST].rests_until
     for later, asked in ((rest - timedelta(seconds=1), 0), (rest, 1)):
         fleet = {WEST: west, EAST: place(0, 0, rests_until=rests)}
         assert divide(3, fleet, NOW + later)[EAST] == (0, asked)
-
-
-def test_a_trial_that_never_serves_is_over() -> None:
-    tried = place(0, 0, tried=NOW - TRIAL - timedelta(seconds=1))
-    fleet = {WEST: place(3, 2, refused=CAPACITY), EAST: tried, EU: place(0, 0)}
-    assert divide(3, fleet) == {WEST: (3, 3), EAST: (0, 0), EU: (0, 1)}
-    assert spread(3, HOME, fleet, NOW, TRIAL)[EAST].rests_until == NOW + LONG_REST
 
 
 def test_one_unit_at_a_time_moves_to_a_price_that_has_been_lower_for_long() -> None:
@@ -244,18 +235,18 @@ def test_one_unit_at_a_time_moves_to_a_price_that_has_been_lower_for_long() -> N
     now = NOW
     for minute in range(0, 31, 10):
         now = NOW + timedelta(minutes=minute)
-        fleet = spread(3, HOME, fleet, now, TRIAL)
+        fleet = spread(3, HOME, fleet, now)
         assert fleet[EAST].share.ask == int(now - NOW >= CHEAPER_FOR)
     # The next one is a trial of its own.
     for serving in (1, 2):
         fleet[EAST] = replace(fleet[EAST], report=Report(at=NOW, serving=serving))
-        now += TRIAL
-        fleet = spread(3, HOME, fleet, now, TRIAL)
+        now += timedelta(minutes=10)
+        fleet = spread(3, HOME, fleet, now)
         shares = {r: (place.share.cover, place.share.ask) for r, place in fleet.items()}
         assert shares == {WEST: (3 - serving,) * 2, EAST: (serving, serving + 1)}
 
 
 def test_a_home_of_eight_regions_divides_a_thousand_in_five_milliseconds() -> None:
     fleet = {f"r{n}": place(125, 120, 0.3 + n / 100, refused=CAPACITY) for n in range(8)}
-    took = timeit(lambda: spread(1000, "r0", fleet, NOW, TRIAL), number=20) / 20
+    took = timeit(lambda: spread(1000, "r0", fleet, NOW), number=20) / 20
     assert took < 0.005

@@ -22,8 +22,6 @@ REST, LONG_REST = timedelta(minutes=2), timedelta(hours=1)
 CHEAPER, CHEAPER_FOR = 0.95, timedelta(minutes=30)
 # What a report means; one of an older release gets no trial.
 RELEASE = 1
-# The maximum of a region whose release does not report it: more than any group holds.
-UNLIMITED = 10_000
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -54,9 +52,9 @@ class Share:
 class Report:
     """What a region says to its home: counts of instances, and its spot group's last refusals.
 
-    `serving` and `launching` are on spot, `warned` are those that AWS will take; `bare` is what of
-    the cover neither group serves, and on-demand cannot. `most` is what its spot group may hold.
-    `price` is a spot hour in USD, None where it is not known.
+    `serving` and `launching` are on spot; `bare` is what of the cover neither group serves, and
+    on-demand cannot. `most` is what its spot group may hold. `price` is a spot hour in USD, None
+    where it is not known.
     `refused` maps each class to when it refused last, while spot has a gap; that began at `since`.
     """
 
@@ -64,9 +62,8 @@ class Report:
     term: int = 0
     serving: int = 0
     launching: int = 0
-    warned: int = 0
     bare: int = 0
-    most: int = UNLIMITED
+    most: int = 10_000
     on_demand: int = 0
     refused: Mapping[FailureClass, datetime] = field(default_factory=dict)
     since: datetime | None = None
@@ -92,7 +89,7 @@ class Place:
 
     `price` is an instance's hour, USD, with the transfer of its requests. 0 where it is not known:
     such a region is tried, as what it launches has a price, and takes nothing over for its price.
-    It has been on trial since `tried`, and cheaper than another that serves since `cheaper`.
+    It has been cheaper than another that serves since `cheaper`.
     """
 
     share: Share = Share(written=NEVER)
@@ -100,7 +97,6 @@ class Place:
     price: float = 0.0
     standing: Standing = Standing.OPEN
     rests_until: datetime | None = None
-    tried: datetime | None = None
     cheaper: datetime | None = None
 
     @property
@@ -115,23 +111,20 @@ class Place:
         refused = any(remedy(each) is not Remedy.NONE for each in self.report.refused)
         return max(0, cover - self.held if refused else 0, cover - self.report.most)
 
-    def resting(self, now: datetime, trial: timedelta) -> datetime | None:
-        """Say when its last rest ends: it refused, or its trial is over; meanwhile both are old."""
+    def resting(self, now: datetime) -> datetime | None:
+        """Say when its last rest ends: it refused; meanwhile its refusals are old."""
         if self.rests_until and self.rests_until > now:
             return self.rests_until
-        refused, overdue = self.report.refused, self.tried and now - self.tried > trial
-        if overdue or any(needs_operator(each) for each in refused):
+        if any(needs_operator(each) for each in self.report.refused):
             return now + LONG_REST
-        return now + REST if refused else self.rests_until
+        return now + REST if self.report.refused else self.rests_until
 
 
-def spread(
-    need: int, home: str, places: Mapping[str, Place], now: datetime, trial: timedelta
-) -> dict[str, Place]:
-    """Divide a need; a trial that neither serves nor is refused within `trial` is over."""
+def spread(need: int, home: str, places: Mapping[str, Place], now: datetime) -> dict[str, Place]:
+    """Divide a need among regions by what they report."""
     by_price = sorted(places, key=lambda r: (places[r].price, r != home))
     takers = [r for r in by_price if places[r].standing is Standing.OPEN]
-    rests = {r: place.resting(now, trial) for r, place in places.items()}
+    rests = {r: place.resting(now) for r, place in places.items()}
     by_rest = sorted(takers, key=lambda r: rests[r] or NEVER)
     cover = {r: place.share.cover for r, place in places.items()}
     cover[home] += max(0, need - sum(cover.values()))
@@ -161,14 +154,11 @@ def spread(
         if runs_well and places[to].price <= CHEAPER * dearest > 0:
             cheaper[to] = places[to].cheaper or now
             ask[to] += int(now - cheaper[to] >= CHEAPER_FOR)
-    # Once a unit serves and has its cover, the next one is a trial of its own.
-    tried = {r: place.tried for r, place in places.items() if cover[r] <= place.share.cover}
     return {
         r: replace(
             place,
             share=replace(place.share, cover=cover[r], ask=ask[r]),
             rests_until=rests[r],
-            tried=(tried.get(r) or now) if ask[r] > cover[r] else None,
             cheaper=cheaper.get(r),
         )
         for r, place in places.items()

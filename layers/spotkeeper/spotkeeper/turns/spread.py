@@ -12,6 +12,7 @@ from spotkeeper.domain.availability.count import Assessment
 from spotkeeper.domain.availability.memory import AvailabilityMemory, within
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.decision import Alarm
+from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.health.decide import HealthPlan, resized
 from spotkeeper.domain.permission import Permission
 from spotkeeper.domain.spread import EXPIRES, RELEASE, STALE, Place, Report, Share, Standing, spread
@@ -31,8 +32,7 @@ def with_share(snapshot: Snapshot, this: Round) -> Snapshot:
     if share is None:
         return snapshot
     bounds = replace(bounds, on_demand_max=min(bounds.on_demand_max, share.on_demand_max))
-    fleet = replace(snapshot.fleet, bounds=bounds)
-    return replace(snapshot, fleet=fleet, share=share.in_force(bounds.spot_min, this.now))
+    return replace(snapshot, fleet=replace(snapshot.fleet, bounds=bounds), share=share)
 
 
 def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) -> AvailabilityMemory:
@@ -43,7 +43,9 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
         book = this.optional("prices", None, lambda: prices.now(pools, now), api="EC2")
         if usd := [each.usd[-1] for each in book.spot.values()] if book else []:
             memory = replace(memory, price=min(usd), priced_at=now)
-    failures = assessment.spot_failures if assessment.spot.missing else ()
+    refused = {f.failure_class: f.at for f in assessment.spot_failures if assessment.spot.missing}
+    # What was launched, and does not serve in time, is no better than refused.
+    refused |= {FailureClass.BOOTSTRAP: now} if assessment.spot.late else {}
     share, bounds = assessment.snapshot.share, this.fleet.bounds
     beyond = max(0, assessment.shortfall - min(bounds.on_demand_max, groups.on_demand.maximum))
     report = Report(
@@ -51,11 +53,10 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
         term=share.term if share else 0,
         serving=assessment.spot.serving + assessment.spot.unproven,
         launching=assessment.spot.launching,
-        warned=assessment.spot.at_risk,
         bare=assessment.unfilled if assessment.both_short else beyond,
         most=min(groups.spot.maximum, bounds.spot_max),
         on_demand=assessment.on_demand.serving,
-        refused={failure.failure_class: failure.at for failure in failures},
+        refused=refused,
         since=memory.gap_since,
         price=memory.price if within(memory.priced_at, now, PRICE_KEPT_S) else None,
         paused=this.permission is not Permission.ACT,
@@ -67,10 +68,14 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
 
 
 def _own(this: Round) -> Share | None:
-    """Read this region's share: the last one, also if it could not be read, or is never written."""
-    read = partial(this.ports.regions.of, this.fleet, this.ports.regions.here)
-    share, _ = this.optional("share", UNREAD, read, api=TABLE)
-    return share or this.lease.health.share
+    """Read the share in force: the last one, also if it is not read now, or is never written."""
+    share = _said(this, this.ports.regions.here)[0] or this.lease.health.share
+    return share and share.in_force(this.fleet.bounds.spot_min, this.now)
+
+
+def _said(this: Round, region: str) -> tuple[Share | None, Report | None]:
+    read = partial(this.ports.regions.of, this.fleet, region)
+    return this.optional(f"region {region}", UNREAD, read, api=region)
 
 
 def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
@@ -93,13 +98,13 @@ def shared(wanted: HealthPlan, this: Round) -> HealthPlan:
     if share is None or not share.term:
         # A share that was never written sizes nothing.
         return wanted
-    spot, ask = wanted.assessment.snapshot.spot, share.in_force(fleet.bounds.spot_min, this.now).ask
+    spot = wanted.assessment.snapshot.spot
     if memory.share and share.cover < memory.share.cover:
         # What stands in on demand for a unit that serves elsewhere ends now.
         turn = partial(this.ports.wake_ups.at, fleet.name, this.now, this.now, 0)
         this.optional("a turn of availability", None, turn, api="SQS")
     memory = replace(memory, share=share, size_limited=False)
-    size = max(min(ask, spot.maximum, fleet.bounds.spot_max), spot.minimum)
+    size = max(min(share.ask, spot.maximum, fleet.bounds.spot_max), spot.minimum)
     return resized(replace(wanted, memory=memory), size)
 
 
@@ -109,47 +114,43 @@ def _divided(this: Round, wanted: HealthPlan, need: int) -> Places:
     own = [p.share.term for p in wanted.memory.places.values() if p.share.home == home]
     if any(p.standing is Standing.GONE and p.report.release for p in before.values()):
         this.alarms.add(Alarm.REGION_GONE)
-    for share in [place.share for place in before.values()]:
-        # Of two homes, the higher term stays. A turn that only observes has no name of its own.
-        theirs = home and share.home not in ("", home) and share.term >= max(own, default=0)
-        if theirs and this.now - share.written < EXPIRES:
-            this.alarms.add(Alarm.TWO_HOMES)
-            return before
+    theirs = [p.share for p in before.values() if p.share.home not in ("", home)]
+    in_force = [share.term for share in theirs if this.now - share.written < EXPIRES]
+    # Of two homes, the higher term stays. A turn that only observes has no name of its own.
+    if home and in_force and max(in_force) >= max(own, default=0):
+        this.alarms.add(Alarm.TWO_HOMES)
+        return before
     # A home that is paused only renews what it gave.
     paused, here = this.permission is Permission.PAUSED, this.ports.regions.here
-    trial = timedelta(seconds=this.fleet.availability.launch_deadline_s)
-    return _given(this, before, before if paused else spread(need, here, before, this.now, trial))
+    return _given(this, before, before if paused else spread(need, here, before, this.now))
 
 
 def _read(this: Round, wanted: HealthPlan) -> Places:
     """Read what each region was given and reports; what cannot be read is as it was."""
-    fleet, regions, now, known = this.fleet, this.ports.regions, this.now, wanted.memory.places
+    fleet, here, now, known = this.fleet, this.ports.regions.here, this.now, wanted.memory.places
     snapshot, load = wanted.assessment.snapshot, wanted.assessment.load
-    places = dict[str, Place]()
-    for region in (regions.here, *fleet.elsewhere):
-        read = partial(regions.of, fleet, region)
-        share, report = this.optional(f"region {region}", UNREAD, read, api=region)
-        place = known.get(region, Place())
-        share = (share or place.share).in_force(0, now)
-        places[region] = replace(place, share=share, report=report or place.report)
     egress = fleet.egress_usd * 3.6 * load.arrival_rate / max(1, wanted.sizing.spot_desired)
-    for region, place in places.items():
-        report, away = place.report, region != regions.here
+    places = dict[str, Place]()
+    for region in (here, *fleet.elsewhere):
+        (share, report), place = _said(this, region), known.get(region, Place())
+        report, away, logs = report or place.report, region != here, f"{fleet.name}@{region}"
         stale = now - report.at > STALE
-        logged = [d.sent_at for d in snapshot.digests if d.fleet == f"{fleet.name}@{region}"]
-        if away and stale and not within(max(logged, default=None), now, STALE.seconds):
+        logged = max([d.sent_at for d in snapshot.digests if d.fleet == logs], default=None)
+        if away and stale and not within(logged, now, STALE.seconds):
             standing = Standing.GONE
         elif stale or report.release < RELEASE:
             standing = Standing.STALE
         else:
             leaves = report.paused or region in this.control.leaving
             standing = Standing.LEAVING if leaves else Standing.OPEN
-        price = 0.0 if report.price is None else report.price + egress * away
-        share = place.share
+        if share is None or share.written == place.share.written:
+            share = place.share
+        share = share.in_force(0, now)
         if Standing.GONE in (standing, place.standing):
-            # Others cover what it did, also once it is back: its table may have an old share.
+            # Others cover what it did, also once it is back, whatever its table has.
             share = replace(share, cover=0, ask=0)
-        places[region] = replace(place, share=share, price=price, standing=standing)
+        price = 0.0 if report.price is None else report.price + egress * away
+        places[region] = replace(place, share=share, report=report, price=price, standing=standing)
     return places
 
 
