@@ -120,6 +120,17 @@ STORIES = {
             "|m-step=10-unfinished|m-step=10.ckpt",
         "m-step=9.ckpt",
     ),
+    "NeMo's last": (
+        {}, "nemo_error_log.txt nemo_log_globalrank-0_localrank-0.txt m--loss=1.2-step=9.ckpt"
+            " m--loss=1.2-step=9-last.ckpt m--loss=0.9-step=18.ckpt m--loss=0.9-step=18-last.ckpt",
+        "m--loss=1.2-step=9.ckpt m--loss=1.2-step=9-last.ckpt m--loss=0.9-step=18-last.ckpt",
+    ),
+    "LLaMA-Factory, ms-swift, TRL": (
+        {}, "args.json trainer_log.jsonl running_log.txt completions/ checkpoint-500/"
+            " trainer_log.jsonl checkpoint-1000/ training_loss.png",
+        HF,
+    ),
+    "Ultralytics": ({}, "train_batch0.jpg weights/ labels.jpg results.png", "weights"),
     "torchtune": (
         {}, "logs/ epoch_0/ recipe_state/ torchtune_config.yaml epoch_1/", "epoch_0 epoch_1",
     ),
@@ -179,6 +190,9 @@ def test_the_next_machine_gets_what_the_trainer_would_continue_from(
          {"checkpoint-5": "it is not finished: checkpoint-is-incomplete.txt is there"}),
         ({}, "ckpt-5.data-00000-of-00001 ckpt-5.index model-5.index",
          {"ckpt-5.data-00000-of-00001": "a part of", "ckpt-5.index": "folder of its own"}),
+        ({}, "training_metadata.json latest.weights.h5 _latest.weights.h5",
+         dict.fromkeys(["training_metadata.json", "latest.weights.h5", "_latest.weights.h5"],
+                       "a part of")),
         ({}, "a-5.pt b-6.pt", {"b-6.pt": "name the entries in state.entries"}),
         ({"complete": "done"}, "a/b|a/etc -> /etc|a/done", {"a": "its link etc leads outside"}),
         ({"entries": ["epoch*"]}, "step-5/", {"step-5": "does not match entries = epoch*"}),

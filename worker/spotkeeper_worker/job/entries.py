@@ -31,15 +31,22 @@ _IS_DRAFT = re.compile(
 # What says that a checkpoint is not whole: transformers' checkpoint-is-incomplete.txt, which a save
 # at SIGTERM has in its folder, and NeMo's …-unfinished, beside it.
 _IS_UNFINISHED = re.compile(r"(^|[-_.])(incomplete|unfinished)([-_.]|$)")
-# TensorFlow writes a checkpoint as several files, all of which it needs.
-_IS_PART = re.compile(r"\.(index|meta|data-[0-9]+-of-[0-9]+)$")
-# What trainers write beside their checkpoints: transformers' Trainer and its examples, TensorBoard,
-# Weights & Biases, MLflow, Lightning, DeepSpeed's save_checkpoint, Megatron, torchtune.
-_FOLDERS_BESIDE = ("runs", "logs", "tensorboard", "tb_logs", "wandb", "mlruns", "recipe_state")
+# TensorFlow writes a checkpoint as several files, all of which it needs, and so does Keras's
+# BackupAndRestore, with a copy of each that begins with _.
+_IS_PART = re.compile(
+    r"\.(index|meta|data-[0-9]+-of-[0-9]+)$|^_?(latest\.weights\.h5|training_metadata\.json)$"
+)
+# What trainers write beside their checkpoints: transformers' Trainer and its examples, TRL,
+# LLaMA-Factory, ms-swift, TensorBoard, Weights & Biases, MLflow, Lightning, DeepSpeed's
+# save_checkpoint, Megatron, NeMo, torchtune, Ray Train, detectron2, Ultralytics.
+_FOLDERS_BESIDE = (
+    "runs", "logs", "tensorboard", "tb_logs", "wandb", "mlruns", "recipe_state", "completions",
+)  # fmt: skip
 _FILES_BESIDE = (
     "events.out.tfevents.*", "trainer_state.json", "training_args.bin", "*config.json", "vocab.*",
     "tokenizer*", "special_tokens_map.json", "added_tokens.json", "merges.txt", "chat_template.*",
     "*_results.json", "metrics.json*", "progress.txt", "*.log", "*.md", "*.py", "*.csv", "*.y*ml",
+    "*log*.txt", "*.jsonl", "*.png", "*.jpg", "args.json", "experiment_state-*.json",
 )  # fmt: skip
 # Files that name the newest checkpoint: DeepSpeed, TensorFlow, mmengine, Megatron and verl.
 _POINTERS = ("latest", "checkpoint", "last_checkpoint", "latest_checkpointed_iteration.txt")
@@ -206,7 +213,8 @@ class Entries:
         if _IS_DRAFT.search(name) and not is_published(path):
             return "its name is that of a draft"
         stem = _IS_PART.sub("", name)
-        if stem != name and any(self.folder.glob(f"{escape(stem)}.data-*")):
+        whole = f"{escape(stem)}.data-*" if stem else "training_metadata.json"
+        if stem != name and any(self.folder.glob(whole)):
             return "a part of a checkpoint: write each of them into a folder of its own"
         if self._names or is_published(path):
             return ""
@@ -240,8 +248,10 @@ class Entries:
             return "" if is_gone else below
         if entry.rank < known.rank:
             return f"it would replace {known.name}, whose name has a step"
-        (form, numbers), (other, _) = form_of(entry.name), form_of(known.name)
-        is_meant = self._names or entry.rank > known.rank or is_published(entry.path)
+        (form, numbers), (other, before) = form_of(entry.name), form_of(known.name)
+        # NeMo continues from m-step=9-last.ckpt alone, which it writes after m-step=9.ckpt.
+        is_last = numbers == before and _IS_LAST.search(form) and not _IS_LAST.search(other)
+        is_meant = self._names or entry.rank > known.rank or is_published(entry.path) or is_last
         if numbers and form != other and other in forms and entry.rank and not is_meant:
             return f"its name has another form than {known.name}: name the entries in state.entries"
         return ""
