@@ -459,6 +459,11 @@ def test_a_start_that_is_no_time_costs_the_wait_alone(start: object, enqueued: s
         ({"request_time": -0.5}, "started_at", "2025-11-20T10:00:03.500Z"),
         ({"time": 1763632803500}, "finished_at", "2025-11-20T10:00:03.500Z"),
         ({"time": "20/Nov/2025:10:00:03 +0000"}, "finished_at", "2025-11-20T10:00:03.000Z"),
+        ({"time": "2025-11-20 10:00:03 +0000"}, "finished_at", "2025-11-20T10:00:03.000Z"),
+        # Of two upstreams, as nginx writes them.
+        ({"request_time": "1.5, 1.0"}, "started_at", "2025-11-20T10:00:01.000Z"),
+        ({"status": "502, 200"}, "status", "ok"),
+        ({"status": "failure"}, "status", "error"),
     ],
 )
 def test_an_optional_field_that_cannot_be_read_costs_that_field(
@@ -499,6 +504,8 @@ ALB = (
     "arn:aws:elasticloadbalancing:us-east-2:123456789012:targetgroup/web/73e2d6bc24d8a067 "
     '"Root=1-58337262-36d228ad5d99923122bbe354" "ocr.example.com" "-" 0'
 )
+CAME = ' 2025-11-20T10:00:01.000000Z "forward" "-" "-" "10.0.0.1:80" "-" "-" "-" TID_12345678'
+HAPROXY = {"time": 1763632803500, "request_time": 2500}
 TRAEFIK = {"StartUTC": "2025-11-20T10:00:01.000000000Z", "Duration": 2500000000}
 ENVOY = {"start_time": "2025-11-20T10:00:01.000Z", "path": "/v1?a=b", "request_id": None}
 PROXIES: list[tuple[str, object, str]] = [
@@ -514,7 +521,7 @@ PROXIES: list[tuple[str, object, str]] = [
     ("traefik", {**TRAEFIK, "DownstreamStatus": 499}, "timeout"),
     ("envoy", {**ENVOY, "duration": 2500, "response_code": 200}, "ok"),
     ("envoy", {**ENVOY, "duration": "2500", "response_code": "0"}, "timeout"),
-    ("haproxy", {"time": 1763632803500, "request_time": 2500, "status": -1}, "timeout"),
+    ("haproxy", {**HAPROXY, "status": -1}, "timeout"),
     # By rsyslog, and as a container's runtime writes it.
     (
         "haproxy",
@@ -526,6 +533,15 @@ PROXIES: list[tuple[str, object, str]] = [
     ("alb", ALB.format("0.500 1.999 0.001", 200, "/v1?x=%22"), "ok"),
     ("alb", ALB.format("2.500 -1 -1", 504, "/v1"), "timeout"),
     ("alb", ALB.format("-1 2.5 -1", 460, ""), "timeout"),
+    ("alb", ALB.format("-1 -1 -1", 504, "/v1") + CAME, "timeout"),
+    ("haproxy", {**HAPROXY, "status": 200, "uri": "https://ocr.example.com/v1"}, "ok"),
+    ("haproxy", "haproxy{main}: " + json.dumps({**HAPROXY, "status": 200}), "ok"),
+    # Docker's json-file.
+    (
+        "haproxy",
+        {"log": json.dumps({**HAPROXY, "status": 500}) + "\n", "stream": "stdout"},
+        "error",
+    ),
 ]
 
 

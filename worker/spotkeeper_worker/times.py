@@ -48,8 +48,8 @@ def read_moment(value: object) -> float:
         match = _LOCAL.fullmatch(text)
         if match:
             return datetime.strptime(match[1], "%d/%b/%Y:%H:%M:%S %z").timestamp()
-        # Go's encoders leave the colon of a zone out.
-        return read_time(re.sub(r"(?<=[+-]\d\d)(?=\d\d$)", ":", text))
+        # Go's encoders leave the colon of a zone out; Ruby writes a space before it.
+        return read_time(re.sub(r" ?([+-]\d\d):?(\d\d)$", r"\1:\2", text))
     if not (math.isfinite(number) and number >= 0):
         raise ValueError(f"{text[:40]!r} is not a time")
     for _ in range(3):

@@ -47,7 +47,13 @@ _GRACE_S = 10.0
 # 460 is an Application Load Balancer's 499: the client left.
 _TIMEOUTS = (408, 460, 499, 504)
 _SERVER_ERROR = 500
+# As LiteLLM and scripts write it.
+_STATUS_WORDS = {"success": "ok", "failure": "error", "error": "error", "timeout": "timeout"}
+# What nginx writes between the values of several upstreams.
+_BETWEEN = re.compile(r" ?[,:] ")
+_BEFORE_PATH = re.compile(r"\w+://[^/]*")
 _UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_OBJECT = re.compile(r'\{\s*"')
 _GO = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?([-+.\de]+)(ns|us|ms|s|)", re.ASCII)
 _LONGEST_NUMBER = 400
 
@@ -165,7 +171,8 @@ class Follow(NamedTuple):
     def entry_of(self, line: bytes) -> Any:
         """Read a line; None if it is empty. Raises ValueError or RecursionError.
 
-        What a syslog or a container's runtime writes before the JSON is left out.
+        What a syslog or a container's runtime writes before the JSON is left out. Docker has it in
+        a field.
         """
         # nginx writes `GET /%ff` as that byte.
         text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
@@ -174,11 +181,13 @@ class Follow(NamedTuple):
         if self.format == "alb":
             return _alb_entry(text)
         entry: Any = None
+        begins = _OBJECT.search(text)
         with contextlib.suppress(ValueError):
-            entry = json.loads(text[max(text.find("{"), 0) :], parse_int=_whole)
+            entry = json.loads(text[begins.start() if begins else 0 :], parse_int=_whole)
         if not isinstance(entry, dict):
             raise ValueError(f"it is no JSON, as format={self.format} needs: docs/access-logs.md")
-        return entry
+        inside = entry.get("log") if _field(entry, self.seconds) is None else None
+        return self.entry_of(inside.encode()) if isinstance(inside, str) else entry
 
     def log_of(
         self,
@@ -192,7 +201,8 @@ class Follow(NamedTuple):
         Without the time or the duration there is no log. Another field that cannot be read costs
         that field alone, and is reported to `wrong`. `own_id` names an entry without an id.
         """
-        if str(_field(entry, self.path)).startswith(self.skip):
+        # HAProxy writes whole URLs for HTTP/2.
+        if _BEFORE_PATH.sub("", str(_field(entry, self.path)), count=1).startswith(self.skip):
             return None
         moment = "started_at" if self.started_at else "finished_at"
         name, should_be = self.seconds, f"a duration below a day ({self.unit})"
@@ -225,12 +235,15 @@ class Follow(NamedTuple):
             wrong(
                 f"{self.enqueued_at}: a value is no time before its request; the wait counts as 0"
             )
+        answer = _BETWEEN.split(str(code))[-1].strip()
         try:
-            number = int(str(code).strip()[:3])
+            status = _STATUS_WORDS.get(answer.lower(), "")
+            number = 0 if status else int(answer[:3])
             failed = "error" if number >= _SERVER_ERROR else "ok"
             # Envoy writes 0, and HAProxy -1, where the client left before the answer.
-            status = "timeout" if number in _TIMEOUTS or number <= 0 else failed
+            status = status or ("timeout" if number in _TIMEOUTS or number <= 0 else failed)
         except ValueError:
+            status = "ok"
             wrong(f"{self.status}: {str(code)[:40]!r} is no status; it counts as ok")
         named = _field(entry, self.request_id)
         request_id = str(named if named not in (None, "", "-") else own_id)[:LONGEST_ID]
@@ -268,21 +281,25 @@ FORMATS: dict[str, dict[str, str]] = {
 # https://docs.aws.amazon.com/elasticloadbalancing/latest/application/load-balancer-access-logs.html
 # Its trace id is no id of a request: a client may send the same one each time.
 _ALB = re.compile(
-    r"\S+ (?P<time>\S+) \S+ \S+ \S+ (?P<times>\S+ \S+ \S+) (?P<status>\S+) \S+ \S+ \S+ "
-    r'"\S+ (?:\w+://[^/\s"]*)?(?P<uri>[^\s"]*)'
+    r"\S+ (?P<time>\S+) \S+ \S+ (?P<target>\S+) (?P<times>\S+ \S+ \S+) (?P<status>\S+) "
+    r'\S+ \S+ \S+ "\S+ (?P<uri>[^\s"]*)(?:.* -?\d+ (?P<began>\S+Z) ")?'
 )
 
 
 def _alb_entry(text: str) -> dict[str, Any]:
     """Read a line of an Application Load Balancer with the names of nginx; raises ValueError.
 
-    A time of -1 is one that could not be measured: the request reached no target.
+    A time of -1 was not measured: the target did not answer in time, or the client left before.
+    Then it is the time since the request arrived, unless it reached no target.
     """
     match = _ALB.match(text)
     if not match:
         raise ValueError("is no line of an Application Load Balancer")
     entry: dict[str, Any] = match.groupdict()
-    entry["request_time"] = sum(max(0.0, float(each)) for each in entry["times"].split())
+    times = [float(each) for each in entry["times"].split()]
+    entry["request_time"] = sum(max(0.0, each) for each in times)
+    if min(times) < 0 and entry["began"] and entry["target"] != "-":
+        entry["request_time"] = read_moment(entry["time"]) - read_moment(entry["began"])
     return entry
 
 
@@ -297,9 +314,11 @@ def skipped(paths: Sequence[str]) -> tuple[str, ...]:
 def _duration(value: Any, unit: str) -> float:
     """Read a duration in seconds: a number, or a text as Go writes it (`2500ms`, `1m2.5s`)."""
     text = str(value).strip().replace("µs", "us").replace("μs", "us")
-    match = _GO.fullmatch(text)
-    hours, minutes, number, own = match.groups() if match else (0, 0, text, "")
-    return 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(number) / _UNITS[own or unit]
+    first, *others = _BETWEEN.split(text)
+    match = _GO.fullmatch(first)
+    hours, minutes, number, own = match.groups() if match else (0, 0, first, "")
+    took = 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(number) / _UNITS[own or unit]
+    return took + sum(_duration(each, unit) for each in others)
 
 
 def _field(entry: dict[str, Any], name: str) -> Any:
