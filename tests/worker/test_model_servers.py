@@ -37,12 +37,12 @@ def test_the_page_s_settings_are_the_agent_s() -> None:
 @pytest.mark.parametrize(
     ("gauge", "takes_s", "at_most_s"),
     [(gauge, 0, 90) for gauge in sorted(set(GAUGES))]
-    + [("other", 0, 3), (GAUGES[0], 2.5, 3), ("", 0, 0)],
+    + [("other", 0, 3), (GAUGES[0], 0, 3), (GAUGES[0], 2.5, 3), ("", 0, 0)],
 )
 def test_a_drain_waits_for_what_runs(
     tmp_path: Path, gauge: str, takes_s: float, at_most_s: int
 ) -> None:
-    """The gauge falls to 0, or is never read. A server that is gone has nothing that runs."""
+    """The gauge falls to 0, or one is never read. A server that is gone has nothing that runs."""
     program(tmp_path / "bin" / "systemctl", f'echo "$*" > {tmp_path}/stopped')
     text = f'# TYPE {gauge} gauge\n{gauge}_total 9\n{gauge}{{model="m n"}} '
     with serving("/metrics") as web:
@@ -50,11 +50,15 @@ def test_a_drain_waits_for_what_runs(
         url = web.url if gauge else "http://127.0.0.1:1/metrics"
         path = f"{tmp_path}/bin:{os.environ['PATH']}"
         environment = {**os.environ, "PATH": path, "WAIT_AT_MOST_S": str(at_most_s or 90)}
-        drain = subprocess.Popen([DRAIN, "vllm", url, *set(GAUGES)], env=environment)
+        wanted = [gauge] if at_most_s == 90 else set(GAUGES)
+        drain = subprocess.Popen([DRAIN, "vllm", url, *wanted], env=environment)
         if at_most_s:
             time.sleep(0.5 + takes_s)
             assert not (tmp_path / "stopped").exists()
             web.body = f"{text}0.0\n"
+        if at_most_s == 3:
+            time.sleep(1.2)
+            assert not (tmp_path / "stopped").exists()
         assert drain.wait(30) == 0
     assert (tmp_path / "stopped").read_text() == "stop vllm\n"
 
