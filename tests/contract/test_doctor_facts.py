@@ -154,6 +154,25 @@ def test_what_a_launch_template_names_and_aws_does_not_have() -> None:
     ]  # fmt: skip
 
 
+def test_a_group_whose_subnets_are_gone_or_full() -> None:
+    launched: Any = {"LaunchTemplate": template()}
+    ec2 = boto3.client("ec2")
+    network = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+    subnets = [
+        ec2.create_subnet(VpcId=network, CidrBlock=f"10.0.{n}.0/28")["Subnet"]["SubnetId"]
+        for n in range(3)
+    ]
+    boto3.client("autoscaling").create_auto_scaling_group(
+        AutoScalingGroupName="spot", MinSize=0, MaxSize=1, **launched,
+        VPCZoneIdentifier=",".join(subnets),
+    )  # fmt: skip
+    ec2.delete_subnet(SubnetId=subnets[0])
+    for _ in range(16 - 5):
+        ec2.create_network_interface(SubnetId=subnets[1])
+    found = seen("spot")
+    assert (found.missing, found.full) == ((f"the subnet {subnets[0]}",), (subnets[1],))
+
+
 def test_a_group_as_it_is_set_up() -> None:
     policy = profile()
     launch = template(
@@ -212,6 +231,13 @@ TAGS = [
         ({"InstanceMarketOptions": SPOT_OPTIONS}, {"max_price": "0.4"}),
         ({"TagSpecifications": TAGS}, {"tag_keys": ("kubernetes.io/cluster/a",)}),
         ({"CapacityReservationSpecification": {"CapacityReservationPreference": "open"}}, {}),
+        ({"HibernationOptions": {"Configured": True}}, {"not_for_spot": ("hibernates",)}),
+        ({"Placement": {"Tenancy": "host"}}, {"not_for_spot": ("asks for a dedicated host",)}),
+        ({"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 15}}]}, {}),
+        (
+            {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 8}}]},
+            {"small_disks": ("8 GiB for /dev/sda1, and the image has 15",)},
+        ),
         *(
             ({"CapacityReservationSpecification": specified}, {"reservations_only": True})
             for specified in (
@@ -283,9 +309,12 @@ def test_types_that_aws_selects_by_attributes_are_read() -> None:
     ec2.meta.events.register_first("before-call", answer)
     requirements = {"VCpuCount": {"Min": 4}, "MemoryMiB": {"Min": 0}}
     make("g", **mixed({"InstanceRequirements": requirements}))
-    found = group_facts(clients(ec2=ec2), ["g"])
+    # Without an override, the launch template's own count.
+    make("h", **mixed(launch=template("attributes", InstanceRequirements=requirements)))
+    found = group_facts(clients(ec2=ec2), ["g", "h"])
     assert not isinstance(found, Unseen)
-    assert found["g"].types == found["g"].selected == ("g5.xlarge", "g6.xlarge")
+    for group in found.values():
+        assert group.types == group.selected == ("g5.xlarge", "g6.xlarge")
 
 
 def test_forty_fleets_take_one_call_a_group_besides_what_is_read_of_all_at_once() -> None:

@@ -44,6 +44,7 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
         "DescribeKeyPairs": {"KeyPairs": [{"KeyName": "key"}]},
         "DescribeSecurityGroups": {"SecurityGroups": [{"GroupId": "sg-1"}]},
         "DescribePlacementGroups": {"PlacementGroups": [{"GroupName": "near"}]},
+        "DescribeSubnets": {"Subnets": [{"SubnetId": "subnet-1"}]},
         "DescribeSnapshots": {"Snapshots": [{"SnapshotId": "snap-1", "KmsKeyId": "key-1"}]},
         "DescribeInstanceTypes": {"InstanceTypes": []},
         "DescribeInstanceTypeOfferings": {"InstanceTypeOfferings": []},
@@ -236,11 +237,13 @@ def look_at_everything() -> None:
     template = template_of(aws.client, "lt-1", "$Default")
     assert not isinstance(template, Unseen)
     assert read_refresh(aws.autoscaling, "main-spot") is None
+    described = {"AutoScalingGroupName": "main-spot", "VPCZoneIdentifier": "subnet-1"}
+    launches = LaunchTemplates(aws.client, [template], [described])
     group = GroupFacts(
-        aws={"AutoScalingGroupName": "main-spot"},
+        aws=described,
         spot_share=1.0,
         types=("g5.xlarge",),
-        launch_template=LaunchTemplates(aws.client, [template]).of(template, {}, mixed=True),
+        launch_template=launches.of(template, {}, mixed=True),
     )
     account_facts(aws.client, [group])
     fleets, groups = [replace(FLEET, spot_group="main-spot")], {"main-spot": group}

@@ -1,6 +1,7 @@
 """Auto Scaling groups as they are set up, with their launch templates, images and roles."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -56,7 +57,7 @@ def group_facts(
         for group in described
     ]
     every = [*templates, *(its for specs in further for its, _ in specs.values())]
-    launches = LaunchTemplates(client, [t for t in every if not isinstance(t, Unseen)])
+    launches = LaunchTemplates(client, [t for t in every if not isinstance(t, Unseen)], described)
     policies = _by_group(autoscaling, "DescribePolicies", "ScalingPolicies", "PolicyName")
     scheduled = ("DescribeScheduledActions", "ScheduledUpdateGroupActions", "ScheduledActionName")
     actions = _by_group(autoscaling, *scheduled)
@@ -74,6 +75,8 @@ def group_facts(
             hooks=_hooks(autoscaling, name),
             policies=policies if isinstance(policies, Unseen) else tuple(policies[name]),
             scheduled_actions=actions if isinstance(actions, Unseen) else tuple(actions[name]),
+            missing=launches.missing(group),
+            full=launches.full_subnets(group),
             launch_template=launch,
             further_templates=tuple(
                 each
@@ -178,9 +181,11 @@ def _types(
     selected: Callable[[str, str], tuple[str, ...] | Unseen],
 ) -> dict[str, Any]:
     """Return the types that a group names, or those that AWS selects for the attributes."""
+    kinds = {"InstanceType", "InstanceRequirements"}
+    named = [each for each in _overrides(group) if kinds & each.keys()] or [known(template, {})]
     wanted = sorted(
         json.dumps(each["InstanceRequirements"], sort_keys=True)
-        for each in _overrides(group)
+        for each in named
         if "InstanceRequirements" in each
     )
     if wanted:
@@ -189,9 +194,7 @@ def _types(
         unseen = next((each for each in answers if isinstance(each, Unseen)), None)
         chosen = tuple(dict.fromkeys(kind for each in answers for kind in known(each, ())))
         return {"types": chosen, "selected": unseen or chosen}
-    named = [each["InstanceType"] for each in _overrides(group) if "InstanceType" in each]
-    own = known(template, {}).get("InstanceType")
-    return {"types": tuple(named or ([own] if own else []))}
+    return {"types": tuple(each["InstanceType"] for each in named if "InstanceType" in each)}
 
 
 def _selected(ec2: Any, requirements: str, architecture: str) -> tuple[str, ...] | Unseen:
@@ -213,7 +216,12 @@ def _selected(ec2: Any, requirements: str, architecture: str) -> tuple[str, ...]
 class LaunchTemplates:
     """How the instances of launch templates start: their images, disks and roles read together."""
 
-    def __init__(self, client: Clients, templates: Iterable[Template]) -> None:
+    def __init__(
+        self,
+        client: Clients,
+        templates: Collection[Template],
+        groups: Collection[Mapping[str, Any]] = (),
+    ) -> None:
         """Read the images of all templates, and the snapshots of those that are encrypted."""
         ec2 = client("ec2")
         ids = {template.get("ImageId", "") for template in templates}
@@ -222,7 +230,7 @@ class LaunchTemplates:
         self._snapshots = _by_id(ec2, "Snapshot", snapshots)
         self._policies = cache(lambda profile: _policies(client("iam"), profile))
         self._named = {
-            what: _existing(ec2, what, {n for t in templates for n in names_in(t)})
+            what: _existing(ec2, what, {n for t in (*templates, *groups) for n in names_in(t)})
             for what, (_, names_in) in _NAMED.items()
         }
 
@@ -264,24 +272,52 @@ class LaunchTemplates:
                 if each.get("ResourceType") == "instance"
                 for tag in each.get("Tags", [])
             ),
-            missing=tuple(self._missing(template)),
-            hibernates=template.get("HibernationOptions", {}).get("Configured", False),
+            missing=self.missing(template),
+            small_disks=tuple(_small_disks(template, image)),
+            not_for_spot=tuple(what for what, has in _NOT_FOR_SPOT.items() if has(template)),
             reservations_only=_only_reserved(template.get("CapacityReservationSpecification", {})),
         )
 
-    def _missing(self, template: Template) -> Iterator[str]:
-        """Name what a template needs and AWS does not list; what cannot be read is not missing."""
-        for what, (_, names_in) in _NAMED.items():
-            there = self._named[what]
-            for name in names_in(template):
-                if not isinstance(there, Unseen) and name not in there:
-                    yield f"the {what} {name}"
+    def missing(self, it: Mapping[str, Any]) -> tuple[str, ...]:
+        """Name what a template, or a group, needs and AWS does not list.
+
+        What cannot be read is not missing.
+        """
+        return tuple(
+            f"the {what} {name}"
+            for what, (_, names_in) in _NAMED.items()
+            for name in names_in(it)
+            if not isinstance(there := self._named[what], Unseen) and name not in there
+        )
+
+    def full_subnets(self, group: Mapping[str, Any]) -> tuple[str, ...]:
+        """Name the subnets of a group without a free address."""
+        there = known(self._named["subnet"], {})
+        free = {name: each.get("AvailableIpAddressCount") for name, each in there.items()}
+        return tuple(name for name in _subnets(group) if free.get(name) == 0)
 
     def _keys(self, template: Template, image: Mapping[str, Any]) -> tuple[str, ...]:
         """Find the keys of all disks: named by the template, or those of the image's snapshots."""
         disks = [mapping.get("Ebs", {}) for mapping in template.get("BlockDeviceMappings", [])]
         disks += [known(self._snapshots, {}).get(s, {}) for s in _snapshots(image)]
         return tuple(dict.fromkeys(disk["KmsKeyId"] for disk in disks if disk.get("KmsKeyId")))
+
+
+def _small_disks(template: Template, image: Mapping[str, Any]) -> Iterator[str]:
+    """Name the disks of a template that cannot hold their snapshots of the image."""
+    mappings = image.get("BlockDeviceMappings", [])
+    least = {each.get("DeviceName"): each.get("Ebs", {}).get("VolumeSize", 0) for each in mappings}
+    for each in template.get("BlockDeviceMappings", []):
+        disk, name = each.get("Ebs", {}), each.get("DeviceName")
+        if "SnapshotId" not in disk and disk.get("VolumeSize", math.inf) < least.get(name, 0):
+            yield f"{disk['VolumeSize']} GiB for {name}, and the image has {least[name]}"
+
+
+_NOT_FOR_SPOT: Mapping[str, Callable[[Template], Any]] = {
+    "hibernates": lambda template: template.get("HibernationOptions", {}).get("Configured"),
+    "asks for a dedicated host":
+        lambda template: template.get("Placement", {}).get("Tenancy") == "host",
+}  # fmt: skip
 
 
 def _only_reserved(specified: Mapping[str, Any]) -> bool:
@@ -301,7 +337,11 @@ def _security_groups(template: Template) -> list[str]:
     return [*template.get("SecurityGroupIds", []), *(i for each in interfaces for i in each)]
 
 
-# What a launch template names by a name or an id: the operation that lists it with its filter, the
+def _subnets(group: Mapping[str, Any]) -> list[str]:
+    return [name for name in group.get("VPCZoneIdentifier", "").split(",") if name]
+
+
+# What a launch template or a group names: the operation that lists it with its filter, the
 # key of the answer, and the key of the name there.
 _NAMED: Mapping[str, tuple[tuple[str, str, str, str], Callable[[Template], list[str]]]] = {
     "key pair": (
@@ -320,17 +360,20 @@ _NAMED: Mapping[str, tuple[tuple[str, str, str, str], Callable[[Template], list[
         ("describe_snapshots", "Snapshots", "snapshot-id", "SnapshotId"),
         _snapshots_named,
     ),
+    "subnet": (("describe_subnets", "Subnets", "subnet-id", "SubnetId"), _subnets),
 }
 
 
-def _existing(ec2: Any, what: str, wanted: Collection[str]) -> frozenset[str] | Unseen:
-    """List those of some names that exist."""
+def _existing(
+    ec2: Any, what: str, wanted: Collection[str]
+) -> Mapping[str, Mapping[str, Any]] | Unseen:
+    """Describe those of some names that exist."""
     (operation, answer, by, key), _ = _NAMED[what]
 
-    def read() -> frozenset[str]:
+    def read() -> Mapping[str, Mapping[str, Any]]:
         filters = [{"Name": by, "Values": sorted(wanted)}]
         listed = getattr(ec2, operation)(Filters=filters)[answer] if wanted else []
-        return frozenset(each[key] for each in listed)
+        return {each[key]: each for each in listed}
 
     return look(f"ec2:{operation}", read)
 

@@ -623,6 +623,12 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
         f"{_UPDATE}--health-check-grace-period 300",
         lambda at: at.aws.get("HealthCheckType", "EC2") != "EC2"
         and not at.aws.get("HealthCheckGracePeriod") and not at.hooks("LAUNCHING")),
+    Check("launch-part-gone", ERROR, "it names {it}, which does not exist: launches there fail",
+        "remove it from the group",
+        lambda at: at.group.missing),
+    Check("subnet-full", WARNING, "{it} has no free address: launches there fail",
+        "free addresses of it, or add subnets",
+        lambda at: at.group.full),
     Check("maximum-lifetime", WARNING,
         "it ends each instance after {it} s, busy or not",
         f"let it end none, or make the terminate hook long enough:\n"
@@ -658,10 +664,13 @@ TEMPLATE_CHECKS: tuple[Check[Member], ...] = (
     Check("launch-part-gone", ERROR, "the launch template names {it}, which does not exist",
         "correct the launch template, and set its new version",
         lambda at: at.template.missing),
+    Check("disk-too-small", ERROR, "the launch template asks for {it}: launches fail",
+        "raise VolumeSize in the launch template, and set its new version",
+        lambda at: at.template.small_disks),
     Check("not-for-spot", ERROR, "{it}: spot launches fail",
         "remove that option",
         lambda at: at.is_spot and [
-            *["the launch template hibernates"] * at.template.hibernates,
+            *[f"the launch template {option}" for option in at.template.not_for_spot],
             *[f"{at.only_reserved} allows capacity reservations only"] * bool(at.only_reserved)]),
     Check("only-reserved", WARNING,
         "{it} allows capacity reservations only: where they are used up, nothing stands in for "

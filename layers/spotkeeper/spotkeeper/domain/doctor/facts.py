@@ -44,8 +44,8 @@ class LaunchTemplate:
     encrypt its disks. `tag_keys` are the keys of the tags that the template itself sets.
     `max_price` is the highest spot price that it pays. `types` are those that it launches, of a
     template of some overrides alone. `missing` is what it names and does not exist, such as its key
-    pair. Spot launches neither hibernate nor take `reservations_only`, those of capacity
-    reservations.
+    pair. `small_disks` are smaller than those of the image. Spot launches do nothing of
+    `not_for_spot`, nor take `reservations_only`, those of capacity reservations.
     """
 
     market_options: bool = False
@@ -60,7 +60,8 @@ class LaunchTemplate:
     tag_keys: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    hibernates: bool = False
+    small_disks: tuple[str, ...] = ()
+    not_for_spot: tuple[str, ...] = ()
     reservations_only: bool = False
 
 
@@ -71,7 +72,7 @@ class GroupFacts:
     `spot_share` is 1 for a group wholly on spot, and None where its launch template could not be
     read. A group may name attributes in place of types: `selected` are then the types that AWS
     selects, else None. `hooks` are as DescribeLifecycleHooks answers. `further_templates` are those
-    of single overrides.
+    of single overrides. Of the subnets, some may be `missing`, or `full`, without a free address.
     """
 
     aws: Mapping[str, Any]
@@ -83,6 +84,8 @@ class GroupFacts:
     scheduled_actions: tuple[str, ...] | Unseen = ()
     launch_template: LaunchTemplate | Unseen = field(default_factory=LaunchTemplate)
     further_templates: tuple[LaunchTemplate | Unseen, ...] = ()
+    missing: tuple[str, ...] = ()
+    full: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
