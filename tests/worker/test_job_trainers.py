@@ -1,9 +1,10 @@
 """Checkpoint folders as trainers write them: which of their entries the next machine gets.
 
-Each story is what a trainer does in its folder, a step of a minute each: `name` writes it (a name
-that ends in / is a folder), `old > new` renames, `link -> target` links, `-name` removes.
+tests/evidence/trainers.tsv has what each does in its folder, a step of a minute each: `name` writes
+it (one that ends in / is a folder), `old > new` renames, `link -> target` links, `-name` removes.
 """
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from spotkeeper_worker.checkpoints import latest, publish
 from spotkeeper_worker.job.entries import Entries
+from tests.builders import evidence
 from tests.worker.test_job_commits import Objects, keeper_of
 
 
@@ -55,162 +57,27 @@ class Folder:
                 self.commits.append(entry.name)
 
 
-HF = "checkpoint-500/ checkpoint-1000/"
-STORIES = {
-    "transformers": (
-        {}, "config.json runs/ checkpoint-500/ runs/ checkpoint-1000/ runs/ trainer_state.json"
-            " model.safetensors training_args.bin model-00001-of-00002.safetensors README.md",
-        HF,
-    ),
-    "transformers, by its state": (
-        {"complete": "trainer_state.json"},
-        "checkpoint-500/trainer_state.json trainer_state.json checkpoint-1000/trainer_state.json",
-        HF,
-    ),
-    "transformers 4.36": (
-        {}, "tmp-checkpoint-500/|tmp-checkpoint-500 > checkpoint-500|tmp-checkpoint-1000/"
-            "|tmp-checkpoint-1000 > checkpoint-1000|-checkpoint-500",
-        HF,
-    ),
-    "an unknown kind of draft": (
-        {}, "draft-checkpoint-5/|draft-checkpoint-5 > checkpoint-5",
-        "draft-checkpoint-5/ checkpoint-5",
-    ),
-    "a second stage counts again": (
-        {}, "checkpoint-900/|-checkpoint-900|checkpoint-100/|checkpoint-200/",
-        "checkpoint-900/ checkpoint-100 checkpoint-200",
-    ),
-    "an older one is written again": (
-        {}, "checkpoint-100/ checkpoint-200/ checkpoint-100/", "checkpoint-100 checkpoint-200",
-    ),
-    "the best one stays": (
-        {}, "checkpoint-100/|checkpoint-200/|-checkpoint-200|checkpoint-300/",
-        "checkpoint-100 checkpoint-200 checkpoint-300",
-    ),
-    "Lightning": (
-        {}, "lightning_logs/ epoch=0-step=9.ckpt last.ckpt epoch=1-step=18.ckpt last.ckpt",
-        "lightning_logs epoch=0-step=9.ckpt epoch=1-step=18.ckpt",
-    ),
-    "Lightning's last": (
-        {"entries": ["last.ckpt"]}, "last.ckpt epoch=0-step=9.ckpt last.ckpt",
-        "last.ckpt last.ckpt",
-    ),
-    "Lightning, steps of an epoch": (
-        {}, "epoch=0-step=90.ckpt epoch=1-step=8.ckpt epoch=1-step=10.ckpt",
-        "epoch=0-step=90.ckpt epoch=1-step=8.ckpt epoch=1-step=10.ckpt",
-    ),
-    "Keras, with the loss": (
-        {}, "weights.01-0.90.keras weights.02-0.31.keras weights.10-0.29.weights.h5",
-        "weights.01-0.90.keras weights.02-0.31.keras",
-    ),
-    "Keras, one file": (
-        {}, "model.weights.h5 model.weights.h5", "model.weights.h5 model.weights.h5",
-    ),
-    "Orbax": (
-        {}, "9.orbax-checkpoint-tmp-17/|9.orbax-checkpoint-tmp-17 > 9|10.orbax-checkpoint-tmp/"
-            "|10.orbax-checkpoint-tmp > 10|-9",
-        "9 10",
-    ),
-    "DeepSpeed": (
-        {}, "global_step9/ latest zero_to_fp32.py global_step10/ latest",
-        "global_step9 global_step10",
-    ),
-    "NeMo": (
-        {}, "metrics.json|m-step=9-unfinished|m-step=9.ckpt|m-step=9-unfinished > .done"
-            "|m-step=10-unfinished|m-step=10.ckpt",
-        "m-step=9.ckpt",
-    ),
-    "NeMo's last": (
-        {}, "nemo_error_log.txt nemo_log_globalrank-0_localrank-0.txt m--loss=1.2-step=9.ckpt"
-            " m--loss=1.2-step=9-last.ckpt m--loss=0.9-step=18.ckpt m--loss=0.9-step=18-last.ckpt",
-        "m--loss=1.2-step=9.ckpt m--loss=1.2-step=9-last.ckpt m--loss=0.9-step=18-last.ckpt",
-    ),
-    "LLaMA-Factory, ms-swift, TRL": (
-        {}, "args.json trainer_log.jsonl running_log.txt completions/ checkpoint-500/"
-            " trainer_log.jsonl checkpoint-1000/ training_loss.png",
-        HF,
-    ),
-    "Ultralytics": ({}, "train_batch0.jpg weights/ labels.jpg results.png", "weights"),
-    "torchtune": (
-        {}, "logs/ epoch_0/ recipe_state/ torchtune_config.yaml epoch_1/", "epoch_0 epoch_1",
-    ),
-    "TensorBoard beside steps": (
-        {}, "events.out.tfevents.1731084143.ip-10-0-0-1.12.0 step_9.pt"
-            " events.out.tfevents.1731084143.ip-10-0-0-1.12.0",
-        "step_9.pt",
-    ),
-    "a hidden one": ({}, ".hidden a", "a"),
-    "mmengine": (
-        {}, "20240101_120000/ epoch_1.pth last_checkpoint epoch_2.pth 20240101_120000/",
-        "20240101_120000 epoch_1.pth epoch_2.pth",
-    ),
-    "a link to nothing, in a checkpoint": (
-        {"complete": "done"}, "5/model.bin|5/latest -> step4|5/loop -> loop|5/done", "5",
-    ),
-    "a link to outside, beside checkpoints": (
-        {}, "best/config.json|best/model.bin -> ../step_5/model.bin|step_5/|step_6/",
-        "best step_5 step_6",
-    ),
-    "two forms, and no setting": (
-        {}, "last-05.safetensors last-05-state/ last-10.safetensors",
-        "last-05.safetensors last-10.safetensors",
-    ),
-    "two forms that a setting names": (
-        {"entries": ["pretrain-*", "tune-*"]}, "pretrain-900/ tune-100/ runs/ tune-200/",
-        "pretrain-900 tune-100 tune-200",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("state", "orders", "commits"), STORIES.values(), ids=STORIES)
+@pytest.mark.parametrize("row", evidence("trainers"), ids=lambda row: row["trainer"])
 def test_the_next_machine_gets_what_the_trainer_would_continue_from(
-    tmp_path: Path, state: dict[str, Any], orders: str, commits: str
+    tmp_path: Path, row: dict[str, str]
 ) -> None:
-    folder = Folder(tmp_path / "a", **state)
-    for order in orders.split("|") if "|" in orders else orders.split():
-        folder.do(order)
-    wanted = commits.replace("/", "").split()
+    """What is not committed is named with the reason."""
+    folder = Folder(tmp_path / "a", **json.loads(row["state"] or "{}"))
+    for step in row["steps"].split("; "):
+        folder.do(step)
+    if row["ignored"]:
+        folder.look()
+        reasons, ignored = json.loads(row["ignored"]), folder.entries.ignored
+        found = {name: reasons[name] in reason for name, reason in ignored.items()}
+        assert found == dict.fromkeys(reasons, True)
+        return
+    wanted = row["commits"].split()
     assert folder.commits == wanted
     loaded, wrong = folder.keeper.load(tmp_path / "b")
     assert (loaded and loaded.name, wrong) == (wanted[-1], "")
     # At the end of the command nothing else replaces it, either.
     folder.look(ended_well=True)
     assert folder.commits == wanted
-
-
-@pytest.mark.parametrize(
-    ("state", "orders", "reasons"),
-    [
-        ({}, "checkpoint-5/ runs/", {"runs": "logs or settings"}),
-        ({}, "checkpoint-5/ model.pt", {"model.pt": "it would replace checkpoint-5"}),
-        ({}, "checkpoint-5/ checkpoint-4/", {"checkpoint-4": "below that of checkpoint-5"}),
-        ({}, "tmp-checkpoint-5/", {"tmp-checkpoint-5": "that of a draft"}),
-        ({"complete": "trainer_state.json"},
-         "checkpoint-5/checkpoint-is-incomplete.txt|checkpoint-5/trainer_state.json",
-         {"checkpoint-5": "it is not finished: checkpoint-is-incomplete.txt is there"}),
-        ({}, "ckpt-5.data-00000-of-00001 ckpt-5.index model-5.index",
-         {"ckpt-5.data-00000-of-00001": "a part of", "ckpt-5.index": "folder of its own"}),
-        ({}, "training_metadata.json latest.weights.h5 _latest.weights.h5",
-         dict.fromkeys(["training_metadata.json", "latest.weights.h5", "_latest.weights.h5"],
-                       "a part of")),
-        ({}, "a-5.pt b-6.pt", {"b-6.pt": "name the entries in state.entries"}),
-        ({"complete": "done"}, "a/b|a/etc -> /etc|a/done", {"a": "its link etc leads outside"}),
-        ({"entries": ["epoch*"]}, "step-5/", {"step-5": "does not match entries = epoch*"}),
-        ({"complete": "trainer_stat.json"}, "checkpoint-5/",
-         {"checkpoint-5": "no file of it matches complete = 'trainer_stat.json'"}),
-    ],
-)  # fmt: skip
-def test_what_is_not_committed_is_named_with_the_reason(
-    tmp_path: Path, state: dict[str, Any], orders: str, reasons: dict[str, str]
-) -> None:
-    folder = Folder(tmp_path, **state)
-    for order in orders.split("|") if "|" in orders else orders.split():
-        folder.do(order)
-    folder.look()
-    ignored = folder.entries.ignored
-    assert {name: reasons[name] in reason for name, reason in ignored.items()} == dict.fromkeys(
-        reasons, True
-    )
 
 
 def test_a_checkpoint_that_is_soon_replaced_is_named(tmp_path: Path) -> None:
