@@ -45,6 +45,7 @@ from spotkeeper_worker.logs.server import SocketServer
 from spotkeeper_worker.notice import Notice, read_notice, write_notice
 from spotkeeper_worker.states import Leave, State, Workers
 from spotkeeper_worker.testing import until
+from tests.builders import evidence
 from tests.worker.logs import AWS, kept, say
 from tests.worker.management import Web, serving
 
@@ -498,65 +499,18 @@ def test_a_line_that_is_no_json_says_what_the_format_needs(line: str) -> None:
         Follow(Path("x")).entry_of(line.encode())
 
 
-ALB = (
-    "h2 2025-11-20T10:00:03.500000Z app/web/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 {} "
-    '{} 200 34 366 "POST https://ocr.example.com:443{} HTTP/2.0" "curl/7.46.0" ECDHE TLSv1.2 '
-    "arn:aws:elasticloadbalancing:us-east-2:123456789012:targetgroup/web/73e2d6bc24d8a067 "
-    '"Root=1-58337262-36d228ad5d99923122bbe354" "ocr.example.com" "-" 0'
-)
-CAME = ' 2025-11-20T10:00:01.000000Z "forward" "-" "-" "10.0.0.1:80" "-" "-" "-" TID_12345678'
-HAPROXY = {"time": 1763632803500, "request_time": 2500}
-TRAEFIK = {"StartUTC": "2025-11-20T10:00:01.000000000Z", "Duration": 2500000000}
-ENVOY = {"start_time": "2025-11-20T10:00:01.000Z", "path": "/v1?a=b", "request_id": None}
-PROXIES: list[tuple[str, object, str]] = [
-    ("nginx", {"time": "1763632803.500", "request_time": "2.500", "status": "200"}, "ok"),
-    (
-        "caddy",
-        {"ts": 1763632803.5, "duration": 2.5, "status": 200, "request": {"uri": "/v1"}},
-        "ok",
-    ),
-    # time_format wall_nano and duration_format string
-    ("caddy", {"ts": "2025-11-20T10:00:03.5Z", "duration": "2500ms", "status": 0}, "timeout"),
-    ("traefik", {**TRAEFIK, "RequestPath": "/v1", "DownstreamStatus": 502}, "error"),
-    ("traefik", {**TRAEFIK, "DownstreamStatus": 499}, "timeout"),
-    ("envoy", {**ENVOY, "duration": 2500, "response_code": 200}, "ok"),
-    ("envoy", {**ENVOY, "duration": "2500", "response_code": "0"}, "timeout"),
-    ("haproxy", {**HAPROXY, "status": -1}, "timeout"),
-    # By rsyslog, and as a container's runtime writes it.
-    (
-        "haproxy",
-        '<134>Nov 20 10:00:03 web haproxy[7]: {"time":1763632803500,"request_time":2500,'
-        '"status":200,"uri":"/v1"}',
-        "ok",
-    ),
-    ("nginx", '2025-11-20T10:00:03Z stdout F {"time":1763632803.5,"request_time":2.5}', "ok"),
-    ("alb", ALB.format("0.500 1.999 0.001", 200, "/v1?x=%22"), "ok"),
-    ("alb", ALB.format("2.500 -1 -1", 504, "/v1"), "timeout"),
-    ("alb", ALB.format("-1 2.5 -1", 460, ""), "timeout"),
-    ("alb", ALB.format("-1 -1 -1", 504, "/v1") + CAME, "timeout"),
-    ("haproxy", {**HAPROXY, "status": 200, "uri": "https://ocr.example.com/v1"}, "ok"),
-    ("haproxy", "haproxy{main}: " + json.dumps({**HAPROXY, "status": 200}), "ok"),
-    # Docker's json-file.
-    (
-        "haproxy",
-        {"log": json.dumps({**HAPROXY, "status": 500}) + "\n", "stream": "stdout"},
-        "error",
-    ),
-]
-
-
-@pytest.mark.parametrize(("name", "written", "status"), PROXIES)
-def test_the_logs_of_other_proxies_are_followed(name: str, written: object, status: str) -> None:
-    follow = Follow.parse({"follow": "x", "format": name})
-    line = written if isinstance(written, str) else json.dumps(written)
-    log = follow.log_of(follow.entry_of(line.encode() + b"\r\n"), "web", "line-7")
+@pytest.mark.parametrize("row", evidence("access_logs"), ids=lambda row: row["source"])
+def test_the_logs_of_other_proxies_are_followed(row: dict[str, str]) -> None:
+    settings = {"follow": "x", **json.loads(row["settings"])}
+    follow = Follow.parse(settings)
+    log = follow.log_of(follow.entry_of(row["line"].encode() + b"\r\n"), "web", "line-7")
     assert log is not None
-    times = (log["request_id"], log["started_at"], log["finished_at"], log["status"])
-    assert times == ("line-7", STARTED, "2025-11-20T10:00:03.500Z", status)
-    if "/v1" in line:
-        health = line.replace("/v1", "/healthz")
+    found = (log["started_at"], log["finished_at"], log["status"])
+    assert found == (row["started"], row["finished"], row["status"])
+    if "/v1" in row["line"]:
+        health = row["line"].replace("/v1", "/healthz")
         assert follow.log_of(follow.entry_of(health.encode()), "web") is None
-    given = Follow.parse({"follow": "x", "format": name, "request_id": "id", "skip": ["/a", "/b"]})
+    given = Follow.parse({**settings, "request_id": "id", "skip": ["/a", "/b"]})
     assert (given.request_id, given.skip) == ("id", ("/a", "/b"))
 
 
