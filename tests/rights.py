@@ -31,7 +31,7 @@ ARNS = {
     "HealthQueue.Arn": f"arn:aws:sqs:{HERE}:health",
     "JobBucket.Arn": "arn:aws:s3:::the-jobs",
 }
-SERVICES = {"service-quotas": "servicequotas"}
+SERVICES = {"service-quotas": "servicequotas", "elbv2": "elasticloadbalancing"}
 # What a call of a service is about, by its parameters.
 ABOUT = {
     "ssm": f"arn:aws:ssm:{HERE}:parameter{{Path}}{{Name}}",

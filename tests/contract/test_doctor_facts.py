@@ -154,7 +154,7 @@ def test_what_a_launch_template_names_and_aws_does_not_have() -> None:
     ]  # fmt: skip
 
 
-def test_a_group_whose_subnets_are_gone_or_full() -> None:
+def test_a_group_whose_subnets_or_target_groups_are_gone_or_full() -> None:
     launched: Any = {"LaunchTemplate": template()}
     ec2 = boto3.client("ec2")
     network = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
@@ -167,10 +167,21 @@ def test_a_group_whose_subnets_are_gone_or_full() -> None:
         VPCZoneIdentifier=",".join(subnets),
     )  # fmt: skip
     ec2.delete_subnet(SubnetId=subnets[0])
+    balancers = boto3.client("elbv2")
+    targets = [
+        balancers.create_target_group(Name=name, Protocol="HTTP", Port=80, VpcId=network)
+        for name in ("kept", "gone")
+    ]
+    arns = [each["TargetGroups"][0]["TargetGroupArn"] for each in targets]
+    boto3.client("autoscaling").attach_load_balancer_target_groups(
+        AutoScalingGroupName="spot", TargetGroupARNs=arns
+    )
+    balancers.delete_target_group(TargetGroupArn=arns[1])
     for _ in range(16 - 5):
         ec2.create_network_interface(SubnetId=subnets[1])
     found = seen("spot")
-    assert (found.missing, found.full) == ((f"the subnet {subnets[0]}",), (subnets[1],))
+    gone = (f"the subnet {subnets[0]}", f"the target group {arns[1]}")
+    assert (found.missing, found.full) == (gone, (subnets[1],))
 
 
 def test_a_group_as_it_is_set_up() -> None:

@@ -51,6 +51,7 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
         "GetSpotPlacementScores": {"SpotPlacementScores": [{"Region": REGION, "Score": 5}]},
         "GetInstanceMetadataDefaults": {"AccountLevel": {}},
     },
+    "elbv2": {"DescribeTargetGroups": {"TargetGroups": []}},
     "iam": {
         "GetInstanceProfile": {"InstanceProfile": {"Roles": [{"RoleName": "worker"}]}},
         "ListAttachedRolePolicies": {"AttachedPolicies": []},
@@ -237,7 +238,10 @@ def look_at_everything() -> None:
     template = template_of(aws.client, "lt-1", "$Default")
     assert not isinstance(template, Unseen)
     assert read_refresh(aws.autoscaling, "main-spot") is None
-    described = {"AutoScalingGroupName": "main-spot", "VPCZoneIdentifier": "subnet-1"}
+    described = {
+        "AutoScalingGroupName": "main-spot", "VPCZoneIdentifier": "subnet-1",
+        "TargetGroupARNs": ["arn:1"],
+    }  # fmt: skip
     launches = LaunchTemplates(aws.client, [template], [described])
     group = GroupFacts(
         aws=described,

@@ -230,7 +230,7 @@ class LaunchTemplates:
         self._snapshots = _by_id(ec2, "Snapshot", snapshots)
         self._policies = cache(lambda profile: _policies(client("iam"), profile))
         self._named = {
-            what: _existing(ec2, what, {n for t in (*templates, *groups) for n in names_in(t)})
+            what: _existing(client, what, {n for t in (*templates, *groups) for n in names_in(t)})
             for what, (_, names_in) in _NAMED.items()
         }
 
@@ -341,8 +341,8 @@ def _subnets(group: Mapping[str, Any]) -> list[str]:
     return [name for name in group.get("VPCZoneIdentifier", "").split(",") if name]
 
 
-# What a launch template or a group names: the operation that lists it with its filter, the
-# key of the answer, and the key of the name there.
+# What a launch template or a group names: the operation that lists it with its filter, if it has
+# one, the key of the answer, and the key of the name there.
 _NAMED: Mapping[str, tuple[tuple[str, str, str, str], Callable[[Template], list[str]]]] = {
     "key pair": (
         ("describe_key_pairs", "KeyPairs", "key-name", "KeyName"),
@@ -361,21 +361,26 @@ _NAMED: Mapping[str, tuple[tuple[str, str, str, str], Callable[[Template], list[
         _snapshots_named,
     ),
     "subnet": (("describe_subnets", "Subnets", "subnet-id", "SubnetId"), _subnets),
+    "target group": (
+        ("describe_target_groups", "TargetGroups", "", "TargetGroupArn"),
+        lambda group: group.get("TargetGroupARNs", []),
+    ),
 }
 
 
 def _existing(
-    ec2: Any, what: str, wanted: Collection[str]
+    client: Clients, what: str, wanted: Collection[str]
 ) -> Mapping[str, Mapping[str, Any]] | Unseen:
     """Describe those of some names that exist."""
     (operation, answer, by, key), _ = _NAMED[what]
 
     def read() -> Mapping[str, Mapping[str, Any]]:
         filters = [{"Name": by, "Values": sorted(wanted)}]
-        listed = getattr(ec2, operation)(Filters=filters)[answer] if wanted else []
+        ec2 = getattr(client("ec2"), operation, None)
+        listed = ec2(Filters=filters)[answer] if ec2 else pages(client("elbv2"), operation, answer)
         return {each[key]: each for each in listed}
 
-    return look(f"ec2:{operation}", read)
+    return look(operation, read) if wanted else {}
 
 
 def _by_id(ec2: Any, what: str, ids: Collection[str]) -> Mapping[str, Mapping[str, Any]] | Unseen:

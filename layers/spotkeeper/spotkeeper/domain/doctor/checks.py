@@ -623,7 +623,7 @@ GROUP_CHECKS: tuple[Check[Member], ...] = (
         f"{_UPDATE}--health-check-grace-period 300",
         lambda at: at.aws.get("HealthCheckType", "EC2") != "EC2"
         and not at.aws.get("HealthCheckGracePeriod") and not at.hooks("LAUNCHING")),
-    Check("launch-part-gone", ERROR, "it names {it}, which does not exist: launches there fail",
+    Check("launch-part-gone", ERROR, "it names {it}, which does not exist: launches fail",
         "remove it from the group",
         lambda at: at.group.missing),
     Check("subnet-full", WARNING, "{it} has no free address: launches there fail",

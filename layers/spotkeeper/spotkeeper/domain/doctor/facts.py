@@ -72,7 +72,8 @@ class GroupFacts:
     `spot_share` is 1 for a group wholly on spot, and None where its launch template could not be
     read. A group may name attributes in place of types: `selected` are then the types that AWS
     selects, else None. `hooks` are as DescribeLifecycleHooks answers. `further_templates` are those
-    of single overrides. Of the subnets, some may be `missing`, or `full`, without a free address.
+    of single overrides. `missing` are subnets and target groups that do not exist; subnets that are
+    `full` have no free address.
     """
 
     aws: Mapping[str, Any]
