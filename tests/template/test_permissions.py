@@ -1,6 +1,7 @@
 """What the functions may change is named: two groups, and instances by their tags."""
 
 import re
+from collections import defaultdict
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import product
@@ -305,16 +306,19 @@ def test_each_function_has_its_own_role_of_the_stacks_own_policies(stack: Stack)
     for name, function in stack.functions().items():
         assert (function["Role"], "Policies" in function) == (f"{name}Role.Arn", False)
         assert policies >= {*roles[f"{name}Role"]["ManagedPolicyArns"]} >= {"WriteLogs"}
-        queues = {
-            resource for it in of(stack, f"{name}Role", *roles[f"{name}Role"]["ManagedPolicyArns"])
-            if RECEIVING & {*as_list(it["Action"])} for resource in as_list(it["Resource"])
-        }  # fmt: skip
-        read = [
-            it["Properties"]["Queue"] for it in function["Events"].values() if it["Type"] == "SQS"
-        ]
-        assert queues == {*read}
-    [writing] = of(stack, "WriteLogs")
-    assert writing["Resource"] == "LogGroup.Arn"
+        allowed: dict[str, set[str]] = defaultdict(set)
+        for it in of(stack, f"{name}Role", *roles[f"{name}Role"]["ManagedPolicyArns"]):
+            for resource in as_list(it["Resource"]):
+                allowed[resource] |= {*as_list(it["Action"])}
+        # What Lambda does as the function: no test of a function has it.
+        assert allowed["LogGroup.Arn"] == {"logs:CreateLogStream", "logs:PutLogEvents"}
+        read = {it["Properties"]["Queue"]: RECEIVING
+                for it in function["Events"].values() if it["Type"] == "SQS"}  # fmt: skip
+        received = {queue: its & RECEIVING for queue, its in allowed.items() if its & RECEIVING}
+        assert received == read
+        if "EventInvokeConfig" in function:
+            failed = function["EventInvokeConfig"]["DestinationConfig"]["OnFailure"]
+            assert "sqs:SendMessage" in allowed[failed["Destination"]]
 
 
 def test_a_home_reaches_two_items_of_another_regions_table_and_nothing_else() -> None:
