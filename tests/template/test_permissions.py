@@ -281,7 +281,10 @@ def test_the_policy_is_attached_to_the_role_that_is_named() -> None:
     """What an operator may do is what the commands do: tests/operator/test_policy.py."""
     for role, roles in (("ocr-workers", ["ocr-workers"]), ("", None)):
         stack = Stack.with_parameters({**ADOPT, "WorkerRole": role})
-        assert stack.resources("AWS::IAM::ManagedPolicy")["SendSearchLogs"].get("Roles") == roles
+        policy = stack.resources("AWS::IAM::ManagedPolicy")["SendSearchLogs"]
+        assert policy.get("Roles") == roles
+        # With another description, CloudFormation makes it anew: roles that have it by hand lose it.
+        assert policy["Description"].endswith("hooks of the fleet's groups, and extend them.")
         operator = stack.resources("AWS::IAM::Role")[OPERATOR]
         assert operator["ManagedPolicyArns"] == [EXAMINE, LOOK, SCORES]
 
