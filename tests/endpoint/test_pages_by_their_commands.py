@@ -49,8 +49,6 @@ OWN = {
     "STACK ": "spotkeeper ",
     "--fleet ocr ": "--fleet main ",
     "spotkeeper init": "spotkeeper init --yes --file init.toml",
-    # A scheduled action, at its time.
-    "put-scheduled-update-group-action": "update-auto-scaling-group",
     "group-name SPOT ": "group-name ocr-spot ",
     "rollout main --template-version 8": "rollout main --template-version 8 --canary 0 --yes",
     "111122223333": "123456789012",
@@ -69,7 +67,6 @@ WORDS = re.compile(r"group's MinSize is 6|instance refresh to version 8")
 _COMMAND = re.compile(r"(\.?~?[\w./-]*/)?(spotkeeper|make|aws|sam|git|python[\d.]*|pip|for)\s")
 # These ask at a terminal.
 _ASKS = re.compile(r"(spotkeeper (?:mode \w+ act|resume \w+|stop \w+|fleet apply \S+))")
-_SCHEDULE = re.compile(r"--(?:scheduled-action-name|time-zone) \S+ |--recurrence \"[^\"]+\" ")
 _REMARK = "# not on the local AWS: "
 # What one page ran, the next need not.
 RAN: set[str] = set()
@@ -141,7 +138,6 @@ def test_a_page_is_followed(page: str, endpoint: Endpoint, folder: Path) -> None
         command = _ASKS.sub(r"\1 --yes", line)
         for theirs, mine in (OWN | _of_the_stack(endpoint, command)).items():
             command = command.replace(theirs, mine)
-        command = _SCHEDULE.sub("", command)
         if "main.json" in command:
             (folder / "main.json").write_text(json.dumps(document(endpoint)))
         if "trace export" in command:
