@@ -13,6 +13,7 @@ import boto3
 import pytest
 from botocore.client import BaseClient
 
+from spotkeeper.adapters.dynamodb.fleet_state import FleetStateTable
 from spotkeeper.domain.decision import Suspect, Suspicion
 from spotkeeper.domain.fleet import Instance, Phase
 from spotkeeper.domain.money.ledger import Life
@@ -22,9 +23,10 @@ from spotkeeper_operator.status.known import Details, Event, FleetInstances, fol
 from spotkeeper_operator.status.looked import Looked
 from spotkeeper_operator.status.shown import details_text
 from tests.builders import NOON, fleet, group, held
-from tests.functions.conftest import PATH, Stage, StageOf, document
+from tests.functions.conftest import PATH, TABLE, Stage, StageOf, document
 from tests.operator.command import answered, deploy, matches, record, refused, run, sleeps, words
 from tests.operator.conftest import ring
+from tests.unit.operator.test_explain import turn
 from tests.unit.operator.test_status import logs
 from tests.worker.page import of
 
@@ -40,6 +42,15 @@ def test_what_explain_answers(deployed: Stage, tmp_path: Path) -> None:
     assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", page), "it needs nothing else"
     for shown in ("Fleet", "Load", "Wait", "spot wanted", "make before break", "[backfill]"):
         assert shown in page, shown
+
+
+def test_rounds_of_one_turn_are_shown_in_their_order(deployed: Stage) -> None:
+    """They have one time."""
+    keeping = FleetStateTable(boto3.client("dynamodb"), TABLE)
+    for rule in ("first", "then"):
+        keeping.record(replace(turn(0), fleet="main", at=deployed.now, rule=rule))
+    told = answered("explain", "--since", "1m")
+    assert told.index("[first]") < told.index("[then]")
 
 
 def test_an_unwritable_output_is_reported_before_aws_is_called(

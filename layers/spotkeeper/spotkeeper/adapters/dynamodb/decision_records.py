@@ -19,7 +19,7 @@ _RECORD = TypeAdapter(DecisionRecord)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """Decision records, newest first; `unreadable` were written by another release."""
+    """Decision records; `unreadable` were written by another release."""
 
     records: tuple[DecisionRecord, ...]
     unreadable: int = 0
@@ -43,7 +43,7 @@ class DecisionRecords(Items):
     """Reads the records of fleets and jobs."""
 
     def newest(self, fleet: str, limit: int) -> Records:
-        """Read a fleet's newest records, at most `limit`, by one call."""
+        """Read a fleet's newest records, the newest first, at most `limit`, by one call."""
         return self._read(home_of(fleet), "", LAST, limit=limit)
 
     def any_before(self, fleet: str, at: datetime) -> bool:
@@ -54,7 +54,10 @@ class DecisionRecords(Items):
     def between(
         self, fleet: str, since: datetime, until: datetime, of: Controller | None = None
     ) -> Records:
-        """Read the records of a time, both ends included, of a fleet or with JOBS of a job."""
+        """Read the records of a time, oldest first, of a fleet or with JOBS of a job.
+
+        Both ends are included.
+        """
         # Keys are in the order of UTC's texts.
         first, last = (at.astimezone(UTC).isoformat() for at in (since, until))
         return self._read(home_of(fleet, of), first, last + LAST)
@@ -67,7 +70,7 @@ class DecisionRecords(Items):
             home,
             f"decision#{first}",
             f"decision#{last}",
-            ScanIndexForward=False,
+            ScanIndexForward=limit is None,
             PaginationConfig={"MaxItems": limit, "PageSize": limit},
         ):
             try:
