@@ -283,7 +283,7 @@ def test_the_policy_is_attached_to_the_role_that_is_named() -> None:
         stack = Stack.with_parameters({**ADOPT, "WorkerRole": role})
         policy = stack.resources("AWS::IAM::ManagedPolicy")["SendSearchLogs"]
         assert policy.get("Roles") == roles
-        # With another description, CloudFormation makes it anew: roles that have it by hand lose it.
+        # Another description would replace it: roles that have it by hand would lose it.
         assert policy["Description"].endswith("hooks of the fleet's groups, and extend them.")
         operator = stack.resources("AWS::IAM::Role")[OPERATOR]
         assert operator["ManagedPolicyArns"] == [EXAMINE, LOOK, SCORES]
