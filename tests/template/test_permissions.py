@@ -58,12 +58,6 @@ def test_actions_are_written_out(stack: Stack) -> None:
 BOTH = {"ocr-spot", "ocr-on-demand"}
 
 
-def test_check_availability_may_do_what_handle_interruption_may(stack: Stack) -> None:
-    roles = stack.resources("AWS::IAM::Role")
-    policies = roles["HandleInterruptionRole"]["ManagedPolicyArns"]
-    assert policies == roles["CheckAvailabilityRole"]["ManagedPolicyArns"]
-
-
 def test_only_instances_of_the_groups_are_marked_and_only_with_the_mark(adopted: Stack) -> None:
     [tagging] = [it for _, it in statements(adopted) if "ec2:CreateTags" in it["Action"]]
     groups = tagging["Condition"]["StringLike"]["ec2:ResourceTag/aws:autoscaling:groupName"]

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from operator import itemgetter
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -130,7 +129,6 @@ def updated(
 ) -> Story:
     """Tell a story as far as records and instances go; `stood_in` served on demand before it."""
     turns = [(r.at, r.availability) for r in records if r.availability and r.at >= story.started]
-    turns.sort(key=itemgetter(0))
 
     def first(
         happened: Callable[[AvailabilityFigures], bool], since: datetime | None

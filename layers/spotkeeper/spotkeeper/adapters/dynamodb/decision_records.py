@@ -54,10 +54,7 @@ class DecisionRecords(Items):
     def between(
         self, fleet: str, since: datetime, until: datetime, of: Controller | None = None
     ) -> Records:
-        """Read the records of a time, oldest first, of a fleet or with JOBS of a job.
-
-        Both ends are included.
-        """
+        """Read a fleet's records (with JOBS, a job's) from an instant to another, oldest first."""
         # Keys are in the order of UTC's texts.
         first, last = (at.astimezone(UTC).isoformat() for at in (since, until))
         return self._read(home_of(fleet, of), first, last + LAST)
