@@ -267,6 +267,31 @@ def test_how_a_launch_template_starts_instances(
     assert found.spot_share == ("InstanceMarketOptions" in data)
 
 
+@pytest.mark.parametrize(
+    ("disk", "encrypts", "keys"),
+    [({"KmsKeyId": "key-1"}, True, ("key-1",)), ({}, True, ("key-0",)), ({}, False, ())],
+)
+def test_a_disk_that_names_no_key_has_the_accounts(
+    disk: dict[str, str], encrypts: bool, keys: tuple[str, ...]
+) -> None:
+    """Encryption by default with a key of one's own (terraform-provider-aws#39904)."""
+    ec2 = boto3.client("ec2")
+    answers = {
+        "GetEbsEncryptionByDefault": {"EbsEncryptionByDefault": encrypts},
+        "GetEbsDefaultKmsKeyId": {"KmsKeyId": "key-0"},
+    }
+
+    def answer(model: Any, **_: object) -> Any:
+        known = answers.get(model.name)
+        return known and (SimpleNamespace(status_code=200), known)
+
+    ec2.meta.events.register_first("before-call", answer)
+    launch: Any = template(BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": disk}])
+    make("g", LaunchTemplate=launch)
+    found: Any = group_facts(clients(ec2=ec2), ["g"])
+    assert found["g"].launch_template.keys == keys
+
+
 def test_a_mixed_group_may_be_partly_on_demand_and_refuses_market_options() -> None:
     launch = template(InstanceMarketOptions=SPOT_OPTIONS)
     make("mixed", **mixed(launch=launch, OnDemandPercentageAboveBaseCapacity=75))
@@ -353,6 +378,7 @@ def test_forty_fleets_take_one_call_a_group_besides_what_is_read_of_all_at_once(
         "DescribeLaunchTemplateVersions": 40,
         **dict.fromkeys(
             ("DescribePolicies", "DescribeScheduledActions", "DescribeImages",
+             "GetEbsEncryptionByDefault",
              "GetInstanceProfile", "ListAttachedRolePolicies"),
             1,
         ),

@@ -46,6 +46,8 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
         "DescribePlacementGroups": {"PlacementGroups": [{"GroupName": "near"}]},
         "DescribeSubnets": {"Subnets": [{"SubnetId": "subnet-1"}]},
         "DescribeSnapshots": {"Snapshots": [{"SnapshotId": "snap-1", "KmsKeyId": "key-1"}]},
+        "GetEbsEncryptionByDefault": {"EbsEncryptionByDefault": True},
+        "GetEbsDefaultKmsKeyId": {"KmsKeyId": "key-1"},
         "DescribeInstanceTypes": {"InstanceTypes": []},
         "DescribeInstanceTypeOfferings": {"InstanceTypeOfferings": []},
         "GetSpotPlacementScores": {"SpotPlacementScores": [{"Region": REGION, "Score": 5}]},

@@ -228,6 +228,8 @@ class LaunchTemplates:
         self._images = _by_id(ec2, "Image", {i for i in ids if i.startswith("ami-")})
         snapshots = {s for image in known(self._images, {}).values() for s in _snapshots(image)}
         self._snapshots = _by_id(ec2, "Snapshot", snapshots)
+        action = "ec2:GetEbsEncryptionByDefault, ec2:GetEbsDefaultKmsKeyId"
+        self._default_key = known(look(action, partial(_default_key, ec2)), "")
         self._policies = cache(lambda profile: _policies(client("iam"), profile))
         self._named = {
             what: _existing(client, what, {n for t in (*templates, *groups) for n in names_in(t)})
@@ -297,10 +299,15 @@ class LaunchTemplates:
         return tuple(name for name in _subnets(group) if free.get(name) == 0)
 
     def _keys(self, template: Template, image: Mapping[str, Any]) -> tuple[str, ...]:
-        """Find the keys of all disks: named by the template, or those of the image's snapshots."""
-        disks = [mapping.get("Ebs", {}) for mapping in template.get("BlockDeviceMappings", [])]
-        disks += [known(self._snapshots, {}).get(s, {}) for s in _snapshots(image)]
-        return tuple(dict.fromkeys(disk["KmsKeyId"] for disk in disks if disk.get("KmsKeyId")))
+        """Find the keys of all disks: named by the template, or those of the image's snapshots.
+
+        The account may have one for disks that name none.
+        """
+        mappings = [source.get("BlockDeviceMappings", []) for source in (image, template)]
+        disks = {m.get("DeviceName"): m.get("Ebs", {}) for each in mappings for m in each}
+        keys = [disk.get("KmsKeyId", self._default_key) for disk in disks.values()]
+        keys += [known(self._snapshots, {}).get(s, {}).get("KmsKeyId") for s in _snapshots(image)]
+        return tuple(dict.fromkeys(filter(None, keys)))
 
 
 def _small_disks(template: Template, image: Mapping[str, Any]) -> Iterator[str]:
@@ -318,6 +325,12 @@ _NOT_FOR_SPOT: Mapping[str, Callable[[Template], Any]] = {
     "asks for a dedicated host":
         lambda template: template.get("Placement", {}).get("Tenancy") == "host",
 }  # fmt: skip
+
+
+def _default_key(ec2: Any) -> str:
+    """Read the key of disks that name none; empty where AWS does not encrypt them."""
+    on = ec2.get_ebs_encryption_by_default()["EbsEncryptionByDefault"]
+    return str(ec2.get_ebs_default_kms_key_id()["KmsKeyId"]) if on else ""
 
 
 def _only_reserved(specified: Mapping[str, Any]) -> bool:
