@@ -223,17 +223,16 @@ class LaunchTemplates:
         groups: Collection[Mapping[str, Any]] = (),
     ) -> None:
         """Read the images of all templates, and the snapshots of those that are encrypted."""
-        ec2 = client("ec2")
         ids = {template.get("ImageId", "") for template in templates}
-        self._images = _by_id(ec2, "Image", {i for i in ids if i.startswith("ami-")})
+        self._images = _existing(client, "image", {i for i in ids if i.startswith("ami-")})
         snapshots = {s for image in known(self._images, {}).values() for s in _snapshots(image)}
-        self._snapshots = _by_id(ec2, "Snapshot", snapshots)
+        self._snapshots = _existing(client, "snapshot", snapshots)
         action = "ec2:GetEbsEncryptionByDefault, ec2:GetEbsDefaultKmsKeyId"
-        self._default_key = known(look(action, partial(_default_key, ec2)), "")
+        self._default_key = known(look(action, partial(_default_key, client("ec2"))), "")
         self._policies = cache(lambda profile: _policies(client("iam"), profile))
         self._named = {
             what: _existing(client, what, {n for t in (*templates, *groups) for n in names_in(t)})
-            for what, (_, names_in) in _NAMED.items()
+            for what, names_in in _NAMED.items()
         }
 
     def of(
@@ -287,7 +286,7 @@ class LaunchTemplates:
         """
         return tuple(
             f"the {what} {name}"
-            for what, (_, names_in) in _NAMED.items()
+            for what, names_in in _NAMED.items()
             for name in names_in(it)
             if not isinstance(there := self._named[what], Unseen) and name not in there
         )
@@ -354,57 +353,44 @@ def _subnets(group: Mapping[str, Any]) -> list[str]:
     return [name for name in group.get("VPCZoneIdentifier", "").split(",") if name]
 
 
-# What a launch template or a group names: the operation that lists it with its filter, if it has
-# one, the key of the answer, and the key of the name there.
-_NAMED: Mapping[str, tuple[tuple[str, str, str, str], Callable[[Template], list[str]]]] = {
-    "key pair": (
-        ("describe_key_pairs", "KeyPairs", "key-name", "KeyName"),
-        lambda template: [n for n in [template.get("KeyName")] if n],
-    ),
-    "security group": (
-        ("describe_security_groups", "SecurityGroups", "group-id", "GroupId"),
-        _security_groups,
-    ),
-    "placement group": (
-        ("describe_placement_groups", "PlacementGroups", "group-name", "GroupName"),
-        lambda template: [n for n in [template.get("Placement", {}).get("GroupName")] if n],
-    ),
-    "snapshot": (
-        ("describe_snapshots", "Snapshots", "snapshot-id", "SnapshotId"),
-        _snapshots_named,
-    ),
-    "subnet": (("describe_subnets", "Subnets", "subnet-id", "SubnetId"), _subnets),
-    "target group": (
-        ("describe_target_groups", "TargetGroups", "", "TargetGroupArn"),
-        lambda group: group.get("TargetGroupARNs", []),
-    ),
+# What launches need: the operation that lists it with its filter, if it has one, the key of the
+# answer, and the key of its name there.
+_LISTED = {
+    "image": ("DescribeImages", "Images", "image-id", "ImageId"),
+    "key pair": ("DescribeKeyPairs", "KeyPairs", "key-name", "KeyName"),
+    "security group": ("DescribeSecurityGroups", "SecurityGroups", "group-id", "GroupId"),
+    "placement group": ("DescribePlacementGroups", "PlacementGroups", "group-name", "GroupName"),
+    "snapshot": ("DescribeSnapshots", "Snapshots", "snapshot-id", "SnapshotId"),
+    "subnet": ("DescribeSubnets", "Subnets", "subnet-id", "SubnetId"),
+    "target group": ("DescribeTargetGroups", "TargetGroups", "", "TargetGroupArn"),
 }
+# How a launch template, or a group, names it.
+_NAMED: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "key pair": lambda template: [n for n in [template.get("KeyName")] if n],
+    "security group": _security_groups,
+    "placement group":
+        lambda template: [n for n in [template.get("Placement", {}).get("GroupName")] if n],
+    "snapshot": _snapshots_named,
+    "subnet": _subnets,
+    "target group": lambda group: group.get("TargetGroupARNs", []),
+}  # fmt: skip
 
 
 def _existing(
     client: Clients, what: str, wanted: Collection[str]
 ) -> Mapping[str, Mapping[str, Any]] | Unseen:
     """Describe those of some names that exist."""
-    (operation, answer, by, key), _ = _NAMED[what]
+    action, answer, by, key = _LISTED[what]
 
     def read() -> Mapping[str, Mapping[str, Any]]:
-        filters = [{"Name": by, "Values": sorted(wanted)}]
-        ec2 = getattr(client("ec2"), operation, None)
-        listed = ec2(Filters=filters)[answer] if ec2 else pages(client("elbv2"), operation, answer)
+        made, operation = client("ec2" if by else "elbv2"), xform_name(action)
+        # A filter hides a deprecated image of somebody else, which can be launched.
+        more: dict[str, Any] = {"IncludeDeprecated": True} if what == "image" else {}
+        arguments = (made, operation, answer)
+        listed = filtered(*arguments, by, wanted, **more) if by else pages(*arguments)
         return {each[key]: each for each in listed}
 
-    return look(operation, read) if wanted else {}
-
-
-def _by_id(ec2: Any, what: str, ids: Collection[str]) -> Mapping[str, Mapping[str, Any]] | Unseen:
-    """Describe images or snapshots."""
-    # A filter hides a deprecated image of somebody else, which can be launched.
-    more: dict[str, Any] = {"IncludeDeprecated": True} if what == "Image" else {}
-    arguments = (f"describe_{what.lower()}s", f"{what}s", f"{what.lower()}-id", ids)
-    return look(
-        f"ec2:Describe{what}s",
-        lambda: {each[f"{what}Id"]: each for each in filtered(ec2, *arguments, **more)},
-    )
+    return look(f"ec2:{action}", read) if wanted else {}
 
 
 def _snapshots(image: Mapping[str, Any]) -> list[str]:

@@ -42,7 +42,10 @@ def names(action: str, call: Callable[[], Iterable[str]]) -> tuple[str, ...] | U
 
 
 def pages(client: Any, operation: str, key: str, **arguments: Any) -> Iterator[Any]:
-    """Read the items of all pages of an operation."""
+    """Read the items of all pages of an operation, of which some have one."""
+    if not client.can_paginate(operation):
+        yield from getattr(client, operation)(**arguments)[key]
+        return
     for page in client.get_paginator(operation).paginate(**arguments):
         yield from page[key]
 
