@@ -41,6 +41,18 @@ def clients(**given: Any) -> Clients:
     return lambda service: given[service] if service in given else make(service)
 
 
+def answering(**answers: Any) -> Any:
+    """A client of EC2 with answers to calls that moto does not know."""
+    ec2 = boto3.client("ec2")
+
+    def answer(model: Any, **_: object) -> Any:
+        known = answers.get(model.name)
+        return known and (SimpleNamespace(status_code=200), known)
+
+    ec2.meta.events.register_first("before-call", answer)
+    return ec2
+
+
 def template(name: str = "workers", **data: Any) -> dict[str, str]:
     """Make a launch template, as a group names it."""
     wanted: Any = {"ImageId": IMAGE, "InstanceType": "g5.xlarge", **data}
@@ -275,17 +287,10 @@ def test_a_disk_that_names_no_key_has_the_accounts(
     disk: dict[str, str], encrypts: bool, keys: tuple[str, ...]
 ) -> None:
     """Encryption by default with a key of one's own (terraform-provider-aws#39904)."""
-    ec2 = boto3.client("ec2")
-    answers = {
-        "GetEbsEncryptionByDefault": {"EbsEncryptionByDefault": encrypts},
-        "GetEbsDefaultKmsKeyId": {"KmsKeyId": "key-0"},
-    }
-
-    def answer(model: Any, **_: object) -> Any:
-        known = answers.get(model.name)
-        return known and (SimpleNamespace(status_code=200), known)
-
-    ec2.meta.events.register_first("before-call", answer)
+    ec2 = answering(
+        GetEbsEncryptionByDefault={"EbsEncryptionByDefault": encrypts},
+        GetEbsDefaultKmsKeyId={"KmsKeyId": "key-0"},
+    )
     launch: Any = template(BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": disk}])
     make("g", LaunchTemplate=launch)
     found: Any = group_facts(clients(ec2=ec2), ["g"])
@@ -333,16 +338,8 @@ def test_what_launches_need_and_does_not_exist_is_gone(data: dict[str, Any] | No
 
 
 def test_types_that_aws_selects_by_attributes_are_read() -> None:
-    """EC2's answer is stubbed: moto knows no attributes."""
-    ec2 = boto3.client("ec2")
-
-    def answer(model: Any, **_: object) -> Any:
-        if model.name == "GetInstanceTypesFromInstanceRequirements":
-            types = [{"InstanceType": it} for it in ("g6.xlarge", "g5.xlarge")]
-            return SimpleNamespace(status_code=200), {"InstanceTypes": types}
-        return None
-
-    ec2.meta.events.register_first("before-call", answer)
+    types = [{"InstanceType": it} for it in ("g6.xlarge", "g5.xlarge")]
+    ec2 = answering(GetInstanceTypesFromInstanceRequirements={"InstanceTypes": types})
     requirements = {"VCpuCount": {"Min": 4}, "MemoryMiB": {"Min": 0}}
     make("g", **mixed({"InstanceRequirements": requirements}))
     # Without an override, the launch template's own count.
