@@ -46,7 +46,8 @@ _FILES_BESIDE = (
     "events.out.tfevents.*", "trainer_state.json", "training_args.bin", "*config.json", "vocab.*",
     "tokenizer*", "special_tokens_map.json", "added_tokens.json", "merges.txt", "chat_template.*",
     "*_results.json", "metrics.json*", "progress.txt", "*.log", "*.md", "*.py", "*.csv", "*.y*ml",
-    "*log*.txt", "*.jsonl", "*.png", "*.jpg", "args.json", "*[-_]state-*.json",
+    "log.txt", "*[-_]log.txt", "*[-_]logs.txt", "*[-_]log[-_]*.txt", "*.jsonl", "*.png", "*.jpg",
+    "args.json", "*[-_]state-*.json",
 )  # fmt: skip
 # Files that name the newest checkpoint: DeepSpeed, TensorFlow, mmengine, Megatron and verl.
 _POINTERS = ("latest", "checkpoint", "last_checkpoint", "latest_checkpointed_iteration.txt")
