@@ -30,7 +30,7 @@ from spotkeeper.turns.keep_jobs import _turn
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.explain import decisions, explain_text
-from spotkeeper_operator.jobs import exit_code, pack, read_document, status_text
+from spotkeeper_operator.jobs import exit_code, pack, read_document, rights, status_text
 from tests.builders import TABLE
 from tests.jobs_account import NONCE, JobAccount, deploy, forget_clients, strict_images
 
@@ -606,6 +606,8 @@ def test_a_dry_run_prints_what_the_machine_s_role_needs_for_data_and_secrets(
         "s3:GetObject": "arn:aws:s3:::sets/imagenet/*",
         "s3:ListBucket": "arn:aws:s3:::sets",
     }
+    in_gov_cloud = rights(read_document(account.folder / "job.toml"), "us-gov-west-1", "aws-us-gov")
+    assert {one["Resource"].partition(":s")[0] for one in in_gov_cloud} == {"arn:aws-us-gov"}
 
 
 def test_a_job_goes_on_from_the_step_that_is_named(account: Account) -> None:

@@ -96,7 +96,7 @@ class Jobs:
             raise OperatorError("; ".join(wrong))
         size = f", {len(archive) / 2**20:.1f} MiB of code" if archive else ""
         checked = [f"{name}: {', '.join(document.machine.types)}{size}"]
-        if statements := rights(document, self._aws.region):
+        if statements := rights(document, self._aws.region, self._s3.meta.partition):
             policy = json.dumps({"Version": "2012-10-17", "Statement": statements}, indent=1)
             checked += ["JobRole needs, beside the policy of the stack:", *policy.splitlines()]
         if dry_run:
@@ -558,23 +558,20 @@ def pack(folder: Path) -> bytes:
     return packed.getvalue()
 
 
-def rights(document: JobDocument, region: str) -> list[Mapping[str, Any]]:
+def rights(document: JobDocument, region: str, partition: str) -> list[Mapping[str, Any]]:
     """Return the policy statements that a job's data and secrets need, and no others."""
-    secrets = {
-        "ssm": ("ssm:GetParameter", f"arn:aws:ssm:{region}:*:parameter/"),
-        "secretsmanager": ("secretsmanager:GetSecretValue", f"arn:aws:secretsmanager:{region}:*:"),
-    }
+    actions = {"ssm": "ssm:GetParameter", "secretsmanager": "secretsmanager:GetSecretValue"}
     allowed: list[Mapping[str, Any]] = []
     for where in sorted(document.secrets.values()):
         service, _, name = where.partition(":")
-        action, arn = secrets[service]
         # Secrets Manager adds six characters to a name.
-        named = name.lstrip("/") if service == "ssm" else f"secret:{name}-??????"
-        allowed.append({"Effect": "Allow", "Action": action, "Resource": f"{arn}{named}"})
+        named = f"parameter/{name.lstrip('/')}" if service == "ssm" else f"secret:{name}-??????"
+        arn = f"arn:{partition}:{service}:{region}:*:{named}"
+        allowed.append({"Effect": "Allow", "Action": actions[service], "Resource": arn})
     if document.data:
         bucket, _, prefix = document.data.s3.removeprefix("s3://").partition("/")
         within = f"{prefix.rstrip('/')}/*" if prefix else "*"
-        arn = f"arn:aws:s3:::{bucket}"
+        arn = f"arn:{partition}:s3:::{bucket}"
         allowed += [
             {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"{arn}/{within}"},
             {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": arn,
