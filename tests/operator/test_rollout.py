@@ -75,13 +75,18 @@ def interrupt(_: float) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("why", ["whether workers serve is not known", "of spot do not serve"])
-def test_no_canary_begins_without_turns_or_while_on_demand_stands_in(
+@pytest.mark.parametrize(
+    "why", ["whether workers serve is not known", "it does not exist", "of spot do not serve"]
+)
+def test_no_canary_begins_without_turns_or_a_group_or_while_on_demand_stands_in(
     of_version_7: Stage, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     days, cloud = Days(of_version_7), of_version_7.cloud
     if "known" in why:
         monkeypatch.setattr(conftest, "check_health", check_availability)
+    elif "exist" in why:
+        read = rollout.read_versions
+        monkeypatch.setattr(rollout, "read_versions", lambda *of: read(*of)[:1])
     else:
         cloud.fail_launches("main-spot", cloud.now_s, 1e6, SPOT_DRY)
         for one in cloud.group("main-spot").instances[1:]:
@@ -89,8 +94,8 @@ def test_no_canary_begins_without_turns_or_while_on_demand_stands_in(
     days.minutes(6)
     line = ("rollout", "main", "--template-version", "8", "--yes")
     sleeps(monkeypatch, lambda _: days.minutes(1))
-    code, out, _ = run(*line, "--bake", "1m")
-    assert (code, why in out) == (1, True), out
+    code, out, err = run(*line, "--bake", "1m")
+    assert (code, why in out + err) == (1, True), err
 
 
 def test_somebody_elses_refresh_is_shown_and_left_alone_and_one_is_cancelled_or_rolled_back(

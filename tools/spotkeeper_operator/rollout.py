@@ -373,6 +373,10 @@ class Rollout:
             risk = risk or f"{stands_in} of spot do not serve"
         plan = next_step(wish, groups, trial, now, short, risk, len(self._tried))
         self._proven = self._proven or plan.step is Step.REST
+        gone = {*self.fleet.groups} - {group.name for group in groups}
+        if gone and plan.step in (Step.CANARY, Step.REST, Step.DONE):
+            why = "it does not exist: create it, or correct the fleet document"
+            return Plan(step=Step.WAIT, group=", ".join(sorted(gone)), why=why)
         return self._alone(wish, plan) if plan.step in (Step.CANARY, Step.REST) else plan
 
     def take(self, plan: Plan, wish: Wish) -> None:

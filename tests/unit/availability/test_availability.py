@@ -97,13 +97,19 @@ def test_on_demand_at_risk_stands_in_for_nobody(serving: int, wanted: int) -> No
     assert decision.on_demand_desired == wanted
 
 
-@pytest.mark.parametrize(("times", "early"), [("", 1), ("11:59-13:00", 0)])
-def test_no_warned_instance_is_replaced_early_in_times_of_maintenance(
-    times: str, early: int
+@pytest.mark.parametrize(
+    ("times", "version", "early"),
+    [("", "", [1, 0]), ("11:59-13:00", "", [0, 0]), ("", "8", [0, 1])],
+)
+def test_no_warned_instance_is_replaced_early_in_times_of_maintenance_or_as_a_canary_begins(
+    times: str, version: str, early: list[int]
 ) -> None:
-    take = Turns(STEADY, replace(fleet(), maintenance=times))
-    decision = take(0, spot(), warned={SPOT[0]: at(-5)})
-    assert len(decision.of(ReplaceEarly)) == early
+    take, (canary,) = Turns(STEADY, replace(fleet(), maintenance=times)), instances((), SPOT[4:5])
+    there = (*instances(SPOT[:4]), replace(canary, template=version))
+    first = take(0, group("spot", 4, there), warned={SPOT[0]: at(-5)})
+    left = tuple(i for i in there if i.instance_id not in first.detach)
+    then = take(20, group("spot", 4, left))
+    assert [len(one.of(ReplaceEarly)) for one in (first, then)] == early
 
 
 def test_silent_workers_leave_a_gap_like_a_lost_instance() -> None:

@@ -129,18 +129,19 @@ policies = st.builds(
 )
 
 
-@given(warnings, policies, st.integers(0, 3))
+@given(warnings, policies, st.integers(0, 3), st.sampled_from(FailureClass))
 def test_a_turn_at_each_requested_instant_is_never_too_late(
-    warned: dict[str, int], policy: AvailabilityPolicy, there: int
+    warned: dict[str, int], policy: AvailabilityPolicy, there: int, refused: FailureClass
 ) -> None:
-    """On-demand has what is gone within the lead, however the turns are spread."""
+    """On-demand has what is gone within the lead, however spot's launches fail after the first."""
     memory, of, members = measured(60, need=8), fleet(availability=policy), instances(POOL)
     risk = {i: at(seconds) for i, seconds in warned.items()}
-    now, desired = 0.0, there
+    now, desired, failures = 0.0, there, ()
     while True:
-        spot = group("spot", 8, members)
+        spot, seen = group("spot", 8, members), {"warned": risk, "spot_failures": failures}
         launching = group("on-demand", desired, instances((), BACK[:desired]))
-        decision = turn(now, spot, launching, memory, of, warned=risk)
+        decision = turn(now, spot, launching, memory, of, **seen)
+        failures = (failure(refused, now),)
         desired, memory = decision.on_demand_after, decision.memory
         soon = sum(seconds + 120 - LEAD_S <= now for seconds in warned.values())
         assert desired >= soon

@@ -349,6 +349,7 @@ class Cloud:
 
     def delete_group(self, group: str) -> None:
         state = self._groups.pop(self._group(group).spec.name)
+        self._refreshes.pop(group, None)
         for machine in (*state.members.values(), *state.warm.values()):
             self._end(machine)
 

@@ -65,6 +65,8 @@ def marks(assessment: Assessment) -> list[Drain | Unmark]:
 def early_replacements(assessment: Assessment) -> list[ReplaceEarly]:
     """Replace instances that AWS takes, or has taken while the group still lists them.
 
+    Not in a turn that sees a canary's launch first: until its refresh is cancelled, all that the
+    group launches has the new version.
     Where rebalance recommendations count, no more instances run outside of the group than its
     desired capacity. AWS may leave such an instance running, and recommend its replacement next.
     """
@@ -72,8 +74,9 @@ def early_replacements(assessment: Assessment) -> list[ReplaceEarly]:
     going = assessment.risky | taken
     if not assessment.policy.early_replacement or assessment.both_short or not going:
         return []
-    fleet = assessment.snapshot.fleet
-    if fleet.maintenance and fleet.in_maintenance(assessment.now):
+    fleet, now = assessment.snapshot.fleet, assessment.now
+    canary = assessment.spot.tried and now in assessment.launching.since.values()
+    if canary or (fleet.maintenance and fleet.in_maintenance(now)):
         return []
     group = assessment.snapshot.groups.spot
     there = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]

@@ -63,16 +63,16 @@ def _cap(seen: Assessment, need: int) -> int:
 
     Late instances cap their own backfill, and a launch that fails by configuration caps all of it.
     Where capacity is missing, only those count as late that were not taken before they served.
-    Failures of an earlier gap, which the group has filled since, say nothing about this one.
+    Failures of an earlier gap, which the group has filled since, say nothing about this one. What
+    was put off when nothing had failed yet, until warned instances are gone, is not capped.
     """
     since = seen.memory.gap_since
-    remedies = {
-        remedy(failure.failure_class)
-        for failure in seen.spot_failures
-        if since is None or failure.at >= since - GAP_SLACK
-    }
+    failed = [f for f in seen.spot_failures if since is None or f.at >= since - GAP_SLACK]
+    remedies = {remedy(failure.failure_class) for failure in failed}
     if Remedy.BACKFILL_CAPPED in remedies and Remedy.BACKFILL not in remedies:
-        return seen.policy.configuration_cap
+        first = min(failure.at for failure in failed) + timedelta(seconds=seen.policy.notice_s)
+        put_off = any([at <= first for at in seen.memory.risk.deferral.gone_at.values()])
+        return need if put_off else seen.policy.configuration_cap
     late = seen.spot.stuck if Remedy.BACKFILL in remedies else seen.spot.late
     return max(0, need - late) + seen.policy.configuration_cap
 
