@@ -19,7 +19,7 @@ from spotkeeper.domain.fleet import Instance, Phase
 from spotkeeper.domain.money.ledger import Life
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator.aws import Aws
-from spotkeeper_operator.status.known import Details, Event, FleetInstances, folded, instances_of
+from spotkeeper_operator.status.known import Details, FleetInstances, instances_of
 from spotkeeper_operator.status.looked import Looked
 from spotkeeper_operator.status.shown import details_text
 from tests.builders import NOON, fleet, group, held
@@ -181,13 +181,6 @@ def test_records_of_another_release_are_counted_and_not_hidden(deployed: Stage) 
     assert run("status", "--events")[0] == 1
 
 
-def test_a_fleet_that_never_turned_is_unknown_not_whole(deployed: Stage) -> None:
-    deployed.put("night", json.dumps(document("night")))
-    out = answered("status", "--fleet", "night")
-    assert "night         NOT WHOLE: night-spot and night-on-demand do not exist" in out
-    assert answered("explain", "--fleet", "night") == "no decision in this time\n"
-
-
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
@@ -322,17 +315,6 @@ def test_the_last_changes_and_failures(deployed: Stage, monkeypatch: pytest.Monk
     (listed,), count = json.loads(answered("status", "--events", "--json"))["fleets"], len(events)
     assert (listed["events"], listed["left_out"]) == (events[-2:], count - 2)
     assert f"main: {count} events in 3.0 h; the last 2 of them" in answered("status", "--events")
-
-
-def test_events_that_repeat_are_counted() -> None:
-    many = [
-        Event(at=at, last=at, what=what, failed=True)
-        for minute, what in enumerate("ababcdea")
-        for at in [NOON + timedelta(minutes=minute)]
-    ]
-    assert [(e.what, e.times) for e in folded(many)] == [
-        ("a", 2), ("b", 2), ("c", 1), ("d", 1), ("e", 1), ("a", 1),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("behind_s", [0, 240])

@@ -61,9 +61,9 @@ SPOT_SHARE = 0.3
 
 # What the first line says some minutes after a fault has begun, where it has its effect.
 NAMES: Mapping[Kind, str] = {
-    Kind.SPOT_DRY: "capacity",
-    Kind.ON_DEMAND_DRY: "capacity",
-    Kind.LAUNCH_REFUSED: "LAUNCH since|has no|neither group has|throttles",
+    Kind.SPOT_DRY: "",
+    Kind.ON_DEMAND_DRY: "",
+    Kind.LAUNCH_REFUSED: "",
     Kind.OPERATOR_SUSPENDS: "SUSPENDED",
     Kind.OPERATOR_MAXIMUM: "at most",
     Kind.HANG: "suspected|may not work|nobody|not known to serve|no worker|send search logs",
@@ -73,6 +73,21 @@ NAMES: Mapping[Kind, str] = {
     Kind.TABLE_DOWN: "FAILING|no availability turn",
     Kind.LOGS_STOP: "search log",
 }
+# What AWS says of a launch that failed, what the first line says of it, and its classes.
+SAYS = (
+    ("not supported in", "CAN.* LAUNCH since .*not supported", "configuration"),
+    ("Max spot", "CAN.* LAUNCH since .*Max spot", "quota"),
+    ("vCPU", "CAN.* LAUNCH since .*vCPU", "quota"),
+    ("key pair", "CAN.* LAUNCH since .*key pair", "configuration"),
+    ("Spot request price", "maximum price", "price"),
+    ("Request limit", "throttles", "throttle"),
+    ("nobody has read", "(no|has) capacity|nobody has read", "capacity|configuration"),
+    ("SpotInstanceTermination", "(no|has) capacity", "capacity"),
+    ("Lifecycle Action|unhealthy", "CAN.* LAUNCH since .*(Lifecycle|unhealthy)", "bootstrap"),
+    ("apacity", "(no|has) capacity", "capacity"),
+)
+# What says of each group that its launches fail.
+CANNOT = ("NEITHER|neither|SPOT C|spot has no", "NEITHER|neither|ON-DEMAND C|on-demand has no")
 SHORT = "wanted|warned|launching|suspected"
 NAMED = 0.8
 """At least this share of a run's minutes of trouble; of many runs it is 0.95."""
@@ -103,6 +118,12 @@ class Told(Troubled):
         self._moments: deque[Moment] = deque()
         self._served: deque[Served] = deque()
         self._turned: dict[str, datetime] = {}
+        self._warned = 0
+        self._well: dict[str, float] = {}
+        self._was_well: dict[str, float] = {}
+        self._ill: dict[str, float] = {}
+        """Since when the fleet, a group, or its launches are well, when they last were for longer
+        than two turns, and since when they are not."""
         answers = Answers(self.cloud, self.time)
         dynamodb: Any = Client("dynamodb", self.tables.answers())
         ec2: Any = Client("ec2", answers.ec2())
@@ -164,6 +185,15 @@ class Told(Troubled):
         workers = self._workers.items()
         live = frozenset(name for name, w in workers if w.accepts or w.request is not None)
         instances = {name.partition("/")[0] for name in live}
+        wanted = views[0].desired
+        serving = len({i.instance_id for i in there} & instances) - self._warned
+        self._note("serving", serving >= wanted)
+        self._note("in service", len(there) >= wanted)
+        for view in views:
+            states = [i.state for i in view.instances]
+            self._note(view.name, states.count(IN_SERVICE) >= view.desired)
+            arrived = sum(state in {IN_SERVICE, *LAUNCHING} for state in states)
+            self._note(f"{view.name} launches", arrived >= view.desired)
         self._ahead_s = max(m.ahead_s for m in self._moments) if self._moments else 0.0
         self._moments.append(
             Moment(
@@ -180,6 +210,13 @@ class Told(Troubled):
         while self._served and self._served[0].finished_s < self.now_s - LOAD_WINDOW_S - OLD_S:
             self._served.popleft()
 
+    def _note(self, what: str, well: bool) -> None:
+        changed = self._well if well else self._ill
+        begun = changed.setdefault(what, self.now_s)
+        (self._ill if well else self._well).pop(what, None)
+        if well and self.now_s - begun > STALE_TURN_S:
+            self._was_well[what] = self.now_s
+
     def _status(self) -> None:
         """Run `status`, and compare it with what the world knows."""
         self.enter(self.now_s + 60.0, self._status)
@@ -190,15 +227,16 @@ class Told(Troubled):
             # `status` reports that, and nothing else of the fleet.
             return
         self._look()
-        now = self.now()
+        at = self.now()
         looked = Looked(
             groups=self._groups.describe([fleet.spot_group, fleet.on_demand_group]),
             records=self._records.newest(MAIN, RECORDS_READ).records,
-            digests=self._load.since(MAIN, now - timedelta(seconds=LOGS_READ_S)),
+            digests=self._load.since(MAIN, at - timedelta(seconds=LOGS_READ_S)),
             queue=QueueLength(waiting=self.force.queued, in_flight=self.force.in_flight),
             control=self._controls.of(MAIN),
         )
-        status = fleet_status(fleet, looked, now)
+        status = fleet_status(fleet, looked, at)
+        self._warned = status.warned
         self.made += 1
         self.unknown += status.whole is None
         line = f"{status.state}: {why_of(status)}"
@@ -207,7 +245,7 @@ class Told(Troubled):
                 self.named += 1
             else:
                 self.troubled.append((what, line))
-        for wrong in self._wrong(status):
+        for wrong in (*self._wrong(status), *self._wrong_causes(status, line)):
             self.false.append(f"{self.now_s:.0f} s: {wrong}")
 
     def _troubles(self, status: FleetStatus) -> Iterator[str]:
@@ -233,13 +271,19 @@ class Told(Troubled):
             yield NAMES[Kind.NO_TURNS]
             return
         some = [
-            what
+            what or self._says_of(self.on_demand if kind is Kind.ON_DEMAND_DRY else self.spot)
             for kind, what in NAMES.items()
             if kind in self.active and self.now_s - self.active[kind].at_s > OLD
             if effects.get(kind, True)
         ]
         lacks = all(m.working < m.wanted for m in self._moments if m.at_s >= self.now_s - OLD_S)
         yield from some or ([SHORT] if lacks else [])
+
+    def _says_of(self, group: str) -> str:
+        """Return what the first line must say by AWS's last answer to a group's launch."""
+        newest = self.cloud.failures(group, 0.0)[:1] if group in self.cloud.groups() else []
+        text = newest[0].message if newest else "capacity"
+        return next(line for says, line, _ in SAYS if re.search(says, text))
 
     def _wrong(self, status: FleetStatus) -> Iterator[str]:
         """Name the statements that were false for more than a minute."""
@@ -273,6 +317,35 @@ class Told(Troubled):
             stale = true_s is None or true_s > STALE_TURN_S
             if controller is Controller.AVAILABILITY and status.whole and stale:
                 yield f"whole, and no availability turn has succeeded for {true_s} s"
+
+    def _wrong_causes(self, status: FleetStatus, line: str) -> Iterator[str]:
+        """Name the causes that were not there, or not since then, or are over."""
+        names, late_s = (self.spot, self.on_demand), STALE_TURN_S + OLD_S
+        for name, claim in zip(names, CANNOT, strict=True):
+            # What AWS gives up while it starts was launched.
+            fails = re.search(claim, line) and not re.search("Lifecycle|unhealthy", line)
+            if fails and self.now_s - self._well.get(f"{name} launches", self.now_s) > late_s:
+                yield f"{name} launches: {line}"
+        for one in status.launches:
+            since_s = self.time.seconds(one.since)
+            there = [name for name in names if name in self.cloud.groups()]
+            texts = [a.message for n in there for a in self.cloud.failures(n, since_s - 2 * OLD)]
+            if one.why in texts:
+                if one.failure_class not in next(c for t, _, c in SAYS if re.search(t, one.why)):
+                    yield f"{one.failure_class}: {one.why}"
+            elif not re.search("is suspended|does not exist|spot request", one.why):
+                yield f"AWS did not say since {since_s:.0f} s: {one.why}"
+            if since_s < min(self._was_well.get(name, 0.0) for name in names) - OLD_S:
+                yield f"{one.failure_class} not since {since_s:.0f} s: {line}"
+        if status.cause is Cause.TOO_FEW and status.since:
+            since_s = self.time.seconds(status.since)
+            if since_s < self._was_well.get("serving", 0.0) - OLD_S:
+                yield f"served, not since {since_s:.0f} s: {line}"
+            if since_s > self._ill.get("in service", self.now_s) + late_s:
+                yield f"earlier, not since {since_s:.0f} s: {line}"
+        for what in status.awaited:
+            if what.until and self.time.seconds(what.until) < self.now_s - OLD_S:
+                yield f"over: {what}: {line}"
 
     def _wrong_load(self, load: LoadNow, lately: Sequence[Moment]) -> Iterator[str]:
         begin_s = self.now_s - OLD_S

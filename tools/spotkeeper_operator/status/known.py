@@ -393,7 +393,8 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         new_version=health.new_version if health and health.controller in fresh else None,
     )
     state, cause = _judged(status, looked, fresh)
-    since = _since(cause, status, turns[Controller.AVAILABILITY])
+    # Nobody knows what followed an old turn.
+    since = _since(cause, status, turns[Controller.AVAILABILITY] if status.availability else ())
     whole = {State.WHOLE: True, State.NOT_WHOLE: False}.get(state)
     return replace(status, whole=whole, state=state, cause=cause, since=since)
 
@@ -471,8 +472,8 @@ def _since(cause: Cause, status: FleetStatus, turns: Sequence[DecisionRecord]) -
         case Cause.NO_TURN:
             return next((each.since for each in status.failing), None)
         case Cause.TOO_FEW | Cause.NOT_KNOWN_TO_SERVE:
-            short = takewhile(lambda r: r.availability and r.availability.shortfall_unfilled, turns)
-            return min((record.at for record in short), default=None)
+            counted = [(r.at, r.availability.shortfall_unfilled) for r in turns if r.availability]
+            return min((at for at, _ in takewhile(lambda each: each[1], counted)), default=None)
         case _:
             return None
 

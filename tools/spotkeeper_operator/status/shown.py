@@ -52,20 +52,15 @@ def _why(status: FleetStatus) -> str:
             return f"{named} {verb} not exist: make the group, or correct the fleet document"
         case Cause.TOO_FEW:
             launching = sum(group.launching for group in status.groups)
-            text = f"{there - warned} of {status.wanted} wanted are in service{since}"
+            text = f"{there - warned} of {status.wanted} wanted are in service"
             more = "1 more is" if warned == 1 else f"{warned} more are"
             text += f", {more} warned" if warned else ""
-            return f"{text}, {launching} launching" if launching else text
+            text += f", {launching} launching" if launching else ""
+            return f"{text}; too few serve{since}" if since else text
         case Cause.RECORDS_UNREAD:
             return "the decision records could not be read"
         case Cause.NO_TURN:
-            of_ours = (
-                each for each in status.failing if each.controller is Controller.AVAILABILITY
-            )
-            error = next((f": {each.error}" for each in of_ours), "")
-            age_s = status.turn_age_s[Controller.AVAILABILITY]
-            how_long = "yet" if age_s is None else f"for {spoken(age_s)}"
-            return f"no availability turn has succeeded {how_long}{error}"
+            return _no_turn(status)
         case Cause.GROUPS_UNREAD:
             return "the groups could not be read"
         case Cause.NOT_KNOWN_TO_SERVE:
@@ -87,6 +82,14 @@ def _why(status: FleetStatus) -> str:
             return f"{served}, {status.known_to_serve} served in the last minute"
 
 
+def _no_turn(status: FleetStatus) -> str:
+    of_ours = (each for each in status.failing if each.controller is Controller.AVAILABILITY)
+    error = next((f": {each.error}" for each in of_ours), "")
+    age_s = status.turn_age_s[Controller.AVAILABILITY]
+    how_long = "yet" if age_s is None else f"for {spoken(age_s)}"
+    return f"no availability turn has succeeded {how_long}{error}"
+
+
 # The first types are named.
 NAMED = 3
 # What a person can do about launches that fail.
@@ -100,11 +103,19 @@ _ADVICE = {
 }
 
 
+_LACKS = {
+    FailureClass.CAPACITY: "capacity",
+    FailureClass.PRICE: "capacity at its maximum price",
+}
+
+
 def _launches(status: FleetStatus) -> Iterator[str]:
     """Say why launches fail, since when, and what a person can do."""
     throttled = [f for f in status.launches if f.failure_class is FailureClass.THROTTLE]
     failures = [f for f in status.launches if f not in throttled]
-    short = [group for group in status.groups if group.in_service < group.desired]
+    # What a group has not launched, or what is given up while it starts.
+    starts = any(one.failure_class is FailureClass.BOOTSTRAP for one in failures)
+    short = [g for g in status.groups if g.in_service + g.launching * (not starts) < g.desired]
     if throttled and short and not failures:
         yield f"AWS throttles launches since {throttled[0].since:%H:%M}"
     if not (failures and short):
@@ -121,7 +132,7 @@ def _launches(status: FleetStatus) -> Iterator[str]:
         yield f"{who} LAUNCH {since}: {text}: {advice}"
         for other in failures:
             if other not in by_person:
-                yield f"no {other.failure_class.value} either since {other.since:%H:%M}"
+                yield f"no {_LACKS[other.failure_class]} either since {other.since:%H:%M}"
     else:
         who = "neither group has" if len(short) > 1 else f"{short[0].name} has no"
         pools = {pool for group in short for pool in group.offers}
@@ -129,7 +140,7 @@ def _launches(status: FleetStatus) -> Iterator[str]:
         zones = len({pool.partition("/")[0] for pool in pools})
         named = ", ".join(types[:NAMED]) + ", …" * (len(types) > NAMED)
         where = f" ({named} in {zones} zone{'s' * (zones > 1)})" if types else ""
-        what = failure.failure_class.value
+        what = _LACKS[failure.failure_class]
         yield f"{who} {what}{where} {since}{f': {advice}' if status.unfilled else ''}"
 
 
@@ -159,6 +170,8 @@ def _suspect(status: FleetStatus) -> int:
 
 
 def _also(status: FleetStatus) -> Iterator[str]:
+    if status.cause is Cause.TOO_FEW and not (status.availability or "turns" in status.unknown):
+        yield _no_turn(status)
     for group in status.groups:
         if group.suspended and group.in_service + group.launching < group.desired:
             yield f"launches of {group.name} are SUSPENDED: resume its process Launch"
