@@ -136,12 +136,12 @@ def test_a_turn_at_each_requested_instant_is_never_too_late(
     """On-demand has what is gone within the lead, however spot's launches fail after the first."""
     memory, of, members = measured(60, need=8), fleet(availability=policy), instances(POOL)
     risk = {i: at(seconds) for i, seconds in warned.items()}
-    now, desired, failures = 0.0, there, ()
+    now, desired = 0.0, there
     while True:
+        failures = (failure(refused),) if now else ()
         spot, seen = group("spot", 8, members), {"warned": risk, "spot_failures": failures}
         launching = group("on-demand", desired, instances((), BACK[:desired]))
         decision = turn(now, spot, launching, memory, of, **seen)
-        failures = (failure(refused, now),)
         desired, memory = decision.on_demand_after, decision.memory
         soon = sum(seconds + 120 - LEAD_S <= now for seconds in warned.values())
         assert desired >= soon
