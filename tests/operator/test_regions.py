@@ -68,10 +68,11 @@ def test_a_region_that_is_removed_leaves_and_may_stay_after_all(home: Stage) -> 
 def test_add_says_what_a_region_lacks_and_prints_the_commands(
     home: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    answered("mode", "main", "observe")
     plan = json.loads(answered("region", "add", "us-west-2", "--json"))
     assert len(plan["commands"]) <= 10
     assert any("Running On-Demand G and VT instances" in one for one in plan["lacks"])
-    assert "Home=us-east-1" in plan["commands"][-2]
+    assert "Home=us-east-1 FleetName=main Mode=observe" in plan["commands"][-2]
     assert f"Regions={THERE}," in plan["commands"][-1]
     assert "has us-east-1 already" in refused("region", "add", "us-east-1")
     unknown = Unseen(action="", why="Throttled: slow down")

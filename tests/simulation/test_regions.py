@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -228,16 +227,9 @@ def test_what_others_cover_meanwhile_ends_for_no_share_of_before(
         for one in east.cloud.instances():
             east.cloud.kill(one.instance_id)
     fleet.cut.clear()
-    give = home.ports.regions.give
-
-    def unwritten(of: object, region: str, *more: Any) -> Any:
-        if region == EAST:
-            raise Unavailable("no answer")
-        return give(of, region, *more)  # type: ignore[arg-type]
-
+    port, give, off = home.ports.regions, home.ports.regions.give, int("not written" in how)
     with monkeypatch.context() as patch:
-        if how == "lost and not written":
-            patch.setattr(home.ports.regions, "give", unwritten)
+        patch.setattr(port, "give", lambda f, r, s, seen: give(f, r, s, seen + off * (r == EAST)))
         fleet.run(back_h * HOUR + 180.0)
     fleet.run(6 * HOUR)
     assert fleet.served(6 * HOUR) == 1.0

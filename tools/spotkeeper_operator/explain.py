@@ -271,6 +271,7 @@ def explain_text(timeline: Decisions) -> str:
             if turn.controller is not Controller.JOBS:
                 rows.append(("seen", seen_words(turn)))
         rows += [("why", turn.reason)] if turn.reason else []
+        rows += (("not read", each) for each in turn.unread)
         new = (one for one in turn.failures if one.message not in turn.reason)
         rows += (("failure", _words_of(failure)) for failure in new)
         rows += (("requested", line) for line in answered(turn.outcomes))

@@ -8,6 +8,7 @@ from functools import partial
 from spotkeeper.adapters.doctor.account import account_facts, offers
 from spotkeeper.adapters.doctor.groups import group_facts, template_of
 from spotkeeper.adapters.doctor.looking import look
+from spotkeeper.adapters.dynamodb.controls import ControlTable
 from spotkeeper.adapters.ec2.prices import spot_prices
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.decision import Controller
@@ -139,12 +140,13 @@ def plan_region(aws: Aws, stack_name: str, fleet: Fleet, region: str) -> NewRegi
     arn = look(at, lambda: other.stack(stack_name).outputs["TableArn"])
     there = arn if isinstance(arn, str) else "ARN-OF-ITS-OUTPUT-TableArn"
     bounds, deploy = fleet.bounds, ".venv-sam/bin/sam deploy --resolve-s3 --region"
+    mode = ControlTable(aws.dynamodb, stack.table).of(name).mode or fleet.mode
     groups = "SpotGroupName=THE-SPOT-GROUP-THERE OnDemandGroupName=THE-ON-DEMAND-GROUP-THERE"
     if stack.parameters.get("LaunchTemplateId"):
         groups = "LaunchTemplateId=THE-TEMPLATE-THERE SubnetIds=THE-SUBNETS-THERE"
     own = (
         f"{deploy} {region} --stack-name {stack_name} --parameter-overrides Home={aws.region} "
-        f"FleetName={name} Mode={fleet.mode} SpotMin=0 SpotMax={bounds.spot_max} "
+        f"FleetName={name} Mode={mode} SpotMin=0 SpotMax={bounds.spot_max} "
         f"OnDemandMax={bounds.on_demand_max} {groups}"
     )
     tables = ",".join([*[one for one in fleet.regions.split(",") if one], there])

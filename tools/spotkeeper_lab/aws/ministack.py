@@ -133,8 +133,8 @@ def parameters() -> dict[tuple[str, str], str]:
     return {(region, name): str(kept["Value"]) for (_account, region, name), kept in items}
 
 
-def alarms_ring(metrics: Metrics, seconds: Callable[[], float]) -> None:
-    """Make alarms on metric math, too, and note what functions print; `ring` evaluates them."""
+def alarms_ring(metrics: Mapping[str, Metrics], seconds: Callable[[], float]) -> None:
+    """Make alarms on metric math, too, and note what functions print, by region, for `ring`."""
     known, functions = module("services.cloudformation.provisioners"), module("services.lambda_svc")
     original, execute = known._cw_metric_alarm_record, functions._execute_function
     module("services.cloudwatch")._evaluate_all_alarms = lambda: None
@@ -148,7 +148,9 @@ def alarms_ring(metrics: Metrics, seconds: Callable[[], float]) -> None:
 
     def executed(function: Mapping[str, Any], event: Any) -> Any:
         result, now_s = execute(function, event), seconds()
-        name = str((function.get("config") or function).get("FunctionName"))
+        config = function.get("config") or function
+        name = str(config.get("FunctionName"))
+        own = metrics[functions._account_region_from_function_config(config)[1]]
         throttled = bool(result.get("throttle"))
         for metric, value in (
             ("Invocations", not throttled),
@@ -156,9 +158,9 @@ def alarms_ring(metrics: Metrics, seconds: Callable[[], float]) -> None:
             ("Errors", bool(result.get("error")) and not throttled),
         ):
             of = Metric("AWS/Lambda", metric, frozenset({("FunctionName", name)}))
-            metrics.put(of, now_s, float(value))
+            own.put(of, now_s, float(value))
         for line in str(result.get("log") or "").splitlines():
-            metrics.put_log(line, now_s)
+            own.put_log(line, now_s)
         return result
 
     known._cw_metric_alarm_record = record

@@ -298,12 +298,22 @@ def offerings(params: Params, market: Iterable[str]) -> Answer:
     return {
         "InstanceTypeOfferings": [
             {"InstanceType": kind, "LocationType": "availability-zone", "Location": zone}
-            for kind in sorted(_kinds())
+            for kind in _asked_for(params)
             for zone in zones
-            if kind in wanted.get("instance-type", [kind])
-            and zone in wanted.get("location", [zone])
+            if zone in wanted.get("location", [zone])
         ]
     }
+
+
+def described(params: Params) -> Answer:
+    """What EC2 says of instance types, whichever the market has: DescribeInstanceTypes."""
+    return {"InstanceTypes": [_kinds()[kind] for kind in _asked_for(params)]}
+
+
+def _asked_for(params: Params) -> list[str]:
+    filters = {one["Name"]: one["Values"] for one in params.get("Filters", [])}
+    kinds = params.get("InstanceTypes") or filters.get("instance-type") or _kinds()
+    return sorted(_kinds().keys() & set(kinds))
 
 
 def _kinds() -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotkeeper_lab.aws import ministack
-from spotkeeper_lab.aws.over_http import LiveWorld, offerings
+from spotkeeper_lab.aws.over_http import LiveWorld, described, offerings
 from spotkeeper_lab.aws.wire import Answer, Params, Respond, instance_arn
 from spotkeeper_lab.cloud.values import IN_SERVICE, CloudError, InstanceView, Purchase
 from spotkeeper_worker.testing import FakeMachine, FakeServer
@@ -128,6 +128,7 @@ class JobMachines:
         """What the commands and the function of jobs call of EC2 beside all others."""
         return {
             "create_fleet": self._create_fleet,
+            "describe_instance_types": described,
             "describe_instance_type_offerings": lambda params: offerings(
                 params, self.world.capacities
             ),

@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -632,7 +633,7 @@ def main() -> None:
         sys.exit(str(error))
     os.environ.update(environment(settings))
     world = make_world(settings, time.time, time.monotonic)
-    metrics = Metrics()
+    metrics = defaultdict[str, Metrics](Metrics)
     machines = join(world, settings, metrics)
     workers = Workers(world.time)
     faults = Faults(settings, world, workers)
@@ -688,7 +689,7 @@ def make_world(
     )
 
 
-def join(world: LiveWorld, settings: LabSettings, metrics: Metrics) -> JobMachines:
+def join(world: LiveWorld, settings: LabSettings, metrics: Mapping[str, Metrics]) -> JobMachines:
     """Put the world in the place of ministack's own capacity and mend what differs from AWS.
 
     Return the machines of jobs, which are to run.
@@ -752,16 +753,18 @@ def _live(
                     ministack.send_message(f"{stack}-{QUEUE}", message)
 
 
-def _ring(world: LiveWorld, metrics: Metrics, stop: threading.Event) -> None:
+def _ring(world: LiveWorld, metrics: Mapping[str, Metrics], stop: threading.Event) -> None:
     """Evaluate the alarms each minute; the log has what an e-mail would say."""
-    alarms: dict[str, Alarm] = {}
+    alarms = defaultdict[str, dict[str, Alarm]](dict)
     minute = 0
     while not stop.wait(TICK_S):
         if world.seconds() < MINUTE_S * (minute + 1):
             continue
         try:
-            for change in ministack.ring(alarms, metrics, minute):
-                log.info("mail: %s %s %s", change.alarm, change.contributor, change.state)
+            for region, own in list(metrics.items()):
+                with ministack.in_region(region):
+                    for one in ministack.ring(alarms[region], own, minute):
+                        log.info("mail: %s %s %s", one.alarm, one.contributor, one.state)
         except Exception:
             log.exception("alarms were not evaluated")
         minute += 1
