@@ -205,7 +205,8 @@ WEST, EAST, EU = NAMES[:3]
         # No price is known: nothing is cheaper.
         ({WEST: place(3, 4, 0.0), EAST: place(2, 2, 0.0)}, {WEST: (3, 3), EAST: (2, 2)}),
         ({WEST: place(3, 3), EAST: place(0, 1, 0.0)}, {WEST: (3, 3), EAST: (0, 0)}),
-        # A smaller need: from the dearest. A larger one is the home's.
+        # A smaller need: what nothing serves yet, then from the dearest. A larger one: the home's.
+        ({WEST: place(3, 1), EAST: place(2, 2, 0.4)}, {WEST: (1, 1), EAST: (2, 2)}),
         ({WEST: place(3, 3), EAST: place(3, 3, 0.4)}, {WEST: (3, 3), EAST: (1, 1)}),
         ({WEST: place(1, 1), EAST: place(1, 1)}, {WEST: (3, 3), EAST: (1, 1)}),
     ],

@@ -128,8 +128,11 @@ def spread(need: int, home: str, places: Mapping[str, Place], now: datetime) -> 
     by_rest = sorted(takers, key=lambda r: rests[r] or NEVER)
     cover = {r: place.share.cover for r, place in places.items()}
     cover[home] += max(0, need - sum(cover.values()))
-    for r in reversed(by_price):  # A smaller need: from the dearest.
-        cover[r] -= min(cover[r], sum(cover.values()) - need)
+    there = {r: place.report.serving + place.report.on_demand for r, place in places.items()}
+    # A smaller need: what nothing serves yet, then from the dearest.
+    for serving in (there, dict.fromkeys(places, 0)):
+        for r in reversed(by_price):
+            cover[r] -= min(max(0, cover[r] - serving[r]), sum(cover.values()) - need)
     for to in takers:  # What serves beyond its cover takes another's: make before break.
         for origin in reversed(by_price):
             dear = 0 < places[to].price <= CHEAPER * places[origin].price

@@ -143,11 +143,9 @@ def _read(this: Round, wanted: HealthPlan) -> Places:
         else:
             leaves = report.paused or region in this.control.leaving
             standing = Standing.LEAVING if leaves else Standing.OPEN
-        if share is None or share.written == place.share.written:
-            share = place.share
-        share = share.in_force(0, now)
-        if Standing.GONE in (standing, place.standing):
-            # Others cover what it did, also once it is back, whatever its table has.
+        share = (share or place.share).in_force(0, now)
+        if standing is Standing.GONE:
+            # Others cover what it did; once it is back, what nothing serves yet ends first.
             share = replace(share, cover=0, ask=0)
         price = 0.0 if report.price is None else report.price + egress * away
         places[region] = replace(place, share=share, report=report, price=price, standing=standing)
