@@ -241,7 +241,6 @@ def test_one_unit_at_a_time_moves_to_a_price_that_has_been_lower_for_long() -> N
     # The next one is a trial of its own.
     for serving in (1, 2):
         fleet[EAST] = replace(fleet[EAST], report=Report(at=NOW, serving=serving))
-        now += timedelta(minutes=10)
         fleet = spread(3, HOME, fleet, now)
         shares = {r: (place.share.cover, place.share.ask) for r, place in fleet.items()}
         assert shares == {WEST: (3 - serving,) * 2, EAST: (serving, serving + 1)}

@@ -112,8 +112,7 @@ class RegionRun:
         self.scenario, self.at_s = scenario, 0.0
         pools = [f"{region}{zone}/g5.xlarge" for region in scenario.regions for zone in "ab"]
         # Two pools of a region hold the need when both are calm: units move often.
-        level = scenario.need // 2
-        self.market: Market = generate(scenario.seed, pools, HOURS, level)
+        self.market: Market = generate(scenario.seed, pools, HOURS, level=scenario.need // 2)
         world = World(target=scenario.need, price_ratio=1 / 3, notice_s=120.0, seed=scenario.seed)
         self.replays: dict[str, RegionReplay] = replays_of(self.market, world, {})
         for one in self.replays.values():
