@@ -143,6 +143,11 @@ def known(late: Sequence[float], hours: Sequence[float], **more: float) -> Score
             1,
             id="unspent",
         ),
+        pytest.param(
+            known([100, 500], [60, 50], own_expected=500.0, own_requests=12_000.0, steps=90.0),
+            0,
+            id="unspent for hours",
+        ),
         pytest.param(known([900, 2_000], [60, 50]), 0, id="none keeps it"),
         pytest.param(known([100, 420], [60, 50]), 1, id="just kept over a day"),
         pytest.param(

@@ -573,8 +573,8 @@ def choose(scores: Scores) -> Choice:
 def _correction(scores: Scores) -> tuple[float, float]:
     """Return what corrects late requests, and the fleet's balance: above 0 where it overspent.
 
-    A fleet that spent little of its own budget may spend more of it, and pays little for a
-    correction. One that overspent pays more.
+    A fleet that spent little of its own budget pays little for a correction, and may spend more, as
+    far as a day is known. One that overspent pays more.
     """
     budget = 1.0 - scores.share
     requests = max(scores.own_requests, FIRST_HOURS * scores.requests / scores.steps)
@@ -582,7 +582,8 @@ def _correction(scores: Scores) -> tuple[float, float]:
     lucky = (scores.own_late + prior) / (scores.own_expected + prior)
     balance = max(-1.0, min(1.0, (scores.own_late - allowed) / (allowed + prior)))
     correction = min(LARGEST_CORRECTION, max(1.0, lucky)) * math.exp(balance)
-    return min(LARGEST_CORRECTION, max(LEAST_CORRECTION, correction)), balance
+    least = 1.0 - (1.0 - LEAST_CORRECTION) * min(1.0, _days(scores))
+    return min(LARGEST_CORRECTION, max(least, correction)), balance
 
 
 def _keeping(
