@@ -186,8 +186,8 @@ class Told(Troubled):
         live = frozenset(name for name, w in workers if w.accepts or w.request is not None)
         instances = {name.partition("/")[0] for name in live}
         wanted = views[0].desired
-        serving = len({i.instance_id for i in there} & instances) - self._warned
-        self._note("serving", serving >= wanted)
+        serving = {i.instance_id for i in there} & instances - self.hung.keys()
+        self._note("serving", len(serving) - self._warned >= wanted)
         self._note("in service", len(there) >= wanted)
         for view in views:
             states = [i.state for i in view.instances]
