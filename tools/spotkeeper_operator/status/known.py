@@ -393,8 +393,8 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         new_version=health.new_version if health and health.controller in fresh else None,
     )
     state, cause = _judged(status, looked, fresh)
-    # Nobody knows what followed an old turn.
-    since = _since(cause, status, turns[Controller.AVAILABILITY] if status.availability else ())
+    tried = turns[Controller.AVAILABILITY]
+    since = _since(cause, status, tried if status.availability and tried[0].availability else ())
     whole = {State.WHOLE: True, State.NOT_WHOLE: False}.get(state)
     return replace(status, whole=whole, state=state, cause=cause, since=since)
 
@@ -465,7 +465,7 @@ def _judged(
 
 
 def _since(cause: Cause, status: FleetStatus, turns: Sequence[DecisionRecord]) -> datetime | None:
-    """Return since when what is wrong has been so, as far as records tell."""
+    """Return since when what is wrong has been so: unknown after a turn that is old or failed."""
     match cause:
         case Cause.SUSPECTS:
             return min((one.since for one in status.suspects), default=None)
