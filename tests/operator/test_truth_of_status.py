@@ -121,9 +121,8 @@ class Told(Troubled):
         self._warned = 0
         self._well: dict[str, float] = {}
         self._was_well: dict[str, float] = {}
-        self._ill: dict[str, float] = {}
-        """Since when the fleet, a group, or its launches are well, when they last were for longer
-        than two turns, and since when they are not."""
+        """Since when the fleet, a group, or its launches are well, and when they last were for
+        longer than two turns."""
         answers = Answers(self.cloud, self.time)
         dynamodb: Any = Client("dynamodb", self.tables.answers())
         ec2: Any = Client("ec2", answers.ec2())
@@ -188,7 +187,6 @@ class Told(Troubled):
         wanted = views[0].desired
         serving = {i.instance_id for i in there} & instances - self.hung.keys()
         self._note("serving", len(serving) - self._warned >= wanted)
-        self._note("in service", len(there) >= wanted)
         for view in views:
             states = [i.state for i in view.instances]
             self._note(view.name, states.count(IN_SERVICE) >= view.desired)
@@ -211,10 +209,9 @@ class Told(Troubled):
             self._served.popleft()
 
     def _note(self, what: str, well: bool) -> None:
-        changed = self._well if well else self._ill
-        begun = changed.setdefault(what, self.now_s)
-        (self._ill if well else self._well).pop(what, None)
-        if well and self.now_s - begun > STALE_TURN_S:
+        if not well:
+            self._well.pop(what, None)
+        elif self.now_s - self._well.setdefault(what, self.now_s) > STALE_TURN_S:
             self._was_well[what] = self.now_s
 
     def _status(self) -> None:
@@ -341,8 +338,6 @@ class Told(Troubled):
             since_s = self.time.seconds(status.since)
             if since_s < self._was_well.get("serving", 0.0) - OLD_S:
                 yield f"served, not since {since_s:.0f} s: {line}"
-            if since_s > self._ill.get("in service", self.now_s) + late_s:
-                yield f"earlier, not since {since_s:.0f} s: {line}"
         for what in status.awaited:
             if what.until and self.time.seconds(what.until) < self.now_s - OLD_S:
                 yield f"over: {what}: {line}"

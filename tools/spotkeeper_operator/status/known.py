@@ -472,7 +472,7 @@ def _since(cause: Cause, status: FleetStatus, turns: Sequence[DecisionRecord]) -
         case Cause.NO_TURN:
             return next((each.since for each in status.failing), None)
         case Cause.TOO_FEW | Cause.NOT_KNOWN_TO_SERVE:
-            counted = [(r.at, r.availability.shortfall_unfilled) for r in turns if r.availability]
+            counted = [(r.at, r.availability and r.availability.shortfall_unfilled) for r in turns]
             return min((at for at, _ in takewhile(lambda each: each[1], counted)), default=None)
         case _:
             return None
