@@ -181,6 +181,13 @@ def test_records_of_another_release_are_counted_and_not_hidden(deployed: Stage) 
     assert run("status", "--events")[0] == 1
 
 
+def test_a_fleet_that_never_turned_is_unknown_not_whole(deployed: Stage) -> None:
+    deployed.put("night", json.dumps(document("night")))
+    out = answered("status", "--fleet", "night")
+    assert "night         NOT WHOLE: night-spot and night-on-demand do not exist" in out
+    assert answered("explain", "--fleet", "night") == "no decision in this time\n"
+
+
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [

@@ -2,16 +2,61 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from botocore.client import BaseClient
 from botocore.exceptions import ReadTimeoutError
 
+from functions.check_availability.app import handler as check_availability
+from functions.check_health.app import handler as check_health
 from tests.functions.conftest import Stage, StageOf, document
-from tests.operator.command import deploy, intercept, run, words
+from tests.operator.command import answered, deploy, intercept, record, run, words
 from tests.operator.conftest import Days
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Thirty requests wait in the queue, and nobody takes one; what AWS answers to operations."""
+    counts = {
+        "ApproximateNumberOfMessages": "30",
+        "ApproximateNumberOfMessagesDelayed": "0",
+        "ApproximateNumberOfMessagesNotVisible": "0",
+    }
+    answers: dict[str, Any] = {"GetQueueAttributes": {"Attributes": counts}}
+    intercept(monkeypatch, lambda _, operation, __: answers.get(operation))
+    return answers
+
+
+def test_a_total_outage(deployed: Stage, waiting: dict[str, Any]) -> None:
+    """All instances are gone and turns go on. No output reports an earlier state as current."""
+    deployed.put(
+        "main", json.dumps(document("main", request_queue_url=QUEUE, sizing={"enabled": False}))
+    )
+    deployed.restart()
+    for group in ("main-spot", "main-on-demand"):
+        deployed.cloud.set_desired(group, 0)
+    deployed.at(deployed.cloud.now_s + 600)
+    deployed.cloud.set_desired("main-spot", 4)
+    deployed.call(check_health)
+    deployed.call(check_availability)
+    deployed.at(deployed.cloud.now_s + 5)
+    (fleet,) = json.loads(answered("status", "--json"))["fleets"]
+    assert (fleet["whole"], fleet["in_service"], fleet["load"]) == (False, 0, None)
+    assert fleet["waiting"]["requests"] == 30
+    text = words("status")
+    assert "NOT WHOLE: 0 of" in text
+    assert (
+        "load unknown: the newest search log is 11 min old, and no instance is in service" in text
+    )
+    assert "30 requests wait now" in text
+    assert "workers served" not in text
+    assert "requests started within" not in text
+    # The age of the oldest request is not known, and all else is.
+    waiting["GetMetricData"] = {"MetricDataResults": []}
+    assert "wait 30 requests wait now; " in words("status")
 
 
 def test_turns_that_are_throttled_for_minutes(deployed: Stage, denied: Callable[..., None]) -> None:
@@ -30,6 +75,20 @@ def test_turns_that_are_throttled_for_minutes(deployed: Stage, denied: Callable[
     assert f"AWS took {begun:%H:%M:%S} {taken.instance_id}: {cause}" in text
     denied("DescribeScalingActivities", "Throttling")
     assert "AWS took unknown: reading the scaling activities" in words("explain --since 10m")
+
+
+def test_a_record_of_a_turn_that_failed(deployed: Stage) -> None:
+    failed = {
+        "fleet": "main", "controller": "availability", "at": deployed.now.isoformat(),
+        "action": "hold", "rule": "failed", "reason": "the turn failed: Throttled: slow down",
+        "seen": {},
+    }  # fmt: skip
+    record(deployed, "availability", failed)
+    assert "FAILING availability: 1 turn has failed since" in words("status")
+    assert "availability: FAILED why the turn failed: Throttled: slow down" in words("explain")
+    text = words("doctor")
+    assert "ERROR turns-failed main" in text
+    assert "1 of the last 9 availability turns; the last at 2026-11-20 12:18 UTC" in text
 
 
 SERVICES = {

@@ -97,6 +97,27 @@ def screen(status: FleetStatus) -> str:
     return " ".join(text.split())
 
 
+def test_live_workers_are_those_of_instances_that_are_in_service() -> None:
+    """Six logged until a moment ago; four of their instances are gone, two work at 90 %."""
+    digests = [*logs(SIX[:2], 5, 9.0, 120), *logs(SIX[2:], 15, busy_s=2.0)]
+    status = looked(groups=groups(serving=SIX[:2]), digests=digests)
+    assert status.load
+    assert (status.load.workers_live, status.load.workers_expected) == (2, 2)
+    assert (status.load.busy or 0.0) > 0.8
+    assert "2 of 2 workers served in the last minute; 4 more are draining" in screen(status)
+
+
+def test_a_busy_share_is_withheld_while_idle_or_hung_workers_would_change_it() -> None:
+    """Each of the workers that log is 90 % busy; of the others, or of before, nothing is known."""
+
+    def busy(logging: int, for_s: int = 120) -> float | None:
+        load = looked(digests=logs(SIX[:logging], 5, 9.0, for_s)).load
+        return load.busy if load else None
+
+    assert (busy(6) or 0.0) == pytest.approx(0.9, abs=0.05)
+    assert [busy(1), busy(3), busy(4), busy(6, 60)] == [None] * 4
+
+
 def test_a_reason_is_shown_once_and_no_number_is_split_from_its_unit() -> None:
     reason = "both groups are short: AWS has no capacity for 3 instances"
     turn = availability(figures=replace(SIX_SERVE, shortfall_unfilled=6), reason=reason)
