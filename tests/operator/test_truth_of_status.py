@@ -122,7 +122,7 @@ class Told(Troubled):
         self._well: dict[str, float] = {}
         self._was_well: dict[str, float] = {}
         """Since when the fleet, a group, or its launches are well, and when they last were for
-        longer than two turns."""
+        longer than turns need to see it."""
         answers = Answers(self.cloud, self.time)
         dynamodb: Any = Client("dynamodb", self.tables.answers())
         ec2: Any = Client("ec2", answers.ec2())
@@ -186,7 +186,8 @@ class Told(Troubled):
         instances = {name.partition("/")[0] for name in live}
         wanted = views[0].desired
         serving = {i.instance_id for i in there} & instances - self.hung.keys()
-        self._note("serving", len(serving) - self._warned >= wanted)
+        # By logs, a turn knows it a minute later.
+        self._note("serving", len(serving) - self._warned >= wanted, STALE_TURN_S + OLD_S)
         for view in views:
             states = [i.state for i in view.instances]
             self._note(view.name, states.count(IN_SERVICE) >= view.desired)
@@ -208,10 +209,10 @@ class Told(Troubled):
         while self._served and self._served[0].finished_s < self.now_s - LOAD_WINDOW_S - OLD_S:
             self._served.popleft()
 
-    def _note(self, what: str, well: bool) -> None:
+    def _note(self, what: str, well: bool, seen_s: float = STALE_TURN_S) -> None:
         if not well:
             self._well.pop(what, None)
-        elif self.now_s - self._well.setdefault(what, self.now_s) > STALE_TURN_S:
+        elif self.now_s - self._well.setdefault(what, self.now_s) > seen_s:
             self._was_well[what] = self.now_s
 
     def _status(self) -> None:

@@ -374,7 +374,11 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         availability=turn.availability if turn and turn.controller in fresh else None,
         health=health.health if health and health.controller in fresh else None,
         suspects=tuple(s for r in fresh.values() for s in r.suspects),
-        awaited=tuple(one for r in fresh.values() for one in r.awaited),
+        awaited=tuple(
+            replace(one, until=one.until and max(one.until, now))
+            for record in fresh.values()
+            for one in record.awaited
+        ),
         launches=_failing_launches(turns[Controller.AVAILABILITY]) if fresh else (),
         load=None if isinstance(load, str) else load,
         waiting=waiting,

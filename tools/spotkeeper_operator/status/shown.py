@@ -56,7 +56,7 @@ def _why(status: FleetStatus) -> str:
             more = "1 more is" if warned == 1 else f"{warned} more are"
             text += f", {more} warned" if warned else ""
             text += f", {launching} launching" if launching else ""
-            return f"{text}; too few serve, at least{since}" if since else text
+            return f"{text}; too few known to serve{since}" if since else text
         case Cause.RECORDS_UNREAD:
             return "the decision records could not be read"
         case Cause.NO_TURN:
