@@ -13,6 +13,8 @@ from spotkeeper.domain.decision import (
     Alarm,
     Answer,
     AvailabilityFigures,
+    Awaited,
+    Awaiting,
     Controller,
     DecisionRecord,
     Failure,
@@ -200,6 +202,7 @@ SUSPECTS = tuple(
     for i, why in (("i-4", "finished nothing"), ("i-5", "hangs"))
 )
 HUNG = judged(2, suspects=SUSPECTS)
+AGAIN = Awaited(what=Awaiting.REPLACEMENT)
 
 
 @pytest.mark.parametrize(
@@ -235,6 +238,12 @@ HUNG = judged(2, suspects=SUSPECTS)
          "4 of 6 served in the last minute; 2 suspected since 11:59 (20 s ago): i-4 "
          "finished nothing; i-5 hangs "
          "... promised: 95 % within 0.5 s, NOT KEPT"),
+        # What is awaited is never past: the next turn does it.
+        *[
+            (judged(2, suspects=SUSPECTS, awaited=(replace(AGAIN, until=until),)) | FOUR_LOG,
+             State.UNKNOWN, f"the next suspect is replaced at {shown}")
+            for until, shown in ((ago(-120), "12:02"), (ago(120), "12:00"))
+        ],
         # All of them served since.
         (HUNG, State.WHOLE, "6 served in the last minute"),
         (judged(nobody_serves=SILENT, alarms=(Alarm.NOBODY_SERVES,)) | NONE_LOG, State.UNKNOWN,
