@@ -190,8 +190,9 @@ class Told(Troubled):
         self._note("serving", len(serving) - self._warned >= wanted, STALE_TURN_S + OLD_S)
         for view in views:
             states = [i.state for i in view.instances]
-            self._note(view.name, states.count(IN_SERVICE) >= view.desired)
             arrived = sum(state in {IN_SERVICE, *LAUNCHING} for state in states)
+            # A refresh launches more than that.
+            self._note(view.name, states.count(IN_SERVICE) == arrived >= view.desired)
             self._note(f"{view.name} launches", arrived >= view.desired)
         self._ahead_s = max(m.ahead_s for m in self._moments) if self._moments else 0.0
         self._moments.append(
@@ -206,7 +207,8 @@ class Told(Troubled):
         )
         while self._moments[0].at_s < self.now_s - LOAD_WINDOW_S - OLD_S:
             self._moments.popleft()
-        while self._served and self._served[0].finished_s < self.now_s - LOAD_WINDOW_S - OLD_S:
+        # Logs may be shipped minutes late.
+        while self._served and self._served[0].finished_s < self.now_s - 3 * LOAD_WINDOW_S:
             self._served.popleft()
 
     def _note(self, what: str, well: bool, seen_s: float = STALE_TURN_S) -> None:
