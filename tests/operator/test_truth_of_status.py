@@ -364,7 +364,8 @@ class Told(Troubled):
         if load.busy is not None and not any(abs(b - load.busy) <= SHARE_OFF for b in busy):
             true = [round(self._busy(lately[-1].live, *span), 2) for span in spans]
             yield f"{load.busy:.2f} busy, they were {true}"
-        lasts = [s for s in self._served if s.finished_s <= until_s][-load.requests :]
+        shipped = [s for s in self._served if s.instance_id not in self.mute]
+        lasts = [s for s in shipped if s.finished_s <= until_s][-load.requests :]
         samples = (_waits(lasts), *(_waits(self._served, *span) for span in spans))
         # The clock that stamps an arrival is not the worker's: nobody knows waits better.
         if not any(_is_p95(load, waits, self._ahead_s) for waits in samples):
