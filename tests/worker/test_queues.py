@@ -211,6 +211,10 @@ def _time_outs_end(server: str) -> None:
         redis.delete(key)
     for job in redis.zrange("rq:wip:default", 0, -1):
         redis.zadd("rq:wip:default", {job: 1})
+    # A machine may be killed as it takes a job, or as it looks for those of others.
+    for job in redis.lrange("rq:queue:default:intermediate", 0, -1):
+        redis.set(f"rq:queue:default:intermediate:first_seen:{job.decode()}", 1)
+    redis.delete("rq:clean_registries:default")
 
 
 @pytest.mark.make_e2e
