@@ -69,11 +69,11 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
 
 def _own(this: Round) -> Share | None:
     """Read the share in force: the last one, also if it is not read now, or is never written."""
-    share = _said(this, this.ports.regions.here)[0] or this.lease.health.share
+    share = _share_and_report(this, this.ports.regions.here)[0] or this.lease.health.share
     return share and share.in_force(this.fleet.bounds.spot_min, this.now)
 
 
-def _said(this: Round, region: str) -> tuple[Share | None, Report | None]:
+def _share_and_report(this: Round, region: str) -> tuple[Share | None, Report | None]:
     read = partial(this.ports.regions.of, this.fleet, region)
     return this.optional(f"region {region}", UNREAD, read, api=region)
 
@@ -132,7 +132,7 @@ def _read(this: Round, wanted: HealthPlan) -> Places:
     egress = fleet.egress_usd * 3.6 * load.arrival_rate / max(1, wanted.sizing.spot_desired)
     places = dict[str, Place]()
     for region in (here, *fleet.elsewhere):
-        (share, report), place = _said(this, region), known.get(region, Place())
+        (share, report), place = _share_and_report(this, region), known.get(region, Place())
         report, away, logs = report or place.report, region != here, f"{fleet.name}@{region}"
         stale = now - report.at > STALE
         logged = max([d.sent_at for d in snapshot.digests if d.fleet == logs], default=None)
