@@ -278,3 +278,16 @@ def test_figures_have_their_age_and_the_rest_is_unknown(
     text = screen(status)
     for each in words.split(" ... "):
         assert each in text
+
+
+@pytest.mark.parametrize(("share", "kept"), [(0.8, True), (0.95, False)])
+def test_a_promise_is_held_against_the_waits_of_its_share(share: float, *, kept: bool) -> None:
+    """A sixth of the requests waited for 9 s."""
+    each = [
+        served(i, ago(5 + slot), 5.0, 9.0 if i == SIX[0] else 1.0)
+        for i in SIX
+        for slot in range(0, 60, 10)
+    ]
+    promise = replace(FLEET, objective=Objective(wait_s=5.0, share=share))
+    text = screen(looked(fleet=promise, digests=list(digest(each, ago(5), "ocr"))))
+    assert ("NOT KEPT" in text) is not kept
