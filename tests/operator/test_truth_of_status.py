@@ -99,7 +99,7 @@ class Moment:
 
     at_s: float
     wanted: int
-    in_service: int
+    in_service: frozenset[str]
     working: int
     live: frozenset[str]
     ahead_s: float
@@ -199,8 +199,8 @@ class Told(Troubled):
             Moment(
                 at_s=self.now_s,
                 wanted=views[0].desired,
-                in_service=len(there),
-                working=len({i.instance_id for i in there} & instances),
+                in_service=frozenset(i.instance_id for i in there),
+                working=len(instances.intersection(i.instance_id for i in there)),
                 live=live,
                 ahead_s=self.logs.ahead_s,
             )
@@ -289,15 +289,15 @@ class Told(Troubled):
         """Name the statements that were false for more than a minute."""
         lately = [m for m in self._moments if m.at_s >= self.now_s - OLD_S]
         now = lately[-1]
-        has = f"{now.in_service} in service and {now.working} working of {now.wanted}"
+        has = f"{len(now.in_service)} in service and {now.working} working of {now.wanted}"
         if status.whole and not any(m.working >= m.wanted for m in lately):
             yield f"whole, with {has}: {why_of(status)}"
         short = status.missing_groups or any(m.working < m.wanted for m in lately)
         # Those that are warned work until they are taken.
         if status.whole is False and not short and not status.warned:
             yield f"not whole, with {has}: {why_of(status)}"
-        if status.in_service not in (None, now.in_service):
-            yield f"{status.in_service} in service, there are {now.in_service}"
+        if status.in_service not in (None, len(now.in_service)):
+            yield f"{status.in_service} in service, there are {len(now.in_service)}"
         if waiting := status.waiting:
             if (waiting.requests, waiting.in_flight) != (self.force.queued, self.force.in_flight):
                 yield f"{waiting} wait, {self.force.queued} do"
@@ -359,7 +359,13 @@ class Told(Troubled):
             for age_s in reversed(begins)
             for end_s in (until_s, self.now_s, self.now_s - age_s + LOAD_WINDOW_S)
         ]
-        lived = (lately[-1].live, frozenset[str]().union(*(m.live for m in lately)), lately[0].live)
+        lived = (
+            lately[-1].live,
+            frozenset[str]().union(*(m.live for m in lately)),
+            lately[0].live,
+            # Where most workers leave at once, those that stay.
+            frozenset(name for name in live if name.partition("/")[0] in lately[-1].in_service),
+        )
         busy = (self._busy(names, *span) for span in spans for names in lived)
         if load.busy is not None and not any(abs(b - load.busy) <= SHARE_OFF for b in busy):
             true = [round(self._busy(lately[-1].live, *span), 2) for span in spans]
