@@ -10,6 +10,7 @@ import pytest
 from moto.sqs.models import sqs_backends
 
 from functions.check_availability.app import handler
+from spotkeeper.adapters.ec2.auto_scaling import AutoScalingReader
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
 from spotkeeper.ports import Gone
 from spotkeeper_lab.cloud.values import IN_SERVICE, LifecycleHook, Physics, Result, Transition
@@ -61,7 +62,7 @@ def test_a_launch_that_a_machine_abandons_rings_in_the_next_turn(
 
 
 def test_an_unknown_failure_is_reported_counted_and_backfilled(
-    stage_of: StageOf, caplog: pytest.LogCaptureFixture
+    stage_of: StageOf, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = stage_of(("ocr",))
     stage.call(handler)
@@ -76,6 +77,13 @@ def test_an_unknown_failure_is_reported_counted_and_backfilled(
     warnings = [line for line in caplog.records if line.levelno == logging.WARNING]
     assert [vars(line)["text"] for line in warnings] == [told]
     assert stage.cloud.group("ocr-on-demand").desired == 2
+    # While AWS attempts nothing, the gap keeps its cause.
+    monkeypatch.setattr(AutoScalingReader, "failures", lambda *_: ())
+    stage.at(720)
+    stage.call(handler)
+    last = stage.records("ocr")[-1]
+    assert [f["message"] for f in last["failures"]] == [told]
+    assert last["availability"]["launch_failures"] == 0
 
 
 def test_an_unreadable_state_costs_its_own_fleet_one_record(stage_of: StageOf) -> None:

@@ -68,7 +68,7 @@ NAMES: Mapping[Kind, str] = {
     Kind.OPERATOR_MAXIMUM: "at most",
     Kind.HANG: "suspected|may not work|nobody|not known to serve|no worker|send search logs",
     Kind.BAD_SPOT_IMAGE: "suspected|may not work|nobody serves|not known to serve|launching",
-    Kind.NO_TURNS: "no availability turn",
+    Kind.NO_TURNS: "no (availability|health) turn",
     Kind.FORBIDDEN: "FAILING|no availability turn",
     Kind.TABLE_DOWN: "FAILING|no availability turn",
     Kind.LOGS_STOP: "search log",
@@ -330,7 +330,7 @@ class Told(Troubled):
             since_s = self.time.seconds(one.since)
             there = [name for name in names if name in self.cloud.groups()]
             texts = [a.message for n in there for a in self.cloud.failures(n, since_s - 2 * OLD)]
-            if one.why in texts:
+            if any(one.why in text for text in texts):
                 if one.failure_class not in next(c for t, _, c in SAYS if re.search(t, one.why)):
                     yield f"{one.failure_class}: {one.why}"
             elif not re.search("is suspended|does not exist|spot request", one.why):

@@ -11,7 +11,6 @@ from typing import Any
 from spotkeeper.adapters.dynamodb.decision_records import Records
 from spotkeeper.domain.decision import (
     FAILED,
-    Action,
     Answer,
     Controller,
     DecisionRecord,
@@ -159,7 +158,6 @@ def _adds_nothing(before: DecisionRecord, after: DecisionRecord) -> bool:
     """Say whether a later turn adds nothing but time and numbers."""
     return (
         before.action is after.action
-        and (after.action is Action.HOLD or bool(after.outcomes))
         and before.rule == after.rule
         and not before.done
         and {*map(_kind_of, before.outcomes)} == {*map(_kind_of, after.outcomes)}
@@ -249,7 +247,7 @@ def _together(alike: Sequence[Outcome]) -> str:
 
 
 def _words_of(failure: LaunchFailure) -> str:
-    return f"{failure.failure_class}: {failure.message}"
+    return f"{failure.failure_class}: {failure.text}"
 
 
 def _readable(error: str) -> str:
@@ -272,7 +270,7 @@ def explain_text(timeline: Decisions) -> str:
                 rows.append(("seen", seen_words(turn)))
         rows += [("why", turn.reason)] if turn.reason else []
         rows += (("not read", each) for each in turn.unread)
-        new = (one for one in turn.failures if one.message not in turn.reason)
+        new = (one for one in turn.failures if one.text not in turn.reason)
         rows += (("failure", _words_of(failure)) for failure in new)
         rows += (("requested", line) for line in answered(turn.outcomes))
         parts.append((entry.first, [when, *(line for row in rows for line in labelled(*row))]))

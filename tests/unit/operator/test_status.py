@@ -227,7 +227,13 @@ AGAIN = Awaited(what=Awaiting.REPLACEMENT)
         (NONE_LOG, State.IN_SERVICE, "6 in service, 0 served in the last minute"),
         ({"digests": None}, State.IN_SERVICE, "6 in service; the search logs could not be read ... "
          "load unknown: the search logs could not be read"),
-        ({"records": (availability(), health(600))}, State.WHOLE, "in the last minute wait"),
+        # A warning brings availability turns alone, and a turn without requests changed nothing.
+        ({"records": (availability(), health(600))}, State.WHOLE, "no health turn has succeeded "
+         "for 10 min: see that the stack's schedules are enabled ... in the last minute wait"),
+        ({"records": (held(at=ago(20), action=Action.RESIZE), availability())}, State.WHOLE,
+         "nothing is promised last turn"),
+        ({"records": (availability(), health(figures=replace(NEEDED, workers_missing=5)))},
+         State.WHOLE, "minute; its promise needs 5 more workers than spot_max allows"),
         ({"digests": logs(SIX, 70)}, State.IN_SERVICE, "(last 2 min, none for 70 s)"),
         ({"groups": {"spot": groups()["spot"]}}, State.NOT_WHOLE,
          "NOT WHOLE: on-demand does not exist"),

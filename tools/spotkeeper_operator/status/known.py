@@ -412,7 +412,7 @@ def _failing_launches(turns: Sequence[DecisionRecord]) -> tuple[FailingLaunches,
         newest = max(run, key=lambda failure: failure.at)
         since = min(failure.at for failure in run)
         found.append(
-            FailingLaunches(failure_class=kind, at=newest.at, since=since, why=newest.message)
+            FailingLaunches(failure_class=kind, at=newest.at, since=since, why=newest.text)
         )
     return tuple(found)
 

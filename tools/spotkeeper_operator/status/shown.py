@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from spotkeeper.domain.decision import Awaiting, Controller, Verdict
+from spotkeeper.domain.decision import OF_FLEETS, Awaiting, Controller, Verdict
 from spotkeeper.domain.failure import FailureClass, needs_operator
 from spotkeeper.domain.permission import Permission
 from spotkeeper_operator.status.known import (
@@ -21,6 +22,7 @@ from spotkeeper_operator.status.known import (
     State,
 )
 from spotkeeper_operator.text import (
+    STALE_TURN_S,
     as_json,
     columns,
     extended,
@@ -60,12 +62,13 @@ def _why(status: FleetStatus) -> str:
         case Cause.RECORDS_UNREAD:
             return "the decision records could not be read"
         case Cause.NO_TURN:
-            return _no_turn(status)
+            return _no_turn(status, Controller.AVAILABILITY)
         case Cause.GROUPS_UNREAD:
             return "the groups could not be read"
         case Cause.NOT_KNOWN_TO_SERVE:
             at_risk = status.availability.spot_at_risk if status.availability else 0
-            unknown = f"{status.unfilled - at_risk} of them were not known to serve"
+            count = status.unfilled - at_risk
+            unknown = f"{count} of them {'was' if count == 1 else 'were'} not known to serve"
             turn = f" at the last turn ({_ago(status.turn_age_s[Controller.AVAILABILITY])})"
             return f"{status.wanted} wanted are in service, and {unknown}{since or turn}"
         case Cause.LOGS_UNREAD:
@@ -82,12 +85,20 @@ def _why(status: FleetStatus) -> str:
             return f"{served}, {status.known_to_serve} served in the last minute"
 
 
-def _no_turn(status: FleetStatus) -> str:
-    of_ours = (each for each in status.failing if each.controller is Controller.AVAILABILITY)
-    error = next((f": {each.error}" for each in of_ours), "")
-    age_s = status.turn_age_s[Controller.AVAILABILITY]
+def _silent(status: FleetStatus) -> list[Controller]:
+    """The controllers of which no turn has succeeded lately: warnings bring turns of one alone."""
+    ages = ((each, status.turn_age_s[each]) for each in OF_FLEETS)
+    return [each for each, age_s in ages if age_s is None or age_s > STALE_TURN_S]
+
+
+def _no_turn(status: FleetStatus, controller: Controller) -> str:
+    errors = [each.error for each in status.failing if each.controller is controller]
+    age_s = status.turn_age_s[controller]
     how_long = "yet" if age_s is None else f"for {spoken(age_s)}"
-    return f"no availability turn has succeeded {how_long}{error}"
+    # The advice follows the last of them.
+    last = controller is _silent(status)[-1]
+    advice = ["see that the stack's schedules are enabled"] if last else []
+    return ": ".join([f"no {controller} turn has succeeded {how_long}", *(errors[:1] or advice)])
 
 
 # The first types are named.
@@ -125,11 +136,9 @@ def _launches(status: FleetStatus) -> Iterator[str]:
     since = f"since {failure.since:%H:%M}"
     advice = _ADVICE[failure.failure_class]
     if by_person:
-        text = failure.why.removesuffix(" Launching EC2 instance failed.").rstrip(".")
-        text = text.removeprefix("Could not launch Spot Instances. ")
         which = "SPOT" if short[0] is status.groups[0] else "ON-DEMAND"
         who = "NEITHER GROUP CAN" if len(short) > 1 else f"{which} CANNOT"
-        yield f"{who} LAUNCH {since}: {text}: {advice}"
+        yield f"{who} LAUNCH {since}: {failure.why}: {advice}"
         for other in failures:
             if other not in by_person:
                 yield f"no {_LACKS[other.failure_class]} either since {other.since:%H:%M}"
@@ -160,7 +169,8 @@ def _next(status: FleetStatus) -> Iterator[str]:
             latest = " at the latest" if one.what is Awaiting.REQUESTS_DONE else ""
             yield f"{_AWAITED[one.what]} at {one.until:%H:%M}{latest}"
         elif one.what is Awaiting.SEARCH_LOGS:
-            yield "the size is kept until workers send search logs"
+            what = "the size" if status.stale else "on-demand"
+            yield f"{what} is kept until workers send search logs"
         elif one.what is Awaiting.NEXT_ATTEMPT:
             yield "AWS repeats the launches"
 
@@ -170,8 +180,8 @@ def _suspect(status: FleetStatus) -> int:
 
 
 def _also(status: FleetStatus) -> Iterator[str]:
-    if status.cause is Cause.TOO_FEW and not (status.availability or "turns" in status.unknown):
-        yield _no_turn(status)
+    if "turns" not in status.unknown:
+        yield from map(partial(_no_turn, status), _silent(status)[status.cause is Cause.NO_TURN :])
     for group in status.groups:
         if group.suspended and group.in_service + group.launching < group.desired:
             yield f"launches of {group.name} are SUSPENDED: resume its process Launch"
@@ -179,7 +189,7 @@ def _also(status: FleetStatus) -> Iterator[str]:
     if spot and spot.maximum < status.spot_max:
         yield f"{spot.name} may have {spot.maximum} at most, its document says {status.spot_max}"
     if spot and not spot.in_service and status.in_service:
-        yield "on on-demand only"
+        yield "on on-demand only" + f", {spot.launching} spot launching" * bool(spot.launching)
     # All may have served since the turn that suspects some.
     there, known = status.in_service or 0, status.known_to_serve or 0
     if known < there and _suspect(status) and status.cause is not Cause.SUSPECTS:
@@ -192,6 +202,8 @@ def _also(status: FleetStatus) -> Iterator[str]:
         yield new.text.replace(" is worse", " is WORSE")
     if status.promise_missed:
         yield "its promise is NOT KEPT"
+    if status.health and (more := status.health.workers_missing):
+        yield f"its promise needs {more} more worker{'s' * (more > 1)} than spot_max allows"
     if status.failing:
         yield f"turns are FAILING: {', '.join(each.controller for each in status.failing)}"
 

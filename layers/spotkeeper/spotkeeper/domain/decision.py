@@ -425,9 +425,7 @@ class DecisionRecord:
     @property
     def changed(self) -> bool:
         """Whether the turn changed something; one that holds the size may replace instances."""
-        if self.rule == FAILED or (self.outcomes and not self.done):
-            return False
-        return self.action is not Action.HOLD or bool(self.done)
+        return self.rule != FAILED and bool(self.done)
 
     @property
     def change(self) -> str:

@@ -1,5 +1,6 @@
 """Why a launch failed, and what that allows the fleet to do about it."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -18,6 +19,13 @@ class FailureClass(StrEnum):
     THROTTLE = "throttle"
 
 
+# What AWS says of every launch that fails, and its advice about zones, which groups follow.
+_OF_EACH = re.compile(
+    r"^Could not launch Spot Instances\. |\.? Launching EC2 instance failed\.$"
+    r"|\. Our system will be working on provisioning additional capacity\..*$"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchFailure:
     """One launch that AWS refused or gave up; `known` is false where no rule names its text."""
@@ -27,6 +35,11 @@ class LaunchFailure:
     message: str
     pool: str = ""
     known: bool = True
+
+    @property
+    def text(self) -> str:
+        """The message without what tells nothing of this launch."""
+        return _OF_EACH.sub("", self.message)
 
 
 class Remedy(StrEnum):

@@ -264,10 +264,12 @@ def _record_of(
     wanted: Plan, figures: AvailabilityFigures, memory: AvailabilityMemory, this: Round
 ) -> DecisionRecord:
     """Record a turn; only what AWS accepted counts as done."""
-    assessment = wanted.assessment
-    # The newest of each text: those of an hour may be hundreds.
+    assessment, read = wanted.assessment, wanted.assessment.snapshot
+    # The newest of each text: those of an hour may be hundreds. A gap keeps its cause while AWS
+    # attempts nothing.
     newest = dict[tuple[FailureClass, str], LaunchFailure]()
-    for each in (*assessment.snapshot.spot_failures, *assessment.snapshot.on_demand_failures):
+    kept = (*memory.spot_failures, *memory.on_demand_failures)
+    for each in (*read.spot_failures, *read.on_demand_failures, *kept):
         newest.setdefault((each.failure_class, each.message), each)
     return DecisionRecord(
         fleet=assessment.snapshot.fleet.name,

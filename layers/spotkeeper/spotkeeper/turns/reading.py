@@ -19,6 +19,7 @@ from spotkeeper.domain.fleet import BusyShares, Fleet, Group, Observation, Phase
 from spotkeeper.domain.health.reports import TURNS_STOPPED, not_met, requests_had_stopped
 from spotkeeper.domain.interruption import at_risk_since
 from spotkeeper.domain.load.flow import CERTAIN, SLOT_S
+from spotkeeper.domain.load.load import slot_begins
 from spotkeeper.domain.load.request_queue import quiet_s
 from spotkeeper.domain.release import BUSY_WINDOW, busy_shares
 from spotkeeper.ports import Ports, SpotRequest
@@ -132,7 +133,8 @@ def snapshot_of(this: Round, read: Together) -> Snapshot:
         load_known=waits and _is_load_known(this),
         logged=health.flow.newest is not None,
         logs_known_for=health.flow.known_for(now) if waits else timedelta(),
-        logs_missing=waits and health.flow.is_missing(now),
+        # As that turn saw it: logs arrived since.
+        logs_missing=waits and health.flow.is_missing(slot_begins(health.flow.counted)),
         running=None if running is None else frozenset(running),
         sweep=_sweep(this, (spot, on_demand), running or ()),
         on_demand_launched=None if looked_after else _launched(this, on_demand),

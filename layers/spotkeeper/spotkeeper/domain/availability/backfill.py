@@ -152,7 +152,8 @@ def _adopting(seen: Assessment, adoption: Adoption) -> Size:
         until = missing
     elif snapshot.size_limited:
         what, until = Awaiting.SPOT_GROWN, "the spot group has grown to what the load needs"
-    why = f"keeping {adoption.holds} on-demand instances until {until}, or lower on-demand"
+    many = f"{adoption.holds} on-demand instance{'s' * (adoption.holds > 1)}"
+    why = f"keeping {many} until {until}, or lower on-demand"
     return _hold("adopting", why, Awaited(what=what, until=at))
 
 

@@ -394,7 +394,7 @@ def _newest(failures: Sequence[LaunchFailure]) -> str:
     """Quote the newest failure, or the newest that nobody knows once it needs an operator."""
     newest = max(failures, key=lambda f: (needs_operator(f.failure_class) > f.known, f.at))
     unknown = "" if newest.known else "unknown text, handled as "
-    return f"{unknown}{newest.failure_class}: {newest.message}"
+    return f"{unknown}{newest.failure_class}: {newest.text}"
 
 
 def alarms_of(assessment: Assessment, after: AvailabilityMemory) -> tuple[Alarm, ...]:
