@@ -403,7 +403,9 @@ def quotas() -> Iterator[Any]:
 
 
 def with_keys(*keys: str) -> GroupFacts:
-    return replace(SPOT, types=("g5.xlarge", "no.such"), launch_template=LaunchTemplate(keys=keys))
+    first, further = (LaunchTemplate(keys=some) for some in (keys[:1], keys[1:]))
+    types = ("g5.xlarge", "no.such")
+    return replace(SPOT, types=types, launch_template=first, further_templates=(further,))
 
 
 def test_roles_types_zones_and_keys_of_the_account(quotas: Any) -> None:
@@ -411,9 +413,11 @@ def test_roles_types_zones_and_keys_of_the_account(quotas: Any) -> None:
     boto3.client("iam").create_role(
         RoleName="AWSServiceRoleForEC2Spot", AssumeRolePolicyDocument=TRUST
     )
-    granted, barred = (kms.create_key()["KeyMetadata"]["Arn"] for _ in range(2))
-    kms.create_grant(KeyId=granted, GranteePrincipal=ROLE, Operations=["Decrypt"])
-    group = with_keys(granted, barred)
+    barred, granted, disabled = (kms.create_key()["KeyMetadata"]["Arn"] for _ in range(3))
+    for key in (granted, disabled):
+        kms.create_grant(KeyId=key, GranteePrincipal=ROLE, Operations=["Decrypt"])
+    kms.disable_key(KeyId=disabled.rpartition("/")[2])
+    group = with_keys(barred, granted, disabled)
     found = account_facts(clients(**{"service-quotas": quotas}), [group])
     assert found.roles == frozenset({"AWSServiceRoleForEC2Spot"})
     assert found.key_grants == frozenset({granted})

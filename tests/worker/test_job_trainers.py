@@ -112,8 +112,9 @@ def test_what_publish_made_counts_whatever_its_name(tmp_path: Path) -> None:
         ("last.ckpt", "-> epoch_8", "epoch_9"),
         ("best.ckpt", "-> epoch_8", None),
         ("latest", "-> /tmp", None),
-        # DeepSpeed, mmengine, TensorFlow.
+        # DeepSpeed, DINOv2, mmengine, TensorFlow.
         ("latest", "epoch_8\n", "epoch_9"),
+        ("last_checkpoint.rank_0", "epoch_8", "epoch_9"),
         ("last_checkpoint", "{folder}/epoch_9", "{folder}/epoch_9"),
         ("checkpoint", 'model_checkpoint_path: "epoch_9"', None),
         # Megatron, verl.

@@ -23,7 +23,7 @@ from tests.worker.page import ROOT
 
 PAGE = (ROOT / "docs" / "model-servers.md").read_text()
 DRAIN = ROOT / "worker" / "examples" / "drain"
-GAUGES = re.findall(r"`((?:vllm:|sglang:|nv_|tgi_|bentoml_)\w+)`", PAGE)
+GAUGES = re.findall(r"`((?:vllm:|sglang:|llamacpp:|nv_|tgi_|bentoml_)\w+)`", PAGE)
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 

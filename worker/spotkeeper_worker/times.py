@@ -41,7 +41,9 @@ def read_moment(value: object) -> float:
     epoch, also as `t=NUMBER`. Its size says whether that is seconds, or milli-, micro- or
     nanoseconds. Of several, separated by commas, the first counts.
     """
-    text = str(value).partition(",")[0].strip().removeprefix("t=")
+    # log4j writes a comma before the milliseconds.
+    text = re.sub(r"(:\d\d),(?=\d)", r"\1.", str(value))
+    text = text.partition(",")[0].strip().removeprefix("t=")
     try:
         number = float(text)
     except ValueError:

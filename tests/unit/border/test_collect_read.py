@@ -43,11 +43,20 @@ def refusal(body: str) -> str:
         "\n".join(json.dumps(each, indent=2) for each in TWO),
         packed(json.dumps(TWO)),
         packed(lines(TWO)),
+        "\ufeff" + lines(TWO),
+        packed("\ufeff" + lines(TWO)),
+        json.dumps({"Type": "Notification", "MessageId": "m", "Message": lines(TWO)}, indent=2),
+        json.dumps({"Type": "Notification", "Message": packed(json.dumps(TWO))}),
         base64.encodebytes(gzip.compress(lines(TWO).encode(), mtime=0)).decode(),
     ],
 )
 def test_every_form_of_a_message_reads_alike(body: str) -> None:
     assert [each.request_id for each in read(body).logs] == ["r-0", "r-1"]
+
+
+def test_a_log_that_eventbridge_delivers_is_read() -> None:
+    event = {"version": "0", "detail-type": "served", "source": "ocr", "detail": TWO[0]}
+    assert [each.request_id for each in read(json.dumps(event)).logs] == ["r-0"]
 
 
 def test_unknown_fields_are_kept_out_and_braces_in_text_do_no_harm() -> None:
@@ -89,6 +98,7 @@ def test_times_are_rfc_3339(text: str, milliseconds: int) -> None:
         ({"enqueued_at": "yesterday"}, "logs[0].enqueued_at: should be an RFC 3339 time"),
         ({"enqueued_at": "1763632800"}, "logs[0].enqueued_at: should be an RFC 3339 time"),
         ({"enqueued_at": "2026-11-20T10:00:00"}, "logs[0].enqueued_at: should be an RFC 3339"),
+        ({"enqueued_at": 1763632800}, "logs[0].enqueued_at: should be an RFC 3339 time"),
         ({"started_at": "2026-02-30T10:00:00Z"}, "logs[0].started_at: Value error, day is out"),
         ({"started_at": "2026-11-20T10:00:00+24:00"}, "logs[0].started_at: Value error, offset"),
         ({"enqueued_at": before(26).isoformat()}, "logs[0].started_at: lies more than 5 s before"),
@@ -124,7 +134,9 @@ GOOD = json.dumps(sent_log())
     [
         ("", "body: should be a JSON object"),
         ("hello", "body: should be a JSON object"),
-        ("\ufeff" + GOOD, "body: should be a JSON object"),
+        ('{"Type": "Notification"}', "body: should be a JSON object"),
+        ('{"Type": "Notification", "Message": "{}"}', "logs[0].version: Field required"),
+        ('{"Type": "Notification"', "body: Invalid JSON: EOF"),
         ("[]", "logs: the message holds no search log"),
         ("[[]]", "logs[0]: should be an object"),
         (f"[{GOOD}, [{GOOD}]]", "logs[1]: should be an object"),
@@ -145,8 +157,8 @@ GOOD = json.dumps(sent_log())
         (packed(GOOD)[:40] + "A" * 60, "body: is base64 but cannot be unpacked"),
         (packed(" " * (MAX_BODY_BYTES + 1)), "body: unpacks to more than 8 MiB"),
         (base64.b64encode(GOOD.encode()).decode(), "body: should be a JSON object"),
-        (packed(packed(GOOD)), "body: Invalid JSON"),
-        (packed("\x00\xff"), "body: Invalid JSON"),
+        (packed(packed(GOOD)), "body: should be a JSON object"),
+        (packed("\x00\xff"), "body: should be a JSON object"),
     ],
 )
 def test_a_mangled_message_is_refused_by_name(body: str, wrong: str) -> None:

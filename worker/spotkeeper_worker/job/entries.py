@@ -45,12 +45,15 @@ _FOLDERS_BESIDE = (
 _FILES_BESIDE = (
     "events.out.tfevents.*", "trainer_state.json", "training_args.bin", "*config.json", "vocab.*",
     "tokenizer*", "special_tokens_map.json", "added_tokens.json", "merges.txt", "chat_template.*",
-    "*_results.json", "metrics.json*", "progress.txt", "*.log", "*.md", "*.py", "*.csv", "*.y*ml",
+    "*_results.json", "metrics*.json*", "progress.txt", "*.log", "*.md", "*.py", "*.csv", "*.y*ml",
     "log.txt", "*[-_]log.txt", "*[-_]logs.txt", "*[-_]log[-_]*.txt", "*.jsonl", "*.png", "*.jpg",
     "args.json", "*[-_]state-*.json",
 )  # fmt: skip
-# Files that name the newest checkpoint: DeepSpeed, TensorFlow, mmengine, Megatron and verl.
-_POINTERS = ("latest", "checkpoint", "last_checkpoint", "latest_checkpointed_iteration.txt")
+# Files that name the newest checkpoint: DeepSpeed, TensorFlow, mmengine, DINOv2, Megatron and verl.
+_POINTERS = (
+    "latest", "checkpoint", "last_checkpoint", "last_checkpoint.rank_0",
+    "latest_checkpointed_iteration.txt",
+)  # fmt: skip
 _POINTER_BYTES = 4096
 # Megatron-Bridge continues from latest_train_state.pt, a copy of a file in the checkpoint.
 _COPY_BYTES = 1 << 16

@@ -48,13 +48,18 @@ _GRACE_S = 10.0
 _TIMEOUTS = (408, 460, 499, 504)
 _SERVER_ERROR = 500
 # As LiteLLM and scripts write it.
-_STATUS_WORDS = {"success": "ok", "failure": "error", "error": "error", "timeout": "timeout"}
+_STATUS_WORDS = {
+    "ok": "ok", "success": "ok", "failure": "error", "error": "error", "timeout": "timeout",
+}  # fmt: skip
 # What nginx writes between the values of several upstreams.
 _BETWEEN = re.compile(r" ?[,:] ")
-_BEFORE_PATH = re.compile(r"\w+://[^/]*")
+# The method of nginx's $request, and what HAProxy writes for HTTP/2: a whole URL.
+_BEFORE_PATH = re.compile(r"([A-Z]+ )?(\w+://[^/]*)?")
 _UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _OBJECT = re.compile(r'\{\s*"')
-_GO = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?([-+.\de]+)(ns|us|ms|s|)", re.ASCII)
+# What nginx writes without escape=json, and for a number that it does not have.
+_NO_JSON = re.compile(r'\\x(?=[0-9A-F]{2})|(?<=":) *-? *(?=[,}])')
+_GO = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?([-+.\de]+) ?(ns|us|ms|s|)", re.ASCII)
 _LONGEST_NUMBER = 400
 
 
@@ -182,8 +187,11 @@ class Follow(NamedTuple):
             return _alb_entry(text)
         entry: Any = None
         begins = _OBJECT.search(text)
-        with contextlib.suppress(ValueError):
-            entry = json.loads(text[begins.start() if begins else 0 :], parse_int=_whole)
+        text = text[begins.start() if begins else 0 :]
+        amended = _NO_JSON.sub(lambda match: "\\u00" if match[0][:1] == "\\" else "null", text)
+        for each in dict.fromkeys((amended, text)):
+            with contextlib.suppress(ValueError):
+                entry = json.loads(each, parse_int=_whole)
         if not isinstance(entry, dict):
             raise ValueError(f"it is no JSON, as format={self.format} needs: docs/access-logs.md")
         inside = entry.get("log") if _field(entry, self.seconds) is None else None
@@ -201,7 +209,6 @@ class Follow(NamedTuple):
         Without the time or the duration there is no log. Another field that cannot be read costs
         that field alone, and is reported to `wrong`. `own_id` names an entry without an id.
         """
-        # HAProxy writes whole URLs for HTTP/2.
         if _BEFORE_PATH.sub("", str(_field(entry, self.path)), count=1).startswith(self.skip):
             return None
         moment = "started_at" if self.started_at else "finished_at"

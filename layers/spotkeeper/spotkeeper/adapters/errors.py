@@ -57,31 +57,15 @@ FAULT_CODES = frozenset({
     "InternalError", "InternalFailure", "ServiceUnavailable",
     "RequestTimeout", "RequestTimeoutException",
 })  # fmt: skip
-# Codes as they stand in activity messages ("Could not launch Spot Instances. CODE - text") and
-# in API errors. Karpenter pkg/errors, aws-parallelcluster-node and terraform-aws-github-runner
-# name the same ones.
+# The codes that count wherever a message has them, and those that no family below has. They stand
+# in activity messages ("Could not launch Spot Instances. CODE - text") and in API errors.
 CODES: Mapping[FailureClass, frozenset[str]] = {
     FailureClass.CAPACITY: frozenset({
-        "InsufficientInstanceCapacity", "UnfulfillableCapacity", "InsufficientCapacity",
-        "InsufficientHostCapacity", "InsufficientCapacityOnHost", "InsufficientVolumeCapacity",
-        "InsufficientReservedInstanceCapacity", "ReservationCapacityExceeded",
-        "InsufficientFreeAddressesInSubnet", "SpotInstanceTermination", "SpotInstanceShutdown",
+        "InsufficientInstanceCapacity", "UnfulfillableCapacity",
+        "SpotInstanceTermination", "SpotInstanceShutdown",
     }) | FAULT_CODES,
-    FailureClass.PRICE: frozenset({"SpotMaxPriceTooLow"}),
-    FailureClass.QUOTA: frozenset({
-        "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "MaxFleetCountExceeded",
-        "MaxSpotFleetRequestCountExceeded", "TargetCapacityLimitExceededException",
-        "ResourceLimitExceeded", "InstanceLimitExceeded", "VolumeLimitExceeded",
-        "MaxIOPSLimitExceeded",
-    }),
-    FailureClass.CONFIGURATION: frozenset({
-        "InvalidFleetConfiguration", "InvalidParameterCombination", "InvalidParameterValue",
-        "InvalidParameter", "InvalidAMIID.NotFound", "InvalidAMIID.Malformed",
-        "InvalidGroup.NotFound", "InvalidKeyPair.NotFound", "InvalidSubnetID.NotFound",
-        "InvalidSecurityGroupID.NotFound", "InvalidLaunchTemplateId.NotFound",
-        "InvalidLaunchTemplateName.NotFoundException", "InvalidBlockDeviceMapping",
-        "InvalidSnapshot.NotFound", "Unsupported", "UnsupportedOperation", "ValidationError",
-    }),
+    FailureClass.QUOTA: frozenset({"MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"}),
+    FailureClass.CONFIGURATION: frozenset({"Unsupported", "ValidationError"}),
     # Why an instance ended by itself before it was in service (EC2's state reasons).
     FailureClass.BOOTSTRAP: frozenset({"InstanceInitiatedShutdown", "UserInitiatedShutdown"}),
     FailureClass.PERMISSION: PERMISSION_CODES | CREDENTIAL_CODES,

@@ -34,8 +34,8 @@ def account_facts(
 ) -> AccountFacts:
     """Look at the account for what these groups need of it."""
     ec2, kms = client("ec2"), client("kms")
-    launched = [g.launch_template for g in groups if isinstance(g.launch_template, LaunchTemplate)]
-    keys = sorted({key for template in launched for key in template.keys})
+    templates = [each for g in groups for each in (g.launch_template, *g.further_templates)]
+    keys = sorted({key for t in templates if isinstance(t, LaunchTemplate) for key in t.keys})
     types = {t for group in groups for t in group.types}
     arguments = ("describe_instance_types", "InstanceTypes", "instance-type", types)
     listed = look("ec2:DescribeInstanceTypes", lambda: list(filtered(ec2, *arguments)))
@@ -94,8 +94,13 @@ def _exists(iam: Any, role: str) -> bool:
 
 
 def _may_use(kms: Any, key: str) -> bool:
-    """Say whether Auto Scaling may use a key: by a grant, by its policy, or as a key of AWS's."""
+    """Say whether Auto Scaling may use a key: by a grant, by its policy, or as a key of AWS's.
+
+    Nobody may use one that is disabled, or waits for its deletion.
+    """
     described = kms.describe_key(KeyId=key)["KeyMetadata"]
+    if described.get("KeyState", "Enabled") != "Enabled":
+        return False
     if described.get("KeyManager") == "AWS":
         return True
     # A launch template may name a key by its alias, which only DescribeKey takes.

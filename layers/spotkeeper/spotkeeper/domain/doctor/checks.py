@@ -714,7 +714,7 @@ TEMPLATE_CHECKS: tuple[Check[Member], ...] = (
         lambda at: at.template.hop_limit < HOPS_INTO_A_CONTAINER),
     Check("key-without-grant", ERROR,
         "disks are encrypted with {it}, which Auto Scaling may not use: launches fail",
-        "allow AWSServiceRoleForAutoScaling to use the key (`aws kms create-grant`)",
+        "enable the key, and allow AWSServiceRoleForAutoScaling to use it (`aws kms create-grant`)",
         lambda at: [
             key for key in at.template.keys
             if key not in known(at.facts.account.key_grants, frozenset(at.template.keys))
