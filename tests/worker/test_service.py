@@ -449,22 +449,14 @@ def test_a_start_that_is_no_time_costs_the_wait_alone(start: object, enqueued: s
         ({"status": "-"}, "status", "ok"),
         ({"status": None}, "status", "ok"),
         ({"status": 503.0}, "status", "error"),
-        # Envoy writes 0, and HAProxy -1, where the client left before the answer.
-        ({"status": 0}, "status", "timeout"),
-        ({"status": "-1"}, "status", "timeout"),
         ({"uri": None}, "status", "ok"),
         ({"uri": ["/ocr", "/health"]}, "status", "ok"),
         # Caddy's `duration_format string`.
         ({"request_time": "1h1m2.5s"}, "started_at", "2025-11-20T08:59:01.000Z"),
         ({"request_time": "350µs"}, "started_at", "2025-11-20T10:00:03.500Z"),
         ({"request_time": -0.5}, "started_at", "2025-11-20T10:00:03.500Z"),
-        ({"time": 1763632803500}, "finished_at", "2025-11-20T10:00:03.500Z"),
         ({"time": "20/Nov/2025:10:00:03 +0000"}, "finished_at", "2025-11-20T10:00:03.000Z"),
         ({"time": "2025-11-20 10:00:03 +0000"}, "finished_at", "2025-11-20T10:00:03.000Z"),
-        # Of two upstreams, as nginx writes them.
-        ({"request_time": "1.5, 1.0"}, "started_at", "2025-11-20T10:00:01.000Z"),
-        ({"status": "502, 200"}, "status", "ok"),
-        ({"status": "failure"}, "status", "error"),
     ],
 )
 def test_an_optional_field_that_cannot_be_read_costs_that_field(

@@ -9,14 +9,15 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from spotkeeper.adapters.errors import CODES, GONE_CODES, aws_errors, by_a_user
-from spotkeeper.domain.failure import FailureClass
+from spotkeeper.adapters.errors import GONE_CODES, aws_errors, by_a_user
 from spotkeeper.ports import FleetError, Gone, Refused, Throttled, TimedOut, Unavailable
+from tests.builders import evidence
 
-NAMED: dict[type[FleetError], frozenset[str]] = {
-    Throttled: CODES[FailureClass.THROTTLE],
-    Refused: CODES[FailureClass.PERMISSION],
-    Gone: GONE_CODES,
+KINDS: dict[str, type[FleetError]] = {"throttle": Throttled, "permission": Refused}
+NAMED = dict.fromkeys(GONE_CODES, Gone) | {
+    row["text"]: KINDS[row["class"]]
+    for row in evidence("launch_failures")
+    if row["class"] in KINDS and " " not in row["text"]
 }
 
 
@@ -27,8 +28,7 @@ def answered(code: str, message: str = "words") -> ClientError:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        *((answered(code), kind) for kind, codes in NAMED.items() for code in sorted(codes)),
-        (answered("OptInRequired"), Refused),
+        *((answered(code), kind) for code, kind in sorted(NAMED.items())),
         (answered("ServiceUnavailable"), Unavailable),
         (answered("ValidationError", "New value 9 is above max value 4"), Unavailable),
         (answered("SomethingNew", ""), Unavailable),

@@ -38,20 +38,6 @@ CREDENTIAL_CODES = OF_SIGNATURES | {
     "InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
     "UnrecognizedClientException",
 }  # fmt: skip
-# A call that is answered with one of these is `Refused`, whatever class a launch has.
-PERMISSION_CODES = frozenset({
-    "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure",
-    "AuthFailure.ServiceLinkedRoleCreationNotPermitted", "OptInRequired", "Client.InternalError",
-    "KMSAccessDeniedException", "PendingVerification", "Blocked",
-    "ServiceLinkedRoleFailure", "InvalidKMSKey.InvalidState",
-})  # fmt: skip
-THROTTLE_CODES = frozenset({
-    "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException",
-    "EC2ThrottledException", "RequestThrottled", "RequestThrottledException", "SlowDown",
-    "TooManyRequestsException", "ProvisionedThroughputExceededException", "PriorRequestNotComplete",
-    "BandwidthLimitExceeded", "LimitExceededException", "TransactionInProgressException",
-    "ResourceContention", "ScalingActivityInProgress",
-})  # fmt: skip
 # AWS's own faults: nothing launches, as when capacity is missing.
 FAULT_CODES = frozenset({
     "InternalError", "InternalFailure", "ServiceUnavailable",
@@ -68,8 +54,14 @@ CODES: Mapping[FailureClass, frozenset[str]] = {
     FailureClass.CONFIGURATION: frozenset({"Unsupported", "ValidationError"}),
     # Why an instance ended by itself before it was in service (EC2's state reasons).
     FailureClass.BOOTSTRAP: frozenset({"InstanceInitiatedShutdown", "UserInitiatedShutdown"}),
-    FailureClass.PERMISSION: PERMISSION_CODES | CREDENTIAL_CODES,
-    FailureClass.THROTTLE: THROTTLE_CODES,
+    FailureClass.PERMISSION: CREDENTIAL_CODES | {
+        "Client.InternalError", "Blocked", "ServiceLinkedRoleFailure",
+    },
+    FailureClass.THROTTLE: frozenset({
+        "Throttling", "ProvisionedThroughputExceededException", "PriorRequestNotComplete",
+        "BandwidthLimitExceeded", "LimitExceededException", "TransactionInProgressException",
+        "ResourceContention", "ScalingActivityInProgress",
+    }),
 }  # fmt: skip
 GONE_CODES = frozenset({
     "InvalidInstanceID", "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed",
@@ -304,11 +296,12 @@ def _translate(operation: str, error: ClientError) -> FleetError:
     detail = error.response.get("Error", {})
     code, text = detail.get("Code", ""), detail.get("Message", "")
     message = f"{operation}: {code}: {text}"
-    if code in THROTTLE_CODES:
-        return Throttled(message)
     if code in CREDENTIAL_CODES:
         return Refused(f"{message}{CHECK_CLOCK if code in OF_SIGNATURES else LOG_IN}")
-    if code in PERMISSION_CODES:
+    failure_class, _ = classify(code)
+    if failure_class is FailureClass.THROTTLE:
+        return Throttled(message)
+    if failure_class is FailureClass.PERMISSION:
         return Refused(f"{message}{GRANT}{_advice(text)})")
     if code in GONE_CODES or any(words in text.lower() for words in GONE_WORDS):
         return Gone(message)

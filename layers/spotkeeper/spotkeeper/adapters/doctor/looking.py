@@ -1,5 +1,6 @@
 """Reads facts from AWS: the answer, or `Unseen` with the action and why it failed."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import batched
 from typing import Any
@@ -13,12 +14,8 @@ from spotkeeper.ports import FleetError
 type Clients = Callable[[str], Any]
 """Makes a client of a service, by its boto3 name."""
 
-# How AWS says that what launches need does not exist.
-GONE_CODES = frozenset({
-    "InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "InvalidLaunchTemplateId.NotFound",
-    "InvalidLaunchTemplateId.VersionNotFound", "InvalidLaunchTemplateName.NotFoundException",
-    "NoSuchEntity", "NoSuchBucket", "InvalidSubnetID.NotFound",
-})  # fmt: skip
+# How AWS says that what is looked at does not exist.
+_GONE_CODE = re.compile(r"NotFound|NoSuch|\.Unavailable")
 # The values that EC2 takes in one filter.
 FILTERED_A_CALL = 200
 
@@ -32,7 +29,7 @@ def look[T](action: str, call: Callable[[], T]) -> T | Unseen:
         why = str(error).removeprefix(f"{action}: ").partition(GRANT)[0]
         cause = error.__cause__
         code = cause.response["Error"]["Code"] if isinstance(cause, ClientError) else ""
-        kind = GONE if code in GONE_CODES else type(error).__name__
+        kind = GONE if _GONE_CODE.search(code) else type(error).__name__
         return Unseen(action=action, why=f"{kind}: {why}")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeeper.adapters.errors import FAULT_CODES, THROTTLE_CODES, aws_errors
+from spotkeeper.adapters.errors import FAULT_CODES, aws_errors
 from spotkeeper.domain.jobs import steps
 from spotkeeper.domain.jobs.job import (
     ON_DEMAND,
@@ -32,7 +32,7 @@ from spotkeeper.domain.jobs.job import (
     VolumeSnapshot,
 )
 from spotkeeper.job_ports import Denied, NotMade
-from spotkeeper.ports import FleetError, Unreadable
+from spotkeeper.ports import FleetError, Throttled, Unreadable
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -432,7 +432,7 @@ def _made(operation: str) -> Iterator[None]:
             code = cause.response["Error"]["Code"]
             status = cause.response["ResponseMetadata"]["HTTPStatusCode"]
             is_fault = status >= HTTPStatus.INTERNAL_SERVER_ERROR or code in FAULT_CODES
-            if not is_fault and code not in THROTTLE_CODES:
+            if not is_fault and not isinstance(error, Throttled):
                 raise Denied(str(error)) from error
         raise
 
