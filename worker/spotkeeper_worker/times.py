@@ -37,11 +37,10 @@ def read_time(text: str) -> float:
 def read_moment(value: object) -> float:
     """Read a time as proxies write it; raises ValueError.
 
-    It is RFC 3339, a time of nginx or Apache (29/Dec/2024:12:42:55 +0100), or a number since the
-    epoch, also as `t=NUMBER`. Its size says whether that is seconds, or milli-, micro- or
-    nanoseconds. Of several, separated by commas, the first counts.
+    It is RFC 3339, also with log4j's comma, a time of nginx or Apache (29/Dec/2024:12:42:55 +0100),
+    or a number since the epoch, also as `t=NUMBER`. Its size says whether that is seconds, or
+    milli-, micro- or nanoseconds. Of several, separated by commas, the first counts.
     """
-    # log4j writes a comma before the milliseconds.
     text = re.sub(r"(:\d\d),(?=\d)", r"\1.", str(value))
     text = text.partition(",")[0].strip().removeprefix("t=")
     try:

@@ -9,12 +9,17 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from spotkeeper.adapters.errors import GONE_CODES, aws_errors, by_a_user
+from spotkeeper.adapters.errors import aws_errors, by_a_user
 from spotkeeper.ports import FleetError, Gone, Refused, Throttled, TimedOut, Unavailable
 from tests.builders import evidence
 
 KINDS: dict[str, type[FleetError]] = {"throttle": Throttled, "permission": Refused}
-NAMED = dict.fromkeys(GONE_CODES, Gone) | {
+GONE = (
+    "InvalidInstanceID", "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed",
+    "InvalidInstanceID.NotLinkable", "ResourceNotFoundException", "NoSuchEntity",
+    "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress",
+)  # fmt: skip
+NAMED = dict.fromkeys(GONE, Gone) | {
     row["text"]: KINDS[row["class"]]
     for row in evidence("launch_failures")
     if row["class"] in KINDS and " " not in row["text"]

@@ -4,7 +4,6 @@ import pytest
 from botocore.session import get_session
 
 from spotkeeper.adapters.errors import (
-    GONE_CODES,
     SPOT_FINAL_STATUSES,
     SPOT_MARKED_STATUSES,
     SPOT_TROUBLED_STATUSES,
@@ -90,4 +89,4 @@ def test_every_error_that_auto_scaling_documents_is_understood() -> None:
     }
     # Never answered to a call that this product makes.
     foreign = {"AlreadyExists", "InstanceRefreshInProgress", "IrreversibleInstanceRefresh"}
-    assert {code for code in documented - GONE_CODES if not classify(code)[1]} == foreign
+    assert {code for code in documented if not classify(code)[1]} == foreign

@@ -114,11 +114,6 @@ def test_an_event_of_aws_is_read_as_what_it_means(row: dict[str, str]) -> None:
     assert row["source"]
 
 
-def test_aws_health_of_other_services_needs_no_field_of_ours() -> None:
-    other = event(CHANGE) | {"detail": {"service": "LAMBDA", "eventTypeCategory": "issue"}}
-    assert parse_event(other, ACCOUNT) is None
-
-
 @pytest.mark.parametrize(
     "written",
     [

@@ -63,11 +63,9 @@ CODES: Mapping[FailureClass, frozenset[str]] = {
         "ResourceContention", "ScalingActivityInProgress",
     }),
 }  # fmt: skip
-GONE_CODES = frozenset({
-    "InvalidInstanceID", "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed",
-    "InvalidInstanceID.NotLinkable", "ResourceNotFoundException", "ParameterNotFound",
-    "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress",
-})  # fmt: skip
+GONE_CODE = re.compile(
+    r"NotFound|NoSuch|NonExistent|DoesNotExist|^InvalidInstanceID|^InvalidAddress$|\.Unavailable$"
+)
 
 
 class End(StrEnum):
@@ -303,6 +301,6 @@ def _translate(operation: str, error: ClientError) -> FleetError:
         return Throttled(message)
     if failure_class is FailureClass.PERMISSION:
         return Refused(f"{message}{GRANT}{_advice(text)})")
-    if code in GONE_CODES or any(words in text.lower() for words in GONE_WORDS):
+    if GONE_CODE.search(code) or any(words in text.lower() for words in GONE_WORDS):
         return Gone(message)
     return Conflict(message) if code == CONDITION_FAILED else Unavailable(message)

@@ -1,21 +1,16 @@
 """Reads facts from AWS: the answer, or `Unseen` with the action and why it failed."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import batched
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from spotkeeper.adapters.errors import GRANT, aws_errors
-from spotkeeper.domain.doctor.facts import GONE, Unseen
+from spotkeeper.domain.doctor.facts import Unseen
 from spotkeeper.ports import FleetError
 
 type Clients = Callable[[str], Any]
 """Makes a client of a service, by its boto3 name."""
 
-# How AWS says that what is looked at does not exist.
-_GONE_CODE = re.compile(r"NotFound|NoSuch|\.Unavailable")
 # The values that EC2 takes in one filter.
 FILTERED_A_CALL = 200
 
@@ -27,10 +22,7 @@ def look[T](action: str, call: Callable[[], T]) -> T | Unseen:
             return call()
     except FleetError as error:
         why = str(error).removeprefix(f"{action}: ").partition(GRANT)[0]
-        cause = error.__cause__
-        code = cause.response["Error"]["Code"] if isinstance(cause, ClientError) else ""
-        kind = GONE if _GONE_CODE.search(code) else type(error).__name__
-        return Unseen(action=action, why=f"{kind}: {why}")
+        return Unseen(action=action, why=f"{type(error).__name__}: {why}")
 
 
 def names(action: str, call: Callable[[], Iterable[str]]) -> tuple[str, ...] | Unseen:
