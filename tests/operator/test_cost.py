@@ -115,6 +115,13 @@ def test_a_fleet_costs_from_the_first_look_on(
     found = json.loads(answered("cost", "--by", "day", "--json"))
     assert found["since"] == (deployed.now - 2 * hour).isoformat()
     assert (found["paid_usd"], [row["name"] for row in found["rows"]]) == (2.0, ["2026-11-20"])
+    # Another one was removed an hour ago, and an instance of it was never seen to end.
+    table.put([replace(adopted, fleet="asr")])
+    table.looked("asr", deployed.now - hour, deployed.now - 4 * hour)
+    assert json.loads(answered("cost", "--json"))["paid_usd"] == 5.0
+    assert json.loads(answered("cost", "--fleet", "asr", "--json"))["paid_usd"] == 3.0
+    assert json.loads(answered("cost", "--fleet", "main", "--json"))["paid_usd"] == 2.0
+    assert "fleet asr: last read at" in answered("cost")
 
 
 def test_unread_figures_are_unknown(

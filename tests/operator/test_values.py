@@ -151,7 +151,7 @@ def test_waits_and_load_have_a_gap_while_logs_are_missing() -> None:
 def test_expectations_hold_until_the_next_turn() -> None:
     """Three minutes with a backfill wished for, then three with more spot, too.
 
-    A turn that failed ends no wish.
+    A turn that failed ends no wish, and one of a paused fleet is none in observe mode.
     """
     there = AvailabilityFigures(spot_serving=3, spot_launching=1, shortfall_unfilled=2)
     backfill = replace(
@@ -164,7 +164,8 @@ def test_expectations_hold_until_the_next_turn() -> None:
     wish = replace(done(RequestKind.RESIZE_SPOT, group="spot", desired=6), answer=Answer.OBSERVED)
     needed = HealthFigures(workers_needed=6)
     size = replace(HOLD, permission=Permission.OBSERVE, health=needed, outcomes=(wish,))
-    turns = ((backfill, 0), (failed, 2), (size, 3), (backfill, 6))
+    paused = replace(backfill, permission=Permission.PAUSED)
+    turns = ((backfill, 0), (failed, 2), (size, 3), (backfill, 6), (paused, 7))
     found = observed(fleet(), [replace(r, at=NOW + timedelta(minutes=at)) for r, at in turns])
     assert found.turns == 4
     assert found.ran == Running(spot=4 * 0.1, on_demand=0, unfilled=2 * 0.1)

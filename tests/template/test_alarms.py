@@ -85,10 +85,10 @@ def of_fleet(alarm: str, name: str, rings: int, back: int, value: float = 1.0) -
 
 
 ERRORS = [f"Lambda/Errors/{name}" for name in EACH_MINUTE]
-THROTTLES = [f"Lambda/Throttles/{name}" for name in sorted(FUNCTIONS)]
+THROTTLES = [f"Lambda/Throttles/{name}" for name in EACH_MINUTE]
 LETTERS = "SQS/ApproximateNumberOfMessages{}/SearchLogDeadLetters.QueueName"
 AGE = "SQS/ApproximateAgeOfOldestMessage/SearchLogQueue.QueueName"
-DAILY, LEDGER = (f"Lambda/Errors/{name}" for name in ("ExamineAccount", "KeepLedger"))
+DAILY, LEDGER = (f"Lambda/AsyncEventsDropped/{name}" for name in ("ExamineAccount", "KeepLedger"))
 # A turn of a fleet in which nothing is to be reported.
 PLAIN = held(availability=AvailabilityFigures(), health=HealthFigures())
 TURN = log(lambda: observability.emit("ocr", observability.metrics_of(PLAIN)))

@@ -9,10 +9,10 @@ def test_alarms_are_paid_for_each_metric_that_they_look_at() -> None:
     alarms, metrics = alarms_and_metrics()
     stack = Stack.with_parameters(ADOPT)
     made = stack.resources("AWS::CloudWatch::Alarm")
-    # Throttles of each function; errors of all but two, and messages that failed; two checkers'
-    # turns, seldom functions and counts of dead letters; else one each.
+    # Throttles and errors of all but two functions, and messages that failed; two checkers' turns,
+    # seldom functions and counts of dead letters; else one each.
     functions = len(stack.functions())
-    assert (alarms, metrics) == (len(made), functions + functions - 1 + 6 + len(made) - 5)
+    assert (alarms, metrics) == (len(made), 2 * functions - 3 + 6 + len(made) - 5)
     page = (ROOT / "docs/bill.md").read_text(encoding="utf-8")
     assert f"once a stack: {alarms} alarms on {metrics} metrics" in page
 

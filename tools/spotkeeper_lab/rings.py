@@ -112,7 +112,8 @@ class Rings(Check):
         self._put("Invocations", function, 1.0)
 
     def done(self, invocation: Invocation) -> None:
-        self._put("Errors", invocation.function, float(bool(invocation.failed)))
+        for metric in ("Errors", "AsyncEventsDropped"):
+            self._put(metric, invocation.function, float(bool(invocation.failed)))
 
     def _put(self, metric: str, function: str, value: float) -> None:
         of = _of(LAMBDA, metric, "FunctionName", FUNCTIONS[function])

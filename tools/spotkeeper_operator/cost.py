@@ -287,13 +287,18 @@ def read_cost(
     """
     stack = aws.stack(stack_name)
     documents = aws.documents(stack)
-    fleets = chosen(documents, fleet)
     ledger = LedgerTable(aws.dynamodb, stack.table)
+    # A fleet that was removed cost something until it was last looked at.
+    ends = {name: ledger.complete_until(name) for name in ledger.fleets() - documents.names}
+    last = {name: at for name, at in sorted(ends.items()) if at and (fleet or at > since)}
+    gone = [name for name in last if fleet in (None, name)]
+    fleets = chosen(documents, fleet) if fleet not in ends else ()
     # What was billed is compared with the ledger of the same days.
     first = first_day(since) if billed else since
     slots = {each.name: each.slots for each in fleets}
-    names = [*slots]
+    names = [*slots, *gone]
     items, book, known = _priced_ledger(aws, ledger, names, first, until, own)
+    items = tuple(replace(item, until=item.until or ends.get(item.fleet)) for item in items)
     troubles: list[str] = []
 
     def ask[T](read: Callable[[], T]) -> T | None:
@@ -329,7 +334,7 @@ def read_cost(
         book=book,
         since=max(since, known),
         until=until,
-        peak=peak,
+        peak=None if gone else peak,
         unknown=(
             *(f"{error}: its cost is not included" for error in documents.errors),
             *unread(ledger, names, items, since, until),
@@ -356,10 +361,15 @@ def _priced_ledger(
 
     What adopted instances cost before is not all that their group cost.
     """
-    items = tuple(item for name in fleets for item in ledger.since(name, since))
+    began = {name: ledger.complete_since(name) for name in fleets}
+    items = tuple(
+        replace(item, since=max(item.since, began[name] or item.since))
+        for name in fleets
+        for item in ledger.since(name, since)
+    )
     pools = {item.pool for item in items if item.option == "spot"}
     book = aws.prices(pools, {item.instance_type for item in items}, since, until)
-    known = min((ledger.complete_since(name) or since for name in fleets), default=since)
+    known = min((at or since for at in began.values()), default=since)
     return items, replace(book, on_demand={**book.on_demand, **(own or {})}), known
 
 

@@ -63,8 +63,10 @@ def read_files(files: Sequence[Path]) -> dict[str, str]:
             raise OperatorError(f"{file}: another file has the document {name}, too")
         try:
             texts[name] = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise OperatorError(f"{file}: cannot be read: {error}") from error
+        except OSError as error:
+            raise OperatorError(f"{file}: cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise OperatorError(f"{file}: is not UTF-8 text: {error.reason}") from error
     return texts
 
 

@@ -89,7 +89,7 @@ def read_observed(
 
 def observed(fleet: Fleet, records: Iterable[DecisionRecord]) -> ObservedReport:
     """Sum up a fleet's turns in observe mode."""
-    turns = sorted((r for r in records if r.permission is not Permission.ACT), key=lambda r: r.at)
+    turns = sorted((r for r in records if r.permission is Permission.OBSERVE), key=lambda r: r.at)
     ran = would = Running()
     wished: dict[str, float] = {}
     there = Running()

@@ -101,7 +101,7 @@ def objective(**changes: object) -> dict[str, object]:
         ({"on_demand_group": "ocr-spot"}, "spot_group and on_demand_group must be two groups"),
         (
             {"bounds": {"spot_min": 5, "spot_max": 4, "on_demand_max": 1}, "version": 3},
-            "bounds: Value error, spot_min 5 is above spot_max 4",
+            "bounds: spot_min 5 is above spot_max 4",
         ),
     ],
 )
@@ -203,6 +203,14 @@ MAIN = {
         (
             {"asr": json.dumps(LEAST | {"spot_group": "a\x00b"})},
             "asr: spot_group: does not have the form",
+        ),
+        (
+            {"asr": json.dumps(LEAST | {"maintenance": "sun 3-4"})},
+            "maintenance: does not have the form of this field: an example is Sat 22:00-02:00",
+        ),
+        (
+            {"asr": json.dumps(LEAST | {"on_demand_group": LEAST["spot_group"]})},
+            "asr: document: spot_group and on_demand_group must be two groups",
         ),
         ({"asr": "{"}, "fleet document asr: "),
     ],

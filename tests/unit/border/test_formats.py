@@ -172,7 +172,8 @@ def test_an_older_release_reads_or_never_sees_what_todays_keeps(dynamodb: "Dynam
     assert seen_by == {"state": 1, "record": 8, "control": 1, "ledger": 4, "load": 2}
     assert unseen == {
         "documents copy", "fleet#ocr history", "fleet#ocr memory", "ledger#ocr began",
-        "ledger#ocr gap", "ledger#ocr looked", "notes#ocr availability", "notes#ocr health",
+        "ledger#ocr gap", "ledger#ocr looked", "ledger# ocr",
+            "notes#ocr availability", "notes#ocr health",
     }  # fmt: skip
 
 

@@ -163,8 +163,13 @@ def alarms_ring(metrics: Mapping[str, Metrics], seconds: Callable[[], float]) ->
             own.put_log(line, now_s)
         return result
 
+    def dropped(config: Mapping[str, Any]) -> None:
+        region = functions._account_region_from_function_config(config)[1]
+        name = frozenset({("FunctionName", str(config.get("FunctionName")))})
+        metrics[region].put(Metric("AWS/Lambda", "AsyncEventsDropped", name), seconds(), 1.0)
+
     known._cw_metric_alarm_record = record
-    functions._execute_function = executed
+    functions._execute_function, functions.dropped = executed, dropped
 
 
 def ring(alarms: dict[str, Alarm], metrics: Metrics, minute: int) -> list[Change]:
@@ -512,6 +517,7 @@ def _invoke(function: Mapping[str, Any], event: Any) -> None:
         if exhausted or time.monotonic() - began_s + wait_s > oldest_s:
             break
         time.sleep(wait_s)
+    functions.dropped(config)
     record: dict[str, Any] = {
         "version": "1.0",
         "timestamp": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import TypeAdapter, ValidationError, model_validator
 
 from spotkeeper.border import wrong_fields
-from spotkeeper.border.sections import Section, section
+from spotkeeper.border.sections import Section, section, settings_of
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
@@ -79,8 +79,9 @@ FleetDocument = section(
 )
 
 _FLEET = TypeAdapter(Fleet)
-# Every name that a document may have.
-_FIELDS = {f for each in (FleetDocument, *SECTIONS.values()) for f in each.model_fields}
+# Every name that a document may have, with its example.
+_FIELDS = {f: "" for each in (FleetDocument, *SECTIONS.values()) for f in each.model_fields}
+_FIELDS |= {field.name: setting.example for field, setting in settings_of(Fleet)}
 
 
 # A warm function is given the same documents every minute.

@@ -128,6 +128,7 @@ class Fleet:
             r"|rabbitmq://[^/\s]{1,255}/[^/\s]{1,255}"
             r"|redis://[0-9]{1,5}/[^/\s]{1,255})$"
         ),
+        example="https://sqs.us-east-1.amazonaws.com/123456789012/requests",
         default=None,
     )
     home: str | None = setting(
@@ -136,6 +137,7 @@ class Fleet:
         "this is a further region of a fleet",
         unit="region",
         pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]$",
+        example="us-west-2",
         default=None,
     )
     regions: str = setting(
@@ -144,6 +146,7 @@ class Fleet:
         "you add [a region](regions.md)",
         unit="ARNs",
         pattern=r"^(arn:aws[a-z-]*:dynamodb:[a-z0-9-]+:[0-9]{12}:table/[A-Za-z0-9_.-]+(,|$))*$",
+        example="arn:aws:dynamodb:us-west-2:123456789012:table/spotkeeper-Table-ABC",
         default="",
     )
     egress_usd: float = setting(
@@ -160,6 +163,7 @@ class Fleet:
         "you work on workers, queues or networks at fixed times",
         unit="times",
         pattern=f"^({_TIME}(, ?{_TIME})*)?$",
+        example="Sat 22:00-02:00, 03:00-03:30",
         default="",
     )
     bounds: Bounds

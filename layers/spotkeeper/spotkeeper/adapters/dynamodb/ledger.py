@@ -5,6 +5,7 @@
     pk ledger#FLEET  sk gap#UNTIL          what is in no item, as nothing looked; gone after KEPT
     pk ledger#FLEET  sk looked             up to when all of it is here
     pk ledger#FLEET  sk began              since when
+    pk ledger#       sk FLEET              there is one: of a fleet that was removed, too
 
 The closed ones are in the order of their ends, so that the cost of a time is one range of keys.
 """
@@ -25,6 +26,10 @@ _OPEN, _CLOSED, _GAPS, _LOOKED, _BEGAN = "open#", "closed#", "gap#", "looked", "
 
 class LedgerTable(Items):
     """Keeps ledger items; closing one again changes nothing."""
+
+    def fleets(self) -> frozenset[str]:
+        """Name the fleets that have a ledger, those that were removed, too."""
+        return frozenset(one["sk"]["S"] for one in self._range("", " ", LAST))
 
     def opened(self, fleet: str) -> tuple[tuple[LedgerItem, ...], datetime | None]:
         """Read what runs, and up to when the ledger is complete; None if nothing ever looked."""
@@ -67,10 +72,10 @@ class LedgerTable(Items):
 
     def looked(self, fleet: str, now: datetime, began: datetime | None = None) -> None:
         """Note that a fleet's ledger is complete up to now; and since when, where it is new."""
-        for name, at in ((_BEGAN, began), (_LOOKED, now)):
+        for of, name, at in ((fleet, _BEGAN, began), (fleet, _LOOKED, now), ("", fleet, now)):
             if at:
                 doing = f"writing the ledger of {fleet}"
-                self._put(doing, f"ledger#{fleet}", name, at=at.isoformat())
+                self._put(doing, f"ledger#{of}", name, at=at.isoformat())
 
     def stood_still(self, fleet: str, gap: Gap) -> None:
         """Keep a gap."""

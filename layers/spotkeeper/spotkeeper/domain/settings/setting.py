@@ -13,7 +13,7 @@ from typing import Any
 class Setting:
     """One setting: what it means, in which unit, between which bounds, and when to change it.
 
-    A text matches `pattern` and has from `least` to `most` characters.
+    A text matches `pattern`, as `example` does, and has from `least` to `most` characters.
     """
 
     meaning: str
@@ -23,6 +23,7 @@ class Setting:
     above: float | None = None
     most: float | None = None
     pattern: str | None = None
+    example: str = ""
 
     @property
     def span(self) -> str:
