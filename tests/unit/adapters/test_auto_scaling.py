@@ -112,6 +112,7 @@ GIVEN_UP = {"StatusCode": "Cancelled", "Description": "Launching a new EC2 insta
         ({"Details": ""}, FailureClass.CAPACITY),
         ({"Details": "[]"}, FailureClass.CAPACITY),
         (GIVEN_UP | {"StatusMessage": HOOK}, FailureClass.BOOTSTRAP),
+        ({"Description": "Placing Spot instance request.  Status Reason"}, FailureClass.CAPACITY),
         # No failed launches: one that was cancelled for no known reason may not have failed.
         (GIVEN_UP | {"StatusMessage": None}, None),
         ({"StatusCode": "Successful"}, None),

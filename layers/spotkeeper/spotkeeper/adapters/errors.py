@@ -213,9 +213,8 @@ _CODE = re.compile(r"\b[A-Z][A-Za-z0-9]+(?:\.[A-Z][A-Za-z]+)*\b")
 _AT_CODE = re.compile(
     r"(?:^|[.:;,(] ?)(?:(?:Client|Server)\.)?([A-Z]\w*[a-z]\w*[A-Z.][\w.]*)(?= -|:|;|\)|$)"
 )
-_FAMILIES = [(of, re.compile(pattern)) for of, pattern in FAMILIES]
-_WORDS = [(of, re.compile(pattern)) for of, pattern in WORDS]
-_ENDS = [(end, re.compile(pattern)) for end, pattern in ENDS]
+# What users have named in a cause may hold any word.
+_NAMES = re.compile(r"\b(alarm|policy|action named) .*?(?= in state | changing the desired |$)")
 _WHOSE_FAULT = re.compile(r"^(Client|Server)\.")
 # A failed launch is read again in each turn of the minutes that follow it.
 TEXTS_REMEMBERED = 500
@@ -232,21 +231,18 @@ def classify(message: str) -> tuple[FailureClass, bool]:
         for known in (code, _WHOSE_FAULT.sub("", code)):
             if known in _CLASSES_BY_CODE:
                 return _CLASSES_BY_CODE[known], True
-    for named in _AT_CODE.findall(message):
-        for of, family in _FAMILIES:
-            if family.search(named):
-                return of, True
-    lowered = message.lower()
-    for of, words in _WORDS:
-        if words.search(lowered):
-            return of, True
-    return FailureClass.CAPACITY, False
+    families = (_first(FAMILIES, named) for named in _AT_CODE.findall(message))
+    of = next(filter(None, families), None) or _first(WORDS, message.lower())
+    return of or FailureClass.CAPACITY, of is not None
+
+
+def _first[T](table: Sequence[tuple[T, str]], text: str) -> T | None:
+    return next((of for of, pattern in table if re.search(pattern, text)), None)
 
 
 def end_of(cause: str) -> End:
     """Say what ended an instance, by the cause of the activity that ended it."""
-    lowered = cause.lower()
-    return next((end for end, words in _ENDS if words.search(lowered)), End.UNKNOWN)
+    return _first(ENDS, _NAMES.sub("", cause.lower())) or End.UNKNOWN
 
 
 def by_a_user(suspension_reason: str) -> bool:

@@ -60,6 +60,8 @@ _PHASES = {
 _WAITING_FOR_SPOT = frozenset({"PendingSpotBidPlacement", "WaitingForSpotInstanceRequestId",
                                "WaitingForSpotInstanceId"})  # fmt: skip
 _NOT_DONE = frozenset({"Failed", "Cancelled"})
+# A group whose spot request failed (aws-parallelcluster#340) began no launch.
+_LAUNCHES = re.compile("launching|placing spot", re.IGNORECASE)
 _INSTANCE_ID = re.compile(r"\bi-[0-9a-f]{8,17}\b")
 _REQUEST_ID = re.compile(r"\bsir-[0-9a-z]+")
 
@@ -304,7 +306,7 @@ def is_failed_launch(activity: "ActivityTypeDef") -> bool:
 
     A launch is cancelled too when the group is made smaller meanwhile, by us for example.
     """
-    if "launching" not in activity.get("Description", "Launching").lower():
+    if not _LAUNCHES.search(activity.get("Description", "Launching")):
         return False
     if activity["StatusCode"] == "Cancelled":
         return classify(activity.get("StatusMessage", ""))[1]
