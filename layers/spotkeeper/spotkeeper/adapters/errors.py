@@ -213,8 +213,9 @@ _CODE = re.compile(r"\b[A-Z][A-Za-z0-9]+(?:\.[A-Z][A-Za-z]+)*\b")
 _AT_CODE = re.compile(
     r"(?:^|[.:;,(] ?)(?:(?:Client|Server)\.)?([A-Z]\w*[a-z]\w*[A-Z.][\w.]*)(?= -|:|;|\)|$)"
 )
-# What users have named in a cause may hold any word.
+# What users have named may hold any word: in a cause, and in a failure's text.
 _NAMES = re.compile(r"\b(alarm|policy|action named) .*?(?= in state | changing the desired |$)")
+_NAMED = re.compile(r"(?<!\w)'[^']*'| \([^)]*\)|(?<=key pair )\S+|(?<=security group )\S+")
 _WHOSE_FAULT = re.compile(r"^(Client|Server)\.")
 # A failed launch is read again in each turn of the minutes that follow it.
 TEXTS_REMEMBERED = 500
@@ -232,7 +233,7 @@ def classify(message: str) -> tuple[FailureClass, bool]:
             if known in _CLASSES_BY_CODE:
                 return _CLASSES_BY_CODE[known], True
     families = (_first(FAMILIES, named) for named in _AT_CODE.findall(message))
-    of = next(filter(None, families), None) or _first(WORDS, message.lower())
+    of = next(filter(None, families), None) or _first(WORDS, _NAMED.sub("", message.lower()))
     return of or FailureClass.CAPACITY, of is not None
 
 
