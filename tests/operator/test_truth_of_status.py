@@ -186,7 +186,7 @@ class Told(Troubled):
         live = frozenset(name for name, w in workers if w.accepts or w.request is not None)
         instances = {name.partition("/")[0] for name in live}
         wanted = views[0].desired
-        serving = {i.instance_id for i in there} & instances - self.hung.keys()
+        serving = {i.instance_id for i in there} & self.logged_instances - self.hung.keys()
         # By logs, a turn knows it a minute later.
         self._note("serving", len(serving) - self._warned >= wanted, STALE_TURN_S + OLD_S)
         for view in views:
