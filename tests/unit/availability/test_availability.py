@@ -569,6 +569,8 @@ def test_the_place_of_a_canary_is_covered_until_it_serves(of: Fleet) -> None:
     since = {SPOT[9]: at(180)}
     story: tuple[tuple[float, Group, dict[str, Any], int], ...] = (
         (60, beside(4, Phase.LAUNCHING), {}, 1),
+        # One is being lost, and AWS ends another one.
+        (90, beside(4, Phase.LAUNCHING), {"warned": {SPOT[3]: at(85)}}, 2),
         (180, beside(3, Phase.IN_SERVICE), {"unproven": since}, 1),
         # Another one is lost meanwhile: both places are covered.
         (210, beside(2, Phase.IN_SERVICE), {"unproven": since}, 2),
@@ -577,10 +579,14 @@ def test_the_place_of_a_canary_is_covered_until_it_serves(of: Fleet) -> None:
         # A larger load is waited for, whatever it launches, but not what it launches beside.
         (360, beside(4, Phase.LAUNCHING, desired=5), {}, 0),
         (390, beside(4, Phase.LAUNCHING, desired=5, also=1), {}, 1),
+        # Rolled back, a successor begins, and AWS ends the canary whether that one serves or not.
+        *[(seconds, beside(3, Phase.IN_SERVICE, also=1), {}, 0) for seconds in (420, 480, 540)],
     )
     take = settled(of)
     for seconds, seen, more, short in story:
-        assert take(seconds, seen, **more).shortfall == short, seconds
+        taken = take(seconds, seen, back(1), **more)
+        assert taken.shortfall - taken.plan.assessment.risk.extra == short, seconds
+        assert seconds < 420 or not taken.ends
 
 
 def test_the_place_of_a_canary_on_demand_is_covered_too() -> None:

@@ -32,7 +32,8 @@ UNEXPLAINED_LAUNCHES, UNEXPLAINED_S = 3, 600
 class Count:
     """The instances of a group by how they count for the fleet.
 
-    `target` is what the fleet must serve, or the on-demand group's desired capacity. `late`
+    `target` is what the fleet must serve, or the on-demand group's desired capacity. `lasting` are
+    those that serve, less those that AWS ends once the launching ones are in service. `late`
     instances are past the launch deadline, of which `stuck` ones have themselves been there this
     long; `missing` ones are desired but not in the group. `unproven` ones are in service and may
     serve: nothing is launched in their place, and nothing is released because of them. `tried` are
@@ -41,6 +42,7 @@ class Count:
 
     target: int
     serving: int
+    lasting: int
     launching: int
     late: int
     at_risk: int
@@ -90,6 +92,7 @@ def count(
     return Count(
         target=target,
         serving=serving,
+        lasting=max(0, min(serving, group.desired - starting - may_serve - risky)),
         launching=starting,
         late=late,
         stuck=stuck,
@@ -460,8 +463,8 @@ class Assessment:
         """How many of those are missing, with nothing that brings them soon enough (rule 3).
 
         Launching instances count, unless on-demand is warm and would serve sooner; then only the
-        growth of the need is waited for. One that tries a new version may never serve, and AWS ends
-        another one once it is in service: its place is covered until it serves.
+        growth of the need is waited for, and what AWS ends another one for. One that tries a new
+        version may never serve: its place is covered until it does.
         """
         spot, increases = self.spot, self.memory.pending_increases
         growth = sum([increase.count - increase.unproven for increase in increases])
@@ -470,13 +473,13 @@ class Assessment:
         tried = max(0, spot.tried - max(0, growth - others))
         if self.policy.on_demand_warm:
             # One that is in service, and unproven, launches no more.
-            launching = max(0, tried - spot.unproven)
-            waited_for = min(growth + launching, spot.launching + spot.missing)
+            others = max(spot.serving - spot.lasting, tried - spot.unproven)
+            waited_for = min(growth + others, spot.launching + spot.missing)
         else:
             waited_for = spot.launching + min(max(0, growth - spot.launching), spot.missing)
-        there = spot.serving + spot.unproven + waited_for
+        there = spot.lasting + spot.unproven + waited_for - tried
         # Further on-demand may have the new version, too, and none of it covers the other.
-        return max(0, self.target_serving - there) + tried + min(1, self.on_demand.tried)
+        return max(0, self.target_serving - there) + min(1, self.on_demand.tried)
 
     @property
     def short_now(self) -> int:

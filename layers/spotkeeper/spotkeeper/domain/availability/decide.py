@@ -181,7 +181,7 @@ def remember_seen(assessment: Assessment, at_risk: Mapping[str, datetime]) -> Av
             explaining(old.on_demand_failures, snapshot.on_demand_failures, back)
         ),
         at_risk=at_risk,
-        levels=add_level(old.levels, now, spot.serving, assessment.risk.settle_s),
+        levels=add_level(old.levels, now, spot.lasting, assessment.risk.settle_s),
         risk=assessment.risk.memory,
         drained=tuple([i for i in old.drained if i in assessment.risky or i in assessment.unmark]),
         detached=still_outside(old, snapshot) if old.detached or sweep else {},
