@@ -63,6 +63,9 @@ def test_a_version_is_rolled_out_and_shown_also_when_the_command_is_run_again(
     assert refused(*line, "--canary", "0").startswith(f"{would} error: cannot ask for confirmation")
     run(*line, "--canary", "0", "--yes")
     assert "instance refresh to version 8 since 12:" in seen[0]
+    wish = of_version_7.cloud.refreshes("main-spot")[-1].preferences
+    # It goes back also where nobody runs the command any more.
+    assert (wish.alarms, wish.auto_rollback) == ((f"test-{rollout.ALARM}",), True)
     assert versions(of_version_7) == {"7", "8"}
     # The larger group is done: no canary is needed.
     sleeps(monkeypatch, days.sleep)

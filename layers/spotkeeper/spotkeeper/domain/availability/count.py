@@ -4,7 +4,7 @@ Launched is not serving (rule 13): an instance in service whose workers have not
 requests flow is still launching.
 """
 
-from collections.abc import Container, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -59,17 +59,18 @@ def count(
     at_risk: Set[str],
     gone: Set[str],
     deadline: datetime,
-    unproven: Container[str] = (),
-    versions: Container[str] = (),
+    unproven: Set[str],
 ) -> Count:
     """Count a group against its target.
 
     An instance at risk never counts. One that launches counts as `late` if it began by `deadline`,
     at risk or `gone` as well or not: more instances would not serve in its place either. `gone` are
-    those that do not serve: silent, or taken by AWS while the group still lists them. `versions`
-    are those of the launch template with which instances serve, as far as there are others.
+    those that do not serve: silent, or taken by AWS while the group still lists them.
     """
     since, heirs = launching.since, launching.heirs
+    aside = since.keys() | unproven | gone
+    there = [i for i in group.instances if i.phase is Phase.IN_SERVICE and i.healthy]
+    versions = {i.template for i in there if i.instance_id not in aside}
     serving = starting = late = stuck = risky = present = may_serve = tried = 0
     for instance in group.instances:
         this = instance.instance_id
@@ -109,19 +110,10 @@ def count_groups(
     """Count the spot group against what the fleet must serve, on-demand against its own desired."""
     groups, gone, fleet = snapshot.groups, snapshot.silent | snapshot.taken, snapshot.fleet
     deadline = groups.seen_at - timedelta(seconds=fleet.availability.launch_deadline_s)
-    need, back = snapshot.need, groups.on_demand
-    aside = launching.since.keys() | snapshot.unproven.keys() | gone
-    spot, on_demand = [
-        {
-            i.template
-            for i in group.instances
-            if i.phase is Phase.IN_SERVICE and i.healthy and i.instance_id not in aside
-        }
-        for group in (groups.spot, back)
-    ]
+    back, unproven = groups.on_demand, snapshot.unproven.keys()
     return (
-        count(groups.spot, need, launching, risky, gone, deadline, snapshot.unproven, spot),
-        count(back, back.desired, launching, risky, gone, deadline, snapshot.unproven, on_demand),
+        count(groups.spot, snapshot.need, launching, risky, gone, deadline, unproven),
+        count(back, back.desired, launching, risky, gone, deadline, unproven),
     )
 
 
@@ -247,12 +239,6 @@ def pending_increases(
         if count := len(arrived) + launched + due:
             kept.append(PendingIncrease(at=increase.at, count=count, unproven=len(arrived)))
     return tuple(kept)
-
-
-def both_short(snapshot: Snapshot, spot: Count, on_demand: Count) -> bool:
-    """Say whether on-demand was requested, does not arrive, and AWS says why (rule 7)."""
-    gap = spot.target - spot.serving - spot.unproven - on_demand.serving
-    return gap > 0 and on_demand.missing > 0 and snapshot.on_demand_refused
 
 
 # --- failures that explain a gap (rule 6) ---------------------------------------------------------
@@ -449,7 +435,6 @@ class Assessment:
     launching: Launching
     spot_failures: tuple[LaunchFailure, ...]
     on_demand_failures: tuple[LaunchFailure, ...]
-    both_short: bool
     moved: int
     restored: int = 0
 
@@ -468,16 +453,13 @@ class Assessment:
         """
         spot, increases = self.spot, self.memory.pending_increases
         growth = sum([increase.count - increase.unproven for increase in increases])
-        # Of those that launch for a growth, none ends another one.
-        others = spot.launching + spot.unproven + spot.missing - spot.tried
-        tried = max(0, spot.tried - max(0, growth - others))
         if self.policy.on_demand_warm:
             # One that is in service, and unproven, launches no more.
-            others = max(spot.serving - spot.lasting, tried - spot.unproven)
+            others = max(spot.serving - spot.lasting, spot.tried - spot.unproven)
             waited_for = min(growth + others, spot.launching + spot.missing)
         else:
             waited_for = spot.launching + min(max(0, growth - spot.launching), spot.missing)
-        there = spot.lasting + spot.unproven + waited_for - tried
+        there = spot.lasting + spot.unproven + waited_for - spot.tried
         # Further on-demand may have the new version, too, and none of it covers the other.
         return max(0, self.target_serving - there) + min(1, self.on_demand.tried)
 
@@ -496,6 +478,12 @@ class Assessment:
     def failures(self) -> tuple[LaunchFailure, ...]:
         """The recent launch failures of both groups."""
         return (*self.spot_failures, *self.on_demand_failures)
+
+    @property
+    def both_short(self) -> bool:
+        """Whether on-demand was requested, does not arrive, and AWS says why (rule 7)."""
+        refused = any(remedy(f.failure_class) is not Remedy.NONE for f in self.on_demand_failures)
+        return refused and self.on_demand.missing > 0 and self.unfilled > 0
 
     @property
     def unfilled(self) -> int:

@@ -33,7 +33,6 @@ from spotkeeper.domain.availability.backfill import Size, size_backfill
 from spotkeeper.domain.availability.count import (
     LAUNCH,
     Assessment,
-    both_short,
     count_groups,
     explain_gaps,
     explaining,
@@ -111,7 +110,6 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
         launching=launching,
         spot_failures=explained.spot_failures,
         on_demand_failures=explained.on_demand_failures,
-        both_short=both_short(explained, spot, on_demand),
         moved=on_demand.target - memory.unsure.before if memory.unsure else 0,
         restored=snapshot.groups.spot.desired - asked_for,
     )
