@@ -653,11 +653,12 @@ def test_a_line_that_is_no_entry_is_skipped(tail: Tail, caplog: pytest.LogCaptur
     tail.begin()
     tail.step()
     wrong = ["{", "[1]", '"x"', entry(1, time="noon"), '{"time": 1}', entry(2, request_time="-")]
-    tail.write("".join(f"{line.strip()}\n" for line in wrong) + "\n" + entry(3))
+    tail.write("".join(f"{line.strip()}\n" for line in wrong) + "\n" + entry(3, uri=None))
     tail.write("x" * (3 << 20) + "\n" + entry(4))
     tail.step(6)
     assert tail.ids() == ["r-3", "r-4"]
     assert "a line is not a search log" in caplog.text
+    assert "uri: an entry without it is not left out" in caplog.text
 
 
 # --- ASGI -----------------------------------------------------------------------------------------

@@ -4,12 +4,12 @@ import pytest
 from botocore.session import get_session
 
 from spotkeeper.adapters.errors import (
+    SPOT_CLASSES,
     SPOT_FINAL_STATUSES,
     SPOT_MARKED_STATUSES,
     SPOT_TROUBLED_STATUSES,
     End,
     classify,
-    classify_spot_status,
     end_of,
 )
 from spotkeeper.domain.failure import FailureClass
@@ -74,12 +74,9 @@ def test_a_spot_request_status_has_its_meaning() -> None:
     }
     names = {status for status, *_ in meant}
     going = SPOT_MARKED_STATUSES | SPOT_FINAL_STATUSES
-    assert meant == {
-        (it, classify_spot_status(it) or "", "goes" if it in going else "") for it in names
-    }
+    assert meant == {(it, SPOT_CLASSES.get(it, ""), "goes" if it in going else "") for it in names}
     assert {it for it in names if it.startswith("marked-")} == SPOT_MARKED_STATUSES
     assert {status for status, *means in meant if any(means)} == SPOT_TROUBLED_STATUSES
-    assert classify_spot_status("marked-for-promotion") is None
 
 
 def test_every_error_that_auto_scaling_documents_is_understood() -> None:

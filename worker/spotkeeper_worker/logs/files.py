@@ -209,7 +209,8 @@ class Follow(NamedTuple):
         Without the time or the duration there is no log. Another field that cannot be read costs
         that field alone, and is reported to `wrong`. `own_id` names an entry without an id.
         """
-        if _BEFORE_PATH.sub("", str(_field(entry, self.path)), count=1).startswith(self.skip):
+        where = _field(entry, self.path)
+        if _BEFORE_PATH.sub("", str(where), count=1).startswith(self.skip):
             return None
         moment = "started_at" if self.started_at else "finished_at"
         name, should_be = self.seconds, f"a duration below a day ({self.unit})"
@@ -229,6 +230,8 @@ class Follow(NamedTuple):
         except (TypeError, ValueError, OverflowError):
             shown = str(_field(entry, name))[:40]
             raise ValueError(f"{name} is {shown!r}, and should be {should_be}") from None
+        if where is None and self.skip:
+            wrong(f"{self.path}: an entry without it is not left out, whatever skip says; set path")
         code, waited_from = _field(entry, self.status), _field(entry, self.enqueued_at)
         enqueued, status = started, "ok"
         try:

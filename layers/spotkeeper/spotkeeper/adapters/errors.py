@@ -207,7 +207,7 @@ WORDS: Sequence[tuple[FailureClass, str]] = (
      r"|failed [^.]*(health|status) checks?"),
 )  # fmt: skip
 _CLASSES_BY_CODE = {code: of for of, codes in CODES.items() for code in codes}
-_CLASSES_BY_STATUS = {status: of for of, statuses in SPOT_STATUSES.items() for status in statuses}
+SPOT_CLASSES = {status: of for of, statuses in SPOT_STATUSES.items() for status in statuses}
 _CODE = re.compile(r"\b[A-Z][A-Za-z0-9]+(?:\.[A-Z][A-Za-z]+)*\b")
 # Where a message has its code; elsewhere, a word of this form may be the name of anything.
 _AT_CODE = re.compile(
@@ -253,11 +253,6 @@ def by_a_user(suspension_reason: str) -> bool:
     "Suspend and resume processes"); what it writes then is documented nowhere.
     """
     return not suspension_reason or suspension_reason.startswith(USER_SUSPENDED)
-
-
-def classify_spot_status(status: str) -> FailureClass | None:
-    """Classify a spot request's status code; None where it tells of no failure."""
-    return _CLASSES_BY_STATUS.get(status)
 
 
 @contextmanager

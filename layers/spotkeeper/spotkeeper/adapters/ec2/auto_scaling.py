@@ -8,13 +8,13 @@ from itertools import batched, takewhile
 from typing import TYPE_CHECKING, Any
 
 from spotkeeper.adapters.errors import (
+    SPOT_CLASSES,
     SPOT_FINAL_STATUSES,
     SPOT_MARKED_STATUSES,
     SPOT_TROUBLED_STATUSES,
     aws_errors,
     by_a_user,
     classify,
-    classify_spot_status,
 )
 from spotkeeper.domain.failure import LaunchFailure
 from spotkeeper.domain.fleet import Group, Instance, Phase
@@ -358,7 +358,7 @@ def spot_request_from(request: "SpotInstanceRequestTypeDef") -> SpotRequest:
     """Read a spot request, with what its status means for its instance."""
     status, at = request["Status"].get("Code", ""), updated_at(request)
     failure = None
-    if failure_class := classify_spot_status(status):
+    if failure_class := SPOT_CLASSES.get(status):
         message = f"spot request {request['SpotInstanceRequestId']}: {status}"
         failure = LaunchFailure(at=at, failure_class=failure_class, message=message)
     return SpotRequest(
