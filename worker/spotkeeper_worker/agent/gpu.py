@@ -1,7 +1,8 @@
 """GPU health as far as it is free: nvidia-smi answers, no GPU fell off, no Xid that means hardware.
 
-https://docs.nvidia.com/deploy/xid-errors/ lists the Xids; those in `OF_APPLICATIONS` are what a
-program did wrong, and are ignored as NVIDIA's own device plugin for Kubernetes does.
+https://docs.nvidia.com/deploy/xid-errors/ lists the Xids. Those in `OF_APPLICATIONS` are what a
+program did wrong, or cost a program alone: NVIDIA's device plugin for Kubernetes ignores most of
+them, and its catalog asks to start the program again (8, 94), or for nothing (63).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from spotkeeper_worker.log import get_logger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OF_APPLICATIONS = frozenset({13, 31, 43, 45, 68, 109})
+OF_APPLICATIONS = frozenset({8, 13, 31, 43, 45, 63, 68, 94, 109})
 KERNEL_LOG = Path("/dev/kmsg")
 _XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+)")
 # A driver that was updated while its module is loaded: what runs goes on, what starts fails.
@@ -62,7 +63,8 @@ def count_gpus(command: Sequence[str] = LIST, timeout_s: float = TIMEOUT_S) -> t
         return 0, f"nvidia-smi: {error}"
     gpus = sum(line.startswith("GPU ") for line in output.splitlines())
     if status or not gpus:
-        lines = (errors or output).strip().splitlines()
+        told = (errors or output).strip().splitlines()
+        lines = [line for line in told if not line.startswith("GPU ")]
         return gpus, f"nvidia-smi: {lines[0] if lines else 'lists no GPU'}"
     return gpus, ""
 
