@@ -4,7 +4,6 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache, partial
 from itertools import batched
 from types import MappingProxyType
@@ -64,9 +63,7 @@ def group_facts(
     facts = {}
     for group, its, others in zip(described, templates, further, strict=True):
         mixed = "MixedInstancesPolicy" in group
-        launch = (
-            its if isinstance(its, Unseen) else launches.of(its, known(defaults, {}), mixed=mixed)
-        )
+        launch = its if isinstance(its, Unseen) else launches.of(its, defaults, mixed=mixed)
         name = group["AutoScalingGroupName"]
         facts[name] = GroupFacts(
             aws=group,
@@ -81,15 +78,11 @@ def group_facts(
             further_templates=tuple(
                 each
                 if isinstance(each, Unseen)
-                else _of_types(launches.of(each, known(defaults, {}), mixed=mixed), types)
+                else launches.of(each, defaults, mixed=mixed, types=types)
                 for each, types in others.values()
             ),
         )
     return facts
-
-
-def _of_types(template: LaunchTemplate | Unseen, types: tuple[str, ...]) -> LaunchTemplate | Unseen:
-    return template if isinstance(template, Unseen) else replace(template, types=types)
 
 
 def _further(group: Mapping[str, Any]) -> Mapping[tuple[str, str], tuple[str, ...]]:
@@ -236,7 +229,7 @@ class LaunchTemplates:
         }
 
     def of(
-        self, template: Template, defaults: Mapping[str, str], *, mixed: bool
+        self, template: Template, defaults: Defaults, *, mixed: bool, types: tuple[str, ...] = ()
     ) -> LaunchTemplate | Unseen:
         """Tell how a template's instances start; `mixed` groups refuse market options."""
         image_id, images = template.get("ImageId", ""), self._images
@@ -249,7 +242,7 @@ class LaunchTemplates:
         if isinstance(self._snapshots, Unseen) and _snapshots(image):
             return self._snapshots
         # The template's options, else the account's defaults, else the image's, else EC2's.
-        options: dict[str, Any] = {**defaults, **template.get("MetadataOptions", {})}
+        options: dict[str, Any] = {**known(defaults, {}), **template.get("MetadataOptions", {})}
         v2 = image.get("ImdsSupport") == "v2.0"
         market = template.get("InstanceMarketOptions", {})
         profile = template.get("IamInstanceProfile", {})
@@ -277,6 +270,7 @@ class LaunchTemplates:
             small_disks=tuple(_small_disks(template, image)),
             not_for_spot=tuple(what for what, has in _NOT_FOR_SPOT.items() if has(template)),
             reservations_only=_only_reserved(template.get("CapacityReservationSpecification", {})),
+            types=types,
         )
 
     def missing(self, it: Mapping[str, Any]) -> tuple[str, ...]:
