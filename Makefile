@@ -139,9 +139,9 @@ demo: .venv/.installed ## a day of spot capacity and requests through the real h
 local-aws: port-free local-build .venv-aws/.installed ## a local AWS to deploy to, in which spot runs out (PORT=4566)
 	$(BIN)/spotkeeper lab up --port $(PORT)
 
-# Before the build, which takes minutes.
+# Before the build, which takes minutes. With SO_REUSEADDR: connections of a lab that ended linger.
 port-free:
-	@$(PYTHON) -c 'import socket; socket.socket().bind(("127.0.0.1", $(PORT)))' 2>/dev/null || \
+	@$(PYTHON) -c 'import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(("127.0.0.1", $(PORT)))' 2>/dev/null || \
 		{ echo "port $(PORT) is in use: make local-aws PORT=another"; exit 1; }
 
 e2e: local-build .venv-aws/.installed .venv-queues/.installed ## the tests against the local AWS (deploy to delete), a broker, a Docker; every kept story

@@ -27,6 +27,7 @@ from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
+from spotkeeper.domain.permission import Control, Pause
 from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper_operator.status.known import FleetStatus, StackStatus, State, fleet_status
 from spotkeeper_operator.status.looked import Looked
@@ -203,6 +204,7 @@ SUSPECTS = tuple(
 )
 HUNG = judged(2, suspects=SUSPECTS)
 AGAIN = Awaited(what=Awaiting.REPLACEMENT)
+PAUSED = Control(pause=Pause(until=ago(-3600), why="image", by="me", at=ago(60)))
 
 
 @pytest.mark.parametrize(
@@ -232,6 +234,8 @@ AGAIN = Awaited(what=Awaiting.REPLACEMENT)
          "for 10 min: see that the stack's schedules are enabled ... in the last minute wait"),
         ({"records": (held(at=ago(20), action=Action.RESIZE), availability())}, State.WHOLE,
          "nothing is promised last turn"),
+        ({"control": PAUSED}, State.WHOLE,
+         "in the last minute; PAUSED until 13:00: Spotkeeper changes nothing mode PAUSED until"),
         ({"records": (availability(), health(figures=replace(NEEDED, workers_missing=5)))},
          State.WHOLE, "minute; its promise needs 5 more workers than spot_max allows"),
         ({"digests": logs(SIX, 70)}, State.IN_SERVICE, "(last 2 min, none for 70 s)"),

@@ -556,10 +556,14 @@ def instance_answer(view: InstanceView) -> dict[str, object]:
     }
 
 
+LAUNCH_TEMPLATE = {
+    "LaunchTemplateId": "lt-0123456789abcdef0", "LaunchTemplateName": "gpu-workers",
+}  # fmt: skip
+
+
 def _template(version: str) -> dict[str, object]:
     """A version of the one launch template; nothing where a group has none."""
-    name = {"LaunchTemplateId": "lt-0123456789abcdef0", "LaunchTemplateName": "gpu-workers"}
-    return {**name, "Version": version} if version else {}
+    return {**LAUNCH_TEMPLATE, "Version": version} if version else {}
 
 
 def _refresh_answer(refresh: Refresh, group: str, time: VirtualTime) -> dict[str, object]:

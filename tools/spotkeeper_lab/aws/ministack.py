@@ -229,6 +229,36 @@ def keep_parameters(parameters: Mapping[str, str]) -> None:
     ssm._reserved_name_error = refusing
 
 
+def keep_launch_template(named: Mapping[str, str], image: str, role: str, versions: int) -> None:
+    """Keep the launch template of all groups, with a profile of a role of its workers."""
+    ec2, iam = module("services.ec2"), module("services.iam")
+    trusted = {"Service": "ec2.amazonaws.com"}
+    trust = [{"Effect": "Allow", "Principal": trusted, "Action": "sts:AssumeRole"}]
+    document = json.dumps({"Version": "2012-10-17", "Statement": trust})
+    iam._create_role({"RoleName": [role], "AssumeRolePolicyDocument": [document]})
+    iam._create_instance_profile({"InstanceProfileName": [role]})
+    iam._add_role_to_instance_profile({"InstanceProfileName": [role], "RoleName": [role]})
+    ec2._create_launch_template(
+        {
+            "LaunchTemplateName": [named["LaunchTemplateName"]],
+            "LaunchTemplateData.ImageId": [image],
+            "LaunchTemplateData.InstanceType": ["g5.xlarge"],
+            "LaunchTemplateData.IamInstanceProfile.Name": [role],
+            "LaunchTemplateData.MetadataOptions.HttpTokens": ["required"],
+            "LaunchTemplateData.MetadataOptions.HttpPutResponseHopLimit": ["2"],
+            "LaunchTemplateData.MetadataOptions.InstanceMetadataTags": ["enabled"],
+        }
+    )
+    ((key, made),) = ec2._launch_templates.items()
+    first = {**made["Versions"][0], **named}
+    made.update(named, LatestVersionNumber=versions)
+    made["Versions"] = [
+        {**first, "VersionNumber": n, "DefaultVersion": n == 1} for n in range(1, versions + 1)
+    ]
+    del ec2._launch_templates[key]
+    ec2._launch_templates[named["LaunchTemplateId"]] = made
+
+
 def launch_template(named: Mapping[str, Any]) -> Mapping[str, Any]:
     """The data of a launch template's version; none where there is no such template."""
     data, _template, _error = module("services.ec2")._resolve_launch_template_data(named)

@@ -44,6 +44,7 @@ from spotkeeper.adapters.stacks import StackReader
 from spotkeeper.ports import FleetError, Gone
 from spotkeeper_lab.alarms import MINUTE_S, Alarm, Metrics
 from spotkeeper_lab.aws import ministack
+from spotkeeper_lab.aws.answers import LAUNCH_TEMPLATE
 from spotkeeper_lab.aws.ministack import kill_workers, permissions
 from spotkeeper_lab.aws.over_http import ByMoto, Groups, LiveWorld, WarmPools, instance_tags
 from spotkeeper_lab.aws.wire import ACCOUNT, REGION, VirtualTime
@@ -62,7 +63,7 @@ from spotkeeper_lab.cloud.values import (
 )
 from spotkeeper_lab.faults import LAUNCH_TEXTS, OF_AWS, Fault, Kind, hanging, refusal_of
 from spotkeeper_lab.run.job_machines import JOB, JobMachines
-from spotkeeper_lab.run.up import ELSEWHERE, INSTALLING, LabSettings
+from spotkeeper_lab.run.up import ELSEWHERE, INSTALLING, TEMPLATE, LabSettings
 from spotkeeper_lab.workers import Machines, SearchLogs, Served, Workforce
 from spotkeeper_operator.watch import DECISIONS_SHOWN, html, picture
 from spotkeeper_worker.agent.hooks import Call, HookMemory, HookPolicy, after, calls, watch_target
@@ -707,6 +708,10 @@ def join(world: LiveWorld, settings: LabSettings, metrics: Mapping[str, Metrics]
     ministack.provision("AWS::AutoScaling::AutoScalingGroup", groups)
     ministack.provision("AWS::AutoScaling::WarmPool", WarmPools(world))
     ministack.keep_parameters(IMAGES)
+    image = f"resolve:ssm:{next(iter(IMAGES))}"
+    for region in (REGION, ELSEWHERE):
+        with ministack.in_region(region):
+            ministack.keep_launch_template(LAUNCH_TEMPLATE, image, "gpu-worker", int(TEMPLATE) + 1)
     ministack.service_linked_roles()
     ministack.alarms_ring(metrics, world.seconds)
     ministack.mails_are_kept()

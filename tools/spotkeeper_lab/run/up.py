@@ -23,7 +23,7 @@ from botocore.config import Config
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from spotkeeper_lab.aws.wire import ACCOUNT, REGION
-from spotkeeper_lab.cloud.values import GroupSpec, Physics, two_groups
+from spotkeeper_lab.cloud.values import DRAINS, GroupSpec, Physics, two_groups
 
 
 class LabSettings(BaseModel):
@@ -61,7 +61,8 @@ class LabSettings(BaseModel):
             *two_groups(*names, pools=pools, maximum=most, desired=self.desired),
             *two_groups(*there, pools=tuple(self.elsewhere), maximum=most),
         )
-        return tuple(replace(one, template=TEMPLATE) for one in groups)
+        drain = replace(DRAINS, name="spotkeeper-drain", heartbeat_s=120.0)
+        return tuple(replace(one, template=TEMPLATE, hooks=(drain,)) for one in groups)
 
 
 # The version of the launch template that groups begin with.

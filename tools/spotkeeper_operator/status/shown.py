@@ -185,6 +185,11 @@ def _also(status: FleetStatus) -> Iterator[str]:
     for group in status.groups:
         if group.suspended and group.in_service + group.launching < group.desired:
             yield f"launches of {group.name} are SUSPENDED: resume its process Launch"
+    pause = status.control.pause if status.control else None
+    if pause and status.permission is Permission.PAUSED:
+        yield f"PAUSED until {pause.until:%H:%M}: Spotkeeper changes nothing"
+    elif status.permission is Permission.OBSERVE:
+        yield "OBSERVING: Spotkeeper changes nothing"
     spot = status.groups[0] if status.groups else None
     if spot and spot.maximum < status.spot_max:
         yield f"{spot.name} may have {spot.maximum} at most, its document says {status.spot_max}"
