@@ -20,11 +20,21 @@ from spotkeeper.domain.money.ledger import Life
 from spotkeeper.domain.purchase import PurchaseOption
 from spotkeeper_operator.aws import Aws
 from spotkeeper_operator.status.known import Details, FleetInstances, instances_of
-from spotkeeper_operator.status.looked import Looked
+from spotkeeper_operator.status.looked import NEW, Looked
 from spotkeeper_operator.status.shown import details_text
 from tests.builders import NOON, fleet, group, held
 from tests.functions.conftest import PATH, TABLE, Stage, StageOf, document
-from tests.operator.command import answered, deploy, matches, record, refused, run, sleeps, words
+from tests.operator.command import (
+    STACK,
+    answered,
+    deploy,
+    matches,
+    record,
+    refused,
+    run,
+    sleeps,
+    words,
+)
 from tests.operator.conftest import ring
 from tests.unit.operator.test_explain import turn
 from tests.unit.operator.test_status import logs
@@ -117,6 +127,11 @@ def test_which_alarms_ring(deployed: Stage) -> None:
     ring("eu-both-short")
     ringing = json.loads(answered("status", "--json"))["ringing"]
     assert ringing == ["both-short", "checker-not-running"]
+    # Those of a stack that is minutes old were not evaluated yet.
+    boto3.client("cloudwatch").set_alarm_state(
+        AlarmName=f"{STACK}-checker-not-running", StateValue="INSUFFICIENT_DATA", StateReason=NEW
+    )
+    assert json.loads(answered("status", "--json"))["ringing"] == ["both-short"]
 
 
 def test_an_alarm_of_fleets_is_shown_with_those_that_ring(

@@ -40,6 +40,8 @@ ALARMS = frozenset({
 })  # fmt: skip
 # Of checkers that have no turn at all there is no data.
 NOT_HEARD_OF = ("checker-not-running", "INSUFFICIENT_DATA")
+# The reason of an alarm that CloudWatch has not evaluated yet.
+NEW = "Unchecked: Initial alarm creation"
 # The services that each fleet is read from.
 TABLE, CLOUDWATCH, EC2 = "the table", "CloudWatch", "EC2"
 
@@ -215,7 +217,7 @@ class Reading:
                 alarms = [alarm for page in pages for alarm in page["MetricAlarms"]]
             return {
                 one["AlarmName"].removeprefix(prefix): (
-                    one["StateValue"],
+                    "" if one.get("StateReason", "").startswith(NEW) else one["StateValue"],
                     any(
                         "GROUP BY" in part.get("Expression", "") for part in one.get("Metrics", ())
                     ),

@@ -204,7 +204,8 @@ def _also(status: FleetStatus) -> Iterator[str]:
     if status.waiting and (count := status.waiting.requests):
         yield "1 request waits" if count == 1 else f"{count} requests wait"
     if (new := status.new_version) and new.verdict is not Verdict.NO_WORSE:
-        yield new.text.replace(" is worse", " is WORSE")
+        worse = new.verdict is Verdict.WORSE
+        yield new.text.replace(" is worse", " is WORSE") if worse else new.text
     if status.promise_missed:
         yield "its promise is NOT KEPT"
     if status.health and (more := status.health.workers_missing):
