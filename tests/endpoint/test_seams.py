@@ -10,12 +10,14 @@ from spotkeeper_lab.aws.wire import ACCOUNT, REGION
 from spotkeeper_lab.faults import Kind
 from spotkeeper_lab.run.serve import IMAGES
 from tests.endpoint.conftest import (
+    CHECKOUT,
     SETTINGS,
     Endpoint,
     allow,
     destination,
     policy,
     received,
+    typed,
     until,
     user_keys,
 )
@@ -151,6 +153,12 @@ def test_reading_a_mapping_or_a_concurrency_is_allowed_by_its_own_name(endpoint:
     with pytest.raises(ClientError, match="AccessDenied"):
         functions.list_event_source_mappings()
     assert endpoint.look("permissions")["user/doctor"]["used"] == sorted(allowed)
+
+
+def test_the_doctor_finds_no_error_of_the_labs_groups(endpoint: Endpoint) -> None:
+    groups = f"--spot-group {SETTINGS.spot_group} --on-demand-group {SETTINGS.on_demand_group}"
+    told = typed(f"spotkeeper doctor {groups}", endpoint.environment, CHECKOUT / ".venv/bin")
+    assert ("one-instance-type" in told.stdout, "ERROR" in told.stdout) == (True, False)
 
 
 def test_a_missing_resource_is_refused_by_name(endpoint: Endpoint) -> None:
