@@ -12,7 +12,6 @@ from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper.domain.permission import Control, Mode, Pause
 from spotkeeper.ports import Unavailable
 from spotkeeper_lab.backtest import regions
-from spotkeeper_lab.backtest.bounds import limit
 from spotkeeper_lab.backtest.world import World, account
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.fakes import FakeStates, instant
@@ -91,17 +90,6 @@ class Fleet:
         """The share of time with at least three; raises if the run ended earlier."""
         found = regions.ends(self.replays, self.window.window(0.0, until_s))
         return account(found, self.window.window(0.0, until_s), self.world).served_share
-
-
-def test_what_one_region_loses_another_serves_on_spot() -> None:
-    fleet = Fleet(market(4, us_west_2=DRY_FROM_HOUR_1, us_east_1=PLENTY))
-    fleet.run(2 * HOUR)
-    known = fleet.known()
-    assert [(known[r].cover, known[r].ask) for r in (WEST, EAST)] == [(0, 0), (3, 3)]
-    fleet.run(4 * HOUR)
-    found = account(regions.ends(fleet.replays, fleet.window), fleet.window, fleet.world)
-    assert found.served_share == 1.0
-    assert found.cost < 1.06 * limit(fleet.window, fleet.world).cost
 
 
 def spanning(hours: float, **more: list[tuple[float, int]]) -> Fleet:
@@ -195,44 +183,15 @@ def test_a_region_that_cannot_be_reached_is_covered_elsewhere_until_it_is_back()
 
 @dataclass
 class Costs:
-    """A price port with one price, of a region or of what runs in a cloud."""
+    """A price port with one price, of what runs in a cloud."""
 
     usd: float
-    of: Cloud | None = None
+    of: Cloud
 
     def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
         del pools
-        known = not self.of or self.of.instances()
-        return PriceBook(spot={"": PriceSeries(at=(now,), usd=(self.usd,))} if known else {})
-
-
-@pytest.mark.parametrize("how", ["lost", "lost and not written", "cut off", "without the home"])
-def test_what_others_cover_meanwhile_ends_for_no_share_of_before(
-    how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not where the region that is back is the cheaper one, or takes no share yet, either."""
-    fleet = Fleet(market(8, us_west_2=[(0.0, 2), (1.6 * HOUR, 8)], us_east_1=PLENTY))
-    home, east = fleet.replays[WEST].replay, fleet.replays[EAST].replay
-    east.ports = replace(east.ports, prices=Costs(0.33))
-    fleet.run(1.5 * HOUR)
-    assert fleet.known()[EAST].cover == 1
-    whole, back_h = home.fleet, 2.0 if "lost" in how else 5.0
-    if how == "without the home":
-        home.fleet = replace(whole, regions="")
-    else:
-        fleet.cut.add(EAST)
-    fleet.run(back_h * HOUR)
-    home.fleet = whole
-    if "lost" in how:
-        for one in east.cloud.instances():
-            east.cloud.kill(one.instance_id)
-    fleet.cut.clear()
-    port, give, off = home.ports.regions, home.ports.regions.give, int("not written" in how)
-    with monkeypatch.context() as patch:
-        patch.setattr(port, "give", lambda f, r, s, seen: give(f, r, s, seen + off * (r == EAST)))
-        fleet.run(back_h * HOUR + 180.0)
-    fleet.run(6 * HOUR)
-    assert fleet.served(6 * HOUR) == 1.0
+        series = PriceSeries(at=(now,), usd=(self.usd,))
+        return PriceBook(spot={"": series} if self.of.instances() else {})
 
 
 def test_a_home_whose_first_share_is_not_written_keeps_its_instances(
@@ -335,12 +294,3 @@ def test_a_region_that_is_paused_or_removed_gives_its_cover_away(paused: bool) -
     fleet.run(4 * HOUR)
     assert fleet.served(4 * HOUR) == 1.0
     assert fleet.spot(EAST) == (1 if paused else 0)
-
-
-def test_where_on_demand_is_short_as_well_another_region_serves() -> None:
-    dry = [(0.0, 0)]
-    steps = market(4, us_west_2=DRY_FROM_HOUR_1, us_east_1=dry, eu_west_1=PLENTY)
-    fleet = Fleet(steps, on_demand_short=True)
-    fleet.run(4 * HOUR)
-    # One region alone serves nothing from the second hour on.
-    assert fleet.served(4 * HOUR) > 0.98

@@ -24,7 +24,6 @@ from spotkeeper_operator.text import age_from, columns, labelled, paragraphs, sp
 
 # Records in which the newest turn of the home is found, also while turns fail.
 RECENT = 20
-HOUR = timedelta(hours=1)
 # What of the doctor's findings is about a region before anything is there.
 OF_A_REGION = frozenset({
     "little-concurrency", "no-such-type", "quota-too-small", "quota-not-found", "unseen",
@@ -221,9 +220,9 @@ def new_region_text(plan: NewRegion) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RegionPrice:
-    """What a fleet's instance-hours would have cost at a region's mean spot price, in USD.
+    """The mean price of a region's cheapest spot pool, and of a fleet's hours there, in USD.
 
-    `price_usd` is the mean of the cheapest pool, None where the region has no price of these types.
+    None where the region has no price of these types, or the hours are not known.
     """
 
     region: str
@@ -236,13 +235,14 @@ class RegionsWhatIf:
     """What a fleet paid in a time, and what its hours would have cost on spot elsewhere.
 
     Prices say nothing of capacity: `on_demand_hours` are those in which this region had none.
+    None where nothing that it ran is known.
     """
 
     fleet: str
     since: datetime
-    hours: float
-    on_demand_hours: float
-    paid_usd: float
+    hours: float | None
+    on_demand_hours: float | None
+    paid_usd: float | None
     prices: tuple[RegionPrice, ...]
 
 
@@ -260,15 +260,14 @@ def read_regions_what_if(
     """
     fleet = only(aws, stack_name, name)
     name, here = fleet.name, aws.region
-    near = [r for r in aws.session.get_available_regions("ec2") if r[:3] == here[:3]]
-    others = others or near
+    others = others or [r for r in aws.session.get_available_regions("ec2") if r[:3] == here[:3]]
     lives = read_cost(aws, stack_name, name, since, now).lives
     types = _spot_group(aws, fleet).types
-    hours = sum(one.hours for one in lives)
-    on_demand = sum(one.hours for one in lives if one.item.option is PurchaseOption.ON_DEMAND)
+    on_demand = [one.hours for one in lives if one.item.option is PurchaseOption.ON_DEMAND]
+    hours = sum(one.hours for one in lives) if lives else None
     prices = [
-        RegionPrice(region=r, price_usd=usd, whole_usd=None if usd is None else usd * hours)
-        for r in dict.fromkeys((aws.region, *others))
+        RegionPrice(region=r, price_usd=usd, whole_usd=usd * hours if usd and hours else None)
+        for r in dict.fromkeys((here, *others))
         for usd in [_mean_price(aws, r, types, since, now)]
     ]
     known = sorted(prices, key=lambda one: (one.price_usd is None, one.price_usd or 0.0))
@@ -276,8 +275,8 @@ def read_regions_what_if(
         fleet=name,
         since=since,
         hours=hours,
-        on_demand_hours=on_demand,
-        paid_usd=sum(one.paid for one in lives),
+        on_demand_hours=sum(on_demand) if lives else None,
+        paid_usd=sum(one.paid for one in lives) if lives else None,
         prices=tuple(known),
     )
 
@@ -293,25 +292,24 @@ def _mean_price(
         series = spot_prices(ec2, pools, since, now)
     except FleetError as error:
         raise OperatorError(f"{region}: {error}") from error
-    means = []
-    for one in series.values():
-        spent, unknown_h = one.cost(since, now)
-        if (now - since) / HOUR > unknown_h:
-            means.append(spent / ((now - since) / HOUR - unknown_h))
-    return min(means, default=None)
+    costs, whole = (
+        [one.cost(since, now) for one in series.values()],
+        (now - since) / timedelta(hours=1),
+    )
+    return min((usd / (whole - lacks) for usd, lacks in costs if whole > lacks), default=None)
 
 
 def what_if_text(answer: RegionsWhatIf) -> str:
     """Show what was paid, and each region's price."""
-    paid = f"{answer.paid_usd:.2f} USD for {answer.hours:.0f} instance-hours"
-    short = f"{answer.on_demand_hours:.0f} h on demand: this region had no spot then"
-    rows: list[Mapping[str, str]] = [
-        {
-            "region": one.region,
-            "USD/h": "unknown" if one.price_usd is None else f"{one.price_usd:.4f}",
-            "all on its spot": "unknown" if one.whole_usd is None else f"{one.whole_usd:.2f} USD",
-        }
-        for one in answer.prices
-    ]
-    head = [*labelled(answer.fleet, f"{paid}, {short}", 0)]
+    paid = "what it ran is not known yet: spot prices alone are compared"
+    if answer.hours is not None:
+        paid = f"{answer.paid_usd:.2f} USD for {answer.hours:.0f} instance-hours"
+    if answer.on_demand_hours:
+        paid += f", {answer.on_demand_hours:.0f} h on demand: this region had no spot then"
+    rows = list[Mapping[str, str]]()
+    for one in answer.prices:
+        price = "unknown" if one.price_usd is None else f"{one.price_usd:.4f}"
+        whole = "unknown" if one.whole_usd is None else f"{one.whole_usd:.2f} USD"
+        rows.append({"region": one.region, "USD/h": price, "all on its spot": whole})
+    head = [*labelled(answer.fleet, paid, 0)]
     return paragraphs([head, columns(rows, frozenset({"USD/h", "all on its spot"}))])

@@ -135,18 +135,16 @@ def _read(this: Round, wanted: HealthPlan) -> Places:
         (share, report), place = _share_and_report(this, region), known.get(region, Place())
         report, away, logs = report or place.report, region != here, f"{fleet.name}@{region}"
         stale = now - report.at > STALE
+        share = (share or place.share).in_force(0, now)
         logged = max([d.sent_at for d in snapshot.digests if d.fleet == logs], default=None)
         if away and stale and not within(logged, now, STALE.seconds):
-            standing = Standing.GONE
+            # Others cover what it did; once it is back, what nothing serves yet ends first.
+            standing, share = Standing.GONE, replace(share, cover=0, ask=0)
         elif stale or report.release < RELEASE:
             standing = Standing.STALE
         else:
             leaves = report.paused or region in this.control.leaving
             standing = Standing.LEAVING if leaves else Standing.OPEN
-        share = (share or place.share).in_force(0, now)
-        if standing is Standing.GONE:
-            # Others cover what it did; once it is back, what nothing serves yet ends first.
-            share = replace(share, cover=0, ask=0)
         price = 0.0 if report.price is None else report.price + egress * away
         places[region] = replace(place, share=share, report=report, price=price, standing=standing)
     return places
@@ -162,7 +160,9 @@ def _given(this: Round, before: Places, division: Places) -> Places:
         cover = new.cover if raised else max(old.cover, new.cover)
         ask, most, name = max(cover, new.ask), on_demand[region], this.ports.owner or old.home
         share = replace(new, cover=cover, ask=ask, on_demand_max=most, home=name)
-        if share == old and this.now - old.written < RENEWED:
+        # What is gone, or only silent, keeps what it has until its share expires.
+        gone = division[region].standing is Standing.GONE
+        if gone or (share == old and this.now - old.written < RENEWED):
             continue
         share = replace(share, term=term, written=this.now)
         if this.permission is not Permission.OBSERVE:
