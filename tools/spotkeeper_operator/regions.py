@@ -292,10 +292,8 @@ def _mean_price(
         series = spot_prices(ec2, pools, since, now)
     except FleetError as error:
         raise OperatorError(f"{region}: {error}") from error
-    costs, whole = (
-        [one.cost(since, now) for one in series.values()],
-        (now - since) / timedelta(hours=1),
-    )
+    costs = [one.cost(since, now) for one in series.values()]
+    whole = (now - since) / timedelta(hours=1)
     return min((usd / (whole - lacks) for usd, lacks in costs if whole > lacks), default=None)
 
 
