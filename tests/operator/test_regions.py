@@ -105,7 +105,6 @@ def test_what_if_compares_public_prices(deployed: Stage) -> None:
     answer = json.loads(answered("regions", "what-if", "--with", "us-east-2", "--json"))
     assert {one["region"] for one in answer["prices"]} == {"us-east-1", "us-east-2"}
     assert answer["fleet"] == "main"
-    # Nothing that it ran is known.
     assert (answer["hours"], answer["paid_usd"]) == (None, None)
     assert "0 h" not in words("regions what-if --with us-east-2")
 

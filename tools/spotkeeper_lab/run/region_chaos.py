@@ -29,10 +29,8 @@ HOURS, HOUR_S, MINUTE_S = 8.0, 3600.0, 60.0
 # A fleet serves from the first on, then faults begin; the end of a run is calm.
 STARTED_S, SETTLED_S, CALM_S = 600.0, 1800.0, 3600.0
 APART_S, UNWRITTEN = 90.0, 0.5
-# A region that is lost is covered by others once its report is stale, and on-demand has started.
-COVERED_S = STALE.seconds + 5 * MINUTE_S
-# Spot that is free is found within this time.
-FOUND_S = 900.0
+# A lost region is covered once its report is stale and on-demand started; free spot is found.
+COVERED_S, FOUND_S = STALE.seconds + 5 * MINUTE_S, 900.0
 
 
 class Trouble(StrEnum):
@@ -124,7 +122,7 @@ class RegionRun:
     """One scenario as it is played."""
 
     def __init__(self, scenario: RegionScenario) -> None:
-        self.scenario, self.at_s, self.dear_s = scenario, 0.0, 0.0
+        self.scenario, self.at_s, self.short_s, self.dear_s = scenario, 0.0, 0.0, 0.0
         self.chance = random.Random(f"shares/{scenario.seed}")
         pools = [f"{region}{zone}/g5.xlarge" for region in scenario.regions for zone in "ab"]
         # Two pools of a region hold the need when both are calm: units move often.
@@ -202,12 +200,19 @@ class RegionRun:
             yield f"covers {covers} of a need of {need}"
         views = [v for one in self.replays.values() for v in one.replay.cloud.instances()]
         serving = sum(view.in_service_s is not None for view in views)
-        if serving < need and all(self.at_s - e.at_s >= COVERED_S for e in self.of(Trouble.LOST)):
+        # What ended meanwhile still serves in a report that is late, and takes a cover over.
+        late_s = 3 * MINUTE_S * bool(self.of(Trouble.LATE, after_s=600.0))
+        self.short_s = (self.short_s + MINUTE_S) * (serving < need)
+        if self.short_s > late_s and all(
+            self.at_s - e.at_s >= COVERED_S for e in self.of(Trouble.LOST)
+        ):
             yield f"{serving} of {need} serve"
         on_demand = any(view.purchase is Purchase.ON_DEMAND for view in views)
         held_in = Counter(view.pool for view in views if view.purchase is Purchase.SPOT)
         free = any(held_in[p] < self.market.capacity(p, self.at_s) for p in self.market.pools)
-        calm = not self.of(*Trouble, after_s=FOUND_S)
+        # Without its home's turns a region adopts, and waits for logs, which are not there.
+        adopted = self.of(Trouble.HOME_GONE, after_s=HOURS * HOUR_S)
+        calm = not adopted and not self.of(*Trouble, after_s=FOUND_S)
         self.dear_s = (self.dear_s + MINUTE_S) * (on_demand and free and calm)
         if self.dear_s > FOUND_S:
             yield "spot is free, and on-demand runs"
