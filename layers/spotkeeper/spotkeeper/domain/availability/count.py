@@ -482,8 +482,8 @@ class Assessment:
     @property
     def both_short(self) -> bool:
         """Whether on-demand was requested, does not arrive, and AWS says why (rule 7)."""
-        refused = any(remedy(f.failure_class) is not Remedy.NONE for f in self.on_demand_failures)
-        return refused and self.on_demand.missing > 0 and self.unfilled > 0
+        remedies = {remedy(failure.failure_class) for failure in self.on_demand_failures}
+        return not remedies <= {Remedy.NONE} and self.on_demand.missing > 0 and self.unfilled > 0
 
     @property
     def unfilled(self) -> int:
