@@ -186,7 +186,8 @@ class Told(Troubled):
         live = frozenset(name for name, w in workers if w.accepts or w.request is not None)
         instances = {name.partition("/")[0] for name in live}
         wanted = views[0].desired
-        serving = {i.instance_id for i in there} & self.logged_instances - self.hung.keys()
+        silent = self.hung.keys() | self.mute
+        serving = {i.instance_id for i in there} & self.logged_instances - silent
         # By logs, a turn knows it a minute later.
         self._note("serving", len(serving) - self._warned >= wanted, STALE_TURN_S + OLD_S)
         for view in views:
