@@ -63,8 +63,8 @@ def count_gpus(command: Sequence[str] = LIST, timeout_s: float = TIMEOUT_S) -> t
         return 0, f"nvidia-smi: {error}"
     gpus = sum(line.startswith("GPU ") for line in output.splitlines())
     if status or not gpus:
-        told = (errors or output).strip().splitlines()
-        lines = [line for line in told if not line.startswith("GPU ")]
+        printed = (errors or output).strip().splitlines()
+        lines = [line for line in printed if not line.startswith("GPU ")]
         return gpus, f"nvidia-smi: {lines[0] if lines else 'lists no GPU'}"
     return gpus, ""
 
