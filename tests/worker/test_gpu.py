@@ -74,6 +74,7 @@ def test_a_gpu_that_fell_off_is_missed(tmp_path: Path) -> None:
         # What costs a program alone (k8s-device-plugin#1974), or nothing yet (gpud#987).
         ("NVRM: Xid (PCI:0000:00:1e): 94, pid=7, Contained: CE User Channel", ""),
         ("NVRM: Xid (PCI:0000:00:1e): 63, pid=7, Row Remapper: New row marked for remapping", ""),
+        ("NVRM: Xid (PCI:0000:00:1e): 8, pid=7, GPU stopped processing", ""),
         ("usb 1-1: new device", ""),
     ],
 )  # fmt: skip
