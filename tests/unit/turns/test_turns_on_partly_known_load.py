@@ -223,3 +223,17 @@ def test_a_turn_that_was_missed_makes_no_pace_slower() -> None:
         assert lease is not None
         rates.append(lease.health.flow.rate)
     assert min(rates) > max(rates) / 2
+
+
+def test_a_turn_between_two_health_turns_misses_no_logs() -> None:
+    """Logs that arrived since the last health turn counted as missing, half a minute after it."""
+    day = Workday(4, objective=True)
+    day.cloud.set_desired("on-demand", 2)
+    day.pass_minutes(3, rate=0.8)
+    report = check_availability([day.fleet], day.ports, instant(day.now_s + 50))
+    (record,) = report.records
+    assert record.rule == "adopting"
+    assert "minutes of logs without a gap" in record.reason
+    day.logged = False
+    day.pass_minutes(3, rate=0.8)
+    assert "send their search logs again" in day.records[-1].reason
