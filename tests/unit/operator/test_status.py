@@ -190,8 +190,8 @@ REFUSED = availability(
 )  # fmt: skip
 
 
-def turns(figures: AvailabilityFigures) -> dict[str, Any]:
-    return {"records": (availability(figures=figures), health())}
+def turns(figures: AvailabilityFigures, **found: Any) -> dict[str, Any]:
+    return {"records": (replace(availability(figures=figures), **found), health())}
 
 
 def judged(workers_suspect: int = 0, **found: Any) -> dict[str, Any]:
@@ -205,6 +205,7 @@ SUSPECTS = tuple(
 )
 HUNG = judged(2, suspects=SUSPECTS)
 AGAIN = Awaited(what=Awaiting.REPLACEMENT)
+LOGS_AGAIN = Awaited(what=Awaiting.SEARCH_LOGS)
 PAUSED = Control(pause=Pause(until=ago(-3600), why="image", by="me", at=ago(60)))
 
 
@@ -257,6 +258,8 @@ PAUSED = Control(pause=Pause(until=ago(-3600), why="image", by="me", at=ago(60))
              State.UNKNOWN, f"the next suspect is replaced at {shown}")
             for until, shown in ((ago(-120), "12:02"), (ago(120), "12:00"))
         ],
+        (turns(replace(SIX_SERVE, shortfall_unfilled=2), awaited=(LOGS_AGAIN,)), State.UNKNOWN,
+         "on-demand is kept until workers send search logs"),
         # All of them served since.
         (HUNG, State.WHOLE, "6 served in the last minute"),
         (judged(nobody_serves=SILENT, alarms=(Alarm.NOBODY_SERVES,)) | NONE_LOG, State.UNKNOWN,
