@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from spotkeeper_worker.agent.gpu import Gpus, count_gpus
+from tests.builders import evidence
 from tests.worker.conftest import program
 
+# What NVIDIA's catalog asks for where starting the program again does not help.
+NEW = ("RESET_GPU", "RESTART_BM", "RESTART_VM", "WORKFLOW_XID_48", "WORKFLOW_NVLINK_ERR")
 TWO = "echo 'GPU 0: NVIDIA A10G (UUID: GPU-1)'; echo 'GPU 1: NVIDIA A10G (UUID: GPU-2)'"
 
 
@@ -63,28 +66,14 @@ def test_a_gpu_that_fell_off_is_missed(tmp_path: Path) -> None:
         assert gpus.ill == ill
 
 
-@pytest.mark.parametrize(
-    ("line", "ill"),
-    [
-        ("NVRM: Xid (PCI:0000:00:1e): 79, fallen off the bus.", "Xid 79 of PCI:0000:00:1e"),
-        ("NVRM: Xid (PCI:0000:00:1e): 48, DBE (double bit error)", "Xid 48 of PCI:0000:00:1e"),
-        # A program's own doing.
-        ("NVRM: Xid (PCI:0000:00:1e): 13, pid=7, Graphics Exception", ""),
-        ("NVRM: Xid (PCI:0000:00:1e): 31, pid=7, MMU Fault", ""),
-        # What costs a program alone (k8s-device-plugin#1974), or nothing yet (gpud#987).
-        ("NVRM: Xid (PCI:0000:00:1e): 94, pid=7, Contained: CE User Channel", ""),
-        ("NVRM: Xid (PCI:0000:00:1e): 63, pid=7, Row Remapper: New row marked for remapping", ""),
-        ("NVRM: Xid (PCI:0000:00:1e): 8, pid=7, GPU stopped processing", ""),
-        ("usb 1-1: new device", ""),
-    ],
-)  # fmt: skip
-def test_an_xid_of_the_hardware_stays(tmp_path: Path, line: str, ill: str) -> None:
+@pytest.mark.parametrize("row", evidence("xids"), ids=lambda row: f"{row['xid']}-{row['action']}")
+def test_an_xid_that_asks_for_another_machine_stays(tmp_path: Path, row: dict[str, str]) -> None:
     log = tmp_path / "kmsg"
     log.write_text("6,1,1,-;NVRM: Xid (PCI:0000:00:1e): 79, from before\n")
     gpus = look_of(tmp_path, TWO, "kmsg")
     assert gpus.ill == ""
     with log.open("a") as file:
-        file.write(f"3,2,2,-;{line}\n")
+        file.write(f"3,2,2,-;NVRM: Xid (PCI:0000:00:1e): {row['xid']}, {row['text']}\n")
     for _ in range(2):
         gpus.look()
-        assert gpus.ill == ill
+        assert gpus.ill == (f"Xid {row['xid']} of PCI:0000:00:1e" if row["action"] in NEW else "")

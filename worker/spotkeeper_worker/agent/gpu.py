@@ -1,8 +1,8 @@
 """GPU health as far as it is free: nvidia-smi answers, no GPU fell off, no Xid that means hardware.
 
-https://docs.nvidia.com/deploy/xid-errors/ lists the Xids. Those in `OF_APPLICATIONS` are what a
-program did wrong, or cost a program alone: NVIDIA's device plugin for Kubernetes ignores most of
-them, and its catalog asks to start the program again (8, 94), or for nothing (63).
+NVIDIA's catalog asks to start the program again after most Xids, or for nothing; `OF_HARDWARE` has
+those that need a reset or another machine. Of all others, the driver itself tells by Xid 154.
+https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html
 """
 
 from __future__ import annotations
@@ -19,9 +19,14 @@ from spotkeeper_worker.log import get_logger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OF_APPLICATIONS = frozenset({8, 13, 31, 43, 45, 63, 68, 94, 109})
+OF_HARDWARE = frozenset(
+    {46, 48, 61, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, *range(144, 152), 154, 155, 156,
+     158}
+)  # fmt: skip
+# An NVLink that goes on (144 to 150), and a recovery that is not needed any more (154).
+_OVER = ("Nonfatal", "to 0x0 (None)")
 KERNEL_LOG = Path("/dev/kmsg")
-_XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+)")
+_XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+)(.*)")
 # A driver that was updated while its module is loaded: what runs goes on, what starts fails.
 _UPDATED = "version mismatch"
 TIMEOUT_S = 20.0
@@ -111,9 +116,9 @@ class Gpus:
         with contextlib.suppress(OSError):
             # Each read of the kernel's log gives one line.
             while self._kernel_log is not None and (line := os.read(self._kernel_log, 8192)):
-                for pci, xid in _XID.findall(line.decode("utf-8", "replace")):
-                    if not self._xid and int(xid) not in OF_APPLICATIONS:
-                        self._xid = f"Xid {xid} of {pci}"
+                for pci, xid, text in _XID.findall(line.decode("utf-8", "replace")):
+                    if int(xid) in OF_HARDWARE and not any(words in text for words in _OVER):
+                        self._xid = self._xid or f"Xid {xid} of {pci}"
         gpus, trouble = count_gpus(self._command, self._timeout_s)
         self._most = max(self._most, gpus)
         if _UPDATED in trouble:
