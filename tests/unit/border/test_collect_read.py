@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -48,8 +49,17 @@ def refusal(body: str) -> str:
         json.dumps({"Type": "Notification", "MessageId": "m", "Message": lines(TWO)}, indent=2),
         json.dumps({"Type": "Notification", "Message": packed(json.dumps(TWO))}),
         base64.encodebytes(gzip.compress(lines(TWO).encode(), mtime=0)).decode(),
+        # What a function of Lambda returned, at its destination (CDK's page of destinations), sent
+        # on by EventBridge and SNS; events of Logstash and fluent-plugin-sqs.
+        json.dumps({"Type": "Notification", "Message": json.dumps({"version": "0", "detail": {
+            "version": "1.0", "requestContext": {"requestId": "c2a6f2ae", "condition": "Success"},
+            "requestPayload": {"Success": True},
+            "responsePayload": {"statusCode": 200, "body": json.dumps(TWO)}}})}),
+        json.dumps({"@timestamp": "2026-11-20T10:00:00Z", "@version": "1", "message": lines(TWO)}),
+        json.dumps({"log": lines(TWO) + "\n", "stream": "stdout", "__tag": "ocr"}),
+        json.dumps({"logs": TWO}),
     ],
-)
+)  # fmt: skip
 def test_every_form_of_a_message_reads_alike(body: str) -> None:
     assert [each.request_id for each in read(body).logs] == ["r-0", "r-1"]
 
@@ -134,9 +144,12 @@ GOOD = json.dumps(sent_log())
     [
         ("", "body: should be a JSON object"),
         ("hello", "body: should be a JSON object"),
-        ('{"Type": "Notification"}', "body: should be a JSON object"),
+        ('{"Type": "Notification"}', "logs[0].version: Field required"),
+        (json.dumps({"requestPayload": [], "a": GOOD, "b": GOOD}), "body: a and b hold logs"),
+        (json.dumps({"Message": json.dumps({"detail": sent_log(status="?")})}), "logs[0].status"),
+        (reduce(lambda text, _: json.dumps({"a": text}), range(5), GOOD), "logs[0].version: Field"),
         ('{"Type": "Notification", "Message": "{}"}', "logs[0].version: Field required"),
-        ('{"Type": "Notification"', "body: Invalid JSON: EOF"),
+        ('{"Type": "Notification"', "body: Invalid JSON: expected"),
         ("[]", "logs: the message holds no search log"),
         ("[[]]", "logs[0]: should be an object"),
         (f"[{GOOD}, [{GOOD}]]", "logs[1]: should be an object"),

@@ -59,8 +59,10 @@ _MARKS = b'[]{},"'
 _OTHERS = bytes(set(range(256)).difference(_MARKS))
 _BRACKETS = re.compile(rb"[][{}]")
 _GZIP_IN_BASE64 = b"H4sI"
-# How a body begins that SNS, without raw delivery, or EventBridge has put into a field of its own.
-_AROUND = re.compile(rb'\{\s*"(Type"\s*:\s*"Notification|version"\s*:\s*"0)"')
+# What holds logs, or a note: as JSON, as JSON in a JSON text, or packed.
+_LOGS_IN = re.compile(r'"(request_id|agent)\\*"\s*:|^\s*H4sI')
+# SNS may deliver an event of EventBridge that has what a function of Lambda returned as its body.
+_MOST_AROUND = 4
 _BOM = b"\xef\xbb\xbf"
 _RFC_3339 = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
@@ -206,14 +208,19 @@ class Body:
     notes: tuple[tuple[str, AgentNote], ...] = ()
 
 
-def read(body: str) -> Body:
-    """Read a message body. Raises MessageRefused, naming up to `MAX_ERRORS` wrong fields."""
+def read(body: str, most_around: int = _MOST_AROUND) -> Body:
+    """Read a message body, or what is in `most_around` others around it.
+
+    Raises MessageRefused, naming up to `MAX_ERRORS` wrong fields.
+    """
     listed = _as_list(body)
     try:
         logs = _LOGS.validate_json(listed)
     except ValidationError as error:
         if alone := _read_alone(listed):
             return Body(logs=(), notes=alone)
+        if most_around and (inside := _inside(listed)):
+            return read(inside, most_around - 1)
         raise _refused(listed, error) from None
     if not logs:
         raise MessageRefused("logs: the message holds no search log")
@@ -263,8 +270,6 @@ def without_future(body: Body, sent_at: datetime) -> Body:
 def _as_list(body: str) -> bytes:
     """The body's logs as one JSON list."""
     text = body.encode("utf-8", "surrogatepass").removeprefix(_BOM).strip()
-    if _AROUND.match(text):
-        text = _inside(text).strip()
     data = _unpacked(text) if text.startswith(_GZIP_IN_BASE64) else text
     data = data.removeprefix(_BOM).strip()
     if not data.startswith((b"{", b"[")):
@@ -275,15 +280,19 @@ def _as_list(body: str) -> bytes:
     return data if data.startswith(b"[") else b"[" + _LINE_ENDS.sub(b"},\n{", data) + b"]"
 
 
-def _inside(delivered: bytes) -> bytes:
-    """Take a body out of what a service has put around it."""
-    _check_amount(delivered)
+def _inside(listed: bytes) -> str | None:
+    """Return the one field that has logs in it, where services put others around them."""
     try:
-        around = from_json(delivered)
-    except ValueError as error:
-        raise MessageRefused(f"body: Invalid JSON: {error}") from None
-    body = around.get("Message", around.get("detail"))
-    return body.encode() if isinstance(body, str) else to_json(body)
+        [item] = from_json(listed)
+    except ValueError:
+        return None
+    if not isinstance(item, dict) or "request_id" in item:
+        return None
+    texts = {k: v if isinstance(v, str) else to_json(v).decode() for k, v in item.items()}
+    held = [name for name, text in texts.items() if _LOGS_IN.search(text)]
+    if len(held) > 1:
+        raise MessageRefused(f"body: {' and '.join(held)} hold logs; send one of them")
+    return texts[held[0]] if held else None
 
 
 def _check_amount(data: bytes) -> None:
