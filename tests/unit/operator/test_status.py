@@ -24,6 +24,7 @@ from spotkeeper.domain.decision import (
     Suspect,
     Suspicion,
 )
+from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.load import LoadDigest
@@ -34,7 +35,7 @@ from spotkeeper_operator.status.known import FleetStatus, StackStatus, State, fl
 from spotkeeper_operator.status.looked import Looked
 from spotkeeper_operator.status.shown import exit_code, status_text
 from spotkeeper_operator.text import labelled
-from tests.builders import NOON, backfilled, done, fleet, group, held, instances
+from tests.builders import NOON, backfilled, done, failure, fleet, group, held, instances
 from tests.search_logs import served
 
 FLEET = fleet()
@@ -294,6 +295,22 @@ def test_figures_have_their_age_and_the_rest_is_unknown(
     text = screen(status)
     for each in words.split(" ... "):
         assert each in text
+
+
+NO_CAPACITY = failure(FailureClass.CAPACITY)
+
+
+@pytest.mark.parametrize(("gap_s", "since_s"), [(130, 150), (131, 20)])
+def test_what_was_between_two_turns_is_not_known_if_they_are_far_apart(
+    gap_s: int, since_s: int
+) -> None:
+    short = replace(SIX_SERVE, shortfall_unfilled=2)
+    now, before = (
+        availability(age_s, short, failures=(replace(NO_CAPACITY, at=ago(age_s)),))
+        for age_s in (20, 20 + gap_s)
+    )
+    status = looked(records=(now, health(), before))
+    assert (status.since, status.launches[0].since) == (ago(since_s), ago(since_s))
 
 
 @pytest.mark.parametrize(("share", "kept"), [(0.8, True), (0.95, False)])

@@ -304,6 +304,10 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         for each, mine in turns.items()
         if (failed := [*takewhile(lambda record: record.failed, mine)])
     )
+    tried = turns[Controller.AVAILABILITY]
+    # What was between turns that are further apart is not known.
+    near = takewhile(lambda two: age_from(two[1].at, two[0].at) <= STALE_TURN_S, pairwise(tried))
+    unbroken = [*tried[:1], *(before for _, before in near)]
     names = (fleet.spot_group, fleet.on_demand_group)
     counted: list[GroupStatus] = []
     for group in (groups[name] for name in names if name in groups):
@@ -379,7 +383,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
             for record in fresh.values()
             for one in record.awaited
         ),
-        launches=_failing_launches(turns[Controller.AVAILABILITY]) if fresh else (),
+        launches=_failing_launches(unbroken) if fresh else (),
         load=None if isinstance(load, str) else load,
         waiting=waiting,
         unknown={name: why for name, why in unknown.items() if isinstance(why, str)},
@@ -397,8 +401,9 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         new_version=health.new_version if health and health.controller in fresh else None,
     )
     state, cause = _judged(status, looked, fresh)
-    tried = turns[Controller.AVAILABILITY]
-    since = _since(cause, status, tried if status.availability and tried[0].availability else ())
+    since = _since(
+        cause, status, unbroken if status.availability and unbroken[0].availability else ()
+    )
     whole = {State.WHOLE: True, State.NOT_WHOLE: False}.get(state)
     return replace(status, whole=whole, state=state, cause=cause, since=since)
 
