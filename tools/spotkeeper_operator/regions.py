@@ -45,10 +45,12 @@ class FleetRegions:
 
     @property
     def spot_shares(self) -> dict[str, float]:
-        """The shares of the spot cost by region; empty where a price is not known."""
-        serving = [one for one in self.regions if one.serving]
+        """The shares of the spot cost by region; empty where one is not known."""
+        serving = [one for one in self.regions if one.serving != 0]
         costs = {
-            one.region: one.serving * one.price_usd for one in serving if one.price_usd is not None
+            one.region: one.serving * one.price_usd
+            for one in serving
+            if one.serving is not None and one.price_usd is not None
         }
         whole = sum(costs.values())
         return {r: usd / whole for r, usd in costs.items()} if len(costs) == len(serving) else {}
@@ -96,8 +98,8 @@ def _table(fleet: FleetRegions, now: datetime) -> Iterator[str]:
             "region": one.region,
             "cover": str(one.cover),
             "ask": str(one.ask),
-            "spot": str(one.serving),
-            "on-demand": str(one.on_demand),
+            "spot": "unknown" if one.serving is None else str(one.serving),
+            "on-demand": "unknown" if one.on_demand is None else str(one.on_demand),
             "USD/h": "unknown" if one.price_usd is None else f"{one.price_usd:.4f}",
             "of cost": f"{shares[one.region]:.0%}" if one.region in shares else "-",
             "known": f"{spoken(age_from(one.known_at, now))} ago" if one.known_at else "never",

@@ -31,6 +31,8 @@ from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.permission import Control, Pause
 from spotkeeper.domain.settings.sizing import Objective
+from spotkeeper.domain.spread import Place, Report
+from spotkeeper_operator.regions import FleetRegions, regions_text
 from spotkeeper_operator.status.known import FleetStatus, StackStatus, State, fleet_status
 from spotkeeper_operator.status.looked import Looked
 from spotkeeper_operator.status.shown import exit_code, status_text
@@ -295,6 +297,17 @@ def test_figures_have_their_age_and_the_rest_is_unknown(
     text = screen(status)
     for each in words.split(" ... "):
         assert each in text
+
+
+def test_what_a_region_serves_is_unknown_before_its_first_report() -> None:
+    places = {"us-east-1": Place(), "us-east-2": Place(report=Report(at=ago(20), serving=2))}
+    status = looked(records=(availability(), replace(health(), regions=places)))
+    text = screen(status)
+    assert "us-east-1 cover 0, ask 0; serving unknown; never known" in text
+    assert "us-east-2 cover 0, ask 0; 2 on spot, 0 on demand; known at 11:59:40" in text
+    of_fleet = FleetRegions(fleet="ocr", at=NOON, home="us-east-1", regions=status.regions)
+    assert of_fleet.spot_shares == {}
+    assert "unknown unknown unknown - never" in " ".join(regions_text([of_fleet], NOON).split())
 
 
 NO_CAPACITY = failure(FailureClass.CAPACITY)

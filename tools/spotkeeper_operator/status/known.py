@@ -39,7 +39,7 @@ from spotkeeper.domain.money.ledger import LedgerItem, Life
 from spotkeeper.domain.money.prices import PriceBook, priced
 from spotkeeper.domain.permission import Control, Permission
 from spotkeeper.domain.purchase import PurchaseOption
-from spotkeeper.domain.spread import Place
+from spotkeeper.domain.spread import NEVER, Place
 from spotkeeper.turns.turn import ASK_UNTIL_S
 from spotkeeper_operator.aws import Activity, Aws, read_activities
 from spotkeeper_operator.rollout import Refresh
@@ -179,13 +179,14 @@ class RegionFigures:
     """What is known of a region from its report of `known_at`, and the share that its home set.
 
     `state` is empty, "leaving", "stale" or "gone". `price_usd` is a spot hour, egress included.
+    What it serves on spot and on demand is None before its first report.
     """
 
     region: str
     cover: int
     ask: int
-    serving: int
-    on_demand: int
+    serving: int | None
+    on_demand: int | None
     price_usd: float | None
     refused_since: datetime | None
     refused: tuple[str, ...]
@@ -198,14 +199,14 @@ def region_figures(places: Mapping[str, Place]) -> tuple[RegionFigures, ...]:
     return tuple(
         RegionFigures(
             region=region,
+            known_at=(at := None if (report := place.report).at == NEVER else report.at),
             cover=place.share.cover,
             ask=place.share.ask,
-            serving=(report := place.report).serving,
-            on_demand=report.on_demand,
+            serving=report.serving if at else None,
+            on_demand=report.on_demand if at else None,
             price_usd=None if report.price is None else place.price,
             refused_since=report.since if report.refused else None,
             refused=tuple(sorted(report.refused)),
-            known_at=report.at if report.release else None,
             state=place.standing,
         )
         for region, place in places.items()

@@ -288,7 +288,8 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
         text += f"; {needed} needed ({_ago(fleet.turn_age_s[Controller.HEALTH])})"
     rows += (("load", text), ("wait", _wait_words(fleet)))
     for one in fleet.regions:
-        text = f"cover {one.cover}, ask {one.ask}; {one.serving} on spot, {one.on_demand} on demand"
+        serves = f"{one.serving} on spot, {one.on_demand} on demand"
+        text = f"cover {one.cover}, ask {one.ask}; {serves if one.known_at else 'serving unknown'}"
         known = f"known at {one.known_at:%H:%M:%S}" if one.known_at else "never known"
         rows.append((one.region, "; ".join(filter(None, (text, one.state, known)))))
     change, outside = fleet.last_change, fleet.outside
