@@ -203,9 +203,12 @@ class RegionRun:
         # What ended meanwhile still serves in a report that is late, and takes a cover over.
         late_s = 3 * MINUTE_S * bool(self.of(Trouble.LATE, after_s=600.0))
         self.short_s = (self.short_s + MINUTE_S) * (serving < need)
-        if self.short_s > late_s and all(
-            self.at_s - e.at_s >= COVERED_S for e in self.of(Trouble.LOST)
-        ):
+        # What is lost while its home is gone waits for either.
+        covered = all(self.at_s - e.at_s >= COVERED_S for e in self.of(Trouble.LOST)) and not (
+            self.of(Trouble.LOST, after_s=COVERED_S)
+            and self.of(Trouble.HOME_GONE, after_s=COVERED_S)
+        )
+        if self.short_s > late_s and covered:
             yield f"{serving} of {need} serve"
         on_demand = any(view.purchase is Purchase.ON_DEMAND for view in views)
         held_in = Counter(view.pool for view in views if view.purchase is Purchase.SPOT)
