@@ -16,10 +16,10 @@ type Manage = Callable[[int, str], str]
 
 
 class Web:
-    """What it answers at one path; 400 at every other."""
+    """What it answers at one path, to one token; 400 at every other."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path, self.token = path, ""
         self.status = 200
         self.body = ""
         self.url = ""
@@ -59,7 +59,8 @@ def serving(path: str) -> Iterator[Web]:
         def do_GET(self) -> None:
             time.sleep(web.takes_s)
             body = web.body.encode()
-            self.send_response(web.status if self.path == web.path else 400)
+            known = not web.token or self.headers["Authorization"] == web.token
+            self.send_response(web.status if known and self.path == web.path else 400)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             with suppress(BrokenPipeError):

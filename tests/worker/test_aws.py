@@ -102,6 +102,11 @@ def test_permissions_are_of_the_environment_a_file_a_container_or_the_instance(
     for text in (profile, f"\ufeff{profile}"):
         keys.write_text(text, encoding="utf-8")
         assert CredentialChain(metadata, file).get(0.0).key == "AKF"
+    # What the SSM agent or aws_signing_helper writes anew each hour (aws-sdk-go-v2#2135).
+    chain = CredentialChain(None, file)
+    assert chain.get(0.0).key == "AKF"
+    keys.write_text(profile.replace("AKF", "ASIAF") + "aws_session_token = t\n")
+    assert chain.get(61.0).key == "ASIAF"
     assert CredentialChain(metadata, KEYS | file).get(0.0).key == "AKIDEXAMPLE"
     assert CredentialChain(metadata, nothing).get(0.0).key == "ASIATESTING"
     with serving("/role") as container:
@@ -109,6 +114,15 @@ def test_permissions_are_of_the_environment_a_file_a_container_or_the_instance(
         told = {"AccessKeyId": "ASIAC", "SecretAccessKey": "s", "Token": "t"}
         container.body = json.dumps(told | {"Expiration": "2025-11-20T10:00:00Z"})
         assert CredentialChain(metadata, uri).get(0.0).key == "ASIAC"
+        # EKS Pod Identity has the token in a file (runatlantis/helm-charts#349, minio-java#1719).
+        pod = tmp_path / "eks-pod-identity-token"
+        container.token = "of-the-pod"
+        tokens = {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(pod)}
+        pod.write_text("of-the-pod\n")
+        assert CredentialChain(metadata, uri | tokens).get(0.0).key == "ASIAC"
+        with pytest.raises(NoCredentials, match="/role: answered 400"):
+            CredentialChain(metadata, uri).get(0.0)
+        container.token = ""
         container.body = json.dumps(told)
         with pytest.raises(NoCredentials, match=r"incomplete: KeyError.*Expiration"):
             CredentialChain(metadata, uri).get(0.0)

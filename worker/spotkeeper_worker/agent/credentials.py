@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,8 +19,10 @@ from spotkeeper_worker.times import read_time
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Instance roles are renewed at least five minutes before they end.
+# Instance roles are renewed at least five minutes before they end. A file is read each minute: the
+# SSM agent and IAM Roles Anywhere write one anew, and do not tell when its token ends.
 RENEW_BEFORE_S = 300.0
+_FILE_S = 60.0
 _UNREADABLE = (*web.ERRORS, MetadataError, ValueError)
 _CONTAINER_HOST = "http://169.254.170.2"
 _LONGEST = 1 << 20
@@ -30,7 +33,7 @@ class NoCredentials(Exception):
 
 
 class Credentials(NamedTuple):
-    """A key pair, its session, and when it ends (never, for keys of a user)."""
+    """A key pair, its session, and when it ends (never, for keys of the environment)."""
 
     key: str
     secret: str
@@ -65,7 +68,7 @@ class CredentialChain:
         try:
             credentials = (
                 (Credentials(key, secret, token) if key and secret else None)
-                or _of_file(self._environment)
+                or _of_file(self._environment, now)
                 or self._of_a_role()
             )
         except _UNREADABLE as error:
@@ -90,7 +93,12 @@ class CredentialChain:
         body: str | bytes | None = None
         if uri:
             token = self._environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
-            _, body = web.read(uri, {"Authorization": token} if token else {}, 2.0, _LONGEST)
+            # EKS Pod Identity has it in a file, and writes that anew.
+            if file := self._environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", ""):
+                token = Path(file).read_text(encoding="utf-8").strip()
+            status, body = web.read(uri, {"Authorization": token} if token else {}, 2.0, _LONGEST)
+            if status != HTTPStatus.OK:
+                raise MetadataError(f"{uri}: answered {status}")
         elif self._metadata:
             roles = "meta-data/iam/security-credentials/"
             role = self._metadata.get(roles)
@@ -107,7 +115,7 @@ class CredentialChain:
             raise ValueError(f"a role's credentials are incomplete: {error!r}") from None
 
 
-def _of_file(environment: Mapping[str, str]) -> Credentials | None:
+def _of_file(environment: Mapping[str, str], now: float) -> Credentials | None:
     """Read a profile of plain keys, as machines of one's own have."""
     named = environment.get("AWS_SHARED_CREDENTIALS_FILE")
     path = Path(named) if named else Path.home() / ".aws" / "credentials"
@@ -127,4 +135,5 @@ def _of_file(environment: Mapping[str, str]) -> Credentials | None:
         return None
     section = parser[profile]
     secret = section.get("aws_secret_access_key", "")
-    return Credentials(section["aws_access_key_id"], secret, section.get("aws_session_token", ""))
+    token, ends_at = section.get("aws_session_token", ""), now + RENEW_BEFORE_S + _FILE_S
+    return Credentials(section["aws_access_key_id"], secret, token, ends_at)
