@@ -65,15 +65,15 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         "bounds.spot_mx: is not known here",
     ),
     "overrides that are no JSON": (lambda: write(ocr__overrides="{"), "ocr.overrides: is not JSON"),
-    "no text": (lambda: write(ocr=" "), "is not JSON"),
+    "no text": (lambda: write(ocr=" "), "ocr: is empty"),
     "ciphertext": (lambda: write(ocr="AQICAHh"), "not SecureString"),
     "a list": (lambda: write(ocr=[FIRST]), "must be a JSON object"),
     "a field twice": (
         lambda: write(ocr=json.dumps(FIRST)[:-1] + ', "bounds": {"spot_max": 1}}'),
         "bounds stands twice in one object",
     ),
-    "a wrong type": (lambda: write(ocr={**FIRST, "slots": "4"}), "slots: Input should be"),
-    "a section of another type": (lambda: write(ocr={**FIRST, "sizing": []}), "sizing: Input"),
+    "a wrong type": (lambda: write(ocr={**FIRST, "slots": "4"}), "slots: must be a whole number, without quotes"),
+    "a section of another type": (lambda: write(ocr={**FIRST, "sizing": []}), "sizing: must be an object"),
     "one wrong setting": (
         lambda: write(ocr={**FIRST, "worker_health": {"enabled": 1}}),
         "worker_health.enabled",

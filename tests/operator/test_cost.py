@@ -142,6 +142,9 @@ def test_unread_figures_are_unknown(
     code, out, _ = run("cost")
     assert (code, "its cost is not included" in " ".join(out.split())) == (1, True)
     boto3.client("ssm").delete_parameter(Name=f"{PATH}/night")
+    deployed.put("main.overrides", "{")
+    assert run("cost")[0] == 0, "the earlier document is in force, and its fleet's cost is known"
+    deployed.put("main.overrides", "{}")
     deployed.at(deployed.cloud.now_s + 3600)
     found = json.loads(run("cost", "--json")[1])
     assert "later costs are not known" in found["unknown"][0]

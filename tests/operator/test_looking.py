@@ -242,7 +242,7 @@ def test_a_fleet_with_an_invalid_document_is_named_and_not_called_unknown(deploy
         code, out, err = run(*command.split())
         assert (code, err.count(wrong)) == (1, 1)
         assert out.strip()
-        assert "this fleet is left out" in err
+        assert "no turn runs for it" in err
 
 
 def test_each_fleet_counts_the_instances_of_its_own_groups(stage_of: StageOf) -> None:

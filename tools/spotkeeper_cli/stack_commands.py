@@ -79,10 +79,10 @@ class OnStack:
         typer.echo(json(*answers) if self.json else shown(text(*answers)), nl=False)
 
     def name_left_out(self, fleet: str | None) -> None:
-        """Name the fleets whose documents are wrong, which the answer lacks; exit code 1."""
+        """Say which documents are wrong, and whether the answer has their fleets; exit code 1."""
         wrong = self.aws.wrong_documents if fleet is None else ()
         for error in wrong:
-            typer.echo(f"error: {error}: this fleet is left out", err=True)
+            typer.echo(shown(f"error: {error}"), err=True)
         if wrong:
             raise typer.Exit(1)
 

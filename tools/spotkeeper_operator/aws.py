@@ -141,7 +141,7 @@ def chosen(documents: FleetDocuments, name: str | None) -> "Sequence[Fleet]":
         return documents.fleets
     named = [fleet for fleet in documents.fleets if fleet.name == name]
     if not named and name in documents.names:
-        wrong = "; ".join(str(error) for error in documents.errors)
+        wrong = "; ".join(str(e) for e in documents.errors if getattr(e, "fleet", name) == name)
         raise OperatorError(f"fleet {name} has no turns: {wrong}")
     if not named:
         known = ", ".join(fleet.name for fleet in documents.fleets) or "none"

@@ -336,7 +336,7 @@ def read_cost(
         until=until,
         peak=None if gone else peak,
         unknown=(
-            *(f"{error}: its cost is not included" for error in documents.errors),
+            *(f"{error}: its cost is not included" for error in documents.left_out),
             *unread(ledger, names, items, since, until),
         ),
         noticed=ask(around_interruptions),

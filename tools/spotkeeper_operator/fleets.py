@@ -24,7 +24,7 @@ from spotkeeper.domain.permission import Mode
 from spotkeeper.ports import Ports
 from spotkeeper.turns.check_availability import check_availability
 from spotkeeper.turns.check_health import check_health
-from spotkeeper_operator.aws import Aws, OperatorError
+from spotkeeper_operator.aws import Aws, OperatorError, chosen
 
 # What Parameter Store takes in a standard parameter (PutParameter, Value).
 LONGEST = 4096
@@ -59,6 +59,8 @@ def read_files(files: Sequence[Path]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for file in files:
         name = file.name.removesuffix(".json")
+        if name == file.name:
+            raise OperatorError(f"{file}: is not called NAME.json or NAME{OVERRIDES}.json")
         if name in texts:
             raise OperatorError(f"{file}: another file has the document {name}, too")
         try:
@@ -83,7 +85,7 @@ def mistakes_in(texts: Mapping[str, str]) -> list[str]:
                        "bounds": _BOUNDS})
         for name in alone
     }  # fmt: skip
-    return [*found, *judge({**beside, **texts}, InForce(), None).errors]
+    return [*found, *judge({**beside, **texts}, InForce(), None).mistakes.values()]
 
 
 class Deployed:
@@ -107,10 +109,11 @@ class Deployed:
                 f"put your settings into {own}{OVERRIDES}.json"
             )
         after = judge({**self.texts, **files}, InForce(texts=self.texts), self._now)
-        if after.errors:
-            raise OperatorError("; ".join(after.errors))
         before = {f.name: f for f in InForce(texts=self.texts).fleets(None)}
         named = {name.removesuffix(OVERRIDES) for name in files}
+        # Another fleet's mistake stops none of these.
+        if wrong := [mistake for name, mistake in after.mistakes.items() if name in named]:
+            raise OperatorError("; ".join(wrong))
         self._fleets = [fleet for fleet in after.fleets if fleet.name in named]
         return [
             Difference(
@@ -134,22 +137,25 @@ class Deployed:
         return [_next(record) for report in reports for record in report.records]
 
     def apply(self, files: Mapping[str, str], differences: Sequence[Difference]) -> None:
-        """Write the documents that differ; an error names those that are written already."""
+        """Write the documents that differ; an error names those that are written already.
+
+        Raises `OperatorError` where somebody else wrote one since they were compared.
+        """
         written: list[str] = []
-        for parameter in [name for each in differences for name in each.parameters]:
-            text = files[parameter.removeprefix(f"{self._path}/")]
+        names = {p: p.removeprefix(f"{self._path}/") for each in differences for p in each.parameters}
+        now = self._aws.document_texts(self._stack)
+        if theirs := [p for p, name in names.items() if now.get(name) != self.texts.get(name)]:
+            raise OperatorError(f"changed by somebody else meanwhile: {', '.join(theirs)}: run it again")
+        for parameter, name in names.items():
             done = f" (written before: {', '.join(written)})" if written else ""
             with aws_errors(f"writing the fleet document {parameter}{done}"):
-                self._ssm.put_parameter(Name=parameter, Value=text, Type="String", Overwrite=True)
+                self._ssm.put_parameter(Name=parameter, Value=files[name], Type="String", Overwrite=True)
             written.append(parameter)
 
     def show(self, name: str) -> Mapping[str, Any]:
         """Return every setting of a fleet as it is in force, by section."""
-        fleets = {f.name: f for f in InForce(texts=self.texts).fleets(None)}
-        if name not in fleets:
-            known = ", ".join(fleets) or "none"
-            raise OperatorError(f"there is no fleet {name} with a right document; known: {known}")
-        return _settings(fleets[name])
+        (fleet,) = chosen(self._aws.documents(self._stack), name)
+        return _settings(fleet)
 
 
 def difference_text(differences: Sequence[Difference]) -> str:

@@ -36,7 +36,11 @@ TIME = "%Y-%m-%d %H:%M UTC"
 
 
 class WrongFleetDocument(FleetError):
-    """A fleet document that cannot be in force; the other fleets go on."""
+    """A document of `fleet` that cannot be in force; the other fleets go on."""
+
+    def __init__(self, fleet: str, mistake: str) -> None:
+        super().__init__(mistake)
+        self.fleet = fleet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,12 @@ class FleetDocuments:
     fleets: tuple[Fleet, ...]
     errors: tuple[FleetError, ...]
     names: frozenset[str] = frozenset()
+
+    @property
+    def left_out(self) -> tuple[FleetError, ...]:
+        """The mistakes of which no earlier document is in force."""
+        run = {fleet.name for fleet in self.fleets}
+        return tuple(e for e in self.errors if getattr(e, "fleet", None) not in {None, *run})
 
     @property
     def groups(self) -> frozenset[str]:
@@ -146,7 +156,7 @@ class FleetDocumentStore:
                 raise Unavailable(why) from error
             errors.append(Unavailable(f"{why}; those that were read last stay in force"))
         judged = judge(self._last, self._in_force, now)
-        if self._copy and (self._copied is None or judged.errors):
+        if self._copy and (self._copied is None or judged.mistakes):
             # Another function may have seen later documents than this one.
             self._copied = self._copy.read() or self._copied
             known = self._copied or self._in_force
@@ -158,10 +168,13 @@ class FleetDocumentStore:
         is_new = copies and self._copied not in (None, judged.in_force)
         if self._copy and is_new and self._copy.keep(judged.in_force):
             self._copied = judged.in_force
-        errors += map(WrongFleetDocument, judged.errors)
+        errors += [
+            WrongFleetDocument(name, f"{mistake}; {judged.follows(name)}")
+            for name, mistake in judged.mistakes.items()
+        ]
         if not judged.documents:
             message = f"no fleet document under {self._path}: create one (docs/settings.md)"
-            errors.append(WrongFleetDocument(message))
+            errors.append(WrongFleetDocument("", message))
         names = judged.documents.union(f.name for f in judged.fleets)
         documents = FleetDocuments(fleets=judged.fleets, errors=tuple(errors), names=names)
         # A warm function is given the same documents every minute.
@@ -172,18 +185,26 @@ class FleetDocumentStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Which fleets can be run, each mistake, and the names of the documents that are there."""
+    """Which fleets can be run, mistakes by fleet, and the names of the documents that are there."""
 
     fleets: tuple[Fleet, ...]
-    errors: tuple[str, ...]
+    mistakes: Mapping[str, str]
     documents: frozenset[str]
     in_force: InForce
+
+    def follows(self, name: str) -> str:
+        """Say what turns do about a mistake."""
+        if name not in self.in_force.texts:
+            return "no turn runs for it"
+        since = self.in_force.wrong_since.get(name)
+        until = f"until {since + KEPT_FOR:{TIME}}" if since else "for now"
+        return f"as it was before, it stays in force {until}"
 
 
 def judge(read: Mapping[str, str], before: InForce, now: datetime | None) -> Judged:
     """Put into force what is right; instead of a mistake, what was in force before."""
     documents = frozenset(name for name in read if not name.endswith(OVERRIDES))
-    known, mistakes, errors = {f.name: f for f in before.fleets(now)}, dict[str, str](), list[str]()
+    known, mistakes = {f.name: f for f in before.fleets(now)}, dict[str, str]()
     fleets: dict[str, Fleet] = {}
     for name in documents:
         try:
@@ -198,7 +219,7 @@ def judge(read: Mapping[str, str], before: InForce, now: datetime | None) -> Jud
         )
     for name in sorted(n.removesuffix(OVERRIDES) for n in read.keys() - documents):
         if name not in documents | known.keys():
-            errors.append(f"{name}{OVERRIDES} overrides no document: there is no {name}")
+            mistakes[name] = f"{name}{OVERRIDES} overrides no document: there is no {name}"
     fleets |= {name: known[name] for name in mistakes if name in known}
     while clash := _clash(fleets, known):
         group, wrong, holder = clash
@@ -212,13 +233,9 @@ def judge(read: Mapping[str, str], before: InForce, now: datetime | None) -> Jud
                 fleets[name] = was
     kept = mistakes.keys() & fleets.keys()
     since = {n: at for n in kept if (at := before.wrong_since.get(n, now))}
-    for name, mistake in sorted(mistakes.items()):
-        until = f"until {since[name] + KEPT_FOR:{TIME}}" if name in since else "for now"
-        goes_on = f"as it was before, it stays in force {until}"
-        errors.append(f"{mistake}; {goes_on if name in kept else 'no turn runs for it'}")
     return Judged(
         fleets=tuple(fleet for _, fleet in sorted(fleets.items())),
-        errors=tuple(errors),
+        mistakes=dict(sorted(mistakes.items())),
         documents=documents,
         in_force=InForce(
             texts={

@@ -13,21 +13,31 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 def wrong_fields(error: ValidationError, whole: str, known: Mapping[str, str] = _NONE) -> str:
     """Name every wrong field and what is wrong with it; `whole` names the value itself.
 
-    `known` has the names of fields, each with an example or empty: of a field that does not exist,
-    the nearest is proposed.
+    `known` has the fields, such as bounds.spot_max, each with an example or empty: of a field that
+    does not exist, the nearest is proposed.
     """
     errors = error.errors(include_url=False, include_input=False)
     return "; ".join(f"{'.'.join(map(str, e['loc'])) or whole}: {_why(e, known)}" for e in errors)
 
 
+# What pydantic requires, in words: JSON written by hand has quotes and units around numbers.
+_MUST_BE = {
+    "int_type": "must be a whole number, without quotes or a unit",
+    "float_type": "must be a number, without quotes or a unit",
+    "bool_type": "must be true or false, without quotes",
+}
+
+
 def _why(error: Mapping[str, Any], known: Mapping[str, str]) -> str:
-    name = str(error["loc"][-1]) if error["loc"] else ""
+    path = ".".join(map(str, error["loc"]))
     match error["type"]:
         case "extra_forbidden":
-            near = get_close_matches(name, known, n=1)
-            return f"is not known here{f': did you mean {near[0]}?' if near else ''}"
+            called = {each.rpartition(".")[2]: each for each in known}
+            near = get_close_matches(path.rpartition(".")[2].lower(), called, n=1)
+            return f"is not known here{f': did you mean {called[near[0]]}?' if near else ''}"
         case "string_pattern_mismatch":
-            example = f": an example is {known[name]}" if known.get(name) else ""
+            example = f": an example is {known[path]}" if known.get(path) else ""
             return f"does not have the form of this field{example}"
-        case _:
-            return str(error["msg"]).removeprefix("Value error, ")
+        case kind:
+            text = str(error["msg"]).removeprefix("Value error, ")
+            return _MUST_BE.get(kind, text.replace("Input should be", "must be"))

@@ -21,6 +21,8 @@ from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
 # As search logs may name it; Parameter Store allows longer ones.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+# Ciphertext.
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+=*")
 
 
 class FleetDocumentError(Exception):
@@ -80,7 +82,8 @@ FleetDocument = section(
 
 _FLEET = TypeAdapter(Fleet)
 # Every name that a document may have, with its example.
-_FIELDS = {f: "" for each in (FleetDocument, *SECTIONS.values()) for f in each.model_fields}
+_FIELDS = {f"{name}.{each}": "" for name, of in SECTIONS.items() for each in of.model_fields}
+_FIELDS |= dict.fromkeys(FleetDocument.model_fields, "")
 _FIELDS |= {field.name: setting.example for field, setting in settings_of(Fleet)}
 
 
@@ -123,6 +126,8 @@ def _unused(document: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _object(name: str, text: str) -> dict[str, Any]:
+    if not text.strip("\ufeff \t\r\n"):
+        raise FleetDocumentError(f"fleet document {name}: is empty")
     try:
         value = json.loads(
             # Some editors begin a file with a byte order mark.
@@ -130,11 +135,11 @@ def _object(name: str, text: str) -> dict[str, Any]:
             object_pairs_hook=_each_once,
         )
     except ValueError as error:
-        # Numbers of thousands of digits, too. Ciphertext is no JSON.
-        raise FleetDocumentError(
-            f"fleet document {name}: is not JSON: {error}; it must be one JSON object in a "
-            "parameter of type String, not SecureString"
-        ) from error
+        # Numbers of thousands of digits, too.
+        must = "write one object, without comments"
+        if _BASE64.fullmatch(text.strip()):
+            must = "its parameter must be of type String, not SecureString"
+        raise FleetDocumentError(f"fleet document {name}: is not JSON: {error}; {must}") from error
     if not isinstance(value, dict):
         raise FleetDocumentError(f"fleet document {name}: must be a JSON object")
     return value
