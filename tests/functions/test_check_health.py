@@ -1,15 +1,18 @@
 """check_health as Lambda calls it, on moto: logs from the table become a size and metrics."""
 
 import json
+from dataclasses import replace
 
 import boto3
 import pytest
 
 from functions.check_health.app import handler
-from spotkeeper.domain.load.digest import sent_iso
+from spotkeeper import wiring
+from spotkeeper.domain.load.digest import digest, sent_iso
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
 from tests.builders import TABLE, at
 from tests.functions.conftest import Metrics, StageOf, document
+from tests.search_logs import served
 
 
 def test_load_becomes_a_size_a_record_and_metrics(stage_of: StageOf, metrics: Metrics) -> None:
@@ -30,6 +33,19 @@ def test_load_becomes_a_size_a_record_and_metrics(stage_of: StageOf, metrics: Me
     assert 89 < seen["load_rate"] <= 91
     assert seen["offered_load"] == pytest.approx(3.6, rel=0.05)
     assert seen["wait_p95_s"] == pytest.approx(1.0, rel=0.05)
+
+
+def test_a_load_is_unknown_while_all_that_is_served_had_waited_longer_than_its_window(
+    stage_of: StageOf, metrics: Metrics
+) -> None:
+    """After an outage: it is no load of 0, as workers are busy with what waited."""
+    stage = stage_of(("ocr",))
+    logs = [replace(served(f"i-{n:017}", at(590), 9.0), enqueued_at=at(-1800)) for n in range(4)]
+    wiring.load_table().add(digest(logs, stage.now, "ocr"))
+    stage.call(handler)
+    (record,) = stage.records("ocr")
+    assert record["health"]["offered_load"] is None
+    assert "OfferedLoad" not in metrics("ocr")
 
 
 def test_a_fleet_without_any_log_is_held_and_raises_no_alarm(

@@ -72,8 +72,14 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: write(ocr=json.dumps(FIRST)[:-1] + ', "bounds": {"spot_max": 1}}'),
         "bounds stands twice in one object",
     ),
-    "a wrong type": (lambda: write(ocr={**FIRST, "slots": "4"}), "slots: must be a whole number, without quotes"),
-    "a section of another type": (lambda: write(ocr={**FIRST, "sizing": []}), "sizing: must be an object"),
+    "a wrong type": (
+        lambda: write(ocr={**FIRST, "slots": "4"}),
+        "slots: must be a whole number, without quotes",
+    ),
+    "a section of another type": (
+        lambda: write(ocr={**FIRST, "sizing": []}),
+        "sizing: must be an object",
+    ),
     "one wrong setting": (
         lambda: write(ocr={**FIRST, "worker_health": {"enabled": 1}}),
         "worker_health.enabled",

@@ -31,7 +31,11 @@ def _with(section: str, **settings: Any) -> dict[str, Any]:
     ("name", "text", "mistake"),
     [
         ("main", _with("availability", lanch_deadline_s=900), "mean availability.launch_dead"),
-        ("main", {**document("main"), "spot_max": 9}, "spot_max: is not known here: did you mean b"),
+        (
+            "main",
+            {**document("main"), "spot_max": 9},
+            "spot_max: is not known here: did you mean b",
+        ),
         ("main", _with("bounds", Spot_Min=9), "did you mean bounds.spot_min?"),
         ("main", _with("availability", notice_s="2m"), "a whole number, without quotes or a unit"),
         ("main", "", "document main: is empty\n"),

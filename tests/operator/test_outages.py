@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import boto3
 import pytest
 from botocore.client import BaseClient
 from botocore.exceptions import ReadTimeoutError
@@ -11,7 +12,7 @@ from botocore.exceptions import ReadTimeoutError
 from functions.check_availability.app import handler as check_availability
 from functions.check_health.app import handler as check_health
 from tests.functions.conftest import Stage, StageOf, document
-from tests.operator.command import answered, deploy, intercept, record, run, words
+from tests.operator.command import STACK, answered, deploy, intercept, record, run, words
 from tests.operator.conftest import Days
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/requests"
@@ -57,6 +58,20 @@ def test_a_total_outage(deployed: Stage, waiting: dict[str, Any]) -> None:
     # The age of the oldest request is not known, and all else is.
     waiting["GetMetricData"] = {"MetricDataResults": []}
     assert "wait 30 requests wait now; " in words("status")
+
+
+def test_search_logs_that_nobody_counts(deployed: Stage, waiting: dict[str, Any]) -> None:
+    """Workers serve and send as ever: the queue of search logs is what stands still."""
+    assert waiting
+    boto3.client("cloudformation").delete_stack(StackName=STACK)
+    deploy(SearchLogQueueUrl=QUEUE)
+    deployed.put("main", json.dumps(document("main")))
+    deployed.restart()
+    deployed.at(deployed.cloud.now_s + 600)
+    for turn in (check_health, check_availability):
+        deployed.call(turn)
+    told = "no search log was counted for 11 min, while 30 messages wait"
+    assert f"UNKNOWN: 4 wanted, 4 in service; {told}" in words("status")
 
 
 def test_turns_that_are_throttled_for_minutes(deployed: Stage, denied: Callable[..., None]) -> None:

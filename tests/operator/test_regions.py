@@ -1,6 +1,7 @@
 """The commands about regions, on a home whose other region is a second table."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from spotkeeper import wiring
 from spotkeeper.adapters.doctor.stack import regions_of
 from spotkeeper.adapters.regions import RegionTables
 from spotkeeper.domain.doctor.facts import Unseen
-from spotkeeper.domain.spread import RELEASE, Report
+from spotkeeper.domain.spread import RELEASE, Place, Report
 from spotkeeper_lab.aws.context import create_table
 from spotkeeper_operator import regions
 from spotkeeper_operator.aws import Aws
+from spotkeeper_operator.status.known import region_figures
 from spotkeeper_operator.watch import Watch
 from tests.functions.conftest import ACCOUNT, TABLE, Stage, document
 from tests.operator.command import STACK, answered, deploy, refused, run, words
@@ -57,12 +59,24 @@ def test_regions_show_what_each_covers_and_when_that_was_known(home: Stage) -> N
 
 
 def test_a_region_that_is_removed_leaves_and_may_stay_after_all(home: Stage) -> None:
-    assert "gives its cover away" in answered("region", "remove", "us-east-2")
+    told = "main: us-east-2 covers nothing: deploy without it\n"
+    assert answered("region", "remove", "us-east-2") == told
     home.at(home.cloud.now_s + 60)
     home.call(check_health)
     assert "us-east-2 is leaving" in words("regions")
     assert answered("region", "add", "us-east-2") == "main: us-east-2 stays\n"
     assert "has no region eu-west-1" in refused("region", "remove", "eu-west-1")
+
+
+def test_a_region_that_covers_something_gives_it_away(
+    home: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def covers(places: Mapping[str, Place]) -> Any:
+        return tuple(replace(one, cover=2) for one in region_figures(places))
+
+    monkeypatch.setattr(regions, "region_figures", covers)
+    told = "gives its cover of 2 away; deploy without it once `regions` shows 0"
+    assert told in words("region remove us-east-2")
 
 
 def test_add_says_what_a_region_lacks_and_prints_the_commands(

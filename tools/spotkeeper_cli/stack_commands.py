@@ -449,12 +449,12 @@ def remove_region(
 ) -> None:
     """Move a region's share of a fleet to the other regions; `regions` shows what is left."""
     from spotkeeper_operator.control import control_json
-    from spotkeeper_operator.regions import only
+    from spotkeeper_operator.regions import leaving_text, only
 
-    chosen = only(on.aws, on.stack, fleet).name
-    control = on.control(chosen).leave(name)
-    text = f"{chosen}: {name} gives its cover away; deploy without it once `regions` shows 0\n"
-    on.say(lambda *_: text, control_json, chosen, control)
+    chosen = only(on.aws, on.stack, fleet)
+    control = on.control(chosen.name).leave(name)
+    text = partial(leaving_text, on.aws, on.stack, chosen, name)
+    on.say(lambda *_: text(), control_json, chosen.name, control)
 
 
 observe = typer.Typer(

@@ -142,14 +142,20 @@ class Deployed:
         Raises `OperatorError` where somebody else wrote one since they were compared.
         """
         written: list[str] = []
-        names = {p: p.removeprefix(f"{self._path}/") for each in differences for p in each.parameters}
+        names = {
+            p: p.removeprefix(f"{self._path}/") for each in differences for p in each.parameters
+        }
         now = self._aws.document_texts(self._stack)
         if theirs := [p for p, name in names.items() if now.get(name) != self.texts.get(name)]:
-            raise OperatorError(f"changed by somebody else meanwhile: {', '.join(theirs)}: run it again")
+            raise OperatorError(
+                f"changed by somebody else meanwhile: {', '.join(theirs)}: run it again"
+            )
         for parameter, name in names.items():
             done = f" (written before: {', '.join(written)})" if written else ""
             with aws_errors(f"writing the fleet document {parameter}{done}"):
-                self._ssm.put_parameter(Name=parameter, Value=files[name], Type="String", Overwrite=True)
+                self._ssm.put_parameter(
+                    Name=parameter, Value=files[name], Type="String", Overwrite=True
+                )
             written.append(parameter)
 
     def show(self, name: str) -> Mapping[str, Any]:

@@ -79,6 +79,16 @@ def _read(aws: Aws, stack: Stack, fleet: Fleet) -> FleetRegions:
     return FleetRegions(fleet=fleet.name, at=last.at, home=aws.region, regions=figures)
 
 
+def leaving_text(aws: Aws, stack_name: str, fleet: Fleet, region: str) -> str:
+    """Say what a region that is removed still has to give away."""
+    covers = [c for c in _read(aws, aws.stack(stack_name), fleet).regions if c.region == region]
+    text = f"{region} covers nothing: deploy without it"
+    if any(one.cover for one in covers):
+        cover = f"{region} gives its cover of {covers[0].cover} away"
+        text = f"{cover}; deploy without it once `regions` shows 0"
+    return paragraphs([labelled(f"{fleet.name}:", text, 0, len(fleet.name) + 2)])
+
+
 def regions_text(fleets: Sequence[FleetRegions], now: datetime) -> str:
     """Show each fleet's regions in a table, with when each was known."""
     return paragraphs(_table(one, now) for one in fleets)

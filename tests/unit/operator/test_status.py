@@ -171,6 +171,7 @@ THROTTLED = "Throttled: describing Auto Scaling groups"
 FAILING = [availability(age, rule=FAILED, reason=THROTTLED) for age in (20, 80, 140)]
 STOPPED = Failure(kind="Throttled", text="describing Auto Scaling groups")
 STRICT = {"fleet": replace(FLEET, objective=Objective(wait_s=0.5, share=0.95))}
+UNCOUNTED: dict[str, Any] = {"uncounted": 155, "dead": 3}
 SILENT = "no request was logged for 211 s, where many are expected: nobody serves"
 # A turn that only observed, one that nobody asks about, and one that AWS refused in part.
 SLOW_DOWN = Failure(kind="Throttled", text="later")
@@ -236,7 +237,8 @@ PAUSED = Control(pause=Pause(until=ago(-3600), why="image", by="me", at=ago(60))
          "load unknown: the search logs could not be read"),
         # A warning brings availability turns alone, and a turn without requests changed nothing.
         ({"records": (availability(), health(600))}, State.WHOLE, "no health turn has succeeded "
-         "for 10 min: see that the stack's schedules are enabled ... in the last minute wait"),
+         "for 10 min: see whether the stack's schedules are enabled, and the log of its "
+         "functions ... in the last minute wait"),
         ({"records": (held(at=ago(20), action=Action.RESIZE), availability())}, State.WHOLE,
          "nothing is promised last turn"),
         ({"records": (availability(), replace(health(), new_version=NewVersion(version="lt/8")))},
@@ -262,11 +264,16 @@ PAUSED = Control(pause=Pause(until=ago(-3600), why="image", by="me", at=ago(60))
             for until, shown in ((ago(-120), "12:02"), (ago(120), "12:00"))
         ],
         (turns(replace(SIX_SERVE, shortfall_unfilled=2), awaited=(LOGS_AGAIN,)), State.UNKNOWN,
-         "on-demand is kept until workers send search logs"),
+         "on-demand is kept until search logs arrive"),
         # All of them served since.
         (HUNG, State.WHOLE, "6 served in the last minute"),
         (judged(nobody_serves=SILENT, alarms=(Alarm.NOBODY_SERVES,)) | NONE_LOG, State.UNKNOWN,
          f"0 served in the last minute; 20 s ago: {SILENT}"),
+        # Workers may serve as ever: their logs lie in the queue.
+        (judged(nobody_serves=SILENT, alarms=(Alarm.NOBODY_SERVES,)) | NONE_LOG | UNCOUNTED,
+         State.UNKNOWN, "6 in service; no search log was ever counted, while 155 messages "
+         "wait, 3 are dead letters: see `spotkeeper doctor`"),
+        (UNCOUNTED, State.WHOLE, "6 served in the last minute spot"),
         ({"records": CHANGES}, State.WHOLE, "hold [at target] replace i-4 last turn"),
         ({"records": (*FAILING, health(), availability(200))}, State.UNKNOWN,
          f"UNKNOWN: no availability turn has succeeded for 3 min: {THROTTLED} ... "

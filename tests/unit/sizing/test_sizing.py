@@ -177,7 +177,7 @@ def test_stale_search_logs_hold_whatever_they_say(age_s: float, stale: bool) -> 
     assert (sizing.spot_desired == 4) is stale
     if stale:
         assert (sizing.action, sizing.rule) == (Action.HOLD, "stale search logs")
-        assert "Spot 4 -> 4." in sizing.reason
+        assert "Spot stays at 4." in sizing.reason
     never = sized(replace(load(0.0), newest=None))
     assert (never.action, never.spot_desired, never.stale) == (Action.HOLD, 4, True)
     assert "none ever arrived" in never.reason

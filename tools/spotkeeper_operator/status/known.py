@@ -80,6 +80,7 @@ class Cause(StrEnum):
     GROUPS_UNREAD = "groups_unread"
     NOT_KNOWN_TO_SERVE = "not_known_to_serve"
     LOGS_UNREAD = "logs_unread"
+    LOGS_UNCOUNTED = "logs_uncounted"
     NOBODY_SERVES = "nobody_serves"
     SUSPECTS = "suspects"
 
@@ -232,7 +233,8 @@ class FleetStatus:
     search logs; `nobody_serves` is why it found that no worker serves. `regions` are those among
     which a home divides the need, `spot_max` is the document's. `outside` is the newest change of
     the spot group's capacity by somebody else. `new_version` is the one that began last, while
-    there are two.
+    there are two. Of the stack's search logs, `uncounted` messages wait and `dead` could not be
+    read, as far as none was counted lately.
     """
 
     name: str
@@ -270,6 +272,8 @@ class FleetStatus:
     spot_max: int
     outside: Outside | None = None
     new_version: NewVersion | None = None
+    uncounted: int = 0
+    dead: int = 0
 
     @property
     def promise_missed(self) -> bool:
@@ -400,6 +404,8 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         spot_max=fleet.bounds.spot_max,
         outside=None if fleet.is_shared else _outside(records),
         new_version=health.new_version if health and health.controller in fresh else None,
+        uncounted=looked.uncounted,
+        dead=looked.dead,
     )
     state, cause = _judged(status, looked, fresh)
     since = _since(
@@ -467,6 +473,8 @@ def _judged(
     if known >= wanted:
         return State.WHOLE, Cause.SERVES
     if health := fresh.get(Controller.HEALTH):
+        if status.uncounted and (health.stale or Alarm.NOBODY_SERVES in health.alarms):
+            return State.UNKNOWN, Cause.LOGS_UNCOUNTED
         if Alarm.NOBODY_SERVES in health.alarms:
             return State.UNKNOWN, Cause.NOBODY_SERVES
         if health.health and health.health.workers_suspect:

@@ -24,6 +24,9 @@ from spotkeeper_operator.rollout import Refresh, read_refresh
 from spotkeeper_operator.text import age_from, spoken
 
 LOGS_READ_S = 300
+# When no log of this time was counted, the queues of search logs are read.
+NEW_LOGS_S = 120
+LOG_QUEUES = ("SearchLogQueueUrl", "SearchLogDeadLettersUrl")
 # The last change is looked for in this many turns: about two and a half hours of both controllers.
 RECORDS_READ = 300
 # CloudWatch has the age of the oldest message a minute or two late.
@@ -51,7 +54,8 @@ class Looked:
     """What was read of one fleet, None where a read failed; `records` are newest first.
 
     `queue` is the request queue's length, or why it is not known. `oldest` is the age of its
-    oldest message and when it was measured. `refreshes` are the active ones, by group.
+    oldest message and when it was measured. `refreshes` are the active ones, by group. Where no
+    new log was counted, `uncounted` messages of them wait, and `dead` could not be counted.
     """
 
     groups: Mapping[str, Group] | None
@@ -61,6 +65,8 @@ class Looked:
     oldest: tuple[datetime, float] | None = None
     control: Control | None = field(default_factory=Control)
     refreshes: Mapping[str, Refresh] = field(default_factory=dict)
+    uncounted: int = 0
+    dead: int = 0
 
     @property
     def serving(self) -> frozenset[str]:
@@ -144,9 +150,15 @@ class Reading:
                 label = f"{name}: oldest request"
                 ages = self.attempt(CLOUDWATCH, label, partial(self._ages, str(url)))
                 oldest = max(ages or (), default=None)
+            uncounted = dead = 0
+            lately = now - timedelta(seconds=NEW_LOGS_S)
+            if not any(w.last_finished > lately for d in digests or () for w in d.workers):
+                uncounted, dead = (self._messages(queues, of) for of in LOG_QUEUES)
             yield (
                 fleet,
                 Looked(
+                    uncounted=uncounted,
+                    dead=dead,
                     groups=None if groups is None else {n: groups[n] for n in mine if n in groups},
                     records=records,
                     digests=digests,
@@ -158,6 +170,13 @@ class Reading:
                     refreshes=dict(self._refreshes(groups or {}, mine)),
                 ),
             )
+
+    def _messages(self, queues: EveryRequestQueue, output: str) -> int:
+        """Count the messages in a queue of the stack; 0 where that is not known."""
+        if not (url := self.stack.outputs.get(output)):
+            return 0
+        length = self.attempt("the request queue", output, partial(queues.length, url))
+        return length.waiting + length.in_flight if length else 0
 
     def _refreshes(
         self, groups: Mapping[str, Group], mine: Sequence[str]

@@ -73,6 +73,12 @@ def _why(status: FleetStatus) -> str:
             return f"{status.wanted} wanted are in service, and {unknown}{since or turn}"
         case Cause.LOGS_UNREAD:
             return f"{served}; the search logs could not be read"
+        case Cause.LOGS_UNCOUNTED:
+            age_s, waits = status.log_age_s, _waits(status.uncounted, "message")
+            counted = "was ever counted" if age_s is None else f"was counted for {spoken(age_s)}"
+            text = f"{served}; no search log {counted}, while {waits}"
+            text += f", {status.dead} are dead letters" * bool(status.dead)
+            return f"{text}: see `spotkeeper doctor`, and the log of CollectSearchLogs"
         case Cause.NOBODY_SERVES:
             served = f"{served}, {status.known_to_serve} served in the last minute"
             return f"{served}; {health_ago}: {status.nobody_serves or 'nobody serves'}"
@@ -83,6 +89,10 @@ def _why(status: FleetStatus) -> str:
             return f"{text}: {named}" if named else text
         case Cause.SERVES:
             return f"{served}, {status.known_to_serve} served in the last minute"
+
+
+def _waits(count: int, what: str = "request") -> str:
+    return f"1 {what} waits" if count == 1 else f"{count} {what}s wait"
 
 
 def _silent(status: FleetStatus) -> list[Controller]:
@@ -97,7 +107,11 @@ def _no_turn(status: FleetStatus, controller: Controller) -> str:
     how_long = "yet" if age_s is None else f"for {spoken(age_s)}"
     # The advice follows the last of them.
     last = controller is _silent(status)[-1]
-    advice = ["see that the stack's schedules are enabled"] if last else []
+    advice = (
+        ["see whether the stack's schedules are enabled, and the log of its functions"]
+        if last
+        else []
+    )
     return ": ".join([f"no {controller} turn has succeeded {how_long}", *(errors[:1] or advice)])
 
 
@@ -170,7 +184,7 @@ def _next(status: FleetStatus) -> Iterator[str]:
             yield f"{_AWAITED[one.what]} at {one.until:%H:%M}{latest}"
         elif one.what is Awaiting.SEARCH_LOGS:
             what = "the size" if status.stale else "on-demand"
-            yield f"{what} is kept until workers send search logs"
+            yield f"{what} is kept until search logs arrive"
         elif one.what is Awaiting.NEXT_ATTEMPT:
             yield "AWS repeats the launches"
 
@@ -199,10 +213,10 @@ def _also(status: FleetStatus) -> Iterator[str]:
     there, known = status.in_service or 0, status.known_to_serve or 0
     if known < there and _suspect(status) and status.cause is not Cause.SUSPECTS:
         yield f"{_suspect(status)} may not work"
-    if status.nobody_serves and status.cause is not Cause.NOBODY_SERVES:
+    if status.nobody_serves and status.cause not in (Cause.NOBODY_SERVES, Cause.LOGS_UNCOUNTED):
         yield status.nobody_serves
-    if status.waiting and (count := status.waiting.requests):
-        yield "1 request waits" if count == 1 else f"{count} requests wait"
+    if status.waiting and status.waiting.requests:
+        yield _waits(status.waiting.requests)
     if (new := status.new_version) and new.verdict is not Verdict.NO_WORSE:
         worse = new.verdict is Verdict.WORSE
         yield new.text.replace(" is worse", " is WORSE") if worse else new.text
@@ -320,9 +334,7 @@ def _wait_words(fleet: FleetStatus) -> str:
             least = waiting.oldest_at_least_s
             least -= least % (1 if least < 120 else 60 if least < 7200 else 360)  # noqa: PLR2004
             longest = f", the oldest for at least {spoken(least)} at {waiting.oldest_at:%H:%M}"
-        count = waiting.requests
-        waits = "1 request waits" if count == 1 else f"{count} requests wait"
-        parts.append(f"{waits} now{longest}")
+        parts.append(f"{_waits(waiting.requests)} now{longest}")
     elif waiting is not None:
         parts.append("no request waits now")
     if load is not None:

@@ -258,7 +258,8 @@ def _figures(wanted: HealthPlan, replaced: int) -> HealthFigures:
         late = load.waits.count - load.waits.within(fleet.objective.wait_s)
     a_minute = 60 / load.window_s
     return HealthFigures(
-        offered_load=load.offered,
+        # After a long wait, all that finished lately had arrived before the window.
+        offered_load=load.offered if load.offered or not load.finished else None,
         load_rate=100 * max(load.load_rate.values(), default=0.0),
         workers_needed=sizing.workers,
         workers_live=len(load.workers),

@@ -386,7 +386,8 @@ ACCOUNT_CHECKS: tuple[Check[Facts], ...] = (
             if fleet.sizing.enabled and fleet.objective and fleet.request_queue_url is None
         )),
     Check("search-logs-stale", WARNING, "search logs are stale, {it}: the fleet keeps its size",
-        "check that workers send to the output SearchLogQueueUrl, with this fleet's name",
+        "check that workers send to the output SearchLogQueueUrl, with this fleet's name, and that "
+        "CollectSearchLogs counts its messages",
         _stale_logs),
     Check("launch-part-gone", ERROR, "the {it[0]} does not exist: launches fail ({it[1]})",
         "create it again, or correct the launch template",

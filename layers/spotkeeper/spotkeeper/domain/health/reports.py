@@ -440,7 +440,8 @@ def nobody_serves(memory: HealthMemory, now: datetime, *, declared: int = 0) -> 
         return f"nobody serves: {waiting} requests wait, and {why}"
     if memory.was_quiet_before(now):
         return ""
-    return f"{why}, where many are expected: nobody serves, or requests have stopped"
+    maybe = "nobody serves, requests have stopped, or their logs do not arrive"
+    return f"{why}, where many are expected: {maybe}"
 
 
 def _could_log_since(memory: HealthMemory, newest: datetime) -> datetime:

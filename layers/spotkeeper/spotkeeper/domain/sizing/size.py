@@ -591,12 +591,15 @@ def _limited(turn: _Turn, estimate: Estimate) -> Estimate:
 
 
 def _sizing_of(turn: _Turn, estimate: Estimate) -> Sizing:
-    instances, why = estimate.instances, estimate.reason
-    hold = instances == turn.spot.desired
+    instances, why, desired = estimate.instances, estimate.reason, turn.spot.desired
+    hold = instances == desired
+    change = f"stays at {desired}" if hold else f"{desired} -> {instances}"
+    if not hold and not turn.fleet.sizing.enabled:
+        change = f"stays at {desired}, where its load needs {instances}"
     return Sizing(
         action=Action.HOLD if hold else Action.RESIZE,
         rule=estimate.bound or ("at target" if hold else estimate.rule),
-        reason=f"Spot {turn.spot.desired} -> {instances}. {why[:1].upper()}{why[1:]}.",
+        reason=f"Spot {change}. {why[:1].upper()}{why[1:]}.",
         workers=estimate.workers,
         spot_desired=instances,
         stale=estimate.stale,
