@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from spotkeeper.domain.health.diagnosis import diagnose
+from spotkeeper.domain.health.diagnosis import OBSERVATIONS_APART, diagnose
 from tests.builders import at, fleet
 from tests.unit.health.test_worker_health import HUNG, LONG_AGO, SIX, SPOT, busy, load
 
@@ -25,17 +25,23 @@ def test_times_of_maintenance(times: str, within: list[int], outside: list[int])
     one = replace(fleet(), maintenance=times)
     for minutes in (*within, *outside):
         now = SATURDAY + timedelta(minutes=minutes)
-        assert one.in_maintenance(now) is (minutes in within), now
-        assert one.in_maintenance(now.astimezone(timezone(timedelta(hours=9)))) is (
-            minutes in within
-        )
+        until = one.maintenance_until(now)
+        assert (until is not None) is (minutes in within), now
+        assert one.maintenance_until(now.astimezone(timezone(timedelta(hours=9)))) == until
 
 
 @pytest.mark.parametrize(
-    ("times", "replaced"), [("11:00-11:59", SPOT[:1]), ("Fri 11:59-13:00", [])]
+    ("times", "replaced", "at_s"),
+    [("11:00-11:59", SPOT[:1], None), ("Fri 11:59-13:00", [], 3600)],
 )
-def test_nothing_is_replaced_for_health_within_them(times: str, replaced: list[str]) -> None:
+def test_nothing_is_replaced_for_health_within_them(
+    times: str, replaced: list[str], at_s: float | None
+) -> None:
     memory = replace(HUNG, suspects={SPOT[0]: LONG_AGO})
     of = replace(fleet(), maintenance=times)
     diagnosis = diagnose(load(*busy(*SPOT[1:])), SIX, of, memory, at(0))
     assert ([*diagnosis.reasons], [*diagnosis.replace]) == ([SPOT[0]], [*replaced])
+    assert diagnosis.replaces_at == (at_s and at(at_s))
+    # It is said before the second observation, too.
+    first = diagnose(load(*busy(*SPOT[1:])), SIX, of, HUNG, at(0))
+    assert first.replaces_at == (at(3600) if at_s else at(OBSERVATIONS_APART.total_seconds()))

@@ -247,6 +247,8 @@ PAUSED = Control(pause=Pause(until=ago(-3600), why="image", by="me", at=ago(60))
          "in the last minute; PAUSED until 13:00: Spotkeeper changes nothing mode PAUSED until"),
         ({"records": (availability(), health(figures=replace(NEEDED, workers_missing=5)))},
          State.WHOLE, "minute; its promise needs 5 more workers than spot_max allows"),
+        (HUNG | FOUR_LOG | {"fleet": replace(FLEET, maintenance="Fri 11:00-13:30")}, State.UNKNOWN,
+         "i-5 hangs; in MAINTENANCE until 13:30: nothing is replaced spot"),
         ({"digests": logs(SIX, 70)}, State.IN_SERVICE, "(last 2 min, none for 70 s)"),
         ({"groups": {"spot": groups()["spot"]}}, State.NOT_WHOLE,
          "NOT WHOLE: on-demand does not exist"),

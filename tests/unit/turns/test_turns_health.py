@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.decision import Answer, Controller, DecisionRecord, RequestKind, Suspicion
+from spotkeeper.domain.decision import (
+    Answer,
+    Awaiting,
+    Controller,
+    DecisionRecord,
+    RequestKind,
+    Suspicion,
+)
 from spotkeeper.domain.health.decide import (
     EndInstance,
     HealthAction,
@@ -192,6 +199,18 @@ def test_a_request_that_comes_too_late_is_recorded_as_refused(
     (outcome,) = record.refused
     assert (outcome.request.kind, record.changed) == (RequestKind.RESIZE_SPOT, False)
     assert stage.cloud.group("spot").desired == 4
+
+
+def test_a_record_says_until_when_maintenance_keeps_a_hung_worker() -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    stage.fleet = replace(stage.fleet, maintenance="00:00-00:00")
+    victim = hung(stage)
+    (record,) = stage.turn(7).records
+    assert victim in stage.spot
+    assert "nothing is replaced until 00:00 UTC, for maintenance." in record.reason
+    (again,) = record.awaited
+    assert again.what is Awaiting.REPLACEMENT
+    assert again.until and (again.until.hour, again.until.minute) == (0, 0)
 
 
 def test_a_record_names_no_more_suspects_than_an_item_holds(

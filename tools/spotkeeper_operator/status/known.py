@@ -234,7 +234,7 @@ class FleetStatus:
     which a home divides the need, `spot_max` is the document's. `outside` is the newest change of
     the spot group's capacity by somebody else. `new_version` is the one that began last, while
     there are two. Of the stack's search logs, `uncounted` messages wait and `dead` could not be
-    read, as far as none was counted lately.
+    read, as far as none was counted lately. Nothing is replaced before `maintenance_until`.
     """
 
     name: str
@@ -274,6 +274,7 @@ class FleetStatus:
     new_version: NewVersion | None = None
     uncounted: int = 0
     dead: int = 0
+    maintenance_until: datetime | None = None
 
     @property
     def promise_missed(self) -> bool:
@@ -406,6 +407,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         new_version=health.new_version if health and health.controller in fresh else None,
         uncounted=looked.uncounted,
         dead=looked.dead,
+        maintenance_until=fleet.maintenance_until(now),
     )
     state, cause = _judged(status, looked, fresh)
     since = _since(

@@ -204,6 +204,8 @@ def _also(status: FleetStatus) -> Iterator[str]:
         yield f"PAUSED until {pause.until:%H:%M}: Spotkeeper changes nothing"
     elif status.permission is Permission.OBSERVE:
         yield "OBSERVING: Spotkeeper changes nothing"
+    if status.maintenance_until:
+        yield f"in MAINTENANCE until {status.maintenance_until:%H:%M}: nothing is replaced"
     spot = status.groups[0] if status.groups else None
     if spot and spot.maximum < status.spot_max:
         yield f"{spot.name} may have {spot.maximum} at most, its document says {status.spot_max}"

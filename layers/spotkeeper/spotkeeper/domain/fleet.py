@@ -61,16 +61,16 @@ _CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]"
 _TIME = f"(({'|'.join(_DAYS)}) )?{_CLOCK}-{_CLOCK}"
 
 
-def _within(text: str, at: datetime) -> bool:
-    """Say whether an instant is within a time, which may end on the next day."""
+def _end(text: str, at: datetime) -> datetime | None:
+    """Return when a time ends, perhaps on the next day; None where an instant is not within it."""
     day, _, span = text.rpartition(" ")
     begin, end = (timedelta(hours=int(t[:2]), minutes=int(t[3:])) for t in span.split("-"))
     end += timedelta(days=end <= begin)
     for began in (at, at - timedelta(days=1)):
         midnight = began.replace(hour=0, minute=0, second=0, microsecond=0)
         if day in ("", _DAYS[began.weekday()]) and begin <= at - midnight < end:
-            return True
-    return False
+            return midnight + end
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,10 +185,10 @@ class Fleet:
         tables = [arn.split(":") for arn in self.regions.split(",") if arn]
         return {arn[3]: arn[5].removeprefix("table/") for arn in tables}
 
-    def in_maintenance(self, now: datetime) -> bool:
-        """Say whether an instant is within one of its times of maintenance."""
+    def maintenance_until(self, now: datetime) -> datetime | None:
+        """Return when the time of maintenance ends that an instant is within, if it is."""
         at, spans = now.astimezone(UTC), filter(None, self.maintenance.split(","))
-        return any(_within(span.strip(), at) for span in spans)
+        return max(filter(None, (_end(span.strip(), at) for span in spans)), default=None)
 
     @property
     def is_shared(self) -> bool:

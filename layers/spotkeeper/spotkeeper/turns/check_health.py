@@ -195,6 +195,8 @@ def _record_of(wanted: HealthPlan, answers: Sequence[Answer], this: Round) -> De
     suspects = sorted(diagnosis.suspects, key=lambda one: one.instance_id not in diagnosis.replace)
     reasons += [suspect.text for suspect in suspects[:SUSPECTS]]
     reasons += [f"{more} more suspects"] if (more := len(suspects) - SUSPECTS) > 0 else []
+    if suspects and (until := fleet.maintenance_until(snapshot.now)):
+        reasons.append(f"nothing is replaced until {until:%H:%M} UTC, for maintenance")
     variation = wanted.assessment.load.service.squared_variation
     deadline_s = fleet.availability.launch_deadline_s
     new_version = judged(wanted.memory.trial, variation, deadline_s)

@@ -76,7 +76,7 @@ def early_replacements(assessment: Assessment) -> list[ReplaceEarly]:
         return []
     fleet, now = assessment.snapshot.fleet, assessment.now
     canary = assessment.spot.tried and now in assessment.launching.since.values()
-    if canary or (fleet.maintenance and fleet.in_maintenance(now)):
+    if canary or (fleet.maintenance and fleet.maintenance_until(now)):
         return []
     group = assessment.snapshot.groups.spot
     there = [i.instance_id for i in group.instances if i.phase is Phase.IN_SERVICE]

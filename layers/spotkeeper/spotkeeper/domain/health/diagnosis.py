@@ -112,7 +112,8 @@ def diagnose(
     else:
         silence = now - memory.flow.newest if memory.flow.newest else timedelta(0)
         wanted = one_at_a_time(due, silence, memory, fleet, now)
-    wanted = () if fleet.in_maintenance(now) else wanted
+    until = fleet.maintenance_until(now)
+    wanted = () if until else wanted
     tries = canary(memory.trial, groups)
     # A refresh that rolls it back has launched its successor.
     more = [g for g in groups if sum(i.phase is not Phase.LEAVING for i in g.instances) > g.desired]
@@ -137,6 +138,8 @@ def diagnose(
     replaces_at = min(suspects.values()) + OBSERVATIONS_APART if suspects and not due else None
     if wanted[budget:] and of_last_hour:
         replaces_at = min(of_last_hour) + timedelta(hours=1)
+    if until and suspects:
+        replaces_at = max(until, replaces_at or until)
     return Diagnosis(
         replace=wanted[:budget],
         reasons=reasons,
