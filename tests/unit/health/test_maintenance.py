@@ -42,6 +42,6 @@ def test_nothing_is_replaced_for_health_within_them(
     diagnosis = diagnose(load(*busy(*SPOT[1:])), SIX, of, memory, at(0))
     assert ([*diagnosis.reasons], [*diagnosis.replace]) == ([SPOT[0]], [*replaced])
     assert diagnosis.replaces_at == (at_s and at(at_s))
-    # It is said before the second observation, too.
+    # So it is before the second observation, too.
     first = diagnose(load(*busy(*SPOT[1:])), SIX, of, HUNG, at(0))
     assert first.replaces_at == (at(3600) if at_s else at(OBSERVATIONS_APART.total_seconds()))
