@@ -100,6 +100,7 @@ def test_an_endpoint_of_one_service_that_is_set_wrong_costs_one_line(
     monkeypatch.setenv("AWS_ENDPOINT_URL_SSM", "nonsense")
     told = refused("status")
     assert told.startswith("error: AWS cannot be called as it is configured: Invalid endpoint")
+    assert "mars-1 is not the name of a region" in refused("status", "--region", "mars-1")
 
 
 def test_a_defect_of_ours_is_not_taken_for_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,7 @@ def test_add_says_what_a_region_lacks_and_prints_the_commands(
     assert "Home=us-east-1 FleetName=main Mode=observe" in plan["commands"][-2]
     assert f"Regions={THERE}," in plan["commands"][-1]
     assert "has us-east-1 already" in refused("region", "add", "us-east-1")
+    assert "US-WEST-2 is not the name of a region" in refused("region", "add", "US-WEST-2")
     unknown = Unseen(action="", why="Throttled: slow down")
     monkeypatch.setattr(regions, "group_facts", lambda *_: unknown)
     assert "not known: Throttled" in refused("region", "add", "us-west-2")
@@ -121,6 +122,7 @@ def test_what_if_compares_public_prices(deployed: Stage) -> None:
     assert answer["fleet"] == "main"
     assert (answer["hours"], answer["paid_usd"]) == (None, None)
     assert "0 h" not in words("regions what-if --with us-east-2")
+    assert "mars is not the name of a region" in refused("regions", "what-if", "--with", "mars")
 
 
 def test_a_stack_that_is_no_home_says_so(deployed: Stage) -> None:

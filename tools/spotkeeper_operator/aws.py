@@ -44,6 +44,11 @@ class OperatorError(Exception):
     """Something that the operator can mend; says how."""
 
 
+def _check(region: str) -> None:
+    if not re.fullmatch(r"[a-z]+(-[a-z]+)+-\d+", region):
+        raise OperatorError(f"{region} is not the name of a region, such as us-east-1")
+
+
 class Aws:
     """Clients of one region and profile, made when they are first used."""
 
@@ -57,6 +62,7 @@ class Aws:
             raise OperatorError(f"{error}: see `aws configure list-profiles`") from error
         if not self.session.region_name:
             raise OperatorError("no region: give --region or set AWS_REGION")
+        _check(self.session.region_name)
 
     @property
     def region(self) -> str:
@@ -64,6 +70,7 @@ class Aws:
 
     def client(self, service: str, region: str | None = None) -> Any:
         """Make a client of any service, by its boto3 name."""
+        _check(region or self.region)
         make: Callable[..., Any] = self.session.client
         return make(service, region_name=region, config=CONFIG)
 

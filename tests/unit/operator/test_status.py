@@ -249,6 +249,10 @@ PAUSED = Control(pause=Pause(until=ago(-3600), why="image", by="me", at=ago(60))
          State.WHOLE, "minute; its promise needs 5 more workers than spot_max allows"),
         (HUNG | FOUR_LOG | {"fleet": replace(FLEET, maintenance="Fri 11:00-13:30")}, State.UNKNOWN,
          "i-5 hangs; in MAINTENANCE until 13:30: nothing is replaced spot"),
+        # One machine's clock is behind, and its logs are in the messages of the others.
+        ({"digests": digest([served(i, ago(10), 5.0) for i in SIX] + [served("box", ago(490), 5.0)],
+                            ago(5), "ocr")}, State.WHOLE,
+         "load unknown: logs of gpu-box arrive minutes late: are their clocks right?"),
         ({"digests": logs(SIX, 70)}, State.IN_SERVICE, "(last 2 min, none for 70 s)"),
         ({"groups": {"spot": groups()["spot"]}}, State.NOT_WHOLE,
          "NOT WHOLE: on-demand does not exist"),

@@ -52,6 +52,8 @@ LIVE_S = 60
 LOAD_WINDOW_S = 120
 # With fewer requests for each worker, chance moves its busy share.
 _FEW = 5
+# The first of several are named.
+NAMED = 3
 # The busy share is withheld if new or silent workers, were they idle, would make it less by this.
 _UNSURE = 0.1
 
@@ -518,6 +520,15 @@ def _load_now(fleet: Fleet, looked: Looked, log_age: float | None, now: datetime
         if log_age is None:
             when = "ever" if looked.records is not None else "lately"
             return f"no search log was {when} received{why}"
+        behind = {
+            w.instance_id or w.worker_id
+            for digest in looked.digests
+            for w in digest.workers
+            if digest.sent_at - w.last_finished > timedelta(seconds=LOAD_WINDOW_S)
+        }
+        if log_age <= LOAD_WINDOW_S and behind:
+            names = ", ".join(sorted(behind)[:NAMED])
+            return f"logs of {names} arrive minutes late: are their clocks right?"
         return f"the newest search log is {spoken(log_age)} old{why}"
 
     def is_there(worker: WorkerLoad) -> bool:

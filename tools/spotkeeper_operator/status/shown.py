@@ -11,6 +11,7 @@ from spotkeeper_operator.status.known import (
     EVENTS_OF,
     LIVE_S,
     LOAD_WINDOW_S,
+    NAMED,
     Cause,
     Details,
     Event,
@@ -115,8 +116,6 @@ def _no_turn(status: FleetStatus, controller: Controller) -> str:
     return ": ".join([f"no {controller} turn has succeeded {how_long}", *(errors[:1] or advice)])
 
 
-# The first types are named.
-NAMED = 3
 # What a person can do about launches that fail.
 _ADVICE = {
     FailureClass.CAPACITY: "more instance types or zones would help",
