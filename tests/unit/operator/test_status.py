@@ -114,6 +114,13 @@ def test_live_workers_are_those_of_instances_that_are_in_service() -> None:
     assert "2 of 2 workers served in the last minute; 4 more are draining" in screen(status)
 
 
+def test_workers_are_live_whose_logs_came_with_those_of_a_machine_with_a_late_clock() -> None:
+    late = [*(served(i, ago(10), 5.0) for i in SIX), served("box", ago(490), 5.0)]
+    status = looked(digests=[*digest(late, ago(5), "ocr"), *logs(SIX[:1], 5)])
+    assert status.load
+    assert status.load.workers_live == status.known_to_serve == 6
+
+
 def test_a_busy_share_is_withheld_while_idle_or_hung_workers_would_change_it() -> None:
     """Each of the workers that log is 90 % busy; of the others, or of before, nothing is known."""
 
@@ -249,6 +256,8 @@ PAUSED = Control(pause=Pause(until=ago(-3600), why="image", by="me", at=ago(60))
          State.WHOLE, "minute; its promise needs 5 more workers than spot_max allows"),
         (HUNG | FOUR_LOG | {"fleet": replace(FLEET, maintenance="Fri 11:00-13:30")}, State.UNKNOWN,
          "i-5 hangs; in MAINTENANCE until 13:30: nothing is replaced spot"),
+        ({"records": (availability(), health(figures=replace(NEEDED, on_prem_workers_silent=2)))},
+         State.WHOLE, "minute; 2 workers on premises missing: no log of the last minutes names "),
         # One machine's clock is behind, and its logs are in the messages of the others.
         ({"digests": digest([served(i, ago(10), 5.0) for i in SIX] + [served("box", ago(490), 5.0)],
                             ago(5), "ocr")}, State.WHOLE,

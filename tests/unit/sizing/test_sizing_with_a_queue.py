@@ -69,7 +69,7 @@ def test_a_quiet_fleet_shrinks_to_zero_in_the_cloud(of: Fleet) -> None:
     assert sizing.reason == "Spot 4 -> 0. No request for 600 s, nothing waits or is in flight."
     assert sized(of, quiet(600), 0).rule == "at target"
     held = sized(replace(of, onprem_workers=3), quiet(600), load=silent(onprem=3))
-    assert held.reason.endswith(" 3 are on premises.")
+    assert held.reason.endswith(" On premises: 3.")
 
 
 @pytest.mark.parametrize(

@@ -515,6 +515,7 @@ def _load_now(fleet: Fleet, looked: Looked, log_age: float | None, now: datetime
         >= since_ms
     ]
     load = summarise(fresh, now, LOAD_WINDOW_S, slots=fleet.slots)
+    everyone = summarise(looked.digests, now, LOAD_WINDOW_S, slots=fleet.slots)
     if load.newest is None or not load.finished:
         why = "" if serving else ", and no instance is in service"
         if log_age is None:
@@ -538,7 +539,7 @@ def _load_now(fleet: Fleet, looked: Looked, log_age: float | None, now: datetime
     # Logs of the last seconds are on their way: nobody was idle after the newest one.
     until = summarise(fresh, now, LOAD_WINDOW_S, until=load.newest, slots=fleet.slots)
     there = [w for w in until.workers if is_there(w)]
-    served = [w for w in load.workers if w.last_finished >= lately]
+    served = [w for w in everyone.workers if w.last_finished >= lately]
     live = sum(map(is_there, served))
     onprem = sum(w.cluster is Cluster.ONPREM for w in there)
     expected = len(serving) * fleet.workers_per_instance + (fleet.onprem_workers or onprem)

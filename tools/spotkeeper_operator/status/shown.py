@@ -221,6 +221,9 @@ def _also(status: FleetStatus) -> Iterator[str]:
     if (new := status.new_version) and new.verdict is not Verdict.NO_WORSE:
         worse = new.verdict is Verdict.WORSE
         yield new.text.replace(" is worse", " is WORSE") if worse else new.text
+    if status.health and (silent := status.health.on_prem_workers_silent):
+        workers = "1 worker" if silent == 1 else f"{silent} workers"
+        yield f"{workers} on premises missing: no log of the last minutes names them"
     if status.promise_missed:
         yield "its promise is NOT KEPT"
     if status.health and (more := status.health.workers_missing):

@@ -499,7 +499,7 @@ def _in_instances(turn: _Turn, estimate: Estimate, onprem: int) -> Estimate:
     least, most = bounds(turn.fleet, turn.spot)
     bound = "spot minimum" if wanted < least else ""
     bound = "spot maximum" if wanted > most or estimate.missing else bound
-    reason = estimate.reason + (f". {onprem} are on premises" if onprem else "")
+    reason = estimate.reason + (f". On premises: {onprem}" if onprem else "")
     needed = estimate.needed[-1].workers - onprem if estimate.needed else 0
     if spot_min > turn.fleet.bounds.spot_min and needed <= (spot_min - 1) * per_instance:
         # The operator did not choose it, and only the group knows.
@@ -537,7 +537,8 @@ def partly_known(
 def _partly_logged(load: Load, memory: HealthMemory, fleet: Fleet) -> str:
     """Say why the logs show only a part of the load; empty if they show all of it."""
     if memory.flow.late_workers:
-        workers = f"{memory.flow.late_workers} workers"
+        count = memory.flow.late_workers
+        workers = f"{count} workers" if count > 1 else "a worker"
         return f"logs of {workers} arrive over a minute late: are their clocks right?"
     silent, serving = _passed_by(memory, UNHEARD), len(memory.in_service_since)
     if silent > max(1, MANY * serving):
@@ -599,7 +600,7 @@ def _sizing_of(turn: _Turn, estimate: Estimate) -> Sizing:
     return Sizing(
         action=Action.HOLD if hold else Action.RESIZE,
         rule=estimate.bound or ("at target" if hold else estimate.rule),
-        reason=f"Spot {change}. {why[:1].upper()}{why[1:]}.",
+        reason=f"Spot {change}. {why[:1].upper()}{why[1:]}{'.' * (why[-1:] != '?')}",
         workers=estimate.workers,
         spot_desired=instances,
         stale=estimate.stale,
