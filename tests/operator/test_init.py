@@ -54,8 +54,12 @@ def test_groups_are_created_where_the_file_says_so_and_answers_win(
     }  # fmt: skip
     answers["SpotMax"] = "ten"
     assert "must be numbers" in refused("init", "--file", str(file))
-    file.write_text("[default")
-    assert "samconfig.toml cannot be read" in refused("init", "--yes", "--file", str(file))
+    for text, told in (b"[default", "samconfig.toml cannot be read"), (b"default = 3", "be read"), (
+        b"# \xff", "is not UTF-8 text"
+    ):  # fmt: skip
+        file.write_bytes(text)
+        assert told in refused("init", "--yes", "--file", str(file))
+    assert "is a folder" in refused("init", "--yes", "--file", str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -112,8 +112,8 @@ def exits_on_aws_errors() -> Iterator[None]:
             yield
         except known:
             raise
-        except UnicodeEncodeError as error:
-            raise OperatorError("an argument is not valid UTF-8 text: type it again") from error
+        except UnicodeError as error:
+            raise OperatorError(f"an argument or a file is not UTF-8 text: {error}") from error
         except Exception as error:
             if not _of_botocore(error):
                 raise

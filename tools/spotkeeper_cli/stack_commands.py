@@ -184,6 +184,7 @@ def init(
     with exits_on_aws_errors():
         if not (yes or _asks()):
             raise OperatorError("cannot ask: give --yes for the defaults, or run it in a terminal")
+        check_outputs([file])
         aws = Aws(region, profile)
         found, text = look(aws), file.read_text(encoding="utf-8") if file.is_file() else ""
         given = parameters(found, overrides_of(text), ask)

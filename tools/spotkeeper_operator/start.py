@@ -119,7 +119,7 @@ def overrides_of(text: str) -> dict[str, str]:
         # `sam deploy --guided` quotes each value.
         each = shlex.split(each) if isinstance(each, str) else each
         return dict(one.split("=", 1) for one in each)
-    except (tomllib.TOMLDecodeError, ValueError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise OperatorError(f"samconfig.toml cannot be read: {error}") from error
 
 
