@@ -64,11 +64,6 @@ def test_every_form_of_a_message_reads_alike(body: str) -> None:
     assert [each.request_id for each in read(body).logs] == ["r-0", "r-1"]
 
 
-def test_a_log_that_eventbridge_delivers_is_read() -> None:
-    event = {"version": "0", "detail-type": "served", "source": "ocr", "detail": TWO[0]}
-    assert [each.request_id for each in read(json.dumps(event)).logs] == ["r-0"]
-
-
 def test_unknown_fields_are_kept_out_and_braces_in_text_do_no_harm() -> None:
     fields = sent_log(request_id="}\n{", gpu={"model": "T4"}, cluster="onprem", fleet="ocr.eu-1")
     del fields["instance_id"]

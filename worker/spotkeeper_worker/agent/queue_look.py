@@ -163,7 +163,7 @@ def _count_in_rabbitmq(address: Address) -> tuple[int, int]:
     if counts.get("type") == "stream":
         raise LookFailed(f"{address} is a stream, which keeps what was served")
     if not all(isinstance(count, int) and count >= 0 for count in (ready, held)):
-        raise LookFailed(f"{address}: the broker does not know its number of messages yet")
+        raise LookFailed(f"{address} does not know its number of messages yet (or has no metrics)")
     return ready, held
 
 
