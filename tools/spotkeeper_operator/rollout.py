@@ -129,16 +129,12 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The next step of a roll-out: of a group, and why."""
+    """The next step of a roll-out: of a group, and why; look again after `again_s` seconds."""
 
     step: Step
     why: str
     group: str = ""
-
-    @property
-    def again_s(self) -> float:
-        """After how many seconds to look again."""
-        return LOOK_FOR_CANARY_S if self.step is Step.CANARY else LOOK_EVERY_S
+    again_s: float = LOOK_EVERY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,15 +252,18 @@ def _of_canary(
     if running or group.of(new):
         text = mine.text if mine else f"{len(group.of(new))} of version {new}, none is compared yet"
         until = f" (at least until {since + wish.bake:%H:%M})" if since else ""
-        return Plan(step=Step.WAIT, group=group.name, why=f"{text}{until}")
+        soon = LOOK_EVERY_S if group.of(new) else LOOK_FOR_CANARY_S
+        return Plan(step=Step.WAIT, group=group.name, why=f"{text}{until}", again_s=soon)
     if group.of(state=_STARTS) or group.beyond < 0:
         # What it launches beside the canary would have the new version, too.
         short = "the group is launching instances"
     elif len(group.of()) <= wish.canary:
         # On-demand that stands in for it is released once the canary counts.
         short = "no instance would be left to compare the canary with"
-    step, why = Step.WAIT if short else Step.CANARY, f"{wish.canary} of {len(group.of())}"
-    return Plan(step=step, group=group.name, why=short or why)
+    if short:
+        return Plan(step=Step.WAIT, group=group.name, why=short)
+    why = f"{wish.canary} of {len(group.of())}"
+    return Plan(step=Step.CANARY, group=group.name, why=why, again_s=LOOK_FOR_CANARY_S)
 
 
 class Rollout:
@@ -520,4 +519,4 @@ def rollout_text(fleet: str, plan: Plan) -> str:
 
 
 def rollout_json(fleet: str, plan: Plan) -> str:
-    return as_json(plan, fleet=fleet)
+    return as_json(fleet=fleet, step=plan.step, group=plan.group, why=plan.why)

@@ -579,7 +579,7 @@ def test_the_place_of_a_canary_is_covered_until_it_serves(of: Fleet) -> None:
         # A larger load is waited for, but not what it launches beside.
         (390, beside(4, Phase.LAUNCHING, desired=5, also=1), {}, 1),
         # Rolled back, a successor begins, and AWS ends the canary whether that one serves or not.
-        *[(seconds, beside(3, Phase.IN_SERVICE, also=1), {}, 0) for seconds in (420, 480, 540)],
+        *[(seconds, beside(3, Phase.IN_SERVICE, also=1), {}, 1) for seconds in (420, 480, 540)],
     )
     take = settled(of)
     for seconds, seen, more, short in story:

@@ -1,9 +1,11 @@
 """An instance refresh, as AWS documents it: which instances of a group it replaces, and when.
 
 Source: EC2 Auto Scaling guide, "How an instance refresh works", "Add checkpoints to an instance
-refresh", "Undo changes with a rollback"; API reference, RefreshPreferences. What they do not say is
-a belief: a step every `STEP_S`, percentages that are rounded up, the words of the reasons, and that
-a group whose refresh is being cancelled launches its own configuration.
+refresh", "Undo changes with a rollback", "Check instance refresh status" (it is pending while it is
+initialized); API reference, RefreshPreferences, CancelInstanceRefresh (it waits for launches and
+terminations). What they do not say is a belief: a step every `STEP_S`, of which the first only
+initializes, percentages that are rounded up, the words of the reasons, that a pending refresh has
+the group launch what is desired, and one that is being cancelled, the group's own configuration.
 """
 
 import math
@@ -17,6 +19,7 @@ from spotkeeper_lab.cloud.values import (
     LAUNCHING,
     REFRESH,
     TERMINATE,
+    TERMINATING,
     CloudError,
 )
 
@@ -28,6 +31,7 @@ STUCK_S = 3600.0
 class RefreshStatus(StrEnum):
     """What a refresh is doing, in AWS's words."""
 
+    PENDING = "Pending"
     IN_PROGRESS = "InProgress"
     SUCCESSFUL = "Successful"
     FAILED = "Failed"
@@ -38,9 +42,8 @@ class RefreshStatus(StrEnum):
     ROLLBACK_FAILED = "RollbackFailed"
 
 
-ACTIVE = frozenset(
-    {RefreshStatus.IN_PROGRESS, RefreshStatus.ROLLING_BACK, RefreshStatus.CANCELLING}
-)
+BACK = frozenset({RefreshStatus.ROLLING_BACK, RefreshStatus.CANCELLING})
+ACTIVE = BACK | {RefreshStatus.PENDING, RefreshStatus.IN_PROGRESS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,7 @@ class Refresh:
     template: str | None
     before: str
     old: set[str]
-    status: RefreshStatus = RefreshStatus.IN_PROGRESS
+    status: RefreshStatus = RefreshStatus.PENDING
     reason: str = ""
     end_s: float | None = None
     rolled_back_s: float | None = None
@@ -111,17 +114,23 @@ class Refresh:
     @property
     def launches(self) -> str | None:
         """The version that the group launches meanwhile; None is the group's own."""
-        back = self.status in {RefreshStatus.ROLLING_BACK, RefreshStatus.CANCELLING}
-        return self.before if back else self.template
+        return self.before if self.status in BACK else self.template
 
     def step(
         self, group: GroupState, now_s: float, ringing: frozenset[str]
     ) -> list[SimulatedMachine]:
         """Return the instances that end now, and set how many the group launches beyond desired."""
-        if self.status is RefreshStatus.CANCELLING:
-            there = group.present()
-            if any(one.template == self.template and one.state in LAUNCHING for one in there):
+        if self.status is RefreshStatus.PENDING:
+            if now_s > self.start_s:
+                self.status = RefreshStatus.IN_PROGRESS
+            else:
+                self.to_update = len(self.old)
                 return []
+        if self.status is RefreshStatus.CANCELLING:
+            for one in group.members.values():
+                begins = one.template == self.template and one.state in LAUNCHING
+                if begins or (one.instance_id in self.old and one.state == TERMINATING):
+                    return []
             self.finish(now_s, RefreshStatus.CANCELLED)
         group.extra = 0
         if ringing & {*self.preferences.alarms} and self.status is not RefreshStatus.ROLLING_BACK:

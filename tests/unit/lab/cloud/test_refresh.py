@@ -13,7 +13,7 @@ from spotkeeper_lab.aws.client import Client
 from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.refresh import Preferences, RefreshStatus
-from spotkeeper_lab.cloud.values import Physics, two_groups
+from spotkeeper_lab.cloud.values import DRAINS, Physics, two_groups
 from spotkeeper_lab.traces.market import market_of
 
 POOL, SPOT = "us-east-1a/g5.xlarge", "spot"
@@ -70,7 +70,8 @@ def test_a_checkpoint_waits_and_what_the_group_launches_meanwhile_has_the_new_ve
     cloud = make()
     wish = replace(BOTH_100, checkpoints=(10, 100), delay_s=600.0, warmup_s=30.0)
     cloud.start_refresh(SPOT, wish, "8")
-    assert {new for *_, new in watch(cloud, 600.0)} == {1}
+    # It is pending first.
+    assert [new for *_, new in watch(cloud, 600.0)].index(1) == 2
     lost = next(one for one in cloud.group(SPOT).instances if one.template == "7")
     cloud.kill(lost.instance_id)
     cloud.advance(650.0)
@@ -89,9 +90,21 @@ def test_the_next_refresh_may_begin_as_soon_as_one_is_cancelled() -> None:
     assert min(serving for _, serving, _ in watch(cloud, 700.0)) == 10
 
 
+def test_a_refresh_that_is_cancelled_waits_until_what_it_ends_has_drained() -> None:
+    cloud = make()
+    cloud.put_hook(SPOT, DRAINS)
+    cloud.start_refresh(SPOT, Preferences(), "8")
+    cloud.advance(20.0)
+    cloud.cancel_refresh(SPOT)
+    # Its successor serves after 60 s; the hook holds it for 30.
+    seen = [(cloud.advance(at_s), cloud.refreshes(SPOT)[0].status)[1] for at_s in (40.0, 120.0)]
+    assert seen == [RefreshStatus.CANCELLING, RefreshStatus.CANCELLED]
+
+
 def test_a_refresh_that_is_cancelled_completes_its_launch_and_the_oldest_version_is_ended() -> None:
     cloud = make()
     cloud.start_refresh(SPOT, replace(BOTH_100, checkpoints=(10, 100)), "8")
+    cloud.advance(20.0)
     cloud.cancel_refresh(SPOT)
     assert cloud.refreshes(SPOT)[0].status is RefreshStatus.CANCELLING
     lost = next(one for one in cloud.group(SPOT).instances if one.template == "7")
@@ -124,6 +137,7 @@ def test_a_rollback_replaces_what_was_replaced(how: str) -> None:
 def test_an_empty_group_takes_the_new_version_at_once() -> None:
     cloud = make(0)
     cloud.start_refresh(SPOT, replace(BOTH_100, checkpoints=(50, 100)), "8")
+    cloud.advance(20.0)
     assert cloud.group(SPOT).template == "8"
 
 
@@ -153,4 +167,4 @@ def test_the_api_refuses_what_aws_refuses_and_describes_what_it_does() -> None:
     with pytest.raises(ClientError, match="IrreversibleInstanceRefresh"):
         client.rollback_instance_refresh(**group)
     (shown,) = client.describe_instance_refreshes(**group)["InstanceRefreshes"]
-    assert (shown["Status"], shown["InstancesToUpdate"]) == ("InProgress", 10)
+    assert (shown["Status"], shown["InstancesToUpdate"]) == ("Pending", 10)

@@ -459,7 +459,9 @@ class Assessment:
             waited_for = min(growth + others, spot.launching + spot.missing)
         else:
             waited_for = spot.launching + min(max(0, growth - spot.launching), spot.missing)
-        there = spot.lasting + spot.unproven + waited_for - spot.tried
+        # Further launches may have the fault of the first, and a second one is not ended for them.
+        tried = max(spot.tried, min(1, spot.serving - spot.lasting))
+        there = spot.lasting + spot.unproven + waited_for - tried
         # Further on-demand may have the new version, too, and none of it covers the other.
         return max(0, self.target_serving - there) + min(1, self.on_demand.tried)
 

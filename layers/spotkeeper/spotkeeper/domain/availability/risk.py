@@ -136,8 +136,9 @@ def deferral_of(snapshot: Snapshot, memory: RiskMemory, risky: Set[str]) -> Defe
 
     A warned instance serves until AWS takes it. Its backfill is deferred until the lead before
     that: the longest of the last starts of the on-demand group, and a margin. The allowance for
-    lost warnings waits as long. Nothing is deferred before a start was measured, when no turn would
-    run in time, or when on-demand was refused and may need the time.
+    lost warnings waits as long. Nothing is deferred when no turn would run in time, or when
+    on-demand was refused and may need the time. Until `STARTS` starts were measured, no more are
+    deferred than were: the warm pool may hold no others.
     """
     now, spot, policy = snapshot.now, snapshot.groups.spot, snapshot.fleet.availability
     lead = lead_of(memory.deferral, policy, now)
@@ -154,7 +155,9 @@ def deferral_of(snapshot: Snapshot, memory: RiskMemory, risky: Set[str]) -> Defe
     ]
     allowance = whole - now_due
     instants = [*dues, *[due for _, due in by_burst if allowance and due > soon]]
-    return Deferral(instances=len(dues) + allowance, until=min(instants, default=None))
+    measured = len([start for start in memory.deferral.starts if start.served])
+    most = measured if measured < STARTS else len(dues) + allowance
+    return Deferral(instances=min(most, len(dues) + allowance), until=min(instants, default=None))
 
 
 def lead_of(memory: DeferralMemory, policy: AvailabilityPolicy, now: datetime) -> timedelta | None:
