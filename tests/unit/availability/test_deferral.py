@@ -73,6 +73,15 @@ def test_backfill_waits_for_its_time_or_is_requested_at_once(
     assert (first.look_again_at is None) is backfilled
 
 
+@pytest.mark.parametrize(("starts", "at_once"), [(1, 2), (2, 1), (5, 0)])
+def test_few_starts_put_few_off(starts: int, at_once: int) -> None:
+    """Three are warned; the warm pool may hold no more than were measured."""
+    known = {"warned": dict.fromkeys(POOL[:3], at(0))}
+    memory, spot = measured(*[60] * starts), group("spot", 4, instances(POOL[:4]))
+    first = turn(0, spot, group("on-demand", 0), memory, warm(), **known)
+    assert first.on_demand_desired == at_once
+
+
 def on_demand(serving: str = "", launching: str = "") -> Group:
     """The on-demand group with instances named by one letter each."""
     return group("on-demand", 9, instances(list(serving), list(launching)))
