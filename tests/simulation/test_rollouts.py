@@ -9,7 +9,6 @@ slowest of them took to serve one.
 import math
 import os
 import random
-from collections import deque
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
@@ -104,14 +103,11 @@ class Rolling(Troubled):
 
     def short_s(self, until_s: float = math.inf, grows_s: float = 0.0) -> float:
         """Return for how long fewer worked than were needed for `grows_s`, up to an instant."""
-        short_s, needs = 0.0, deque[tuple[float, int]]()
-        for at_s, need, working in self.seen:
-            needs.append((at_s, need))
-            while needs[0][0] < at_s - grows_s:
-                needs.popleft()
-            counts = BEGINS_S < at_s <= until_s
-            short_s += SAMPLE_S * (counts and working < min(each for _, each in needs))
-        return short_s
+        needs, last = [need for _, need, _ in self.seen], int(grows_s / SAMPLE_S)
+        return SAMPLE_S * sum(
+            BEGINS_S < at_s <= until_s and working < min(needs[max(0, n - last) : n + 1])
+            for n, (at_s, _, working) in enumerate(self.seen)
+        )
 
     def grows_s(self) -> float:
         """Return the longest time from a larger need until as many work."""

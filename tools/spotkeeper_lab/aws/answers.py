@@ -481,6 +481,7 @@ def _preferences(given: Mapping[str, Any]) -> Preferences:
         skip_matching=_true(given.get("SkipMatching")),
         auto_rollback=_true(given.get("AutoRollback")),
         alarms=tuple(given.get("AlarmSpecification", {}).get("Alarms", ())),
+        waits_for_standby=given.get("StandbyInstances", "Wait") == "Wait",
     )
 
 
@@ -593,11 +594,6 @@ def _refresh_answer(refresh: Refresh, group: str, time: VirtualTime) -> dict[str
     if refresh.template is not None:
         launch = {"LaunchTemplateSpecification": _template(refresh.template)}
         answer["DesiredConfiguration"] = {"MixedInstancesPolicy": {"LaunchTemplate": launch}}
-    if refresh.rolled_back_s is not None:
-        started = {"RollbackReason": refresh.reason}
-        answer["RollbackDetails"] = {
-            **started, "RollbackStartTime": time.at(refresh.rolled_back_s)
-        }  # fmt: skip
     return answer
 
 

@@ -18,6 +18,7 @@ from spotkeeper_lab.cloud.values import (
     LAUNCH,
     LAUNCHING,
     REFRESH,
+    STANDBY,
     TERMINATE,
     TERMINATING,
     CloudError,
@@ -51,7 +52,8 @@ class Preferences:
     """How a refresh replaces; percentages are of the desired capacity, times in seconds.
 
     Without `max_healthy` an instance ends while its successor starts. With it, the successor starts
-    first where both bounds could not be kept otherwise. Raises CloudError for what AWS refuses.
+    first where both bounds could not be kept otherwise. `waits_for_standby`: by default AWS waits
+    for instances in standby, and fails after an hour. Raises CloudError for what AWS refuses.
     """
 
     min_healthy: int = 90
@@ -62,6 +64,7 @@ class Preferences:
     skip_matching: bool = False
     auto_rollback: bool = False
     alarms: tuple[str, ...] = ()
+    waits_for_standby: bool = True
 
     def __post_init__(self) -> None:
         most = self.max_healthy
@@ -96,7 +99,6 @@ class Refresh:
     status: RefreshStatus = RefreshStatus.PENDING
     reason: str = ""
     end_s: float | None = None
-    rolled_back_s: float | None = None
     percentage: int = 0
     to_update: int = 0
     waits_until_s: float | None = None
@@ -105,7 +107,7 @@ class Refresh:
     _progress_s: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self._progress_s = self.start_s
+        self._progress_s, self.to_update = self.start_s, len(self.old)
 
     @property
     def active(self) -> bool:
@@ -121,11 +123,9 @@ class Refresh:
     ) -> list[SimulatedMachine]:
         """Return the instances that end now, and set how many the group launches beyond desired."""
         if self.status is RefreshStatus.PENDING:
-            if now_s > self.start_s:
-                self.status = RefreshStatus.IN_PROGRESS
-            else:
-                self.to_update = len(self.old)
+            if now_s <= self.start_s:
                 return []
+            self.status = RefreshStatus.IN_PROGRESS
         if self.status is RefreshStatus.CANCELLING:
             for one in group.members.values():
                 begins = one.template == self.template and one.state in LAUNCHING
@@ -146,7 +146,9 @@ class Refresh:
             return []
         replaced = self._replaced(len(old), group.desired)
         if not replaced:
-            if len(ready) + len(old) >= group.desired:
+            aside = any(one.state == STANDBY for one in group.members.values())
+            waits = aside and self.preferences.waits_for_standby
+            if not waits and len(ready) + len(old) >= group.desired:
                 self._pass(group, now_s, last=not old)
             return []
         if self.waits_until_s is not None and now_s < self.waits_until_s:
@@ -174,9 +176,7 @@ class Refresh:
         if self.template is None or self.before.startswith("$"):
             message = "The instance refresh has no desired configuration that can be rolled back"
             raise CloudError("IrreversibleInstanceRefresh", message)
-        self.status, self.reason, self.rolled_back_s = (
-            RefreshStatus.ROLLING_BACK, reason, now_s,
-        )  # fmt: skip
+        self.status, self.reason = RefreshStatus.ROLLING_BACK, reason
         self.old = {one.instance_id for one in group.present() if one.template == self.template}
         self.waits_until_s, self._progress_s = None, now_s
 

@@ -134,6 +134,16 @@ def test_a_rollback_replaces_what_was_replaced(how: str) -> None:
     assert cloud.group(SPOT).template == "7"
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_refresh_waits_an_hour_for_standby_unless_it_ignores_it(waits: bool) -> None:
+    cloud = make(2)
+    cloud.enter_standby(SPOT, [cloud.group(SPOT).instances[0].instance_id], smaller=True)
+    cloud.start_refresh(SPOT, replace(BOTH_100, waits_for_standby=waits), "8")
+    cloud.advance(6000.0)
+    ended = RefreshStatus.FAILED if waits else RefreshStatus.SUCCESSFUL
+    assert cloud.refreshes(SPOT)[0].status is ended
+
+
 def test_an_empty_group_takes_the_new_version_at_once() -> None:
     cloud = make(0)
     cloud.start_refresh(SPOT, replace(BOTH_100, checkpoints=(50, 100)), "8")
