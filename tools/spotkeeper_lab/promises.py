@@ -129,11 +129,7 @@ class Promise(StrEnum):
 
 # --- the excuses ----------------------------------------------------------------------------------
 
-
-def _for(kinds: Iterable[Kind], seconds: float) -> dict[Kind, float]:
-    return dict.fromkeys(kinds, seconds)
-
-
+_for = dict[Kind, float].fromkeys
 # AWS refuses or loses what a turn needs, or no turn runs.
 _AWS = _for(
     (
@@ -266,6 +262,28 @@ class Watch:
 # --- the truth ------------------------------------------------------------------------------------
 
 
+class Lately(deque[tuple[float, float]]):
+    """Values of the last `window_s`, each with its instant, oldest first."""
+
+    def __init__(self, window_s: float) -> None:
+        super().__init__()
+        self.window_s = window_s
+
+    def add(self, now_s: float, value: float) -> None:
+        """Add a value, and forget those that are too old."""
+        self.append((now_s, value))
+        while self[0][0] < now_s - self.window_s:
+            self.popleft()
+
+    def least(self, without: float) -> float:
+        """Return the least value; `without` any, that."""
+        return min((value for _, value in self), default=without)
+
+    def most(self) -> float:
+        """Return the largest value; at least one must be there."""
+        return max(value for _, value in self)
+
+
 class Truth(Observer):
     """What is so in the world, and what was so in the last minutes."""
 
@@ -289,8 +307,7 @@ class Truth(Observer):
         """When one was idle last."""
         self.works_since: dict[str, float] = {}
         self.rang_s: defaultdict[str, float] = defaultdict(lambda: -math.inf)
-        self.desired: deque[tuple[float, int]] = deque()
-        self.backlog: deque[tuple[float, float]] = deque()
+        self.desired, self.backlog = Lately(STOOD_S), Lately(SHRUNK_S)
         self.mine: list[InstanceView] = []
 
     def happened(self, event: CloudEvent) -> None:
@@ -321,13 +338,9 @@ class Truth(Observer):
             world.muted |= works - world.logged_instances
         self.works_since = {i: self.works_since.get(i, now_s) for i in works}
         self._note_idle(now_s)
-        self.desired.append((now_s, world.group(world.spot).desired))
-        while self.desired[0][0] < now_s - STOOD_S:
-            self.desired.popleft()
+        self.desired.add(now_s, world.group(world.spot).desired)
         waiting_s = world.force.queued * self.scenario.service_s
-        self.backlog.append((now_s, world.load() + waiting_s / 300.0))
-        while self.backlog[0][0] < now_s - SHRUNK_S:
-            self.backlog.popleft()
+        self.backlog.add(now_s, world.load() + waiting_s / 300.0)
 
     def _note_idle(self, now_s: float) -> None:
         there = self.in_service()
@@ -353,7 +366,7 @@ class Truth(Observer):
 
     def stood(self) -> int:
         """The least desired capacity of the spot group in the last minutes, within its bounds."""
-        return min([self.scenario.spot_max, *(desired for _, desired in self.desired)])
+        return int(min(self.scenario.spot_max, self.desired.least(math.inf)))
 
     def spot(self) -> Iterator[InstanceView]:
         """The spot instances in their group that are not on their way out."""
@@ -411,10 +424,18 @@ class Check(Observer):
     def __init__(self, watch: Watch) -> None:
         self.watch, self.truth = watch, watch.truth
         self.world, self.scenario = watch.world, watch.scenario
+        self._begun_s: dict[str, float] = {}
 
     @property
     def now_s(self) -> float:
         return self.world.now_s
+
+    def since(self, what: str, holds: object) -> float:
+        """Return since when something holds at each look; `math.inf` where it does not."""
+        if holds:
+            return self._begun_s.setdefault(what, self.now_s)
+        self._begun_s.pop(what, None)
+        return math.inf
 
 
 class Replaced(Check):
@@ -486,9 +507,8 @@ class Released(Check):
 
     def __init__(self, watch: Watch) -> None:
         super().__init__(watch)
-        self._holes: deque[tuple[float, int]] = deque()
+        self._holes = Lately(RELEASED_S)
         self._proven: deque[set[str]] = deque(maxlen=round(KNOWN_S / SAMPLE_S) + 1)
-        self._since: float | None = None
 
     def sampled(self) -> None:
         truth, world, scenario = self.truth, self.world, self.scenario
@@ -500,18 +520,15 @@ class Released(Check):
         warned = Counter([view.pool for view in truth.mine if truth.warned(view)])
         lost = sum([math.ceil(0.15 * count) for count in warned.values()])
         extra = lost if scenario.warm_pool else 0
-        self._holes.append((self.now_s, max(0, spot.desired - proven) + extra))
-        window_s = RELEASED_S + min(truth.gap_s(PROVEN_REQUESTS), 3 * 3600.0)
-        while self._holes[0][0] < self.now_s - window_s:
-            self._holes.popleft()
-        needed = max(hole for _, hole in self._holes)
+        self._holes.window_s = RELEASED_S + min(truth.gap_s(PROVEN_REQUESTS), 3 * 3600.0)
+        self._holes.add(self.now_s, max(0, spot.desired - proven) + extra)
+        window_s, needed = self._holes.window_s, int(self._holes.most())
         if world.adopted and self.now_s < WARM_UP_S + 1800.0:
             needed = max(needed, world.adopted)
         # An alarm asks whether less spot or less on-demand is meant.
         asks = truth.rings("adopting") and world.operator_acted
         surplus = on_demand > needed and truth.settled and not asks
-        self._since = (self._since or self.now_s) if surplus else None
-        if self._since is not None and self.now_s - self._since >= 180.0:
+        if self.now_s - self.since("surplus", surplus) >= 180.0:
             how = f"on-demand desired {on_demand}; spot lacked {needed} in {window_s / 60:.0f} min"
             self.watch.broken(Promise.RELEASED, how, self.now_s - window_s)
         if not scenario.faults and scenario.start is StartState.SERVING and on_demand:
@@ -527,15 +544,13 @@ class Sized(Check):
 
     def __init__(self, watch: Watch) -> None:
         super().__init__(watch)
-        self._since: float | None = None
-        self._loads: deque[tuple[float, float]] = deque()
-        self._larger_s = -math.inf
+        self._loads = Lately(GROWN_S - KNOWN_S)
 
     def sampled(self) -> None:
         if not (self.scenario.sized and self.truth.settled):
             return
         self._grown()
-        load = max(load for _, load in self.truth.backlog)
+        load = self.truth.backlog.most()
         # A margin of two square roots is the dearest that chance asks for.
         most = workers_for(load + 2 * math.sqrt(load), self.scenario) + 3
         most = max(most - self.scenario.onprem_workers, self.scenario.spot_min)
@@ -543,22 +558,19 @@ class Sized(Check):
         # Without a queue, silence may be missing logs.
         silent = not self.world.load() and not self.scenario.queue_known
         large = desired > max(most, self.world.operator_desired) and not silent
-        self._since = (self._since or self.now_s) if large else None
-        if self._since is not None and self.now_s - self._since >= 180.0:
+        if self.now_s - self.since("large", large) >= 180.0:
             how = f"spot desired {desired}, {most} are enough for {load:.2f} erlangs"
             self.watch.broken(Promise.SIZED, how, self.now_s - SHRUNK_S)
 
     def _grown(self) -> None:
         scenario, group = self.scenario, self.world.group(self.world.spot)
-        self._loads.append((self.now_s, self.world.load()))
-        while self._loads[0][0] < self.now_s - (GROWN_S - KNOWN_S):
-            self._loads.popleft()
-        least = math.floor(min(load for _, load in self._loads) / scenario.slots)
+        self._loads.add(self.now_s, self.world.load())
+        least = math.floor(self._loads.least(0.0) / scenario.slots)
         least = min(least - scenario.onprem_workers, scenario.spot_max, group.maximum)
         known = scenario.objective and self.now_s - self._loads[0][0] > GROWN_S - KNOWN_S - SAMPLE_S
         # An operator may make it smaller at any time.
-        self._larger_s = self.now_s if group.desired >= least else self._larger_s
-        if known and self.now_s - self._larger_s > KNOWN_S:
+        small_s = self.now_s - self.since("small", group.desired < least)
+        if known and small_s >= KNOWN_S:
             how = f"spot desired {group.desired}, the load is at least {least} erlangs"
             self.watch.broken(Promise.GROWN, how, self.now_s - GROWN_S)
 
@@ -736,10 +748,7 @@ class Cured(Check):
         super().__init__(watch)
         self._unserved, self._due_s = 0.0, math.inf
         self._order: dict[str, int] = {}
-        self._together_s: float | None = None
         self._none_until_s = -math.inf
-        self._failing_s: float | None = None
-        self._asleep_s: float | None = None
         self._many_until_s = -math.inf
         self._slow: dict[str, tuple[float, int]] = {}
 
@@ -778,10 +787,10 @@ class Cured(Check):
         groups = (world.group(name) for name in (world.spot, world.on_demand))
         asleep = not any(group.desired for group in groups) and not scenario.onprem_workers
         waits = asleep and world.force.queued and scenario.sized and scenario.queue_known
-        self._asleep_s = (self._asleep_s or self.now_s) if waits else None
-        if self._asleep_s is not None and self.now_s - self._asleep_s > WOKEN_S:
+        since_s = self.since("asleep", waits)
+        if self.now_s - since_s > WOKEN_S:
             how = f"{world.force.queued} requests wait, and nothing launches"
-            self.watch.broken(Promise.WOKEN, how, self._asleep_s)
+            self.watch.broken(Promise.WOKEN, how, since_s)
 
     def _covered(self, there: list[InstanceView]) -> None:
         """What hangs counts as missing from its due time on, replaced or not.
@@ -811,31 +820,28 @@ class Cured(Check):
         steady = len(self.scenario.loads) == 1
         seen = min(truth.missed.values(), default=0.0) >= PROVEN_REQUESTS
         some = 1 < len(truth.idle_s) < len(there) + self.scenario.onprem_workers
-        self._together_s = (
-            (self._together_s or self.now_s) if alone and steady and seen and some else None
-        )
+        together_s = self.since("together", alone and steady and seen and some)
         rang_s = max(truth.rang_s[alarm] for alarm in SERVES_NOTHING)
-        acted = world.replaced or world.group(world.on_demand).desired
-        acted = acted or rang_s >= (self._together_s or self.now_s)
+        acted = world.replaced or world.group(world.on_demand).desired or rang_s >= together_s
         # While none works, no request that others finish shows what hangs.
         apart_s = PROVEN_REQUESTS * len(there) * self.scenario.service_s / (world.load() or 1.0)
-        since_s = max(self._together_s or 0.0, self._none_until_s + apart_s)
-        if self._together_s and not acted and self.now_s - since_s > 300.0:
+        since_s = max(together_s, self._none_until_s + apart_s)
+        if not acted and self.now_s - since_s > 300.0:
             how = f"{len(truth.idle_s)} hang for 5 min longer than requests show it"
-            self.watch.broken(Promise.FOUND, how, self._together_s)
+            self.watch.broken(Promise.FOUND, how, together_s)
 
     def _failing(self, there: list[InstanceView]) -> None:
         world, ours = self.world, {view.instance_id for view in there}
         bad = [i for i in ours & world.logs.failing if self.truth.failed[i] >= 10]
-        self._failing_s = (self._failing_s or self.now_s) if bad else None
-        if self._failing_s is None or self.now_s - self._failing_s < 1200.0:
+        since_s = self.since("failing", bad)
+        if self.now_s - since_s < 1200.0:
             return
         if world.logs.failing.isdisjoint(world.replaced) and len(bad) < len(ours):
             how = f"{len(bad)} of {len(ours)} fail each request, and none is replaced"
-            self.watch.broken(Promise.FAILING, how, self._failing_s)
+            self.watch.broken(Promise.FAILING, how, since_s)
         if 2 * len(bad) > len(ours) and not self.truth.rings("nobody-serves"):
             how = f"{len(bad)} of {len(ours)} fail each request, and no alarm rings"
-            self.watch.broken(Promise.FAILING, how, self._failing_s)
+            self.watch.broken(Promise.FAILING, how, since_s)
 
     def _slowed(self, there: list[InstanceView]) -> None:
         world, served = self.world, self.truth.served
@@ -871,7 +877,7 @@ class Turns(Check):
         fleets = (MAIN, *self.scenario.others)
         begin_s = self.scenario.deployed_at_s
         self._last_s = {(f, c): begin_s for f in fleets for c in ("availability", "health")}
-        self._failures: deque[float] = deque()
+        self._failures = Lately(900.0)
         # One invocation takes some fleets; a queue carries the others.
         self._longest_s = TURN_S if len(fleets) <= 5 else 2 * TURN_S
 
@@ -892,9 +898,7 @@ class Turns(Check):
         # While AWS fails a function may, too.
         if self.truth.active(self.FAILING, 300.0):
             return
-        self._failures.append(self.now_s)
-        while self._failures[0] < self.now_s - 900.0:
-            self._failures.popleft()
+        self._failures.add(self.now_s, 1)
         if len(self._failures) > 6:
             how = f"{len(self._failures)} failures in 15 min, the last: {invocation.failed[:160]}"
             self.watch.broken(Promise.SETTLED, f"{function}: {how}", self.now_s - 900.0)
@@ -1040,15 +1044,11 @@ class Acting(Check):
     def __init__(self, watch: Watch) -> None:
         super().__init__(watch)
         self._lowered_last = False
-        self._refills: deque[float] = deque()
-        self._needless = 0
-        self._loads: deque[tuple[float, float]] = deque()
+        self._refills, self._loads = Lately(3600.0), Lately(600.0)
         self._spent_s: list[float] = []
 
     def sampled(self) -> None:
-        self._loads.append((self.now_s, self.world.load()))
-        while self._loads[0][0] < self.now_s - 600.0:
-            self._loads.popleft()
+        self._loads.add(self.now_s, self.world.load())
 
     def acts(self, operation: str, params: Mapping[str, Any], function: str) -> None:
         world = self.world
@@ -1078,10 +1078,8 @@ class Acting(Check):
         if group != self.world.on_demand or not by:
             return
         if by > 0 and self._lowered_last:
-            self._refills.append(self.now_s)
+            self._refills.add(self.now_s, by)
         self._lowered_last = by < 0
-        while self._refills and self._refills[0] < self.now_s - 3600.0:
-            self._refills.popleft()
         if len(self._refills) > 5:
             how = f"backfilled again after a release {len(self._refills)} times in an hour"
             self.watch.broken(Promise.NO_FLAPPING, how)
@@ -1089,10 +1087,7 @@ class Acting(Check):
     def _lowered(self, group: str, by: int, name: str, function: str) -> None:
         """A lower spot group keeps the load; less on-demand keeps what serves."""
         world, scenario = self.world, self.scenario
-        view, load = (
-            world.group(group),
-            min([load for _, load in self._loads], default=0.0) / scenario.slots,
-        )
+        view, load = world.group(group), self._loads.least(0.0) / scenario.slots
         large = scenario.scale > 1
         if group == world.spot:
             left = view.desired - by + scenario.onprem_workers

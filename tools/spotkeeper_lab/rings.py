@@ -4,13 +4,14 @@ Each rings in time in the situation that it is for, and in no other. The situati
 world: its faults, its groups and its queues.
 """
 
-from collections import Counter, defaultdict, deque
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from spotkeeper_lab.alarms import MINUTE_S, Alarm, Change, Metric, Metrics, State, evaluate_all
 from spotkeeper_lab.faults import ACTS, Kind
-from spotkeeper_lab.promises import Check, Promise, Watch
+from spotkeeper_lab.promises import Check, Lately, Promise, Watch
 from spotkeeper_lab.scenario import WARM_UP_S
 from spotkeeper_lab.template import Stack
 from spotkeeper_lab.world import Invocation
@@ -101,8 +102,7 @@ class Rings(Check):
         super().__init__(watch)
         self.metrics, self.alarms = Metrics(), {one.name: one for one in of_template()}
         self.rung: Counter[str] = Counter()
-        self._begun: defaultdict[tuple[str, str], deque[float]] = defaultdict(deque)
-        self._since: dict[str, float] = {}
+        self._begun: defaultdict[tuple[str, str], Lately] = defaultdict(lambda: Lately(3600.0))
         self.world.enter(MINUTE_S, self._minute)
 
     def printed(self, line: str) -> None:
@@ -142,9 +142,7 @@ class Rings(Check):
         self.world.tell(f"  alarm {name} {fleet} rings")
         self.rung[name] += 1
         begun = self._begun[name, fleet]
-        begun.append(self.now_s)
-        while begun[0] < self.now_s - 3600.0:
-            begun.popleft()
+        begun.add(self.now_s, 1)
         if not self.truth.settled:
             return
         if not self._has_cause(name):
@@ -155,10 +153,8 @@ class Rings(Check):
 
     def _should_ring(self) -> None:
         for name, (within_s, holds) in SHOULD_RING.items():
-            if not (self.truth.settled and holds(self)):
-                self._since.pop(name, None)
+            if math.isinf(since_s := self.since(name, self.truth.settled and holds(self))):
                 continue
-            since_s = self._since.setdefault(name, self.now_s)
             alarm = self.alarms[f"{STACK}-{name}"]
             # `checker-not-running` tells of no data, too.
             rings = alarm.state is State.ALARM or (
@@ -166,7 +162,7 @@ class Rings(Check):
             )
             if rings:
                 # A minute without a turn may end it.
-                self._since[name] = self.now_s
+                self._begun_s[name] = self.now_s
             elif self.now_s - since_s > within_s:
                 how = f"{name} does not ring after {(self.now_s - since_s) / 60:.0f} min"
                 self.watch.broken(Promise.RINGS, how, since_s)

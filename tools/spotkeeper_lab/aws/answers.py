@@ -23,6 +23,7 @@ from spotkeeper_lab.cloud.values import (
     CloudError,
     GroupView,
     InstanceView,
+    Invalid,
     LifecycleHook,
     Purchase,
     Result,
@@ -123,7 +124,7 @@ class Answers:
         names = params.get("AutoScalingGroupNames", [])
         most = int(params.get("MaxRecords") or GROUPS_A_PAGE)
         if len(names) > most:
-            raise _invalid(f"The number of group names that may be passed in is limited to {most}")
+            raise Invalid(f"The number of group names that may be passed in is limited to {most}")
         views = (self._cloud.group(name) for name in names or known if name in known)
         return {"AutoScalingGroups": [self._described(view) for view in views]}
 
@@ -206,13 +207,13 @@ class Answers:
 
     def _detach(self, params: Params) -> Answer:
         if params.get("ShouldDecrementDesiredCapacity"):
-            raise _invalid("only detaching without a decrement is simulated")
+            raise Invalid("only detaching without a decrement is simulated")
         self._cloud.detach(_group(params), params["InstanceIds"])
         return {"Activities": []}
 
     def _set_health(self, params: Params) -> Answer:
         if params.get("HealthStatus") != "Unhealthy":
-            raise _invalid("only unhealthy instances are simulated")
+            raise Invalid("only unhealthy instances are simulated")
         after_grace = params.get("ShouldRespectGracePeriod") is not False
         self._cloud.set_unhealthy(params["InstanceId"], after_grace=after_grace)
         return {}
@@ -248,7 +249,7 @@ class Answers:
         mixed = configuration.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
         spec = mixed.get("LaunchTemplateSpecification") or configuration.get("LaunchTemplate") or {}
         if params.get("Strategy", "Rolling") != "Rolling":
-            raise _invalid("only rolling instance refreshes are simulated")
+            raise Invalid("only rolling instance refreshes are simulated")
         preferences = _preferences(params.get("Preferences") or {})
         refresh = self._cloud.start_refresh(
             _group(params), preferences, spec.get("Version") if configuration else None
@@ -263,7 +264,7 @@ class Answers:
     def _update(self, params: Params) -> Answer:
         given = {name: value for name, value in params.items() if value is not None}
         if other := sorted(given.keys() - CHANGED):
-            raise _invalid(f"{', '.join(other)} of a group: not simulated by the local AWS")
+            raise Invalid(f"{', '.join(other)} of a group: not simulated by the local AWS")
         view = self._cloud.group(_group(params))
         minimum, maximum = given.get("MinSize", view.minimum), given.get("MaxSize", view.maximum)
         self._cloud.set_bounds(view.name, int(minimum), int(maximum))
@@ -447,7 +448,7 @@ def _group(params: Params) -> str:
 
 def _action(params: Params) -> tuple[str, str, str]:
     if not params.get("InstanceId"):
-        raise _invalid("only actions named by their instance are simulated")
+        raise Invalid("only actions named by their instance are simulated")
     return _group(params), params["LifecycleHookName"], params["InstanceId"]
 
 
@@ -464,14 +465,10 @@ def _state(view: InstanceView) -> str:
     return "pending" if view.state == PENDING else "running"
 
 
-def _invalid(message: str) -> CloudError:
-    return CloudError("ValidationError", message)
-
-
 def _preferences(given: Mapping[str, Any]) -> Preferences:
     most, delay = given.get("MaxHealthyPercentage"), given.get("CheckpointDelay")
     if most is not None and "MinHealthyPercentage" not in given:
-        raise _invalid("MaxHealthyPercentage needs MinHealthyPercentage")
+        raise Invalid("MaxHealthyPercentage needs MinHealthyPercentage")
     return Preferences(
         min_healthy=int(given.get("MinHealthyPercentage", 90)),
         max_healthy=None if most is None else int(most),
@@ -493,10 +490,10 @@ def _true(given: object) -> bool:
 def hook_of(params: Params) -> LifecycleHook:
     """A hook as a call or a template asks for it; raises CloudError for what AWS refuses."""
     if not params.get("LifecycleHookName"):
-        raise _invalid("Lifecycle hook: LifecycleHookName is missing")
+        raise Invalid("Lifecycle hook: LifecycleHookName is missing")
     heartbeat_s = float(params.get("HeartbeatTimeout", 3600))
     if not SHORTEST_S <= heartbeat_s <= LONGEST_S:
-        raise _invalid(f"Heartbeat Timeout must be between {SHORTEST_S} and {LONGEST_S} seconds")
+        raise Invalid(f"Heartbeat Timeout must be between {SHORTEST_S} and {LONGEST_S} seconds")
     try:
         return LifecycleHook(
             name=params["LifecycleHookName"],
@@ -505,7 +502,7 @@ def hook_of(params: Params) -> LifecycleHook:
             default=Result(params.get("DefaultResult", "ABANDON")),
         )
     except ValueError as error:
-        raise _invalid(f"Lifecycle hook: {error}") from error
+        raise Invalid(f"Lifecycle hook: {error}") from error
 
 
 def warm_pool_of(params: Params) -> WarmPool:

@@ -17,7 +17,7 @@ from botocore.validate import ParamValidator
 
 from spotkeeper_lab.aws.limits import beyond
 from spotkeeper_lab.aws.wire import REGION, Respond
-from spotkeeper_lab.cloud.values import CloudError
+from spotkeeper_lab.cloud.values import CloudError, Invalid
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "testing",
@@ -67,7 +67,7 @@ class Client:
                 raise NotImplementedError(message)
             try:
                 if too_much := beyond(operation, params):
-                    raise CloudError("ValidationError", too_much)
+                    raise Invalid(too_much)
                 return dict(respond(params))
             except CloudError as refusal:
                 error: Any = {"Error": {"Code": refusal.code, "Message": refusal.message}}

@@ -23,7 +23,14 @@ from spotkeeper_lab.aws.answers import Answers, hook_of, warm_pool_of
 from spotkeeper_lab.aws.ministack import Response
 from spotkeeper_lab.aws.wire import Answer, Event, Events, Params, Respond, VirtualTime, group_arn
 from spotkeeper_lab.cloud.api import Cloud
-from spotkeeper_lab.cloud.values import CloudError, CloudEvent, GroupSpec, Physics, Purchase
+from spotkeeper_lab.cloud.values import (
+    CloudError,
+    CloudEvent,
+    GroupSpec,
+    Invalid,
+    Physics,
+    Purchase,
+)
 from spotkeeper_lab.traces.market import market_of
 
 # The market of a cloud ends; no lab is up for a month.
@@ -165,8 +172,9 @@ class ByMoto:
         with self._world.now():
             try:
                 if respond is None:
-                    why = f"{name} is not simulated by the local AWS (docs/lab.md says what is)"
-                    raise CloudError("ValidationError", why)
+                    raise Invalid(
+                        f"{name} is not simulated by the local AWS (docs/lab.md says what is)"
+                    )
                 result = respond(params)
             except CloudError as refusal:
                 # As moto writes errors.
@@ -247,7 +255,7 @@ def group_spec(
         attributes = one.get("InstanceRequirements")
         if attributes and distribution.get("OnDemandAllocationStrategy") == "prioritized":
             why = "prioritized allocation strategy is not compatible with instance requirements"
-            raise CloudError("ValidationError", f"The {why}.")
+            raise Invalid(f"The {why}.")
         types += selected(attributes, market) if attributes else [one["InstanceType"]]
     subnets = properties.get("VPCZoneIdentifier", [])
     names = subnets.split(",") if isinstance(subnets, str) else subnets
@@ -267,8 +275,7 @@ def group_spec(
 
 def _refuse(unknown: set[str]) -> None:
     if unknown:
-        message = f"{', '.join(sorted(unknown))}: not simulated by the local AWS"
-        raise CloudError("ValidationError", message)
+        raise Invalid(f"{', '.join(sorted(unknown))}: not simulated by the local AWS")
 
 
 def _gpus(kind: Params, figure: str) -> list[Any]:
@@ -331,7 +338,7 @@ def selected(attributes: Params, market: Iterable[str]) -> list[str]:
     """
     _refuse(attributes.keys() - ATTRIBUTES.keys() - PRICE_PROTECTION)
     if not (attributes.get("VCpuCount") and attributes.get("MemoryMiB")):
-        raise CloudError("ValidationError", "VCpuCount and MemoryMiB are required")
+        raise Invalid("VCpuCount and MemoryMiB are required")
     known = _kinds()
     kinds = sorted({pool.partition("/")[2] for pool in market} & known.keys())
     wanted = [
@@ -341,7 +348,7 @@ def selected(attributes: Params, market: Iterable[str]) -> list[str]:
         kind for kind in kinds if all(_has(get(known[kind]), values) for get, values in wanted)
     ]:
         return matching
-    raise CloudError("ValidationError", "no type of the local market has these attributes")
+    raise Invalid("no type of the local market has these attributes")
 
 
 def _has(has: int | set[str], wanted: Any) -> bool:

@@ -65,6 +65,7 @@ from spotkeeper_lab.cloud.values import (
     GroupSpec,
     GroupView,
     InstanceView,
+    Invalid,
     LifecycleHook,
     Physics,
     Purchase,
@@ -149,8 +150,9 @@ class Cloud:
         if not spec.minimum <= desired <= spec.maximum:
             low = desired < spec.minimum
             bound = f"below min value {spec.minimum}" if low else f"above max value {spec.maximum}"
-            message = f"New SetDesiredCapacity value {desired} is {bound} for the AutoScalingGroup."
-            raise CloudError("ValidationError", message)
+            raise Invalid(
+                f"New SetDesiredCapacity value {desired} is {bound} for the AutoScalingGroup."
+            )
         if desired == state.desired:
             return
         state.desired = desired
@@ -166,30 +168,20 @@ class Cloud:
         TerminateInstanceInAutoScalingGroup.
         """
         machine, state = self._member(instance_id)
-        have, why = len(state.members), TAKEN_OUT if replaced else ENDED
-        ending = Activity(
-            activity_id=f"Terminating-{instance_id}",
-            group=state.spec.name,
-            start_s=self.now_s,
-            end_s=None,
-            status_code=IN_PROGRESS,
-            cause=why.format(instance=instance_id, have=have, left=have - 1),
-            description=f"Terminating EC2 instance: {instance_id}",
-            instance_id=instance_id,
-            pool=machine.pool,
-        )
+        why = TAKEN_OUT if replaced else ENDED
+        ended = state.end_of(machine, self.now_s, why, "Terminating")
+        ending = replace(ended, end_s=None, status_code=IN_PROGRESS)
         if machine.state == TERMINATING:
             return ending
         if machine.state in LAUNCHING:
             message = f"Scaling Activity is In Progress for instance {instance_id}."
             raise CloudError("ScalingActivityInProgress", message)
         if not replaced and state.desired <= state.spec.minimum:
-            message = (
+            raise Invalid(
                 f"Currently, desiredSize equals minSize ({state.spec.minimum}). Terminating "
                 "instance without replacement will violate group's min size constraint. Either set "
                 "shouldDecrementDesiredCapacity flag to false or lower group's min size."
             )
-            raise CloudError("ValidationError", message)
         state.desired -= not replaced
         state.touch()
         self._leave(machine, why)
@@ -211,8 +203,7 @@ class Cloud:
         for instance_id in instance_ids:
             machine = state.members.get(instance_id)
             if machine is None or machine.state != IN_SERVICE:
-                why = f"The instance {instance_id} is not in InService."
-                raise CloudError("ValidationError", why)
+                raise Invalid(f"The instance {instance_id} is not in InService.")
             machine.state = STANDBY
             state.desired -= smaller
         state.touch()
@@ -224,10 +215,9 @@ class Cloud:
         for instance_id in instance_ids:
             machine = state.members.get(instance_id)
             if machine is None or machine.state != STANDBY:
-                raise CloudError("ValidationError", f"The instance {instance_id} is not in Standby")
-            if state.desired >= state.spec.maximum:
-                why = f"exiting standby would exceed the max size {state.spec.maximum}"
-                raise CloudError("ValidationError", f"{instance_id}: {why}.")
+                raise Invalid(f"The instance {instance_id} is not in Standby")
+            if state.desired >= (most := state.spec.maximum):
+                raise Invalid(f"{instance_id}: exiting standby would exceed the max size {most}.")
             machine.state = IN_SERVICE
             state.desired += 1
         state.touch()
@@ -243,19 +233,17 @@ class Cloud:
         """Take instances out without lowering desired; they run on, and replacements launch."""
         state = self._group(group)
         if len(instance_ids) > DETACHED_AT_MOST:
-            message = (
+            raise Invalid(
                 f"Value '{list(instance_ids)}' at 'instanceIds' failed to satisfy constraint: "
                 f"Member must have length less than or equal to {DETACHED_AT_MOST}"
             )
-            raise CloudError("ValidationError", message)
         for instance_id in instance_ids:
             machine = state.members.get(instance_id)
-            if machine is None:
-                why = f"is not part of Auto Scaling group {group}"
-                raise CloudError("ValidationError", f"The instance {instance_id} {why}.")
-            if machine.state != IN_SERVICE:
-                why = "is not in InService or Standby"
-                raise CloudError("ValidationError", f"The instance {instance_id} {why}.")
+            if machine is None or machine.state != IN_SERVICE:
+                other = (
+                    "in InService or Standby" if machine else f"part of Auto Scaling group {group}"
+                )
+                raise Invalid(f"The instance {instance_id} is not {other}.")
         for machine in [state.members[instance_id] for instance_id in instance_ids]:
             state.left(machine, self.now_s, DETACHED, "Detaching")
             machine.group = None
@@ -466,8 +454,7 @@ class Cloud:
         state = self._group(group)
         machine = state.members.get(instance_id) or state.warm.get(instance_id)
         if machine is None or name not in machine.waits:
-            message = f"No active Lifecycle Action found with instance ID {instance_id}"
-            raise CloudError("ValidationError", message)
+            raise Invalid(f"No active Lifecycle Action found with instance ID {instance_id}")
         return machine
 
     def _begin(self, machine: SimulatedMachine, group: GroupState, start_s: float) -> None:
@@ -531,7 +518,7 @@ class Cloud:
             raise CloudError("InstanceRefreshInProgress", f"{message} Instance Refresh.")
         if preferences.auto_rollback and (template is None or state.template.startswith("$")):
             message = "AutoRollback needs a desired configuration, and a numbered launch template"
-            raise CloudError("ValidationError", f"{message} version of the group")
+            raise Invalid(f"{message} version of the group")
         launched = state.template if template is None else template
         refreshes = self._refreshes.setdefault(group, [])
         refresh = Refresh(
@@ -605,15 +592,16 @@ class Cloud:
         """Give a group a warm pool, or change it; refused where the group buys spot."""
         state = self._group(group)
         if state.spec.purchase is Purchase.SPOT:
-            message = "You can't add a warm pool to an Auto Scaling group that has Spot Instances."
-            raise CloudError("ValidationError", message)
+            raise Invalid(
+                "You can't add a warm pool to an Auto Scaling group that has Spot Instances."
+            )
         state.pool = pool
         self._act(state)
 
     def delete_warm_pool(self, group: str) -> None:
         state = self._group(group)
         if state.pool is None:
-            raise CloudError("ValidationError", f"No warm pool found for {group}")
+            raise Invalid(f"No warm pool found for {group}")
         state.pool = None
         for machine in list(state.warm.values()):
             self._end(machine)
@@ -733,10 +721,9 @@ class Cloud:
     def _member(self, instance_id: str) -> tuple[SimulatedMachine, GroupState]:
         machine = self._machines.get(instance_id) or self._departed.get(instance_id)
         if machine is None or machine.group is None or machine.state == TERMINATED:
-            message = (
+            raise Invalid(
                 f"Instance Id not found - No managed instance found for instance ID: {instance_id}"
             )
-            raise CloudError("ValidationError", message)
         return machine, self._group(machine.group.spec.name)
 
     def _act(self, state: GroupState) -> None:
@@ -747,8 +734,9 @@ class Cloud:
         try:
             return self._groups[name]
         except KeyError:
-            message = f"AutoScalingGroup name not found - AutoScalingGroup {name} not found"
-            raise CloudError("ValidationError", message) from None
+            raise Invalid(
+                f"AutoScalingGroup name not found - AutoScalingGroup {name} not found"
+            ) from None
 
     # --- how time passes ------------------------------------------------------------------------
 
@@ -1121,5 +1109,4 @@ def not_found(instance_id: str) -> CloudError:
 
 def _known_process(process: str) -> None:
     if process not in PROCESSES:
-        message = f"{process} is not a valid scaling process; there are {', '.join(PROCESSES)}"
-        raise CloudError("ValidationError", message)
+        raise Invalid(f"{process} is not a valid scaling process; there are {', '.join(PROCESSES)}")

@@ -357,23 +357,24 @@ class GroupState:
 
     def left(self, machine: SimulatedMachine, now_s: float, why: str, verb: str) -> None:
         """Let an instance go, and write down why; the activity of a given up launch tells that."""
-        have = len(self.members)
+        if machine.cancelled is None:
+            self._ends.append(self.end_of(machine, now_s, why, verb))
         del self.members[machine.instance_id]
         self.waiting.pop(machine.instance_id, None)
-        if machine.cancelled is not None:
-            return
-        self._ends.append(
-            Activity(
-                activity_id=f"{verb}-{machine.instance_id}",
-                group=self.spec.name,
-                start_s=now_s,
-                end_s=now_s,
-                status_code=SUCCESSFUL,
-                cause=why.format(have=have, left=have - 1, instance=machine.instance_id),
-                description=f"{verb} EC2 instance: {machine.instance_id}",
-                instance_id=machine.instance_id,
-                pool=machine.pool,
-            )
+
+    def end_of(self, machine: SimulatedMachine, now_s: float, why: str, verb: str) -> Activity:
+        """The activity that takes an instance out of the group as it is."""
+        have = len(self.members)
+        return Activity(
+            activity_id=f"{verb}-{machine.instance_id}",
+            group=self.spec.name,
+            start_s=now_s,
+            end_s=now_s,
+            status_code=SUCCESSFUL,
+            cause=why.format(have=have, left=have - 1, instance=machine.instance_id),
+            description=f"{verb} EC2 instance: {machine.instance_id}",
+            instance_id=machine.instance_id,
+            pool=machine.pool,
         )
 
     def ends(self, since_s: float) -> list[Activity]:

@@ -22,6 +22,7 @@ from spotkeeper_lab.cloud.values import (
     TERMINATE,
     TERMINATING,
     CloudError,
+    Invalid,
 )
 
 STEP_S = 15.0
@@ -80,7 +81,7 @@ class Preferences:
         }
         for name, wrong in refused.items():
             if wrong:
-                raise CloudError("ValidationError", f"The instance refresh's {name} is not valid")
+                raise Invalid(f"The instance refresh's {name} is not valid")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

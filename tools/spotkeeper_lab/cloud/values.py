@@ -88,8 +88,14 @@ class CloudError(Exception):
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
-        self.code = code
-        self.message = message
+        self.code, self.message = code, message
+
+
+class Invalid(CloudError):
+    """AWS refuses a parameter, or what it would do to a group as it is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ValidationError", message)
 
 
 class Purchase(StrEnum):

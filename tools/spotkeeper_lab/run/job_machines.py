@@ -23,7 +23,7 @@ from pathlib import Path
 from spotkeeper_lab.aws import ministack
 from spotkeeper_lab.aws.over_http import LiveWorld, described, offerings
 from spotkeeper_lab.aws.wire import Answer, Params, Respond, instance_arn
-from spotkeeper_lab.cloud.values import IN_SERVICE, CloudError, InstanceView, Purchase
+from spotkeeper_lab.cloud.values import IN_SERVICE, CloudError, InstanceView, Invalid, Purchase
 from spotkeeper_worker.testing import FakeMachine, FakeServer
 
 JOB = "spotkeeper:job"
@@ -145,10 +145,9 @@ class JobMachines:
         kind = params["TargetCapacitySpecification"]["DefaultTargetCapacityType"]
         tagged = {one["ResourceType"]: one["Tags"] for one in params["TagSpecifications"]}
         if "volume" in tagged:
-            why = (
+            raise Invalid(
                 'machine.root = "keep" is not simulated by the local AWS (docs/lab.md says what is)'
             )
-            raise CloudError("ValidationError", why)
         if unknown := [pool for pool in pools if pool not in self.world.capacities]:
             self.world.set_capacity(unknown, self.capacity)
         tags = {tag["Key"]: tag["Value"] for tag in tagged["instance"]}
