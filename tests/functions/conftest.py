@@ -227,7 +227,6 @@ class FixedPrices:
 
     def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
         """Return the prices of pools (zone/type)."""
-        del now
         spot = PriceSeries(at=(self.since,), usd=(self.ratio,))
         types = {pool.partition("/")[2] for pool in pools}
         return PriceBook(spot=dict.fromkeys(pools, spot), on_demand=dict.fromkeys(types, 1.0))
@@ -276,7 +275,6 @@ def deployed(
 def stage_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[StageOf]:
     """Make the stage; its spot groups serve from second 600 on."""
     # What a test sets before it makes the stage is taken back after the stage.
-    del monkeypatch
     with ExitStack() as stack:
 
         def make(

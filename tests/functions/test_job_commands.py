@@ -132,7 +132,6 @@ def test_a_download_that_breaks_off_leaves_no_file_of_a_checkpoints_name(
     folder = checkpoint.folder / "result"
 
     def broken(_: StreamingBody, size: int) -> Iterator[bytes]:
-        del size
         yield b"a"
         raise KeyboardInterrupt
 

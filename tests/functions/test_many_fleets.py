@@ -93,7 +93,6 @@ def test_few_fleets_are_turned_without_a_message(stage_of: StageOf) -> None:
 def test_fleets_that_cannot_be_handed_on_have_their_turn_at_once_and_an_alarm(
     stage: Stage, handler: Handler, queue: str
 ) -> None:
-    del queue
     stage.during["SendMessageBatch"] = slow_down
     with pytest.raises(TurnFailed, match="handing fleets on"):
         stage.call(handler)

@@ -95,7 +95,6 @@ def test_the_cost_is_the_bill_within_one_per_cent(
 
 
 def test_a_missing_price_is_named(kept: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    del kept
     monkeypatch.setattr(aws, "on_demand_prices", lambda *_: {})
     out = answered("cost", "--since", "2h")
     assert "have no price and are not included: on-demand g5.xlarge" in " ".join(out.split())
@@ -193,7 +192,6 @@ def test_whole_billed_days_are_compared_with_their_ledger(
     deployed: Stage, monkeypatch: pytest.MonkeyPatch, since: str, pages: Any, expected: str
 ) -> None:
     """Cost Explorer answers page by page."""
-    del deployed
     night = NOON.replace(hour=1)
     morning = replace(
         ITEM, option=PurchaseOption.ON_DEMAND, since=night, until=night + timedelta(hours=3)

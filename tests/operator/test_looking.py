@@ -42,7 +42,6 @@ from tests.worker.page import of
 
 
 def test_what_explain_answers(deployed: Stage, tmp_path: Path) -> None:
-    del deployed
     path = tmp_path / "new" / "why.html"
     matches("explain.txt", answered("explain", "--since", "1h", "--report", str(path)))
     matches("explain_at.txt", answered("explain", "--at", "12:15", "--rule", "backfill"))
@@ -121,7 +120,6 @@ def test_exit_codes_and_calls(deployed: Stage, calls: list[str]) -> None:
 
 def test_which_alarms_ring(deployed: Stage) -> None:
     """Checkers without a turn ring without data, and another stack's name may begin alike."""
-    del deployed
     for alarm in ("checker-not-running", "errors"):
         ring(alarm, "INSUFFICIENT_DATA")
     ring("eu-both-short")
@@ -137,7 +135,6 @@ def test_which_alarms_ring(deployed: Stage) -> None:
 def test_an_alarm_of_fleets_is_shown_with_those_that_ring(
     deployed: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del deployed
     query = "SELECT MAX(BothShort) FROM SCHEMA(Spotkeeper, service, fleet) GROUP BY fleet"
     ring("both-short", query=query)
     client_class: Any = BaseClient
@@ -158,7 +155,6 @@ def test_an_alarm_of_fleets_is_shown_with_those_that_ring(
 
 
 def test_a_stack_without_its_outputs_says_how_far_it_is(deployed: Stage) -> None:
-    del deployed
     topic = json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}})
     boto3.client("cloudformation").create_stack(StackName="new", TemplateBody=topic)
     told = refused("status", "--stack", "new")
@@ -168,7 +164,6 @@ def test_a_stack_without_its_outputs_says_how_far_it_is(deployed: Stage) -> None
 def test_a_call_that_is_throttled_does_not_end_the_watch(
     deployed: Stage, monkeypatch: pytest.MonkeyPatch, denied: Callable[..., None]
 ) -> None:
-    del deployed
     waits: list[float] = []
 
     def wait(seconds: float) -> None:
@@ -321,7 +316,6 @@ def test_why_an_instance_counts_or_not(
 
 
 def test_the_last_changes_and_failures(deployed: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    del deployed
     text = words("status --events")
     assert "12:12:00 availability: backfill [backfill] spot 3 of 4 serving" in text
     assert "FAILED main-spot: Could not launch Spot Instances." in text

@@ -322,7 +322,6 @@ def test_what_follows(
     missing: int | None,
     step: Step,
 ) -> None:
-    del deployed
     refresh = replace(ACTIVE, status=status, canary=canary)
     instances = [
         {

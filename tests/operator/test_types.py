@@ -134,7 +134,6 @@ def test_the_cheapest_request_is_first_and_what_has_no_price_is_unknown() -> Non
 
 
 def test_the_command_on_a_stack(kept: Stage) -> None:
-    del kept
     (fleet,) = json.loads(answered("types", "--json"))["fleets"]
     (only,) = fleet["types"]
     assert (only["instance_type"], only["speed"], only["share"]) == ("g5.xlarge", 1.0, 1.0)

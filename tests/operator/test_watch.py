@@ -18,7 +18,6 @@ HOST = "127.0.0.1:8080"
 
 @pytest.fixture
 def watching(deployed: Stage) -> Watch:
-    del deployed
     return Watch(Aws("us-east-1"), STACK, None, wiring.now)
 
 
@@ -84,7 +83,6 @@ def test_it_listens_on_this_machine_alone(watching: Watch, monkeypatch: pytest.M
     asked: list[tuple[str, int]] = []
 
     def taken(address: tuple[str, int], handler: object) -> None:
-        del handler
         asked.append(address)
         raise OSError(98, "Address already in use")
 

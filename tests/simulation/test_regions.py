@@ -189,7 +189,6 @@ class Costs:
     of: Cloud
 
     def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
-        del pools
         series = PriceSeries(at=(now,), usd=(self.usd,))
         return PriceBook(spot={"": series} if self.of.instances() else {})
 

@@ -208,7 +208,6 @@ class FakeLoadHistories:
         return self.items.get(fleet, LoadHistory())
 
     def write(self, fleet: str, history: LoadHistory, now: datetime) -> None:
-        del now
         self.items[fleet] = history
 
 
@@ -248,7 +247,6 @@ class FakeRegions:
         return share
 
     def report(self, fleet: Fleet, report: Report) -> None:
-        del fleet
         self.tables[self.here, "report"] = report
 
     def _reach(self, region: str) -> None:

@@ -359,7 +359,6 @@ class Unsaid:
 
     def of(self, fleet: str) -> Control:
         """Return an empty control."""
-        del fleet
         return Control()
 
 

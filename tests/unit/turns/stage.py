@@ -46,7 +46,6 @@ class Controls:
 
     def of(self, fleet: str) -> Control:
         """Return the same control for every fleet."""
-        del fleet
         if self.error:
             raise self.error
         return self.said

@@ -203,7 +203,6 @@ class Table:
 
     def get_item(self, *, Key: Item, ConsistentRead: bool = False) -> Answer:
         """Get an item; every read is consistent."""
-        del ConsistentRead
         item = self._item(Key)
         return {} if item is None else {"Item": item}
 
@@ -232,7 +231,6 @@ class Table:
         **expressions: Any,
     ) -> Answer:
         """Query one page of one partition by its sort key."""
-        del ConsistentRead
         expression = Asked(**expressions)
         items = self._matching(expression)[:: 1 if ScanIndexForward else -1]
         keys = [{"pk": item["pk"], "sk": item["sk"]} for item in items]

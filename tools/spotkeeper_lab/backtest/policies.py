@@ -112,7 +112,6 @@ def _even_split(window: Market, world: World, settings: Settings) -> RunResult:
 
 
 def _failover(window: Market, world: World, settings: Settings) -> RunResult:
-    del settings
     return peers.run(peers.Failover(world.target, window.regions_of_pools), window, world)
 
 

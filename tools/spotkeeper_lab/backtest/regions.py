@@ -35,7 +35,6 @@ class MarketPrices:
     world: World
 
     def now(self, pools: Sequence[str], now: datetime) -> PriceBook:
-        del pools
         prices = [self.world.prices(one)[one.index(seconds(now))] for one in self.window.steps]
         return PriceBook(spot={"any": PriceSeries(at=(now,), usd=(min(prices),))})
 
