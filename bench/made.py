@@ -6,7 +6,7 @@ import numpy as np
 
 from spotkeeper_lab.traces.requests import Floats, RequestTrace
 
-HOUR_S, DAY_S = 3600.0, 86_400.0
+DAY_S = 86_400.0
 MINUTES = np.arange(3 * 1_440)
 CLOCK_H = MINUTES / 60 % 24
 OFFICE = np.isin(CLOCK_H // 1, range(8, 20))
@@ -105,16 +105,8 @@ def _minutes(rng: np.random.Generator) -> Made:
     return _waves(rng)[0] * 2, _lognormal(rng, 600)
 
 
-LOGS: dict[str, Callable[[np.random.Generator], Made]] = {
-    "steps": _steps,
-    "ramps": _ramps,
-    "sessions": _sessions,
-    "nights": _nights,
-    "mondays": _mondays,
-    "cron": _cron,
-    "bursts": _bursts,
-    "waves": _waves,
-    "doubled": _doubled,
-    "pareto": _pareto,
-    "minutes": _minutes,
-}
+_MAKERS: tuple[Callable[[np.random.Generator], Made], ...] = (
+    _steps, _ramps, _sessions, _nights, _mondays, _cron, _bursts, _waves, _doubled, _pareto,
+    _minutes,
+)  # fmt: skip
+LOGS = {make.__name__.removeprefix("_"): make for make in _MAKERS}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.load.history import STEP_SLOTS, ArrivalLog, OwnStarts, Scores
+from spotkeeper.domain.load.history import STEP_SLOTS, ArrivalLog, Scores
 from spotkeeper.domain.sizing import shadows
 from spotkeeper.domain.sizing.shadows import (
     DAY_S,
@@ -37,13 +37,11 @@ def steady(load: float, service_s: float, slots: int, first: int = 0) -> Arrival
     return ArrivalLog(first, requests, [count * service_s for count in requests])
 
 
-def scores_of(
-    log: ArrivalLog, policy: ObjectivePolicy = POLICY, own: dict[int, OwnStarts] | None = None
-) -> Scores:
+def scores_of(log: ArrivalLog, own: dict[int, tuple[int, int]] | None = None) -> Scores:
     """What a fleet that judges every step in its time knows at the end of a log."""
     scores, stop = Scores(), len(log) // STEP_SLOTS
     for _ in range(0, stop, STEPS_A_TURN):
-        scores = advanced(scores, log, stop, policy, 0.5, own or {})
+        scores = advanced(scores, log, stop, POLICY, 0.5, own or {})
     return scores
 
 
@@ -224,12 +222,12 @@ def test_steps_after_the_end_of_the_log_wait() -> None:
 def test_late_requests_of_the_fleet_are_compared_with_those_expected() -> None:
     """The cheapest of many was lucky, too: it is expected to be as late as it was until then."""
     log = steady(2.0, 2.0, 20 * STEP_SLOTS)
-    own = {step: OwnStarts(requests=300, late=30) for step in range(20)}
+    own = {step: (300, 30) for step in range(20)}
     scores = scores_of(log, own=own)
     assert scores.own_late > 200 > scores.own_expected
     before = replace(scores, late=(100.0,) * len(FAMILY), requests=1_000.0, own_expected=0.0)
     longer = steady(2.0, 2.0, 21 * STEP_SLOTS)
-    after = advanced(before, longer, 21, POLICY, 0.5, {20: OwnStarts(requests=500, late=0)})
+    after = advanced(before, longer, 21, POLICY, 0.5, {20: (500, 0)})
     assert after.next_step == before.next_step + 1
     assert after.own_expected == pytest.approx(50.0)
 

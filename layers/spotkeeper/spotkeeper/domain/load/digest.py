@@ -115,8 +115,13 @@ def fleet_batches(
         )
         skew_ms = ahead_ms.get((log.instance_id, log.worker_id), 0)
         own = skew_ms > OWN_SKEW_S * 1000 and enqueued <= started - skew_ms
-        times = (enqueued - (0 if own else skew_ms), started - skew_ms, finished - skew_ms)
-        fleets[log.fleet or default_fleet][identity] = _in_order(log, *times, skewed=skew_ms > 0)
+        enqueued, started = enqueued - (0 if own else skew_ms), started - skew_ms
+        # In order: a request that seems to start before its arrival did not wait.
+        began = min(started, finished - skew_ms)
+        arrived = min(enqueued, began)
+        skewed = skew_ms > 0 or (arrived, began) != (enqueued, started)
+        span = _Span(log, arrived, began, finished - skew_ms, skewed)
+        fleets[log.fleet or default_fleet][identity] = span
     batches: list[FleetBatch] = []
     for fleet, spans in sorted(fleets.items()):
         workers = {(span.log.instance_id, span.log.worker_id) for span in spans.values()}
@@ -128,14 +133,6 @@ def fleet_batches(
         content = _hash(fleet, spans)
         batches.append(FleetBatch(fleet=fleet, sent_at=sent_at, content=content, spans=spans))
     return batches
-
-
-def _in_order(log: SearchLog, enqueued: int, started: int, finished: int, *, skewed: bool) -> _Span:
-    """Put times in order: a request that seems to start before its arrival did not wait."""
-    began = min(started, finished)
-    arrived = min(enqueued, began)
-    inverted = (arrived, began) != (enqueued, started)
-    return _Span(log, arrived, began, finished, skewed or inverted)
 
 
 def _ahead_ms(logs: Iterable[SearchLog], sent_at: datetime) -> dict[tuple[str, str], int]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 from spotkeeper.domain.load.digest import workers_of
 from spotkeeper.domain.load.load import (
@@ -78,12 +77,10 @@ class ArrivalLog:
     def service_mean_s(self, end: int) -> float:
         """Return the mean service time of what arrived before an index; 0 of nothing."""
         end = max(0, min(end, len(self._work_s)))
-        for slots in (MEAN_SLOTS, DAY_SLOTS):
-            begin = max(0, end - slots)
-            count = self._counts[end] - self._counts[begin]
-            if count >= ENOUGH or (count and slots == DAY_SLOTS):
-                return (self._works[end] - self._works[begin]) / count
-        return 0.0
+        few = self.count(end - MEAN_SLOTS, end) < ENOUGH
+        begin = max(0, end - (DAY_SLOTS if few else MEAN_SLOTS))
+        count = self._counts[end] - self._counts[begin]
+        return (self._works[end] - self._works[begin]) / count if count else 0.0
 
 
 # The minutes of a day are spread over slots again and again.
@@ -170,12 +167,9 @@ def shared_by(busy_ms: Iterable[Mapping[int, int]]) -> dict[int, float]:
 
     `busy_ms` is the service time of each worker by slot: four requests for a whole slot are 40 s.
     """
-    total: Counter[int] = Counter()
-    squares: Counter[int] = Counter()
-    for worker in busy_ms:
-        for slot, ms in worker.items():
-            total[slot] += ms
-            squares[slot] += ms * ms
+    each = tuple(busy_ms)
+    total = added_up(each)
+    squares = added_up({slot: ms * ms for slot, ms in one.items()} for one in each)
     return {slot: max(1.0, squares[slot] / ms / SLOT_MS) for slot, ms in total.items() if ms}
 
 
@@ -276,14 +270,7 @@ class LoadHistory:
     scores: Scores = field(default_factory=Scores)
 
 
-class OwnStarts(NamedTuple):
-    """Requests of one step in the fleet itself, and how many of them started late."""
-
-    requests: int
-    late: int
-
-
-def own_starts(digests: Sequence[LoadDigest], wait_s: float) -> dict[int, OwnStarts]:
+def own_starts(digests: Sequence[LoadDigest], wait_s: float) -> dict[int, tuple[int, int]]:
     """Count the requests whose logs were sent in each step, and those that started late."""
     requests: Counter[int] = Counter()
     late: Counter[int] = Counter()
@@ -291,7 +278,7 @@ def own_starts(digests: Sequence[LoadDigest], wait_s: float) -> dict[int, OwnSta
         step = slot_of(one.sent_at) // STEP_SLOTS
         requests[step] += one.waits.count
         late[step] += one.waits.count - one.waits.within(wait_s)
-    return {step: OwnStarts(count, late[step]) for step, count in requests.items()}
+    return {step: (count, late[step]) for step, count in requests.items()}
 
 
 def as_if_full(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 from statistics import fmean, variance
 
 from spotkeeper.domain.load.digest import workers_of
@@ -170,11 +171,7 @@ def on_premises(load: Load) -> list[WorkerLoad]:
 
 
 def _most_at_once(workers: Sequence[WorkerLoad], idle: timedelta) -> int:
-    begins = sorted(worker.began or worker.last_finished for worker in workers)
-    ends = sorted(worker.last_finished + idle for worker in workers)
-    most = ended = 0
-    for begun, at in enumerate(begins, 1):
-        while ends[ended] < at:
-            ended += 1
-        most = max(most, begun - ended)
-    return most
+    # Of one instant, begins come before ends.
+    begins = [(worker.began or worker.last_finished, 0) for worker in workers]
+    ends = [(worker.last_finished + idle, 1) for worker in workers]
+    return max(accumulate(1 - 2 * ended for _, ended in sorted([*begins, *ends])))

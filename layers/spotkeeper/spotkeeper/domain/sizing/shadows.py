@@ -24,7 +24,6 @@ from spotkeeper.domain.load.history import (
     SLOT_S,
     STEP_SLOTS,
     ArrivalLog,
-    OwnStarts,
     Scores,
 )
 from spotkeeper.domain.load.load import LONGEST_S
@@ -491,7 +490,7 @@ def advanced(
     stop: int,
     policy: ObjectivePolicy,
     variation: float,
-    own: Mapping[int, OwnStarts],
+    own: Mapping[int, tuple[int, int]],
 ) -> Scores:
     """Judge the steps before `stop` that are not judged yet, a few a turn, the oldest first.
 
@@ -515,15 +514,15 @@ def advanced(
         # days differ, where the cheapest was lucky, or where instances were lost.
         follows = scores.followed >= 0 and scores.requests > 0
         expected = scores.late[scores.followed] / scores.requests if follows else 0.0
-        starts = own.get(step, OwnStarts(0, 0)) if follows else OwnStarts(0, 0)
+        started, started_late = own.get(step, (0, 0)) if follows else (0, 0)
         scores = replace(
             scores,
             next_step=step + 1,
             steps=_faded(scores.steps, 1.0),
             requests=_faded(scores.requests, requests),
-            own_requests=_faded(scores.own_requests, starts.requests),
-            own_late=_faded(scores.own_late, starts.late),
-            own_expected=_faded(scores.own_expected, expected * starts.requests),
+            own_requests=_faded(scores.own_requests, started),
+            own_late=_faded(scores.own_late, started_late),
+            own_expected=_faded(scores.own_expected, expected * started),
             late=tuple(map(_faded, scores.late, late)),
             squares=tuple(map(_faded, scores.squares, (each * each for each in late))),
             hours=tuple(map(_faded, scores.hours, hours)),
