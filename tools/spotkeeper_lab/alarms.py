@@ -211,7 +211,7 @@ class Alarm:
     def evaluate(self, metrics: Metrics, minute: int) -> list[Change]:
         """Look at the metrics at the end of a minute; return what changed, contributors first."""
         lines, changes = self._lines(metrics, minute), list[Change]()
-        if not self._grouped:
+        if "GROUP BY" not in str(self.described.get("Metrics")):
             state = self._judged(lines.get("", [None]), self.state)
         else:
             for name in sorted(self.contributors.keys() | lines.keys()):
@@ -226,10 +226,6 @@ class Alarm:
             self.state = state
             changes.append(Change(self.name, "", state))
         return changes
-
-    @property
-    def _grouped(self) -> bool:
-        return "GROUP BY" in str(self.described.get("Metrics"))
 
     def _judged(self, points: Points, before: State) -> State:
         of, threshold = self.described, float(self.described["Threshold"])

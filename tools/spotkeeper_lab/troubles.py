@@ -111,17 +111,15 @@ class Faulted(World):
             case Kind.BOOT_LOOP:
                 cloud.reclaim(self.choose(fault), now_s)
                 self._take_what_starts(fault)
-            case Kind.EMPTY_WARNING:
+            case Kind.EMPTY_WARNING | Kind.REBALANCE:
+                warns = fault.kind is Kind.EMPTY_WARNING
                 for instance_id in self.choose(fault):
-                    self._post(EventKind.WARNING, instance_id)
+                    self._post(EventKind.WARNING if warns else EventKind.REBALANCE, instance_id)
             case Kind.FOREIGN_EVENTS:
                 for number in range(1 + int(20 * fault.value)):
                     at_s = now_s + self.rng.uniform(0.0, 60.0)
                     foreign = f"i-0f00{number:013x}"
                     self.enter(at_s, partial(self._post, EventKind.WARNING, foreign))
-            case Kind.REBALANCE:
-                for instance_id in self.choose(fault):
-                    self._post(EventKind.REBALANCE, instance_id)
             case Kind.HANG:
                 for instance_id in self.choose(fault, fault.value / 2):
                     self.hung[instance_id] = now_s

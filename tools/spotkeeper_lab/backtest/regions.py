@@ -22,11 +22,6 @@ from spotkeeper_lab.traces.market import Market
 STACK_S, CONTROLLER_S = 55.0, 4.0
 
 
-def table_of(region: str) -> str:
-    """The table of a region's stack, as its home names it."""
-    return f"arn:aws:dynamodb:{region}:123456789012:table/spotkeeper"
-
-
 @dataclass(slots=True, kw_only=True)
 class MarketPrices:
     """The price port over a market: the lowest price of its pools."""
@@ -64,7 +59,7 @@ def fleets_of(
     fleet, others = fleet_of(world, settings), [r for r in regions if r != home]
     at_home = replace(
         fleet,
-        regions=",".join(map(table_of, others)),
+        regions=",".join(f"arn:aws:dynamodb:{r}:123456789012:table/spotkeeper" for r in others),
         bounds=replace(fleet.bounds, spot_min=world.target),
     )
     return {home: at_home} | {r: replace(fleet, home=home) for r in others}

@@ -818,11 +818,13 @@ class Cloud:
             self._retry_at(group, self.now_s + group.backed_off_s())
         elif group.block_message(self.now_s):
             group.begin_drought(self.now_s, refusals)
-            self._retry_at(group, group.retry_from(group.block_end(self.now_s)))
+            ends = [end for start, end, _ in group.blocked if start <= self.now_s < end]
+            self._retry_at(group, group.retry_from(max(ends)))
         elif group.spec.purchase is Purchase.SPOT:
             group.begin_drought(self.now_s, refusals)
         else:
-            self._retry_at(group, group.retry_after(self.now_s))
+            every_s = self.physics.retry_s
+            self._retry_at(group, (self.now_s // every_s + 1) * every_s)
 
     def _note_failing(self, group: GroupState) -> None:
         """Have AWS suspend a group that has launched nothing for long enough."""

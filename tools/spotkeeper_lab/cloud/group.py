@@ -259,10 +259,6 @@ class GroupState:
         """The first instant from `from_s` on at which the group tries again."""
         return math.ceil(from_s / self.physics.retry_s) * self.physics.retry_s
 
-    def retry_after(self, after_s: float) -> float:
-        """The first instant after `after_s` at which the group tries again."""
-        return (math.floor(after_s / self.physics.retry_s) + 1) * self.physics.retry_s
-
     def backed_off_s(self) -> float:
         """How long the next retry of a failed launch waits: twice as long as the one before."""
         longest_s = self.physics.retry_longest_s or self.physics.retry_s
@@ -295,9 +291,6 @@ class GroupState:
     def block_message(self, now_s: float) -> str:
         """The reason why every launch fails now, or nothing."""
         return next((text for start, end, text in self.blocked if start <= now_s < end), "")
-
-    def block_end(self, now_s: float) -> float:
-        return max(end for start, end, _ in self.blocked if start <= now_s < end)
 
     def launched(self, machine: SimulatedMachine) -> None:
         """Take a new instance in."""
