@@ -1,7 +1,7 @@
 """The faults of a virtual world, and the calls that AWS refuses while they last."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -144,15 +144,14 @@ class Fault:
     def end_s(self) -> float:
         return self.at_s + self.length_s
 
+    def chosen[T](self, many: Sequence[T]) -> T:
+        """The one of several that its size chooses."""
+        return many[int(self.value * len(many)) % len(many)]
+
 
 SERVICES = ("ec2", "sqs", "ssm", "dynamodb", "autoscaling")
 
-
-def hanging(fault: Fault) -> str:
-    """The service that does not answer."""
-    return SERVICES[int(fault.value * len(SERVICES)) % len(SERVICES)]
-
-
+"""One of them does not answer."""
 WRITES = (
     "set_desired_capacity",
     "terminate_instance_in_auto_scaling_group",
@@ -164,12 +163,7 @@ WRITES = (
     "describe_spot_instance_requests",
 )
 
-
-def forbidden(fault: Fault) -> str:
-    """The operation that the role may not call."""
-    return WRITES[int(fault.value * len(WRITES)) % len(WRITES)]
-
-
+"""One of them the role may not call."""
 OF_AWS = (
     Kind.THROTTLED,
     Kind.FAULTY,
@@ -195,7 +189,7 @@ def refusal_of(
             return "Throttling", "Rate exceeded"
         case Kind.FAULTY, _ if rng.random() < 0.6 * fault.value:
             return "InternalFailure", "An internal error has occurred"
-        case Kind.FORBIDDEN, _ if operation == forbidden(fault):
+        case Kind.FORBIDDEN, _ if operation == fault.chosen(WRITES):
             return "AccessDenied", "User is not authorized to perform this"
         case Kind.TABLE_THROTTLED, "dynamodb" if rng.random() < 0.5 + 0.5 * fault.value:
             text = "The level of throughput was exceeded"

@@ -27,7 +27,7 @@ from spotkeeper_lab.cloud.values import (
     Purchase,
 )
 from spotkeeper_lab.fakes import EPOCH
-from spotkeeper_lab.faults import KEY_PAIR, Kind
+from spotkeeper_lab.faults import KEY_PAIR, OF_AWS, Kind
 from spotkeeper_lab.scenario import MAIN, NEIGHBOURS_LOAD, WARM_UP_S, Scenario, StartState
 from spotkeeper_lab.troubles import Troubled
 from spotkeeper_lab.workers import Served
@@ -131,14 +131,8 @@ class Promise(StrEnum):
 
 _for = dict[Kind, float].fromkeys
 # AWS refuses or loses what a turn needs, or no turn runs.
-_AWS = _for(
-    (
-        Kind.THROTTLED, Kind.FAULTY, Kind.FORBIDDEN, Kind.TABLE_DOWN, Kind.TABLE_THROTTLED,
-        Kind.ANSWERS_LOST, Kind.SLOW, Kind.KILLED, Kind.NO_TURNS, Kind.HANGING,
-        Kind.GROUP_DELETED, Kind.CLOCK_JUMPS,
-    ),
-    240.0,
-)  # fmt: skip
+_READING = {Kind.DOCUMENTS_DOWN, Kind.QUEUE_DOWN}
+_AWS = _for({*OF_AWS, Kind.HANGING, Kind.GROUP_DELETED, Kind.CLOCK_JUMPS} - _READING, 240.0)
 # Nothing shows which instances serve.
 _UNSEEN = _for(
     (Kind.LOGS_STOP, Kind.LOGS_LATE, Kind.HALF_LOGS, Kind.COLLECTOR_DOWN, Kind.CLOCKS_FAR), 900.0

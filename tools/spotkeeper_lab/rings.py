@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from spotkeeper_lab.alarms import MINUTE_S, Alarm, Change, Metric, Metrics, State, evaluate_all
-from spotkeeper_lab.faults import ACTS, Kind
+from spotkeeper_lab.faults import ACTS, OF_AWS, Kind
 from spotkeeper_lab.promises import Check, Lately, Promise, Watch
 from spotkeeper_lab.scenario import WARM_UP_S
 from spotkeeper_lab.template import Stack
@@ -37,9 +37,7 @@ def of_template() -> list[Alarm]:
 
 # While these last, and for a while after them, what a turn reads or requests is wrong or missing.
 _AWS = frozenset({
-    Kind.THROTTLED, Kind.FAULTY, Kind.FORBIDDEN, Kind.TABLE_DOWN, Kind.TABLE_THROTTLED,
-    Kind.ANSWERS_LOST, Kind.SLOW, Kind.KILLED, Kind.NO_TURNS, Kind.HANGING, Kind.CLOCK_JUMPS,
-    Kind.GROUP_DELETED, Kind.ON_DEMAND_DELETED, Kind.DOCUMENTS_DOWN, Kind.QUEUE_DOWN,
+    *OF_AWS, Kind.HANGING, Kind.CLOCK_JUMPS, Kind.GROUP_DELETED, Kind.ON_DEMAND_DELETED,
     Kind.WRONG_DOCUMENT,
 })  # fmt: skip
 _MEMORY = frozenset({Kind.STATE_LOST, Kind.STATE_UNREADABLE})

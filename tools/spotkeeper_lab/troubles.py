@@ -99,7 +99,7 @@ class Faulted(World):
                 text = ON_DEMAND_DRY.format(type="g5.xlarge", zone="us-east-1a")
                 cloud.fail_launches(self.on_demand, fault.at_s, fault.end_s, text)
             case Kind.LAUNCH_REFUSED:
-                text = LAUNCH_TEXTS[int(fault.value * len(LAUNCH_TEXTS)) % len(LAUNCH_TEXTS)]
+                text = fault.chosen(LAUNCH_TEXTS)
                 cloud.fail_launches(spot, fault.at_s, fault.end_s, text)
                 self._take(fault)
             case Kind.BAD_SPOT_IMAGE:

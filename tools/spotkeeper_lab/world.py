@@ -35,7 +35,7 @@ from spotkeeper_lab.aws.wire import ACCOUNT, REGION, Answer, Events, Respond, Vi
 from spotkeeper_lab.checkout import Handler, load_handler
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import CloudError, CloudEvent
-from spotkeeper_lab.faults import OF_AWS, Fault, Kind, hanging, refusal_of
+from spotkeeper_lab.faults import OF_AWS, SERVICES, Fault, Kind, refusal_of
 from spotkeeper_lab.traces.requests import RequestTrace
 from spotkeeper_lab.workers import SearchLogQueue, SearchLogs, Served, Workforce, sqs_record
 
@@ -501,7 +501,7 @@ class World:
 
     def _hangs(self, service: str) -> bool:
         fault = self.active.get(Kind.HANGING)
-        return fault is not None and hanging(fault) == service
+        return fault is not None and fault.chosen(SERVICES) == service
 
     def _loses_answer(self) -> bool:
         return Kind.ANSWERS_LOST in self.active and self.rng.random() < LOST_SHARE

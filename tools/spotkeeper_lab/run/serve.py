@@ -61,7 +61,7 @@ from spotkeeper_lab.cloud.values import (
     Result,
     Transition,
 )
-from spotkeeper_lab.faults import LAUNCH_TEXTS, OF_AWS, Fault, Kind, hanging, refusal_of
+from spotkeeper_lab.faults import LAUNCH_TEXTS, OF_AWS, SERVICES, Fault, Kind, refusal_of
 from spotkeeper_lab.run.job_machines import JOB, JobMachines
 from spotkeeper_lab.run.up import ELSEWHERE, INSTALLING, TEMPLATE, LabSettings
 from spotkeeper_lab.workers import Machines, SearchLogs, Served, Workforce
@@ -334,7 +334,7 @@ class Faults:
         standing = [one.instance_id for one in cloud.group(spot).instances if not one.warned_s]
         count = max(1, round(fault.value * len(standing)))
         taken = instances or tuple(standing[-count:])
-        text = LAUNCH_TEXTS[int(fault.value * len(LAUNCH_TEXTS)) % len(LAUNCH_TEXTS)]
+        text = fault.chosen(LAUNCH_TEXTS)
         match fault.kind:
             case Kind.LOSS:
                 cloud.reclaim(taken, cloud.now_s + self._settings.physics.notice_s)
@@ -477,7 +477,7 @@ class Front:
         for fault in self.faults.active():
             if refused := refusal_of(fault, service, xform_name(target or named), rng):
                 return refusal(service, *refused)
-            if fault.kind is Kind.HANGING and hanging(fault) == service:
+            if fault.kind is Kind.HANGING and fault.chosen(SERVICES) == service:
                 await asyncio.sleep(HANGS_S)
                 return refusal(service, "InternalFailure", "no answer")
             if fault.kind is Kind.ANSWERS_LOST and rng.random() < fault.value:
