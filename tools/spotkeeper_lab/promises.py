@@ -8,7 +8,7 @@ for how long after its end; each minute that needs such an excuse is counted.
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -129,12 +129,12 @@ class Promise(StrEnum):
 
 # --- the excuses ----------------------------------------------------------------------------------
 
-_for = dict[Kind, float].fromkeys
+_for: Callable[[Iterable[Kind], float], dict[Kind, float]] = dict.fromkeys
 # AWS refuses or loses what a turn needs, or no turn runs.
 _READING = {Kind.DOCUMENTS_DOWN, Kind.QUEUE_DOWN}
 _AWS = _for({*OF_AWS, Kind.HANGING, Kind.GROUP_DELETED, Kind.CLOCK_JUMPS} - _READING, 240.0)
 # Nothing shows which instances serve.
-_UNSEEN = _for(
+_UNSEEN: dict[Kind, float] = _for(
     (Kind.LOGS_STOP, Kind.LOGS_LATE, Kind.HALF_LOGS, Kind.COLLECTOR_DOWN, Kind.CLOCKS_FAR), 900.0
 )
 # Whatever a turn remembered is gone: the fleet is adopted anew.

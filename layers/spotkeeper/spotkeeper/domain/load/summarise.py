@@ -171,7 +171,7 @@ def on_premises(load: Load) -> list[WorkerLoad]:
 
 
 def _most_at_once(workers: Sequence[WorkerLoad], idle: timedelta) -> int:
-    # Of one instant, begins come before ends.
+    # Of one instant, a begin counts before an end.
     begins = [(worker.began or worker.last_finished, 0) for worker in workers]
     ends = [(worker.last_finished + idle, 1) for worker in workers]
     return max(accumulate(1 - 2 * ended for _, ended in sorted([*begins, *ends])))
