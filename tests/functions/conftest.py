@@ -23,7 +23,7 @@ from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import IN_SERVICE, InstanceView, Physics, Purchase, two_groups
 from spotkeeper_lab.traces.market import market_of
-from spotkeeper_lab.world import Context, forget
+from spotkeeper_lab.world import Context, Killed, forget
 from tests.builders import NOON, at
 from tests.rights import only_what_is_listed
 from tests.search_logs import served
@@ -52,10 +52,6 @@ def document(fleet: str, **changes: object) -> dict[str, Any]:
 def slow_down() -> None:
     """Answer a call as AWS does when there are too many."""
     raise ClientError({"Error": {"Code": "Throttling", "Message": "Rate exceeded"}}, "Call")
-
-
-class Killed(BaseException):
-    """Lambda ended the function, as its time was over."""
 
 
 class Stage:

@@ -305,8 +305,7 @@ def mails_are_kept() -> None:
 def service_linked_roles() -> None:
     """The account has launched instances before: AWS's own roles for that are there."""
     iam = module("services.iam")
-    for name in ("AutoScaling", "EC2Spot"):
-        service = {"AutoScaling": "autoscaling", "EC2Spot": "spot"}[name]
+    for name, service in (("AutoScaling", "autoscaling"), ("EC2Spot", "spot")):
         iam._create_service_linked_role({"AWSServiceName": [f"{service}.amazonaws.com"]})
         made = iam._roles.pop(f"AWSServiceRoleFor{service.capitalize()}")
         path, named = made["Path"], f"AWSServiceRoleFor{name}"

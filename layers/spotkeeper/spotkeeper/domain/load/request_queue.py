@@ -112,10 +112,8 @@ def _untouched(
     if not answer.waiting:
         return None, 0
     last, since = before.length, before.untouched_since
-    ended = bool(answer.in_flight and since and newest and newest > since)
-    if last is None or since is None or ended:
-        return now, 1
-    if answer.waiting < last.waiting or answer.in_flight != last.in_flight:
+    fewer = last is None or answer.waiting < last.waiting or answer.in_flight != last.in_flight
+    if since is None or fewer or (answer.in_flight and newest and newest > since):
         return now, 1
     return since, before.untouched_looks + 1
 
