@@ -194,3 +194,9 @@ def test_sharing_never_helps(
     fewer, more = slower_when_full(sharing, sorted(shares), slots)
     assert fewer >= more >= 1
     assert fewer <= slots
+
+
+@pytest.mark.parametrize(("lately", "mean_s"), [(5, 50 / 15), (25, 10 / 25)])
+def test_a_mean_service_time_is_of_a_day_while_requests_are_few(lately: int, mean_s: float) -> None:
+    log = ArrivalLog(0, [10, *[0] * 200, lately], [40.0, *[0.0] * 200, 10.0])
+    assert log.service_mean_s(len(log)) == mean_s
