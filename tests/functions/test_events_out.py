@@ -8,7 +8,8 @@ import boto3
 import pytest
 
 from functions.check_availability.app import handler
-from tests.functions.conftest import Killed, Stage
+from spotkeeper_lab.world import Killed
+from tests.functions.conftest import Stage
 
 # Warned two minutes before, at minute 13.
 LOSES_TWO = ((0.0, 4), (900.0, 2))
