@@ -10,7 +10,12 @@ from unittest.mock import Mock, patch
 import boto3
 import pytest
 from botocore.client import BaseClient
-from botocore.exceptions import ClientError, NoCredentialsError
+from botocore.exceptions import (
+    ClientError,
+    NoCredentialsError,
+    SSOTokenLoadError,
+    TokenRetrievalError,
+)
 
 import spotkeeper_cli
 from tests.operator.command import answered, refused, run
@@ -112,7 +117,15 @@ def test_a_defect_of_ours_is_not_taken_for_a_wrong_setting(monkeypatch: pytest.M
 def test_no_credentials_expired_ones_a_wrong_clock_and_calls_that_are_throttled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wrong: dict[str, Exception] = {"Unable to locate credentials": NoCredentialsError()}
+    # mludvig/aws-ssm-tools#53; botocore's credentials.py and tokens.py.
+    wrong: dict[str, Exception] = {
+        f"{error} (log in to AWS, or name a profile)": error
+        for error in (
+            NoCredentialsError(),
+            SSOTokenLoadError(error_msg="Token for my does not exist"),
+            TokenRetrievalError(provider="sso", error_msg="Token has expired and refresh failed"),
+        )
+    }
     for code, text, todo in ERRORS:
         wrong[f"{code}: {text}{todo}"] = ClientError(
             {"Error": {"Code": code, "Message": text}}, "Call"

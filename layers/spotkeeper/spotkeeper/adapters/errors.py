@@ -24,6 +24,8 @@ from botocore.exceptions import (
     ConnectTimeoutError,
     NoCredentialsError,
     ReadTimeoutError,
+    SSOError,
+    TokenRetrievalError,
 )
 
 from spotkeeper.domain.failure import FailureClass
@@ -264,7 +266,7 @@ def aws_errors(operation: str) -> Iterator[None]:
         raise _translate(operation, error) from error
     except (ConnectTimeoutError, ReadTimeoutError) as error:
         raise TimedOut(f"{operation}: {error}") from error
-    except NoCredentialsError as error:
+    except (NoCredentialsError, SSOError, TokenRetrievalError) as error:
         raise Unavailable(f"{operation}: {error} (log in to AWS, or name a profile)") from error
     except BotoCoreError as error:
         raise Unavailable(f"{operation}: {error}") from error
