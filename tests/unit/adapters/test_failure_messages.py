@@ -12,8 +12,8 @@ from spotkeeper.adapters.errors import (
     classify,
     end_of,
 )
-from spotkeeper.domain.failure import FailureClass
-from tests.builders import evidence
+from spotkeeper.domain.failure import FailureClass, LaunchFailure
+from tests.builders import NOON, evidence
 
 ROWS = evidence("launch_failures")
 # Where AWS writes a code into a message.
@@ -30,6 +30,8 @@ def test_a_message_of_aws_has_its_class(row: dict[str, str]) -> None:
     found = {classify(words.format(row["text"])) for words in around}
     assert found == {(FailureClass(row["class"]), True)}
     assert row["source"]
+    failure = LaunchFailure(at=NOON, failure_class=FailureClass.CAPACITY, message=row["text"])
+    assert "Could not launch" not in failure.text
 
 
 def test_a_name_in_a_message_is_no_code() -> None:
