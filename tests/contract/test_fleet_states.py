@@ -55,7 +55,7 @@ def test_a_lease_that_is_held_while_no_turn_ends_is_an_error(states: FleetStates
         taken(states, seconds)
         assert is_busy(states, seconds + 1)
     taken(states, 360)
-    with pytest.raises(FleetError, match="has ended since"):
+    with pytest.raises(FleetError, match="has ended since 2026-11-20 12:0"):
         states.acquire("ocr", Controller.AVAILABILITY, at(361), note("i-1"))
 
 

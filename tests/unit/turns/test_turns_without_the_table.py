@@ -39,7 +39,7 @@ def test_spot_that_is_lost_meanwhile_is_backfilled(error: FleetError) -> None:
     (done,) = [record for record in records if record.action is Action.BACKFILL]
     assert (done.rule, counted(done).backfilled, fleet.on_demand) == (NO_STATE, 2, 2)
     assert str(done.error) == f"{type(error).__name__}: {error}"
-    assert "the table does not answer, so the turn only backfills" in done.reason
+    assert "cannot take the fleet's state, so it only backfills" in done.reason
     interruptions = sum(counted(record).interruptions for record in records)
     assert interruptions == 2, "the process remembers from turn to turn"
 

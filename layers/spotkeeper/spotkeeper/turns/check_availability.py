@@ -212,7 +212,7 @@ def _only_backfill(
         record,
         action=Action.BACKFILL if fill else Action.HOLD,
         rule=NO_STATE,
-        reason=f"the table does not answer, so the turn only backfills: {record.reason}",
+        reason=f"this turn cannot take the fleet's state, so it only backfills: {record.reason}",
     )
 
 
