@@ -88,8 +88,8 @@ class FleetStateTable(LeasedItems):
             written = _written(holding, controller)
             if written and now - written > STALLED:
                 raise Unavailable(
-                    f"no {controller} turn of {fleet} has ended since {written:%Y-%m-%d %H:%M} UTC: "
-                    "one holds the lease; the log of the functions says why they do not end"
+                    f"no {controller} turn of {fleet} has ended since {written:%Y-%m-%d %H:%M} "
+                    "UTC: one holds the lease; the log of the functions says why they do not end"
                 )
             return None
         memories = self._memories(fleet)
