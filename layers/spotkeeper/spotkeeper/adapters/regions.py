@@ -51,11 +51,10 @@ class RegionTables:
         )
         try:
             said = {item["sk"]["S"]: item["said"]["S"] for item in items}
-            share = _SHARE.validate_json(said.get("share", "null"))
-            report = _REPORT.validate_json(said.get("report", "null"))
+            share, report = (said.get(sk, "null") for sk in ("share", "report"))
+            return _SHARE.validate_json(share), _REPORT.validate_json(report)
         except (KeyError, ValidationError) as error:
             raise Unreadable(f"{doing}: an item of {pk} cannot be read: delete it") from error
-        return share, report
 
     def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> Share:
         """Write a share in the place of the one of term `seen`; raises `Conflict` if it is not."""
@@ -101,7 +100,6 @@ def unpacked(body: str) -> Sequence[LoadDigest]:
     """Read a message's digests; raises `Unreadable` for what no release of this format sent."""
     try:
         fleet, key, name, packed = json.loads(body)
-        digests = unpack(str(fleet), {"sk": {"S": key}, name: {"B": b64decode(packed)}})
+        return unpack(str(fleet), {"sk": {"S": key}, name: {"B": b64decode(packed)}})
     except (KeyError, TypeError, ValueError, zlib.error) as error:
         raise Unreadable(f"not what a region's collector forwards: {error}") from error
-    return digests
