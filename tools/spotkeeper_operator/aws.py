@@ -148,7 +148,7 @@ def chosen(documents: FleetDocuments, name: str | None) -> "Sequence[Fleet]":
         return documents.fleets
     named = [fleet for fleet in documents.fleets if fleet.name == name]
     if not named and name in documents.names:
-        wrong = "; ".join(str(e) for e in documents.errors if getattr(e, "fleet", name) == name)
+        wrong = "; ".join(str(e) for e in documents.errors if e.fleet in (None, name))
         raise OperatorError(f"fleet {name} has no turns: {wrong}")
     if not named:
         known = ", ".join(fleet.name for fleet in documents.fleets) or "none"

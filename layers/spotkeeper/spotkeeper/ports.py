@@ -32,7 +32,12 @@ OWNER_TAG = "spotkeeper:owner"
 
 
 class FleetError(Exception):
-    """Something that went wrong for one fleet only; says what to do."""
+    """Something that went wrong for one fleet only; says what to do.
+
+    `fleet` names the one whose document is wrong.
+    """
+
+    fleet: str | None = None
 
 
 class Throttled(FleetError):

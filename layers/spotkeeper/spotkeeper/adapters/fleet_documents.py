@@ -55,7 +55,7 @@ class FleetDocuments:
     def left_out(self) -> tuple[FleetError, ...]:
         """The mistakes of which no earlier document is in force."""
         run = {fleet.name for fleet in self.fleets}
-        return tuple(e for e in self.errors if getattr(e, "fleet", None) not in {None, *run})
+        return tuple(e for e in self.errors if e.fleet not in {None, *run})
 
     @property
     def groups(self) -> frozenset[str]:
