@@ -149,9 +149,9 @@ class Fault:
         return many[int(self.value * len(many)) % len(many)]
 
 
+# One of them does not answer.
 SERVICES = ("ec2", "sqs", "ssm", "dynamodb", "autoscaling")
-
-"""One of them does not answer."""
+# One of them the role may not call.
 WRITES = (
     "set_desired_capacity",
     "terminate_instance_in_auto_scaling_group",
@@ -162,8 +162,6 @@ WRITES = (
     "describe_scaling_activities",
     "describe_spot_instance_requests",
 )
-
-"""One of them the role may not call."""
 OF_AWS = (
     Kind.THROTTLED,
     Kind.FAULTY,

@@ -21,8 +21,8 @@ from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 
 # As search logs may name it; Parameter Store allows longer ones.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-# Ciphertext.
-_BASE64 = re.compile(r"[A-Za-z0-9+/]+=*")
+# The ciphertext of a SecureString; a word is none.
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{64,}=*")
 
 
 class FleetDocumentError(Exception):
