@@ -66,7 +66,8 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "overrides that are no JSON": (lambda: write(ocr__overrides="{"), "ocr.overrides: is not JSON"),
     "no text": (lambda: write(ocr=" "), "ocr: is empty"),
-    "ciphertext": (lambda: write(ocr="AQICAHh"), "not SecureString"),
+    "ciphertext": (lambda: write(ocr="AQICAHh" * 20), "not SecureString"),
+    "a word": (lambda: write(ocr="yes"), "write one object"),
     "a list": (lambda: write(ocr=[FIRST]), "must be a JSON object"),
     "a field twice": (
         lambda: write(ocr=json.dumps(FIRST)[:-1] + ', "bounds": {"spot_max": 1}}'),

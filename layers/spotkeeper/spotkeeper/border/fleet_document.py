@@ -22,7 +22,7 @@ from spotkeeper.domain.settings.worker_health import WorkerHealthPolicy
 # As search logs may name it; Parameter Store allows longer ones.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 # The ciphertext of a SecureString; a word is none.
-_BASE64 = re.compile(r"[A-Za-z0-9+/]{64,}=*")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{20,}=*")
 
 
 class FleetDocumentError(Exception):
