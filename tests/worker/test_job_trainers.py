@@ -1,7 +1,8 @@
 """Checkpoint folders as trainers write them: which of their entries the next machine gets.
 
 tests/evidence/trainers.tsv has what each does in its folder, a step of a minute each: `name` writes
-it (one that ends in / is a folder), `old > new` renames, `link -> target` links, `-name` removes.
+it (one that ends in / is a folder), `old > new` renames, `link -> target` links, `-name` removes;
+what ` & ` joins happens within a second.
 """
 
 import json
@@ -32,6 +33,14 @@ class Folder:
 
     def do(self, order: str) -> None:
         """Take one step of a trainer, and look for a minute."""
+        first, *more = order.split(" & ")
+        self._do(first)
+        for each in more:
+            self.now += 0.1
+            self._do(each)
+        self.look()
+
+    def _do(self, order: str) -> None:
         old, _, new = order.partition(" > ")
         link, _, target = order.partition(" -> ")
         if order[0] == "-":
@@ -44,9 +53,8 @@ class Folder:
             file = self.path / (f"{order}model.bin" if order[-1] == "/" else order)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(f"{order} at {self.now}")
-            at = int(1_700_000_000 + self.now) * 10**9
+            at = 1_700_000_000 * 10**9 + int(self.now * 1e9)
             os.utime(file, ns=(at, at))
-        self.look()
 
     def look(self, **ended: bool) -> None:
         for _ in range(20):
@@ -117,7 +125,8 @@ def test_what_publish_made_counts_whatever_its_name(tmp_path: Path) -> None:
         ("last_checkpoint.rank_0", "epoch_8", "epoch_9"),
         ("last_checkpoint", "{folder}/epoch_9", "{folder}/epoch_9"),
         ("checkpoint", 'model_checkpoint_path: "epoch_9"', None),
-        # Megatron, verl.
+        # nanotron, Megatron, verl.
+        ("latest.txt", "epoch_8", "epoch_9"),
         ("latest_checkpointed_iteration.txt", "8", "9"),
         # Megatron-Bridge: a copy of a file in the checkpoint.
         ("latest_train_state.pt", "epoch_9/ at 60.0", "epoch_9/ at 60.0"),

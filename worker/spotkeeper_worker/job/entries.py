@@ -47,11 +47,20 @@ _FILES_BESIDE = (
     "tokenizer*", "special_tokens_map.json", "added_tokens.json", "merges.txt", "chat_template.*",
     "*_results.json", "metrics*.json*", "progress.txt", "*.log", "*.md", "*.py", "*.csv", "*.y*ml",
     "log.txt", "*[-_]log.txt", "*[-_]logs.txt", "*[-_]log[-_]*.txt", "*.jsonl", "*.png", "*.jpg",
-    "args.json", "*[-_]state-*.json",
+    "args.json", "*[-_]state-*.json", "core.[0-9]*",
 )  # fmt: skip
-# Files that name the newest checkpoint: DeepSpeed, TensorFlow, mmengine, DINOv2, Megatron and verl.
+# What replaces a checkpoint only where none is left: texts, pictures and other records (Flair's
+# loss.tsv, CatBoost's time_left.tsv, samples/), and the best one so far beside the last one.
+_IS_RECORD = re.compile(
+    r"(^|/)(?!\w*(model|checkpoint|ckpt|weights|state))[^/]*"
+    r"\.(txt|[ct]sv|jsonl?|log|out|err|pid|html?|pdf|png|jpe?g|gif|svg|webp|mp[34]|wav|diff)$"
+    r"|(^|/)events\.out\.tfevents"
+)
+_IS_BEST = re.compile(r"(^|[-_.])best([-_.]|$)")
+# Files that name the newest checkpoint: DeepSpeed, nanotron, TensorFlow, mmengine, DINOv2, Megatron
+# and verl.
 _POINTERS = (
-    "latest", "checkpoint", "last_checkpoint", "last_checkpoint.rank_0",
+    "latest", "latest.txt", "checkpoint", "last_checkpoint", "last_checkpoint.rank_0",
     "latest_checkpointed_iteration.txt",
 )  # fmt: skip
 _POINTER_BYTES = 4096
@@ -60,6 +69,8 @@ _COPY_BYTES = 1 << 16
 _IS_LAST = re.compile("last|latest|newest|current", re.IGNORECASE)
 _STEP = re.compile("checkpoint|ckpt|step|epoch|iter", re.IGNORECASE)
 _SHARD = re.compile("-[0-9]+-of-[0-9]+")
+# What is written within this time of a checkpoint may be a part of it.
+_TOGETHER_NS = 60 * 10**9
 _HELD = f"{DRAFT}upload"
 _OLD = "older"
 Seen = tuple[int, int, int]
@@ -93,14 +104,16 @@ class Entry:
     def rank(self) -> int:
         """Order kinds of entries: those with a step, those with a number, and all others.
 
-        What `publish` made has the highest rank, whatever its name.
+        Of each kind, records and the best one are lower. What `publish` made has the highest rank,
+        whatever its name.
         """
         form, numbers = form_of(self.name)
         if any(path == MARKER for path, *_ in self.print):
-            return 2
-        if not numbers or _SHARD.search(self.name):
-            return 0
-        return 2 if _STEP.search(form) else 1
+            return 5
+        has_number = bool(numbers) and not _SHARD.search(self.name)
+        names = (f"{self.name}/{path}".removesuffix("/.") for path, *_ in self.print)
+        is_lower = _IS_BEST.search(form) or all(map(_IS_RECORD.search, names))
+        return 2 * has_number * (1 + bool(_STEP.search(form))) + (not is_lower)
 
     def files(self) -> dict[str, Path]:
         """Its files by their path below it; an entry that is one file has the path `.`."""
@@ -244,15 +257,18 @@ class Entries:
             return ""
         is_gone = not known.path.exists()
         is_renamed = is_gone and entry.name != known.name
-        if entry.written_at < known.written_at + (not is_renamed):
-            return _OLD
+        (form, numbers), (other, before) = form_of(entry.name), form_of(known.name)
+        behind = known.written_at + (not is_renamed) - entry.written_at
+        if behind > 0:
+            is_part = numbers[:1] == before[:1] and form != other and entry.rank == known.rank
+            beside = f"it was written with {known.name}: write both into a folder of its own"
+            return beside if is_part and behind < _TOGETHER_NS and not is_gone else _OLD
         if order < 0:
             # Numbers that start again, or an older checkpoint that was written again.
             below = f"its number is below that of {known.name}, which is still there"
             return "" if is_gone else below
         if entry.rank < known.rank:
-            return f"it would replace {known.name}, whose name has a step"
-        (form, numbers), (other, before) = form_of(entry.name), form_of(known.name)
+            return f"it would replace {known.name}, which is more like a checkpoint"
         # NeMo continues from m-step=9-last.ckpt alone, which it writes after m-step=9.ckpt.
         is_last = numbers == before and _IS_LAST.search(form) and not _IS_LAST.search(other)
         is_meant = self._names or entry.rank > known.rank or is_published(entry.path) or is_last
