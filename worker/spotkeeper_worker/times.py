@@ -11,7 +11,12 @@ _FORM = re.compile(
     r"(\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2})(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
 )
 
-_LOCAL = re.compile(r"\[?(\d{2}/\w{3}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4})\]?", re.ASCII)
+# As proxies, Go, Ruby, Java (…Z[UTC]) and HTTP write it; what follows the zone is left out.
+_MOMENT = re.compile(
+    r"\[?(?:\w{3}, )?(?:(\d{4})[-/](\d\d)[-/](\d\d)|(\d\d)[ /-](\w{3})[ /-](\d{4}))"
+    r"[T :](\d\d:\d\d:\d\d)(?:[.,](\d+))? ?(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)(?![\w:.])",
+    re.ASCII | re.IGNORECASE,
+)
 # Seconds since the epoch are below this for 3,000 years, and milliseconds above it since 1973.
 _SECONDS_BELOW = 1e11
 
@@ -37,20 +42,24 @@ def read_time(text: str) -> float:
 def read_moment(value: object) -> float:
     """Read a time as proxies write it; raises ValueError.
 
-    It is RFC 3339, also with log4j's comma, a time of nginx or Apache (29/Dec/2024:12:42:55 +0100),
-    or a number since the epoch, also as `t=NUMBER`. Its size says whether that is seconds, or
-    milli-, micro- or nanoseconds. Of several, separated by commas, the first counts.
+    It is a date with a time and a zone in one of many forms, or a number since the epoch, also as
+    `t=NUMBER`. Its size says whether that is seconds, or milli-, micro- or nanoseconds. Of several,
+    separated by commas, the first counts.
     """
-    text = re.sub(r"(:\d\d),(?=\d)", r"\1.", str(value))
-    text = text.partition(",")[0].strip().removeprefix("t=")
+    text = str(value).strip().removeprefix("t=")
+    match = _MOMENT.match(text)
+    if match:
+        year, month, day, first, name, last, clock, fraction, zone = match.groups()
+        date = f"{year}-{month}-{day}"
+        if name:
+            named = datetime.strptime(f"{first} {name} {last} +0000", "%d %b %Y %z")
+            date = named.strftime("%Y-%m-%d")
+        zone = f"{zone[:3]}:{zone[3:].lstrip(':') or '00'}" if zone[0] in "+-" else "Z"
+        return _read_second(f"{date}T{clock}", zone) + float(f"0.{fraction or 0}")
     try:
-        number = float(text)
+        number = float(text.partition(",")[0])
     except ValueError:
-        match = _LOCAL.fullmatch(text)
-        if match:
-            return datetime.strptime(match[1], "%d/%b/%Y:%H:%M:%S %z").timestamp()
-        # Go's encoders leave the colon of a zone out; Ruby writes a space before it.
-        return read_time(re.sub(r" ?([+-]\d\d):?(\d\d)$", r"\1:\2", text))
+        raise ValueError(f"{text[:40]!r} is not a time with a zone") from None
     if not (math.isfinite(number) and number >= 0):
         raise ValueError(f"{text[:40]!r} is not a time")
     for _ in range(3):

@@ -47,20 +47,28 @@ _GRACE_S = 10.0
 # 460 is an Application Load Balancer's 499: the client left.
 _TIMEOUTS = (408, 460, 499, 504)
 _SERVER_ERROR = 500
-# As LiteLLM and scripts write it.
+# As LiteLLM, scripts and gRPC write it (gRPC's Canceled is HTTP's 499).
 _STATUS_WORDS = {
-    "ok": "ok", "success": "ok", "failure": "error", "error": "error", "timeout": "timeout",
-}  # fmt: skip
+    "ok": re.compile("ok|succe|complete"),
+    "timeout": re.compile("time[d_ -]*out|deadline|cancel"),
+    "error": re.compile("error|fail|internal|unavailable|unknown|unimplemented|data_?loss|abort"),
+}
 # What nginx writes between the values of several upstreams.
 _BETWEEN = re.compile(r" ?[,:] ")
 # The method of nginx's $request, and what HAProxy writes for HTTP/2: a whole URL.
 _BEFORE_PATH = re.compile(r"([A-Z]+ )?(\w+://[^/]*)?")
 _UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _OBJECT = re.compile(r'\{\s*"')
-# What nginx writes without escape=json, and for a number that it does not have.
-_NO_JSON = re.compile(r'\\x(?=[0-9A-F]{2})|(?<=":) *-? *(?=[,}])')
+# What nginx writes without escape=json, or without quotes: "time": 07/Oct/2024:11:40:51 +0000.
+_NO_JSON = re.compile(
+    r'\\(?:x(?=[0-9A-F]{2})|.)|(?<=":) *(?P<bare>[^"{}\[\s,][^"{}]*?|)(?= *(?:, *"|\}))'
+)
+_ESCAPED = frozenset('"\\/bfnrtu')
+# .NET and Python write 0:00:02.5, and Java PT2.5S.
+_CLOCK = re.compile(r"(\d+):(\d+):")
 _GO = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?([-+.\de]+) ?(ns|us|ms|s|)", re.ASCII)
 _LONGEST_NUMBER = 400
+_A_TIME = "a time with a zone, or since the epoch"
 
 
 def collect(spool_dir: Path, accept: Accept, say: Sometimes) -> None:
@@ -135,7 +143,7 @@ class Follow(NamedTuple):
     request_id: str = "request_id"
     finished_at: str = "time"
     started_at: str = ""
-    """If it is given, `finished_at` is not read."""
+    """If it is given, `finished_at` is only read where it is given too, and `seconds` is not."""
     seconds: str = "request_time"
     unit: str = "s"
     """Of `seconds`."""
@@ -167,7 +175,9 @@ class Follow(NamedTuple):
                 raise ValueError(f"{name}: should be a text")
         named = FORMATS[value.get("format", "nginx")]
         given = {**named, **value, "follow": Path(value["follow"])}
-        if "finished_at" in value and "started_at" not in value:
+        if "finished_at" in value and "seconds" not in value and "started_at" in value:
+            given["seconds"] = ""
+        elif "finished_at" in value and "started_at" not in value:
             given["started_at"] = ""
         if "skip" in value:
             given["skip"] = skipped(value["skip"])
@@ -176,8 +186,8 @@ class Follow(NamedTuple):
     def entry_of(self, line: bytes) -> Any:
         """Read a line; None if it is empty. Raises ValueError or RecursionError.
 
-        What a syslog or a container's runtime writes before the JSON is left out. Docker has it in
-        a field.
+        What a syslog or a container's runtime writes around the JSON is left out; it may also be in
+        a field of another object, as text or as it is.
         """
         # nginx writes `GET /%ff` as that byte.
         text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
@@ -188,14 +198,24 @@ class Follow(NamedTuple):
         entry: Any = None
         begins = _OBJECT.search(text)
         text = text[begins.start() if begins else 0 :]
-        amended = _NO_JSON.sub(lambda match: "\\u00" if match[0][:1] == "\\" else "null", text)
-        for each in dict.fromkeys((amended, text)):
+        for each in dict.fromkeys((_NO_JSON.sub(_as_json, text), text)):
             with contextlib.suppress(ValueError):
-                entry = json.loads(each, parse_int=_whole)
+                entry, _ = _JSON.raw_decode(each)
         if not isinstance(entry, dict):
             raise ValueError(f"it is no JSON, as format={self.format} needs: docs/access-logs.md")
-        inside = entry.get("log") if _field(entry, self.seconds) is None else None
-        return self.entry_of(inside.encode()) if isinstance(inside, str) else entry
+        for held in entry.values() if self._missing(entry) else ():
+            with contextlib.suppress(ValueError):
+                is_text = isinstance(held, str) and _OBJECT.search(held)
+                inside = self.entry_of(held.encode()) if is_text else held
+                if isinstance(inside, dict) and not self._missing(inside):
+                    return inside
+        return entry
+
+    def _missing(self, entry: dict[str, Any]) -> str:
+        """Name the key whose field an entry lacks, of the two that it must have."""
+        moment = "started_at" if self.started_at else "finished_at"
+        needed = (moment, "seconds" if self.seconds else "finished_at")
+        return next((key for key in needed if _field(entry, getattr(self, key)) is None), "")
 
     def log_of(
         self,
@@ -212,18 +232,20 @@ class Follow(NamedTuple):
         where = _field(entry, self.path)
         if _BEFORE_PATH.sub("", str(where), count=1).startswith(self.skip):
             return None
-        moment = "started_at" if self.started_at else "finished_at"
-        name, should_be = self.seconds, f"a duration below a day ({self.unit})"
-        for key in (moment, "seconds"):
-            if _field(entry, getattr(self, key)) is None:
-                known = ", ".join(each for each in entry if entry[each] is not None)[:200]
-                raise ValueError(f"has no {getattr(self, key)}; set {key} to one of {known}")
+        if key := self._missing(entry):
+            known = ", ".join(each for each in entry if entry[each] is not None)[:200]
+            raise ValueError(f"has no {getattr(self, key)}; set {key} to one of {known}")
+        name, should_be = self.seconds or self.finished_at, f"a duration below a day ({self.unit})"
         try:
             # A clock may have been set back. What is no number stays none.
-            took = max(_duration(_field(entry, name), self.unit), 0.0)
+            if self.seconds:
+                took = max(_duration(_field(entry, name), self.unit), 0.0)
+            else:
+                ended = read_moment(_field(entry, name))
+                took = max(ended - read_moment(_field(entry, self.started_at)), 0.0)
             if not took < MOST_HOURS * 3600:
                 raise ValueError
-            name, should_be = getattr(self, moment), "a time with a zone, or since the epoch"
+            name, should_be = self.started_at or self.finished_at, _A_TIME
             at = read_moment(_field(entry, name))
             started, finished = (at, at + took) if self.started_at else (at - took, at)
             texts = as_text(started), as_text(finished)
@@ -247,7 +269,8 @@ class Follow(NamedTuple):
             )
         answer = _BETWEEN.split(str(code))[-1].strip()
         try:
-            status = _STATUS_WORDS.get(answer.lower(), "")
+            words = _STATUS_WORDS.items()
+            status = next((word for word, like in words if like.match(answer.lower())), "")
             number = 0 if status else int(answer[:3])
             failed = "error" if number >= _SERVER_ERROR else "ok"
             # Envoy writes 0, and HAProxy -1, where the client left before the answer.
@@ -324,6 +347,7 @@ def skipped(paths: Sequence[str]) -> tuple[str, ...]:
 def _duration(value: Any, unit: str) -> float:
     """Read a duration in seconds: a number, or a text as Go writes it (`2500ms`, `1m2.5s`)."""
     text = str(value).strip().replace("µs", "us").replace("μs", "us")
+    text = text[2:].lower() if text.startswith("PT") else _CLOCK.sub(r"\1h\2m", text)
     first, *others = _BETWEEN.split(text)
     match = _GO.fullmatch(first)
     hours, minutes, number, own = match.groups() if match else (0, 0, first, "")
@@ -345,9 +369,25 @@ def _field(entry: dict[str, Any], name: str) -> Any:
     return (value[0] if value else None) if isinstance(value, list) else value
 
 
+def _as_json(match: re.Match[str]) -> str:
+    """Escape and quote what a template put between JSON's marks as it is."""
+    text, bare = match[0], match["bare"]
+    if bare is None:
+        if text == "\\x":
+            return "\\u00"
+        return text if text[1] in _ESCAPED else f"\\{text}"
+    with contextlib.suppress(ValueError):
+        json.loads(bare)
+        return text
+    return "null" if bare in ("", "-") else json.dumps(bare)
+
+
 def _whole(text: str) -> float:
     """Read a whole number; one of thousands of digits does not cost the line."""
     return int(text) if len(text) < _LONGEST_NUMBER else math.inf
+
+
+_JSON = json.JSONDecoder(parse_int=_whole, strict=False)
 
 
 def _digest(text: bytes) -> str:
