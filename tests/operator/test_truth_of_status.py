@@ -118,7 +118,7 @@ class Told(Troubled):
         self._moments: deque[Moment] = deque()
         self._served: deque[Served] = deque()
         self._turned: dict[str, datetime] = {}
-        self._late_s = -math.inf
+        self._late_s = self._stale_s = -math.inf
         self._warned = 0
         self._well: dict[str, float] = {}
         self._was_well: dict[str, float] = {}
@@ -302,6 +302,13 @@ class Told(Troubled):
             yield f"not whole, with {has}: {why_of(status)}"
         if status.in_service not in (None, len(now.in_service)):
             yield f"{status.in_service} in service, there are {len(now.in_service)}"
+        served = {s.instance_id for s in self._served if s.finished_s < self.now_s - 3 * OLD_S}
+        spot = [i.instance_id for i in self.group(self.spot).instances if i.state == IN_SERVICE]
+        silent = [i for i in spot if i not in served - self.mute - self.hung.keys()]
+        self._stale_s = self.now_s if status.stale else self._stale_s
+        known = max(self._stale_s, self._late_s) < self.now_s - OLD
+        if known and status.unproven > len(silent):
+            yield f"{status.unproven} of spot not known to serve, of {spot} these are not: {silent}"
         if waiting := status.waiting:
             if (waiting.requests, waiting.in_flight) != (self.force.queued, self.force.in_flight):
                 yield f"{waiting} wait, {self.force.queued} do"

@@ -285,6 +285,14 @@ class FleetStatus:
             return False
         return self.load.wait_promised_s > self.promised_wait_s * 1.1
 
+    @property
+    def unproven(self) -> int:
+        """The spot instances in service that the last turn did not know to serve, 0 without one."""
+        if not (self.groups and self.availability):
+            return 0
+        seen = self.availability.spot_serving + self.availability.spot_at_risk
+        return max(0, self.groups[0].in_service - seen)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackStatus:

@@ -214,6 +214,9 @@ def _also(status: FleetStatus) -> Iterator[str]:
     there, known = status.in_service or 0, status.known_to_serve or 0
     if known < there and _suspect(status) and status.cause is not Cause.SUSPECTS:
         yield f"{_suspect(status)} may not work"
+    kept = any(group.in_service for group in status.groups[1:])
+    if status.unproven and kept and not _suspect(status):
+        yield f"on-demand is kept: {status.unproven} of spot not known to serve"
     if status.nobody_serves and status.cause not in (Cause.NOBODY_SERVES, Cause.LOGS_UNCOUNTED):
         yield status.nobody_serves
     if status.waiting and status.waiting.requests:
