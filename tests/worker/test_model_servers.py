@@ -44,7 +44,7 @@ def test_a_drain_waits_for_what_runs(
 ) -> None:
     """The gauge falls to 0, or one is never read. A server that is gone has nothing that runs."""
     program(tmp_path / "bin" / "systemctl", f'echo "$*" > {tmp_path}/stopped')
-    text = f'# TYPE {gauge} gauge\n{gauge}_total 9\n{gauge}{{model="m n"}} '
+    text = f'# TYPE {gauge} gauge\n{gauge}_total 9\n{gauge}{{model="m n",path="/{{id}}"}} '
     with serving("/metrics") as web:
         web.takes_s, web.body = takes_s, f"{text}3.0\n"
         url = web.url if gauge else "http://127.0.0.1:1/metrics"
@@ -55,7 +55,8 @@ def test_a_drain_waits_for_what_runs(
         if at_most_s:
             time.sleep(0.5 + takes_s)
             assert not (tmp_path / "stopped").exists()
-            web.body = f"{text}0.0\n"
+            # With the time that Prometheus's text format allows.
+            web.body = f"{text}0.0 1763632803500\n"
         if at_most_s == 3:
             time.sleep(1.2)
             assert not (tmp_path / "stopped").exists()

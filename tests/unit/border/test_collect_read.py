@@ -58,6 +58,16 @@ def refusal(body: str) -> str:
         json.dumps({"@timestamp": "2026-11-20T10:00:00Z", "@version": "1", "message": lines(TWO)}),
         json.dumps({"log": lines(TWO) + "\n", "stream": "stdout", "__tag": "ocr"}),
         json.dumps({"logs": TWO}),
+        # Batches: EventBridge Pipes, SNS on SQS in a batch, Fluent Bit's lines, CloudWatch Logs'
+        # subscriptions, Kinesis, Firehose (their guides).
+        base64.b64encode(json.dumps(TWO, indent=1).encode()).decode(),
+        json.dumps([{"messageId": "1", "body": json.dumps(each)} for each in TWO]),
+        lines([{"Type": "Notification", "Message": packed(json.dumps([each]))} for each in TWO]),
+        json.dumps({"awslogs": {"data": packed(json.dumps({"logEvents": [
+            {"id": "1", "message": json.dumps(each)} for each in TWO]}))}}),
+        json.dumps({"Records": [{"kinesis": {"partitionKey": "1", "data": base64.b64encode(
+            json.dumps(each).encode()).decode()}} for each in TWO]}),
+        json.dumps({"token": "eyJhbGciOi.eyJzdWIi.x", "page": "eyJwYWdlIjogMX0=", "logs": TWO}),
     ],
 )  # fmt: skip
 def test_every_form_of_a_message_reads_alike(body: str) -> None:
@@ -164,7 +174,8 @@ GOOD = json.dumps(sent_log())
         (packed(GOOD)[:-7], "body: "),
         (packed(GOOD)[:40] + "A" * 60, "body: is base64 but cannot be unpacked"),
         (packed(" " * (MAX_BODY_BYTES + 1)), "body: unpacks to more than 8 MiB"),
-        (base64.b64encode(GOOD.encode()).decode(), "body: should be a JSON object"),
+        (json.dumps([{"Message": GOOD}, {"Message": "hello"}]), "logs[0].version: Field required"),
+        (json.dumps([{"a": packed('{"x": "' + "y" * 5_000_000 + '"}')}] * 2), "body: unpacks to more than 8"),
         (packed(packed(GOOD)), "body: should be a JSON object"),
         (packed("\x00\xff"), "body: should be a JSON object"),
     ],

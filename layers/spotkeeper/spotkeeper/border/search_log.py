@@ -1,7 +1,7 @@
 """The border that search logs cross: queue message bodies are read and checked here, once.
 
-A body is one log, a JSON list of logs, or JSON lines; plain, or gzip in base64; as it was sent, or
-as SNS or EventBridge delivers it. It is read whole or refused whole, with every wrong field named;
+A body is one log, a JSON list of logs, or JSON lines; plain, in base64, or gzip in base64; as it
+was sent, or as SNS, EventBridge, Kinesis or CloudWatch Logs deliver it, several in one message too. It is read whole or refused whole, with every wrong field named;
 but a log whose times cannot be right is left out alone, since that is one clock's fault and no
 sender's.
 """
@@ -46,6 +46,7 @@ MAX_CONTAINERS = 4 * MAX_LOGS
 MAX_VALUES = 30 * MAX_LOGS
 MAX_LOG_VALUES = 2_000
 MAX_ERRORS = 20
+_TOO_LARGE = f"body: unpacks to more than {MAX_BODY_BYTES >> 20} MiB; send fewer logs in a message"
 _MAX_DURATION = timedelta(hours=24)
 # SQS keeps a message no longer.
 _MAX_AGE = timedelta(days=14)
@@ -60,7 +61,8 @@ _OTHERS = bytes(set(range(256)).difference(_MARKS))
 _BRACKETS = re.compile(rb"[][{}]")
 _GZIP_IN_BASE64 = b"H4sI"
 # What holds logs, or a note: as JSON, as JSON in a JSON text, or packed.
-_LOGS_IN = re.compile(r'"(request_id|agent)\\*"\s*:|^\s*H4sI')
+_LOGS_IN = re.compile(r'"(request_id|agent)\\*"\s*:|(^|")\s*H4sI')
+_JSON_IN_BASE64 = re.compile(r'(?:^|")\s*((?:e[wy]|W[3w])[\w+/\s]+=*)\s*(?:"|$)')
 # SNS may deliver an event of EventBridge that has what a function of Lambda returned as its body.
 _MOST_AROUND = 4
 _BOM = b"\xef\xbb\xbf"
@@ -271,6 +273,8 @@ def _as_list(body: str) -> bytes:
     """The body's logs as one JSON list."""
     text = body.encode("utf-8", "surrogatepass").removeprefix(_BOM).strip()
     data = _unpacked(text) if text.startswith(_GZIP_IN_BASE64) else text
+    if _JSON_IN_BASE64.match(body):
+        data = _decoded(body)
     data = data.removeprefix(_BOM).strip()
     if not data.startswith((b"{", b"[")):
         raise MessageRefused(
@@ -281,18 +285,42 @@ def _as_list(body: str) -> bytes:
 
 
 def _inside(listed: bytes) -> str | None:
-    """Return the one field that has logs in it, where services put others around them."""
+    """Return what has logs in it, where services put others around it: one field of each item."""
     try:
-        [item] = from_json(listed)
+        items = from_json(listed)
     except ValueError:
         return None
-    if not isinstance(item, dict) or "request_id" in item:
-        return None
-    texts = {k: v if isinstance(v, str) else to_json(v).decode() for k, v in item.items()}
-    held = [name for name, text in texts.items() if _LOGS_IN.search(text)]
-    if len(held) > 1:
-        raise MessageRefused(f"body: {' and '.join(held)} hold logs; send one of them")
-    return texts[held[0]] if held else None
+    found: list[bytes] = []
+    size = 0
+    for item in items:
+        if not isinstance(item, dict) or "request_id" in item:
+            return None
+        texts = {k: v if isinstance(v, str) else to_json(v).decode() for k, v in item.items()}
+        held = [name for name, text in texts.items() if _holds_logs(text)]
+        if len(held) > 1:
+            raise MessageRefused(f"body: {' and '.join(held)} hold logs; send one of them")
+        if not held:
+            return None
+        if len(items) == 1:
+            return texts[held[0]]
+        found.append(_as_list(texts[held[0]])[1:-1])
+        size += len(found[-1])
+        if size > MAX_BODY_BYTES:
+            raise MessageRefused(_TOO_LARGE)
+    return f"[{b','.join(filter(None, found)).decode()}]" if found else None
+
+
+def _holds_logs(text: str) -> bool:
+    inside = (_decoded(each).decode("utf-8", "replace") for each in _JSON_IN_BASE64.findall(text))
+    return any(map(_LOGS_IN.search, (text, *inside)))
+
+
+def _decoded(text: str) -> bytes:
+    """Decode base64; nothing where it is none."""
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except ValueError:
+        return b""
 
 
 def _check_amount(data: bytes) -> None:
@@ -332,9 +360,7 @@ def _unpacked(text: bytes) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         raise MessageRefused(f"body: is base64 but cannot be unpacked by gzip: {error}") from None
     if len(data) > MAX_BODY_BYTES:
-        raise MessageRefused(
-            f"body: unpacks to more than {MAX_BODY_BYTES >> 20} MiB; send fewer logs in a message"
-        )
+        raise MessageRefused(_TOO_LARGE)
     return data
 
 
