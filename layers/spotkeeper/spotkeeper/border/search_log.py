@@ -1,9 +1,9 @@
 """The border that search logs cross: queue message bodies are read and checked here, once.
 
 A body is one log, a JSON list of logs, or JSON lines; plain, in base64, or gzip in base64; as it
-was sent, or as SNS, EventBridge, Kinesis or CloudWatch Logs deliver it, several in one message too. It is read whole or refused whole, with every wrong field named;
-but a log whose times cannot be right is left out alone, since that is one clock's fault and no
-sender's.
+was sent, or as SNS, EventBridge, Kinesis or CloudWatch Logs deliver it, several in one message too.
+It is read whole or refused whole, with every wrong field named; but a log whose times cannot be
+right is left out alone, since that is one clock's fault and no sender's.
 """
 
 import base64
