@@ -105,6 +105,8 @@ def destination(endpoint: Endpoint, name: str, function: str) -> str:
     queue = str(endpoint.aws("sqs").create_queue(QueueName=name)["QueueUrl"])
     endpoint.aws("lambda").put_function_event_invoke_config(
         FunctionName=function,
+        # As the stack's functions have it.
+        Qualifier="$LATEST",
         MaximumRetryAttempts=0,
         DestinationConfig={"OnFailure": {"Destination": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"}},
     )

@@ -81,7 +81,7 @@ def test_a_fleet_whose_document_is_wrong_keeps_its_search_logs(stage: Stage) -> 
 
 def test_an_event_of_another_kind_is_refused_by_name() -> None:
     context: Any = Context()
-    with pytest.raises(EventError, match="Records: Field required"):
+    with pytest.raises(EventError, match="Records: is missing"):
         handler({"source": "aws.ec2"}, context)
 
 

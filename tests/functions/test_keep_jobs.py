@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from functions.keep_jobs.app import handler
 from spotkeeper import wiring
 from spotkeeper.domain.jobs.job import Job, JobSpec
 from spotkeeper.domain.jobs.steps import RegisterImage, Step
+from spotkeeper.job_ports import NotMade
 from spotkeeper.observability import TurnFailed
 from spotkeeper.ports import TimedOut, Unavailable
 from spotkeeper.turns.keep_jobs import _turn
@@ -93,6 +95,11 @@ class Account(JobAccount):
         requests = [outcome.request for record in mine for outcome in record.outcomes]
         # The time of a limit is written at any time, beside the other steps.
         return [request.text() for request in requests if request.step != "Limit"]
+
+    @property
+    def shown(self) -> str:
+        """The job's screen."""
+        return status_text(*self.jobs.one("resnet"), self.now)
 
     def ticks(self, number: int) -> list[str]:
         return [step for _ in range(number) for step in self.tick()]
@@ -175,8 +182,10 @@ def test_a_job_with_checkpoints_from_start_to_mail(account: Account) -> None:
     expected = {"job": "resnet", "attempt": "1", "grant": "1", "nonce": NONCE}
     tags = {f"spotkeeper:{name}": value for name, value in expected.items()}
     assert tags.items() <= account.machine["tags"].items()
-    assert account.tick({"event": "booted"}, {"event": "running", "step": "000010"}) == []
-    assert "step 000010" in status_text(*account.jobs.one("resnet"))
+    assert "resnet  prepares i-" in account.shown
+    running = {"event": "running", "step": "000010", "generation": 1}
+    assert account.tick({"event": "booted"}, running) == []
+    assert "step 000010" in account.shown
     account.put_head("c4694f2e93d5c4e7", done=True)
     account.put("log/1.txt", b"epoch 90 done\n")
     steps = account.tick()
@@ -427,7 +436,7 @@ def test_a_launch_that_aws_refuses_is_shown_and_tried_again_later(account: Accou
     template = os.environ["JOB_LAUNCH_TEMPLATE_ID"]
     account.ec2.delete_launch_template(LaunchTemplateId=template)
     assert account.tick()[-1] == "Start: attempt 1"
-    assert "InvalidLaunchTemplateId.NotFound" in status_text(*account.jobs.one("resnet"))
+    assert "InvalidLaunchTemplateId.NotFound" in account.shown
     assert account.tick(minutes=0.5) == []
     assert account.tick(minutes=0.6)[-1] == "Start: attempt 2"
     text = explain_text(decisions(account.jobs.records("resnet", None, account.now)))
@@ -494,7 +503,7 @@ def test_a_job_that_kept_nothing_says_so_everywhere(account: Account) -> None:
     [(_, mail, subject, *_)] = account.mails
     assert subject == "Job resnet commits nothing"
     assert f"Not committed: {ignored}" in mail
-    shown = status_text(*account.jobs.one("resnet"))
+    shown = account.shown
     assert "no checkpoint was committed" in shown
     assert "warning: nothing was committed for 3700 s" in shown
     assert f"not committed: {ignored}" in shown
@@ -506,9 +515,7 @@ def test_a_job_that_kept_nothing_says_so_everywhere(account: Account) -> None:
     assert "No checkpoint was committed" in mail
     assert ignored in mail
     assert "The result is in" not in mail
-    assert "done, exit code 0, no checkpoint was committed" in status_text(
-        *account.jobs.one("resnet")
-    )
+    assert "done, exit code 0, no checkpoint was committed" in account.shown
     with pytest.raises(OperatorError, match="no checkpoint of resnet was committed"):
         account.jobs.fetch("resnet", account.folder / "result")
 
@@ -523,7 +530,7 @@ def test_a_job_ends_at_once_and_its_mail_and_status_say_why(account: Account) ->
         {"event": "failed", "generation": 1, "reason": reason},
     )
     assert (account.job.outcome, exit_code(account.job), account.machines) == ("failed", 3, [])
-    assert f"the last failure: {reason}" in status_text(*account.jobs.one("resnet"))
+    assert f"the last failure: {reason}" in account.shown
     [(_, mail, subject, *_)] = account.mails
     assert subject == "Job resnet: failed"
     assert mail.startswith("Job resnet ended: it failed (exit code 3).")
@@ -561,7 +568,7 @@ def test_machines_that_fail_alike_at_once_end_the_job_sooner(
         account.ticks(2)
         if number == ends_after:
             break
-    assert (account.job.outcome, account.job.restarts) == ("failed", ends_after)
+    assert (account.job.outcome, account.job.restarts) == ("failed", ends_after - 1)
     mail = account.mails[-1][1]
     assert "What next: spotkeeper job logs resnet; when it is mended, start it again" in mail
     if "exit_code" in failures[0] and failures[0]["exit_code"] == 127:
@@ -573,12 +580,46 @@ def test_machines_that_fail_alike_at_once_end_the_job_sooner(
     assert account.job.outcome is None, "the same failure, of a job that was mended"
 
 
+def test_the_first_line_says_what_is_wrong_since_when_and_what_comes_next(account: Account) -> None:
+    account.start(DOCUMENT)
+
+    def line() -> str:
+        # Its hours are its own, on any day.
+        return re.sub(r"\d\d:\d\d", "HH:MM", account.shown.splitlines()[0])
+
+    dry = "InsufficientInstanceCapacity: We currently do not have sufficient g5.xlarge capacity"
+    for refusal, expected in (
+        (dry, "AWS has no capacity; next try HH:MM; on-demand from HH:MM on; more instance types or"
+         " subnets would help"),
+        ("VcpuLimitExceeded: more", "AWS refuses it (quota); next try HH:MM; on-demand from HH:MM"
+         " on; correct what AWS says"),
+    ):  # fmt: skip
+        with patch("spotkeeper.adapters.ec2.jobs.AwsJobs.do", side_effect=NotMade(refusal)):
+            account.tick(minutes=3)
+        assert line() == f"resnet  no machine since HH:MM UTC: {expected}"
+        account.jobs._table.change("resnet", lambda job: replace(job, refused={}))
+    account.tick()
+    account.tick({"event": "running", "step": "7", "generation": 1})
+    machine = account.machine["InstanceId"]
+    assert line() == f"resnet  runs on {machine}, step 7"
+    account.ticks(4)
+    silent = "; NO REPORT since HH:MM UTC: after 20 min it is replaced"
+    assert line() == f"resnet  runs on {machine}, step 7{silent}"
+    account.now += timedelta(minutes=3)
+    assert line().startswith("resnet  UNKNOWN: no turn has looked at it since ")
+    account.put_head()
+    account.tick({"event": "exited", "exit_code": 0, "generation": 1, "step": "9"})
+    account.ticks(2)
+    account.now += timedelta(hours=2)
+    assert line().endswith(" UTC: done, exit code 0, step 9; spotkeeper job fetch resnet DIRECTORY")
+
+
 def test_mail_and_status_name_interruptions_and_hours_by_market(account: Account) -> None:
     account.start(DOCUMENT)
     account.tick()
     account.tick({"event": "running", "generation": 1, "doing": "data: 12.3 of 100.0 GB"})
     machine = account.machine["InstanceId"]
-    preparing = status_text(*account.jobs.one("resnet"))
+    preparing = account.shown
     assert preparing.startswith(f"resnet  prepares {machine}: data: 12.3 of 100.0 GB")
     account.tick({"event": "committed", "generation": 1, "step": "7"}, minutes=9)
     account.ec2.terminate_instances(InstanceIds=[machine])
@@ -653,7 +694,9 @@ def test_a_root_that_is_gone_before_it_is_sealed_waits_for_a_person(
     assert account.tick(minutes=11) == []
     assert "JobsStuck" in capsys.readouterr().out
     told = str(vars(caplog.records[-1]))
-    assert f"its volume {root} is gone: spotkeeper job recover resnet" in told
+    gone = f"its volume {root} is gone: spotkeeper job recover resnet"
+    assert gone in told
+    assert account.shown.startswith(f"resnet  STUCK: {gone}\n")
     account.jobs.recover("resnet", image, account.now, account.confirmed.append)
     steps = account.tick()
     assert account.machine["ImageId"] == image, steps
@@ -727,7 +770,7 @@ def test_a_copy_that_is_pending_while_a_lost_item_is_rebuilt_is_not_left(account
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("nodes = 2", "nodes: is not known here"),
+        ("nodes = 2", "a job runs on one machine"),
         ("machines = 4", "one machine"),
         ("[state]\ncheckpoints='a'\nvolume={mount='/d',size_gib=1}", "either checkpoints or"),
         ("[state]\nvolume={mount='/d',size_gib=0}", "greater than or equal to 1"),
@@ -744,7 +787,11 @@ def test_a_copy_that_is_pending_while_a_lost_item_is_rebuilt_is_not_left(account
         ('outputs = "checkpoints"', "folders of their own"),
         ('outputs = "../up"', "outputs"),
         ('data = {s3 = "https://x"}', "data.s3"),
-        ('setup = "pip install x"', "setup"),
+        ('setup = "pip install x"', "setup: must be a list in brackets"),
+        ("on_demand = '5 minutes'", r"machine.on_demand: '5 minutes' is not a time[^\[]*$"),
+        ("[state]\ncommit_within = '1h'", "not known here: did you mean state.commits_within?"),
+        ('secrets = {A = "x"}', "secrets.A: does not have .*: an example is ssm:/team/wandb"),
+        ("command = ['x']\n[machine]\ntypes = ['g5']", "types.0: .*: an example is g5.xlarge"),
         ('end = {deadline = "36h"}', "needs end.work"),
         ('end = {deadline = -5, work = "1h"}', "-5 is neither a time of 10 minutes"),
         ('end = {deadline = 2026-12-01, work = "1h"}', "nor an instant with its zone"),

@@ -202,7 +202,7 @@ def test_a_fleet_that_never_turned_is_unknown_not_whole(deployed: Stage) -> None
     ("change", "wrong"),
     [
         (("copy", json.dumps(document("main", mode="observe"))), "document copy: names the group"),
-        (("main", '{"version": 1}'), "document main: bounds: Field required"),
+        (("main", '{"version": 1}'), "document main: bounds: is missing"),
         (("main.overrides", "{"), "document main.overrides: is not JSON"),
         (("main", ""), "document main was deleted: put it back, or run `spotkeeper stop main`"),
     ],
@@ -225,7 +225,7 @@ def test_a_fleet_whose_document_has_a_mistake_is_shown_and_controlled_as_before(
 
 
 def test_a_fleet_with_an_invalid_document_is_named_and_not_called_unknown(deployed: Stage) -> None:
-    wrong = "fleet document night: bounds: Field required"
+    wrong = "fleet document night: bounds: is missing"
     deployed.put("night", '{"version": 1}')
     assert f"trouble {wrong}" in words("status")
     assert "ERROR  wrong-document  documents" in answered("doctor")

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -653,6 +654,18 @@ def test_a_machine_that_prepares_for_long_reports_what_it_does(tmp_path: Path) -
     scene.signs = Signs(1, draining=True)
     scene.run(10)
     assert (scene.reports.events[-1], scene.scripts[-1].closed) == ("left", True)
+
+
+def test_a_machine_that_cannot_prepare_reports_why_before_it_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    refused = Mock(side_effect=BucketError("AccessDenied"))
+    monkeypatch.setattr(scene.bucket, "get", refused)
+    scene.signs = Signs(1)
+    scene.run(200)
+    doing = [more["doing"] for event, more in scene.reports.more if event == "running"]
+    assert doing == ["AccessDenied"] * 4
 
 
 def test_nothing_is_written_where_a_link_of_the_jobs_user_leads(tmp_path: Path) -> None:

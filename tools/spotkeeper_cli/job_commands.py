@@ -63,14 +63,14 @@ def status(
             typer.echo(as_json(jobs=[answer_of(*each) for each in answers]), nl=False)
         else:
             none = "" if wrong else "no job is running\n"
-            text = "".join(status_text(*each) for each in answers) or none
+            text = "".join(status_text(*each, on.now) for each in answers) or none
             typer.echo(shown(text), nl=False)
         for error in wrong:
             typer.echo(f"error: {error}: this job is left out", err=True)
         raise typer.Exit(1 if wrong else 0)
     one, before = jobs.one(name), ""
     while True:
-        text = as_json(answer_of(*one)) if on.json else status_text(*one)
+        text = as_json(answer_of(*one)) if on.json else status_text(*one, on.now)
         if text != before:
             typer.echo(text if on.json else shown(text), nl=False)
         if one[1].outcome or not watch:

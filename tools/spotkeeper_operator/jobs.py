@@ -28,15 +28,25 @@ from spotkeeper.adapters.ec2.jobs import (
     described,
     tags_of,
 )
-from spotkeeper.adapters.errors import aws_errors
+from spotkeeper.adapters.errors import aws_errors, classify
 from spotkeeper.border.job_document import JobDocument, JobDocumentError, parse_job
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.doctor.checks import JOB_CHECKS
 from spotkeeper.domain.doctor.facts import GONE, Unseen
 from spotkeeper.domain.doctor.finding import Severity
+from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.jobs.deadline import ends_by, work_left
-from spotkeeper.domain.jobs.decide import limit_of
-from spotkeeper.domain.jobs.job import Job, Outcome, OwnImage, OwnMachine, OwnVolume, explained
+from spotkeeper.domain.jobs.decide import SILENT, limit_of
+from spotkeeper.domain.jobs.job import (
+    AttemptReport,
+    Job,
+    JobSpec,
+    Outcome,
+    OwnImage,
+    OwnMachine,
+    OwnVolume,
+    explained,
+)
 from spotkeeper.ports import Gone, Unreadable
 from spotkeeper_operator.aws import Aws, OperatorError
 from spotkeeper_operator.text import extended
@@ -580,24 +590,35 @@ def rights(document: JobDocument, region: str, partition: str) -> list[Mapping[s
     return allowed
 
 
-def status_text(document: JobDocument, job: Job) -> str:
-    """Describe a job in a few lines."""
+# A turn looks at each job every minute, and a machine reports as often.
+_LATE = timedelta(minutes=3)
+
+
+def status_text(document: JobDocument, job: Job, now: datetime) -> str:
+    """Describe a job in a few lines; the first says what is wrong, and what comes next."""
     report = job.reports.get(job.machine_attempt)
+    spec = document.spec(())
+    looked = job.looked_at or job.created_at
     if job.outcome:
         code = "" if job.exit_code is None else f", {explained(job.exit_code)}"
-        nothing = ", no checkpoint was committed" if job.kept is False else ""
-        state = f"ended: {job.outcome}{code}{nothing}"
-    elif job.granted:
-        step = f"step {job.step}" if job.step else "no checkpoint was committed"
-        doing = report.doing if report else ""
-        state = f"runs on {job.machine}{'' if document.state.volume else f', {step}'}"
-        state = f"prepares {job.machine}: {doing}" if doing else state
+        step = f", step {job.step}" if job.step else ""
+        kept = ", no checkpoint was committed" if job.kept is False else step
+        at = f" {job.ended_at:%d %b %H:%M} UTC" if job.ended_at else ""
+        state = f"ended{at}: {job.outcome}{code}{kept}"
+        todo = job.advice if job.mailed else job.stuck or "its last turns are not over"
+        state += f"; {todo}" if todo else ""
+    elif now - looked >= _LATE:
+        state = (
+            f"UNKNOWN: no turn has looked at it since {looked:%d %b %H:%M} UTC: see `spotkeeper"
+            f" explain --job {job.name}`, and the log of KeepJobs"
+        )
     elif job.machine:
-        state = f"starts on {job.machine}"
+        state = _on_machine(document, job, report, now)
+    elif job.refused:
+        state = _refused(spec, job)
     else:
-        state = "waits for a machine"
+        state = f"STUCK: {job.stuck}" if job.stuck else "waits for a machine"
     lines = [f"{job.name}  {state}"]
-    spec = document.spec(())
     if (by := ends_by(spec, job)) and not job.outcome:
         left_h = work_left(spec, job) / timedelta(hours=1)
         lines.append(f"  due {by:%d %b %H:%M} UTC; about {left_h:.1f} h of work are left")
@@ -614,6 +635,44 @@ def status_text(document: JobDocument, job: Job) -> str:
         if not job.outcome
     ]
     return "\n".join(lines) + "\n"
+
+
+def _on_machine(
+    document: JobDocument, job: Job, report: AttemptReport | None, now: datetime
+) -> str:
+    """Say what the job's machine does, as far as is known."""
+    doing, seen = (report.doing, report.at) if report else ("", None)
+    step = f", step {job.step}" if job.step else ", no checkpoint was committed"
+    if not job.is_at_work:
+        state = f"starts on {job.machine}"
+    elif doing or not report or not report.generation:
+        state = f"prepares {job.machine}{f': {doing}' if doing else ''}"
+    else:
+        state = f"runs on {job.machine}{'' if document.state.volume else step}"
+    if job.machine in job.warned:
+        state = f"AWS takes {job.machine} back; another machine goes on{step}"
+    elif job.ending:
+        state += f"; it stops: {job.ending}"
+    if seen and now - seen >= _LATE:
+        silent = f"{SILENT.total_seconds() / 60:.0f}"
+        state += f"; NO REPORT since {seen:%H:%M} UTC: after {silent} min it is replaced"
+    return f"STUCK: {job.stuck}" if job.stuck else state
+
+
+def _refused(spec: JobSpec, job: Job) -> str:
+    """Say since when AWS refuses a job its machines, and what is tried next."""
+    refusals = job.refused.values()
+    classes = {classify(refusal.message)[0] for refusal in refusals}
+    is_dry = FailureClass.CAPACITY in classes
+    since = f" since {job.short_since:%H:%M} UTC" if job.short_since else ""
+    why = "AWS has no capacity" if is_dry else f"AWS refuses it ({', '.join(sorted(classes))})"
+    state = f"no machine{since}: {why}; next try {min(each.until for each in refusals):%H:%M}"
+    if spec.on_demand_after is None:
+        state += "; on-demand is not allowed (machine.on_demand)"
+    elif spec.spot and spec.deadline is None and job.short_since:
+        state += f"; on-demand from {job.short_since + spec.on_demand_after:%H:%M} on"
+    todo = "more instance types or subnets would help" if is_dry else "correct what AWS says"
+    return f"{state}; {todo}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -633,6 +692,8 @@ class JobAnswer:
     kept: bool | None
     ignored: str
     doing: str
+    stuck: str
+    looked_at: datetime | None
     uncommitted_s: float | None
     failure: str
     hours: float

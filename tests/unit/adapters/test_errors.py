@@ -84,7 +84,12 @@ LACKS = "lacks the statement Allow autoscaling:SetDesiredCapacity on arn:aws:x"
         (f"User: {ARN} {WHAT}{BECAUSE}",
          f"(grant it: the function's role ocr-CheckHealthRole-1A2B {LACKS}: template.yaml has it, "
          "deploy the stack again)"),
-        (f"User: arn:aws-cn:sts::1:assumed-role/Admin/me@x.org {WHAT} with an explicit deny",
+        (f"User: {ARN} {WHAT} because no permissions boundary allows the x:Y action",
+         "(grant it: ocr-CheckHealthRole-1A2B may not autoscaling:SetDesiredCapacity on arn:aws:x: "
+         "no permissions boundary allows it: correct that policy)"),
+        (f"User: {ARN} {WHAT} with an explicit deny in a service control policy",
+         "an explicit deny in a service control policy refuses it: correct that policy)"),
+        (f"User: arn:aws-cn:sts::1:assumed-role/Admin/me@x.org {WHAT}",
          f"(grant it: Admin {LACKS}; the role in the stack's output OperatorRole has it)"),
         ("User: arn:aws:iam::1:user/team/alice is not authorized to perform: ec2:DescribeInstances",
          "(grant it: alice lacks the statement Allow ec2:DescribeInstances on *; the role in"),

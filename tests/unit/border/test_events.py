@@ -77,7 +77,7 @@ def test_a_missing_field_is_named(name: str, part: str, field: str) -> None:
     mangled = event(name)
     del (mangled[part] if part else mangled)[field]
     kind = mangled.get("detail-type", "of no known kind") if part else ""
-    with pytest.raises(EventError, match=f"{kind}.*{field}: Field required"):
+    with pytest.raises(EventError, match=f"{kind}.*{field}: is missing"):
         parse_event(mangled, ACCOUNT)
 
 

@@ -203,7 +203,7 @@ MAIN = {
             {"asr.overrides": '{"bounds": {"spot_mx": 7}}'},
             "bounds.spot_mx: is not known here: did you mean bounds.spot_max?",
         ),
-        ({"asr.overrides": '{"bounds": null}'}, "bounds: Field required"),
+        ({"asr.overrides": '{"bounds": null}'}, "bounds: is missing"),
         (
             {"asr": json.dumps(LEAST | {"spot_group": "a\x00b"})},
             "asr: spot_group: does not have the form",

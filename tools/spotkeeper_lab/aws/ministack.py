@@ -523,7 +523,9 @@ def _invoke(function: Mapping[str, Any], event: Any) -> None:
     """
     functions, began_s = module("services.lambda_svc"), time.monotonic()
     config = function.get("config") or function
+    # Of no qualifier, or as CloudFormation makes it, of the version that rules invoke.
     limits = function.get("event_invoke_config") or {}
+    limits = limits or (function.get("event_invoke_configs") or {}).get("$LATEST") or {}
     retries = limits.get("MaximumRetryAttempts")
     oldest_s = float(limits.get("MaximumEventAgeInSeconds") or OLDEST_S)
     account, region = functions._account_region_from_function_config(config)

@@ -95,6 +95,7 @@ class Life:
     """Whether something was committed since the machine was to leave at a checkpoint."""
     _said: set[str] = field(default_factory=set)
     _trouble_since: float | None = None
+    _trouble: str = ""
     _is_reported: bool = False
 
     def step(self, now: float) -> bool:
@@ -145,13 +146,13 @@ class Life:
     ) -> Ticks[_Answer]:
         """Have a call done in the background; what the bucket refuses is tried again.
 
-        A long one says each minute what it is `doing`: a machine that reports nothing is ended.
+        A long one says each minute what it is `doing`, or what goes wrong: a machine that reports
+        nothing is ended.
         """
         while True:
             task = self.machine.background(call)
             while not task.done():
-                if doing():
-                    self._says(doing())
+                self._says(doing())
                 yield from self._tick(may_leave=may_leave)
             try:
                 answer: _Answer = task.result()
@@ -159,6 +160,7 @@ class Life:
                 return answer
             except BucketError as error:
                 self._troubled(str(error))
+                self._says("")
                 if self.now - (self._trouble_since or self.now) > SILENT_S:
                     raise JobError(str(error)) from None
             again_at = self.now + AGAIN_S
@@ -166,7 +168,8 @@ class Life:
                 yield from self._tick(may_leave=may_leave)
 
     def _says(self, doing: str) -> None:
-        if self.now >= self._report_at:
+        doing = doing if self._trouble_since is None else self._trouble
+        if doing and self.now >= self._report_at:
             self._report_at = self.now + REPORT_S
             self.machine.report("running", doing=doing)
 
@@ -186,6 +189,7 @@ class Life:
 
     def _troubled(self, reason: str) -> None:
         """Note what goes wrong; what lasts is reported once, and ends this machine as an error."""
+        self._trouble = reason
         if self._trouble_since is None:
             self._trouble_since = self.now
             _LOG.warning("%s", reason)

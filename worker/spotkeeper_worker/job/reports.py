@@ -67,7 +67,7 @@ class Reporter:
             "uncommitted_s": uncommitted_s,
             "ran_s": ran_s,
             "final": final or None,
-            "doing": doing,
+            "doing": doing[:_LONGEST_TEXT],
         }
         body.update((name, value) for name, value in more.items() if value not in (None, ""))
         with self._changed:

@@ -108,6 +108,10 @@ _WHO = re.compile(
     r"(?P<name>[^\s/]+)\S* is not authorized to perform: (?P<action>[\w:*]+)"
     r"(?: on resource: (?P<resource>\S+))?"
 )
+# By what else than a missing statement, where its text says so (the same page).
+_BY = re.compile(
+    r"because (?P<none>no (?!identity-based)[\w -]+? allows)|with (?P<deny>an explicit deny[\w -]*)"
+)
 # The roles of the stack's functions, as CloudFormation names them.
 _OF_A_FUNCTION = re.compile(
     r"-(CheckAvailability|CheckHealth|HandleInterruption|CollectSearchLogs|ExamineAccount"
@@ -273,15 +277,22 @@ def aws_errors(operation: str) -> Iterator[None]:
 
 
 def _advice(text: str) -> str:
-    """Name the role that AWS refused and the statement that it lacks; an operator's has another."""
+    """Name the role that AWS refused, and the statement that it lacks or the policy that forbids.
+
+    A function's role has its statement in the template, an operator's is another one.
+    """
     if not (who := _WHO.search(text)):
         has = "for a command, the role in the stack's output OperatorRole has it"
-        return f"template.yaml lists what roles need; {has}"
-    resource = (who["resource"] or "*").rstrip(".,")
-    lacks = f"{who['name']} lacks the statement Allow {who['action']} on {resource}"
+        return f": {text}{GRANT}template.yaml lists what roles need; {has}"
+    what = f"{who['action']} on {(who['resource'] or '*').rstrip('.,')}"
+    if by := _BY.search(text):
+        why = f"{by['none']} it" if by["none"] else f"{by['deny']} refuses it"
+        return f"{GRANT}{who['name']} may not {what}: {why}: correct that policy"
+    lacks = f"{who['name']} lacks the statement Allow {what}"
     if _OF_A_FUNCTION.search(who["name"]):
-        return f"the function's role {lacks}: template.yaml has it, deploy the stack again"
-    return f"{lacks}; the role in the stack's output OperatorRole has it"
+        lacks = f"the function's role {lacks}"
+        return f"{GRANT}{lacks}: template.yaml has it, deploy the stack again"
+    return f"{GRANT}{lacks}; the role in the stack's output OperatorRole has it"
 
 
 def _translate(operation: str, error: ClientError) -> FleetError:
@@ -294,7 +305,8 @@ def _translate(operation: str, error: ClientError) -> FleetError:
     if failure_class is FailureClass.THROTTLE:
         return Throttled(message)
     if failure_class is FailureClass.PERMISSION:
-        return Refused(f"{message}{GRANT}{_advice(text)})")
+        # Where AWS's text names who lacks what, that says all of it.
+        return Refused(f"{operation}: {code}{_advice(text)})")
     if GONE_CODE.search(code) or any(words in text.lower() for words in GONE_WORDS):
         return Gone(message)
     return Conflict(message) if code == CONDITION_FAILED else Unavailable(message)

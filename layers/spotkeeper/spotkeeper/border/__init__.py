@@ -17,27 +17,35 @@ def wrong_fields(error: ValidationError, whole: str, known: Mapping[str, str] = 
     does not exist, the nearest is proposed.
     """
     errors = error.errors(include_url=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, e['loc'])) or whole}: {_why(e, known)}" for e in errors)
+    # Where one of several forms is required, pydantic names each beside the field: `literal[...]`.
+    paths = [".".join(str(part) for part in e["loc"] if "[" not in str(part)) for e in errors]
+    return "; ".join(
+        f"{path or whole}: {_why(each, path, known)}" for path, each in zip(paths, errors, strict=True)
+    )
 
 
 # What pydantic requires, in words: JSON written by hand has quotes and units around numbers.
 _MUST_BE = {
+    "missing": "is missing",
     "int_type": "must be a whole number, without quotes or a unit",
     "float_type": "must be a number, without quotes or a unit",
     "bool_type": "must be true or false, without quotes",
+    "string_type": "must be a text in quotes",
+    "list_type": "must be a list in brackets",
+    "too_short": "must not be empty",
 }
 
 
-def _why(error: Mapping[str, Any], known: Mapping[str, str]) -> str:
-    path = ".".join(map(str, error["loc"]))
+def _why(error: Mapping[str, Any], path: str, known: Mapping[str, str]) -> str:
     match error["type"]:
         case "extra_forbidden":
             called = {each.rpartition(".")[2]: each for each in known}
             near = get_close_matches(path.rpartition(".")[2].lower(), called, n=1)
             return f"is not known here{f': did you mean {called[near[0]]}?' if near else ''}"
         case "string_pattern_mismatch":
-            example = f": an example is {known[path]}" if known.get(path) else ""
-            return f"does not have the form of this field{example}"
+            # The form of a list's or an object's entries is said of the whole.
+            example = known.get(path) or known.get(path.rpartition(".")[0])
+            return f"does not have the form of this field{f': an example is {example}' * bool(example)}"
         case kind:
             text = str(error["msg"]).removeprefix("Value error, ")
             return _MUST_BE.get(kind, text.replace("Input should be", "must be"))

@@ -22,7 +22,9 @@ _RESERVED = (
 )  # fmt: skip
 # What jobs do not do, refused by its name.
 _REFUSED = {
-    "machines": "a job runs on one machine; several GPUs of one machine are fine",
+    **dict.fromkeys(
+        ("machines", "nodes"), "a job runs on one machine; several GPUs of one machine are fine"
+    ),
     "multi_attach": "a volume has one writer",
     "fast_snapshot_restore": "it costs 0.75 USD an hour and zone",
     "hibernate": "a hibernated spot instance returns in its own zone and type only",
@@ -243,9 +245,22 @@ class JobDocument(_Strict):
         )
 
 
+# Every name that a document may have, with an example of what has a form.
+_SECTIONS = {"machine": Machine, "state": State, "state.volume": VolumeState, "end": End,
+             "data": Data, "git": Git}  # fmt: skip
+_FIELDS = {f"{section}.{name}": "" for section, of in _SECTIONS.items() for name in of.model_fields}
+_FIELDS |= dict.fromkeys(JobDocument.model_fields, "") | {
+    "name": "resnet-50", "user": "ubuntu", "secrets": "ssm:/team/wandb", "outputs": "runs",
+    "machine.types": "g5.xlarge", "machine.image": "ami-0abc1234def567890",
+    "state.checkpoints": "checkpoints", "state.volume.mount": "/data", "data.into": "data",
+    "data.s3": "s3://team-data/imagenet", "git.url": "https://github.com/team/train",
+    "git.commit": "637e70f",
+}  # fmt: skip
+
+
 def parse_job(document: Mapping[str, Any]) -> JobDocument:
     """Read a job document; raises `JobDocumentError` with every wrong field named."""
     try:
         return JobDocument.model_validate(document)
     except ValidationError as error:
-        raise JobDocumentError(wrong_fields(error, "document")) from error
+        raise JobDocumentError(wrong_fields(error, "document", _FIELDS)) from error

@@ -114,8 +114,9 @@ def _turn(name: str, turns: JobTurns) -> None:
             except FleetError:
                 outcomes += _blindly(kept, ports, at)
                 raise
-            kept = ports.table.save(kept, spent(kept.spec, kept.job, aws, ports.prices))
             stuck_for = stuck(kept.spec, kept.job, aws)
+            paid = spent(kept.spec, kept.job, aws, ports.prices)
+            kept = ports.table.save(kept, replace(paid, stuck=stuck_for))
             error = Unreadable(aws.unread) if aws.unread else None
             for outcome in _steps(kept, aws, turns, min(STEPS_S, began_s + ASK_UNTIL_S)):
                 outcomes.append(outcome)

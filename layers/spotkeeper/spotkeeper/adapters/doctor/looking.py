@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import batched
 from typing import Any
 
-from spotkeeper.adapters.errors import GRANT, aws_errors
+from spotkeeper.adapters.errors import aws_errors
 from spotkeeper.domain.doctor.facts import Unseen
 from spotkeeper.ports import FleetError
 
@@ -21,7 +21,7 @@ def look[T](action: str, call: Callable[[], T]) -> T | Unseen:
         with aws_errors(action):
             return call()
     except FleetError as error:
-        why = str(error).removeprefix(f"{action}: ").partition(GRANT)[0]
+        why = str(error).removeprefix(f"{action}: ")
         return Unseen(action=action, why=f"{type(error).__name__}: {why}")
 
 

@@ -63,7 +63,7 @@ _STATES = {
 }
 
 _WHY = {
-    Outcome.DONE: "its command ended with exit code 0",
+    Outcome.DONE: "its command is done",
     Outcome.FAILED: "it failed",
     Outcome.STOPPED: "somebody stopped it",
     Outcome.HOURS: "it reached max_hours",
@@ -358,17 +358,10 @@ class AwsJobs:
         missing += [f"Not committed: {ignored}"] if ignored else []
         result = [] if job.kept is not False else missing
         result += [f"The result is in {', and '.join(places)}"] if places else []
-        if job.kept is not False:
-            result.append(f"Fetch it: spotkeeper job fetch {job.name} DIRECTORY")
         is_failed = job.outcome is Outcome.FAILED and job.failure
         code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
         result += [f"The last commit is step {job.step}."] if job.step else []
-        if is_failed:
-            again = f"spotkeeper job recover {job.name} --from {job.step}"
-            result.append(
-                f"What next: spotkeeper job logs {job.name}; when it is mended, "
-                + (again if job.step else "start it again")
-            )
+        result += [f"What next: {job.advice}"] if job.advice else []
         return "\n".join((
             f"Job {job.name} ended: {_WHY[job.outcome or Outcome.STOPPED]}{code}.",
             *([f"The last failure: {job.failure}"] if is_failed else []),

@@ -182,12 +182,12 @@ def _end_of_job(spec: JobSpec, job: Job, aws: JobResources) -> Step | None:
     if error and job.machine_attempt > job.errors_until:
         soon = error if report.ran_s is not None and report.ran_s < SOON_S else ""
         again = report.final or (soon and soon == job.failed_soon)
-        erred = replace(
-            job, errors_until=job.machine_attempt, restarts=job.restarts + 1, failed_soon=soon
-        )
-        if again or erred.restarts > spec.max_restarts:
+        erred = replace(job, errors_until=job.machine_attempt, failed_soon=soon)
+        if again or job.restarts >= spec.max_restarts:
             return over(erred, Outcome.FAILED, report.exit_code)
-        return Write(f"{error}: restart {erred.restarts} of {spec.max_restarts}", erred)
+        restarts = job.restarts + 1
+        why = f"{error}: restart {restarts} of {spec.max_restarts}"
+        return Write(why, replace(erred, restarts=restarts))
     ending = job.ending or (Outcome.IDLE if report.idle else None) or limit_of(spec, job)
     if ending is None:
         return None

@@ -218,6 +218,7 @@ class Job:
     paced       how many steps were committed in how many hours, where both ends are known
     rate        the highest USD an hour that was read for it; unpriced_h waits for the first
     kept        whether a checkpoint was committed, at its end; None for a volume, and if not known
+    stuck       why it cannot go on, at the last look; empty if it can
     requested   the last snapshot that was requested, and when: CreateSnapshot takes no token, and
                 one whose answer was lost may be listed late
     """
@@ -261,6 +262,7 @@ class Job:
     mailed: bool = False
     reminded: int = 0
     kept: bool | None = None
+    stuck: str = ""
     hours: float = 0.0
     on_demand_hours: float = 0.0
     worked_h: float = 0.0
@@ -298,6 +300,15 @@ class Job:
             f"{spot:.1f} h on spot, {self.on_demand_hours:.1f} h on demand, {self.usd:.2f} USD;"
             f" interruptions: {self.interruptions}; restarts after errors: {self.restarts}"
         )
+
+    @property
+    def advice(self) -> str:
+        """Return what a person can do once it has ended: commands to type, or nothing."""
+        if self.outcome is Outcome.FAILED and self.failure:
+            again = f"spotkeeper job recover {self.name} --from {self.step}"
+            mended = again if self.step else "start it again"
+            return f"spotkeeper job logs {self.name}; when it is mended, {mended}"
+        return "" if self.kept is False else f"spotkeeper job fetch {self.name} DIRECTORY"
 
     @property
     def is_at_work(self) -> bool:
