@@ -305,6 +305,8 @@ PAUSED = Control(pause=Pause(until=ago(-3600), why="image", by="me", at=ago(60))
          "FAILING availability: 1 turn has failed since ... last turn 20 s ago: on-demand 8 -> 9"),
         ({"records": (replace(REFUSED, outcomes=(DRAINED, *REFUSED.outcomes)), health())},
          State.WHOLE, "last change 11-20 11:59 backfill [at target] drain i-1 last"),
+        ({"records": (availability(unread=("spot requests: Refused",)), health())}, State.WHOLE,
+         "nothing is missing not read spot requests: Refused turns"),
         ({"records": (availability(error=STOPPED), health())}, State.WHOLE,
          f"turns are FAILING: availability ... 11:59:40: {THROTTLED}"),
     ],

@@ -237,6 +237,7 @@ class FleetStatus:
     the spot group's capacity by somebody else. `new_version` is the one that began last, while
     there are two. Of the stack's search logs, `uncounted` messages wait and `dead` could not be
     read, as far as none was counted lately. Nothing is replaced before `maintenance_until`.
+    `unread` is what the newest turns could not read and went on without.
     """
 
     name: str
@@ -277,6 +278,7 @@ class FleetStatus:
     uncounted: int = 0
     dead: int = 0
     maintenance_until: datetime | None = None
+    unread: tuple[str, ...] = ()
 
     @property
     def promise_missed(self) -> bool:
@@ -418,6 +420,7 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         uncounted=looked.uncounted,
         dead=looked.dead,
         maintenance_until=fleet.maintenance_until(now),
+        unread=tuple(what for record in fresh.values() for what in record.unread),
     )
     state, cause = _judged(status, looked, fresh)
     since = _since(

@@ -325,6 +325,7 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
     last = fleet.last_turn
     if last and not any(last.reason in one for one in above):
         rows.append(("last turn", f"{_ago(age_s)}: {last.reason}"))
+    rows += (("not read", each) for each in fleet.unread)
     ages = ", ".join(f"{each} {_ago(age_s)}" for each, age_s in fleet.turn_age_s.items())
     ages = f"unknown: {fleet.unknown['turns']}" if "turns" in fleet.unknown else ages
     newest = fleet.unknown.get("newest search log") or _ago(fleet.log_age_s)

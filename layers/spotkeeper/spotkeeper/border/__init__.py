@@ -20,7 +20,8 @@ def wrong_fields(error: ValidationError, whole: str, known: Mapping[str, str] = 
     # Where one of several forms is required, pydantic names each beside the field: `literal[...]`.
     paths = [".".join(str(part) for part in e["loc"] if "[" not in str(part)) for e in errors]
     return "; ".join(
-        f"{path or whole}: {_why(each, path, known)}" for path, each in zip(paths, errors, strict=True)
+        f"{path or whole}: {_why(each, path, known)}"
+        for path, each in zip(paths, errors, strict=True)
     )
 
 
@@ -44,8 +45,9 @@ def _why(error: Mapping[str, Any], path: str, known: Mapping[str, str]) -> str:
             return f"is not known here{f': did you mean {called[near[0]]}?' if near else ''}"
         case "string_pattern_mismatch":
             # The form of a list's or an object's entries is said of the whole.
-            example = known.get(path) or known.get(path.rpartition(".")[0])
-            return f"does not have the form of this field{f': an example is {example}' * bool(example)}"
+            named = known.get(path) or known.get(path.rpartition(".")[0])
+            example = f": an example is {named}" if named else ""
+            return f"does not have the form of this field{example}"
         case kind:
             text = str(error["msg"]).removeprefix("Value error, ")
             return _MUST_BE.get(kind, text.replace("Input should be", "must be"))
