@@ -149,11 +149,11 @@ GOOD = json.dumps(sent_log())
     [
         ("", "body: should be a JSON object"),
         ("hello", "body: should be a JSON object"),
-        ('{"Type": "Notification"}', "logs[0].version: is missing"),
+        ('{"Type": "Notification"}', "logs[0].version: Field required"),
         (json.dumps({"requestPayload": [], "a": GOOD, "b": GOOD}), "body: a and b hold logs"),
         (json.dumps({"Message": json.dumps({"detail": sent_log(status="?")})}), "logs[0].status"),
         (reduce(lambda text, _: json.dumps({"a": text}), range(5), GOOD), "logs[0].version: Field"),
-        ('{"Type": "Notification", "Message": "{}"}', "logs[0].version: is missing"),
+        ('{"Type": "Notification", "Message": "{}"}', "logs[0].version: Field required"),
         ('{"Type": "Notification"', "body: Invalid JSON: expected"),
         ("[]", "logs: the message holds no search log"),
         ("[[]]", "logs[0]: should be an object"),

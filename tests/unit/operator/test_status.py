@@ -244,8 +244,8 @@ PAUSED = Control(pause=Pause(until=ago(-3600), why="image", by="me", at=ago(60))
          "load unknown: the search logs could not be read"),
         # A warning brings availability turns alone, and a turn without requests changed nothing.
         ({"records": (availability(), health(600))}, State.WHOLE, "no health turn has succeeded "
-         "for 10 min: see whether the stack's schedules are enabled, and the log of its "
-         "functions ... in the last minute wait"),
+         "for 10 min: see the log of the stack's functions, and whether its schedules are "
+         "enabled ... in the last minute wait"),
         ({"records": (held(at=ago(20), action=Action.RESIZE), availability())}, State.WHOLE,
          "nothing is promised last turn"),
         ({"records": (availability(), replace(health(), new_version=NewVersion(version="lt/8")))},

@@ -108,11 +108,9 @@ def _no_turn(status: FleetStatus, controller: Controller) -> str:
     how_long = "yet" if age_s is None else f"for {spoken(age_s)}"
     # The advice follows the last of them.
     last = controller is _silent(status)[-1]
-    advice = (
-        ["see whether the stack's schedules are enabled, and the log of its functions"]
-        if last
-        else []
-    )
+    see = "see the log of the stack's functions, and whether its schedules are enabled"
+    see = f"two minutes after a deployment, {see}" if age_s is None else see
+    advice = [see] * last
     return ": ".join([f"no {controller} turn has succeeded {how_long}", *(errors[:1] or advice)])
 
 

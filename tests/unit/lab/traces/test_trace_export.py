@@ -202,7 +202,7 @@ def refused(folder: Path, *source: str) -> str:
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (["{}", "{"], "line 1: is no decision record: fleet: is missing"),
+        (["{}", "{"], "line 1: is no decision record: fleet: Field required"),
         ([record(0, 3), "nonsense"], "line 2: is no decision record: Expecting value"),
         ([record(0, 3)], "has fewer than two records"),
     ],
