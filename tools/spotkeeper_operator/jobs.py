@@ -595,7 +595,7 @@ _LATE = timedelta(minutes=3)
 
 
 def status_text(document: JobDocument, job: Job, now: datetime) -> str:
-    """Describe a job in a few lines; the first says what is wrong, and what comes next."""
+    """Describe a job in a few lines; the first says what is wrong, and what is next."""
     report = job.reports.get(job.machine_attempt)
     spec = document.spec(())
     looked = job.looked_at or job.created_at

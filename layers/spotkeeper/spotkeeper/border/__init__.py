@@ -44,7 +44,7 @@ def _why(error: Mapping[str, Any], path: str, known: Mapping[str, str]) -> str:
             near = get_close_matches(path.rpartition(".")[2].lower(), called, n=1)
             return f"is not known here{f': did you mean {called[near[0]]}?' if near else ''}"
         case "string_pattern_mismatch":
-            # The form of a list's or an object's entries is said of the whole.
+            # The entries of a list or an object have the example of the whole.
             named = known.get(path) or known.get(path.rpartition(".")[0])
             example = f": an example is {named}" if named else ""
             return f"does not have the form of this field{example}"

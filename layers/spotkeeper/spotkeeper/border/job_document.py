@@ -246,8 +246,10 @@ class JobDocument(_Strict):
 
 
 # Every name that a document may have, with an example of what has a form.
-_SECTIONS: Mapping[str, type[BaseModel]] = {"machine": Machine, "state": State, "state.volume": VolumeState, "end": End,
-             "data": Data, "git": Git}  # fmt: skip
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "machine": Machine, "state": State, "state.volume": VolumeState, "end": End, "data": Data,
+    "git": Git,
+}  # fmt: skip
 _FIELDS = {f"{section}.{name}": "" for section, of in _SECTIONS.items() for name in of.model_fields}
 _FIELDS |= dict.fromkeys(JobDocument.model_fields, "") | {
     "name": "resnet-50", "user": "ubuntu", "secrets": "ssm:/team/wandb", "outputs": "runs",
