@@ -30,7 +30,11 @@ def look_of(folder: Path, script: str, log: str = "none", timeout_s: float = 60.
         ("exit 0", "nvidia-smi: lists no GPU"),
         ("echo 'GPU 0: A10G'; echo 'Unknown Error'; exit 15", "nvidia-smi: Unknown Error"),
         # An update of the driver, which what runs outlives, hits all machines in one night.
-        ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", ""),
+        (
+            "echo 'ld.so: cannot be preloaded' >&2;"
+            " echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18",
+            "",
+        ),
         (None, "nvidia-smi is not there; is the driver installed?"),
     ],
 )

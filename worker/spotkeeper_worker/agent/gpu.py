@@ -68,8 +68,9 @@ def count_gpus(command: Sequence[str] = LIST, timeout_s: float = TIMEOUT_S) -> t
         return 0, f"nvidia-smi: {error}"
     gpus = sum(line.startswith("GPU ") for line in output.splitlines())
     if status or not gpus:
-        printed = (errors or output).strip().splitlines()
-        lines = [line for line in printed if not line.startswith("GPU ")]
+        # It writes its errors to its output; what else writes there, such as ld.so, is no reason.
+        printed = f"{output}\n{errors}".splitlines()
+        lines = [line for line in printed if line.strip() and not line.startswith("GPU ")]
         return gpus, f"nvidia-smi: {lines[0] if lines else 'lists no GPU'}"
     return gpus, ""
 

@@ -70,7 +70,7 @@ _IS_LAST = re.compile("last|latest|newest|current", re.IGNORECASE)
 _STEP = re.compile("checkpoint|ckpt|step|epoch|iter", re.IGNORECASE)
 _SHARD = re.compile("-[0-9]+-of-[0-9]+")
 # What is written within this time of a checkpoint may be a part of it.
-_TOGETHER_NS = 60 * 10**9
+_TOGETHER_NS = 600 * 10**9
 _HELD = f"{DRAFT}upload"
 _OLD = "older"
 Seen = tuple[int, int, int]
