@@ -261,6 +261,15 @@ TAGS = [
             {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 8}}]},
             {"small_disks": ("8 GiB for /dev/sda1, and the image has 15",)},
         ),
+        # privacysandbox/aggregation-service#87: 6,400 of them.
+        (
+            {
+                "BlockDeviceMappings": [
+                    {"DeviceName": "/dev/b", "Ebs": {"DeleteOnTermination": False}}
+                ]
+            },
+            {"kept_disks": ("/dev/b",)},
+        ),
         *(
             ({"CapacityReservationSpecification": specified}, {"reservations_only": True})
             for specified in (

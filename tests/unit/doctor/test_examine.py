@@ -96,6 +96,7 @@ SEEDED: tuple[tuple[str, Facts, str], ...] = (
     ("launch-part-gone", but(spot__missing=("the subnet subnet-1",)), "the subnet subnet-1"),
     ("subnet-full", but(spot__full=("subnet-1",)), "subnet-1"),
     ("disk-too-small", but(template__small_disks=("8 GiB for sda",)), "asks for 8 GiB for sda"),
+    ("disk-stays", but(template__kept_disks=("/dev/sdb",)), "of /dev/sdb is false"),
     ("not-for-spot", but(template__not_for_spot=("hibernates",)), "hibernates"),
     ("not-for-spot", but(template__reservations_only=True), "the launch template allows"),
     ("not-for-spot", but(spot=reserved("capacity-reservations-only")), "CapacityReservationSpec"),

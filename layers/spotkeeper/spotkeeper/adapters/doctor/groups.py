@@ -268,6 +268,11 @@ class LaunchTemplates:
             ),
             missing=self.missing(template),
             small_disks=tuple(_small_disks(template, image)),
+            kept_disks=tuple(
+                each.get("DeviceName", "")
+                for each in template.get("BlockDeviceMappings", [])
+                if each.get("Ebs", {}).get("DeleteOnTermination") is False
+            ),
             not_for_spot=tuple(what for what, has in _NOT_FOR_SPOT.items() if has(template)),
             reservations_only=_only_reserved(template.get("CapacityReservationSpecification", {})),
             types=types,

@@ -668,6 +668,10 @@ TEMPLATE_CHECKS: tuple[Check[Member], ...] = (
     Check("disk-too-small", ERROR, "the launch template asks for {it}: launches fail",
         "raise VolumeSize in the launch template, and set its new version",
         lambda at: at.template.small_disks),
+    Check("disk-stays", WARNING,
+        "DeleteOnTermination of {it} is false: each instance leaves a disk that costs money",
+        "set DeleteOnTermination to true in the launch template, and set its new version",
+        lambda at: at.template.kept_disks),
     Check("not-for-spot", ERROR, "{it}: spot launches fail",
         "remove that option",
         lambda at: at.is_spot and [

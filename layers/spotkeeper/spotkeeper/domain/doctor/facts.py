@@ -44,8 +44,9 @@ class LaunchTemplate:
     encrypt its disks. `tag_keys` are the keys of the tags that the template itself sets.
     `max_price` is the highest spot price that it pays. `types` are those that it launches, of a
     template of some overrides alone. `missing` is what it names and does not exist, such as its key
-    pair. `small_disks` are smaller than those of the image. Spot launches do nothing of
-    `not_for_spot`, nor take `reservations_only`, those of capacity reservations.
+    pair. `small_disks` are smaller than those of the image, and `kept_disks` outlive an instance.
+    Spot launches do nothing of `not_for_spot`, nor take `reservations_only`, those of capacity
+    reservations.
     """
 
     market_options: bool = False
@@ -61,6 +62,7 @@ class LaunchTemplate:
     types: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     small_disks: tuple[str, ...] = ()
+    kept_disks: tuple[str, ...] = ()
     not_for_spot: tuple[str, ...] = ()
     reservations_only: bool = False
 
