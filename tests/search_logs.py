@@ -100,7 +100,7 @@ def shipped(sent_at: datetime, count: int, last: Mapping[str, datetime]) -> Load
     """A digest of `count` requests, with only the newest log of each worker."""
     workers = [
         WorkerDigest(
-            worker_id=name, cluster=Cluster.AWS, instance_id=name, ok=1, error=0, timeout=0,
+            worker_id=name, cluster=Cluster.AWS, instance_id=name, ok=1, failed=0,
             last_finished=at, busy_ms={},
         )
         for name, at in last.items()

@@ -168,7 +168,7 @@ def service(digests: Sequence[LoadDigest], promised_s: float | None) -> Service:
     return Service(
         requests=waits.count,
         late=None if promised_s is None else waits.count - waits.within(promised_s),
-        failed=sum(w.error + w.timeout for digest in digests for w in digest.workers),
+        failed=sum(w.failed for digest in digests for w in digest.workers),
         longest_s=waits.quantile_s(1.0),
     )
 

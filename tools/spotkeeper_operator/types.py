@@ -68,7 +68,7 @@ def types_of(fleet: str, digests: Sequence[LoadDigest], cost: Cost) -> FleetType
     spent_s: dict[str, float] = defaultdict(float)
     workers: dict[str, set[tuple[str, str]]] = defaultdict(set)
     # Requests that failed say little of a speed.
-    served = [w for d in digests for w in d.workers if w.ok and not w.error + w.timeout]
+    served = [w for d in digests for w in d.workers if w.ok and not w.failed]
     for worker in served:
         if kind := kinds.get(worker.instance_id):
             logs[kind] += worker.ok

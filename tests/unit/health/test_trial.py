@@ -24,7 +24,7 @@ def sent(minute: int, served: dict[str, Minute]) -> LoadDigest:
     ended = at(60 * minute)
     one = shipped(ended, sum(n for n, _, _ in served.values()), dict.fromkeys(served, ended))
     workers: list[WorkerDigest] = [
-        replace(w, ok=n - failed, error=failed, busy_ms={0: round(1000 * n * mean_s)})
+        replace(w, ok=n - failed, failed=failed, busy_ms={0: round(1000 * n * mean_s)})
         for w, (n, mean_s, failed) in zip(one.workers, served.values(), strict=True)
     ]
     return replace(one, workers=tuple(workers))

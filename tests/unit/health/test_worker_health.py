@@ -179,10 +179,10 @@ def test_where_requests_are_rare_failures_add_up_until_a_success() -> None:
         sent = replace(sent, workers=(replace(sent.workers[0], **each),))
         return watched(memory, load(seconds=seconds), [sent])
 
-    memory = turn(minute(OLD, 0), 60, error=1)
-    memory = turn(turn(memory, 120, timeout=1), 180, error=3)
+    memory = turn(minute(OLD, 0), 60, failed=1)
+    memory = turn(turn(memory, 120, failed=1), 180, failed=3)
     assert memory.failures == {SPOT[0]: 5}
-    assert turn(memory, 240, ok=1, error=2).failures == {}
+    assert turn(memory, 240, ok=1, failed=2).failures == {}
     beside = watched(memory, load(seconds=240), counted(1, 180, SPOT[1]))
     assert beside.failures == {SPOT[0]: 5, SPOT[1]: -1}
     many, well = replace(OLD, failures=dict.fromkeys(SPOT[:4], 30)), busy(*SPOT[4:])

@@ -48,7 +48,7 @@ def test_a_log_becomes_counts_and_milliseconds() -> None:
     one = digest_of([log(25, 12.5, waited=3)])
     ended = [*Status, Status.ERROR]
     [counted] = digest_of([log(at, at, status=how) for at, how in enumerate(ended)]).workers
-    assert (counted.ok, counted.error, counted.timeout) == (1, 2, 1)
+    assert (counted.ok, counted.failed) == (1, 3)
     assert (one.fleet, one.sent_at, one.count, one.late, one.skewed) == (FLEET, SENT, 1, 0, 0)
     assert one.arrivals == {SLOT - 3: 1}
     assert one.work_ms == {SLOT - 3: 12_500}
@@ -57,7 +57,7 @@ def test_a_log_becomes_counts_and_milliseconds() -> None:
     assert (one.service.total_ms, one.service.squares) == (12_500, 12_500**2)
     [worker] = one.workers
     assert (worker.worker_id, worker.cluster, worker.instance_id) == ("gpu-0", Cluster.ONPREM, "")
-    assert (worker.ok, worker.error, worker.timeout) == (1, 0, 0)
+    assert (worker.ok, worker.failed) == (1, 0)
     assert worker.last_finished == before(12.5)
     assert worker.busy_ms == {SLOT - 3: 5000, SLOT - 2: 7500}
 

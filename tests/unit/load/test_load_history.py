@@ -18,7 +18,6 @@ from spotkeeper.domain.load.history import (
     as_if_full,
     extended,
     learned,
-    load_summary,
     slower_when_full,
     spread,
 )
@@ -76,16 +75,16 @@ def test_order_and_repetition_of_digests_do_not_matter(random: Random, seconds: 
     assert after(shuffled, now) == after(digests, now)
 
 
-def test_the_summary_says_what_the_logs_say() -> None:
+def test_log_and_window_say_what_the_logs_say() -> None:
     digests = steady(15, waited=3)
     seen = arrival_window(digests, SENT, 900)
-    summary = load_summary(arrival_log(after(digests), seen), seen, SENT)
-    requests, work_s = summary.log.slots()
+    log = arrival_log(after(digests), seen)
+    requests, work_s = log.slots()
     assert requests[-88:] == [2] * 88
     assert sum(work_s) == pytest.approx(180)
-    assert summary.log.first + len(summary.log) == slot_of(SENT)
-    assert summary.service_mean_s == 1
-    assert (summary.newest_start_age_s, summary.newest_wait_s) == (1, 3)
+    assert log.first + len(log) == slot_of(SENT)
+    assert seen.service_mean_s == 1
+    assert (seen.newest_start_age_s, seen.newest_wait_s) == (1, 3)
 
 
 def test_minutes_before_the_window_are_taken_from_the_history() -> None:

@@ -12,7 +12,7 @@ from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health_memory import HealthMemory, Needed
 from spotkeeper.domain.load.flow import LogFlow
-from spotkeeper.domain.load.history import ArrivalLog, LoadSummary
+from spotkeeper.domain.load.history import ArrivalLog
 from spotkeeper.domain.load.load import Load, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.settings.sizing import Objective
@@ -41,12 +41,12 @@ def promised(
 
 def summary(
     erlangs: float, *, service_s: float = 2.0, wait_s: float = 0.0, slots: int = 90
-) -> LoadSummary:
+) -> ObjectiveInput:
     """Fifteen minutes of a steady load, the newest seconds still running."""
     times_s = [min(10 * slot, 10 * slots - 1.5 * service_s - 2) for slot in range(slots + 1)]
     edges = [round(erlangs * time_s / service_s) for time_s in times_s]
     arrivals = [after - before for before, after in itertools.pairwise(edges)]
-    return LoadSummary(
+    return ObjectiveInput(
         log=ArrivalLog(0, arrivals, [count * service_s for count in arrivals]),
         service_mean_s=service_s,
         newest_start_age_s=4.0,
@@ -62,7 +62,7 @@ def logged(seconds: float = 0, *, onprem: int = 0, age_s: float = 0) -> Load:
 
 
 def sized(
-    seen: LoadSummary,
+    seen: ObjectiveInput,
     desired: int = 4,
     *,
     of: Fleet | None = None,
@@ -72,7 +72,7 @@ def sized(
 ) -> Sizing:
     """One sizing; the whole desired capacity serves, unless `serving` is given."""
     load = load or logged()
-    outlook = ObjectiveInput(summary=seen, serving=desired if serving is None else serving)
+    outlook = replace(seen, serving=desired if serving is None else serving)
     spot = group("spot", desired)
     return size(load, of or promised(), spot, memory, load.at, outlook)
 
@@ -94,7 +94,7 @@ def test_the_fewest_workers_that_keep_the_promise_are_requested() -> None:
 
 def test_the_size_is_kept_for_a_quarter_of_an_hour_after_the_first_choice() -> None:
     for first, workers in ((True, 40), (False, sized(summary(7.0)).workers)):
-        seen = ObjectiveInput(summary=summary(7.0), serving=40, choice=Choice(first=first))
+        seen = replace(summary(7.0), serving=40, choice=Choice(first=first))
         sizing = size(logged(), promised(), group("spot", 40), SETTLED, at(0), seen)
         assert sizing.spot_desired == workers
 
@@ -187,7 +187,7 @@ LONG_AGO, FIVE_MINUTES = Needed(at=at(-600), workers=1), Member(300, 0.0, 300)
 
 
 def needed(
-    load: LoadSummary,
+    load: ObjectiveInput,
     live: int = 1,
     booting: int = 0,
     *,

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from spotkeeper.domain.decision import Action
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health_memory import HealthMemory, Needed
-from spotkeeper.domain.load.history import LoadSummary
 from spotkeeper.domain.load.load import Load
 from spotkeeper.domain.load.request_queue import QueueLength, QueueMemory
 from spotkeeper.domain.settings.sizing import Bounds
@@ -43,7 +42,7 @@ def sized(
     desired: int = 4,
     *,
     load: Load | None = None,
-    seen: LoadSummary | None = None,
+    seen: ObjectiveInput | None = None,
     service_mean_s: float = 2.0,
     overspent: bool = False,
 ) -> Sizing:
@@ -52,11 +51,12 @@ def sized(
         needed=(Needed(at=at(-800), workers=1),), queue=queue, service_mean_s=service_mean_s
     )
     spot = group("spot", desired, instances(serving=[f"i-{n:08x}" for n in range(desired)]))
-    shown = replace(
-        seen or summary(1.0), queued=queue.length.waiting if queue and queue.length else None
+    outlook = replace(
+        seen or summary(1.0),
+        queued=queue.length.waiting if queue and queue.length else None,
+        serving=desired,
+        choice=Choice(overspent=overspent),
     )
-    choice = Choice(overspent=overspent)
-    outlook = ObjectiveInput(summary=shown, serving=desired, choice=choice)
     return size(load or silent(), of, spot, memory, at(0), outlook)
 
 
@@ -128,7 +128,7 @@ def test_logs_are_missing_where_on_demand_alone_serves(of: Fleet, serving: int) 
     """Requests are in flight; no spot instance is there."""
     there = {f"i-{n:08x}": at(-900) for n in range(serving)}
     memory = HealthMemory(queue=holding(0, in_flight=3), in_service_since=there)
-    outlook = ObjectiveInput(summary=summary(1.0), serving=serving) if of.objective else None
+    outlook = replace(summary(1.0), serving=serving) if of.objective else None
     sizing = size(silent(), of, group("spot", 4), memory, at(0), outlook)
     assert sizing.stale is bool(serving)
 

@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.health_memory import Needed
-from spotkeeper.domain.load.history import MINUTE_SLOTS, ArrivalLog, LoadSummary
+from spotkeeper.domain.load.history import MINUTE_SLOTS, ArrivalLog
 from spotkeeper.domain.sizing.shadows import FAMILY, Member, ObjectivePolicy
-from spotkeeper.domain.sizing.size import Estimate, found_by, size_to_objective
+from spotkeeper.domain.sizing.size import Estimate, ObjectiveInput, found_by, size_to_objective
 from tests.builders import at
 from tests.laws import series
 
@@ -21,10 +21,10 @@ shares = st.floats(0.5, 0.999)
 
 
 @st.composite
-def loads(draw: st.DrawFn) -> LoadSummary:
+def loads(draw: st.DrawFn) -> ObjectiveInput:
     arrivals = draw(counts)
     mean_s = draw(st.floats(0.05, 60.0))
-    return LoadSummary(
+    return ObjectiveInput(
         log=ArrivalLog(0, arrivals, [count * mean_s for count in arrivals]),
         service_mean_s=mean_s,
         newest_start_age_s=draw(st.floats(0.0, 60.0)),
@@ -55,7 +55,7 @@ fleets = st.integers(0, 100)
 class Case:
     """A fleet, its load and its promise, and the member that sizes it."""
 
-    load: LoadSummary
+    load: ObjectiveInput
     policy: ObjectivePolicy
     member: Member
     live: int
@@ -127,7 +127,9 @@ def test_what_a_whole_minute_needed_is_kept_at_every_phase_of_later_turns(
 
     def found(slots: int) -> int:
         log = ArrivalLog(600, requests[:slots], [2.0 * count for count in requests[:slots]])
-        load = LoadSummary(log=log, service_mean_s=2.0, newest_start_age_s=2.0, newest_wait_s=0.0)
+        load = ObjectiveInput(
+            log=log, service_mean_s=2.0, newest_start_age_s=2.0, newest_wait_s=0.0
+        )
         return found_by(member, load, 2.0, policy)[1]
 
     then = MINUTE_SLOTS * minutes

@@ -224,8 +224,8 @@ def _flat_digest(digest: LoadDigest) -> list[Any]:
             worker.worker_id,
             worker.instance_id,
             worker.ok,
-            worker.error,
-            worker.timeout,
+            worker.failed,
+            0,  # Earlier releases count timeouts apart.
             milliseconds(worker.last_finished),
             _flat(worker.busy_ms),
         ]
@@ -267,8 +267,7 @@ def _digest(fleet: str, key: str, values: Sequence[Any]) -> LoadDigest:
                 cluster=Cluster.AWS if instance_id else Cluster.ONPREM,
                 instance_id=instance_id,
                 ok=ok,
-                error=error,
-                timeout=timeout,
+                failed=error + timeout,
                 last_finished=instant(last_ms),
                 busy_ms=_mapping(busy_ms),
             )

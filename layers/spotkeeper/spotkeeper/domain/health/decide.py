@@ -25,7 +25,6 @@ from spotkeeper.domain.load.history import (
     arrival_window,
     as_if_full,
     extended,
-    load_summary,
     long_steps,
     objective_window_s,
     own_starts,
@@ -244,9 +243,12 @@ def _promised(
     )
     # The need is then in workers like those of now.
     speed = memory.speeds.mean_of(snapshot.groups)
-    waiting = known_waiting(memory.queue)
     return history, ObjectiveInput(
-        summary=load_summary(log, window, until, waiting, speed),
+        log=log if speed == 1.0 else log.at_speed(speed),
+        service_mean_s=window.service_mean_s / speed,
+        newest_start_age_s=window.newest_start_age_s,
+        newest_wait_s=window.newest_wait_s,
+        queued=known_waiting(memory.queue),
         serving=serving + memory.elsewhere,
         choice=choose(history.scores),
         speed=speed,

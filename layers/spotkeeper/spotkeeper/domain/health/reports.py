@@ -183,7 +183,7 @@ def _failures(
         if slot_of(one.sent_at) not in counted:
             continue
         for worker in one.workers:
-            i, failed = worker.instance_id, worker.error + worker.timeout
+            i, failed = worker.instance_id, worker.failed
             before = failures.get(i, 0)
             if worker.ok:
                 failures[i] = 0 if failed else min(0, before) - worker.ok

@@ -123,7 +123,7 @@ def _number(version: str) -> int:
 def _added(sums: Served, workers: Iterable[WorkerDigest]) -> Served:
     for each in workers:
         served_s = sum(each.busy_ms.values()) / 1000
-        sums += Served(ok=each.ok, failed=each.error + each.timeout, served_s=served_s)
+        sums += Served(ok=each.ok, failed=each.failed, served_s=served_s)
     return sums
 
 

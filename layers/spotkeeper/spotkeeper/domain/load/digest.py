@@ -209,14 +209,13 @@ def sent_iso(at: datetime) -> str:
 
 def _worker(spans: Sequence[_Span], first_slot: int) -> WorkerDigest:
     log = spans[0].log
-    ended = [span.log.status for span in spans]
+    ok = sum(span.log.status is Status.OK for span in spans)
     return WorkerDigest(
         worker_id=log.worker_id,
         cluster=log.cluster,
         instance_id=log.instance_id,
-        ok=ended.count(Status.OK),
-        error=ended.count(Status.ERROR),
-        timeout=ended.count(Status.TIMEOUT),
+        ok=ok,
+        failed=len(spans) - ok,
         last_finished=instant(max(span.finished for span in spans)),
         busy_ms=_busy_ms(spans, first_slot),
     )
@@ -274,8 +273,7 @@ def _added_up(each: Sequence[WorkerDigest]) -> WorkerDigest:
     return replace(
         each[0],
         ok=sum(one.ok for one in each),
-        error=sum(one.error for one in each),
-        timeout=sum(one.timeout for one in each),
+        failed=sum(one.failed for one in each),
         last_finished=max(one.last_finished for one in each),
         busy_ms=added_up(one.busy_ms for one in each),
     )

@@ -63,6 +63,11 @@ class ArrivalLog:
         counts = self._counts[begin : None if end is None else end + 1]
         return [until - before for before, until in pairwise(counts)], self._work_s[begin:end]
 
+    def at_speed(self, speed: float) -> "ArrivalLog":
+        """Return the same requests as workers of a speed would serve them."""
+        requests, work_s = self.slots()
+        return ArrivalLog(self.first, requests, [each / speed for each in work_s])
+
     def load(self, end: int, slots: int) -> float:
         """Return the offered load of a window in erlangs, as far as it is known."""
         end = max(0, min(end, len(self._work_s)))
@@ -93,27 +98,13 @@ def _in_slots(count: int, work_ms: int) -> tuple[tuple[int, ...], tuple[float, .
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadSummary:
-    """What the search logs say, all of it from finished requests.
-
-    The last slot of `log` ends now. The newest start is the log with the latest `started_at`. Not
-    from logs: `queued` requests wait in the request queue, None when that is not known.
-    """
-
-    log: ArrivalLog
-    service_mean_s: float
-    newest_start_age_s: float
-    newest_wait_s: float
-    queued: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ArrivalWindow:
     """Finished requests of a window by slots of 10 s from `first_slot` on, oldest first.
 
     The current slot is left out. `work_ms` is service time; its mean and squared variation are of
-    all logs. The last request started at `newest_start`, after it waited for `newest_wait_s`. Where
-    workers serve several requests at once, `shared` is how many shared a worker, by slot.
+    all logs. The last request started `newest_start_age_s` ago, after it waited for
+    `newest_wait_s`. Where workers serve several requests at once, `shared` is how many shared a
+    worker, by slot.
     """
 
     first_slot: int
@@ -121,7 +112,7 @@ class ArrivalWindow:
     work_ms: tuple[int, ...]
     service_mean_s: float = 0.0
     service_variation: float = 1.0
-    newest_start: datetime | None = None
+    newest_start_age_s: float = math.inf
     newest_wait_s: float = 0.0
     shared: tuple[float, ...] = ()
 
@@ -156,7 +147,7 @@ def arrival_window(
         work_ms=tuple(work_ms.get(slot, 0) for slot in slots),
         service_mean_s=service.mean_s,
         service_variation=service.squared_variation if service.counts else 1.0,
-        newest_start=newest,
+        newest_start_age_s=max(0.0, (now - newest).total_seconds()) if newest else math.inf,
         newest_wait_s=min(waited_ms, round(1000 * usual)) / 1000,
         shared=tuple(shared.get(slot, 1.0) for slot in slots) if at_once > 1 else (),
     )
@@ -387,24 +378,3 @@ def spread(first: int, requests: tuple[int, ...], work_ms: tuple[int, ...]) -> A
         counts += each
         works += work_s
     return ArrivalLog(first, counts, works)
-
-
-def load_summary(
-    log: ArrivalLog,
-    window: ArrivalWindow,
-    now: datetime,
-    queued: int | None = None,
-    speed: float = 1.0,
-) -> LoadSummary:
-    """Put together what the sizing rule is given, as workers of a speed would serve it."""
-    if speed != 1.0:
-        requests, work_s = log.slots()
-        log = ArrivalLog(log.first, requests, [each / speed for each in work_s])
-    started = window.newest_start
-    return LoadSummary(
-        log=log,
-        service_mean_s=window.service_mean_s / speed,
-        newest_start_age_s=max(0.0, (now - started).total_seconds()) if started else math.inf,
-        newest_wait_s=window.newest_wait_s,
-        queued=queued,
-    )

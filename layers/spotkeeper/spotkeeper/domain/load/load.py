@@ -137,15 +137,14 @@ def slot_begins(slot: int) -> datetime:
 class WorkerDigest:
     """What one message says of one worker; `busy_ms` is by slot, `instance_id` "" on-premises.
 
-    `ok`, `error` and `timeout` count requests by how they ended.
+    `ok` requests succeeded, `failed` ended in error or timeout.
     """
 
     worker_id: str
     cluster: Cluster
     instance_id: str
     ok: int
-    error: int
-    timeout: int
+    failed: int
     last_finished: datetime
     busy_ms: Mapping[int, int]
 

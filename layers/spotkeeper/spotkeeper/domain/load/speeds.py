@@ -79,7 +79,7 @@ def learn(
         minute = milliseconds(digest.sent_at) // _MINUTE_MS
         logged.update(worker.instance_id for worker in digest.workers)
         for worker in digest.workers if before.until <= minute < until else ():
-            if worker.instance_id in kinds and worker.ok and not worker.error + worker.timeout:
+            if worker.instance_id in kinds and worker.ok and not worker.failed:
                 sums = minutes[minute].setdefault(kinds[worker.instance_id], [0.0, 0.0])
                 sums[0] += worker.ok
                 sums[1] += _busy_s(worker)

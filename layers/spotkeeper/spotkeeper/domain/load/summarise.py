@@ -42,7 +42,6 @@ def _worker_load(
     begin = max(start_ms, min(busy, default=0) * SLOT_MS)
     end = end_ms if end_ms - last > idle_after_ms else last
     capacity = slots * max(0, end - begin)
-    failed = worker.error + worker.timeout
     return WorkerLoad(
         worker_id=worker.worker_id,
         cluster=worker.cluster,
@@ -50,8 +49,8 @@ def _worker_load(
         busy_s=min(capacity, sum(min(ms, slots * SLOT_MS) for ms in busy.values())) / 1000,
         capacity_s=capacity / 1000,
         served_s=sum(worker.busy_ms.values()) / 1000,
-        finished=worker.ok + failed,
-        failed=failed,
+        finished=worker.ok + worker.failed,
+        failed=worker.failed,
         last_finished=worker.last_finished,
         began=worker.last_finished - timedelta(milliseconds=max(0, last - begin)),
     )
@@ -122,7 +121,7 @@ def _mean_work_s(workers: Iterable[WorkerDigest], window_ms: int, service: Histo
     """
     work_ms = finished = 0.0
     for worker in workers:
-        served_ms, count = sum(worker.busy_ms.values()), worker.ok + worker.error + worker.timeout
+        served_ms, count = sum(worker.busy_ms.values()), worker.ok + worker.failed
         at_once = max(1.0, served_ms / max(1, len(worker.busy_ms) * SLOT_MS))
         begun_before_ms = 3 * served_ms / max(1, count)
         work_ms += min(served_ms, at_once * (window_ms + begun_before_ms))

@@ -25,7 +25,7 @@ from spotkeeper.domain.load.history import (
     OBJECTIVE_WINDOW_S,
     SLOT_S,
     STEP_SLOTS,
-    LoadSummary,
+    ArrivalLog,
 )
 from spotkeeper.domain.load.load import Load, WorkerLoad, load_rate
 from spotkeeper.domain.load.request_queue import (
@@ -205,8 +205,28 @@ BEGUN = timedelta(minutes=2)
 SHORTEST_SERVICE_S = 0.001  # logs are in milliseconds
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveInput:
+    """What an objective's rule is given; all that logs say is of finished requests.
+
+    The last slot of `log` ends now, and its workers have a `speed`, by `load.speeds`. The newest
+    start is the log with the latest `started_at`. `queued` requests wait in the request queue, None
+    when that is not known. `serving` instances are of both groups, and `choice` is the rule that is
+    followed, and why.
+    """
+
+    log: ArrivalLog
+    service_mean_s: float
+    newest_start_age_s: float
+    newest_wait_s: float
+    queued: int | None = None
+    serving: int = 0
+    choice: Choice = field(default_factory=Choice)
+    speed: float = 1.0
+
+
 def size_to_objective(
-    load: LoadSummary,
+    load: ObjectiveInput,
     live: int,
     booting: int,
     past: Sequence[Needed],
@@ -242,7 +262,7 @@ def size_to_objective(
     kept = max(highest, have if young else 0, *held, *(launched if booting else ()))
     offered = float(live) if few else _offered(load, mean_s)
     waits = load.queued is not None or idle < CERTAIN
-    drain = _drain(offered, load, live, booting, mean_s, policy) if waits else 0
+    drain = _drain(offered, load, live, booting, mean_s, policy.wait_s) if waits else 0
     reason = f"the load needs {steady} workers now"
     if highest > steady:
         reason += f"; {highest} was the peak of the last {member.keep_s // 60} minutes"
@@ -255,7 +275,7 @@ def size_to_objective(
     return _bounded(max(kept, drain), highest, now, policy, reason)
 
 
-def _ends(load: LoadSummary, mean_s: float) -> range:
+def _ends(load: ObjectiveInput, mean_s: float) -> range:
     """Return the ends of windows that measure the load: the last, or each since requests wait."""
     # While they wait, nothing later than the newest start was served.
     end = len(load.log) - lag_slots(mean_s)
@@ -263,7 +283,7 @@ def _ends(load: LoadSummary, mean_s: float) -> range:
     return range(max(1, end), min(max(1, end) - 1, max(least, end - waiting - 1)), -1)
 
 
-def _offered(load: LoadSummary, mean_s: float) -> float:
+def _offered(load: ObjectiveInput, mean_s: float) -> float:
     """Return the load that the newest minutes prove, to size for the backlog.
 
     Once requests wait for a minute the fleet is overloaded, and only the first seconds of a step
@@ -280,7 +300,7 @@ def _offered(load: LoadSummary, mean_s: float) -> float:
 
 
 def found_by(
-    member: Member, load: LoadSummary, mean_s: float, policy: ObjectivePolicy
+    member: Member, load: ObjectiveInput, mean_s: float, policy: ObjectivePolicy
 ) -> tuple[int, int]:
     """Return a member's need of now, and the highest in the time for which it keeps a need."""
     log, ends = load.log, _ends(load, mean_s)
@@ -304,7 +324,7 @@ def found_by(
     return now, max([now, *kept])
 
 
-def unserved_s(load: LoadSummary) -> float:
+def unserved_s(load: ObjectiveInput) -> float:
     """Return for how long nothing that arrived has been served; 0 unless requests wait."""
     if load.newest_wait_s < QUEUE_WAIT_S:
         return 0.0
@@ -312,7 +332,7 @@ def unserved_s(load: LoadSummary) -> float:
 
 
 def _drain(
-    level: float, load: LoadSummary, live: int, booting: int, mean_s: float, policy: ObjectivePolicy
+    level: float, load: ObjectiveInput, live: int, booting: int, mean_s: float, wait_s: float
 ) -> int:
     """Return the workers that clear the backlog within `drain_s` of serving; 0 without one.
 
@@ -330,7 +350,7 @@ def _drain(
         waiting_s = level * load.newest_wait_s + (level - live) * load.newest_start_age_s
     else:
         waiting_s = load.queued * mean_s
-    if load.newest_wait_s <= policy.wait_s and waiting_s <= max(1, clearing) * policy.wait_s:
+    if load.newest_wait_s <= wait_s and waiting_s <= max(1, clearing) * wait_s:
         return 0
     return max(math.ceil(level + max(0.0, waiting_s) / drain_s(mean_s)), live + booting)
 
@@ -354,20 +374,6 @@ def _bounded(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectiveInput:
-    """What an objective's sizing needs besides the load; `serving` instances of both groups.
-
-    `choice` is the rule that is followed, and why. `speed` is that of the workers in `summary`, by
-    `load.speeds`.
-    """
-
-    summary: LoadSummary
-    serving: int
-    choice: Choice = field(default_factory=Choice)
-    speed: float = 1.0
-
-
 def _by_objective(turn: _Turn, promised: ObjectiveInput, onprem: int) -> Estimate:
     """Find the fewest workers that keep the objective.
 
@@ -384,7 +390,7 @@ def _by_objective(turn: _Turn, promised: ObjectiveInput, onprem: int) -> Estimat
     if promised.choice.first:
         # The first choice may fall in a quiet minute.
         past = (*past, Needed(at=now, workers=(live + booting) // slots, held=True))
-    need = size_to_objective(promised.summary, live, booting, past, now, policy, member)
+    need = size_to_objective(promised, live, booting, past, now, policy, member)
     in_slots = need.steady, need.workers, need.needed[-1].workers
     steady, workers, highest = (math.ceil(count / slots) for count in in_slots)
     reason = f"{need.reason}. The fleet follows {promised.choice}"
