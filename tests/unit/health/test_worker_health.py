@@ -174,7 +174,7 @@ def test_failures_count_since_the_last_success_and_more_where_others_fail(
 
 def test_where_requests_are_rare_failures_add_up_until_a_success() -> None:
     def turn(memory: HealthMemory, seconds: float, **ended: int) -> HealthMemory:
-        each: dict[str, Any] = {"ok": 0, "error": 0, "timeout": 0, **ended}
+        each: dict[str, Any] = {"ok": 0, "failed": 0, **ended}
         (sent,) = counted(1, seconds - 60, SPOT[0])
         sent = replace(sent, workers=(replace(sent.workers[0], **each),))
         return watched(memory, load(seconds=seconds), [sent])
