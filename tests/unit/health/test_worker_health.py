@@ -48,9 +48,9 @@ def busy(*instance_ids: str, seconds: float = 0) -> list[WorkerLoad]:
 
 
 def load(*workers: WorkerLoad, seconds: float = 0, rate: float = 0.0) -> Load:
-    """What the workers served in five minutes; those in the cloud at this load rate."""
-    finished, rates = sum(each.finished for each in workers), {Cluster.AWS: rate} if rate else {}
-    return Load(at=at(seconds), window_s=300, workers=workers, finished=finished, load_rate=rates)
+    """What the workers served in five minutes, at this load rate."""
+    finished = sum(each.finished for each in workers)
+    return Load(at=at(seconds), window_s=300, workers=workers, finished=finished, load_rate=rate)
 
 
 def diagnosed(

@@ -26,11 +26,11 @@ from spotkeeper.domain.health.decide import (
 )
 from spotkeeper.domain.health_memory import HealthMemory
 from spotkeeper.domain.load.digest import SearchLog, Status, digest, merge
-from spotkeeper.domain.load.history import LoadHistory, Scores
+from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import Cluster, LoadDigest, slot_begins, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.settings.sizing import Bounds, Objective
-from spotkeeper.domain.sizing.shadows import FAMILY, MEMORY_FADE, NAME, Choice, Member
+from spotkeeper.domain.sizing.shadows import FAMILY, MEMORY_FADE, Choice, Member, unjudged
 from spotkeeper_lab.replay.engine import ONPREM, ReplayFleet, Rule
 from spotkeeper_lab.replay.seen import Finished, Seen
 from spotkeeper_lab.replay.values import ReplaySettings
@@ -90,9 +90,8 @@ class Spotkeeper(Rule):
         self._memory = HealthMemory()
         self._history = LoadHistory()
         if member:
-            wait_s, share, none = settings.wait_s, settings.share, (0.0,) * len(FAMILY)
-            scores = Scores(family=NAME, wait_s=wait_s, share=share, next_step=NEVER)
-            self._history = LoadHistory(scores=replace(scores, late=none, squares=none, hours=none))
+            scores = unjudged(settings.wait_s, settings.share, NEVER)
+            self._history = LoadHistory(scores=scores)
         self._agents = _Agents(settings.log_batch_s)
         # What was sent in a slot of ten seconds, added up, oldest first.
         self._digests: deque[LoadDigest] = deque()

@@ -262,7 +262,7 @@ def _figures(wanted: HealthPlan, replaced: int) -> HealthFigures:
     return HealthFigures(
         # After a long wait, all that finished lately had arrived before the window.
         offered_load=load.offered if load.offered or not load.finished else None,
-        load_rate=100 * max(load.load_rate.values(), default=0.0),
+        load_rate=100 * load.load_rate,
         workers_needed=sizing.workers,
         workers_live=len(load.workers),
         on_prem_workers_live=onprem_at_once(load),

@@ -285,7 +285,7 @@ def logs_rather_missing(
     total = len(memory.in_service_since) - len(dead)
     if silent.keys() <= dead or len(alike) < 2 or 3 * len(alike) <= total:  # noqa: PLR2004
         return False
-    if max(load.load_rate.values(), default=0.0) >= BUSY_ALL_THE_TIME:
+    if load.load_rate >= BUSY_ALL_THE_TIME:
         return False
     workers = workers_in_service(total + memory.elsewhere, load, fleet)
     left = max(1, workers - len(alike) * fleet.workers_per_instance)

@@ -212,16 +212,17 @@ class WorkerLoad:
 class Load:
     """The load of a fleet in the `window_s` seconds before `at`.
 
-    Rates are per second, `offered` is in erlangs. `dispersion` is the variance over the mean of the
-    number of arrivals, by time scale in seconds; a scale with fewer than two spans in the window is
-    left out. `newest` is when the last logged request finished; None without logs.
+    Rates are per second, `offered` is in erlangs, `load_rate` is that of the busier cluster.
+    `dispersion` is the variance over the mean of the number of arrivals, by time scale in seconds;
+    a scale with fewer than two spans in the window is left out. `newest` is when the last logged
+    request finished; None without logs.
     """
 
     at: datetime
     window_s: int
     workers: tuple[WorkerLoad, ...] = ()
     newest: datetime | None = None
-    load_rate: Mapping[Cluster, float] = field(default_factory=dict)
+    load_rate: float = 0.0
     offered: float = 0.0
     arrival_rate: float = 0.0
     dispersion: Mapping[int, float] = field(default_factory=dict)

@@ -117,11 +117,8 @@ def at_speed_1(speeds: Speeds, digests: Sequence[LoadDigest]) -> Sequence[LoadDi
 
 
 def _at_speed_1(speeds: Mapping[str, float], digest: LoadDigest) -> LoadDigest:
-    spent_s = work_s = 0.0
-    for worker in digest.workers:
-        busy_s = _busy_s(worker)
-        spent_s += busy_s
-        work_s += busy_s * speeds.get(worker.instance_id, 1.0)
+    spent_s = sum(map(_busy_s, digest.workers))
+    work_s = sum(_busy_s(one) * speeds.get(one.instance_id, 1.0) for one in digest.workers)
     if work_s == spent_s:
         return digest
     times = work_s / spent_s

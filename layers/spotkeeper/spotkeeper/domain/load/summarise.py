@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 from statistics import fmean, variance
 
-from spotkeeper.domain.load.digest import workers_of
+from spotkeeper.domain.load.digest import merge
 from spotkeeper.domain.load.flow import UNHEARD
 from spotkeeper.domain.load.load import (
     SLOT_MS,
@@ -15,9 +15,7 @@ from spotkeeper.domain.load.load import (
     LoadDigest,
     WorkerDigest,
     WorkerLoad,
-    added_up,
     load_rate,
-    merged,
     milliseconds,
     unique,
 )
@@ -79,37 +77,34 @@ def summarise(
         start_slot = max(start_slot, known_slot)
     start_ms = start_slot * SLOT_MS
     received = [one for one in unique(digests) if milliseconds(one.sent_at) >= start_ms]
-    waits = merged(digest.waits for digest in received)
-    service = merged(digest.service for digest in received)
-    digests_of = workers_of(received)
+    if not received:
+        return Load(at=now, window_s=window_s)
+    whole = merge(received)
+    waits, service = whole.waits, whole.service
     idle_after_ms = service.quantile_s(0.95) * 1000 + _SHIPPING_MS
-    loads = [_worker_load(each, start_ms, end_ms, idle_after_ms, slots) for each in digests_of]
+    loads = [_worker_load(each, start_ms, end_ms, idle_after_ms, slots) for each in whole.workers]
     workers = tuple(sorted(loads, key=lambda w: (w.cluster, w.instance_id, w.worker_id)))
-    counts = added_up(digest.arrivals for digest in received)
-    arrived = sum(number for slot, number in counts.items() if slot >= start_slot)
-    mean_work_s = _mean_work_s(digests_of, end_ms - start_ms, service)
+    arrived = sum(number for slot, number in whole.arrivals.items() if slot >= start_slot)
+    mean_work_s = _mean_work_s(whole.workers, end_ms - start_ms, service)
     # Of Poisson arrivals at rate r in a window W, r (W - mean response time) have finished when the
     # window ends: the others wait or run. A response time above half the window is not trusted.
     response_ms = 1000 * mean_work_s + (waits.total_ms / service.count if service.count else 0.0)
     window_ms = end_ms - start_ms
     rate = arrived * 1000 / (window_ms - min(response_ms, window_ms / 2))
-    arrivals = [counts.get(slot, 0) for slot in range(start_slot, end_ms // SLOT_MS)]
+    arrivals = [whole.arrivals.get(slot, 0) for slot in range(start_slot, end_ms // SLOT_MS)]
     return Load(
         at=now,
         window_s=window_s,
         workers=workers,
         newest=max((worker.last_finished for worker in workers), default=None),
-        load_rate={
-            cluster: load_rate(worker for worker in workers if worker.cluster is cluster)
-            for cluster in sorted({worker.cluster for worker in workers})
-        },
+        load_rate=max(load_rate(w for w in workers if w.cluster is one) for one in Cluster),
         offered=rate * mean_work_s,
         arrival_rate=rate,
         dispersion=dispersion(arrivals, SLOT_MS / 1000),
         waits=waits,
         service=service,
-        finished=sum(digest.count for digest in received),
-        late=sum(digest.late for digest in received),
+        finished=whole.count,
+        late=whole.late,
     )
 
 

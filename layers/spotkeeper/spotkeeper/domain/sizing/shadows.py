@@ -228,19 +228,13 @@ def drain_s(service_mean_s: float) -> float:
     return max(DRAIN_S, service_mean_s)
 
 
-def needed(
-    member: Member,
-    log: ArrivalLog,
-    end: int,
-    mean_s: float,
-    want: ObjectivePolicy,
-    least: float = 0.0,
-) -> int:
+def needed(member: Member, log: ArrivalLog, end: int, mean_s: float, want: ObjectivePolicy) -> int:
     """Return the workers that a member finds at an index of the log.
 
     Fewer workers than the load are never enough, so the load of a long window is at least that of
-    the last five minutes, minus what chance adds to it (`least`).
+    the last five minutes, minus what chance adds to it.
     """
+    least = least_load(log.load(end, STEP_SLOTS), mean_s)
     slots = window_slots(member.window_s, mean_s)
     load = log.load(_window_end(end, slots, mean_s, want) if member.yesterday else end, slots)
     margin = member.roots * math.sqrt(load)
@@ -286,6 +280,20 @@ class _World:
     mean_s: float
     warm: int
 
+    def overloaded(
+        self, wants: Sequence[int], at: int, waited_s: float, waiting_s: float, live: int, have: int
+    ) -> int:
+        """Return what a rule wants in a minute in which requests wait, and a late backlog needs.
+
+        The rule sees an earlier minute: what waits longer than promised has no logs yet.
+        """
+        promised_s = self.policy.wait_s
+        seen = max(0, at - math.ceil(max(0.0, waited_s - promised_s) / MINUTE_S))
+        if waiting_s <= max(1, live) * promised_s:
+            return wants[seen]
+        clearing = math.ceil(self.loads[seen] + waiting_s / drain_s(self.mean_s))
+        return max(wants[seen], in_bounds(max(have, clearing), self.policy))
+
 
 def _exact(
     wants: Sequence[int], world: _World, requests: Sequence[tuple[float, float]]
@@ -300,9 +308,8 @@ def _exact(
         if at < count and requests[at][0] < now:
             waiting = islice(requests, at, bisect_left(requests, (now,)))
             waiting_s = sum(service_s for _, service_s in waiting)
-            live = have - len(booting)
-            seen = _seen(minute, now - requests[at][0], policy)
-            want = max(wants[seen], _drained(waiting_s, live, have, world, seen))
+            waited_s, live = now - requests[at][0], have - len(booting)
+            want = world.overloaded(wants, minute, waited_s, waiting_s, live, have)
         if want > have:
             launched = [now + policy.start_up_s] * (want - have)
             booting += launched
@@ -322,19 +329,6 @@ def _exact(
             late += arrived >= counted_s and start - arrived > policy.wait_s
             at += 1
     return late, cost
-
-
-def _seen(minute: int, waited_s: float, policy: ObjectivePolicy) -> int:
-    """Return the minute whose load a rule sees: what waits longer than promised has no logs yet."""
-    return max(0, minute - math.ceil(max(0.0, waited_s - policy.wait_s) / MINUTE_S))
-
-
-def _drained(waiting_s: float, live: int, have: int, world: _World, minute: int) -> int:
-    """Return the workers that clear a backlog in time; 0 if the live ones keep the promise."""
-    if waiting_s <= max(1, live) * world.policy.wait_s:
-        return 0
-    wanted = max(have, math.ceil(world.loads[minute] + waiting_s / drain_s(world.mean_s)))
-    return in_bounds(wanted, world.policy)
 
 
 def _release(free: list[float], booting: list[float], count: int) -> None:
@@ -357,8 +351,8 @@ def _flow(
         now, want = minute * MINUTE_S, wanted
         if inside > live:
             waiting_s = (inside - live) * mean_s
-            seen = _seen(minute, waiting_s / max(1, live), policy)
-            want = max(wants[seen], _drained(waiting_s, live, have, world, seen))
+            waited_s = waiting_s / max(1, live)
+            want = world.overloaded(wants, minute, waited_s, waiting_s, live, have)
         booting = [ready for ready in booting if ready > now]
         del booting[max(0, len(booting) - max(0, have - want)) :]
         booting += [now + policy.start_up_s] * (want - have)
@@ -484,6 +478,13 @@ def judged(
     return late, cost
 
 
+def unjudged(wait_s: float, share: float, next_step: int) -> Scores:
+    """Return the scores of a promise of which no step before one is judged."""
+    none = (0.0,) * len(FAMILY)
+    begun = Scores(family=NAME, wait_s=wait_s, share=share, next_step=next_step)
+    return replace(begun, late=none, squares=none, hours=none)
+
+
 def advanced(
     scores: Scores,
     log: ArrivalLog,
@@ -497,11 +498,8 @@ def advanced(
     Scores of another family or promise start again, from the steps that the log still has.
     """
     first = -(-log.first // STEP_SLOTS) + FIRST_STEPS
-    none = (0.0,) * len(FAMILY)
-    begun = Scores(family=NAME, wait_s=policy.wait_s, share=policy.share, next_step=first)
-    same = (scores.family, scores.wait_s, scores.share) == (NAME, policy.wait_s, policy.share)
-    if not same or len(scores.late) != len(FAMILY):
-        scores = replace(begun, late=none, squares=none, hours=none)
+    if (scores.family, scores.wait_s, scores.share) != (NAME, policy.wait_s, policy.share):
+        scores = unjudged(policy.wait_s, policy.share, first)
     # In a silence the log may end before the steps that are known.
     stop = min(stop, (log.first + len(log)) // STEP_SLOTS)
     for step in range(max(first, scores.next_step), stop)[:STEPS_A_TURN]:

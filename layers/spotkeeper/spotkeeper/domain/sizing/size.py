@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from statistics import median
 
 from spotkeeper.domain.decision import Action
@@ -50,7 +51,6 @@ from spotkeeper.domain.sizing.shadows import (
     drain_s,
     is_burst,
     lag_slots,
-    least_load,
     needed,
     window_slots,
 )
@@ -304,11 +304,7 @@ def found_by(
 ) -> tuple[int, int]:
     """Return a member's need of now, and the highest in the time for which it keeps a need."""
     log, ends = load.log, _ends(load, mean_s)
-
-    def need(end: int) -> int:
-        least = least_load(log.load(end, STEP_SLOTS), mean_s)
-        return needed(member, log, end, mean_s, policy, least)
-
+    need = partial(needed, member, log, mean_s=mean_s, want=policy)
     now = max(map(need, ends))
 
     def minutes(keep_s: int) -> range:
