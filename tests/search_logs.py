@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from spotkeeper.border.events import Message
-from spotkeeper.domain.load.digest import SearchLog, Status, digest, merge
+from spotkeeper.domain.load.digest import SearchLog, Status, merge
 from spotkeeper.domain.load.load import (
     Cluster,
     Histogram,
@@ -20,6 +20,7 @@ from spotkeeper.domain.load.load import (
     slot_of,
     unique,
 )
+from spotkeeper_lab.fakes import digest
 
 SENT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FLEET = "ocr"

@@ -14,10 +14,10 @@ from hypothesis import given
 
 from spotkeeper.adapters.dynamodb.load_memory import LoadMemory
 from spotkeeper.adapters.dynamodb.load_table import LoadDigestTable, pack, unpack
-from spotkeeper.domain.load.digest import SearchLog, digest, merge, sent_iso
+from spotkeeper.domain.load.digest import SearchLog, merge, sent_iso
 from spotkeeper.domain.load.load import LoadDigest, slot_of
 from spotkeeper.ports import Gone, LoadTable, Throttled, Unreadable
-from spotkeeper_lab.fakes import FakeLoadTable
+from spotkeeper_lab.fakes import FakeLoadTable, digest
 from tests.builders import TABLE
 from tests.contract.conftest import table_client
 from tests.laws import rows

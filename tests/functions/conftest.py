@@ -16,12 +16,12 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from spotkeeper import wiring
-from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper_lab.aws.context import create_table, local_aws
 from spotkeeper_lab.aws.wire import VirtualTime
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import IN_SERVICE, InstanceView, Physics, Purchase, two_groups
+from spotkeeper_lab.fakes import digest
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.world import Context, Killed, forget
 from tests.builders import NOON, at

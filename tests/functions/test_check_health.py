@@ -8,8 +8,9 @@ import pytest
 
 from functions.check_health.app import handler
 from spotkeeper import wiring
-from spotkeeper.domain.load.digest import digest, sent_iso
+from spotkeeper.domain.load.digest import sent_iso
 from spotkeeper.observability import COUNTS, LEVELS, TurnFailed
+from spotkeeper_lab.fakes import digest
 from tests.builders import TABLE, at
 from tests.functions.conftest import Metrics, StageOf, document
 from tests.search_logs import served

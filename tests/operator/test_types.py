@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.load import Cluster
 from spotkeeper.domain.money.ledger import LedgerItem
 from spotkeeper.domain.money.prices import PriceBook, PriceSeries
 from spotkeeper.domain.purchase import PurchaseOption
+from spotkeeper_lab.fakes import digest
 from spotkeeper_operator.cost import Cost
 from spotkeeper_operator.types import TypeCost, types_of
 from tests.builders import NOON

@@ -22,7 +22,7 @@ from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.decision import Controller, DecisionRecord
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.domain.load.digest import sent_iso
+from spotkeeper.domain.load.digest import SearchLog, build_digest, fleet_batches, sent_iso
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest, slot_begins, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength
@@ -182,6 +182,11 @@ class FakeStates:
     def _of(self, fleet: str, controller: Controller) -> _State:
         fresh = AvailabilityMemory() if controller is Controller.AVAILABILITY else HealthMemory()
         return self._states.setdefault((fleet, controller), _State(fresh))
+
+
+def digest(logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str) -> list[LoadDigest]:
+    """Sum up a message's logs, one digest for each fleet that they name; raises NotDigestible."""
+    return [build_digest(batch) for batch in fleet_batches(logs, sent_at, default_fleet)]
 
 
 class FakeLoadTable:

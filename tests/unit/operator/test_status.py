@@ -26,12 +26,12 @@ from spotkeeper.domain.decision import (
 )
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Fleet, Group
-from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.permission import Control, Pause
 from spotkeeper.domain.settings.sizing import Objective
 from spotkeeper.domain.spread import Place, Report
+from spotkeeper_lab.fakes import digest
 from spotkeeper_operator.regions import FleetRegions, regions_text
 from spotkeeper_operator.status.known import FleetStatus, StackStatus, State, fleet_status
 from spotkeeper_operator.status.looked import Looked

@@ -10,10 +10,11 @@ import pytest
 from spotkeeper.domain.fleet import Group, Instance, Phase
 from spotkeeper.domain.health.decide import HealthSnapshot, assess, plan
 from spotkeeper.domain.health_memory import HealthMemory, Needed
-from spotkeeper.domain.load.digest import SearchLog, digest
+from spotkeeper.domain.load.digest import SearchLog
 from spotkeeper.domain.load.load import Cluster, LoadDigest
 from spotkeeper.domain.load.speeds import TRUSTED, Speeds, at_speed_1, learn
 from spotkeeper.domain.settings.sizing import Objective
+from spotkeeper_lab.fakes import digest
 from tests.builders import at, fleet, group
 from tests.search_logs import log
 

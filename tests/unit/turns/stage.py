@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spotkeeper.border.events import Message
 from spotkeeper.domain.decision import Controller
 from spotkeeper.domain.fleet import Fleet
-from spotkeeper.domain.load.digest import SearchLog, digest
+from spotkeeper.domain.load.digest import SearchLog
 from spotkeeper.domain.permission import Control
 from spotkeeper.domain.settings.sizing import Bounds, Objective, SizingPolicy
 from spotkeeper.turns.check_availability import check_availability
@@ -21,7 +21,7 @@ from spotkeeper.turns.collect_search_logs import collect
 from spotkeeper.turns.turn import TurnReport
 from spotkeeper_lab.cloud.api import Cloud
 from spotkeeper_lab.cloud.values import Physics, two_groups
-from spotkeeper_lab.fakes import FakeLoadTable, FakeStates, Faults, fake_ports, instant
+from spotkeeper_lab.fakes import FakeLoadTable, FakeStates, Faults, digest, fake_ports, instant
 from spotkeeper_lab.traces.market import market_of
 from tests import search_logs
 from tests.builders import fleet

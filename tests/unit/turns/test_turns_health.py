@@ -29,13 +29,12 @@ from spotkeeper.domain.health.decide import (
     plan,
 )
 from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.domain.load.digest import digest
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.settings.sizing import Objective, SizingPolicy
 from spotkeeper.ports import Throttled, Unavailable
 from spotkeeper.turns import check_health
-from spotkeeper_lab.fakes import Crash, FakeLoadHistories, FakeRegions, instant
+from spotkeeper_lab.fakes import Crash, FakeLoadHistories, FakeRegions, digest, instant
 from tests.builders import at, ids, judged
 from tests.laws import shuffles
 from tests.unit.turns.stage import START_S, Stage, hung, served

@@ -25,12 +25,13 @@ from spotkeeper.domain.health.decide import (
     read_from,
 )
 from spotkeeper.domain.health_memory import HealthMemory
-from spotkeeper.domain.load.digest import SearchLog, Status, digest, merge
+from spotkeeper.domain.load.digest import SearchLog, Status, merge
 from spotkeeper.domain.load.history import LoadHistory
 from spotkeeper.domain.load.load import Cluster, LoadDigest, slot_begins, slot_of
 from spotkeeper.domain.load.request_queue import QueueLength
 from spotkeeper.domain.settings.sizing import Bounds, Objective
 from spotkeeper.domain.sizing.shadows import FAMILY, MEMORY_FADE, Choice, Member, unjudged
+from spotkeeper_lab.fakes import digest
 from spotkeeper_lab.replay.engine import ONPREM, ReplayFleet, Rule
 from spotkeeper_lab.replay.seen import Finished, Seen
 from spotkeeper_lab.replay.values import ReplaySettings

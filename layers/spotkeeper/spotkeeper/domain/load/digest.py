@@ -89,11 +89,6 @@ class FleetBatch:
     spans: Mapping[str, _Span]
 
 
-def digest(logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str) -> list[LoadDigest]:
-    """Sum up a message's logs, one digest for each fleet that they name; raises NotDigestible."""
-    return [build_digest(batch) for batch in fleet_batches(logs, sent_at, default_fleet)]
-
-
 def fleet_batches(
     logs: Sequence[SearchLog], sent_at: datetime, default_fleet: str
 ) -> list[FleetBatch]:

@@ -6,7 +6,6 @@ window again.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -263,13 +262,12 @@ class LoadHistory:
 
 def own_starts(digests: Sequence[LoadDigest], wait_s: float) -> dict[int, tuple[int, int]]:
     """Count the requests whose logs were sent in each step, and those that started late."""
-    requests: Counter[int] = Counter()
-    late: Counter[int] = Counter()
+    starts: dict[int, tuple[int, int]] = {}
     for one in unique(digests):
-        step = slot_of(one.sent_at) // STEP_SLOTS
-        requests[step] += one.waits.count
-        late[step] += one.waits.count - one.waits.within(wait_s)
-    return {step: (count, late[step]) for step, count in requests.items()}
+        step, started = slot_of(one.sent_at) // STEP_SLOTS, one.waits.count
+        count, late = starts.get(step, (0, 0))
+        starts[step] = count + started, late + started - one.waits.within(wait_s)
+    return starts
 
 
 def as_if_full(

@@ -451,7 +451,6 @@ def judged(
     lately, by = [log.load(at, STEP_SLOTS) for at in ends], [*map(_rounded, means)]
     least = [round(least_load(load, mean_s), 6) for load, mean_s in zip(lately, means, strict=True)]
     world = _World(policy, lately[LONGEST_KEEP:], mean_s, warm)
-    requests = log.count(begin, end)
     a_day = log.count(end - DAY_SLOTS, end) * DAY_SLOTS / min(end, DAY_SLOTS)
     served = (
         partial(_exact, requests=_requests(log, begin, end, variation))
@@ -471,8 +470,7 @@ def judged(
             for keep_s in keeps_s if roots in margins else ():
                 wants = _highest(base, keep_s // 60, len(turns))
                 if wants not in known:
-                    idle = (0.0, sum(wants[warm:]))
-                    known[wants] = served(wants, world) if requests else idle
+                    known[wants] = served(wants, world)
                 late.append(known[wants][0])
                 cost.append(known[wants][1])
     return late, cost
