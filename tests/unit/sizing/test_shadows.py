@@ -164,7 +164,7 @@ def known(late: Sequence[float], hours: Sequence[float], **more: float) -> Score
 def test_the_cheapest_member_that_kept_the_promise_is_followed(scores: Scores, index: int) -> None:
     choice = choose(scores)
     assert choice.index == index
-    assert choice.hours_a_day >= choice.least_hours_a_day > 0
+    assert choice.kept(index)[1] >= choice.least_hours_a_day > 0
     # The budget of late requests is 5 %, and that of six hours at least.
     budget = 0.05 * max(scores.own_requests, 72 * scores.requests / scores.steps)
     assert choice.overspent == (scores.own_late > 0.8 * budget)

@@ -100,9 +100,9 @@ def choice_cells(run: Run) -> list[tuple[str, ...]]:
         day, minute = divmod(int(since_s // 60), 1_440)
         member = str(choice.member).removeprefix("Erlang C on the ")
         young = choice.index < 0
-        shadow = ("", "") if young else (f"{choice.share:.1%}", f"{choice.hours_a_day:.1f}")
+        share, hours = ("", "") if young else map(format, choice.kept(choice.index), (".1%", ".1f"))
         at = f"day {day + 1} {minute // 60:02}:{minute % 60:02}"
-        rows.append((at, f"{member}, and bursts" if young else member, *shadow))
+        rows.append((at, f"{member}, and bursts" if young else member, share, hours))
     return rows
 
 

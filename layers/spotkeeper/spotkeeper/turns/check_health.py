@@ -284,6 +284,6 @@ def _figures(wanted: HealthPlan, replaced: int) -> HealthFigures:
         dispersion_300s=load.dispersion.get(300),
         requests_failed=a_minute * sum(worker.failed for worker in load.workers),
         requests_late=None if late is None else a_minute * late,
-        hours_followed=choice.hours_a_day if choice else None,
+        hours_followed=choice.kept(choice.index)[1] if choice else None,
         hours_least=choice.least_hours_a_day if choice else None,
     )

@@ -10,7 +10,7 @@ forecast, and nothing is fitted to anybody else's traffic.
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from heapq import heapify, heapreplace
 from itertools import accumulate, islice, product, repeat
@@ -172,21 +172,15 @@ FIRST_HOURS = DAY_STEPS // 4
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The rule to follow, by index, and how its shadow did; `cheaper` is the next cheaper rule.
+    """The rule to follow, by index, and the scores that say so; `cheaper` is the next cheaper rule.
 
-    A `share` of requests started in time, for `hours_a_day`. Index -1 is PRUDENT, of a young fleet;
-    for the `first` quarter of an hour after it, the fleet keeps its size. A fleet that `overspent`
-    had more late requests than its balance allows.
+    Index -1 is PRUDENT, of a young fleet; for the `first` quarter of an hour after it, the fleet
+    keeps its size. A fleet that `overspent` had more late requests than its balance allows.
     """
 
     index: int = -1
-    share: float = 0.0
-    hours_a_day: float = 0.0
-    least_hours_a_day: float = 0.0
+    scores: Scores = field(default_factory=Scores)
     cheaper: int = -1
-    cheaper_share: float = 0.0
-    cheaper_hours_a_day: float = 0.0
-    known_h: float = 0.0
     first: bool = False
     overspent: bool = False
 
@@ -195,21 +189,31 @@ class Choice:
         """The rule itself."""
         return FAMILY[self.index] if self.index >= 0 else PRUDENT
 
+    def kept(self, one: int) -> tuple[float, float]:
+        """Return the share that a shadow started in time, and its worker-hours a day."""
+        scores = self.scores
+        share = 1.0 - scores.late[one] / scores.requests if scores.requests else 1.0
+        return share, scores.hours[one] * DAY_STEPS / max(1.0, scores.steps)
+
+    @property
+    def least_hours_a_day(self) -> float:
+        """The hours of the cheapest shadow that kept the promise, at most those of the rule."""
+        each = map(self.kept, range(len(FAMILY)))
+        kept = (hours for share, hours in each if share >= self.scores.share)
+        return min([self.kept(self.index)[1], *kept])
+
     def __str__(self) -> str:
         """Say why this one is followed."""
         if self.index < 0:
             return f"{self.member}, and on bursts of a minute, while the fleet's log is young"
-        text = f"{self.member}: {_kept(self.share, self.hours_a_day)} in the last days"
-        if self.known_h < DAY_S / 3600:
-            text += f" ({self.known_h:.1f} h known)"
+        kept, known_h = "{:.1%} in time for {:.1f} worker-hours a day", 24 * _days(self.scores)
+        text = f"{self.member}: {kept.format(*self.kept(self.index))} in the last days"
+        if known_h < DAY_S / 3600:
+            text += f" ({known_h:.1f} h known)"
         if self.cheaper >= 0:
-            next_one = _kept(self.cheaper_share, self.cheaper_hours_a_day)
+            next_one = kept.format(*self.kept(self.cheaper))
             text += f"; the next cheaper, {FAMILY[self.cheaper]}: {next_one}"
         return text
-
-
-def _kept(share: float, hours: float) -> str:
-    return f"{share:.1%} in time for {hours:.1f} worker-hours a day"
 
 
 def lag_slots(service_mean_s: float) -> int:
@@ -562,7 +566,14 @@ def choose(scores: Scores) -> Choice:
     now = scores.followed
     if now in kept and hours[now] <= hours[best] * (1 + CHEAPER):
         best = now
-    return _choice_of(scores, best, kept, overspent=balance > 0)
+    cheaper = [one for one in range(len(FAMILY)) if hours[one] < hours[best] and one not in kept]
+    return Choice(
+        index=best,
+        scores=scores,
+        cheaper=max(cheaper, key=lambda one: (hours[one], -scores.late[one]), default=-1),
+        first=scores.steps < YOUNG_STEPS + FIRST_STEPS - 0.5,
+        overspent=balance > 0,
+    )
 
 
 def _correction(scores: Scores) -> tuple[float, float]:
@@ -601,30 +612,6 @@ def _keeping(
             return late, kept
     near = 1.1 * min(late[one] for one in members) + 1e-9
     return late, [one for one in members if late[one] <= near]
-
-
-def _choice_of(scores: Scores, index: int, kept: Sequence[int], *, overspent: bool) -> Choice:
-    a_day = DAY_STEPS / max(1.0, scores.steps)
-
-    def share(one: int) -> float:
-        return 1.0 - scores.late[one] / scores.requests if scores.requests else 1.0
-
-    hours = scores.hours
-    cheaper = [one for one in range(len(FAMILY)) if hours[one] < hours[index] and one not in kept]
-    passed = max(cheaper, key=lambda one: (hours[one], share(one)), default=-1)
-    keeping = [index, *(one for one in range(len(FAMILY)) if share(one) >= scores.share)]
-    return Choice(
-        index=index,
-        share=share(index),
-        hours_a_day=hours[index] * a_day,
-        least_hours_a_day=min(hours[one] for one in keeping) * a_day,
-        cheaper=passed,
-        cheaper_share=share(passed) if passed >= 0 else 0.0,
-        cheaper_hours_a_day=hours[passed] * a_day if passed >= 0 else 0.0,
-        known_h=24 * _days(scores),
-        first=scores.steps < YOUNG_STEPS + FIRST_STEPS - 0.5,
-        overspent=overspent,
-    )
 
 
 def _days(scores: Scores) -> float:
