@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spotkeeper.domain.availability.actions import ReplaceEarly, ResumeLaunch, Unmark
+from spotkeeper.domain.availability.actions import ChangeGroup, ReplaceEarly, Unmark
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.availability.risk import lost_warnings
 from spotkeeper.domain.decision import Action
@@ -465,15 +465,15 @@ def test_launches_that_aws_suspended_are_missing_and_are_resumed_once() -> None:
     stopped = frozenset({"AZRebalance", "Launch"})
     by_a_person = replace(spot(0), suspended=stopped)
     alone = Turns()(0, by_a_person)
-    assert (alone.on_demand_desired, alone.alarms, alone.of(ResumeLaunch)) == (
+    assert (alone.on_demand_desired, alone.alarms, alone.of(ChangeGroup)) == (
         2, ("configuration",), [],
     )  # fmt: skip
     take, by_aws = Turns(), replace(by_a_person, suspended_by_aws=frozenset({"Launch"}))
     first = take(0, by_aws)
     assert (first.on_demand_desired, first.alarms) == (4, ())
-    assert [resume.group for resume in first.of(ResumeLaunch)] == ["spot"]
-    assert take(60, by_aws).of(ResumeLaunch) == []
-    assert take(3660, by_aws).of(ResumeLaunch)
+    assert [resume.group for resume in first.of(ChangeGroup)] == ["spot"]
+    assert take(60, by_aws).of(ChangeGroup) == []
+    assert take(3660, by_aws).of(ChangeGroup)
 
 
 def test_pending_instances_are_waited_for_and_not_ended() -> None:

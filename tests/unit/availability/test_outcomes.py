@@ -6,11 +6,11 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.actions import EndBackfill, ResumeLaunch, Unmark, WakeUp
+from spotkeeper.domain.availability.actions import ChangeGroup, EndBackfill, Unmark, WakeUp
 from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
-from spotkeeper.domain.decision import Answer
+from spotkeeper.domain.decision import Answer, RequestKind
 from spotkeeper.domain.fleet import Observation
 from tests.builders import answered, at, fleet, group, ids, instances, turn
 from tests.laws import shuffles
@@ -109,6 +109,9 @@ def test_a_forgotten_mark_inside_a_group_is_removed() -> None:
 
 
 def test_what_is_remembered_after_a_wake_up_has_the_time_of_the_turn() -> None:
-    actions = (WakeUp(at=at(75), now=at(0)), ResumeLaunch(group="spot"))
+    actions = (
+        WakeUp(at=at(75), now=at(0)),
+        ChangeGroup(kind=RequestKind.RESUME_LAUNCH, group="spot"),
+    )
     memory = apply(AvailabilityMemory(), actions, [Answer.DONE] * 2, at(0))
     assert (memory.wake_ups, dict(memory.resumed)) == ((at(75),), {"spot": at(0)})

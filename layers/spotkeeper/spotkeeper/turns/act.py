@@ -11,13 +11,11 @@ from spotkeeper.domain.availability.actions import (
     AvailabilityAction,
     Backfill,
     CancelBackfill,
-    ClaimGroup,
+    ChangeGroup,
     Drain,
     EndBackfill,
     ReplaceEarly,
     RestoreSpot,
-    ResumeLaunch,
-    SuspendAzRebalance,
     Terminate,
     Unmark,
     WakeUp,
@@ -26,9 +24,7 @@ from spotkeeper.domain.decision import Answer, Request, RequestKind
 from spotkeeper.ports import FleetError, Gone, Observed, Throttled, TimedOut
 from spotkeeper.turns.turn import ASK_UNTIL_S, Round
 
-_OF_GROUP = (
-    WakeUp, Backfill, CancelBackfill, RestoreSpot, SuspendAzRebalance, ResumeLaunch, ClaimGroup,
-)  # fmt: skip
+_OF_GROUP = (WakeUp, Backfill, CancelBackfill, RestoreSpot, ChangeGroup)
 
 # AWS's own limit of one DetachInstances call.
 DETACHED_A_CALL = 20
@@ -113,12 +109,12 @@ def _call(batch: Batch, this: Round) -> None:
             this.ports.wake_ups.at(this.fleet.name, at, now, woken)
         case Backfill() | CancelBackfill() | RestoreSpot() as size:
             writer.set_desired(size.group, size.desired)
-        case SuspendAzRebalance(group=group):
-            writer.suspend_az_rebalance(group)
-        case ClaimGroup(group=group):
+        case ChangeGroup(kind=RequestKind.CLAIM, group=group):
             writer.claim(group)
-        case ResumeLaunch(group=group):
+        case ChangeGroup(kind=RequestKind.RESUME_LAUNCH, group=group):
             writer.resume_launch(group)
+        case ChangeGroup(group=group):
+            writer.suspend_az_rebalance(group)
         case EndBackfill(instance_id=instance_id):
             writer.end(instance_id)
         case Drain(group=group, gone_at=gone_at):
@@ -147,7 +143,7 @@ def _request_of(batch: Batch) -> Request:
             )
         case RestoreSpot(group=group, desired=desired):
             return Request(kind=RequestKind.RESTORE_SPOT, group=group, desired=desired)
-        case SuspendAzRebalance() | ResumeLaunch() | ClaimGroup() as action:
+        case ChangeGroup() as action:
             return Request(kind=action.kind, group=action.group)
         case first:
             return Request(kind=first.kind, instances=_ids(batch))

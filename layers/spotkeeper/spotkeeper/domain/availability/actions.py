@@ -117,35 +117,17 @@ class Terminate(_Instance):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    """Change one group."""
+class ChangeGroup:
+    """Change one group, by its `kind`.
+
+    Claim it as this stack's, so that no other acts on it; resume its Launch process, which AWS
+    suspended; or stop it from ending instances only to balance its zones.
+    """
 
     group: str
-    kind: ClassVar[RequestKind]
+    kind: RequestKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspendAzRebalance(_Group):
-    """Stop a group from ending instances only to balance its zones."""
-
-    kind: ClassVar[RequestKind] = RequestKind.SUSPEND_AZ_REBALANCE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeLaunch(_Group):
-    """Resume the Launch process of a group that AWS suspended."""
-
-    kind: ClassVar[RequestKind] = RequestKind.RESUME_LAUNCH
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimGroup(_Group):
-    """Tag a group as this stack's, so that no other stack acts on it."""
-
-    kind: ClassVar[RequestKind] = RequestKind.CLAIM
-
-
-type OfSize = Backfill | CancelBackfill | RestoreSpot
-type OfGroup = WakeUp | OfSize | SuspendAzRebalance | ResumeLaunch | ClaimGroup
+type OfGroup = WakeUp | Backfill | CancelBackfill | RestoreSpot | ChangeGroup
 type OfInstance = EndBackfill | Drain | Unmark | ReplaceEarly | Terminate
 type AvailabilityAction = OfGroup | OfInstance

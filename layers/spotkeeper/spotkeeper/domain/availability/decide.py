@@ -11,13 +11,11 @@ from spotkeeper.domain.availability.actions import (
     AvailabilityAction,
     Backfill,
     CancelBackfill,
-    ClaimGroup,
+    ChangeGroup,
     Drain,
     EndBackfill,
     ReplaceEarly,
     RestoreSpot,
-    ResumeLaunch,
-    SuspendAzRebalance,
     Terminate,
     Unmark,
     WakeUp,
@@ -55,7 +53,7 @@ from spotkeeper.domain.availability.memory import (
 )
 from spotkeeper.domain.availability.risk import risk_of
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.decision import Alarm, Answer, Awaited, Awaiting
+from spotkeeper.domain.decision import Alarm, Answer, Awaited, Awaiting, RequestKind
 from spotkeeper.domain.failure import LaunchFailure, needs_operator
 
 # Turns run within two minutes of each other, unless the fleet is paused or only observed.
@@ -296,7 +294,7 @@ def apply(
                 drained.pop(spared, None)
             case Terminate(instance_id=ended):
                 detached.pop(ended, None)
-            case ResumeLaunch(group=group):
+            case ChangeGroup(kind=RequestKind.RESUME_LAUNCH, group=group):
                 memory = replace(memory, resumed={**memory.resumed, group: at})
             case WakeUp(at=due):
                 memory = replace(memory, wake_ups=(*memory.wake_ups, due))
@@ -305,23 +303,24 @@ def apply(
     return replace(memory, drained=tuple(drained), detached=detached)
 
 
-def _groups(assessment: Assessment) -> list[ClaimGroup | SuspendAzRebalance | ResumeLaunch]:
+def _groups(assessment: Assessment) -> list[ChangeGroup]:
     """Claim the groups, and suspend AZRebalance where the policy says so.
 
     What AWS suspended is resumed, and again after a while if it is suspended again.
     """
-    requests: list[ClaimGroup | SuspendAzRebalance | ResumeLaunch] = []
-    both = (assessment.snapshot.groups.spot, assessment.snapshot.groups.on_demand)
-    for group in [group for group in both if group.exists]:
-        if assessment.snapshot.claims and not group.owner:
-            requests.append(ClaimGroup(group=group.name))
+    snapshot, kinds = assessment.snapshot, list[tuple[RequestKind, str]]()
+    for group in (snapshot.groups.spot, snapshot.groups.on_demand):
+        if not group.exists:
+            continue
+        if snapshot.claims and not group.owner:
+            kinds.append((RequestKind.CLAIM, group.name))
         if assessment.policy.suspend_az_rebalance and AZ_REBALANCE not in group.suspended:
             # Balancing the zones ends busy instances.
-            requests.append(SuspendAzRebalance(group=group.name))
+            kinds.append((RequestKind.SUSPEND_AZ_REBALANCE, group.name))
         if LAUNCH in group.suspended_by_aws and group.name not in assessment.memory.resumed:
             # AWS suspended it after a day of failed launches.
-            requests.append(ResumeLaunch(group=group.name))
-    return requests
+            kinds.append((RequestKind.RESUME_LAUNCH, group.name))
+    return [ChangeGroup(kind=kind, group=name) for kind, name in kinds]
 
 
 # --- what the record says -------------------------------------------------------------------------
