@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -30,7 +31,8 @@ _AVAILABILITY_MEMORY = {
 }
 _RISK = ("warning_bursts", "deferral")
 _RECORD = {"half": "controller"}
-_FIGURES = {"SpotComing": "SpotLaunching"}
+_FIGURES = {"SpotComing": "SpotLaunching", "OnDemandHours": "OnDemandH"}
+_WORD = re.compile(r"(?<!^)(?=[A-Z])|(?<=[a-z])(?=\d)")
 
 
 def memory_in_todays_words(memory: Any, of: Controller) -> Any:
@@ -62,14 +64,19 @@ def record_in_todays_words(record: Any) -> Any:
         figures: dict[str, float] = {
             str(_FIGURES.get(name, name)): float(value) for name, value in record["seen"].items()
         }
+        if "SpotSpare" in figures:
+            # What was spare of the group had a figure of its own.
+            figures["SpotDesired"] = figures.get("SpotDesired", 0.0) + figures["SpotSpare"]
         health = record["controller"] == Controller.HEALTH
         looked = figures.keys() - {"TurnsFailed"}
         named = {name.replace("_", "-") for name in record.get("alarms", ())}
         named |= {alarm for name, alarm in _RANG.items() if figures.get(name)}
         at, unknown = record["at"], record.get("unknown_failures", ())
         return record | {
-            "availability": _availability(figures) if looked and not health else None,
-            "health": _health(figures) if looked and health else None,
+            "availability": _figures(AvailabilityFigures, figures)
+            if looked and not health
+            else None,
+            "health": _figures(HealthFigures, figures) if looked and health else None,
             "outcomes": [_outcome(one, health=health) for one in record.get("outcomes", ())],
             "alarms": sorted(named & {*Alarm}),
             "failures": [_launch(one, at, unknown) for one in record.get("failures", ())],
@@ -83,62 +90,13 @@ def record_in_todays_words(record: Any) -> Any:
 _RANG = {"NobodyServes": Alarm.NOBODY_SERVES, "StaleSearchLogs": Alarm.STALE_SEARCH_LOGS}
 
 
-def _availability(figures: Mapping[str, float]) -> AvailabilityFigures:
-    def of(name: str) -> int:
-        return int(figures.get(name, 0))
-
-    return AvailabilityFigures(
-        # The size of the group; what was spare of it had a figure of its own.
-        spot_desired=of("SpotDesired") + of("SpotSpare"),
-        spot_serving=of("SpotServing"),
-        spot_launching=of("SpotLaunching"),
-        spot_at_risk=of("SpotAtRisk"),
-        shortfall=of("Shortfall"),
-        shortfall_unfilled=of("ShortfallUnfilled"),
-        on_demand_desired=of("OnDemandDesired"),
-        on_demand_serving=of("OnDemandServing"),
-        on_demand_h=figures.get("OnDemandHours"),
-        backfilled=of("Backfilled"),
-        released=of("Released"),
-        interruptions=of("Interruptions"),
-        early_replacements=of("EarlyReplacements"),
-        launch_failures=of("LaunchFailures"),
-        unknown_failures=of("UnknownFailures"),
-        events_unsent=of("EventsUnsent"),
-    )
-
-
-def _health(figures: Mapping[str, float]) -> HealthFigures:
-    def count(name: str) -> int | None:
-        return int(figures[name]) if name in figures else None
-
-    return HealthFigures(
-        offered_load=figures.get("OfferedLoad"),
-        load_rate=figures.get("LoadRate"),
-        workers_needed=count("WorkersNeeded"),
-        workers_live=count("WorkersLive"),
-        on_prem_workers_live=count("OnPremWorkersLive"),
-        workers_suspect=count("WorkersSuspect") or 0,
-        workers_replaced=count("WorkersReplaced") or 0,
-        on_prem_workers_silent=count("OnPremWorkersSilent") or 0,
-        on_prem_workers_suspect=count("OnPremWorkersSuspect") or 0,
-        workers_missing=count("WorkersMissing") or 0,
-        arrival_rate=figures.get("ArrivalRate"),
-        service_mean_s=figures.get("ServiceMean"),
-        service_p95_s=figures.get("ServiceP95"),
-        wait_p50_s=figures.get("WaitP50"),
-        wait_p95_s=figures.get("WaitP95"),
-        requests_queued=count("RequestsQueued"),
-        requests_in_flight=count("RequestsInFlight"),
-        search_log_age_s=figures.get("SearchLogAge"),
-        dispersion_10s=figures.get("Dispersion10s"),
-        dispersion_60s=figures.get("Dispersion60s"),
-        dispersion_300s=figures.get("Dispersion300s"),
-        requests_failed=figures.get("RequestsFailed"),
-        requests_late=figures.get("RequestsLate"),
-        hours_followed=figures.get("HoursFollowed"),
-        hours_least=figures.get("HoursLeast"),
-    )
+def _figures(of: type[Any], figures: Mapping[str, float]) -> Mapping[str, float]:
+    """Name figures as their fields of today, some of which end in their unit."""
+    words = {_WORD.sub("_", name).lower(): value for name, value in figures.items()}
+    names = [each.name for each in fields(of)]
+    return {
+        name: words[at] for name in names for at in (name, name.removesuffix("_s")) if at in words
+    }
 
 
 _VERBS = ("drain", "stop draining", "terminate", "end", "claim")
