@@ -60,9 +60,7 @@ _BEFORE_PATH = re.compile(r"([A-Z]+ )?(\w+://[^/]*)?")
 _UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _OBJECT = re.compile(r'\{\s*"')
 # What nginx writes without escape=json, or without quotes: "time": 07/Oct/2024:11:40:51 +0000.
-_NO_JSON = re.compile(
-    r'\\(?:x(?=[0-9A-F]{2})|.)|(?<=":) *(?P<bare>[^"{}\[\s,][^"{}]*?|)(?= *(?:, *"|\}))'
-)
+_NO_JSON = re.compile(r'\\(?:x(?=[0-9A-F]{2})|.)|(?<=":)(?P<bare>[^"{}\[\]]*)(?=["}])')
 _ESCAPED = frozenset('"\\/bfnrtu')
 # .NET and Python write 0:00:02.5, and Java PT2.5S.
 _CLOCK = re.compile(r"(\d+):(\d+):")
@@ -198,9 +196,11 @@ class Follow(NamedTuple):
         entry: Any = None
         begins = _OBJECT.search(text)
         text = text[begins.start() if begins else 0 :]
-        for each in dict.fromkeys((_NO_JSON.sub(_as_json, text), text)):
+        try:
+            entry, _ = _JSON.raw_decode(text)
+        except ValueError:
             with contextlib.suppress(ValueError):
-                entry, _ = _JSON.raw_decode(each)
+                entry, _ = _JSON.raw_decode(_NO_JSON.sub(_as_json, text))
         if not isinstance(entry, dict):
             raise ValueError(f"it is no JSON, as format={self.format} needs: docs/access-logs.md")
         for held in entry.values() if self._missing(entry) else ():
@@ -376,10 +376,16 @@ def _as_json(match: re.Match[str]) -> str:
         if text == "\\x":
             return "\\u00"
         return text if text[1] in _ESCAPED else f"\\{text}"
-    with contextlib.suppress(ValueError):
-        json.loads(bare)
+    value, comma = bare.strip(), ""
+    if value.endswith(","):
+        value, comma = value[:-1].strip(), ","
+    elif match.string[match.end()] == '"':
+        # The space before a text.
         return text
-    return "null" if bare in ("", "-") else json.dumps(bare)
+    with contextlib.suppress(ValueError):
+        json.loads(value)
+        return text
+    return ("null" if value in ("", "-") else json.dumps(value)) + comma
 
 
 def _whole(text: str) -> float:
