@@ -102,18 +102,20 @@ class Entry:
 
     @property
     def rank(self) -> int:
-        """Order kinds of entries: those with a step, those with a number, and all others.
+        """Order kinds: records, the best one so far, others, those with a number or with a step.
 
-        Of each kind, records and the best one are lower. What `publish` made has the highest rank,
-        whatever its name.
+        What `publish` made has the highest rank, whatever its name.
         """
         form, numbers = form_of(self.name)
         if any(path == MARKER for path, *_ in self.print):
-            return 5
-        has_number = bool(numbers) and not _SHARD.search(self.name)
+            return 6
         names = (f"{self.name}/{path}".removesuffix("/.") for path, *_ in self.print)
-        is_lower = _IS_BEST.search(form) or all(map(_IS_RECORD.search, names))
-        return 2 * has_number * (1 + bool(_STEP.search(form))) + (not is_lower)
+        if all(map(_IS_RECORD.search, names)):
+            return 1
+        if _IS_BEST.search(form):
+            return 2
+        has_number = bool(numbers) and not _SHARD.search(self.name)
+        return 3 + has_number * (1 + bool(_STEP.search(form)))
 
     def files(self) -> dict[str, Path]:
         """Its files by their path below it; an entry that is one file has the path `.`."""
@@ -272,7 +274,7 @@ class Entries:
         # NeMo continues from m-step=9-last.ckpt alone, which it writes after m-step=9.ckpt.
         is_last = numbers == before and _IS_LAST.search(form) and not _IS_LAST.search(other)
         is_meant = self._names or entry.rank > known.rank or is_published(entry.path) or is_last
-        if numbers and form != other and other in forms and entry.rank and not is_meant:
+        if numbers and form != other and other in forms and not is_meant:
             return f"its name has another form than {known.name}: name the entries in state.entries"
         return ""
 
