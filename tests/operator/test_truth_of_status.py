@@ -304,8 +304,12 @@ class Told(Troubled):
             yield f"{status.in_service} in service, there are {len(now.in_service)}"
         served = {s.instance_id for s in self._served if s.finished_s < self.now_s - 3 * OLD_S}
         spot = [i.instance_id for i in self.group(self.spot).instances if i.state == IN_SERVICE]
-        silent = [i for i in spot if i not in served - self.mute - self.hung.keys()]
-        self._stale_s = self.now_s if status.stale else self._stale_s
+        # One that has just arrived, or come back from standby, is not known at once.
+        served -= self.mute | self.hung.keys()
+        served.intersection_update(*(m.in_service for m in self._moments))
+        silent = [i for i in spot if i not in served]
+        turned = all((age_s or OLD) <= STALE_TURN_S for age_s in status.turn_age_s.values())
+        self._stale_s = self._stale_s if turned and not status.stale else self.now_s
         known = max(self._stale_s, self._late_s) < self.now_s - OLD
         if known and status.unproven > len(silent):
             yield f"{status.unproven} of spot not known to serve, of {spot} these are not: {silent}"

@@ -289,11 +289,12 @@ class FleetStatus:
 
     @property
     def unproven(self) -> int:
-        """The spot instances in service that the last turn did not know to serve, 0 without one."""
+        """The spot instances in service that are not known to serve, as far as that is known."""
         if not (self.groups and self.availability):
             return 0
         seen = self.availability.spot_serving + self.availability.spot_at_risk
-        return max(0, self.groups[0].in_service - seen)
+        silent = (self.in_service or 0) - (self.known_to_serve or 0)
+        return max(0, min(silent, self.groups[0].in_service - seen))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
