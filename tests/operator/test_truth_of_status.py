@@ -302,17 +302,7 @@ class Told(Troubled):
             yield f"not whole, with {has}: {why_of(status)}"
         if status.in_service not in (None, len(now.in_service)):
             yield f"{status.in_service} in service, there are {len(now.in_service)}"
-        served = {s.instance_id for s in self._served if s.finished_s < self.now_s - 3 * OLD_S}
-        spot = [i.instance_id for i in self.group(self.spot).instances if i.state == IN_SERVICE]
-        # One that has just arrived, or come back from standby, is not known at once.
-        served -= self.mute | self.hung.keys()
-        served.intersection_update(*(m.in_service for m in self._moments))
-        silent = [i for i in spot if i not in served]
-        turned = all((age_s or OLD) <= STALE_TURN_S for age_s in status.turn_age_s.values())
-        self._stale_s = self._stale_s if turned and not status.stale else self.now_s
-        known = max(self._stale_s, self._late_s) < self.now_s - OLD
-        if known and status.unproven > len(silent):
-            yield f"{status.unproven} of spot not known to serve, of {spot} these are not: {silent}"
+        yield from self._wrong_unproven(status)
         if waiting := status.waiting:
             if (waiting.requests, waiting.in_flight) != (self.force.queued, self.force.in_flight):
                 yield f"{waiting} wait, {self.force.queued} do"
@@ -332,6 +322,21 @@ class Told(Troubled):
             stale = true_s is None or true_s > STALE_TURN_S
             if controller is Controller.AVAILABILITY and status.whole and stale:
                 yield f"whole, and no availability turn has succeeded for {true_s} s"
+
+    def _wrong_unproven(self, status: FleetStatus) -> Iterator[str]:
+        """Name a count of instances that are not known to serve, where turns could know more."""
+        ages_s = status.turn_age_s.values()
+        if status.stale or any(age_s is None or age_s > STALE_TURN_S for age_s in ages_s):
+            self._stale_s = self.now_s
+        if max(self._stale_s, self._late_s) > self.now_s - OLD:
+            return
+        served = {s.instance_id for s in self._served if s.finished_s < self.now_s - 3 * OLD_S}
+        # One that has just arrived, or come back from standby, is not known at once.
+        steady = served.intersection(*(m.in_service for m in self._moments))
+        there = {i.instance_id for i in self.group(self.spot).instances if i.state == IN_SERVICE}
+        silent = there - (steady - self.mute - self.hung.keys())
+        if status.unproven > len(silent):
+            yield f"{status.unproven} of spot not known to serve, at most {silent} of {there} are"
 
     def _wrong_causes(self, status: FleetStatus, line: str) -> Iterator[str]:
         """Name the causes that were not there, or not since then, or are over."""
