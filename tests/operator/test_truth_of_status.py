@@ -331,7 +331,7 @@ class Told(Troubled):
         if max(self._stale_s, self._late_s) > self.now_s - OLD:
             return
         served = {s.instance_id for s in self._served if s.finished_s < self.now_s - 3 * OLD_S}
-        # One that has just arrived, or come back from standby, is not known at once.
+        # One that has just arrived, or left standby, is not known at once.
         steady = served.intersection(*(m.in_service for m in self._moments))
         there = {i.instance_id for i in self.group(self.spot).instances if i.state == IN_SERVICE}
         silent = there - (steady - self.mute - self.hung.keys())
