@@ -127,11 +127,13 @@ def test_backfill_goes_only_after_spot_has_settled_and_that_of_a_share_at_once()
     assert (released.action, released.ends) == (Action.RELEASE, (BACK[0],))
 
 
-def test_a_failure_of_an_earlier_gap_does_not_lift_the_configuration_cap() -> None:
+def test_a_failure_of_an_earlier_gap_is_forgotten_and_does_not_lift_the_configuration_cap() -> None:
     take = Turns()
     take(0, spot())
-    decision = take(200, spot(0), spot_failures=(failure(DRY, 10), failure(BROKEN, 200)))
+    failures = (failure(DRY, 10), failure(BROKEN, 200))
+    decision = take(200, spot(0), spot_failures=failures)
     assert (decision.on_demand_desired, decision.rule) == (2, "configuration cap")
+    assert decision.memory.spot_failures == failures[1:]
 
 
 def test_a_gap_does_not_forget_why_it_is_there() -> None:

@@ -17,6 +17,7 @@ from spotkeeper.domain.availability.actions import (
     ReplaceEarly,
 )
 from spotkeeper.domain.availability.announcements import announce
+from spotkeeper.domain.availability.count import of_gap
 from spotkeeper.domain.availability.decide import (
     Plan,
     alarms_of,
@@ -269,7 +270,8 @@ def _record_of(
     # attempts nothing.
     newest = dict[tuple[FailureClass, str], LaunchFailure]()
     kept = (*memory.spot_failures, *memory.on_demand_failures)
-    for each in (*read.spot_failures, *read.on_demand_failures, *kept):
+    spot = of_gap(read.spot_failures, assessment.memory.gap_since)
+    for each in (*spot, *read.on_demand_failures, *kept):
         newest.setdefault((each.failure_class, each.message), each)
     return DecisionRecord(
         fleet=assessment.snapshot.fleet.name,

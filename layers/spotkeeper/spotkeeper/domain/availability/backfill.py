@@ -4,15 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from spotkeeper.domain.availability.actions import Backfill, CancelBackfill, EndBackfill
-from spotkeeper.domain.availability.count import Assessment
+from spotkeeper.domain.availability.count import Assessment, of_gap
 from spotkeeper.domain.availability.memory import Adoption, settled, within
 from spotkeeper.domain.availability.snapshot import Snapshot
 from spotkeeper.domain.decision import Action, Awaited, Awaiting
 from spotkeeper.domain.failure import Remedy, remedy
 from spotkeeper.domain.release import ReleasePlan, plan_release
-
-# A launch may fail before a turn sees the gap that it was meant to fill.
-GAP_SLACK = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +59,10 @@ def _cap(seen: Assessment, need: int) -> int:
     """Return the most backfill if the cause of the gap is not missing capacity.
 
     Late instances cap their own backfill, and a launch that fails by configuration caps all of it.
-    Where capacity is missing, only those count as late that were not taken before they served.
-    Failures of an earlier gap, which the group has filled since, say nothing about this one. What
+    Where capacity is missing, only those count as late that were not taken before they served. What
     was put off when nothing had failed yet, until warned instances are gone, is not capped.
     """
-    since = seen.memory.gap_since
-    failed = [f for f in seen.spot_failures if since is None or f.at >= since - GAP_SLACK]
+    failed = of_gap(seen.spot_failures, seen.memory.gap_since)
     remedies = {remedy(failure.failure_class) for failure in failed}
     if Remedy.BACKFILL_CAPPED in remedies and Remedy.BACKFILL not in remedies:
         first = min(failure.at for failure in failed) + timedelta(seconds=seen.policy.notice_s)

@@ -4,7 +4,7 @@ Launched is not serving (rule 13): an instance in service whose workers have not
 requests flow is still launching.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -23,6 +23,8 @@ from spotkeeper.domain.settings.availability import AvailabilityPolicy
 LAUNCH = "Launch"
 # With this many launches, or this long, without a success an unknown text is no lack of capacity.
 UNEXPLAINED_LAUNCHES, UNEXPLAINED_S = 3, 600
+# A launch may fail before a turn sees the gap that it was meant to fill.
+GAP_SLACK = timedelta(seconds=60)
 
 
 # --- serving, launching, missing ------------------------------------------------------------------
@@ -323,12 +325,9 @@ def explaining(
     return read if present >= group.desired else (*read, *known)
 
 
-def newest_of_each(failures: tuple[LaunchFailure, ...]) -> tuple[LaunchFailure, ...]:
-    """Keep the newest failure of each class, which is enough to remember, and of those unknown."""
-    if not failures:
-        return ()
-    by_time = sorted(failures, key=lambda f: f.at)
-    return tuple({(f.failure_class, f.known): f for f in by_time}.values())
+def of_gap(failures: Sequence[LaunchFailure], since: datetime | None) -> list[LaunchFailure]:
+    """Leave out the failures of an earlier gap, which the group has filled since."""
+    return [f for f in failures if since is None or f.at >= since - GAP_SLACK]
 
 
 def has_gap(group: Group) -> bool:

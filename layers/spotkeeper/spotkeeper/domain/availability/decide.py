@@ -35,7 +35,7 @@ from spotkeeper.domain.availability.count import (
     explain_gaps,
     explaining,
     find_launching,
-    newest_of_each,
+    of_gap,
     pending_increases,
     restore_size,
     still_outside,
@@ -152,6 +152,14 @@ def remember_seen(assessment: Assessment, at_risk: Mapping[str, datetime]) -> Av
     )
     policy, group, launching = assessment.policy, snapshot.groups.spot, assessment.launching
     back, sweep = snapshot.groups.on_demand, snapshot.sweep
+    since = (old.gap_since or now) if spot.missing else None
+    failures = (
+        of_gap(explaining(old.spot_failures, snapshot.spot_failures, group), since),
+        explaining(old.on_demand_failures, snapshot.on_demand_failures, back),
+    )
+    # The newest of each class is enough to remember, and of those unknown.
+    by_time = [sorted(each, key=lambda f: f.at) for each in failures]
+    newest = [tuple({(f.failure_class, f.known): f for f in each}.values()) for each in by_time]
     memory = replace(
         old,
         groups=(group.name, back.name),
@@ -159,7 +167,7 @@ def remember_seen(assessment: Assessment, at_risk: Mapping[str, datetime]) -> Av
         need=spot.target,
         spot_seen=group.desired,
         risky=tuple(sorted(assessment.risky)),
-        gap_since=(old.gap_since or now) if spot.missing else None,
+        gap_since=since,
         pending_increases=pending_increases(
             old,
             spot,
@@ -172,10 +180,8 @@ def remember_seen(assessment: Assessment, at_risk: Mapping[str, datetime]) -> Av
         heirs=launching.heirs,
         spot_launching=launching.spot,
         unserved=launching.unserved if spot.serving < spot.target else (),
-        spot_failures=newest_of_each(explaining(old.spot_failures, snapshot.spot_failures, group)),
-        on_demand_failures=newest_of_each(
-            explaining(old.on_demand_failures, snapshot.on_demand_failures, back)
-        ),
+        spot_failures=newest[0],
+        on_demand_failures=newest[1],
         at_risk=at_risk,
         levels=add_level(old.levels, now, spot.lasting, assessment.risk.settle_s),
         risk=assessment.risk.memory,
