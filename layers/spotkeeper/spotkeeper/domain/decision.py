@@ -79,6 +79,7 @@ class RequestKind(StrEnum):
 
 # Where the words of a kind are others than its name.
 _WORDS = {
+    RequestKind.CLAIM: "tag spotkeeper:owner",
     RequestKind.REPLACE_EARLY: "replace",
     RequestKind.REPLACE_WORKER: "replace",
     RequestKind.SUSPEND_AZ_REBALANCE: "suspend AZRebalance",
