@@ -327,7 +327,8 @@ class Keeper:
                 head, _ = self._read()
                 if head is None or head.owner != self.me:
                     raise TakenOver("a newer owner deleted what it does not need") from None
-                wrong.append(f"{step.step}: {error}")
+                gone = "not all of it is in the bucket any more"
+                wrong.append(f"{step.step}: {gone if isinstance(error, Absent) else error}")
                 continue
             place = folder / step.step
             (draft / step.step).rename(place)
