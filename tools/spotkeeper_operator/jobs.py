@@ -444,7 +444,7 @@ class Jobs:
             except self._s3.exceptions.NoSuchKey:
                 raise OperatorError(
                     f"step {head['step']} of {name} is not in the bucket any more: a newer one has"
-                    " replaced it; give another folder, and fetch again"
+                    " replaced it, or it was deleted; give another folder, and fetch again"
                 ) from None
             path.parent.mkdir(parents=True, exist_ok=True)
             # No half file is ever taken for a checkpoint.

@@ -294,6 +294,9 @@ PAUSED = Control(pause=Pause(until=ago(-3600), why="image", by="me", at=ago(60))
          f"UNKNOWN: no availability turn has succeeded for 3 min: {THROTTLED} ... "
          f"FAILING availability: 3 turns have failed since 11:57:40: {THROTTLED} ... "
          "turns availability 3 min ago"),
+        # Those of the function for events fail; each minute's succeeds.
+        ({"records": (availability(), *FAILING[1:], health())}, State.WHOLE,
+         f"failed availability: 2 turns have failed since 11:57:40, not the newest: {THROTTLED} "),
         # A headline leaves out nothing that hurts, whatever the state.
         ({"groups": groups(SIX, STAND_INS)} | HUNG, State.WHOLE,
          "6 served in the last minute; 2 may not work"),

@@ -237,7 +237,8 @@ class FleetStatus:
     the spot group's capacity by somebody else. `new_version` is the one that began last, while
     there are two. Of the stack's search logs, `uncounted` messages wait and `dead` could not be
     read, as far as none was counted lately. Nothing is replaced before `maintenance_until`.
-    `unread` is what the newest turns could not read and went on without.
+    `unread` is what the newest turns could not read and went on without. `failed` turns of the last
+    minutes are those of controllers whose newest turn worked.
     """
 
     name: str
@@ -279,6 +280,7 @@ class FleetStatus:
     dead: int = 0
     maintenance_until: datetime | None = None
     unread: tuple[str, ...] = ()
+    failed: tuple[Failing, ...] = ()
 
     @property
     def promise_missed(self) -> bool:
@@ -310,6 +312,14 @@ class StackStatus:
     troubles: tuple[str, ...]
 
 
+def _failing(turns: Mapping[Controller, Sequence[DecisionRecord]]) -> tuple[Failing, ...]:
+    return tuple(
+        Failing(controller=each, turns=len(failed), since=failed[-1].at, error=failed[0].failure)
+        for each, failed in turns.items()
+        if failed
+    )
+
+
 def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     """Put one fleet's status together."""
     records, groups = looked.records or (), looked.groups or {}
@@ -318,11 +328,13 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
     worked = {each: mine[0] for each, mine in newest.items() if mine}
     ages = {each: age_from(worked[each].at, now) if each in worked else None for each in turns}
     fresh = {each: r for each, r in worked.items() if age_from(r.at, now) <= STALE_TURN_S}
-    failing = tuple(
-        Failing(controller=each, turns=len(failed), since=failed[-1].at, error=failed[0].failure)
+    failing = {each: [*takewhile(lambda r: r.failed, mine)] for each, mine in turns.items()}
+    # What still makes the alarm of errors ring, although the newest turn worked.
+    failed = {
+        each: [r for r in mine if r.failed and age_from(r.at, now) <= FAILED_S]
         for each, mine in turns.items()
-        if (failed := [*takewhile(lambda record: record.failed, mine)])
-    )
+        if not failing[each]
+    }
     tried = turns[Controller.AVAILABILITY]
     # What was between turns that are further apart is not known.
     near = takewhile(lambda two: age_from(two[1].at, two[0].at) <= STALE_TURN_S, pairwise(tried))
@@ -410,7 +422,8 @@ def fleet_status(fleet: Fleet, looked: Looked, now: datetime) -> FleetStatus:
         promised_share=fleet.objective.share if fleet.objective else None,
         last_change=extended(Turn, changed, reason=changed.change) if changed else None,
         turn_age_s=ages,
-        failing=failing,
+        failing=_failing(failing),
+        failed=_failing(failed),
         log_age_s=log_age,
         permission=looked.control.permission(fleet.mode, now) if looked.control else None,
         control=looked.control,
@@ -447,6 +460,7 @@ def _failing_launches(turns: Sequence[DecisionRecord]) -> tuple[FailingLaunches,
 
 # A turn lasts no longer.
 A_TURN = timedelta(seconds=60)
+FAILED_S = 300.0
 # What changes a spot group's desired capacity.
 _RESIZING = frozenset({
     RequestKind.RESIZE_SPOT, RequestKind.RESTORE_SPOT, RequestKind.END,

@@ -283,10 +283,11 @@ def status_rows(fleet: FleetStatus) -> list[tuple[str, str]]:
         at, by = control.mode_at, control.mode_by
         since = f"since {at:%Y-%m-%d %H:%M} UTC ({by})" if at else "as its document says"
         rows.append(("mode", f"OBSERVING {since}"))
-    for each in fleet.failing:
+    for each in (*fleet.failing, *fleet.failed):
         turns = "1 turn has" if each.turns == 1 else f"{each.turns} turns have"
-        text = f"{turns} failed since {each.since:%H:%M:%S}: {each.error}"
-        rows.append(("FAILING", f"{each.controller}: {text}"))
+        text = f"{each.controller}: {turns} failed since {each.since:%H:%M:%S}"
+        worked = "" if each in fleet.failing else ", not the newest"
+        rows.append(("failed" if worked else "FAILING", f"{text}{worked}: {each.error}"))
     for label, group in zip(("spot", "on-demand"), fleet.groups, strict=False):
         launching = f", {group.launching} launching" if group.launching else ""
         text = f"{group.in_service} of {group.desired} in service{launching}  ({group.name})"
