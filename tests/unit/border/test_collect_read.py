@@ -220,9 +220,11 @@ def test_any_three_times_read_or_are_refused(times: list[str]) -> None:
         assert only.finished_at >= only.enqueued_at - timedelta(seconds=10)
 
 
-def test_megabytes_of_line_ends_take_no_time() -> None:
+@pytest.mark.parametrize("around", ["{}%sx", '{"a": "ey%s!"}', '{"a":%s"x"}'])
+def test_megabytes_of_line_ends_take_no_time(around: str) -> None:
+    blanks = "\n" if around[1] == "}" else " "
     with pytest.raises(MessageRefused):
-        read(packed("{}" + "\n" * (MAX_BODY_BYTES - 3) + "x"))
+        read(packed(around.replace("%s", blanks * (MAX_BODY_BYTES - 20))))
 
 
 READ_WITHIN = """

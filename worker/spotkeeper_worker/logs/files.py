@@ -63,7 +63,7 @@ _OBJECT = re.compile(r'\{\s*"')
 _NO_JSON = re.compile(r'\\(?:x(?=[0-9A-F]{2})|.)|(?<=":)(?P<bare>[^"{}\[\]]*)(?=["}])')
 _ESCAPED = frozenset('"\\/bfnrtu')
 # .NET and Python write 0:00:02.5, and Java PT2.5S.
-_CLOCK = re.compile(r"(\d+):(\d+):")
+_CLOCK = re.compile(r"^(\d+):(\d+):")
 _GO = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?([-+.\de]+) ?(ns|us|ms|s|)", re.ASCII)
 _LONGEST_NUMBER = 400
 _A_TIME = "a time with a zone, or since the epoch"

@@ -62,7 +62,7 @@ _BRACKETS = re.compile(rb"[][{}]")
 _GZIP_IN_BASE64 = b"H4sI"
 # What holds logs, or a note: as JSON, as JSON in a JSON text, or packed.
 _LOGS_IN = re.compile(r'"(request_id|agent)\\*"\s*:|(^|")\s*H4sI')
-_JSON_IN_BASE64 = re.compile(r'(?:^|")\s*((?:e[wy]|W[3w])[\w+/\s]+=*)\s*(?:"|$)')
+_JSON_IN_BASE64 = re.compile(r'(?:^|")\s*((?:e[wy]|W[3w])[\w+/=\s]+)(?:"|$)')
 # SNS may deliver an event of EventBridge that has what a function of Lambda returned as its body.
 _MOST_AROUND = 4
 _BOM = b"\xef\xbb\xbf"
