@@ -502,7 +502,7 @@ def _pairs(cost: Cost) -> tuple[list[Pair], list[Pair], list[Pair]]:
         ("sizing saved", by_sizing),
     ]
 
-    interrupted = f"{least}{whole.interruptions} instances"
+    interrupted = f"{least}{whole.interruptions} instance{'s' * (whole.interruptions != 1)}"
     users = cost.noticed
     if users and users.spans and users.failed is None:
         interrupted += "; the records do not say what users noticed"

@@ -49,7 +49,7 @@ from spotkeeper.domain.jobs.job import (
 )
 from spotkeeper.ports import Gone, Unreadable
 from spotkeeper_operator.aws import Aws, OperatorError
-from spotkeeper_operator.text import extended
+from spotkeeper_operator.text import extended, labelled, paragraphs
 
 MOST_CODE_BYTES = 200 * 2**20
 _FROM_ITS_BEGIN = "begin"
@@ -618,23 +618,23 @@ def status_text(document: JobDocument, job: Job, now: datetime) -> str:
         state = _refused(spec, job)
     else:
         state = f"STUCK: {job.stuck}" if job.stuck else "waits for a machine"
-    lines = [f"{job.name}  {state}"]
+    rows: list[tuple[str, str]] = []
     if (by := ends_by(spec, job)) and not job.outcome:
         left_h = work_left(spec, job) / timedelta(hours=1)
-        lines.append(f"  due {by:%d %b %H:%M} UTC; about {left_h:.1f} h of work are left")
-    lines.append(f"  {job.story} of {document.end.max_restarts}")
+        rows.append(("due", f"{by:%d %b %H:%M} UTC; about {left_h:.1f} h of work are left"))
+    rows.append(("spent", f"{job.story} of {document.end.max_restarts}"))
     if report and (report.uncommitted_s or 0) >= document.state.commits_within and not job.outcome:
-        lines.append(f"  warning: nothing was committed for {report.uncommitted_s or 0:.0f} s")
+        rows.append(("warning", f"nothing was committed for {report.uncommitted_s or 0:.0f} s"))
     if ignored := report.ignored if report else "":
-        lines.append(f"  not committed: {ignored}")
-    if job.failure:
-        lines.append(f"  the last failure: {job.failure}")
-    lines += [
-        f"  refused: {kind}: {refusal.message} (again {refusal.until:%H:%M} UTC)"
+        rows.append(("ignored", ignored))
+    rows += [("failed", job.failure)] if job.failure else []
+    rows += [
+        ("refused", f"{kind}: {refusal.message} (again {refusal.until:%H:%M} UTC)")
         for kind, refusal in sorted(job.refused.items())
         if not job.outcome
     ]
-    return "\n".join(lines) + "\n"
+    lines = [labelled(job.name, state, indent=0), *(labelled(*row) for row in rows)]
+    return paragraphs([[line for each in lines for line in each]])
 
 
 def _on_machine(
