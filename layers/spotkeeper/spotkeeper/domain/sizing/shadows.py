@@ -500,7 +500,8 @@ def advanced(
     Scores of another family or promise start again, from the steps that the log still has.
     """
     first = -(-log.first // STEP_SLOTS) + FIRST_STEPS
-    if (scores.family, scores.wait_s, scores.share) != (NAME, policy.wait_s, policy.share):
+    judged_by = scores.family, scores.wait_s, scores.share, len(scores.late)
+    if judged_by != (NAME, policy.wait_s, policy.share, len(FAMILY)):
         scores = unjudged(policy.wait_s, policy.share, first)
     # In a silence the log may end before the steps that are known.
     stop = min(stop, (log.first + len(log)) // STEP_SLOTS)
