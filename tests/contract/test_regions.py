@@ -27,8 +27,8 @@ def test_a_home_and_a_region_read_what_the_other_wrote(dynamodb: "DynamoDBClient
     home = RegionTables("us-west-2", "other", lambda region: dynamodb)
     region = RegionTables("us-east-2", TABLE, lambda region: dynamodb)
     assert region.of(FLEET, "us-east-2") == (None, None)
-    home.give(FLEET, "us-east-2", SHARE, 0)
-    region.report(FLEET, REPORT)
+    home.write(FLEET, "us-east-2", SHARE, 0)
+    region.write(FLEET, "us-east-2", REPORT)
     assert region.of(FLEET, "us-east-2") == home.of(FLEET, "us-east-2") == (SHARE, REPORT)
     items = dynamodb.scan(TableName=TABLE)["Items"]
     assert {(item["pk"]["S"], item["sk"]["S"]) for item in items} == {
@@ -39,11 +39,11 @@ def test_a_home_and_a_region_read_what_the_other_wrote(dynamodb: "DynamoDBClient
 
 def test_a_share_takes_the_place_of_the_one_that_was_read_only(dynamodb: "DynamoDBClient") -> None:
     home = RegionTables("us-west-2", TABLE, lambda region: dynamodb)
-    home.give(FLEET, "us-west-2", SHARE, 0)
+    home.write(FLEET, "us-west-2", SHARE, 0)
     newer = replace(SHARE, term=4, written=NOON + timedelta(minutes=1))
-    home.give(FLEET, "us-west-2", newer, 3)
+    home.write(FLEET, "us-west-2", newer, 3)
     with pytest.raises(Conflict):
-        home.give(FLEET, "us-west-2", replace(newer, term=5, home="two"), 3)
+        home.write(FLEET, "us-west-2", replace(newer, term=5, home="two"), 3)
     assert home.of(FLEET, "us-west-2")[0] == newer
 
 

@@ -56,7 +56,7 @@ def test_a_lower_cover_has_availability_turn_at_once(stage_of: StageOf) -> None:
     table = RegionTables("us-east-1", TABLE, lambda region: boto3.client("dynamodb"))
     for term in (1, 2):
         share = Share(term=term, cover=2 - term, ask=1, written=stage.now)
-        table.give(fleet, table.here, share, term - 1)
+        table.write(fleet, table.here, share, term - 1)
         stage.call(check_health)
     assert stage.counted("sqs")["SendMessage"] == 1
 

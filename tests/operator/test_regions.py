@@ -39,7 +39,7 @@ def home(deployed: Stage) -> Stage:
     region = RegionTables("us-east-2", "there", lambda region: client)
     for _ in range(2):
         deployed.at(deployed.cloud.now_s + 60)
-        region.report(fleet, Report(at=deployed.now, price=0.3, release=RELEASE))
+        region.write(fleet, region.here, Report(at=deployed.now, price=0.3, release=RELEASE))
         deployed.call(check_availability)
         deployed.call(check_health)
     return deployed

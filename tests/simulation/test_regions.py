@@ -199,7 +199,7 @@ def test_a_home_whose_first_share_is_not_written_keeps_its_instances(
     fleet = Fleet(market(2, us_west_2=PLENTY, us_east_1=PLENTY))
     with monkeypatch.context() as patch:
         refused = Mock(side_effect=Unavailable("no table"))
-        patch.setattr(fleet.replays[WEST].replay.ports.regions, "give", refused)
+        patch.setattr(fleet.replays[WEST].replay.ports.regions, "write", refused)
         fleet.run(0.5 * HOUR)
     assert (refused.called, fleet.spot(WEST), fleet.serving()) == (True, NEED, NEED)
     fleet.run(HOUR)
@@ -251,7 +251,7 @@ def test_of_two_homes_the_higher_term_stays_and_the_other_rings() -> None:
     theirs, _ = port.of(home, EAST)
     assert theirs
     ahead = replace(theirs, term=theirs.term + 100, cover=2, ask=2, home="another stack")
-    port.give(home, EAST, replace(ahead, written=instant(0.5 * HOUR)), theirs.term)
+    port.write(home, EAST, replace(ahead, written=instant(0.5 * HOUR)), theirs.term)
     fleet.run(0.6 * HOUR)
     assert Alarm.TWO_HOMES in fleet.alarms(WEST)
     still, _ = port.of(home, EAST)

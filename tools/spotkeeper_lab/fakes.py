@@ -243,16 +243,14 @@ class FakeRegions:
         self._reach(region)
         return self.tables.get((region, "share")), self.tables.get((region, "report"))
 
-    def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> Share:
+    def write(self, fleet: Fleet, region: str, said: Share | Report, seen: int = 0) -> bool:
         self._reach(region)
-        before = self.tables.get((region, "share"))
-        if before and before.term != seen:
+        sk = "share" if isinstance(said, Share) else "report"
+        before = self.tables.get((region, sk))
+        if isinstance(before, Share) and before.term != seen:
             raise Conflict(f"another home has just written the share of {fleet.name} in {region}")
-        self.tables[region, "share"] = share
-        return share
-
-    def report(self, fleet: Fleet, report: Report) -> None:
-        self.tables[self.here, "report"] = report
+        self.tables[region, sk] = said
+        return True
 
     def _reach(self, region: str) -> None:
         if region != self.here and not self.cut.isdisjoint({region, self.here}):

@@ -315,12 +315,8 @@ class Regions(Protocol):
         """Read both items of a fleet in a region."""
         ...
 
-    def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> Share:
-        """Write a share in the place of the one of term `seen`; raises `Conflict` if it is not."""
-        ...
-
-    def report(self, fleet: Fleet, report: Report) -> None:
-        """Write what this region says."""
+    def write(self, fleet: Fleet, region: str, said: Share | Report, seen: int = 0) -> bool:
+        """Write what is said; raises `Conflict` if the share in its place is not of term `seen`."""
         ...
 
 

@@ -99,23 +99,22 @@ class Troubled(FakeRegions):
         super().__init__(port.here, port.tables, port.cut)
         self._run, self._reports = run, list[Report]()
 
-    def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> Share:
-        """Write a share, unless it is not written now."""
-        if self._run.of(Trouble.UNWRITTEN) and self._run.chance.random() < UNWRITTEN:
+    def write(self, fleet: Fleet, region: str, said: Share | Report, seen: int = 0) -> bool:
+        """Write a share, unless it is not written now, or a report as the active events have it."""
+        if isinstance(said, Report):
+            said = self._reported(said)
+        elif self._run.of(Trouble.UNWRITTEN) and self._run.chance.random() < UNWRITTEN:
             raise Unavailable(f"the table of {region} takes nothing")
-        return super().give(fleet, region, share, seen)
+        return super().write(fleet, region, said, seen)
 
-    def report(self, fleet: Fleet, report: Report) -> None:
-        """Write a report, as the active events have it."""
+    def _reported(self, report: Report) -> Report:
         if self._run.of(Trouble.OLDER, region=self.here):
             serving = report.serving + report.launching
             report = replace(report, release=0, serving=serving, launching=0)
         for event in self._run.of(Trouble.APART, region=self.here):
             report = replace(report, at=instant(seconds(report.at) + event.value))
         self._reports = [*self._reports[-5:], report]
-        if self._run.of(Trouble.LATE, region=self.here):
-            report = self._reports[0]
-        super().report(fleet, report)
+        return self._reports[0] if self._run.of(Trouble.LATE, region=self.here) else report
 
 
 class RegionRun:

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from spotkeeper.adapters.dynamodb.load_table import by_item, pack, unpack
 from spotkeeper.adapters.errors import aws_errors
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_sqs import SQSClient
 
-_SHARE: TypeAdapter[Share | None] = TypeAdapter(Share | None)
-_REPORT: TypeAdapter[Report | None] = TypeAdapter(Report | None)
+type Said = tuple[Share | None, Report | None]
+_SAID: TypeAdapter[Said] = TypeAdapter(Said)
 # What is kept of a region or a home that is gone.
 LIFETIME = timedelta(days=7)
 # A worker's logs of a message, packed and as text, take 3 KB at most, and a message 256 KB.
@@ -43,7 +44,7 @@ class RegionTables:
         """Take this stack's region and table, and what makes a client of a region."""
         self.here, self._table, self._client = here, table, client
 
-    def of(self, fleet: Fleet, region: str) -> tuple[Share | None, Report | None]:
+    def of(self, fleet: Fleet, region: str) -> Said:
         """Read both items of a fleet; raises `Unreadable` for what no release wrote."""
         doing, pk = f"reading the share of {fleet.name} in {region}", f"region#{fleet.name}"
         items = self._items(fleet, region)._query(
@@ -52,32 +53,27 @@ class RegionTables:
         try:
             said = {item["sk"]["S"]: item["said"]["S"] for item in items}
             share, report = (said.get(sk, "null") for sk in ("share", "report"))
-            return _SHARE.validate_json(share), _REPORT.validate_json(report)
+            return _SAID.validate_json(f"[{share}, {report}]")
         except (KeyError, ValidationError) as error:
             raise Unreadable(f"{doing}: an item of {pk} cannot be read: delete it") from error
 
-    def give(self, fleet: Fleet, region: str, share: Share, seen: int) -> Share:
-        """Write a share in the place of the one of term `seen`; raises `Conflict` if it is not."""
+    def write(self, fleet: Fleet, region: str, said: Share | Report, seen: int = 0) -> bool:
+        """Write what is said; raises `Conflict` if the share in its place is not of term `seen`."""
+        match said:
+            case Share(written=at):
+                sk, only = "share", "attribute_not_exists(term) OR term = :seen"
+            case Report(at=at):
+                sk, only = "report", ""
         self._items(fleet, region)._put(
-            f"writing the share of {fleet.name} in {region}",
+            f"writing the {sk} of {fleet.name} in {region}",
             f"region#{fleet.name}",
-            "share",
-            only_if("attribute_not_exists(term) OR term = :seen", seen=seen),
-            said=_SHARE.dump_json(share).decode(),
-            term=share.term,
-            expires_at=epoch(share.written + LIFETIME),
+            sk,
+            only_if(only, seen=seen) if only else {},
+            said=to_json(said).decode(),
+            term=said.term,
+            expires_at=epoch(at + LIFETIME),
         )
-        return share
-
-    def report(self, fleet: Fleet, report: Report) -> None:
-        """Write what this region says."""
-        self._items(fleet, self.here)._put(
-            f"reporting {fleet.name} to its home",
-            f"region#{fleet.name}",
-            "report",
-            said=_REPORT.dump_json(report).decode(),
-            expires_at=epoch(report.at + LIFETIME),
-        )
+        return True
 
     def _items(self, fleet: Fleet, region: str) -> Items:
         return Items(self._client(region), fleet.elsewhere.get(region, self._table))

@@ -62,8 +62,8 @@ def reported(assessment: Assessment, memory: AvailabilityMemory, this: Round) ->
         paused=this.permission is not Permission.ACT,
         release=RELEASE,
     )
-    write = partial(this.ports.regions.report, this.fleet, report)
-    this.optional("report", None, write, api=TABLE)
+    write = partial(this.ports.regions.write, this.fleet, this.ports.regions.here, report)
+    this.optional("report", False, write, api=TABLE)
     return memory
 
 
@@ -166,9 +166,9 @@ def _given(this: Round, before: Places, division: Places) -> Places:
             continue
         share = replace(share, term=term, written=this.now)
         if this.permission is not Permission.OBSERVE:
-            give = partial(this.ports.regions.give, this.fleet, region, share, old.term)
-            share = this.optional(f"share of {region}", old, give, api=region)
-            raised &= share is not old or cover <= old.cover
+            write = partial(this.ports.regions.write, this.fleet, region, share, old.term)
+            written = this.optional(f"share of {region}", False, write, api=region)
+            share, raised = share if written else old, raised and (written or cover <= old.cover)
         given[region] = replace(division[region], share=share)
     return given
 
