@@ -316,7 +316,7 @@ class Regions(Protocol):
         ...
 
     def write(self, fleet: Fleet, region: str, said: Share | Report, seen: int = 0) -> bool:
-        """Write what is said; raises `Conflict` if the share in its place is not of term `seen`."""
+        """Write one of both; raises `Conflict` if the share in its place is not of term `seen`."""
         ...
 
 

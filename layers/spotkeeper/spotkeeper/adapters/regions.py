@@ -58,7 +58,7 @@ class RegionTables:
             raise Unreadable(f"{doing}: an item of {pk} cannot be read: delete it") from error
 
     def write(self, fleet: Fleet, region: str, said: Share | Report, seen: int = 0) -> bool:
-        """Write what is said; raises `Conflict` if the share in its place is not of term `seen`."""
+        """Write one of both; raises `Conflict` if the share in its place is not of term `seen`."""
         match said:
             case Share(written=at):
                 sk, only = "share", "attribute_not_exists(term) OR term = :seen"
