@@ -290,7 +290,7 @@ def _inside(listed: bytes) -> str | None:
         items = from_json(listed)
     except ValueError:
         return None
-    found: list[bytes] = []
+    lists: list[bytes] = []
     size = 0
     for item in items:
         if not isinstance(item, dict) or "request_id" in item:
@@ -303,11 +303,11 @@ def _inside(listed: bytes) -> str | None:
             return None
         if len(items) == 1:
             return texts[held[0]]
-        found.append(_as_list(texts[held[0]])[1:-1])
-        size += len(found[-1])
+        lists.append(_as_list(texts[held[0]])[1:-1])
+        size += len(lists[-1])
         if size > MAX_BODY_BYTES:
             raise MessageRefused(_TOO_LARGE)
-    return f"[{b','.join(filter(None, found)).decode()}]" if found else None
+    return f"[{b','.join(filter(None, lists)).decode()}]" if lists else None
 
 
 def _holds_logs(text: str) -> bool:
