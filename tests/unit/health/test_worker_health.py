@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.decision import NewVersion
+from spotkeeper.domain.decision import NewVersion, Suspicion
 from spotkeeper.domain.fleet import Group
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.domain.health.reports import in_service_since, not_met, watch_reports
@@ -119,14 +119,19 @@ def none_reports(queue: QueueMemory | None, **changes: Any) -> HealthMemory:
 
 @pytest.mark.parametrize(
     ("finished", "failed", "suspect"),
-    [(5, 5, True), (4, 4, False), (10, 9, True), (10, 8, False), (100, 0, False)],
-)
+    [
+        (5, 5, True), (4, 4, False), (10, 9, True), (10, 8, False), (100, 0, False),
+        (200, 180, True), (200, 150, False), (200, 151, False),
+    ],
+)  # fmt: skip
 def test_a_worker_that_fails_almost_everything_is_suspect(
     finished: int, failed: int, suspect: bool
 ) -> None:
-    reasons = diagnosed(load(worker(SPOT[0], finished, failed), *busy(*SPOT[1:]))).reasons
+    """The others finish a hundred. An alarm rings if most of all requests fail."""
+    diagnosis = diagnosed(load(worker(SPOT[0], finished, failed), *busy(*SPOT[1:])))
     failing = {SPOT[0]: f"{failed} of {finished} requests failed"}
-    assert reasons == (failing if suspect else {})
+    assert diagnosis.reasons == (failing if suspect else {})
+    assert bool(diagnosis.nobody_serves) is (2 * failed > 100 + finished)
 
 
 @pytest.mark.parametrize(
@@ -151,8 +156,9 @@ MOST = load(*(worker(i, 10, 10) for i in SPOT[:4]), *busy(*SPOT[4:]))
 
 
 def test_of_most_that_fail_the_next_is_tried_after_the_launch_deadline() -> None:
-    for ago_s, tried in ((599, set()), (600, {SPOT[0]})):
-        assert diagnosed(MOST, replace(OLD, replaced=(at(-ago_s),))).reasons.keys() == tried
+    for ago_s, before, tried in ((599, [], []), (600, [], SPOT[:1]), (600, SPOT[1:2], SPOT[1:2])):
+        memory = replace(OLD, replaced=(at(-ago_s),), suspects=dict.fromkeys(before, at(-60)))
+        assert [*diagnosed(MOST, memory).reasons] == tried
     # Once a new instance fails as well, no other is tried.
     since = {**OLD.in_service_since, SPOT[3]: at(-900)}
     tried_before = replace(OLD, in_service_since=since, replaced=(at(-1200),))
@@ -191,8 +197,14 @@ def test_where_requests_are_rare_failures_add_up_until_a_success() -> None:
 
 def test_an_instance_alone_is_no_exception_from_its_service() -> None:
     alone = (group("spot", 1, instances(SPOT[:1])), group("on-demand", 0))
-    for only in (worker(SPOT[0], 10, 10), worker(SPOT[0], last=-400)):
-        assert diagnosed(load(only), groups=alone).reasons == {}
+    for only, rings in (
+        (worker(SPOT[0], 10, 10), True),
+        (worker(SPOT[0], 4, 4), False),
+        (worker(SPOT[0], last=-400), False),
+        (worker(SPOT[0], mean_s=9.0), False),
+    ):
+        diagnosis = diagnosed(load(only, *onprem(1.0, 1.0)[: 2 * (only.failed == 0)]), groups=alone)
+        assert (diagnosis.reasons, bool(diagnosis.nobody_serves)) == ({}, rings)
 
 
 @pytest.mark.parametrize(
@@ -240,17 +252,21 @@ def test_a_turn_that_is_repeated_has_not_observed_twice(seconds: float) -> None:
 
 
 def test_replacements_stay_within_the_budget_of_an_hour() -> None:
-    ill = load(*busy(*SPOT[4:]), rate=1.0)
-    first = diagnosed(ill, passed(*SPOT[:4], suspects={i: at(-60) for i in SPOT[:4]}))
-    assert (first.replace, first.over_budget) == (tuple(SPOT[:2]), tuple(SPOT[2:4]))
-    assert first.memory.silent == tuple(SPOT[:4])
+    """One that fails is before those that are silent; a day later, replacements are forgotten."""
+    ill = load(worker(SPOT[3], 10, 10), *busy(*SPOT[4:]), rate=1.0)
+    before = (at(-86_400), at(-86_399))
+    suspects = {i: at(-60) for i in SPOT[:4]}
+    first = diagnosed(ill, passed(*SPOT[:3], suspects=suspects, replaced=before))
+    assert (first.replace, first.over_budget) == ((SPOT[3], SPOT[0]), tuple(SPOT[1:3]))
+    assert set(first.memory.silent) == set(SPOT[:4])
     spent = replaced(first.memory, first.replace, at(0))
-    assert spent.suspects.keys() == set(SPOT[2:4])
+    assert (spent.suspects.keys(), spent.replaced) == (set(SPOT[1:3]), (before[1], at(0), at(0)))
     # A replacement is requested up to half a minute after the turn that is remembered.
     later = diagnosed(replace(ill, at=at(3629)), spent)
-    assert (later.replace, set(later.over_budget)) == ((), set(SPOT[2:4]))
+    assert (later.replace, set(later.over_budget)) == ((), set(SPOT[1:3]))
+    assert later.replaces_at == at(3600)
     renewed = diagnosed(replace(ill, at=at(3630)), later.memory)
-    assert set(renewed.replace) == set(SPOT[2:4])
+    assert set(renewed.replace) == set(SPOT[1:3])
 
 
 def test_a_disabled_policy_judges_no_worker_and_remembers_service() -> None:
@@ -262,8 +278,8 @@ WORKERS = st.lists(
     st.builds(
         worker,
         st.sampled_from([*SPOT, "i-0f0f0f0f0f0f0f0f0"]),
-        st.integers(1, 40),
-        st.integers(0, 40),
+        st.integers(5, 40),
+        st.integers(0, 5),
         last=st.integers(-900, 0),
         name=st.sampled_from(["left", "right"]),
     ),
@@ -290,7 +306,9 @@ def test_a_replacement_has_a_reason_a_second_observation_and_a_budget(
 
 @pytest.mark.parametrize(("by", "suspect"), [(0.0, False), (13.9, False), (14.0, True)])
 def test_an_idle_worker_is_idle_and_not_silent(by: float, suspect: bool) -> None:
-    assert bool(diagnosed(load(*busy(*SPOT[1:])), passed(SPOT[0], by=by)).reasons) is suspect
+    reasons = diagnosed(load(*busy(*SPOT[1:])), passed(SPOT[0], by=by)).reasons
+    why = "finished no request for 3600 s, although its share was 14"
+    assert reasons == ({SPOT[0]: why} if suspect else {})
 
 
 def test_a_suspect_of_several_stays_one_until_it_logs_when_others_are_replaced() -> None:
@@ -325,7 +343,10 @@ def test_of_a_silent_half_one_is_replaced_late_and_the_others_once_its_successor
     first = diagnosed(at_ease, half_silent(1800))
     assert (first.replace, first.logs_missing) == ((SPOT[0],), 3)
     assert first.memory.silent == (SPOT[0],)
-    assert first.reasons[SPOT[0]].endswith("replaced to see whether its successor reports")
+    why = "finished no request for 1800 s, although its share was 20"
+    tried = {SPOT[0]: f"{why}; it is replaced to see whether its successor reports"}
+    assert first.reasons == {**dict.fromkeys(SPOT[:3], why), **tried}
+    assert [one.since for one in first.suspects] == [at(-60), at(-1800), at(-1800)]
     # The next one waits for half of the silence: 20 minutes.
     for ago_s, due in ((1199, ()), (1200, (SPOT[0],))):
         again = half_silent(2400, replaced=(at(-ago_s),))
@@ -429,7 +450,8 @@ def test_what_alone_tries_a_new_version_is_covered_at_first_and_replaced_outside
     began: float, covered: bool
 ) -> None:
     new = replace(instances(SPOT[:1])[0], template="8")
-    groups = (group("spot", 6, (new, *instances(SPOT[1:]))), group("on-demand", 0))
+    members = (new, *instances(SPOT[1:], leaving=("gone",)))
+    groups = (group("spot", 6, members), group("on-demand", 0))
     trial = NewVersion(version="8", since=at(-5000), instances=1)
     spent = passed(SPOT[0], replaced=(at(-60), at(-50)), suspects={SPOT[0]: at(-60)}, trial=trial)
     spent = replace(spent, in_service_since={**OLD.in_service_since, SPOT[0]: at(began)})
@@ -708,29 +730,42 @@ def test_requests_that_wait_ring_without_an_instance_where_own_workers_should_ta
 
 
 @pytest.mark.parametrize(
-    ("racks", "last", "declared", "silent"), [(2, 0, 2, 0), (2, 0, 3, 1), (3, -300, 3, 3)]
+    ("racks", "last", "declared", "finished", "silent"),
+    [(2, 0, 2, 112, 0), (2, 0, 3, 112, 1), (2, 0, 3, 111, 0), (3, -300, 3, 180, 3)],
 )
 def test_workers_on_premises_only_raise_alarms(
-    racks: int, last: float, declared: int, silent: int
+    racks: int, last: float, declared: int, finished: int, silent: int
 ) -> None:
+    """Eight workers have their share of requests when each might have had fourteen."""
     seen = load(*busy(*SPOT), *onprem(*[0.0] * racks, last=last))
+    seen = replace(seen, finished=finished)
     missing = diagnosed(seen, onprem_workers=declared)
     assert (missing.onprem_silent, missing.reasons, missing.replace) == (silent, {}, ())
 
 
 def test_a_slow_worker_on_premises_is_compared_with_its_like_and_observed_twice() -> None:
     memory, slow = OLD, {"rack-2": "serves 3.0 times slower than its peers"}
-    for seconds, mean_s, reasons, due in (
-        (0, 6.0, {}, ()),
-        (60, 18.0, slow, ()),
-        (120, 18.0, slow, ("rack-2",)),
-        (180, 6.0, {}, ()),
+    fails = {"rack-2": "20 of 20 requests failed"}
+    for seconds, mean_s, failed, well, reasons, due in (
+        (0, 6.0, 0, 6, {}, ()),
+        (60, 18.0, 0, 6, slow, ()),
+        (120, 18.0, 0, 6, slow, ("rack-2",)),
+        (180, 6.0, 20, 6, fails, ("rack-2",)),
+        # Of eight, four fail; then five.
+        (240, 6.0, 20, 2, fails, ("rack-2",)),
+        (300, 6.0, 20, 1, {}, ()),
     ):
-        cloud = [worker(i, mean_s=1.0, last=seconds) for i in SPOT]
-        seen = load(*cloud, *onprem(6.0, 6.0, mean_s, last=seconds), seconds=seconds)
+        cloud = [worker(i, failed=20 * (n >= well), last=seconds) for n, i in enumerate(SPOT[:5])]
+        racks = [
+            *onprem(6.0, 6.0, last=seconds),
+            worker("", failed=failed, mean_s=mean_s, last=seconds, name="rack-2"),
+        ]
+        seen = load(*cloud, *racks, seconds=seconds)
         found = diagnosed(seen, memory)
-        assert {one.instance_id: one.why for one in found.suspects if one.on_premises} == reasons
+        own = [one for one in found.suspects if one.on_premises]
+        assert {one.instance_id: one.why for one in own} == reasons
+        assert {one.kind for one in own} <= {Suspicion.FAILING if failed else Suspicion.SLOW}
         assert (found.onprem_due, found.onprem_suspect) == (due, len(due))
-        assert (found.reasons, found.replace) == ({}, ())
+        assert well < 6 or (found.reasons, found.replace) == ({}, ())
         memory = found.memory
     assert memory.onprem_suspects == {}

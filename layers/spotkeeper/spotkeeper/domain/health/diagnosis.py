@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from statistics import median
 
@@ -56,11 +56,11 @@ class Diagnosis:
     the hourly budget.
     """
 
-    replace: tuple[str, ...]
-    reasons: dict[str, str]
-    onprem_silent: int
-    over_budget: tuple[str, ...]
     memory: HealthMemory
+    onprem_silent: int
+    replace: tuple[str, ...] = ()
+    reasons: dict[str, str] = field(default_factory=dict)
+    over_budget: tuple[str, ...] = ()
     bootstrap: tuple[str, ...] = ()
     logs_missing: int = 0
     onprem_due: tuple[str, ...] = ()
@@ -84,25 +84,28 @@ def diagnose(
     again before it replaces them, and then remembers each replacement with `replaced`.
     """
     policy = fleet.worker_health
-    of_last_day = [at for at in memory.replaced if now - at < timedelta(days=1)]
+    of_last_day = tuple(at for at in memory.replaced if now - at < timedelta(days=1))
     of_last_hour = [at for at in of_last_day if now - at < timedelta(hours=1) + LONGEST_TURN]
-    if len(of_last_day) != len(memory.replaced):
-        memory = replace(memory, replaced=tuple(of_last_day))
+    memory = replace(memory, replaced=of_last_day)
+    onprem_silent = _onprem_silent(load, fleet, memory, now)
+    if not policy.enabled:
+        off = replace(
+            memory, suspects={}, silent=(), onprem_suspects={}, unreported={}, unproven=()
+        )
+        return Diagnosis(onprem_silent=onprem_silent, memory=off)
     budget = max(0, policy.replacements_per_hour - len(of_last_hour))
-    quiet = silent(memory, fleet, now) if policy.enabled else {}
+    quiet = silent(memory, fleet, now)
     missing = logs_rather_missing(quiet, memory, load, fleet)
-    launching = unreported(load, memory, fleet, now) if policy.enabled else {}
+    launching = unreported(load, memory, fleet, now)
     never_reported = {i: launching[i] for i in late(launching, memory, fleet, now)}
-    slow, failing = _slow_failing(load, memory, fleet, now) if policy.enabled else ({}, {})
+    slow, failing = _slow_failing(load, memory, fleet, now)
     ill = slow | failing
-    idle = idle_beside_requests(memory, fleet, now) if policy.enabled else {}
+    idle = idle_beside_requests(memory, fleet, now)
     dead = [i for i in quiet if i in memory.silent]
     trial = {i: why for i, why in quiet.items() if i not in dead}
     trial_of = on_trial(trial, budget, memory, fleet, now) if missing else tuple(trial)
     reasons = {i: quiet[i] for i in (*dead, *trial_of)} | idle | ill | never_reported
-    onprem_slow, onprem_failing = (
-        _onprem_suspicions(load, policy, now) if policy.enabled else ({}, {})
-    )
+    onprem_slow, onprem_failing = _onprem_suspicions(load, policy, now)
     onprem = onprem_slow | onprem_failing
     suspects, due = _observed(reasons, memory.suspects, now)
     due = tuple(sorted(due, key=lambda i: (i not in ill, -memory.expected.get(i, 0.0))))
@@ -119,9 +122,9 @@ def diagnose(
     more = [g for g in groups if sum(i.phase is not Phase.LEAVING for i in g.instances) > g.desired]
     wanted = tuple(i for i in wanted if i not in canary(memory.trial, more))
     free = _would_start_now([i for i in wanted if i in never_reported], groups, memory)
-    free = (*free, *(i for i in wanted if i in tries and i not in free))
+    free = tuple(dict.fromkeys((*free, *(i for i in wanted if i in tries))))
     free = free if policy.replacements_per_hour else ()
-    wanted = (*free, *(i for i in wanted if i not in free))
+    wanted = tuple(dict.fromkeys((*free, *wanted)))
     budget = max(budget, len(free))
     deadline = timedelta(seconds=DEADLINES * fleet.availability.launch_deadline_s)
     tries = {i for i in tries if now - memory.in_service_since.get(i, now) < deadline}
@@ -160,7 +163,7 @@ def diagnose(
             ),
         ),
         logs_missing=len(trial) if missing else 0,
-        onprem_silent=_onprem_silent(load, fleet, memory, now),
+        onprem_silent=onprem_silent,
         replaces_at=replaces_at,
         over_budget=wanted[budget:],
         memory=replace(
@@ -169,17 +172,13 @@ def diagnose(
             silent=due,
             onprem_suspects=onprem_suspects,
             unreported={i: memory.starting[i] for i in launching},
-            unproven=tuple(sorted({*unproven_of(memory, now), *tries})) if policy.enabled else (),
+            unproven=tuple(sorted({*unproven_of(memory, now), *tries})),
         ),
         bootstrap=tuple(sorted(never_reported)),
         free=free,
         onprem_due=onprem_due,
-        nobody_serves=(
-            nobody_serves(memory, now, declared=fleet.onprem_workers)
-            or _most_fail(load, memory, policy)
-        )
-        if policy.enabled
-        else "",
+        nobody_serves=nobody_serves(memory, now, declared=fleet.onprem_workers)
+        or _most_fail(load, memory, policy),
     )
 
 
@@ -231,7 +230,7 @@ def _slow_failing(
     """Return the reason against each instance that is slow, and that fails, unlike its peers."""
     policy = fleet.worker_health
     by_instance = _by_instance(load)
-    ours = [i for i in memory.in_service_since if i not in memory.starting]
+    ours = memory.in_service_since
     lately, always, everyone = _all_failing(load, memory, policy)
     differ = _differ(everyone, {*lately, *always}) >= CERTAIN
     known = {**always, **lately} if differ else lately
@@ -266,7 +265,7 @@ def _all_failing(
     ended = {i: (max(0, -n), max(0, n)) for i, n in memory.failures.items()}
     lately = dict[str, str]()
     for i, workers in _by_instance(load).items():
-        failed = sum(min(worker.failed, worker.finished) for worker in workers)
+        failed = sum(worker.failed for worker in workers)
         window = sum(worker.finished for worker in workers) - failed, failed
         ended[i] = max(window, ended.get(i, window), key=sum)
         if why := _failing(workers, policy):
@@ -296,8 +295,8 @@ def _one_that_fails(
     last = max(memory.replaced, default=now)
     if any(memory.in_service_since[i] > last for i in failing):
         return {}
-    worst = sorted(failing, key=lambda i: (i not in memory.suspects, -memory.failures.get(i, 0), i))
-    return {i: failing[i] for i in one_at_a_time((*worst,), timedelta(0), memory, fleet, now)}
+    first = sorted(failing, key=lambda i: (i not in memory.suspects, i))
+    return {i: failing[i] for i in one_at_a_time((*first,), timedelta(0), memory, fleet, now)}
 
 
 def _most_fail(load: Load, memory: HealthMemory, policy: WorkerHealthPolicy) -> str:
