@@ -270,8 +270,11 @@ def test_replacements_stay_within_the_budget_of_an_hour() -> None:
 
 
 def test_a_disabled_policy_judges_no_worker_and_remembers_service() -> None:
-    off = diagnosed(load(*busy(*SPOT[1:])), HUNG, policy=WorkerHealthPolicy(enabled=False))
-    assert (off.reasons, off.memory.in_service_since) == ({}, OLD.in_service_since)
+    seen = dict.fromkeys(SPOT[:1], at(-60))
+    judged = replace(HUNG, suspects=seen, onprem_suspects=seen, silent=tuple(SPOT[:1]))
+    judged = replace(judged, unreported=seen, unproven=tuple(SPOT[:1]))
+    off = diagnosed(load(*busy(*SPOT[1:])), judged, policy=WorkerHealthPolicy(enabled=False))
+    assert (off.reasons, off.memory) == ({}, HUNG)
 
 
 WORKERS = st.lists(
@@ -350,7 +353,8 @@ def test_of_a_silent_half_one_is_replaced_late_and_the_others_once_its_successor
     # The next one waits for half of the silence: 20 minutes.
     for ago_s, due in ((1199, ()), (1200, (SPOT[0],))):
         again = half_silent(2400, replaced=(at(-ago_s),))
-        assert diagnosed(at_ease, again).replace == due
+        found = diagnosed(at_ease, again)
+        assert (found.replace, found.replaces_at) == (due, None)
     # An instance in service since then has logged requests. Two an hour are replaced.
     since = {**OLD.in_service_since, SPOT[3]: at(-300)}
     came = half_silent(2400, in_service_since=since, replaced=(at(-500),))

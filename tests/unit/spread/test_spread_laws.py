@@ -107,19 +107,20 @@ def test_clocks_apart_change_nothing(fleet: Mapping[str, Place], need: int, apar
 
 
 @pytest.mark.parametrize(
-    ("after", "held"),
+    ("after", "floor", "held"),
     [
-        (timedelta(0), (3, 5)),
-        (EXPIRES + KEPT - timedelta(seconds=1), (3, 5)),
-        (EXPIRES + KEPT, (3, 3)),
-        (EXPIRES + 2 * KEPT - timedelta(seconds=1), (3, 3)),
-        (EXPIRES + 2 * KEPT, (1, 1)),
+        (timedelta(0), 1, (3, 5)),
+        (EXPIRES + KEPT - timedelta(seconds=1), 1, (3, 5)),
+        (EXPIRES + KEPT, 1, (3, 3)),
+        (EXPIRES + 2 * KEPT - timedelta(seconds=1), 1, (3, 3)),
+        (EXPIRES + 2 * KEPT, 1, (1, 1)),
+        (EXPIRES + 2 * KEPT, 4, (3, 3)),
     ],
 )
 def test_a_share_that_nobody_renews_loses_its_trial_then_its_cover(
-    after: timedelta, held: tuple[int, int]
+    after: timedelta, floor: int, held: tuple[int, int]
 ) -> None:
-    share = Share(term=7, cover=3, ask=5, written=NOW).in_force(1, NOW + after)
+    share = Share(term=7, cover=3, ask=5, written=NOW).in_force(floor, NOW + after)
     assert (share.cover, share.ask) == held
 
 
@@ -145,8 +146,12 @@ WEST, EAST, EU = NAMES[:3]
         ),
         # It launches: it is kept, and nobody else is tried.
         (
-            {WEST: place(3, 2, refused=CAPACITY), EAST: place(0, 0, launching=1)},
-            {WEST: (3, 3), EAST: (0, 1)},
+            {
+                WEST: place(3, 2, refused=CAPACITY),
+                EAST: place(0, 0, launching=1),
+                EU: place(0, 0, 0.2),
+            },
+            {WEST: (3, 3), EAST: (0, 1), EU: (0, 0)},
         ),
         # It serves: its cover moves.
         ({WEST: place(3, 2, refused=CAPACITY), EAST: place(0, 1)}, {WEST: (2, 2), EAST: (1, 1)}),
@@ -193,6 +198,10 @@ WEST, EAST, EU = NAMES[:3]
             {WEST: place(2, 1, refused=CAPACITY), EAST: place(2, 0, standing=Standing.STALE)},
             {WEST: (2, 2), EAST: (2, 2)},
         ),
+        (
+            {WEST: place(2, 3), EAST: place(2, 0, bare=2, standing=Standing.STALE)},
+            {WEST: (2, 2), EAST: (2, 2)},
+        ),
         # What a group may not hold is on trial elsewhere, as far as that group may hold it.
         (
             {WEST: place(9, 5, most=5), EAST: place(2, 2, most=4), EU: place(0, 0, 0.5)},
@@ -226,6 +235,8 @@ def test_a_region_that_refused_rests_for_a_fixed_time(
     west = place(3, 2, refused=CAPACITY)
     fleet = {WEST: west, EAST: place(0, 0, refused=refused)}
     rests = spread(3, HOME, fleet, NOW)[EAST].rests_until
+    fleet = {WEST: west, EAST: place(0, 0, refused=refused, rests_until=rests)}
+    assert spread(3, HOME, fleet, NOW + rest / 2)[EAST].rests_until == rests
     for later, asked in ((rest - timedelta(seconds=1), 0), (rest, 1)):
         fleet = {WEST: west, EAST: place(0, 0, rests_until=rests)}
         assert divide(3, fleet, NOW + later)[EAST] == (0, asked)

@@ -121,8 +121,8 @@ class Place:
 
 
 def spread(need: int, home: str, places: Mapping[str, Place], now: datetime) -> dict[str, Place]:
-    """Divide a need among regions by what they report."""
-    by_price = sorted(places, key=lambda r: (places[r].price, r != home))
+    """Divide a need among regions, the home first, by what they report."""
+    by_price = sorted(places, key=lambda r: places[r].price)
     takers = [r for r in by_price if places[r].standing is Standing.OPEN]
     rests = {r: place.resting(now) for r, place in places.items()}
     by_rest = sorted(takers, key=lambda r: rests[r] or NEVER)
@@ -140,7 +140,7 @@ def spread(need: int, home: str, places: Mapping[str, Place], now: datetime) -> 
             count = min(count, max(0, places[to].report.serving - cover[to]))
             cover[origin], cover[to] = cover[origin] - count, cover[to] + count
     for origin in by_price:  # Both groups are short: on-demand where nothing was refused of late.
-        able = [r for r in by_rest if r != origin and not places[r].report.bare]
+        able = [r for r in by_rest if not places[r].report.bare]
         if able and places[origin].standing is not Standing.STALE:
             count = min(places[origin].report.bare, cover[origin])
             cover[origin], cover[able[0]] = cover[origin] - count, cover[able[0]] + count
