@@ -759,7 +759,8 @@ def test_a_slow_worker_on_premises_is_compared_with_its_like_and_observed_twice(
         (240, 6.0, 20, 2, fails, ("rack-2",)),
         (300, 6.0, 20, 1, {}, ()),
     ):
-        cloud = [worker(i, failed=20 * (n >= well), last=seconds) for n, i in enumerate(SPOT[:5])]
+        rest = {"mean_s": 1.0, "last": seconds}
+        cloud = [worker(i, failed=20 * (n >= well), **rest) for n, i in enumerate(SPOT[:5])]
         racks = [
             *onprem(6.0, 6.0, last=seconds),
             worker("", failed=failed, mean_s=mean_s, last=seconds, name="rack-2"),
