@@ -26,7 +26,7 @@ from spotkeeper_lab.promises import Promise
 from spotkeeper_lab.run.chaos import run
 from spotkeeper_lab.scenario import draw
 
-SEEDS, NOTICED = 20, 46
+SEEDS, NOTICED = 20, 44
 DOMAIN, TURNS, ADAPTERS = "spotkeeper.domain", "spotkeeper.turns", "spotkeeper.adapters"
 BACKFILL, DECIDE = f"{DOMAIN}.availability.backfill", f"{DOMAIN}.availability.decide"
 READING, HEALTH = f"{TURNS}.reading", f"{DOMAIN}.health"
@@ -172,7 +172,7 @@ def every(times: int, instead: Any) -> Callable[[Function], Function]:
 
 
 FAULTS = (
-    # The eight that passed before.
+    # Those that passed before. Where a milder fault is noticed, its worse form is not planted.
     Planted("twice the backfill", BACKFILL, "_wanted", wanted(lambda n: 2 * n)),
     Planted("spot three times too large", SIZE, "_sizing_of", instances(lambda n, _: 3 * n)),
     Planted(
@@ -182,21 +182,13 @@ FAULTS = (
         instances(lambda n, t: max(n, t.spot.desired)),
     ),
     Planted("warned workers never drained", DECIDE, "marks", answers([])),
-    Planted(
-        "interruption events do nothing",
-        f"{TURNS}.check_availability",
-        "action_for",
-        answers(InterruptionAction.IGNORE),
-    ),
     Planted("backfill ten minutes late", BACKFILL, "_wanted", late),
     Planted("half of the shortfall", BACKFILL, "_wanted", wanted(lambda n: n // 2)),
     Planted(
         "no backfill while logs are stale", f"{TURNS}.check_availability", "snapshot_of", stale
     ),
     # Backfill and release.
-    Planted("no backfill at all", BACKFILL, "_wanted", wanted(lambda n: 0)),
     Planted("one too many", BACKFILL, "_wanted", wanted(lambda n: n + bool(n))),
-    Planted("on-demand is never released", BACKFILL, "_still_needed", answers(10**6)),
     Planted("on-demand is released at once", BACKFILL, "_still_needed", answers(0)),
     Planted("no cap on a broken configuration", BACKFILL, "_cap", answers(10**6)),
     Planted("missing capacity is capped", BACKFILL, "_cap", answers(1)),
@@ -249,6 +241,7 @@ FAULTS = (
     Planted("a working instance is suspected", DIAGNOSIS, "silent", suspecting),
     Planted("nobody serves, and no alarm", DIAGNOSIS, "nobody_serves", answers("")),
     Planted("slow workers stay", DIAGNOSIS, "_slow", answers({})),
+    Planted("missing logs are deaths", DIAGNOSIS, "logs_rather_missing", answers(False)),
     Planted("what never worked stays", DIAGNOSIS, "late", answers(())),
     Planted(
         "no budget of replacements",

@@ -72,6 +72,8 @@ SHRUNK_S = 3300.0
 CURED_S = 900.0
 CURED_REQUESTS = 40.0
 REPLACED_AN_HOUR = 2
+# Several workers of which only the logs are missing run on for this long.
+MUTED_S = 1500.0
 # A fleet with a promise reaches the least load of this time.
 GROWN_S = 345.0
 # An alarm says within this that nobody serves.
@@ -169,7 +171,7 @@ EXCUSES: Mapping[Promise, Mapping[Kind, float]] = {
     Promise.SLOWED: _AWS | _UNSEEN | _FORGOTTEN,
     Promise.ALARMED: _AWS | _FORGOTTEN,
     Promise.TURNS: _AWS,
-    Promise.REASONED: _UNSEEN,
+    Promise.REASONED: _for((Kind.LOGS_LATE, Kind.CLOCKS_FAR), 900.0),
     Promise.BUDGET: {},
     Promise.ORPHANS: _for(_AWS, 1500.0),
     Promise.ISOLATED: _AWS,
@@ -1126,9 +1128,11 @@ class Acting(Check):
         lost = [f for f in self.scenario.faults if f.kind in forgotten]
         memories = 1 + sum(self.now_s - 3600.0 < f.at_s <= self.now_s for f in lost)
         since_s = self.truth.works_since.get(name, self.now_s)
+        half = world.active.get(Kind.HALF_LOGS)
+        several = half and len(world.mute) > 1 and self.now_s - half.at_s < MUTED_S
         if self.now_s - since_s > 600.0 and name not in {
             *world.hung,
-            *world.muted,
+            *(world.muted - world.mute if several else world.muted),
             *world.logs.failing,
             *world.force.slower,
         }:
