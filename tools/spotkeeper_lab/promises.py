@@ -1128,11 +1128,9 @@ class Acting(Check):
         lost = [f for f in self.scenario.faults if f.kind in forgotten]
         memories = 1 + sum(self.now_s - 3600.0 < f.at_s <= self.now_s for f in lost)
         since_s = self.truth.works_since.get(name, self.now_s)
-        half = world.active.get(Kind.HALF_LOGS)
-        several = half and len(world.mute) > 1 and self.now_s - half.at_s < MUTED_S
         if self.now_s - since_s > 600.0 and name not in {
             *world.hung,
-            *(world.muted - world.mute if several else world.muted),
+            *(world.muted - self._only_mute()),
             *world.logs.failing,
             *world.force.slower,
         }:
@@ -1143,6 +1141,17 @@ class Acting(Check):
         hour = sum(self.now_s - at_s < 3600.0 for at_s in self._spent_s)
         if hour > REPLACED_AN_HOUR * memories:
             self.watch.broken(Promise.BUDGET, f"{hour} replacements in an hour")
+
+    def _only_mute(self) -> set[str]:
+        """The instances of which certainly only the logs are missing, as yet.
+
+        Where the load has changed, the others may serve as if these were dead.
+        """
+        fault, now_s = self.world.active.get(Kind.HALF_LOGS), self.now_s
+        if fault is None or now_s - fault.at_s > MUTED_S or len(self.world.mute) == 1:
+            return set()
+        changed = any(fault.at_s - 3600.0 < at_s < now_s for at_s, _ in self.scenario.loads[1:])
+        return set() if changed else self.world.mute
 
     def _starts_again(self, view: InstanceView) -> bool:
         """Whether an instance never served, and a later one of its group does."""
