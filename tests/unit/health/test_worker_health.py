@@ -260,7 +260,7 @@ def test_replacements_stay_within_the_budget_of_an_hour() -> None:
     assert (first.replace, first.over_budget) == ((SPOT[3], SPOT[0]), tuple(SPOT[1:3]))
     assert set(first.memory.silent) == set(SPOT[:4])
     spent = replaced(first.memory, first.replace, at(0))
-    assert (spent.suspects.keys(), spent.replaced) == (set(SPOT[1:3]), (before[1], at(0), at(0)))
+    assert ({*spent.suspects}, spent.replaced) == ({*SPOT[1:3]}, (before[1], at(0), at(0)))
     # A replacement is requested up to half a minute after the turn that is remembered.
     later = diagnosed(replace(ill, at=at(3629)), spent)
     assert (later.replace, set(later.over_budget)) == ((), set(SPOT[1:3]))
@@ -759,8 +759,10 @@ def test_a_slow_worker_on_premises_is_compared_with_its_like_and_observed_twice(
         (240, 6.0, 20, 2, fails, ("rack-2",)),
         (300, 6.0, 20, 1, {}, ()),
     ):
-        rest = {"mean_s": 1.0, "last": seconds}
-        cloud = [worker(i, failed=20 * (n >= well), **rest) for n, i in enumerate(SPOT[:5])]
+        cloud = [
+            worker(i, failed=20 * (n >= well), mean_s=1.0, last=seconds)
+            for n, i in enumerate(SPOT[:5])
+        ]
         racks = [
             *onprem(6.0, 6.0, last=seconds),
             worker("", failed=failed, mean_s=mean_s, last=seconds, name="rack-2"),
