@@ -17,8 +17,6 @@ WARNING_LIFETIME = timedelta(minutes=15)
 def at_risk(snapshot: Snapshot, memory: AvailabilityMemory) -> dict[str, datetime]:
     """Merge old and new warnings of instances that are still in a group."""
     now, groups = snapshot.now, snapshot.groups
-    if not memory.at_risk and not snapshot.warned:
-        return {}
     present = {i.instance_id for g in (groups.spot, groups.on_demand) for i in g.instances}
     notice = timedelta(seconds=snapshot.fleet.availability.notice_s)
     merged = {i: at for i, at in memory.at_risk.items() if i in present}
@@ -33,8 +31,6 @@ def lapsed(
     snapshot: Snapshot, memory: AvailabilityMemory, risky: frozenset[str]
 ) -> tuple[str, ...]:
     """Name the marked instances no longer at risk: with the mark, their workers refuse work."""
-    if not memory.drained:
-        return ()
     groups = (snapshot.groups.spot, snapshot.groups.on_demand)
     there = {i.instance_id for g in groups for i in g.instances if i.phase is Phase.IN_SERVICE}
     return tuple([i for i in memory.drained if i in there and i not in risky])
@@ -71,8 +67,7 @@ def early_replacements(assessment: Assessment) -> list[ReplaceEarly]:
     desired capacity. AWS may leave such an instance running, and recommend its replacement next.
     """
     taken = assessment.snapshot.taken
-    going = assessment.risky | taken
-    if not assessment.policy.early_replacement or assessment.both_short or not going:
+    if not assessment.policy.early_replacement or assessment.both_short:
         return []
     fleet, now = assessment.snapshot.fleet, assessment.now
     canary = assessment.spot.tried and now in assessment.launching.since.values()
@@ -96,8 +91,6 @@ def left_running(assessment: Assessment) -> list[Terminate]:
 
     AWS refuses to end an instance that has ended. Only what the memory names is ended.
     """
-    if not assessment.memory.detached:
-        return []
     sweep = assessment.snapshot.sweep
     running = (assessment.snapshot.running or frozenset()).union(sweep.detached if sweep else ())
     over = overdue(assessment.memory, assessment.policy, assessment.now) & running
