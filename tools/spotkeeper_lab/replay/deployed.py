@@ -87,12 +87,10 @@ class Spotkeeper(Rule):
         super().__init__(settings)
         self.name = f"best member: {member}" if member else self.name
         self._fleet = fleet_of(settings)
-        self._known = Choice(index=FAMILY.index(member)) if member else None
+        scores = unjudged(settings.wait_s, settings.share, NEVER)
+        self._known = Choice(index=FAMILY.index(member), scores=scores) if member else None
         self._memory = HealthMemory()
-        self._history = LoadHistory()
-        if member:
-            scores = unjudged(settings.wait_s, settings.share, NEVER)
-            self._history = LoadHistory(scores=scores)
+        self._history = LoadHistory(scores=scores) if member else LoadHistory()
         self._agents = _Agents(settings.log_batch_s)
         # What was sent in a slot of ten seconds, added up, oldest first.
         self._digests: deque[LoadDigest] = deque()
