@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from spotkeeper.domain.sizing.shadows import FAMILY
 from spotkeeper_lab.replay.deployed import Spotkeeper
 from spotkeeper_lab.replay.engine import replay
 from spotkeeper_lab.replay.rules import erlang_workers
@@ -115,3 +116,4 @@ def test_slots_that_workers_do_not_have_cost_an_hour_and_not_the_promise() -> No
     assert (run.wait_s[trace.arrival_s > HOUR_S] <= settings.wait_s).all()
     known = replay(trace, Spotkeeper(settings), settings)
     assert run.row.worker_hours < 1.1 * known.row.worker_hours
+    assert replay(trace, Spotkeeper(settings, FAMILY[0]), settings).row.worker_hours > 0
