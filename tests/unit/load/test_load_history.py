@@ -18,6 +18,7 @@ from spotkeeper.domain.load.history import (
     as_if_full,
     extended,
     learned,
+    own_starts,
     slower_when_full,
     spread,
 )
@@ -57,6 +58,12 @@ def test_steps_without_a_turn_are_quiet_and_a_day_is_kept() -> None:
     assert history.work_ms == (*[12_000] * 10, *[0] * 50, *[12_000] * 10)
     long = after(steady(15, away), away, history)
     assert long.requests == (*[0] * (DAY_MINUTES - 10), *[12] * 10)
+
+
+def test_the_starts_of_a_step_are_counted_once_and_the_late_ones_among_them() -> None:
+    soon, late = steady(5, waited=3), steady(5, SENT - timedelta(minutes=9), waited=20)
+    starts = own_starts([*soon, *late, *soon[:9]], 10.0).values()
+    assert (sum(count for count, _ in starts), sum(late for _, late in starts)) == (120, 60)
 
 
 def test_late_logs_count_while_their_step_is_read() -> None:
