@@ -302,7 +302,6 @@ class Told(Troubled):
             yield f"not whole, with {has}: {why_of(status)}"
         if status.in_service not in (None, len(now.in_service)):
             yield f"{status.in_service} in service, there are {len(now.in_service)}"
-        yield from self._wrong_unproven(status)
         if waiting := status.waiting:
             if (waiting.requests, waiting.in_flight) != (self.force.queued, self.force.in_flight):
                 yield f"{waiting} wait, {self.force.queued} do"
@@ -323,9 +322,9 @@ class Told(Troubled):
             if controller is Controller.AVAILABILITY and status.whole and stale:
                 yield f"whole, and no availability turn has succeeded for {true_s} s"
 
-    def _wrong_unproven(self, status: FleetStatus) -> Iterator[str]:
+    def _wrong_unproven(self, status: FleetStatus, line: str) -> Iterator[str]:
         """Name a count of instances that are not known to serve, where turns could know more."""
-        ages_s = status.turn_age_s.values()
+        ages_s = (*status.turn_age_s.values(), status.log_age_s)
         if status.stale or any(age_s is None or age_s > STALE_TURN_S for age_s in ages_s):
             self._stale_s = self.now_s
         if max(self._stale_s, self._late_s) > self.now_s - OLD:
@@ -335,11 +334,12 @@ class Told(Troubled):
         steady = served.intersection(*(m.in_service for m in self._moments))
         there = {i.instance_id for i in self.group(self.spot).instances if i.state == IN_SERVICE}
         silent = there - (steady - self.mute - self.hung.keys())
-        if status.unproven > len(silent):
+        if status.unproven > len(silent) and "not known to serve" in line:
             yield f"{status.unproven} of spot not known to serve, at most {silent} of {there} are"
 
     def _wrong_causes(self, status: FleetStatus, line: str) -> Iterator[str]:
         """Name the causes that were not there, or not since then, or are over."""
+        yield from self._wrong_unproven(status, line)
         names, late_s = (self.spot, self.on_demand), STALE_TURN_S + OLD_S
         for name, claim in zip(names, CANNOT, strict=True):
             # What AWS gives up while it starts was launched.
