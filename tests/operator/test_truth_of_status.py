@@ -355,7 +355,9 @@ class Told(Troubled):
                     yield f"{one.failure_class}: {one.why}"
             elif not re.search("is suspended|does not exist|spot request", one.why):
                 yield f"AWS did not say since {since_s:.0f} s: {one.why}"
-            if since_s < min(self._was_well.get(name, 0.0) for name in names) - OLD_S:
+            # A group shows for minutes what its spot request says was taken.
+            shown_s = OLD if "spot request" in one.why else OLD_S
+            if since_s < min(self._was_well.get(name, 0.0) for name in names) - shown_s:
                 yield f"{one.failure_class} not since {since_s:.0f} s: {line}"
         if status.cause is Cause.TOO_FEW and status.since:
             since_s = self.time.seconds(status.since)
