@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from rich.table import Table
 
-from spotkeeper.domain.availability.actions import Drain
+from spotkeeper.domain.decision import RequestKind
 from spotkeeper.domain.interruption import InterruptionAction
 from spotkeeper.turns.turn import TurnReport
 from spotkeeper_cli.options import counted, screen
@@ -106,16 +106,16 @@ def draining(original: Function) -> Function:
 
     def fault(seen: Any) -> Any:
         marked: list[Any] = original(seen)
-        groups, first = seen.snapshot.groups, next(filter(is_mark, marked), None)
-        members = [i for group in (groups.spot, groups.on_demand) for i in group.instances]
-        return marked + [replace(first, instance_id=i.instance_id) for i in members if first]
+        groups = seen.snapshot.groups
+        every = [i.instance_id for g in (groups.spot, groups.on_demand) for i in g.instances]
+        return [replace(one, instances=tuple(every)) if is_mark(one) else one for one in marked]
 
     return fault
 
 
-def is_mark(action: Any) -> bool:
-    """Say whether an action marks an instance."""
-    return isinstance(action, Drain)
+def is_mark(request: Any) -> bool:
+    """Say whether a request marks instances."""
+    return request.kind is RequestKind.DRAIN
 
 
 def past(original: Function) -> Function:

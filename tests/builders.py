@@ -8,16 +8,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from spotkeeper.domain.availability.actions import (
-    AvailabilityAction,
-    Backfill,
-    CancelBackfill,
-    Drain,
-    EndBackfill,
-    ReplaceEarly,
-    RestoreSpot,
-    Terminate,
-)
 from spotkeeper.domain.availability.decide import Plan, alarms_of, apply, assess, plan, reason_of
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
@@ -162,19 +152,21 @@ class Turn:
         self.action, self.rule, self.reason = plan.size.action, plan.size.rule, reason_of(plan)
         self.spot, self.on_demand, self.shortfall = seen.spot, seen.on_demand, seen.shortfall
         self.alarms = alarms_of(seen, memory)
-        sizes = [a for a in plan.actions if isinstance(a, Backfill | CancelBackfill)]
-        self.on_demand_desired = sizes[0].desired if sizes else seen.on_demand.target
-        restored = self.of(RestoreSpot)
-        self.spot_desired = restored[0].desired if restored else seen.snapshot.groups.spot.desired
-        self.ends = tuple(one.instance_id for one in self.of(EndBackfill))
+        size = {each.group: each.desired for each in plan.requests if each.desired is not None}
+        spot, on_demand = seen.snapshot.groups.spot, seen.snapshot.groups.on_demand
+        self.on_demand_desired = size.get(on_demand.name, seen.on_demand.target)
+        self.spot_desired = size.get(spot.name, spot.desired)
+        self.ends = self.of(RequestKind.END)
         self.on_demand_after = self.on_demand_desired - len(self.ends)
-        self.drain = tuple(one.instance_id for one in self.of(Drain))
-        self.detach = tuple(one.instance_id for one in self.of(ReplaceEarly))
-        self.terminate = tuple(one.instance_id for one in self.of(Terminate))
+        self.drain = self.of(RequestKind.DRAIN)
+        self.detach = self.of(RequestKind.REPLACE_EARLY)
+        self.terminate = self.of(RequestKind.TERMINATE)
         self.look_again_at = plan.wake_up.at if plan.wake_up else None
 
-    def of[T](self, kind: type[T]) -> list[T]:
-        return [action for action in self.plan.actions if isinstance(action, kind)]
+    def of(self, kind: RequestKind) -> tuple[str, ...]:
+        """The instances of the requests of a kind; its groups where it is about groups."""
+        some = [each for each in self.plan.requests if each.kind is kind]
+        return tuple(name for each in some for name in each.instances or (each.group,))
 
 
 def turn(
@@ -200,8 +192,6 @@ def turn(
 
 def answered(wanted: Plan, answers: Mapping[int, Answer] | None = None) -> AvailabilityMemory:
     """The memory after a plan; AWS accepts each action but those whose number has an answer."""
-    assessment = wanted.assessment
-    asked: list[AvailabilityAction] = [*([wanted.wake_up] if wanted.wake_up else [])]
-    asked += wanted.actions
-    given = [(answers or {}).get(number, Answer.DONE) for number in range(len(asked))]
-    return apply(wanted.memory, asked, given, assessment.now)
+    requests = (*([wanted.wake_up] if wanted.wake_up else []), *wanted.requests)
+    given = [(each, (answers or {}).get(n, Answer.DONE)) for n, each in enumerate(requests)]
+    return apply(wanted.memory, wanted.assessment, given)

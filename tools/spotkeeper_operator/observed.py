@@ -118,7 +118,7 @@ def observed(fleet: Fleet, records: Iterable[DecisionRecord]) -> ObservedReport:
         ran, would = ran.plus(there, hours), would.plus(wish, hours)
     # Without instances, times and reasons, so that those of one kind are counted together.
     kinds = Counter(
-        Request(kind=one.kind, group=one.group, desired=one.desired)
+        Request(kind=one.kind, group="" if one.instances else one.group, desired=one.desired)
         for turn in turns
         for one in turn.observed
     )

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from spotkeeper.domain.availability.actions import ChangeGroup, ReplaceEarly, Unmark
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.availability.risk import lost_warnings
-from spotkeeper.domain.decision import Action
+from spotkeeper.domain.decision import Action, RequestKind
 from spotkeeper.domain.failure import FailureClass
 from spotkeeper.domain.fleet import Fleet, Group, Instance, Phase
 from spotkeeper.domain.interruption import SCHEDULED_LEAD
@@ -109,7 +108,7 @@ def test_no_warned_instance_is_replaced_early_in_times_of_maintenance_or_as_a_ca
     first = take(0, group("spot", 4, there), warned={SPOT[0]: at(-5)})
     left = tuple(i for i in there if i.instance_id not in first.detach)
     then = take(20, group("spot", 4, left))
-    assert [len(one.of(ReplaceEarly)) for one in (first, then)] == early
+    assert [len(one.detach) for one in (first, then)] == early
 
 
 def test_silent_workers_leave_a_gap_like_a_lost_instance() -> None:
@@ -290,10 +289,10 @@ def test_an_instance_that_survives_its_warning_counts_again() -> None:
     take = Turns()
     take(0, spot(), warned={SPOT[0]: at(0)})
     later = take(900, spot(), back(1))
-    assert [unmark.instance_id for unmark in later.of(Unmark)] == [SPOT[0]]
+    assert later.of(RequestKind.STOP_DRAINING) == (SPOT[0],)
     assert (later.spot.serving, later.memory.at_risk) == (3, {})
     again = take(910, spot(), back(1))
-    assert (again.spot.serving, again.of(Unmark)) == (4, [])
+    assert (again.spot.serving, again.of(RequestKind.STOP_DRAINING)) == (4, ())
 
 
 def test_an_instance_does_not_count_again_when_its_scheduled_change_is_due() -> None:
@@ -302,7 +301,7 @@ def test_an_instance_does_not_count_again_when_its_scheduled_change_is_due() -> 
     take(0, spot(), warned={SPOT[0]: at(3600) - SCHEDULED_LEAD})
     for seconds in (3600, 3660, 3840):
         seen = take(seconds, spot(), back(1))
-        assert (seen.spot.serving, seen.of(Unmark)) == (3, [])
+        assert (seen.spot.serving, seen.of(RequestKind.STOP_DRAINING)) == (3, ())
 
 
 @pytest.mark.parametrize(
@@ -467,15 +466,15 @@ def test_launches_that_aws_suspended_are_missing_and_are_resumed_once() -> None:
     stopped = frozenset({"AZRebalance", "Launch"})
     by_a_person = replace(spot(0), suspended=stopped)
     alone = Turns()(0, by_a_person)
-    assert (alone.on_demand_desired, alone.alarms, alone.of(ChangeGroup)) == (
-        2, ("configuration",), [],
+    assert (alone.on_demand_desired, alone.alarms, alone.of(RequestKind.RESUME_LAUNCH)) == (
+        2, ("configuration",), (),
     )  # fmt: skip
     take, by_aws = Turns(), replace(by_a_person, suspended_by_aws=frozenset({"Launch"}))
     first = take(0, by_aws)
     assert (first.on_demand_desired, first.alarms) == (4, ())
-    assert [resume.group for resume in first.of(ChangeGroup)] == ["spot"]
-    assert take(60, by_aws).of(ChangeGroup) == []
-    assert take(3660, by_aws).of(ChangeGroup)
+    assert first.of(RequestKind.RESUME_LAUNCH) == ("spot",)
+    assert take(60, by_aws).of(RequestKind.RESUME_LAUNCH) == ()
+    assert take(3660, by_aws).of(RequestKind.RESUME_LAUNCH)
 
 
 def test_pending_instances_are_waited_for_and_not_ended() -> None:
@@ -619,8 +618,7 @@ def test_instances_without_logs_yet_are_neither_short_nor_a_reason_to_release() 
 def test_a_dead_instance_that_its_group_still_lists_is_replaced() -> None:
     lost = Turns()(0, spot(), taken=frozenset(SPOT[:1]))
     assert (lost.spot.serving, lost.on_demand_desired) == (3, 1)
-    assert [(r.instance_id, r.taken) for r in lost.of(ReplaceEarly)] == [(SPOT[0], True)]
-    assert (lost.drain, lost.memory.detached) == ((), {})
+    assert (lost.detach, lost.drain, lost.memory.detached) == ((SPOT[0],), (), {})
 
 
 @pytest.mark.parametrize("desired", [3, 5, 0])

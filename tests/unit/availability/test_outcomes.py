@@ -6,7 +6,6 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeeper.domain.availability.actions import ChangeGroup, EndBackfill, Unmark, WakeUp
 from spotkeeper.domain.availability.decide import apply, assess, plan
 from spotkeeper.domain.availability.memory import AvailabilityMemory, Level
 from spotkeeper.domain.availability.snapshot import Snapshot, Sweep
@@ -48,8 +47,8 @@ def test_a_refused_turn_leaves_the_memory_of_what_was_seen(
     situation: tuple[Snapshot, AvailabilityMemory],
 ) -> None:
     wanted = plan(assess(*situation))
-    refused = [Answer.REFUSED for _ in wanted.actions]
-    assert apply(wanted.memory, wanted.actions, refused, at(0)) == wanted.memory
+    refused = [(request, Answer.REFUSED) for request in wanted.requests]
+    assert apply(wanted.memory, wanted.assessment, refused) == wanted.memory
     before = situation[1]
     for name in ("unsure", "detached"):
         assert getattr(wanted.memory, name) == getattr(before, name)
@@ -61,12 +60,9 @@ def test_the_order_of_the_answers_does_not_matter(
     situation: tuple[Snapshot, AvailabilityMemory], random: Random
 ) -> None:
     wanted = plan(assess(*situation))
-    pairs = [(action, random.choice([*Answer])) for action in wanted.actions]
+    pairs = [(request, random.choice([*Answer])) for request in wanted.requests]
     shuffled = random.sample(pairs, len(pairs))
-    one, other = (
-        apply(wanted.memory, [a for a, _ in some], [x for _, x in some], at(0))
-        for some in (pairs, shuffled)
-    )
+    one, other = (apply(wanted.memory, wanted.assessment, some) for some in (pairs, shuffled))
     assert replace(one, detached={}, drained=()) == replace(other, detached={}, drained=())
     assert dict(one.detached) == dict(other.detached)
     assert set(one.drained) == set(other.drained)
@@ -76,7 +72,7 @@ def test_the_result_of_an_end_with_a_lost_answer_is_read_from_the_group() -> Non
     whole = group("spot", 4, instances(SPOT[:4]))
     memory = turn(-300, whole, group("on-demand", 0)).memory
     wanted = turn(0, whole, group("on-demand", 2, instances(BACK[:2])), memory).plan
-    assert [type(a) for a in wanted.actions] == [EndBackfill, EndBackfill]
+    assert [each.kind for each in wanted.requests] == [RequestKind.END, RequestKind.END]
     lost = answered(wanted, {0: Answer.LOST, 1: Answer.LOST})
     one_left = turn(10, whole, group("on-demand", 1, instances(BACK[:1])), lost)
     assert one_left.plan.assessment.moved == -1
@@ -103,15 +99,6 @@ def test_a_forgotten_mark_inside_a_group_is_removed() -> None:
     """Its workers refuse work until then, so that it does not serve."""
     spot = group("spot", 4, instances(SPOT[:4]))
     first = turn(0, spot, group("on-demand", 1), sweep=Sweep(inside=frozenset(SPOT[:1])))
-    assert [action.instance_id for action in first.of(Unmark)] == SPOT[:1]
+    assert first.of(RequestKind.STOP_DRAINING) == (SPOT[0],)
     assert first.spot.serving == 3
     assert turn(60, spot, group("on-demand", 1), first.memory).spot.serving == 4
-
-
-def test_what_is_remembered_after_a_wake_up_has_the_time_of_the_turn() -> None:
-    actions = (
-        WakeUp(at=at(75), now=at(0)),
-        ChangeGroup(kind=RequestKind.RESUME_LAUNCH, group="spot"),
-    )
-    memory = apply(AvailabilityMemory(), actions, [Answer.DONE] * 2, at(0))
-    assert (memory.wake_ups, dict(memory.resumed)) == ((at(75),), {"spot": at(0)})

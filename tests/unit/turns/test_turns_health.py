@@ -15,17 +15,16 @@ from spotkeeper.domain.decision import (
     Awaiting,
     Controller,
     DecisionRecord,
+    Request,
     RequestKind,
     Suspicion,
 )
 from spotkeeper.domain.health.decide import (
-    EndInstance,
-    HealthAction,
     HealthAssessment,
     HealthPlan,
-    ReplaceWorker,
-    ResizeSpot,
+    HealthSnapshot,
     apply,
+    assess,
     plan,
 )
 from spotkeeper.domain.health_memory import HealthMemory
@@ -35,7 +34,7 @@ from spotkeeper.domain.settings.sizing import Objective, SizingPolicy
 from spotkeeper.ports import Throttled, Unavailable
 from spotkeeper.turns import check_health
 from spotkeeper_lab.fakes import Crash, FakeLoadHistories, FakeRegions, digest, instant
-from tests.builders import at, ids, judged
+from tests.builders import at, fleet, group, ids, judged
 from tests.laws import shuffles
 from tests.unit.turns.stage import START_S, Stage, hung, served
 
@@ -193,7 +192,7 @@ def test_a_request_that_comes_too_late_is_recorded_as_refused(
 ) -> None:
     stage = Stage()
     stage.serve(0, dict.fromkeys(stage.spot, 0.9))
-    monkeypatch.setattr(check_health, "ASK_UNTIL_S", 0.0)
+    monkeypatch.setattr("spotkeeper.turns.act.ASK_UNTIL_S", 0.0)
     (record,) = stage.turn(0).records
     (outcome,) = record.refused
     assert (outcome.request.kind, record.changed) == (RequestKind.RESIZE_SPOT, False)
@@ -253,32 +252,38 @@ def spread_over(minute: int) -> list[float]:
 
 
 WHO = ids("a", 6)
-ACTIONS: list[HealthAction] = [
-    *(ResizeSpot(group="spot", desired=n, limited=False) for n in range(10)),
-    *(EndInstance(instance_id=one) for one in WHO),
-    *(ReplaceWorker(instance_id=one, reason="silent") for one in WHO),
+REQUESTS = [
+    *(Request(kind=RequestKind.RESIZE_SPOT, group="spot", desired=n) for n in range(10)),
+    *(Request(kind=RequestKind.END, instances=(one,)) for one in WHO),
+    *(Request(kind=RequestKind.REPLACE_WORKER, instances=(one,)) for one in WHO),
 ]
-PAIRS = st.lists(st.sampled_from([*product(ACTIONS, Answer)]), max_size=8)
+PAIRS = st.lists(st.sampled_from([*product(REQUESTS, Answer)]), max_size=8)
+SPOT = group("spot", 6)
+NOTHING = HealthSnapshot(
+    fleet=fleet(), spot=SPOT, sized=SPOT, on_demand=group("on-demand", 0), digests=(), queue=None,
+    history=None, now=at(0),
+)  # fmt: skip
+WANTED = plan(assess(NOTHING, HealthMemory()))
 BEFORE = HealthMemory(suspects=dict.fromkeys(WHO, at(-60)), replaced=(at(-900),))
 
 
-def applied(pairs: list[tuple[HealthAction, Answer]]) -> HealthMemory:
-    return apply(BEFORE, [a for a, _ in pairs], [answer for _, answer in pairs], at(0))
+def applied(pairs: list[tuple[Request, Answer]]) -> HealthMemory:
+    return apply(BEFORE, WANTED, pairs)
 
 
 @given(PAIRS)
 def test_refused_or_skipped_actions_leave_no_trace(
-    pairs: list[tuple[HealthAction, Answer]],
+    pairs: list[tuple[Request, Answer]],
 ) -> None:
     asked = [pair for pair in pairs if pair[1] in (Answer.DONE, Answer.LOST)]
     assert applied(pairs) == applied(asked)
-    refused = [(action, Answer.REFUSED) for action, _ in pairs]
+    refused = [(request, Answer.REFUSED) for request, _ in pairs]
     assert applied(refused) == BEFORE
 
 
 @given(PAIRS, shuffles)
 def test_the_order_of_failures_does_not_matter(
-    pairs: list[tuple[HealthAction, Answer]], random: Random
+    pairs: list[tuple[Request, Answer]], random: Random
 ) -> None:
     assert applied(random.sample(pairs, len(pairs))) == applied(pairs)
 

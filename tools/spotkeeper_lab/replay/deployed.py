@@ -9,15 +9,11 @@ from itertools import groupby
 
 import numpy as np
 
-from spotkeeper.domain.decision import Answer
+from spotkeeper.domain.decision import Answer, Request, RequestKind
 from spotkeeper.domain.fleet import Fleet, Group, Instance, Phase
 from spotkeeper.domain.health.decide import (
-    EndInstance,
-    HealthAction,
     HealthAssessment,
     HealthSnapshot,
-    ReplaceWorker,
-    ResizeSpot,
     apply,
     assess,
     checked,
@@ -120,13 +116,13 @@ class Spotkeeper(Rule):
         )
         assessed = self._followed(assess(snapshot, self._memory), seen.now_s)
         wanted = plan(assessed)
-        if any(isinstance(action, ReplaceWorker) for action in wanted.actions):
+        if any(request.kind is RequestKind.REPLACE_WORKER for request in wanted.requests):
             wanted = checked(wanted, digests)
-        answers = [Answer.DONE for _ in wanted.actions]
-        self._memory = apply(wanted.memory, wanted.actions, answers, now)
+        answers = [(request, Answer.DONE) for request in wanted.requests]
+        self._memory = apply(wanted.memory, wanted, answers)
         self.reason = wanted.sizing.reason
-        for action in wanted.actions:
-            self._act(action, fleet, seen.now_s)
+        for request in wanted.requests:
+            self._act(request, fleet, seen.now_s)
         return settings.onprem + len(fleet.instances) * settings.workers_per_instance, []
 
     def _followed(self, assessed: HealthAssessment, now_s: float) -> HealthAssessment:
@@ -161,18 +157,16 @@ class Spotkeeper(Rule):
             name="spot", desired=len(instances), minimum=0, maximum=most, instances=instances
         )
 
-    def _act(self, action: HealthAction, fleet: ReplayFleet, now_s: float) -> None:
+    def _act(self, request: Request, fleet: ReplayFleet, now_s: float) -> None:
         """Do what AWS would."""
         settings = self.settings
-        match action:
-            case ResizeSpot(desired=desired):
-                workers = settings.onprem + desired * settings.workers_per_instance
-                fleet.resize(workers, now_s, math.inf)
-            case EndInstance(instance_id=instance_id):
-                fleet.end({_name_of(instance_id)}, now_s, math.inf)
-            case ReplaceWorker(instance_id=instance_id):
-                fleet.end({_name_of(instance_id)}, now_s, math.inf)
-                fleet.launch(1, now_s, now_s + settings.cold_start_s)
+        if request.desired is not None:
+            workers = settings.onprem + request.desired * settings.workers_per_instance
+            fleet.resize(workers, now_s, math.inf)
+            return
+        fleet.end({_name_of(i) for i in request.instances}, now_s, math.inf)
+        if request.kind is RequestKind.REPLACE_WORKER:
+            fleet.launch(1, now_s, now_s + settings.cold_start_s)
 
     def _receive(self, messages: Sequence[tuple[float, list[Finished]]]) -> None:
         """Add the messages of agents: one digest for each slot in which some were sent."""

@@ -92,9 +92,10 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request: of a group, with its `desired` capacity and by how many, or of instances.
+    """One request: of a group, with its `desired` capacity and by how many, or of its instances.
 
-    `at` is when another turn is to look, `step` the kind of a job's step.
+    `at` is when another turn is to look, or when AWS takes the instances; `step` the kind of a
+    job's step.
     """
 
     kind: RequestKind
@@ -111,11 +112,11 @@ class Request:
         words = _WORDS.get(self.kind, self.kind.replace("_", " "))
         if self.desired is not None:
             words = f"desired {self.desired}"
-        if self.group:
+        if self.group and not self.instances:
             return f"{self.group}: {words}"
         if self.step or self.kind is RequestKind.EARLIER:
             return f"{self.step}: {self.why}" if self.step else self.why
-        if self.at:
+        if self.at and not self.instances:
             return f"{words} at {self.at:%H:%M:%S}"
         words = f"{words} {instances or ', '.join(self.instances)}".strip()
         return f"{words}: {self.why}" if self.why else words

@@ -4,18 +4,12 @@ Read, assess, plan, act, apply, record: each fleet under its lease, and an error
 only.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from spotkeeper.domain.availability.actions import (
-    AvailabilityAction,
-    Backfill,
-    CancelBackfill,
-    EndBackfill,
-    ReplaceEarly,
-)
 from spotkeeper.domain.availability.announcements import announce
 from spotkeeper.domain.availability.count import of_gap
 from spotkeeper.domain.availability.decide import (
@@ -35,6 +29,8 @@ from spotkeeper.domain.decision import (
     AvailabilityFigures,
     Controller,
     DecisionRecord,
+    Request,
+    RequestKind,
 )
 from spotkeeper.domain.failure import FailureClass, LaunchFailure
 from spotkeeper.domain.fleet import Fleet, Group
@@ -46,7 +42,7 @@ from spotkeeper.domain.interruption import (
     action_for,
 )
 from spotkeeper.ports import AtRiskNote, FleetError, Ports
-from spotkeeper.turns.act import Asked, act
+from spotkeeper.turns.act import Answered, act
 from spotkeeper.turns.reading import GROUPS, Together, read_together, snapshot_of, with_busy_shares
 from spotkeeper.turns.spread import reported
 from spotkeeper.turns.turn import Budget, FleetTurns, NoState, Once, Round, TurnReport
@@ -74,14 +70,15 @@ def check_availability(
     """
     budget, notes_of = Budget(began=now, clock=ports.clock), notes or {}
     turns = FleetTurns(
-        controller=Controller.AVAILABILITY, ports=ports, now=now, budget=budget, taken=taken
-    )
+        controller=Controller.AVAILABILITY, ports=ports, now=now, budget=budget, taken=taken,
+        woken=woken,
+    )  # fmt: skip
     together = Once(partial(read_together, fleets, ports, now, budget))
 
     def turn(fleet: Fleet) -> None:
         note = notes_of.get(fleet.name)
         try:
-            turns.rounds(fleet, note, partial(_round, together=together, woken=woken))
+            turns.rounds(fleet, note, partial(_round, together=together))
         except NoState as error:
             record = _only_backfill(fleet, turns, together, note)
             if record is None:
@@ -140,9 +137,7 @@ def _groups_of(
         return {i: groups[i] for i in ids if i in groups}
 
 
-def _round(
-    this: Round, together: Once[Together], woken: int
-) -> tuple[AvailabilityMemory, DecisionRecord]:
+def _round(this: Round, together: Once[Together]) -> tuple[AvailabilityMemory, DecisionRecord]:
     """Observe, assess, plan, act and apply once; returns the memory and the record."""
     lease, ports, now = this.lease, this.ports, this.now
     ports.last.keep(lease, lease.availability)
@@ -150,34 +145,28 @@ def _round(
     recent = lease.written_at is not None and now - lease.written_at < STALE_AFTER_ANOTHER
     stale = not together.is_fresh and (this.number > 0 or recent)
     read = read_together([this.fleet], ports, now, this.budget) if stale else together()
-    snapshot = replace(snapshot_of(this, read), can_defer=woken < MOST_WAKE_UPS)
-    wanted, requested = _planned(snapshot, this, woken)
+    snapshot = replace(snapshot_of(this, read), can_defer=this.woken < MOST_WAKE_UPS)
+    wanted, answers = _planned(snapshot, this)
     # The intention to detach is written first: a crash must not lose a detached instance, which
     # nothing else ends. Backfill and marks precede it, so that the marks are written with it.
-    detaches = [isinstance(action, ReplaceEarly) for action in wanted.actions]
-    first = detaches.index(True) if True in detaches else len(detaches)
-    then = wanted.actions[first:]
-    requested += act(wanted.actions[:first], this)
-    memory = _applied(wanted.memory, requested, now)
+    kinds, seen = [request.kind for request in wanted.requests], wanted.assessment
+    replaces = RequestKind.REPLACE_EARLY in kinds
+    first = kinds.index(RequestKind.REPLACE_EARLY) if replaces else len(kinds)
+    then = wanted.requests[first:]
+    answers += act(wanted.requests[:first], this)
+    memory = apply(wanted.memory, seen, answers)
     if then:
-        intended = apply(memory, then, [Answer.LOST] * len(then), now)
+        intended = apply(memory, seen, [(request, Answer.LOST) for request in then])
         ports.states.commit(lease, intended, now, release=False)
-        after = act(then, this, marked=memory.drained)
-        memory, requested = _applied(memory, after, now), requested + after
-    figures = _figures(wanted, requested)
+        after = act(then, this, marked=snapshot.taken.union(memory.drained))
+        memory, answers = apply(memory, seen, after), answers + after
+    figures = _figures(wanted, answers)
     record = _record_of(wanted, figures, memory, this)
     memory, record = _announced(memory, record, figures, this)
     if this.fleet.is_shared:
         memory = reported(wanted.assessment, memory, this)
     ports.last.keep(lease, memory)
     return memory, record
-
-
-def _applied(memory: AvailabilityMemory, requested: Asked, now: datetime) -> AvailabilityMemory:
-    """Remember what AWS answered."""
-    return apply(
-        memory, [action for action, _ in requested], [answer for _, answer in requested], now
-    )
 
 
 def _only_backfill(
@@ -197,18 +186,19 @@ def _only_backfill(
     this = Round(fleet=fleet, ports=ports, budget=turns.budget, now=now, lease=lease)
     snapshot = replace(snapshot_of(this, together()), can_defer=False)
     wanted = plan(assess(snapshot, lease.availability))
-    fill = [action for action in wanted.actions if isinstance(action, Backfill)]
+    fill = [each for each in wanted.requests if each.kind is RequestKind.BACKFILL]
     if fill:
         name = this.fleet.on_demand_group
         there: Mapping[str, Group] = {}
         there = this.optional(
             f"the size of {name} now", there, lambda: ports.groups.describe([name]), api=GROUPS
         )
-        fill = [a for a in fill if name not in there or a.desired > there[name].desired]
-    requested = act(fill, this)
-    memory = _applied(wanted.memory, requested, now)
+        least = there[name].desired if name in there else 0
+        fill = [each for each in fill if (each.desired or 0) > least]
+    answers = act(fill, this)
+    memory = apply(wanted.memory, wanted.assessment, answers)
     ports.last.keep(known, memory)
-    record = _record_of(wanted, _figures(wanted, requested), memory, this)
+    record = _record_of(wanted, _figures(wanted, answers), memory, this)
     return replace(
         record,
         action=Action.BACKFILL if fill else Action.HOLD,
@@ -246,19 +236,19 @@ def _announced(
     return noted, replace(record, availability=figures, unread=tuple(this.unread))
 
 
-def _planned(snapshot: Snapshot, this: Round, woken: int) -> tuple[Plan, Asked]:
+def _planned(snapshot: Snapshot, this: Round) -> tuple[Plan, Answered]:
     """Plan, with a wake-up if backfill is deferred, and busy shares if backfill is released."""
-    memory, requested = this.lease.availability, list[tuple[AvailabilityAction, Answer]]()
+    memory, answers = this.lease.availability, list[tuple[Request, Answer]]()
     wanted = plan(assess(snapshot, memory))
     if wanted.wake_up:
-        requested = act([replace(wanted.wake_up, woken=woken + 1)], this)
-        if requested[0][1] is not Answer.DONE:
+        answers = act([wanted.wake_up], this)
+        if answers[0][1] is not Answer.DONE:
             # No turn would run in time: nothing is deferred.
             snapshot = replace(snapshot, can_defer=False)
             wanted = plan(assess(snapshot, memory))
     if wanted.size.action is Action.RELEASE:
         wanted = plan(assess(with_busy_shares(snapshot, this), memory))
-    return wanted, requested
+    return wanted, answers
 
 
 def _record_of(
@@ -289,15 +279,17 @@ def _record_of(
     )
 
 
-def _figures(wanted: Plan, requested: Asked) -> AvailabilityFigures:
+def _figures(wanted: Plan, answers: Answered) -> AvailabilityFigures:
     """Count what was seen, and what AWS accepted; a lost answer is counted once it is known."""
     assessment = wanted.assessment
-    done = [action for action, answer in requested if answer is Answer.DONE]
+    done = Counter[RequestKind]()
+    for request, answer in answers:
+        if answer is Answer.DONE:
+            done[request.kind] += request.count or len(request.instances)
     spot, on_demand, snapshot = assessment.spot, assessment.on_demand, assessment.snapshot
     failures = (*snapshot.spot_failures, *snapshot.on_demand_failures)
-    raised = sum(a.count for a in done if isinstance(a, Backfill))
-    lowered = sum(a.count for a in done if isinstance(a, CancelBackfill))
-    lowered += sum(isinstance(a, EndBackfill) for a in done)
+    raised = done[RequestKind.BACKFILL]
+    lowered = done[RequestKind.CANCEL_BACKFILL] + done[RequestKind.END]
     used_h = (assessment.now - (assessment.memory.on_demand_since or assessment.now)) / timedelta(
         hours=1
     )
@@ -315,7 +307,7 @@ def _figures(wanted: Plan, requested: Asked) -> AvailabilityFigures:
         backfilled=raised + max(0, assessment.moved),
         released=lowered + max(0, -assessment.moved),
         interruptions=len(assessment.newly_risky),
-        early_replacements=sum(isinstance(a, ReplaceEarly) for a in done),
+        early_replacements=done[RequestKind.REPLACE_EARLY],
         launch_failures=len(failures),
         unknown_failures=sum(not f.known for f in failures),
     )

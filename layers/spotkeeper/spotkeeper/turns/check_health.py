@@ -22,18 +22,13 @@ from spotkeeper.domain.decision import (
 )
 from spotkeeper.domain.fleet import Fleet, Group
 from spotkeeper.domain.health.decide import (
-    EndInstance,
-    HealthAction,
     HealthPlan,
     HealthSnapshot,
-    ReplaceWorker,
-    ResizeSpot,
     apply,
     assess,
     checked,
     plan,
     read_from,
-    request_of,
 )
 from spotkeeper.domain.health.trial import judged
 from spotkeeper.domain.health_memory import HealthMemory
@@ -41,10 +36,10 @@ from spotkeeper.domain.load.digest import LATE_AFTER_S
 from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.load.request_queue import known_length
 from spotkeeper.domain.load.summarise import onprem_at_once
-from spotkeeper.ports import FleetError, Ports, TimedOut, Unreadable
+from spotkeeper.ports import FleetError, Ports, Unreadable
+from spotkeeper.turns.act import Answered, act
 from spotkeeper.turns.spread import shared
 from spotkeeper.turns.turn import (
-    ASK_UNTIL_S,
     Budget,
     FleetTurns,
     Once,
@@ -85,15 +80,15 @@ def _round(this: Round, groups: Mapping[str, Group]) -> tuple[HealthMemory, Deci
     wanted = plan(assessment)
     if fleet.is_shared:
         wanted = shared(wanted, this)
-    if any(isinstance(action, ReplaceWorker) for action in wanted.actions):
+    if any(request.kind is RequestKind.REPLACE_WORKER for request in wanted.requests):
         wanted = checked(wanted, _digests(this))
-    if wanted.actions:
+    if wanted.requests:
         # Written first: a turn that dies must not forget what it may have requested.
-        unknown = [Answer.LOST for _ in wanted.actions]
-        intended = apply(wanted.memory, wanted.actions, unknown, now)
+        unknown = [(request, Answer.LOST) for request in wanted.requests]
+        intended = apply(wanted.memory, wanted, unknown)
         ports.states.commit(lease, intended, now, release=False)
-    answers = [_ask(action, this) for action in wanted.actions]
-    memory = apply(wanted.memory, wanted.actions, answers, now)
+    answers = act(wanted.requests, this)
+    memory = apply(wanted.memory, wanted, answers)
     if (history := assessment.history) is not None and history != snapshot.history:
         try:
             ports.histories.write(fleet.name, history, now)
@@ -147,33 +142,7 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
     )
 
 
-def _ask(action: HealthAction, this: Round) -> Answer:
-    """Send one action to AWS; a refusal does not stop the others.
-
-    A large scale-in takes several turns: it must not take other fleets' time.
-    """
-    spent = this.budget.spent_s()
-    if isinstance(action, EndInstance) and (spent >= ASK_UNTIL_S or this.budget.is_shared_out()):
-        return Answer.SKIPPED
-    if spent >= ASK_UNTIL_S:
-        late = TimedOut(f"not requested, because {spent:.0f} s had passed")
-        this.answered(request_of(action), late)
-        return Answer.REFUSED
-    writer = this.ports.writer
-    try:
-        match action:
-            case ResizeSpot(group=group, desired=desired):
-                writer.set_desired(group, desired)
-            case EndInstance(instance_id=instance_id):
-                writer.end(instance_id)
-            case ReplaceWorker(instance_id=instance_id):
-                writer.replace(instance_id)
-    except FleetError as error:
-        return this.answered(request_of(action), error)
-    return this.answered(request_of(action))
-
-
-def _record_of(wanted: HealthPlan, answers: Sequence[Answer], this: Round) -> DecisionRecord:
+def _record_of(wanted: HealthPlan, answers: Answered, this: Round) -> DecisionRecord:
     """Record a turn; only replacements that AWS accepted count."""
     sizing, diagnosis, snapshot = wanted.sizing, wanted.diagnosis, wanted.assessment.snapshot
     fleet, queue = snapshot.fleet, sizing.memory.queue
@@ -217,9 +186,9 @@ def _record_of(wanted: HealthPlan, answers: Sequence[Answer], this: Round) -> De
         Alarm.REQUEST_QUEUE_UNREAD: queue is not None and queue.length is None,
     }
     replaced = {
-        action.instance_id
-        for action, answer in zip(wanted.actions, answers, strict=True)
-        if isinstance(action, ReplaceWorker) and answer is Answer.DONE
+        request.instances[0]
+        for request, answer in answers
+        if request.kind is RequestKind.REPLACE_WORKER and answer is Answer.DONE
     }
     return DecisionRecord(
         fleet=fleet.name,

@@ -182,7 +182,8 @@ class Round:
     """One round of a fleet's turn as the only writer, under `lease`.
 
     A fleet that observes, or is paused, has rounds too. Their `ports` refuse each change, which is
-    handled like any refusal: the change has not happened. `taken` are the groups of all fleets.
+    handled like any refusal: the change has not happened. `taken` are the groups of all fleets,
+    `woken` counts the wake-ups one after the other that led here.
     `outcomes` are those of the requests so far, `unread` is what could not be read, and `alarms`
     are those of a fleet in several regions. `record` is that of a round whose memory was written.
     """
@@ -195,6 +196,7 @@ class Round:
     control: Control = field(default_factory=Control)
     permission: Permission = Permission.ACT
     number: int = 0
+    woken: int = 0
     taken: frozenset[str] = frozenset()
     outcomes: list[Outcome] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -307,6 +309,7 @@ class FleetTurns(Turns):
     """The turns of fleets; each takes its rounds under the fleet's lease."""
 
     ports: Ports
+    woken: int = 0
     taken: frozenset[str] = frozenset()
 
     def run(self, fleets: Sequence[Fleet], turn: Callable[[Fleet], None]) -> TurnReport:
@@ -360,7 +363,8 @@ class FleetTurns(Turns):
                 states.record(self.report.records[-1])
             self._round = this = Round(
                 fleet=fleet, ports=ports, budget=self.budget, now=self.now, lease=lease,
-                control=control, permission=permission, number=number, taken=self.taken,
+                control=control, permission=permission, number=number, woken=self.woken,
+                taken=self.taken,
             )  # fmt: skip
             try:
                 memory, record = take(this)

@@ -2,10 +2,10 @@
 
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.actions import Drain, ReplaceEarly, Terminate, Unmark
 from spotkeeper.domain.availability.count import Assessment, overdue
 from spotkeeper.domain.availability.memory import AvailabilityMemory
 from spotkeeper.domain.availability.snapshot import Snapshot
+from spotkeeper.domain.decision import Request, RequestKind
 from spotkeeper.domain.fleet import Phase
 from spotkeeper.domain.interruption import at_risk_since
 from spotkeeper.domain.settings.availability import RebalanceMeaning
@@ -36,29 +36,25 @@ def lapsed(
     return tuple([i for i in memory.drained if i in there and i not in risky])
 
 
-def marks(assessment: Assessment) -> list[Drain | Unmark]:
+def marks(assessment: Assessment) -> list[Request]:
     """Mark the instances at risk, all with the time when AWS takes the first of them.
 
     The mark is removed from instances that AWS did not take.
     """
-    lapsed = [Unmark(instance_id=i) for i in assessment.unmark]
+    lapsed, requests = assessment.unmark, list[Request]()
     unmarked = assessment.risky.difference(assessment.memory.drained, assessment.snapshot.taken)
-    if not unmarked:
-        return [*lapsed]
-    first = min([assessment.memory.at_risk[i] for i in unmarked])
+    first = min([assessment.memory.at_risk[i] for i in unmarked], default=assessment.now)
     gone_at = first + timedelta(seconds=assessment.policy.notice_s)
-    groups = (assessment.snapshot.groups.spot, assessment.snapshot.groups.on_demand)
-    return [
-        *[
-            Drain(group=group.name, instance_id=i, gone_at=gone_at)
-            for group in groups
-            for i in sorted(unmarked & {i.instance_id for i in group.instances})
-        ],
-        *lapsed,
-    ]
+    for group in (assessment.snapshot.groups.spot, assessment.snapshot.groups.on_demand):
+        if warned := tuple(sorted(unmarked & {i.instance_id for i in group.instances})):
+            kind = RequestKind.DRAIN
+            requests.append(Request(kind=kind, group=group.name, instances=warned, at=gone_at))
+    if lapsed:
+        requests.append(Request(kind=RequestKind.STOP_DRAINING, instances=lapsed))
+    return requests
 
 
-def early_replacements(assessment: Assessment) -> list[ReplaceEarly]:
+def early_replacements(assessment: Assessment) -> list[Request]:
     """Replace instances that AWS takes, or has taken while the group still lists them.
 
     Not in a turn that sees a canary's launch first: until its refresh is cancelled, all that the
@@ -79,14 +75,12 @@ def early_replacements(assessment: Assessment) -> list[ReplaceEarly]:
     if assessment.policy.rebalance is RebalanceMeaning.AT_RISK:
         room = max(0, group.desired - len(assessment.memory.detached))
     early = {*[i for i in there if i in assessment.risky and i not in taken][:room]}
-    return [
-        ReplaceEarly(group=group.name, instance_id=i, taken=i in taken)
-        for i in there
-        if i in taken or i in early
-    ]
+    gone = tuple([i for i in there if i in taken or i in early])
+    kind = RequestKind.REPLACE_EARLY
+    return [Request(kind=kind, group=group.name, instances=gone)] if gone else []
 
 
-def left_running(assessment: Assessment) -> list[Terminate]:
+def left_running(assessment: Assessment) -> list[Request]:
     """End the detached instances past their deadline that were seen to run.
 
     AWS refuses to end an instance that has ended. Only what the memory names is ended.
@@ -94,4 +88,4 @@ def left_running(assessment: Assessment) -> list[Terminate]:
     sweep = assessment.snapshot.sweep
     running = (assessment.snapshot.running or frozenset()).union(sweep.detached if sweep else ())
     over = overdue(assessment.memory, assessment.policy, assessment.now) & running
-    return [Terminate(instance_id=i) for i in sorted(over)]
+    return [Request(kind=RequestKind.TERMINATE, instances=(i,)) for i in sorted(over)]

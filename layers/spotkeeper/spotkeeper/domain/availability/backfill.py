@@ -3,18 +3,17 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.actions import Backfill, CancelBackfill, EndBackfill
 from spotkeeper.domain.availability.count import Assessment, of_gap
 from spotkeeper.domain.availability.memory import Adoption, settled, within
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.decision import Action, Awaited, Awaiting
+from spotkeeper.domain.decision import Action, Awaited, Awaiting, Request, RequestKind
 from spotkeeper.domain.failure import Remedy, remedy
 from spotkeeper.domain.release import ReleasePlan, plan_release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """The request to the on-demand group, the rule that bound it, and why.
+    """The requests to the on-demand group, the rule that bound them, and why.
 
     `release_due` is since when a release waits for busy instances, `awaited` what is waited for.
     """
@@ -22,7 +21,7 @@ class Size:
     action: Action
     rule: str
     why: str
-    actions: tuple[Backfill | CancelBackfill | EndBackfill, ...] = ()
+    requests: tuple[Request, ...] = ()
     release_due: datetime | None = None
     awaited: Awaited | None = None
 
@@ -80,8 +79,8 @@ def _fill(seen: Assessment, wanted: int, rule: str) -> Size:
         return _hold("both-short", why, retry, seen.memory.release_due)
     why = f"on-demand {before} -> {wanted}"
     group = seen.snapshot.fleet.on_demand_group
-    ask = Backfill(group=group, desired=wanted, count=wanted - before)
-    return Size(action=Action.BACKFILL, rule=rule, why=why, actions=(ask,))
+    fill = Request(kind=RequestKind.BACKFILL, group=group, desired=wanted, count=wanted - before)
+    return Size(action=Action.BACKFILL, rule=rule, why=why, requests=(fill,))
 
 
 def _still_needed(seen: Assessment) -> int:
@@ -172,13 +171,12 @@ def _missing(snapshot: Snapshot) -> tuple[Awaiting, str, datetime | None]:
 def _released(seen: Assessment, plan: ReleasePlan, due: datetime) -> Size:
     before, group = seen.on_demand.target, seen.snapshot.groups.on_demand.name
     why = f"spot has settled: on-demand {before} -> {plan.desired - len(plan.ends)}"
-    unlaunched = before - plan.desired
-    cancelled = (
-        (CancelBackfill(group=group, desired=plan.desired, count=unlaunched),) if unlaunched else ()
-    )
-    ends = [EndBackfill(instance_id=i, before=before) for i in plan.ends]
+    requests = [Request(kind=RequestKind.END, instances=(i,)) for i in plan.ends]
+    if unlaunched := before - plan.desired:
+        kind, desired = RequestKind.CANCEL_BACKFILL, plan.desired
+        requests.insert(0, Request(kind=kind, group=group, desired=desired, count=unlaunched))
     return Size(
-        action=Action.RELEASE, rule="release", why=why, actions=(*cancelled, *ends), release_due=due
+        action=Action.RELEASE, rule="release", why=why, requests=tuple(requests), release_due=due
     )
 
 

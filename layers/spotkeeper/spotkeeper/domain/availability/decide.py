@@ -3,23 +3,10 @@
 Each is a pure function. AWS is called between the last two.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.availability.actions import (
-    AvailabilityAction,
-    Backfill,
-    CancelBackfill,
-    ChangeGroup,
-    Drain,
-    EndBackfill,
-    ReplaceEarly,
-    RestoreSpot,
-    Terminate,
-    Unmark,
-    WakeUp,
-)
 from spotkeeper.domain.availability.at_risk import (
     at_risk,
     early_replacements,
@@ -53,7 +40,7 @@ from spotkeeper.domain.availability.memory import (
 )
 from spotkeeper.domain.availability.risk import risk_of
 from spotkeeper.domain.availability.snapshot import Snapshot
-from spotkeeper.domain.decision import Alarm, Answer, Awaited, Awaiting, RequestKind
+from spotkeeper.domain.decision import Alarm, Answer, Awaited, Awaiting, Request, RequestKind
 from spotkeeper.domain.failure import LaunchFailure, needs_operator
 
 # Turns run within two minutes of each other, unless the fleet is paused or only observed.
@@ -72,8 +59,8 @@ class Plan:
     """
 
     size: Size
-    wake_up: WakeUp | None
-    actions: tuple[AvailabilityAction, ...]
+    wake_up: Request | None
+    requests: tuple[Request, ...]
     assessment: Assessment
     memory: AvailabilityMemory
 
@@ -244,25 +231,22 @@ def _spot_is_enough(adopted: Adoption, memory: AvailabilityMemory, assessment: A
 def plan(assessment: Assessment) -> Plan:
     """Decide one turn; the same assessment always gives the same plan.
 
-    The actions that restore service are first: backfill, then replacements, then the rest.
+    The requests that restore service are first: backfill, then replacements, then the rest.
     """
     size = size_backfill(assessment)
-    actions: list[AvailabilityAction] = [
-        *size.actions,
-        *marks(assessment),
-        *early_replacements(assessment),
-    ]
+    requests = [*size.requests, *marks(assessment), *early_replacements(assessment)]
     spot, until = assessment.snapshot.groups.spot, assessment.risk.deferral.until
     if assessment.restored:
-        actions.append(RestoreSpot(group=spot.name, desired=spot.desired))
-    actions += [*left_running(assessment), *_groups(assessment)]
+        kind = RequestKind.RESTORE_SPOT
+        requests.append(Request(kind=kind, group=spot.name, desired=spot.desired))
+    requests += [*left_running(assessment), *_groups(assessment)]
     # A turn for when the deferred backfill is due is requested once for each instant.
     known = assessment.memory.wake_ups
     wake_at = until if until and assessment.deferred and until not in known else None
     return Plan(
         size=size,
-        wake_up=WakeUp(at=wake_at, now=assessment.now) if wake_at else None,
-        actions=tuple(actions),
+        wake_up=Request(kind=RequestKind.LOOK_AGAIN, at=wake_at) if wake_at else None,
+        requests=tuple(requests),
         assessment=assessment,
         memory=replace(assessment.memory, release_due=size.release_due),
     )
@@ -270,46 +254,45 @@ def plan(assessment: Assessment) -> Plan:
 
 def apply(
     memory: AvailabilityMemory,
-    actions: Sequence[AvailabilityAction],
-    answers: Sequence[Answer],
-    at: datetime,
+    assessment: Assessment,
+    answers: Iterable[tuple[Request, Answer]],
 ) -> AvailabilityMemory:
-    """Remember the outcome of each action (rule 11): a refused one is due again next turn.
+    """Remember the outcome of each request (rule 11): a refused one is due again next turn.
 
     A detachment whose answer was lost counts as done: nothing would find that instance again, so
-    it would never be ended.
+    it would never be ended. What AWS has taken needs no end.
     """
-    drained, detached = dict.fromkeys(memory.drained), dict(memory.detached)
-    for action, answer in zip(actions, answers, strict=True):
+    drained, detached, now = dict.fromkeys(memory.drained), dict(memory.detached), assessment.now
+    for request, answer in answers:
         if answer not in (Answer.DONE, Answer.LOST):
             continue
-        done = answer is Answer.DONE
-        match action:
-            case ReplaceEarly(instance_id=gone, taken=False):
-                detached[gone] = at
-            case Backfill() | CancelBackfill() | EndBackfill() if not done:
-                unsure = memory.unsure or Unsure(at=at, before=action.before)
+        ids, done = request.instances, answer is Answer.DONE
+        match request.kind:
+            case RequestKind.REPLACE_EARLY:
+                detached |= {i: now for i in ids if i not in assessment.snapshot.taken}
+            case RequestKind.BACKFILL | RequestKind.CANCEL_BACKFILL | RequestKind.END if not done:
+                unsure = memory.unsure or Unsure(at=now, before=assessment.on_demand.target)
                 memory = replace(memory, unsure=unsure)
             case _ if not done:
                 pass
-            case Backfill():
-                memory = refused_again(memory, at)
-            case Drain(instance_id=marked):
-                drained[marked] = None
-            case Unmark(instance_id=spared):
-                drained.pop(spared, None)
-            case Terminate(instance_id=ended):
-                detached.pop(ended, None)
-            case ChangeGroup(kind=RequestKind.RESUME_LAUNCH, group=group):
-                memory = replace(memory, resumed={**memory.resumed, group: at})
-            case WakeUp(at=due):
-                memory = replace(memory, wake_ups=(*memory.wake_ups, due))
+            case RequestKind.BACKFILL:
+                memory = refused_again(memory, now)
+            case RequestKind.DRAIN:
+                drained |= dict.fromkeys(ids)
+            case RequestKind.STOP_DRAINING:
+                drained = {i: None for i in drained if i not in ids}
+            case RequestKind.TERMINATE:
+                detached = {i: at for i, at in detached.items() if i not in ids}
+            case RequestKind.RESUME_LAUNCH:
+                memory = replace(memory, resumed={**memory.resumed, request.group: now})
+            case RequestKind.LOOK_AGAIN if request.at:
+                memory = replace(memory, wake_ups=(*memory.wake_ups, request.at))
             case _:
                 pass
     return replace(memory, drained=tuple(drained), detached=detached)
 
 
-def _groups(assessment: Assessment) -> list[ChangeGroup]:
+def _groups(assessment: Assessment) -> list[Request]:
     """Claim the groups, and suspend AZRebalance where the policy says so.
 
     What AWS suspended is resumed, and again after a while if it is suspended again.
@@ -326,7 +309,7 @@ def _groups(assessment: Assessment) -> list[ChangeGroup]:
         if LAUNCH in group.suspended_by_aws and group.name not in assessment.memory.resumed:
             # AWS suspended it after a day of failed launches.
             kinds.append((RequestKind.RESUME_LAUNCH, group.name))
-    return [ChangeGroup(kind=kind, group=name) for kind, name in kinds]
+    return [Request(kind=kind, group=name) for kind, name in kinds]
 
 
 # --- what the record says -------------------------------------------------------------------------

@@ -3,16 +3,11 @@
 Each is a pure function. The calls to AWS are made between the last two.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from spotkeeper.domain.decision import (
-    Action,
-    Answer,
-    Request,
-    RequestKind,
-)
+from spotkeeper.domain.decision import Action, Answer, Request, RequestKind
 from spotkeeper.domain.fleet import Fleet, Group, Phase
 from spotkeeper.domain.health.diagnosis import Diagnosis, confirm, diagnose, replaced
 from spotkeeper.domain.health.reports import watch_reports, watch_starts, with_silence
@@ -45,49 +40,6 @@ from spotkeeper.domain.sizing.size import (
     slots_at_once,
     slots_when_full,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResizeSpot:
-    """Set the spot group to `desired`; with `limited`, the load needs more than that."""
-
-    group: str
-    desired: int
-    limited: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndInstance:
-    """End an instance of the spot group, and lower its desired capacity by one."""
-
-    instance_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaceWorker:
-    """Have the group of an instance replace it: its workers do not work.
-
-    A `free` one is no part of the hourly budget: what the group launches is known to work, or the
-    instance alone tries a new version: on-demand covers it, and a bad one would use the budget up.
-    """
-
-    instance_id: str
-    reason: str
-    free: bool = False
-
-
-type HealthAction = ResizeSpot | EndInstance | ReplaceWorker
-
-
-def request_of(action: HealthAction) -> Request:
-    """Return what records keep of an action."""
-    match action:
-        case ResizeSpot(group=group, desired=desired):
-            return Request(kind=RequestKind.RESIZE_SPOT, group=group, desired=desired)
-        case EndInstance(instance_id=one):
-            return Request(kind=RequestKind.END, instances=(one,))
-        case ReplaceWorker(instance_id=one, reason=why):
-            return Request(kind=RequestKind.REPLACE_WORKER, instances=(one,), why=why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +84,17 @@ class HealthAssessment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthPlan:
-    """The actions of a turn, in order; `memory` holds what was seen, before any request."""
+    """The requests of a turn, in order; `memory` holds what was seen, before any request.
+
+    With `limited`, the load needs a larger spot group than is requested.
+    """
 
     assessment: HealthAssessment
     sizing: Sizing
     diagnosis: Diagnosis
-    actions: tuple[HealthAction, ...]
+    requests: tuple[Request, ...]
     memory: HealthMemory
+    limited: bool = False
 
 
 def read_from(
@@ -271,8 +227,8 @@ def plan(assessment: HealthAssessment) -> HealthPlan:
         assessment=assessment,
         sizing=sizing,
         diagnosis=diagnosis,
-        actions=tuple(
-            ReplaceWorker(instance_id=i, reason=diagnosis.reasons[i], free=i in diagnosis.free)
+        requests=tuple(
+            Request(kind=RequestKind.REPLACE_WORKER, instances=(i,), why=diagnosis.reasons[i])
             for i in diagnosis.replace
         ),
         memory=memory,
@@ -293,13 +249,13 @@ def resized(wanted: HealthPlan, desired: int, *, limited: bool = False) -> Healt
         shares = busy_shares(snapshot.digests, snapshot.now, snapshot.fleet.slots)
         release = plan_release(spot, spot.desired - desired, shares, busy_too=True, suspects=bad)
         desired, ends = release.desired, release.ends
-    resize = ResizeSpot(group=spot.name, desired=desired, limited=limited)
-    actions: tuple[HealthAction, ...] = (
+    resize = Request(kind=RequestKind.RESIZE_SPOT, group=spot.name, desired=desired)
+    requests = (
         *((resize,) if desired != spot.desired else ()),
-        *(EndInstance(instance_id=i) for i in ends),
-        *(a for a in wanted.actions if isinstance(a, ReplaceWorker) and a.instance_id not in ends),
+        *(Request(kind=RequestKind.END, instances=(i,)) for i in ends),
+        *(each for each in wanted.requests if each.instances and each.instances[0] not in ends),
     )
-    return replace(wanted, actions=actions)
+    return replace(wanted, requests=requests, limited=limited)
 
 
 def checked(wanted: HealthPlan, digests: tuple[LoadDigest, ...]) -> HealthPlan:
@@ -307,27 +263,31 @@ def checked(wanted: HealthPlan, digests: tuple[LoadDigest, ...]) -> HealthPlan:
     snapshot = replace(wanted.assessment.snapshot, digests=digests)
     load = _load(snapshot, wanted.memory.flow, wanted.memory.flow.ends_at(snapshot.now))
     still = confirm(wanted.diagnosis, load, snapshot.fleet, snapshot.now)
-    actions = tuple(
-        action
-        for action in wanted.actions
-        if not isinstance(action, ReplaceWorker) or action.instance_id in still
+    requests = tuple(
+        request
+        for request in wanted.requests
+        if request.kind is not RequestKind.REPLACE_WORKER or request.instances[0] in still
     )
-    return replace(wanted, actions=actions)
+    return replace(wanted, requests=requests)
 
 
 def apply(
-    memory: HealthMemory, actions: Sequence[HealthAction], answers: Sequence[Answer], now: datetime
+    memory: HealthMemory, wanted: HealthPlan, answers: Iterable[tuple[Request, Answer]]
 ) -> HealthMemory:
-    """Remember what AWS accepted, or may have accepted; what was refused leaves no trace."""
-    for action, answer in zip(actions, answers, strict=True):
+    """Remember what AWS accepted, or may have accepted; what was refused leaves no trace.
+
+    A free replacement is no part of the hourly budget.
+    """
+    for request, answer in answers:
         if answer not in (Answer.DONE, Answer.LOST):
             continue
-        match action:
-            case ReplaceWorker(instance_id=instance_id, free=False):
-                memory = replaced(memory, (instance_id,), now)
-            case ResizeSpot(limited=limited):
-                memory = replace(memory, size_limited=limited)
-            case EndInstance():
+        match request.kind:
+            case RequestKind.REPLACE_WORKER if request.instances[0] not in wanted.diagnosis.free:
+                now = wanted.assessment.snapshot.now
+                memory = replaced(memory, request.instances, now)
+            case RequestKind.RESIZE_SPOT:
+                memory = replace(memory, size_limited=wanted.limited)
+            case RequestKind.END:
                 memory = replace(memory, size_limited=False)
             case _:
                 pass
