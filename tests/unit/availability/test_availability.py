@@ -270,6 +270,15 @@ def test_a_backfill_that_is_lost_and_refused_is_both_short() -> None:
     assert "both-short" in found.alarms
 
 
+def test_what_failed_before_on_demand_was_last_needed_does_not_make_both_short() -> None:
+    take, failures = Turns(), (failure(FailureClass.BOOTSTRAP, -120),)
+    take(0, spot(), on_demand_failures=failures)
+    refused = {"spot_failures": (failure(DRY, 100),), "on_demand_failures": failures}
+    again = take(120, spot(2), back(1, desired=2), **refused)
+    assert "both-short" not in again.alarms
+    assert again.memory.on_demand_failures == ()
+
+
 def test_on_demand_is_tried_again_after_1_2_4_to_15_minutes_while_both_are_short() -> None:
     take, tries = Turns(), list[int]()
     for minute in range(40):

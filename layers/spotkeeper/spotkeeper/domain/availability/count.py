@@ -325,9 +325,9 @@ def explaining(
     return read if present >= group.desired else (*read, *known)
 
 
-def of_gap(failures: Sequence[LaunchFailure], since: datetime | None) -> list[LaunchFailure]:
+def of_gap(failures: Sequence[LaunchFailure], since: datetime | None) -> tuple[LaunchFailure, ...]:
     """Leave out the failures of an earlier gap, which the group has filled since."""
-    return [f for f in failures if since is None or f.at >= since - GAP_SLACK]
+    return tuple([f for f in failures if since is None or f.at >= since - GAP_SLACK])
 
 
 def has_gap(group: Group) -> bool:

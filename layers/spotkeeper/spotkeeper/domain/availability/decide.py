@@ -72,6 +72,8 @@ def assess(snapshot: Snapshot, memory: AvailabilityMemory) -> Assessment:
     """Count both groups, update the memory, and estimate the losses to expect."""
     memory = still_known(memory, snapshot)
     memory = replace(memory, unexplained=unexplained(memory, snapshot))
+    used = memory.on_demand_since or snapshot.on_demand_launched or snapshot.now
+    snapshot = replace(snapshot, on_demand_failures=of_gap(snapshot.on_demand_failures, used))
     asked_for = snapshot.groups.spot.desired
     snapshot = restore_size(snapshot, memory) if memory.spot_missing else snapshot
     explained = explain_gaps(snapshot, memory)
