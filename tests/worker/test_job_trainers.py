@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from spotkeeper_worker.checkpoints import latest, publish
-from spotkeeper_worker.job.entries import Entries
+from spotkeeper_worker.job.entries import Entries, look_at
 from tests.builders import evidence
 from tests.worker.test_job_commits import Objects, keeper_of
 
@@ -151,6 +151,36 @@ def test_what_names_the_newest_checkpoint_is_there_on_the_next_machine(
     if pointer.is_symlink():
         seen = str(pointer.readlink())
     assert seen == (expected and expected.format(folder=there))
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "expected"),
+    [
+        # Lightning's ckpt_path="last", open_clip's --save-most-recent, fairseq, timm and NeMo start
+        # from nothing where it is not there.
+        ("epoch=1-step=18.ckpt", "last.ckpt", True),
+        ("epoch_9.pt", "epoch_latest.pt", True),
+        ("checkpoint9.pt", "checkpoint_last.pt", True),
+        ("checkpoint-9.pth.tar", "last.pth.tar", True),
+        ("m-step=18.ckpt", "m-step=9-last.ckpt", True),
+        ("m-step=18/weights", "m-step=9-last/weights", True),
+        ("m-step=18/weights", "m-step=9-last/hparams", False),
+        # CycleGAN: another network of the same size.
+        ("9_net_G_A.pth", "latest_net_G_B.pth", False),
+    ],
+)
+def test_a_last_one_beside_the_newest_is_a_copy_of_the_loaded_one(
+    tmp_path: Path, name: str, beside: str, expected: bool
+) -> None:
+    folder, there = Folder(tmp_path / "a"), tmp_path / "b"
+    for path, text in ((beside, "x" * 100), (name, "y" * 104)):
+        (tmp_path / "a" / path).parent.mkdir(exist_ok=True)
+        (tmp_path / "a" / path).write_text(text)
+    entry = look_at(tmp_path / "a" / name.partition("/")[0])
+    assert entry and folder.keeper.commit(entry)
+    folder.keeper.load(there)
+    assert (there / beside).exists() == expected
+    assert not expected or (there / beside).read_text() == "y" * 104
 
 
 def test_what_a_link_in_a_checkpoint_leads_to_is_a_part_of_it(tmp_path: Path) -> None:

@@ -289,8 +289,8 @@ class Entries:
 def pointers_at(entry: Entry) -> dict[str, str]:
     """Return what names a checkpoint, or one beside it: a `link`, its `name`, `path` or `number`.
 
-    A small file that is a copy of one in the checkpoint has `copy:` and its path. A script may
-    continue from what they name, and from nothing else.
+    A copy has `copy:` and the path of its part. A script may continue from these, and from nothing
+    else.
     """
     folder, pointers = entry.path.parent, {}
     for path in folder.iterdir():
@@ -301,13 +301,31 @@ def pointers_at(entry: Entry) -> dict[str, str]:
         elif text := _named_in(path):
             how = "name" if (folder / text).exists() else "number"
             pointers[path.name] = "path" if Path(text).is_absolute() else how
-        elif _IS_LAST.search(path.name) and path.is_file() and path != entry.path:
-            many = path.stat().st_size
-            alike = (n for n, size, *_ in entry.print if size == many <= _COPY_BYTES)
-            same = (name for name in alike if cmp(entry.path / name, path, shallow=False))
-            if part := next(same, ""):
-                pointers[path.name] = f"copy:{part}"
+        elif _IS_LAST.search(path.name) and path != entry.path and (part := _copied(entry, path)):
+            pointers[path.name] = f"copy:{part}"
     return pointers
+
+
+def _copied(entry: Entry, path: Path) -> str:
+    """Return the file of a checkpoint that a last one is a copy of; `.` is the whole checkpoint.
+
+    A last one that has the files, the size and the words of the checkpoint counts as its copy.
+    """
+    last = look_at(path)
+    if last is None:
+        return ""
+    own, its = ({name: size for name, size, *_ in each.print} for each in (entry, last))
+    for name, size in own.items() if path.is_file() else ():
+        if size == its.get(".", -1) <= _COPY_BYTES and cmp(entry.path / name, path, shallow=False):
+            return name
+    many = sum(own.values())
+    is_alike = own.keys() == its.keys() and abs(sum(its.values()) - many) * 10 <= many
+    return "." if is_alike and _words(path) <= _words(entry.path) else ""
+
+
+def _words(path: Path) -> set[str]:
+    """The words of a name that are neither `last` nor that of a step."""
+    return set(re.findall("[a-z]+", _STEP.sub("", _IS_LAST.sub("", path.name.lower()))))
 
 
 def _named_in(path: Path) -> str:
@@ -330,7 +348,8 @@ def point(pointers: dict[str, str], place: Path) -> None:
         if how == "link":
             path.symlink_to(place.name)
         elif how.startswith("copy:"):
-            shutil.copyfile(place / how.removeprefix("copy:"), path)
+            part = place / how.removeprefix("copy:")
+            (shutil.copytree if part.is_dir() else shutil.copyfile)(part, path)
         else:
             path.write_text(texts.get(how, str(place)), encoding="utf-8")
 
