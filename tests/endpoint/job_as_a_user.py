@@ -34,7 +34,7 @@ from spotkeeper.observability import logger
 from spotkeeper_lab.aws.wire import ACCOUNT
 from spotkeeper_lab.world import Context
 from spotkeeper_operator.aws import Aws
-from tests.endpoint.job_host import Host, processes, s3
+from tests.endpoint.job_host import Host, s3
 from tests.jobs_account import BUCKET, JobAccount, deploy, forget_clients, strict_images
 
 NAME = "resnet"
@@ -278,7 +278,7 @@ class Place(JobAccount):
         for name, host in self.hosts.items():
             if name in self.split:
                 host.until_off()
-            assert not processes(host.folder), "a process is left"
+            assert not host.processes, "a process is left"
         head = self.head()
         named = {file["key"] for it in (head, head.get("previous") or head) for file in it["files"]}
         prefix = f"jobs/{self.name}/steps/"

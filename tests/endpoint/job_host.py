@@ -17,6 +17,7 @@ from unittest.mock import patch
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
 
+from spotkeeper_lab.run.job_machines import processes
 from spotkeeper_worker.testing import FakeMachine, FakeServer, until
 from tests.jobs_account import BUCKET
 
@@ -93,10 +94,15 @@ class Host:
         if self._agent is not None:
             self._agent.kill()
             self._agent.wait()
-        for pid in processes(self.folder):
+        for pid in self.processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        until(lambda: not processes(self.folder), "its processes ended", LAST_WORD_S)
+        until(lambda: not self.processes, "its processes ended", LAST_WORD_S)
+
+    @property
+    def processes(self) -> list[int]:
+        """Those that run the job's command: they work in its folder."""
+        return [*processes(self.folder / "work")]
 
     @property
     def is_off(self) -> bool:
@@ -118,15 +124,3 @@ class Host:
         """End everything of it."""
         self.kill()
         self._server.__exit__()
-
-
-def processes(folder: Path) -> list[int]:
-    """The processes that run a command of this folder's job: they work in it."""
-    found = []
-    for each in Path("/proc").iterdir():
-        if each.name.isdigit():
-            with contextlib.suppress(OSError):
-                if (each / "cwd").resolve().is_relative_to(folder / "work"):
-                    state = (each / "stat").read_text().rpartition(")")[2].split()[0]
-                    found += [] if state == "Z" else [int(each.name)]
-    return found

@@ -98,6 +98,11 @@ def objective(**changes: object) -> dict[str, object]:
         (objective(start_up_s=0), "objective.start_up_s: "),
         *(({"request_queue_url": url}, "request_queue_url: ") for url in NO_QUEUES),
         ({"mode": "watch"}, "mode: must be 'act' or 'observe'"),
+        ({"slots": "4"}, "slots: must be a whole number, without quotes"),
+        ({"sizing": []}, "sizing: must be an object"),
+        ({"worker_health": {"enabled": 1}}, "worker_health.enabled: "),
+        ({"spot_group": "a\x00b"}, "spot_group: does not have the form"),
+        ({"maintenance": "sun 3-4"}, "form of this field: an example is Sat 22:00-02:00"),
         ({"on_demand_group": "ocr-spot"}, "spot_group and on_demand_group must be two groups"),
         (
             {"bounds": {"spot_min": 5, "spot_max": 4, "on_demand_max": 1}, "version": 3},
@@ -198,25 +203,13 @@ MAIN = {
         ({"asr.overrides": DEEP}, "is nested too deeply"),
         ({"asr.overrides": LONG}, "asr.overrides: is not JSON"),
         ({"asr.overrides": "{"}, "fleet document asr.overrides: is not JSON"),
-        ({"asr.overrides": "[]"}, "fleet document asr.overrides: must be a JSON object"),
         (
             {"asr.overrides": '{"bounds": {"spot_mx": 7}}'},
             "bounds.spot_mx: is not known here: did you mean bounds.spot_max?",
         ),
         ({"asr.overrides": '{"bounds": null}'}, "bounds: is missing"),
-        (
-            {"asr": json.dumps(LEAST | {"spot_group": "a\x00b"})},
-            "asr: spot_group: does not have the form",
-        ),
-        (
-            {"asr": json.dumps(LEAST | {"maintenance": "sun 3-4"})},
-            "maintenance: does not have the form of this field: an example is Sat 22:00-02:00",
-        ),
-        (
-            {"asr": json.dumps(LEAST | {"on_demand_group": LEAST["spot_group"]})},
-            "asr: document: spot_group and on_demand_group must be two groups",
-        ),
         ({"asr": "{"}, "fleet document asr: "),
+        ({"asr": '{"a":' * 900 + "1" + "}" * 900}, "fleet document asr: "),
     ],
 )
 def test_a_wrong_field_stops_only_its_own_fleet(parameters: dict[str, str], told: str) -> None:

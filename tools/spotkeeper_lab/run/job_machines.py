@@ -92,20 +92,22 @@ class Machine:
 
     def _kill(self) -> None:
         """Kill what runs in its folder, as often as it starts something."""
-        while pids := [*self._processes()]:
+        while pids := [*processes(self.folder)]:
             for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             if self.agent:
                 self.agent.wait()
 
-    def _processes(self) -> Iterator[int]:
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-                inside = (process / "cwd").readlink().is_relative_to(self.folder)
-                if inside and state != "Z":
-                    yield int(process.name)
+
+def processes(folder: Path) -> Iterator[int]:
+    """The processes that work in a folder."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+            inside = (process / "cwd").readlink().is_relative_to(folder)
+            if inside and state != "Z":
+                yield int(process.name)
 
 
 @dataclass
