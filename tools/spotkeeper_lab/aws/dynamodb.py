@@ -5,14 +5,16 @@ load table hold both to the same promises. What is not understood is refused: an
 uses more of DynamoDB, an unused name, a reserved word.
 """
 
-import operator
 import re
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any
 
+from moto.dynamodb.comparisons import get_filter_expression
+from moto.dynamodb.models.dynamo_type import DynamoType
 from moto.dynamodb.parsing.reserved_keywords import ReservedKeywords
 
 from spotkeeper_lab.aws.wire import Answer, Params, Respond
@@ -25,7 +27,6 @@ _LAST = "\U0010ffff"
 """Sorts after every other character."""
 
 type Item = dict[str, Any]
-type _Condition = Callable[[Asked, Item], bool]
 
 
 class NotUnderstood(Exception):
@@ -62,8 +63,16 @@ class Asked:
         return item.get(self.name(token))
 
     def demand(self, item: Item) -> None:
-        """Refuse the call if an item does not meet its condition."""
-        if self.ConditionExpression and not _condition(self.ConditionExpression)(self, item):
+        """Refuse the call if an item does not meet its condition, as moto reads it."""
+        if not self.ConditionExpression:
+            return
+        names, values = dict(self.ExpressionAttributeNames), dict(self.ExpressionAttributeValues)
+        try:
+            condition = get_filter_expression(self.ConditionExpression, names, values)
+        except (KeyError, ValueError) as error:
+            raise NotUnderstood(self.ConditionExpression) from error
+        stored: Any = SimpleNamespace(attrs={key: DynamoType(value) for key, value in item.items()})
+        if not condition.expr(stored):
             raise CloudError("ConditionalCheckFailedException", "The conditional request failed")
 
     def updated(self, item: Item) -> Item:
@@ -87,79 +96,6 @@ def _check(text: str) -> None:
     syntax = {"AND", "BETWEEN", "OR", "REMOVE", "SET"}
     if reserved := (words - syntax) & set(ReservedKeywords.get_reserved_keywords()):
         raise NotUnderstood(f"{text!r}: {reserved} is reserved")
-
-
-_TEST = re.compile(
-    r"attribute_(?P<no>not_)?exists\((?P<path>#?\w+)\)"
-    r"|(?P<left>[#:]?\w+) (?P<sign>[<>]=|<>|[=<>]) (?P<right>[#:]?\w+)"
-)
-_SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le,
-    ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
-
-
-@cache
-def _condition(text: str) -> _Condition:
-    """Read a condition; raises NotUnderstood for what is none."""
-    condition, end = _any_of(text, 0)
-    if end != len(text):
-        raise NotUnderstood(text)
-    return condition
-
-
-def _any_of(text: str, at: int) -> tuple[_Condition, int]:
-    return _joined(text, at, " OR ", _all_of, any)
-
-
-def _all_of(text: str, at: int) -> tuple[_Condition, int]:
-    return _joined(text, at, " AND ", _term, all)
-
-
-def _joined(
-    text: str,
-    at: int,
-    word: str,
-    part: Callable[[str, int], tuple[_Condition, int]],
-    verdict: Callable[[Iterable[bool]], bool],
-) -> tuple[_Condition, int]:
-    """Read parts with a word between them, from a position on; return where they end, too."""
-    first, at = part(text, at)
-    some = [first]
-    while text.startswith(word, at):
-        one, at = part(text, at + len(word))
-        some.append(one)
-    return (lambda call, item: verdict(one(call, item) for one in some)), at
-
-
-def _term(text: str, at: int) -> tuple[_Condition, int]:
-    if text.startswith("(", at):
-        condition, at = _any_of(text, at + 1)
-        if not text.startswith(")", at):
-            raise NotUnderstood(text)
-        return condition, at + 1
-    if not (match := _TEST.match(text, at)):
-        raise NotUnderstood(text)
-    test: Mapping[str, Any] = match.groupdict()
-    return (lambda call, item: _holds(call, item, **test)), match.end()
-
-
-def _holds(
-    expression: Asked, item: Item, *, no: str, path: str, left: str, sign: str, right: str
-) -> bool:
-    if path:
-        return (expression.name(path) in item) is not bool(no)
-    terms = [_comparable(expression.term(item, token)) for token in (left, right)]
-    return None not in terms and _SIGNS[sign](*terms)
-
-
-def _comparable(value: Any) -> Any:
-    match value:
-        case {"N": number}:
-            return float(number)
-        case {"S": text}:
-            return text
-    return value
 
 
 @cache
