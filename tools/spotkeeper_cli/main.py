@@ -75,7 +75,7 @@ def main() -> None:
         raise SystemExit(2) from error
 
 
-OF_THE_LAB = frozenset({"moto", "numpy", "scipy", "yaml"})
+OF_THE_LAB = frozenset({"greenlet", "moto", "numpy", "scipy", "yaml"})
 """What a plain install leaves out, as it is imported."""
 
 

@@ -10,10 +10,8 @@ import io
 import json
 import os
 import random
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, partial
@@ -25,6 +23,7 @@ from uuid import UUID
 from aws_lambda_powertools.utilities.parameters import base as parameters
 from botocore.config import Config
 from botocore.exceptions import ReadTimeoutError
+from greenlet import greenlet
 
 from spotkeeper import observability, wiring
 from spotkeeper.ports import FleetError
@@ -75,38 +74,30 @@ _DULL = frozenset({"HonorCooldown", "ShouldDecrementDesiredCapacity", "HealthSta
                    "ShouldRespectGracePeriod"})  # fmt: skip
 
 
-# Starting a thread costs as much as a short function. The pool is larger than any run needs.
-_THREADS = ThreadPoolExecutor(10_000)
-
-
 class Killed(BaseException):
     """The function's time is up. It ends at once, and no `except Exception` catches it."""
 
 
 class Process:
-    """Work on its own thread, which runs only between `resume` and `pause`."""
+    """Work that runs only between `resume` and `pause`."""
 
     def __init__(self, work: Callable[[], None]) -> None:
-        self.done = False
-        self._work = work
         self._killed = False
-        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
-        _THREADS.submit(self._run)
+        self._work = work
+        self._greenlet = greenlet(self._run)
+
+    @property
+    def done(self) -> bool:
+        return bool(self._greenlet.dead)
 
     def resume(self) -> None:
-        """Let it run until it pauses or is done; after a Ctrl-C it has a second for that."""
-        try:
-            self._go.release()
-            self._back.acquire()
-        except KeyboardInterrupt:
-            # It may have paused just before.
-            self._back.acquire(timeout=1.0)
-            raise
+        """Let it run until it pauses or is done."""
+        self._greenlet.switch()
 
     def pause(self) -> None:
         """Pause, called by the work itself; it continues when resumed, or ends if killed."""
-        self._back.release()
-        self._go.acquire()
+        assert self._greenlet.parent
+        self._greenlet.parent.switch()
         self.live()
 
     def live(self) -> None:
@@ -119,15 +110,9 @@ class Process:
         self._killed = True
 
     def _run(self) -> None:
-        self._go.acquire()
-        try:
+        with suppress(Killed):
             self.live()
             self._work()
-        except Killed:
-            pass
-        finally:
-            self.done = True
-            self._back.release()
 
 
 @dataclass(slots=True, eq=False)
