@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeeper.domain.decision import (
+    Action,
     Answer,
     Awaiting,
     Controller,
@@ -33,6 +34,7 @@ from spotkeeper.domain.load.load import LoadDigest
 from spotkeeper.domain.settings.sizing import Objective, SizingPolicy
 from spotkeeper.ports import Throttled, Unavailable
 from spotkeeper.turns import check_health
+from spotkeeper.turns.turn import Budget
 from spotkeeper_lab.fakes import Crash, FakeLoadHistories, FakeRegions, digest, instant
 from tests.builders import at, fleet, group, ids, judged
 from tests.laws import shuffles
@@ -141,6 +143,16 @@ def test_an_instance_that_is_scaled_in_is_not_replaced_as_well() -> None:
     (kind,) = [one.kind for one in record.done if victim in one.instances]
     assert kind is RequestKind.END
     assert not record.refused
+
+
+def test_a_scale_in_takes_no_time_of_other_fleets(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(sizing=SizingPolicy(enabled=False))
+    hung(stage, busy=0.62)
+    monkeypatch.setattr(Budget, "is_shared_out", lambda _: True)
+    sized = SizingPolicy(scale_in_after_s=0, target_load_rate=1.0)
+    (record,) = stage.turn(7, [replace(stage.fleet, sizing=sized)]).records
+    assert record.action is Action.RESIZE
+    assert not [one for one in record.outcomes if one.request.kind is RequestKind.END]
 
 
 # --- a fleet with an objective --------------------------------------------------------------------

@@ -26,14 +26,13 @@ def act(requests: Sequence[Request], this: Round, *, marked: Collection[str] = (
     """
     answers: Answered = []
     for request in requests:
-        if request.kind is not RequestKind.REPLACE_EARLY:
-            answers += _send(request, this)
-            continue
-        if unmarked := tuple(i for i in request.instances if i not in marked):
-            answers.append((replace(request, instances=unmarked), Answer.SKIPPED))
-        ready = [i for i in request.instances if i in marked]
-        for some in batched(ready, DETACHED_A_CALL, strict=False):
-            answers += _send(replace(request, instances=some), this)
+        parts = [request]
+        if request.kind is RequestKind.REPLACE_EARLY:
+            ready = [i for i in request.instances if i in marked]
+            some = batched(ready, DETACHED_A_CALL, strict=False)
+            parts = [replace(request, instances=each) for each in some]
+        for part in parts:
+            answers += _send(part, this)
     return answers
 
 
