@@ -96,7 +96,7 @@ def test_a_record_of_a_turn_that_failed(deployed: Stage) -> None:
     failed = {
         "fleet": "main", "controller": "availability", "at": deployed.now.isoformat(),
         "action": "hold", "rule": "failed", "reason": "the turn failed: Throttled: slow down",
-        "seen": {},
+        "seen": {}, "unread": ["request queue: Gone: there is none"],
     }  # fmt: skip
     record(deployed, "availability", failed)
     assert "FAILING availability: 1 turn has failed since" in words("status")
@@ -104,6 +104,7 @@ def test_a_record_of_a_turn_that_failed(deployed: Stage) -> None:
     text = words("doctor")
     assert "ERROR turns-failed main" in text
     assert "1 of the last 9 availability turns; the last at 2026-11-20 12:18 UTC" in text
+    assert "its newest turn went on without request queue: Gone: there is none" in text
 
 
 SERVICES = {

@@ -1,6 +1,7 @@
 """Fleet documents: defaults, every wrong field at once, and one wrong document alone."""
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -103,6 +104,8 @@ def objective(**changes: object) -> dict[str, object]:
         ({"worker_health": {"enabled": 1}}, "worker_health.enabled: "),
         ({"spot_group": "a\x00b"}, "spot_group: does not have the form"),
         ({"maintenance": "sun 3-4"}, "form of this field: an example is Sat 22:00-02:00"),
+        ({"egress_usd": math.inf}, "egress_usd: must be a finite number"),
+        ({"sizing.enabled": True}, "sizing.enabled: is not known here: sizing is an object"),
         ({"on_demand_group": "ocr-spot"}, "spot_group and on_demand_group must be two groups"),
         (
             {"bounds": {"spot_min": 5, "spot_max": 4, "on_demand_max": 1}, "version": 3},

@@ -75,6 +75,7 @@ SEEDED: tuple[tuple[str, Facts, str], ...] = (
     ("spot-max-price", but(spot=mixed(SpotMaxPrice="0.5", SpotAllocationStrategy="x")), "0.5 USD"),
     ("spot-max-price", but(template__max_price="0.4"), "0.4 USD"),
     ("turns-failed", but(stack__failed_turns=(("main", "3 of the last 60"),)), "3 of the last 60"),
+    ("turn-incomplete", but(stack__unread=(("main", "request queue: Gone"),)), "queue: Gone"),
     ("set-by-hand", but(stack__set_by_hand=(("/a/main", '{"slots": 4}'),)), '{"slots": 4}'),
     ("drain-too-short", but(spot__hooks=hooks(300, 30)), "spotkeeper-drain waits 30 s"),
     ("metadata-disabled",

@@ -40,6 +40,8 @@ _MUST_BE = {
 def _why(error: Mapping[str, Any], path: str, known: Mapping[str, str]) -> str:
     match error["type"]:
         case "extra_forbidden":
+            if path in known and "." in path:
+                return f"is not known here: {path.partition('.')[0]} is an object"
             called = {each.rpartition(".")[2]: each for each in known}
             near = get_close_matches(path.rpartition(".")[2].lower(), called, n=1)
             return f"is not known here{f': did you mean {called[near[0]]}?' if near else ''}"

@@ -122,8 +122,8 @@ def _snapshot(this: Round, groups: Mapping[str, Group]) -> HealthSnapshot:
         sized = replace(spot, desired=need, maximum=most)
     if url := fleet.request_queue_url:
         # Sizing continues without it.
-        length = this.optional("", None, lambda: ports.queues.length(url), api=url)
-        queue = length or this.unread[0].removeprefix(": ")
+        length = this.optional("request queue", None, lambda: ports.queues.length(url), api=url)
+        queue = length or this.unread[0].partition(": ")[2]
     if fleet.objective:
         try:
             history = ports.histories.read(fleet.name)

@@ -94,6 +94,7 @@ def stack_facts(client: Clients, stack: Stack, fleets: Iterable[Fleet]) -> Stack
         sends_search_logs=stack.outputs.get("SendSearchLogsPolicy", ""),
         search_log_ages=records if isinstance(records, Unseen) else _ages(records),
         failed_turns=records if isinstance(records, Unseen) else tuple(_failed(records)),
+        unread=records if isinstance(records, Unseen) else tuple(_unread(records)),
         regions=records if isinstance(records, Unseen) else tuple(regions_of(records)),
         set_by_hand=look("ssm:GetParametersByPath", lambda: tuple(_set_by_hand(client, stack))),
     )
@@ -166,6 +167,13 @@ def regions_of(records: Mapping[str, Records]) -> Iterator[tuple[str, Place]]:
     for mine in records.values():
         newest = next((r.regions for r in mine.of(Controller.HEALTH) if r.regions), {})
         yield from newest.items()
+
+
+def _unread(records: Mapping[str, Records]) -> Iterator[tuple[str, str]]:
+    """Yield what each fleet's newest turns could not read, and went on without."""
+    for fleet, mine in records.items():
+        newest = (turn for of in OF_FLEETS for turn in mine.of(of)[:1])
+        yield from ((fleet, each) for turn in newest for each in turn.unread)
 
 
 def _failed(records: Mapping[str, Records]) -> Iterator[tuple[str, str]]:

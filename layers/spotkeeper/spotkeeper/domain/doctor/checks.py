@@ -777,6 +777,9 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
     Check("turns-failed", ERROR, "in the last hour of its records, {it}",
         "correct what the error names; `spotkeeper explain --since 1h` shows every failed turn",
         lambda stack: known(stack.failed_turns, ())),
+    Check("turn-incomplete", WARNING, "its newest turn went on without {it}",
+        "make what is gone, or name another in the fleet's document; of a refusal, allow the read",
+        lambda stack: known(stack.unread, ())),
     Check("set-by-hand", WARNING,
         "settings that the stack's parameters do not have: {it}; a deployment that writes the "
         "document anew discards them",

@@ -123,8 +123,9 @@ class StackFacts:
     `queues_unread` are event source mappings that are disabled. `stopped_functions` have a reserved
     concurrency of 0; `silenced_alarms` have their actions disabled. `unconfirmed` are e-mail
     addresses. `search_log_ages` are seconds by fleet; None if no log ever arrived. `failed_turns`
-    are fleets, each with what failed in the last hour of its records. `set_by_hand` is the first
-    fleet's document with what it says otherwise than the stack's parameters, as a merge patch.
+    are fleets, each with what failed in the last hour of its records, `unread` what their newest
+    turns could not read. `set_by_hand` is the first fleet's document with what it says otherwise
+    than the stack's parameters, as a merge patch.
     """
 
     schedules_disabled: tuple[str, ...] | Unseen = ()
@@ -138,6 +139,7 @@ class StackFacts:
     sends_search_logs: str = "SendSearchLogs"
     search_log_ages: Mapping[str, float | None] | Unseen = field(default_factory=dict)
     failed_turns: tuple[tuple[str, str], ...] | Unseen = ()
+    unread: tuple[tuple[str, str], ...] | Unseen = ()
     set_by_hand: tuple[tuple[str, str], ...] | Unseen = ()
     regions: tuple[tuple[str, Place], ...] | Unseen = ()
 
