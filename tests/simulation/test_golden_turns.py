@@ -4,13 +4,11 @@ from contextlib import suppress
 
 import pytest
 
-from spotkeeper.domain.interruption import Interruption, InterruptionKind
 from spotkeeper.domain.settings.availability import AvailabilityPolicy
 from spotkeeper.ports import Unavailable
-from spotkeeper.turns.check_availability import handle_interruption
 from spotkeeper_lab.cloud.values import ON_DEMAND_DRY, GroupSpec, Physics, Purchase
-from spotkeeper_lab.fakes import Crash, instant
-from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, FakeFleet, warning
+from spotkeeper_lab.fakes import Crash
+from tests.simulation.golden import NOTHING, ON_DEMAND, PLENTY, SPOT, A, B, FakeFleet
 
 # --- what spot does -------------------------------------------------------------------------------
 
@@ -80,43 +78,6 @@ def test_zones_out_of_balance_are_left_so() -> None:
 
 
 # --- what else goes wrong -------------------------------------------------------------------------
-
-
-LOSS = ((0.0, 4), (1200.0, 3))
-
-
-def test_the_same_event_five_times_and_out_of_order_changes_nothing_more() -> None:
-    fleet = FakeFleet(a=LOSS)
-    fleet.to(1080)
-    (warned,) = [e.instance_id for e in fleet.cloud.spot_requests()]
-    ended = Interruption(
-        kind=InterruptionKind.TERMINATE_SUCCESSFUL,
-        at=instant(1080),
-        instance_ids=(warned,),
-        group=SPOT,
-    )
-    for event in (ended, *[warning(warned, at_s=1080)] * 5):
-        handle_interruption(event, [fleet.fleet], fleet.ports, instant(1081))
-    assert fleet.on_demand == 1
-    assert fleet.total(lambda seen: seen.interruptions) == 1
-    assert fleet.total(lambda seen: seen.early_replacements) == 1
-    assert [asked for asked in fleet.asked() if asked.startswith("drain")] == [f"drain {warned}"]
-
-
-def test_desired_raised_by_hand_brings_no_burst_of_on_demand() -> None:
-    fleet = FakeFleet()
-    fleet.to(300)
-    fleet.cloud.set_desired(SPOT, 12)
-    fleet.to(900)
-    assert fleet.table() == []
-    assert fleet.serving == 12
-    fleet.cloud.set_desired(SPOT, 2)
-    fleet.to(1800)
-    assert fleet.table() == []
-    assert fleet.serving == 2
-    fleet.cloud.set_desired(ON_DEMAND, 3)
-    fleet.to(3000)
-    assert (fleet.on_demand, fleet.serving) == (0, 2)
 
 
 def calls_before(fleet: FakeFleet, at_s: float) -> int:

@@ -198,24 +198,6 @@ def needed(
     return size_to_objective(load, live, booting, past, at(0), policy, member)
 
 
-@pytest.mark.parametrize(
-    ("load", "service_s", "wait_s", "share", "fewest", "most"),
-    [
-        (0.5, 2.0, 10.0, 0.95, 1, 2),
-        (1.2, 2.0, 10.0, 0.95, 2, 2),
-        (2.0, 2.0, 10.0, 0.95, 3, 3),
-        (31.0, 2.0, 10.0, 0.95, 32, 33),
-        (300.0, 2.0, 10.0, 0.95, 301, 305),
-        (31.0, 6.0, 0.5, 0.99, 41, 50),
-    ],
-)
-def test_workers_for_a_steady_load(
-    load: float, service_s: float, wait_s: float, share: float, fewest: int, most: int
-) -> None:
-    policy = replace(POLICY, wait_s=wait_s, share=share)
-    assert fewest <= needed(summary(load, service_s=service_s), policy=policy).steady <= most
-
-
 def test_long_requests_are_measured_in_windows_as_long_as_one() -> None:
     seen = summary(10.0, service_s=600.0, slots=400)
     need = needed(seen, live=10)

@@ -122,17 +122,6 @@ def test_an_unknown_queue_holds_the_size_and_is_named(of: Fleet) -> None:
     assert (sized(of, blind, 0).spot_desired, sized(of, blind, 0).rule) == (1, "wake")
 
 
-@RULES
-@pytest.mark.parametrize("serving", [0, 3])
-def test_logs_are_missing_where_on_demand_alone_serves(of: Fleet, serving: int) -> None:
-    """Requests are in flight; no spot instance is there."""
-    there = {f"i-{n:08x}": at(-900) for n in range(serving)}
-    memory = HealthMemory(queue=holding(0, in_flight=3), in_service_since=there)
-    outlook = replace(summary(1.0), serving=serving) if of.objective else None
-    sizing = size(silent(), of, group("spot", 4), memory, at(0), outlook)
-    assert sizing.stale is bool(serving)
-
-
 def test_a_load_rate_clears_what_waits() -> None:
     load = replace(logged(), offered=2.1, arrival_rate=1.0)
     few, many = (sized(fleet(), holding(n), load=load) for n in (10, 900))
