@@ -232,22 +232,6 @@ def test_an_instance_that_was_taken_before_it_served_caps_no_backfill_of_its_hei
     assert Turns(take.memory)(900, spot(0, launching=SPOT[4:8])).on_demand_desired == 2
 
 
-@pytest.mark.parametrize(
-    ("late", "serving", "wanted"),
-    [
-        pytest.param(1, 4, 6, id="one late and five lost"),
-        pytest.param(2, 8, 2, id="two late"),
-        pytest.param(6, 4, 2, id="six late"),
-        pytest.param(6, 0, 6, id="six late and four lost"),
-    ],
-)
-def test_late_instances_cap_only_their_own_backfill(late: int, serving: int, wanted: int) -> None:
-    since = {i: at(-900) for i in ids("z", late)}
-    take = Turns(replace(settled().memory, need=10, launching_since=since))
-    decision = take(0, spot(serving, desired=10, launching=ids("z", late)))
-    assert decision.on_demand_desired == wanted
-
-
 def test_idle_instances_end_first_and_busy_ones_get_time() -> None:
     take, busy = settled(), {BACK[0]: 0.9, BACK[1]: 0.0}
     assert settled()(0, spot(), back(2), busy_shares=busy).ends == (BACK[1],)
