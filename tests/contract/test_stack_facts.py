@@ -74,11 +74,11 @@ def alarm(name: str, *, on: bool) -> tuple[str, str]:
     return "AWS::CloudWatch::Alarm", name
 
 
-def facts_of(*resources: tuple[str, str]) -> StackFacts:
+def facts_of(*resources: tuple[str, str], **outputs: str) -> StackFacts:
     topic = boto3.client("sns").create_topic(Name="alarms")["TopicArn"]
     stack = Stack(
         name="spotkeeper",
-        outputs={"AlarmTopicArn": topic, "TableName": TABLE},
+        outputs={"AlarmTopicArn": topic, "TableName": TABLE} | outputs,
         parameters={},
         resources={str(at): resource for at, resource in enumerate(resources)},
     )
@@ -117,3 +117,4 @@ def test_subscribers_of_the_alarms_are_read() -> None:
     topic = boto3.client("sns").create_topic(Name="alarms")["TopicArn"]
     boto3.client("sns").subscribe(TopicArn=topic, Protocol="email", Endpoint="ops@example.org")
     assert not facts_of().nobody_told
+    assert facts_of(AlarmTopicArn=f"{topic}-gone").nobody_told is True

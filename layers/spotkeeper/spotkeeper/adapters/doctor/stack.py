@@ -10,7 +10,7 @@ from spotkeeper.adapters.doctor.looking import Clients, look, names, pages
 from spotkeeper.adapters.dynamodb.decision_records import DecisionRecords, Records
 from spotkeeper.adapters.stacks import Stack
 from spotkeeper.domain.decision import FAILED, OF_FLEETS, Controller
-from spotkeeper.domain.doctor.facts import StackFacts, Unseen, known
+from spotkeeper.domain.doctor.facts import GONE, StackFacts, Unseen
 from spotkeeper.domain.fleet import Fleet
 from spotkeeper.domain.spread import Place
 
@@ -90,7 +90,9 @@ def stack_facts(client: Clients, stack: Stack, fleets: Iterable[Fleet]) -> Stack
         else tuple(
             s.get("Endpoint", "") for s in subscriptions if s["SubscriptionArn"] == _PENDING
         ),
-        nobody_told=not known(subscriptions, [True]),
+        nobody_told=subscriptions.kind == GONE
+        if isinstance(subscriptions, Unseen)
+        else not subscriptions,
         sends_search_logs=stack.outputs.get("SendSearchLogsPolicy", ""),
         search_log_ages=records if isinstance(records, Unseen) else _ages(records),
         failed_turns=records if isinstance(records, Unseen) else tuple(_failed(records)),

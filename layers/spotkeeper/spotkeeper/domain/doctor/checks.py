@@ -800,8 +800,9 @@ STACK_CHECKS: tuple[Check[StackFacts], ...] = (
         "{it} has not confirmed its subscription: no alarm arrives there",
         "open the message from AWS Notifications and confirm the subscription",
         lambda stack: known(stack.unconfirmed, ())),
-    Check("nobody-told", WARNING, "the alarm topic has no subscription: alarms notify nobody",
-        "deploy with AlarmEmail, or subscribe something to the topic",
+    Check("nobody-told", WARNING,
+        "the alarm topic is gone, or has no subscription: alarms notify nobody",
+        "deploy with AlarmEmail, or subscribe something to the topic; make a lost one by its name",
         lambda stack: stack.nobody_told is True),
 )  # fmt: skip
 
