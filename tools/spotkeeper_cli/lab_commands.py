@@ -36,6 +36,7 @@ from spotkeeper_cli.options import (
     screen,
     write,
 )
+from spotkeeper_operator.text import as_json
 
 if TYPE_CHECKING:
     from spotkeeper_lab.replay.values import MarketRow, Run
@@ -205,7 +206,8 @@ def backtest(
         command = f"spotkeeper {shlex.join(sys.argv[1:])}"
         shown = runs.tables(rows, wide=screen().width >= WIDE)
         page = partial(runs.report_html, rows, command)
-        give(shown, runs.json_text(rows), json, page, report)
+        answers = as_json(rows=[row.as_json() for row in rows])
+        give(shown, answers, json, page, report)
 
 
 def _backtest_job(
@@ -359,7 +361,7 @@ def replay(
     """Replay requests with every sizing rule, and show waits and worker-hours of each."""
     from spotkeeper_lab.backtest.policies import UnknownNameError
     from spotkeeper_lab.checkout import NotACheckout
-    from spotkeeper_lab.replay.report import as_json, choices_table, report_html, table
+    from spotkeeper_lab.replay.report import choices_table, report_html, table
     from spotkeeper_lab.replay.values import ReplayError, ReplaySettings
     from spotkeeper_lab.run import replay as replays
     from spotkeeper_lab.run.on_market import market_table, on_market
@@ -411,7 +413,7 @@ def replay(
         ]
         tables += [choices_table(run) for _, run in runs if run.choices]
         tables += [market_table(both)] if both else []
-        rows = as_json([*(run.row for _, run in runs), *both])
+        rows = as_json(rows=[*(run.row for _, run in runs), *both])
         give(tables, rows, json, lambda: report_html(runs), report)
 
 

@@ -3,9 +3,7 @@
 The page has per trace a table, and for each rule the load, its workers and late waits.
 """
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from math import inf
 
@@ -27,7 +25,7 @@ from spotkeeper_charts.page import (
     changed,
     page_html,
 )
-from spotkeeper_lab.replay.values import Row, Run, Served
+from spotkeeper_lab.replay.values import Row, Run
 from spotkeeper_lab.traces.requests import Floats, RequestTrace
 
 HEADERS = ("rule", "kept", "in time", "p50", "p95", "p99", "hours", "out/in", "lost")
@@ -37,14 +35,6 @@ BUCKETS = 180
 """The number of steps in which a trace's load and waits are drawn."""
 ROOM = 3.0
 """The scale ends at this many times the highest load, so that one rule cannot flatten the rest."""
-
-
-def as_json(rows: Sequence[Served]) -> str:
-    """Return the rows as JSON; a wait without end is null."""
-    answers = [
-        {key: None if value == inf else value for key, value in asdict(row).items()} for row in rows
-    ]
-    return json.dumps({"version": 1, "rows": answers}, indent=1, allow_nan=False) + "\n"
 
 
 def seconds(value: float) -> str:

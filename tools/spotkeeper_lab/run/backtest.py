@@ -1,6 +1,5 @@
 """Runs policies over windows of markets, and shows the rows: a table, JSON and an HTML page."""
 
-import json
 import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -257,12 +256,6 @@ FIGURES: Mapping[str, Callable[[Row, Mapping[str, float]], str]] = {
 Launches are on spot + on demand, in all windows."""
 LEFT_OUT_OF_80_COLUMNS = ("saved", "lost")
 """What a narrow terminal has no room for; JSON and report have it."""
-
-
-def json_text(rows: Sequence[Row]) -> str:
-    """The rows as JSON, one object per market, world and policy."""
-    answers = [row.as_json() for row in rows]
-    return json.dumps({"version": 1, "rows": answers}, indent=2) + "\n"
 
 
 def compared(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row], list[dict[str, str]]]]:

@@ -20,12 +20,12 @@ from spotkeeper_lab.run.backtest import (
     Row,
     Windows,
     compared,
-    json_text,
     report_html,
     run_backtest,
     tables,
 )
 from spotkeeper_lab.traces.market import MarketError, generate
+from spotkeeper_operator.text import as_json
 
 MARKET = generate(0, hours=12)
 WORLDS = (
@@ -112,9 +112,8 @@ def test_the_same_windows_give_the_same_rows_also_in_processes() -> None:
     )
     assert seen[-1] == (6, 6, f"{MARKET.name} optimum")
     assert 0 <= rows[0].served_share_min <= rows[0].served_share <= 1
-    assert json_text(rows) == json_text(
-        run_backtest([MARKET], WORLDS[:1], policies, windows, workers=2)
-    )
+    again = run_backtest([MARKET], WORLDS[:1], policies, windows, workers=2)
+    assert [row.as_json() for row in rows] == [row.as_json() for row in again]
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +122,7 @@ def rows() -> list[Row]:
 
 
 def test_json_has_a_row_per_policy_and_world(rows: list[Row]) -> None:
-    found = json.loads(json_text(rows))["rows"]
+    found = json.loads(as_json(rows=[row.as_json() for row in rows]))["rows"]
     assert [row["policy"] for row in found] == [*POLICIES] * 2
     assert all(set(row) == KEYS for row in found)
     assert {row["settings"]["warm_pool"] for row in found} == {0, 4}

@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console, RenderableType
 
 from spotkeeper_lab.replay.report import (
-    as_json,
     cheapest,
     choice_cells,
     choices_table,
@@ -20,6 +19,7 @@ from spotkeeper_lab.run.on_market import market_table, on_market
 from spotkeeper_lab.run.replay import iter_runs
 from spotkeeper_lab.traces.market import market_of
 from spotkeeper_lab.traces.requests import RequestTrace, generate_requests
+from spotkeeper_operator.text import as_json
 
 RULES = ("fixed-peak", "keda-queue", "spotkeeper")
 KEYS = {
@@ -45,7 +45,7 @@ def printed(shown: RenderableType) -> str:
 
 def test_rows_are_json_and_a_table(runs: list[tuple[RequestTrace, Run]]) -> None:
     rows = [run.row for _, run in runs]
-    found = json.loads(as_json(rows))["rows"]
+    found = json.loads(as_json(rows=rows))["rows"]
     assert [row["rule"] for row in found] == list(RULES)
     assert all(set(row) == KEYS for row in found)
     assert found[0]["settings"]["cold_start_s"] == 240.0
@@ -60,7 +60,7 @@ def test_an_endless_wait_is_null() -> None:
     busy = generate_requests(1, hours=0.5, mean_load=20.0)
     (_, run), *_ = iter_runs([busy], ["keda-queue"], nobody)
     assert cheapest([run.row]) is None
-    assert "Infinity" not in as_json([run.row])
+    assert "Infinity" not in as_json(rows=[run.row])
 
 
 def test_the_choice_over_time_is_a_table_of_the_last_rules_followed(
