@@ -93,6 +93,8 @@ def test_a_batch_that_is_throttled_is_not_sent_again_in_halves(error: FleetError
     fleet.faults.refusals.clear()
     check_availability([fleet.fleet], fleet.ports, instant(660))
     assert all(fleet.cloud.instance(i).draining for i in warned)
+    # AWS detaches 20 in one call.
+    assert fleet.faults.calls[start:].count("detach") == 2
 
 
 def test_warnings_that_arrive_one_by_one_during_a_turn_are_all_its_own() -> None:
