@@ -628,9 +628,8 @@ def rollout(
             asked = True
             continue
         if plan != said:
-            typer.echo(
-                f"{on.now:%H:%M:%S}  {plan.group or fleet}: {plan.step}: {plan.why}", err=True
-            )
+            step = f"{plan.step}: {plan.why}" if plan.why else plan.step
+            typer.echo(f"{on.now:%H:%M:%S}  {plan.group or fleet}: {step}", err=True)
         said = plan
         rolled.take(plan, wish)
         if plan.step in (Step.DONE, Step.FAILED, Step.ROLL_BACK):
