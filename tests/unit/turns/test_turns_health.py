@@ -145,6 +145,14 @@ def test_an_instance_that_is_scaled_in_is_not_replaced_as_well() -> None:
     assert not record.refused
 
 
+def test_a_fleet_that_may_not_grow_to_its_load_at_once_remembers_that_it_needs_more() -> None:
+    stage = Stage(sizing=SizingPolicy(target_load_rate=0.05, growth_per_turn=0.5))
+    stage.serve(0, dict.fromkeys(stage.spot, 0.9))
+    (record,) = stage.turn(0).records
+    assert "`growth_per_turn` limits this turn" in record.reason
+    assert remembered(stage, 0).size_limited is True
+
+
 def test_a_scale_in_takes_no_time_of_other_fleets(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(sizing=SizingPolicy(enabled=False))
     hung(stage, busy=0.62)
