@@ -18,7 +18,7 @@ from spotkeeper.turns.check_availability import (
     handle_interruption,
 )
 from spotkeeper_lab.cloud.values import Physics
-from spotkeeper_lab.fakes import FakeGroups, FakeLoadTable, instant
+from spotkeeper_lab.fakes import Crash, FakeGroups, FakeLoadTable, instant
 from tests.builders import counted
 from tests.simulation.golden import FakeFleet, warning
 
@@ -139,6 +139,22 @@ def test_a_batch_that_was_detached_with_no_time_left_is_remembered() -> None:
     lease = fleet.states.acquire("ocr", Controller.AVAILABILITY, instant(700), None)
     assert lease is not None
     assert set(lease.availability.detached) == set(warned)
+
+
+def test_what_a_turn_detached_before_it_died_is_ended_where_aws_leaves_it_running() -> None:
+    fleet = FakeFleet()
+    fleet.to(600)
+    warned = fleet.spot_ids()[0]
+
+    def die() -> None:
+        raise Crash
+
+    fleet.faults.meanwhile["detach"] = die
+    with pytest.raises(Crash):
+        handle_interruption(warning(warned, at_s=600), [fleet.fleet], fleet.ports, instant(600))
+    assert (warned in fleet.spot_ids(), fleet.cloud.instance(warned).draining) == (False, True)
+    fleet.to(3000)
+    assert warned not in {i.instance_id for i in fleet.cloud.instances()}
 
 
 @pytest.mark.parametrize("status", sorted(SPOT_MARKED_STATUSES | SPOT_FINAL_STATUSES))
