@@ -315,7 +315,7 @@ class Troubled(Faulted):
                 cloud.enter_standby(spot, there, smaller=fault.value < 0.5)  # noqa: PLR2004
                 self._note_operator(self.group(spot).desired)
             case Kind.WRONG_DOCUMENT:
-                self.documents = mistaken(self.documents, fault.value)
+                self.documents = mistaken(documents_of(self.scenario), fault.value)
             case Kind.GROUP_DELETED if spot in cloud.groups():
                 cloud.delete_group(spot)
             case Kind.ON_DEMAND_DELETED if self.on_demand in cloud.groups():

@@ -119,18 +119,20 @@ def test_warnings_that_arrive_one_by_one_during_a_turn_are_all_its_own() -> None
 class AnsweredLate(FakeGroups):
     """A group that detaches on a first attempt, whose answer is lost: the second is refused."""
 
-    now_s = 0.0
+    now_s = slow_s = 0.0
 
     def detach(self, group: str, instance_ids: Sequence[str]) -> None:
         with suppress(FleetError):
             super().detach(group, instance_ids)
-        self.now_s += 8
+        self.now_s += self.slow_s
         raise Gone(f"The instance {instance_ids[0]} is not part of Auto Scaling group {group}")
 
 
-def test_a_batch_that_was_detached_with_no_time_left_is_remembered() -> None:
+@pytest.mark.parametrize("slow_s", [0.0, 8.0], ids=["one by one", "no time left"])
+def test_a_batch_that_was_detached_without_an_answer_is_remembered(slow_s: float) -> None:
     fleet = FakeFleet(target=8)
     groups = AnsweredLate(fleet.cloud, fleet.faults)
+    groups.slow_s = slow_s
     ports = replace(fleet.ports, groups=groups, writer=groups)
     fleet.to(600)
     groups.now_s, warned = 600.0, fleet.spot_ids()
